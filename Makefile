@@ -1,0 +1,82 @@
+# Every command of the project, one target each; CI runs `make test` and nothing else.
+
+PYTHON ?= python3
+BIN    := .venv/bin
+STAMP  := .venv/.installed
+PYTEST := $(BIN)/python -m pytest
+# Two workers: the suite is made for a two-core machine and is bound by it.
+JOBS   ?= 2
+
+BENCHES := log
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup run test check style types unit sim cover bench $(BENCHES:%=bench-%) proto lock clean
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## Create .venv from requirements.lock (does nothing when it is up to date)
+
+run: $(STAMP)  ## Run the demo
+	@$(BIN)/waterclock demo
+
+test: style types unit  ## Everything CI runs: style, types and all tests
+
+check: test  ## The same as test
+
+style: $(STAMP)  ## Lint, formatting and spelling
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet
+	@$(BIN)/codespell
+
+types: $(STAMP)  ## Static types (mypy, strict)
+	@$(BIN)/mypy src tests $(wildcard benchmarks/*.py examples/*.py)
+
+unit: $(STAMP)  ## The tests alone
+	@$(PYTEST) -q -n $(JOBS)
+
+# The seed is chosen here, not by Hypothesis, so that a failing run always names the way back to it.
+sim: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
+sim: N := $(or $(N),20000)
+sim: $(STAMP)  ## Long random histories of the storage; N= how many, SEED= replays
+	@echo "replay with: make sim N=$(N) SEED=$(SEED)"
+	@WATERCLOCK_HISTORIES=$(N) $(PYTEST) -q tests/storage/test_histories.py \
+		--hypothesis-profile=sim --hypothesis-seed=$(SEED)
+
+cover: $(STAMP)  ## The tests with branch coverage
+	@$(PYTEST) -q -n $(JOBS) --cov
+
+bench: $(BENCHES:%=bench-%)  ## All benchmarks, or one: make bench-log
+
+$(BENCHES:%=bench-%): bench-%: $(STAMP)
+	@$(BIN)/python -m benchmarks.$*
+
+proto:  ## Generate the protobuf code
+	@echo "There are no protobuf files yet; the gRPC API is the next piece."
+
+lock: $(STAMP)  ## Pin the newest allowed dependencies in requirements.lock
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --fork-strategy fewest --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-header --extra dev pyproject.toml -o requirements.lock
+
+clean:  ## Remove what make made
+	@rm -rf .venv build dist .*_cache .hypothesis .coverage* htmlcov
+	@find . -name __pycache__ -prune -exec rm -rf {} +
+
+# uv installs the lock in two seconds where pip takes twenty, so pip fetches uv alone, by its hashes in the
+# lock. The build backend comes from the lock too: nothing is downloaded that the lock does not name.
+OLD     := Waterclock needs Python 3.11 or newer: install it, or name it as in: make PYTHON=python3.12
+NO_VENV := $(PYTHON) cannot create a virtual environment: install its venv module (Debian: apt install python3-venv)
+OFFLINE := The package registry cannot be reached: check the network or PIP_INDEX_URL and UV_DEFAULT_INDEX
+LOG     := .venv/setup.log
+FAILED  := { grep -qiE 'connect|timed out|resolve host|dns error|unreachable' $(LOG) && echo "$(OFFLINE)" || cat $(LOG); exit 1; }
+
+$(STAMP): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "$(OLD)"; exit 1; }
+	@echo "Setting up .venv with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv .venv >/dev/null 2>&1 || { echo "$(NO_VENV)"; exit 1; }
+	@awk '/^uv==/ {on = 1} on {print} on && !/\\$$/ {exit}' requirements.lock >.venv/uv.lock
+	@$(BIN)/python -m pip install --retries 1 --no-deps --require-hashes -r .venv/uv.lock >$(LOG) 2>&1 || $(FAILED)
+	@$(BIN)/uv pip install --python $(BIN)/python --require-hashes -r requirements.lock >$(LOG) 2>&1 || $(FAILED)
+	@$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation -e . >$(LOG) 2>&1 || $(FAILED)
+	@touch $@

@@ -1,0 +1,117 @@
+"""The machine a benchmark runs on: what it is, one core of it, and a folder on its disk.
+
+Numbers mean nothing without the machine, so its facts travel with them. A benchmark writes to a
+real disk, in `$BENCH_DATA` or `bench-data` of the repository, and leaves nothing behind.
+"""
+
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as package_version
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("numpy", "pyarrow", "crc32c", "msgspec")
+MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
+DISK_FREE_LEFT = 1 << 30
+"""Never fill the disk beyond this."""
+
+Facts = dict[str, str | int | float]
+
+
+def facts(scratch: Path, **more: str | float) -> Facts:
+    """Say what this machine is and what runs on it."""
+    versions = {name: _package_version(name) for name in PACKAGES}
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count() or 0,
+        "memory_gb": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
+        "kernel": platform.release(),
+        "disk": file_system(scratch),
+        "load_1m": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        **versions,
+        **more,
+    }
+
+
+def version() -> str:
+    """Give the commit that is measured, marked if files were changed since."""
+    command = ["git", "describe", "--always", "--dirty", "--tags"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    # Before the first commit there is nothing to describe.
+    return run.stdout.strip() or f"{_package_version('waterclock')}, not committed"
+
+
+def pin_to_one_core() -> int:
+    """Bind this thread, and all threads and processes it starts, to one core; say which."""
+    core = max(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {core})
+    return core
+
+
+def rss_mb() -> float:
+    """Give the memory of this process that is in RAM, mapped files included."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise OSError("/proc/self/status does not tell VmRSS")
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Lend an empty folder on the disk; it goes with all that is in it."""
+    parent = Path(os.environ.get("BENCH_DATA") or ROOT / "bench-data").absolute()
+    parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # another benchmark is at work in there
+            parent.rmdir()
+
+
+def fitting(count: int, *, item_bytes: int, folder: Path) -> int:
+    """Give as many of `count` items as the disk has room for."""
+    room = shutil.disk_usage(folder).free - DISK_FREE_LEFT
+    return max(1, min(count, room // item_bytes))
+
+
+def file_system(folder: Path) -> str:
+    """Give the type of the file system a folder is on."""
+    mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+    holding = [
+        (len(point), kind) for point, kind in mounts if folder.resolve().is_relative_to(point)
+    ]
+    return max(holding)[1] if holding else "unknown"
+
+
+def forget_cached(file: Path) -> None:
+    """Ask the kernel to drop the file from its page cache."""
+    number = os.open(file, os.O_RDONLY)
+    try:
+        os.fsync(number)
+        os.posix_fadvise(number, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(number)
+
+
+def _cpu_model() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _package_version(name: str) -> str:
+    try:
+        return package_version(name)
+    except PackageNotFoundError:
+        return "not installed"

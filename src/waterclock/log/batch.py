@@ -1,0 +1,179 @@
+"""A batch of messages on its way into the log: checked once, then trusted.
+
+`parse_batch` is the border: bytes from outside come in, and either a `Batch` whose every field is
+within the named limits comes out, or an error that names the field and its limit. A batch keeps the
+bytes it came in (`body`), so that the log can store them untouched, and Arrow views of them.
+All checks work on whole columns; most are settled by one buffer's total length.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from waterclock.log.schema import Compression, decode_untrusted, due_times, encode, from_messages
+from waterclock.log.wire_size import wire_size
+from waterclock.model.errors import BadBatch, LimitExceeded
+from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7_batch
+from waterclock.model.limits import Limits
+from waterclock.model.message import Message
+
+_ID, _KEY, _VALUE, _HEADERS, _DUE = range(5)
+_BYTE_COLUMNS = 5
+"""Id, key, value, and the names and values of headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages, encoded and decoded at once."""
+
+    body: memoryview
+    rows: pa.RecordBatch
+    due_ms: npt.NDArray[np.int64] | None
+    """Due time of each row, 0 where the producer gave none; None if it gave none at all."""
+
+    @property
+    def count(self) -> int:
+        """Messages in the batch."""
+        return len(self.rows)
+
+    @property
+    def ids(self) -> pa.BinaryArray:
+        """The message ids, never null."""
+        return self.rows.column(_ID)
+
+    def select(self, keep: npt.NDArray[np.bool_], compression: Compression = "none") -> "Batch":
+        """Return the rows where `keep` is true, encoded anew."""
+        rows = self.rows.filter(pa.array(keep))
+        due = None if self.due_ms is None else self.due_ms[keep]
+        return Batch(encode(rows, compression), rows, due)
+
+    def __repr__(self) -> str:
+        return f"<Batch {self.count} messages, {len(self.body)} B>"
+
+
+def parse_batch(body: bytes | memoryview, limits: Limits, *, now_ms: int) -> Batch:
+    """Check a producer's bytes; raise BadBatch or LimitExceeded naming the field."""
+    if len(body) > limits.batch_bytes_max:
+        raise LimitExceeded("batch bytes", limits.batch_bytes_max, got=len(body))
+    size = wire_size(body)
+    if size.decoded_bytes > limits.batch_bytes_max:
+        raise LimitExceeded(
+            "batch bytes (inflated)", limits.batch_bytes_max, got=size.decoded_bytes
+        )
+    if size.rows > limits.batch_messages_max:
+        raise LimitExceeded("batch messages", limits.batch_messages_max, got=size.rows)
+    rows = decode_untrusted(body)
+    if not rows.num_rows:
+        raise BadBatch("body", "has no messages")
+    # Arrow tolerates bytes after the message; the log stores the body whole, so it may have none.
+    if len(body) % 8:
+        raise BadBatch("body", "has a length that is not a multiple of 8")
+    _check_sizes(rows, size.decoded_bytes, limits)
+    return Batch(memoryview(body), rows, _due_times(rows, limits, now_ms))
+
+
+def encode_batch(
+    messages: Sequence[Message],
+    limits: Limits,
+    *,
+    now_ms: int,
+    compression: Compression = "none",
+    entropy: bytes = b"",
+) -> Batch:
+    """Build a batch from message objects, under the same limits as bytes from outside.
+
+    If some have no id yet, bring `UUID7_ENTROPY_BYTES` fresh random bytes to make them from.
+    """
+    rows = from_messages(_identified(messages, now_ms, entropy))
+    return parse_batch(encode(rows, compression), limits, now_ms=now_ms)
+
+
+def _identified(messages: Sequence[Message], now_ms: int, entropy: bytes) -> Sequence[Message]:
+    """Return the messages, each with an id."""
+    missing = sum(message.message_id is None for message in messages)
+    if not missing:
+        return messages
+    if len(entropy) < UUID7_ENTROPY_BYTES:
+        raise BadBatch("message_id", "is missing, and there is no entropy to make one from")
+    made = iter(uuid7_batch(Millis(now_ms), missing, entropy))
+    return [
+        replace(message, message_id=next(made).tobytes()) if message.message_id is None else message
+        for message in messages
+    ]
+
+
+def _check_sizes(rows: pa.RecordBatch, decoded_bytes: int, limits: Limits) -> None:
+    ids = _lengths(rows.column(_ID))
+    if int(ids.min()) == 0:
+        raise BadBatch("message_id", "is empty in some rows; every message needs an id")
+    _check_max("message_id bytes", ids, limits.message_id_bytes_max)
+    keys = rows.column(_KEY)
+    if keys.null_count < len(keys):
+        _check_max("key bytes", _lengths(keys), limits.key_bytes_max)
+    headers = rows.column(_HEADERS)
+    if headers.null_count < len(headers):
+        _check_headers(headers, limits)
+    # Columns may share bytes, so that a message is larger than all that was sent.
+    if decoded_bytes * _BYTE_COLUMNS > limits.message_bytes_max:
+        _check_message_bytes(rows, limits)
+
+
+def _check_headers(headers: pa.MapArray, limits: Limits) -> None:
+    counts = _lengths(headers)
+    _check_max("headers", counts, limits.headers_max)
+    _check_max("header bytes", _header_bytes(headers), limits.header_bytes_max)
+
+
+def _header_bytes(headers: pa.MapArray) -> npt.NDArray[np.int64]:
+    """Bytes of names and values per message."""
+    names, values = _lengths(headers.keys), _lengths(headers.items)
+    # Arrow lets a column of pairs be longer on one side; no message refers to what is beyond.
+    count = min(len(names), len(values))
+    total = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(names[:count].astype(np.int64) + values[:count], out=total[1:])
+    offsets = _offsets(headers)
+    return np.asarray(total[offsets[1:]] - total[offsets[:-1]])
+
+
+def _check_message_bytes(rows: pa.RecordBatch, limits: Limits) -> None:
+    total = sum(_lengths(rows.column(i)).astype(np.int64) for i in (_ID, _KEY, _VALUE))
+    headers = rows.column(_HEADERS)
+    if headers.null_count < len(headers):
+        total = total + _header_bytes(headers)
+    _check_max("message bytes", np.asarray(total), limits.message_bytes_max)
+
+
+def _due_times(rows: pa.RecordBatch, limits: Limits, now_ms: int) -> npt.NDArray[np.int64] | None:
+    column = rows.column(_DUE)
+    if column.null_count == len(column):
+        return None
+    due = due_times(rows)
+    earliest, latest = int(due.min()), int(due.max())
+    if earliest < 0:
+        raise BadBatch("due_ms", f"is before 1970 (got {earliest})")
+    horizon = now_ms + limits.due_horizon_ms_max
+    if latest > horizon:
+        raise LimitExceeded("due_ms", horizon, got=latest)
+    return due
+
+
+def _offsets(column: pa.Array) -> npt.NDArray[np.int32]:
+    # Counted: the buffer may be longer, by any number of bytes.
+    return np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
+
+
+def _lengths(column: pa.Array) -> npt.NDArray[np.int32]:
+    """Byte lengths of a binary column, or pair counts of a map column."""
+    if not len(column):
+        return np.zeros(0, dtype=np.int32)
+    offsets = _offsets(column)
+    return np.asarray(offsets[1:] - offsets[:-1])
+
+
+def _check_max(field: str, lengths: npt.NDArray[np.integer], limit: int) -> None:
+    longest = int(lengths.max(initial=0))
+    if longest > limit:
+        raise LimitExceeded(field, limit, got=longest)

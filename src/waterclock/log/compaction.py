@@ -1,0 +1,237 @@
+"""What must live on when a closed segment is rewritten, row by row, with original offsets kept.
+
+Three verdicts for a message: *keep* it; keep only that its id was *seen*, while its repeats must
+still be refused; *drop* it. A rewritten frame spans the offsets it always did: rows that are left
+say where they stand (`offset_delta`), dropped frames become `noop` frames, and ids seen stand in a
+`seen` frame right behind, sorted by offset. So the log stays without gaps, and compaction never
+changes the meaning of an offset.
+
+What lives: open promises; messages not yet consumed, or still within retention; on topics compacted
+by key, the latest message of each key; every word about a promise (fired, cancelled, rescheduled)
+that a rebuild would otherwise miss. The last rule needs segments to be rewritten oldest first: once
+a dead promise is gone from the log, what killed it may go too.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from waterclock.log.frame import CONTROL, FLAG_SPARSE, Frame, FrameHeader, FrameType, header_of
+from waterclock.log.rows import row_offsets
+from waterclock.log.schema import OFFSET_DELTA, Compression, decode, encode, schema_of
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+SEEN_ROWS_MAX = 4096
+"""Ids of dropped frames are gathered up to this many: few large frames read faster than many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survivors:
+    """What a rewrite must keep; arrays of offsets are sorted."""
+
+    keep_from: int
+    """Messages at or above this offset are within retention, or not consumed by every group."""
+    open_promises: Int64s
+    dead_promises: Int64s
+    """Promises that are over, but still stand in an earlier segment."""
+    seen_from_ms: int | None
+    """Ids of messages appended since then are remembered; None: none are."""
+    latest: Int64s | None = None
+    """On a topic compacted by key: the offset of the latest message of each key."""
+    tombstones_from_ms: int = 0
+    """Tombstones appended before then have been seen by everyone who had to."""
+
+
+class Rewritten(NamedTuple):
+    """A frame of the new writing."""
+
+    header: FrameHeader
+    body: memoryview
+
+
+class Rewriter:
+    """Turns the frames of a segment into those of its next writing."""
+
+    def __init__(self, survivors: Survivors, compression: Compression) -> None:
+        self._survivors = survivors
+        self._compression = compression
+        self._last: FrameHeader | None = None
+        self._gone = 0
+        """Offsets dropped before the last frame's end and not yet stood for by a noop."""
+        self._seen: list[pa.RecordBatch] = []
+        """Ids that must stand behind that noop, or behind the frame written last."""
+
+    def rewrite(self, frames: Iterable[Frame]) -> Iterator[Rewritten]:
+        """Yield the frames to write; together they span exactly the offsets given."""
+        for frame in frames:
+            yield from self._one(frame)
+        yield from self._flush()
+
+    def _one(self, frame: Frame) -> Iterator[Rewritten]:
+        header = frame.header
+        rows = decode(header, frame.body)
+        keep = self._keeps(header, rows)
+        seen = self._seen_rows(header, rows, ~keep)
+        if header.type is FrameType.EPOCH or bool(keep.any()):
+            yield from self._flush()
+            is_whole = bool(keep.all())
+            yield Rewritten(header, frame.body) if is_whole else self._thinned(header, rows, keep)
+        elif header.span:
+            if self._seen and not self._gone:
+                yield from self._flush()
+            self._gone += header.span
+        self._last = header
+        if seen is not None:
+            self._seen.append(seen)
+        if sum(map(len, self._seen)) >= SEEN_ROWS_MAX:
+            yield from self._flush()
+
+    def _flush(self) -> Iterator[Rewritten]:
+        """Write the noop over what was dropped, then the ids that belong behind it."""
+        last = self._last
+        if last is None:
+            return
+        if self._gone:
+            yield self._frame(last, FrameType.NOOP, _NO_BODY, span=self._gone, rows=0)
+            self._gone = 0
+        if self._seen:
+            # A frame thinned before has ids behind it that lie between those it loses now.
+            table = pa.Table.from_batches(self._seen).sort_by("offset").combine_chunks()
+            body = encode(table.to_batches()[0], self._compression)
+            yield self._frame(last, FrameType.SEEN, body, span=0, rows=len(table))
+            self._seen = []
+
+    def _frame(
+        self, last: FrameHeader, kind: FrameType, body: memoryview, *, span: int, rows: int
+    ) -> Rewritten:
+        """Return a frame that ends where the last one did."""
+        base = last.end_offset - span
+        header = header_of(
+            kind,
+            body,
+            base_offset=base,
+            span=span,
+            rows=rows,
+            log_tag=last.log_tag,
+            append_ms=last.append_ms,
+            epoch=last.epoch,
+            flushed_end=base,
+        )
+        return Rewritten(header, body)
+
+    # Verdicts
+
+    def _keeps(self, header: FrameHeader, batch: pa.RecordBatch) -> Bools:
+        """Return which rows stay as they are."""
+        wanted = self._survivors
+        match header.type:
+            case FrameType.PROMISE:
+                return np.isin(row_offsets(header, batch), wanted.open_promises)
+            case FrameType.CANCEL:
+                return np.isin(_promises(batch), wanted.dead_promises)
+            case FrameType.RESCHEDULE:
+                return np.isin(_promises(batch), wanted.open_promises)
+            case FrameType.FIRED:
+                still_needed = np.isin(_promises(batch), wanted.dead_promises)
+                return still_needed | self._keeps_messages(header, batch)
+            case FrameType.DATA:
+                return self._keeps_messages(header, batch)
+            case _:
+                return np.zeros(len(batch), np.bool_)
+
+    def _keeps_messages(self, header: FrameHeader, batch: pa.RecordBatch) -> Bools:
+        wanted = self._survivors
+        offsets = row_offsets(header, batch)
+        if wanted.latest is None:
+            return np.asarray(offsets >= wanted.keep_from)
+        keyless = np.asarray(batch.column("key").is_null())
+        latest = np.isin(offsets, wanted.latest) | keyless
+        if header.append_ms < wanted.tombstones_from_ms:
+            latest &= np.asarray(batch.column("value").is_valid())
+        return np.asarray(latest | (offsets >= wanted.keep_from))
+
+    def _seen_rows(
+        self, header: FrameHeader, batch: pa.RecordBatch, dropped: Bools
+    ) -> pa.RecordBatch | None:
+        """Return the ids that must be remembered of the rows that are dropped."""
+        since = self._survivors.seen_from_ms
+        if since is None or not (header.is_tracked and bool(dropped.any())):
+            return None
+        appended = np.full(len(batch), header.append_ms, dtype=np.int64)
+        if header.type is FrameType.SEEN:
+            appended = batch.column("append_ms").to_numpy()
+        rows = dropped & (appended >= since)
+        if not bool(rows.any()):
+            return None
+        return pa.record_batch(
+            [
+                batch.column("message_id").filter(pa.array(rows)),
+                pa.array(row_offsets(header, batch)[rows]),
+                pa.array(appended[rows]),
+            ],
+            schema=schema_of(FrameType.SEEN),
+        )
+
+    # Frames
+
+    def _thinned(self, header: FrameHeader, batch: pa.RecordBatch, keep: Bools) -> Rewritten:
+        """Return a frame with only the rows to keep, each saying where it stands."""
+        rows = batch.filter(pa.array(keep))
+        flags = header.flags
+        if header.type not in CONTROL:
+            flags |= FLAG_SPARSE
+            deltas = row_offsets(header, batch)[keep] - header.base_offset
+            columns = rows.select(schema_of(header.type).names).columns
+            columns.append(pa.array(deltas, OFFSET_DELTA.type))
+            rows = pa.record_batch(columns, schema=schema_of(header.type, flags))
+        body = encode(rows, self._compression)
+        # Due times of rows that are gone only widen the span: readers look inside.
+        fresh = header_of(
+            header.type,
+            body,
+            base_offset=header.base_offset,
+            span=header.span,
+            rows=len(rows),
+            log_tag=header.log_tag,
+            append_ms=header.append_ms,
+            epoch=header.epoch,
+            flushed_end=header.flushed_end,
+            min_due_ms=header.min_due_ms,
+            max_due_ms=header.max_due_ms,
+            flags=flags,
+        )
+        return Rewritten(fresh, body)
+
+
+def latest_offsets(frames: Iterable[Frame]) -> Int64s:
+    """Return the offset of the latest deliverable message of each key, sorted."""
+    latest: pa.Table | None = None
+    for frame in frames:
+        if not frame.header.is_deliverable:
+            continue
+        batch = decode(frame.header, frame.body)
+        offsets = pa.array(row_offsets(frame.header, batch))
+        rows = pa.table({"key": batch.column("key"), "offset": offsets})
+        tables = [rows] if latest is None else [latest, rows]
+        latest = _latest_of(pa.concat_tables(tables))
+    if latest is None:
+        return np.zeros(0, dtype=np.int64)
+    return np.sort(latest.column("offset").to_numpy())
+
+
+def _latest_of(rows: pa.Table) -> pa.Table:
+    grouped = rows.group_by("key", use_threads=False).aggregate([("offset", "max")])
+    return pa.table({"key": grouped.column("key"), "offset": grouped.column("offset_max")})
+
+
+def _promises(batch: pa.RecordBatch) -> Int64s:
+    return np.asarray(batch.column("promise_offset").to_numpy())
+
+
+_NO_BODY = memoryview(b"")

@@ -1,0 +1,133 @@
+"""Promises: opened by `promise` frames, ended by `fired` and `cancel`, moved by `reschedule`.
+
+Each segment has a `DueDelta`: what its frames did to the set of open promises, net. A promise may
+end in a later segment than it was opened in, so a delta speaks of earlier segments too. Folding the
+deltas in log order gives the open promises: `open = open - ended, moved, + opened`. A delta is
+derived from its segment alone, so a side-car of one segment never depends on another.
+"""
+
+import struct
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+_NOTHING: Int64s = np.zeros(0, dtype=np.int64)
+_COUNTS = struct.Struct("<QQQ")
+
+
+class DueDelta:
+    """What one segment did to the open promises. Offsets and due times are parallel arrays."""
+
+    __slots__ = ("_base_offset", "_moves", "_opened", "_retired")
+
+    def __init__(self, base_offset: int) -> None:
+        self._base_offset = base_offset
+        self._opened: list[tuple[Int64s, Int64s]] = []
+        self._moves: list[tuple[Int64s, Int64s]] = []
+        self._retired: list[Int64s] = []
+
+    def open(self, offsets: Int64s, due_ms: Int64s) -> None:
+        """Note promises written in this segment."""
+        self._opened.append((offsets, due_ms))
+
+    def retire(self, offsets: Int64s) -> None:
+        """Note promises that fired or were cancelled, of this segment or an earlier one."""
+        self._retired.append(offsets)
+
+    def move(self, offsets: Int64s, due_ms: Int64s) -> None:
+        """Note promises that got a new due time."""
+        self._moves.append((offsets, due_ms))
+
+    def net(self) -> "NetDelta":
+        """Return the net effect, sorted by offset."""
+        retired = np.unique(np.concatenate(self._retired)) if self._retired else _NOTHING
+        opened, due = _joined(self._opened)
+        moved, moved_due = _latest(*_joined(self._moves))
+        keep = ~np.isin(opened, retired)
+        opened, due = opened[keep], due[keep].copy()
+        _apply_moves(opened, due, moved, moved_due)
+        keep = (moved < self._base_offset) & ~np.isin(moved, retired)
+        earlier = retired[retired < self._base_offset]
+        return NetDelta(opened, due, earlier, moved[keep], moved_due[keep])
+
+    @classmethod
+    def resume(cls, base_offset: int, net: "NetDelta") -> "DueDelta":
+        """Return a delta that goes on from a net effect loaded from a side-car."""
+        delta = cls(base_offset)
+        delta.open(net.opened, net.opened_due)
+        delta.move(net.moved, net.moved_due)
+        delta.retire(net.retired)
+        return delta
+
+
+class NetDelta:
+    """The net effect of a segment: the content of its `.due` side-car."""
+
+    __slots__ = ("moved", "moved_due", "opened", "opened_due", "retired")
+
+    def __init__(
+        self, opened: Int64s, opened_due: Int64s, retired: Int64s, moved: Int64s, moved_due: Int64s
+    ) -> None:
+        self.opened = opened
+        self.opened_due = opened_due
+        self.retired = retired
+        self.moved = moved
+        self.moved_due = moved_due
+
+    def encode(self) -> bytes:
+        """Return the body of the `.due` side-car."""
+        counts = _COUNTS.pack(len(self.opened), len(self.retired), len(self.moved))
+        arrays = (self.opened, self.opened_due, self.retired, self.moved, self.moved_due)
+        return counts + b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)
+
+    @classmethod
+    def decode(cls, body: memoryview) -> "NetDelta | None":
+        """Return the delta in a side-car's body, or None if it cannot be one."""
+        if len(body) < _COUNTS.size:
+            return None
+        opened, retired, moved = _COUNTS.unpack_from(body)
+        if len(body) != _COUNTS.size + 8 * (2 * opened + retired + 2 * moved):
+            return None
+        values = np.frombuffer(body, dtype=np.int64, offset=_COUNTS.size)
+        cuts = np.cumsum([opened, opened, retired, moved])
+        return cls(*np.split(values, cuts))
+
+
+def open_promises(deltas: Iterable[NetDelta]) -> tuple[Int64s, Int64s]:
+    """Fold deltas, oldest first, into the open promises: (offsets, due times), sorted by offset."""
+    offsets, due = _NOTHING, _NOTHING
+    for delta in deltas:
+        if len(delta.retired):
+            keep = ~np.isin(offsets, delta.retired)
+            offsets, due = offsets[keep], due[keep]
+        _apply_moves(offsets, due, delta.moved, delta.moved_due)
+        offsets = np.concatenate([offsets, delta.opened])
+        due = np.concatenate([due, delta.opened_due])
+    return offsets, due
+
+
+def _joined(pairs: list[tuple[Int64s, Int64s]]) -> tuple[Int64s, Int64s]:
+    if not pairs:
+        return _NOTHING, _NOTHING
+    return np.concatenate([o for o, _ in pairs]), np.concatenate([d for _, d in pairs])
+
+
+def _latest(offsets: Int64s, due: Int64s) -> tuple[Int64s, Int64s]:
+    """Keep the last due time given for each offset, sorted by offset."""
+    if not len(offsets):
+        return offsets, due
+    # np.unique keeps the first of equals, so look from the end.
+    unique, first = np.unique(offsets[::-1], return_index=True)
+    return unique, due[::-1][first]
+
+
+def _apply_moves(offsets: Int64s, due: Int64s, moved: Int64s, moved_due: Int64s) -> None:
+    """Overwrite, in place, the due times of those `offsets` (sorted) that moved."""
+    if not len(offsets) or not len(moved):
+        return
+    at = np.searchsorted(offsets, moved)
+    at[at == len(offsets)] = 0
+    hit = offsets[at] == moved
+    due[at[hit]] = moved_due[hit]

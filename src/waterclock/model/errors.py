@@ -1,0 +1,118 @@
+"""Every error Waterclock raises, in one tree; an exception says what the *caller* can do.
+
+    WaterclockError
+    ├── BadInput                 fix the request; nothing was changed
+    │   ├── LimitExceeded        a named field is over its named limit
+    │   ├── BadBatch             the bytes are not a batch of ours
+    │   └── BadConfig            a setting is unknown, of the wrong type or out of range
+    ├── OffsetOutOfRange         ask again within [start, end)
+    ├── StorageError             the disk or what is on it
+    │   ├── StorageFull          free space, then publish again; reads go on
+    │   ├── StorageFailed        a write or fsync failed: stop this node, restart it clean
+    │   ├── FolderInUse          another process has this folder
+    │   └── Damaged              bytes on disk are not what was written
+    │       ├── FrameDamaged     a frame fails its checksum or contradicts itself
+    │       ├── ForeignFile      a file in the folder is not ours, or of a version we do not read
+    │       └── PartitionFaulty  acknowledged messages are missing or damaged: refuse to append
+    └── Closed                   the object was closed; open it again
+
+Foreign errors are translated once, at the border, by `translate`.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+
+class WaterclockError(Exception):
+    """The root: catch this to catch everything Waterclock raises on purpose."""
+
+
+class BadInput(WaterclockError):
+    """The request is wrong; nothing was changed. Fix it and send it again."""
+
+
+class LimitExceeded(BadInput):
+    """A field is over its limit; both are named."""
+
+    def __init__(self, field: str, limit: int, *, got: int | None = None) -> None:
+        seen = "" if got is None else f" (got {got})"
+        super().__init__(f"{field} exceeds its limit of {limit}{seen}")
+        self.field = field
+        self.limit = limit
+        self.got = got
+
+
+class BadBatch(BadInput):
+    """The bytes are not a batch of this format version; `field` says where they go wrong."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"batch {field}: {problem}")
+        self.field = field
+        self.problem = problem
+
+
+class BadConfig(BadInput):
+    """A setting is unknown, of the wrong type or out of range; `field` is its dotted path."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"configuration {field}: {problem}")
+        self.field = field
+        self.problem = problem
+
+
+class OffsetOutOfRange(WaterclockError):
+    """The offset is not in the log; ask again within [start, end)."""
+
+    def __init__(self, offset: int, *, start: int, end: int) -> None:
+        super().__init__(f"offset {offset} is outside the log [{start}, {end})")
+        self.offset = offset
+        self.start = start
+        self.end = end
+
+
+class StorageError(WaterclockError):
+    """The disk, or what is on it."""
+
+
+class StorageFull(StorageError):
+    """No space left. Free some, then publish again; what was acknowledged stays readable."""
+
+
+class StorageFailed(StorageError):
+    """A write or fsync failed. Nothing after it can be trusted: stop the node, restart it clean."""
+
+
+class FolderInUse(StorageError):
+    """Another process has locked this folder."""
+
+
+class Damaged(StorageError):
+    """Bytes on disk are not what was written. Nothing is deleted; see the message."""
+
+
+class FrameDamaged(Damaged):
+    """A frame fails its checksum or contradicts itself."""
+
+
+class ForeignFile(Damaged):
+    """A file in the folder is not ours, or of a version this release does not read."""
+
+
+class PartitionFaulty(Damaged):
+    """Acknowledged messages are missing or damaged; reads elsewhere go on, appends are refused."""
+
+
+class Closed(WaterclockError):
+    """The object was closed."""
+
+
+@contextmanager
+def translate(table: Mapping[type[Exception], type[WaterclockError]]) -> Iterator[None]:
+    """Turn foreign exceptions into ours, keeping the original as the cause."""
+    try:
+        yield
+    except tuple(table) as error:
+        for foreign, ours in table.items():
+            if isinstance(error, foreign):
+                raise ours(str(error)) from error
+        raise

@@ -1,0 +1,19 @@
+"""The computer's own clocks."""
+
+import time
+
+from waterclock.model.ids import Millis
+
+_NANOS_PER_MILLI = 1_000_000
+
+
+class SystemClock:
+    """The `Clock` of a running node."""
+
+    def now_ms(self) -> Millis:
+        """Return the wall-clock time since 1970 UTC. It may jump, also back."""
+        return Millis(time.time_ns() // _NANOS_PER_MILLI)
+
+    def monotonic_ms(self) -> Millis:
+        """Return a time that never goes back. Only differences mean anything, never on disk."""
+        return Millis(time.monotonic_ns() // _NANOS_PER_MILLI)

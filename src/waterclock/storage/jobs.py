@@ -1,0 +1,69 @@
+"""Work that may be done aside: saving a segment's side-cars and the recovery point.
+
+A store hands out jobs; whoever owns it runs them one at a time and in order, inline or on a thread.
+`run` touches only what nobody changes any more. A job that fails for want of space is dropped: all
+it would have saved is time.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from waterclock.log.due import NetDelta
+from waterclock.log.id_runs import Entries
+from waterclock.log.index import SparseIndex
+from waterclock.log.sidecar import Coverage
+from waterclock.model.errors import StorageFull
+from waterclock.storage.checkpoint import save_recovery_point
+from waterclock.storage.sidecar_files import save_sidecars
+
+if TYPE_CHECKING:
+    from waterclock.storage.partition_store import PartitionStore
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a segment's side-cars shall hold, as of one moment at which all of it was durable."""
+
+    coverage: Coverage
+    index: SparseIndex
+    id_runs: list[Entries] | None
+    due: NetDelta
+
+
+class SaveJob:
+    """Save side-cars, then promise that the log is durable as far as it was when this was made."""
+
+    def __init__(self, store: "PartitionStore", snapshot: Snapshot, *, is_sealed: bool) -> None:
+        self._store = store
+        self._snapshot = snapshot
+        self._is_sealed = is_sealed
+        self._flushed_end = store.flushed_end
+        self._ids: Entries | None = None
+
+    def __repr__(self) -> str:
+        return f"<SaveJob of segment {self._snapshot.coverage.base_offset}>"
+
+    def run(self) -> None:
+        """Write the files; may run on another thread."""
+        snapshot, folder = self._snapshot, self._store.folder
+        assert snapshot.coverage.end_offset <= self._flushed_end
+        self._ids = None if snapshot.id_runs is None else _merged(snapshot.id_runs)
+        with suppress(StorageFull):
+            save_sidecars(
+                folder, snapshot.coverage, index=snapshot.index, ids=self._ids, due=snapshot.due
+            )
+            save_recovery_point(folder, self._flushed_end)
+
+    def finish(self) -> None:
+        """Let the index of ids use the merged entries; on the owner's thread."""
+        ids = self._store.ids
+        base = self._snapshot.coverage.base_offset
+        if self._is_sealed and ids is not None and self._ids is not None and base in ids:
+            ids.replace(base, self._ids)
+
+
+def _merged(runs: list[Entries]) -> Entries:
+    return np.sort(np.concatenate([*runs, np.empty(0, np.uint64)]))

@@ -1,0 +1,166 @@
+"""A partition log in a script: the blocking face, without a node.
+
+`open_log` puts together what a node puts together, an opened partition, group commit and the
+system's clock, and hides the waiting: `publish` returns when the messages are durable. Messages are
+objects here, one by one, which is convenient and costs about ten times what a batch of Arrow bytes
+costs; a node never does that.
+
+One thread uses a log, one process a folder. Messages for later are kept and listed, and nothing
+here fires them: that is a scheduler's work.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from waterclock.log.appending import Appended
+from waterclock.log.batch import encode_batch
+from waterclock.log.frame import Frame
+from waterclock.log.recovery import Damage
+from waterclock.log.rows import row_offsets
+from waterclock.log.schema import decode
+from waterclock.model.config import DedupConfig, LogConfig
+from waterclock.model.errors import Closed
+from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, Offset
+from waterclock.model.limits import Limits
+from waterclock.model.message import Message
+from waterclock.storage.clock import SystemClock
+from waterclock.storage.fsync import GroupCommit
+from waterclock.storage.opening import open_partition
+from waterclock.storage.os_folder import OsFolder
+from waterclock.storage.partition_store import PartitionStore
+
+LOG_ID_BYTES = 16
+
+
+class StoredMessage(NamedTuple):
+    """A message and its place in the log."""
+
+    offset: Offset
+    message: Message
+
+
+class Promise(NamedTuple):
+    """A message for later, neither fired nor cancelled."""
+
+    offset: Offset
+    due_ms: Millis
+
+
+def open_log(
+    path: str | os.PathLike[str], *, log: LogConfig | None = None, dedup: DedupConfig | None = None
+) -> "Log":
+    """Open the log in a folder, or begin one there. You must close it; `with` does."""
+    clock = SystemClock()
+    store = open_partition(
+        OsFolder(path),
+        log=log or LogConfig(),
+        dedup=dedup or DedupConfig(),
+        now_ms=clock.now_ms(),
+        new_log_id=os.urandom(LOG_ID_BYTES),
+    )
+    return Log(store, clock)
+
+
+class Log:
+    """An open log. Open one with `open_log`."""
+
+    def __init__(self, store: PartitionStore, clock: SystemClock) -> None:
+        self._store = store
+        self._clock = clock
+        self._limits = Limits()
+        self._commit = GroupCommit(store, clock)
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else f"[{self.start}, {self.end})"
+        return f"<Log {state}>"
+
+    def __enter__(self) -> "Log":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def start(self) -> Offset:
+        """The first offset still in the log."""
+        return self._store.start
+
+    @property
+    def end(self) -> Offset:
+        """One past the last offset."""
+        return self._store.end
+
+    @property
+    def damage(self) -> list[Damage]:
+        """Damage found on opening; if there is any, the log is readable and refuses to publish."""
+        return self._store.damage
+
+    def now_ms(self) -> Millis:
+        """Return the time this log goes by, for due times."""
+        return self._clock.now_ms()
+
+    def publish(self, messages: Sequence[Message], *, allow_duplicate: bool = False) -> Appended:
+        """Write messages and return when they are durable, with the offset of each.
+
+        A message whose id was published before is not written again, unless you allow it, and is
+        answered with its first offset. A message without an id is given one.
+        """
+        self._check_open()
+        now_ms = self._clock.now_ms()
+        batch = encode_batch(
+            messages,
+            self._limits,
+            now_ms=now_ms,
+            compression=self._store.log.compression,
+            entropy=os.urandom(UUID7_ENTROPY_BYTES),
+        )
+        appended = self._store.append(batch, now_ms=now_ms, allow_duplicate=allow_duplicate)
+        self._commit.wait_for(appended.durable_at)
+        return appended
+
+    def read(self, offset: int | None = None) -> Iterator[StoredMessage]:
+        """Yield the deliverable messages from `offset`, or from the first, as far as they go now.
+
+        Raises FrameDamaged where bytes are not what was written; read on behind its offsets.
+        """
+        self._check_open()
+        start = self.start if offset is None else offset
+        for frame in self._store.frames(start):
+            if frame.header.is_deliverable:
+                yield from _messages(frame, start)
+
+    def promises(self) -> list[Promise]:
+        """Return the open promises, the earliest due first."""
+        self._check_open()
+        offsets, due_ms = self._store.open_promises()
+        pairs = zip(offsets.tolist(), due_ms.tolist(), strict=True)
+        return sorted((Promise(*pair) for pair in pairs), key=lambda p: (p.due_ms, p.offset))
+
+    def close(self) -> None:
+        """Let the folder go. Again is harmless."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._commit.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Closed("the log was closed: open it again")
+
+
+def _messages(frame: Frame, start: int) -> Iterator[StoredMessage]:
+    """Yield a frame's messages from an offset on."""
+    rows: pa.RecordBatch = decode(frame.header, frame.body)
+    offsets = row_offsets(frame.header, rows).tolist()
+    names = ("message_id", "key", "value", "headers", "due_ms")
+    columns = (rows.column(name).to_pylist() for name in names)
+    for offset, message_id, key, value, headers, due_ms in zip(offsets, *columns, strict=True):
+        if offset >= start:
+            pairs = None if headers is None else dict(headers)
+            message = Message(
+                value, key=key, message_id=message_id, headers=pairs, due_ms=due_ms
+            )
+            yield StoredMessage(offset, message)

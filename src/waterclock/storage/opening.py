@@ -1,0 +1,258 @@
+"""Opening a partition: find out what is there, believe what holds, mend what may be mended.
+
+In order: take the lock; look at every name; check each segment's header and place; load side-cars
+or read the segment; read the last segment behind its side-cars to its end; tell torn from rotten
+(`waterclock.log.recovery`); cut off what is torn; write once more what is not proven to be on disk.
+
+That last step is for the crash after a failed fsync: the kernel may show pages it never wrote and
+will not write again ("fsyncgate"). Rewriting them makes them dirty, so that the fsync before the
+first acknowledgement means what it says.
+
+Nothing that is not understood is removed. What is removed: unfinished files of our own (`.tmp`),
+and side-cars of segments that retention took away.
+"""
+
+import re
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+from typing import NamedTuple
+
+from waterclock.log.derived import Derived
+from waterclock.log.due import DueDelta, NetDelta
+from waterclock.log.id_runs import Entries
+from waterclock.log.ids import IdIndex
+from waterclock.log.index import SparseIndex
+from waterclock.log.recovery import Damage, Scan, scan
+from waterclock.log.segment import HEADER_BYTES as SEGMENT_HEADER_BYTES
+from waterclock.log.segment import (
+    SUFFIX,
+    SegmentHeader,
+    decode_segment_header,
+    parse_segment_name,
+    segment_name,
+)
+from waterclock.model.config import DedupConfig, LogConfig
+from waterclock.model.errors import ForeignFile, PartitionFaulty, StorageFull
+from waterclock.model.ids import Millis, Offset
+from waterclock.storage.checkpoint import NAME as RECOVERY_POINT
+from waterclock.storage.checkpoint import load_recovery_point, save_recovery_point
+from waterclock.storage.disk import TEMPORARY, Folder
+from waterclock.storage.partition_store import PartitionStore
+from waterclock.storage.segment_file import SegmentFile, create_segment
+from waterclock.storage.sidecar_files import load_sidecars, save_sidecars
+
+_SIDECAR = re.compile(r"(\d{20})\.(index|ids|due)")
+_UNFINISHED = re.compile(rf"(\d{{20}}\.(seg|index|ids|due)|{RECOVERY_POINT})\{TEMPORARY}")
+_OURS_BESIDES = frozenset({RECOVERY_POINT, "LOCK"})
+
+
+class Opened(NamedTuple):
+    """A segment with what was derived from it."""
+
+    segment: SegmentFile
+    ids: Entries | None
+    due: NetDelta
+    covered: Offset
+    """Side-cars vouch that everything below was durable."""
+    scan: Scan
+    """What reading behind them found."""
+
+
+def open_partition(
+    folder: Folder, *, log: LogConfig, dedup: DedupConfig, now_ms: int, new_log_id: bytes
+) -> PartitionStore:
+    """Open the log in `folder`, or begin one there with the identity `new_log_id` (16 bytes).
+
+    The store may be faulty (`store.damage`): readable, but refusing appends.
+    """
+    folder.lock()
+    try:
+        return _Opening(folder, log, dedup, now_ms, new_log_id).run()
+    except BaseException:
+        folder.close()
+        raise
+
+
+class _Opening:
+    """The steps of one opening, sharing what they find."""
+
+    def __init__(
+        self, folder: Folder, log: LogConfig, dedup: DedupConfig, now_ms: int, new_log_id: bytes
+    ) -> None:
+        assert len(new_log_id) == 16
+        self.folder = folder
+        self.log = log
+        self.dedup = dedup
+        self.now_ms = now_ms
+        self.new_log_id = new_log_id
+
+    def run(self) -> PartitionStore:
+        bases = self._survey()
+        if not bases:
+            self._begin()
+            bases = [Offset(0)]
+        opened = [self._open_sealed(*pair) for pair in pairwise(bases)]
+        opened.append(self._open_last(bases[-1]))
+        log_ids = {found.segment.header.log_id for found in opened}
+        if len(log_ids) > 1:
+            raise ForeignFile("segments of different logs are mixed in this folder: separate them")
+        return self._assemble(opened)
+
+    def _survey(self) -> list[Offset]:
+        """Look at every name; return the base offsets of the segments, in order."""
+        names = self.folder.names()
+        for name in names:
+            if _UNFINISHED.fullmatch(name):
+                self.folder.remove(name)
+        bases = sorted(parse_segment_name(name) for name in names if name.endswith(SUFFIX))
+        foreign = [name for name in names if not _is_ours(name)]
+        if not bases:
+            ours = [name for name in names if _SIDECAR.fullmatch(name) or name == RECOVERY_POINT]
+            if ours:
+                raise PartitionFaulty(
+                    f"the segments are gone, but {ours[0]} is there: restore them"
+                )
+            if foreign:
+                raise ForeignFile(
+                    f"the folder holds no log but has {foreign[0]} in it: choose an empty folder"
+                )
+        for name in names:
+            sidecar = _SIDECAR.fullmatch(name)
+            if bases and sidecar and int(sidecar[1]) < bases[0]:
+                self.folder.remove(name)
+        return bases
+
+    def _begin(self) -> None:
+        header = SegmentHeader(self.new_log_id, Offset(0), 0, Millis(self.now_ms))
+        index = SparseIndex(self.log.index_every_bytes)
+        preallocate = self.log.preallocate_bytes
+        create_segment(self.folder, header, index, preallocate_bytes=preallocate).file.close()
+
+    def _open(self, base: Offset) -> Opened:
+        """Open one segment, from its side-cars as far as they hold, then by reading on."""
+        name = segment_name(base)
+        file = self.folder.open(name)
+        header = decode_segment_header(name, file.view(0, min(file.size(), SEGMENT_HEADER_BYTES)))
+        every_bytes = self.log.index_every_bytes
+        segment = SegmentFile(file, header, SparseIndex(every_bytes))
+        seed = id_seed(header.log_id) if self.dedup.enabled else None
+        derived = Derived(base, every_bytes=every_bytes, seed=seed)
+        sidecars = load_sidecars(
+            self.folder, file, header, every_bytes=every_bytes, with_ids=self.dedup.enabled
+        )
+        if sidecars is not None:
+            derived.resume(sidecars.index, sidecars.due, sidecars.ids)
+            segment.end_offset = sidecars.coverage.end_offset
+            segment.end_position = sidecars.coverage.end_position
+            segment.last = sidecars.last
+            segment.last_header_crc = sidecars.coverage.last_header_crc
+        covered = segment.end_offset
+        data = file.view(0, file.size())
+        found = scan(data, segment.end_position, covered, segment.log_tag, derived.add)
+        segment.index = derived.index
+        segment.end_position, segment.end_offset = found.end_position, found.end_offset
+        if found.last is not None:
+            segment.last, segment.last_header_crc = found.last, found.last_header_crc
+        ids = None if seed is None else derived.entries()
+        return Opened(segment, ids, derived.due.net(), covered, found)
+
+    def _open_sealed(self, base: Offset, following: Offset) -> Opened:
+        """Open a segment that a later one follows: it was durable to its end, so damage is rot."""
+        opened = self._open(base)
+        segment, damage = opened.segment, opened.scan.damage
+        if segment.end_offset > following:
+            raise ForeignFile(f"{segment.file.name} reaches into the segment at {following}")
+        if segment.end_offset < following:
+            damage = _with_end(damage, segment, following, "the end of the segment is missing")
+        segment.damage = damage
+        segment.end_offset = following
+        if opened.covered < following and not damage:
+            self._save(opened)
+        return opened
+
+    def _open_last(self, base: Offset) -> Opened:
+        """Open the last segment: tell torn from rotten, and mend it if nothing promised is lost."""
+        opened = self._open(base)
+        segment, found = opened.segment, opened.scan
+        promised = load_recovery_point(self.folder)
+        proven = max(promised or 0, opened.covered, found.proven_end)
+        # A promise that has rotted itself may have promised everything.
+        rotten = found.damage if promised is None else found.rotten(proven)
+        if rotten:
+            segment.damage = found.damage
+            return opened
+        torn = found.torn_at(proven)
+        if torn is not None:
+            segment.file.truncate(torn.position)
+            segment.file.sync()
+            segment.file.close()
+            opened = self._open(base)
+            segment = opened.segment
+            assert not opened.scan.damage
+        if proven > segment.end_offset:
+            reason = f"offsets up to {proven} were flushed, but the log ends here"
+            segment.damage = _with_end([], segment, Offset(proven), reason)
+            return opened
+        self._settle(segment, Offset(proven))
+        return opened
+
+    def _settle(self, segment: SegmentFile, proven: Offset) -> None:
+        """Make sure of the frames that are there but not proven to be durable."""
+        if proven == segment.end_offset:
+            return
+        position = segment.position_of(proven)
+        segment.file.write(position, [bytes(segment.view()[position:])])
+        segment.file.sync()
+        with suppress(StorageFull):
+            save_recovery_point(self.folder, segment.end_offset)
+
+    def _save(self, opened: Opened) -> None:
+        """Save side-cars that had to be built again; without room for them, do without."""
+        segment = opened.segment
+        with suppress(StorageFull):
+            save_sidecars(
+                self.folder, segment.coverage, index=segment.index, ids=opened.ids, due=opened.due
+            )
+
+    def _assemble(self, opened: list[Opened]) -> PartitionStore:
+        *sealed, active = opened
+        ids = None
+        if self.dedup.enabled:
+            ids = IdIndex(id_seed(active.segment.header.log_id), self.dedup.ids_max)
+            for found in sealed:
+                assert found.ids is not None
+                ids.load(found.segment.base_offset, found.ids)
+            ids.open_segment(active.segment.base_offset)
+            assert active.ids is not None
+            ids.resume(active.ids)
+        store = PartitionStore(
+            self.folder,
+            log=self.log,
+            dedup=self.dedup,
+            segments=[found.segment for found in opened],
+            ids=ids,
+            deltas={found.segment.base_offset: found.due for found in sealed},
+            active_delta=DueDelta.resume(active.segment.base_offset, active.due),
+        )
+        store.trim_ids()
+        return store
+
+
+def id_seed(log_id: bytes) -> int:
+    """Return the seed of a log's id fingerprints; it is on disk, in side-cars."""
+    return int.from_bytes(log_id[:8], "little")
+
+
+def _is_ours(name: str) -> bool:
+    if name.endswith(SUFFIX) or name in _OURS_BESIDES:
+        return True
+    return bool(_SIDECAR.fullmatch(name) or _UNFINISHED.fullmatch(name))
+
+
+def _with_end(damage: list[Damage], segment: SegmentFile, end: Offset, reason: str) -> list[Damage]:
+    """Stretch the damage at a segment's end, or note it, so that it reaches `end`."""
+    if damage and damage[-1].start == segment.end_offset:
+        return [*damage[:-1], replace(damage[-1], end=end)]
+    at = segment.end_position
+    return [*damage, Damage(at, max(at, segment.file.size()), segment.end_offset, end, reason)]

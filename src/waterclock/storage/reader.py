@@ -1,0 +1,135 @@
+"""Reading a partition's segments: by offset, by append time, by due time, and single rows.
+
+What is handed out are checked frames as they lie in the memory map. Rows are decoded only where
+somebody asks for rows (firing, confirming a repeat), and then a frame at a time.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from waterclock.log.frame import Frame, FrameHeader, FrameType
+from waterclock.log.rows import row_numbers, row_offsets
+from waterclock.log.schema import decode
+from waterclock.log.segment import HEADER_BYTES
+from waterclock.model.errors import OffsetOutOfRange
+from waterclock.model.ids import Offset
+from waterclock.storage.segment_file import SegmentFile
+
+Int64s = npt.NDArray[np.int64]
+
+
+class Reader:
+    """Reads a list of segments that others append to and replace."""
+
+    def __init__(self, segments: list[SegmentFile]) -> None:
+        self._segments = segments
+
+    @property
+    def start(self) -> Offset:
+        """The first offset still in the log."""
+        return self._segments[0].base_offset
+
+    @property
+    def end(self) -> Offset:
+        """One past the last offset."""
+        return self._segments[-1].end_offset
+
+    def segment_at(self, offset: int) -> int:
+        """Return the number, in the list, of the segment that holds `offset`."""
+        return bisect_right(self._segments, offset, key=lambda s: s.base_offset) - 1
+
+    def frames(self, offset: int, end: int | None = None) -> Iterator[Frame]:
+        """Yield the frames from the one that holds `offset` up to those that begin below `end`."""
+        end = self.end if end is None else min(end, self.end)
+        if not self.start <= offset <= end:
+            raise OffsetOutOfRange(offset, start=self.start, end=end)
+        while offset < end:
+            segment = self._segments[self.segment_at(offset)]
+            for frame in segment.frames(segment.position_of(offset)):
+                if frame.header.base_offset >= end:
+                    return
+                yield frame
+                offset = frame.header.end_offset
+
+    def offset_at(self, append_ms: int) -> Offset:
+        """Return the first offset appended at or after a time; the log's end if there is none."""
+        number = bisect_right(self._segments, append_ms - 1, key=_first_append_ms) - 1
+        for segment in self._segments[max(number, 0) :]:
+            position = segment.index.position_of_append_time(append_ms)
+            for frame in segment.frames(HEADER_BYTES if position is None else position):
+                if frame.header.append_ms >= append_ms:
+                    return frame.header.base_offset
+        return self.end
+
+    def frames_due(self, start_ms: int, end_ms: int) -> Iterator[Frame]:
+        """Yield, in log order, the frames with a due time in [start_ms, end_ms)."""
+        for segment in list(self._segments):
+            for position, end_position in segment.index.blocks_due(start_ms, end_ms):
+                for frame in segment.frames(position, end_position):
+                    if _is_due_within(frame.header, start_ms, end_ms):
+                        yield frame
+
+    def rows(self, offsets: Int64s) -> Iterator[tuple[FrameHeader, pa.RecordBatch, Int64s, Int64s]]:
+        """Yield, per frame, its header, its rows, which of them are asked for, and for which ask.
+
+        `offsets` may be in any order; each frame is decoded once.
+        """
+        for frame, _, asks in self._frames_of(offsets):
+            batch = decode(frame.header, frame.body)
+            yield frame.header, batch, row_numbers(frame.header, batch, offsets[asks]), asks
+
+    def _frames_of(self, offsets: Int64s) -> Iterator[tuple[Frame, list[Frame], Int64s]]:
+        """Yield each frame that spans some offsets, the `seen` frames behind it, and which asks."""
+        order = np.argsort(offsets, kind="stable")
+        wanted = offsets[order]
+        at = 0
+        while at < len(wanted):
+            offset = int(wanted[at])
+            if not self.start <= offset < self.end:
+                raise OffsetOutOfRange(offset, start=self.start, end=self.end)
+            segment = self._segments[self.segment_at(offset)]
+            frame, *behind = segment.frame_and_seen(offset)
+            stop = int(np.searchsorted(wanted, frame.header.end_offset))
+            yield frame, behind, order[at:stop]
+            at = stop
+
+    def ids(self, offsets: Int64s) -> list[tuple[bytes, int]]:
+        """Return (message id, append time) of the messages at these offsets."""
+        found: list[tuple[bytes, int]] = [(b"", 0)] * len(offsets)
+        for frame, behind, asks in self._frames_of(offsets):
+            left = asks
+            for holder in (frame, *behind):
+                if holder.header.is_tracked:
+                    left = _collect_ids(holder, offsets, left, found)
+            assert not len(left), "an id in the index is neither in its frame nor among those seen"
+        return found
+
+
+def _collect_ids(
+    frame: Frame, offsets: Int64s, asks: Int64s, found: list[tuple[bytes, int]]
+) -> Int64s:
+    """Fill in the ids a frame has of those asked for; return what is left to ask."""
+    batch = decode(frame.header, frame.body)
+    present = row_offsets(frame.header, batch)
+    at = np.minimum(np.searchsorted(present, offsets[asks]), max(len(present) - 1, 0))
+    has = present[at] == offsets[asks]
+    ids = batch.column("message_id").take(pa.array(at[has])).to_pylist()
+    times = np.full(len(ids), frame.header.append_ms)
+    if frame.header.type is FrameType.SEEN:
+        times = batch.column("append_ms").to_numpy()[at[has]]
+    for ask, message_id, append_ms in zip(asks[has].tolist(), ids, times.tolist(), strict=True):
+        found[ask] = (message_id, append_ms)
+    return np.asarray(asks[~has])
+
+
+def _first_append_ms(segment: SegmentFile) -> int:
+    first = segment.index.first_append_ms
+    return segment.header.created_ms if first is None else first
+
+
+def _is_due_within(header: FrameHeader, start_ms: int, end_ms: int) -> bool:
+    return bool(header.max_due_ms) and header.min_due_ms < end_ms and header.max_due_ms >= start_ms

@@ -1,0 +1,180 @@
+"""One segment on disk: frames written at its end, read anywhere through memory maps.
+
+Duties of whoever appends: frames come in order and are planned to fit (`has_room`). A failed write
+leaves the file as if nothing had been tried, or raises StorageFailed for good: half a frame that
+stays behind the end could otherwise look like a torn tail, or worse, like a frame, later.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from waterclock.log.frame import SPAN_MAX, Frame, FrameHeader, FrameType, decode_header, read_frame
+from waterclock.log.index import SparseIndex
+from waterclock.log.recovery import Damage, scan
+from waterclock.log.segment import (
+    HEADER_BYTES,
+    SegmentHeader,
+    encode_segment_header,
+    log_tag,
+    segment_name,
+)
+from waterclock.log.sidecar import Coverage
+from waterclock.model.errors import FrameDamaged, StorageFailed, StorageFull
+from waterclock.model.ids import Offset
+from waterclock.storage.disk import TEMPORARY, Bytes, File, Folder
+
+
+class SegmentFile:
+    """Frames [base_offset, end_offset) in bytes [HEADER_BYTES, end_position) of a file."""
+
+    def __init__(self, file: File, header: SegmentHeader, index: SparseIndex) -> None:
+        self.file = file
+        self.header = header
+        self.index = index
+        self.log_tag = log_tag(header.log_id)
+        self.end_position = HEADER_BYTES
+        self.end_offset = header.base_offset
+        self.last: FrameHeader | None = None
+        self.last_header_crc = 0
+        self.damage: list[Damage] = []
+
+    def __repr__(self) -> str:
+        span = f"[{self.base_offset}, {self.end_offset})"
+        return f"<SegmentFile {span} {self.end_position} B, {len(self.damage)} damaged>"
+
+    @property
+    def base_offset(self) -> Offset:
+        """The first offset."""
+        return self.header.base_offset
+
+    @property
+    def is_empty(self) -> bool:
+        """It holds no frame yet."""
+        return self.end_offset == self.base_offset
+
+    @property
+    def coverage(self) -> Coverage:
+        """What a side-car made now would cover."""
+        return Coverage(
+            self.base_offset,
+            self.header.generation,
+            self.end_offset,
+            self.end_position,
+            self.last_header_crc,
+        )
+
+    def has_room(self, size: int, span: int, *, segment_bytes: int) -> bool:
+        """Tell whether frames of this size belong here or into a new segment."""
+        spans = self.end_offset + span - self.base_offset
+        return self.end_position + size <= segment_bytes and spans <= SPAN_MAX
+
+    def append(self, parts: Sequence[Bytes], *, preallocate_bytes: int) -> None:
+        """Write whole frames at the end. Call `accept` for each frame after it."""
+        end = self.end_position + sum(map(len, parts))
+        if end > self.file.size():
+            self._grow(end, preallocate_bytes)
+        try:
+            self.file.write(self.end_position, parts)
+        except (StorageFull, StorageFailed):
+            self._undo_write()
+            raise
+
+    def _grow(self, needed: int, preallocate_bytes: int) -> None:
+        # In steps, so that most fsyncs need not write a changed length.
+        step = max(preallocate_bytes, 1)
+        steps = -(-needed // step) * step
+        try:
+            self.file.allocate(steps)
+        except StorageFull:
+            self.file.allocate(needed)
+
+    def _undo_write(self) -> None:
+        try:
+            self.file.truncate(self.end_position)
+        except StorageFull as error:
+            raise StorageFailed(f"{self.file.name}: cannot undo a failed write") from error
+
+    def accept(self, header: FrameHeader, crc: int) -> None:
+        """Count the frame that lies at the end as part of the segment."""
+        assert header.base_offset == self.end_offset
+        self.index.add(header, self.end_position)
+        self.end_position += header.size
+        self.end_offset = header.end_offset
+        self.last = header
+        self.last_header_crc = crc
+
+    def view(self) -> memoryview:
+        """Return all of the segment's bytes that count."""
+        return self.file.view(0, self.end_position)
+
+    def frames(self, position: int, end_position: int | None = None) -> Iterator[Frame]:
+        """Yield the checked frames from `position` on; raise FrameDamaged at damage."""
+        data = self.view()
+        end = self.end_position if end_position is None else end_position
+        while position < end:
+            self._check_damage(position)
+            try:
+                frame = read_frame(data, position)
+            except FrameDamaged as error:
+                self._note_damage()
+                raise FrameDamaged(f"{self.file.name}: {error}") from error
+            yield frame
+            position += frame.header.size
+
+    def _note_damage(self) -> None:
+        """Find out how far the damage that a reader has met reaches: the log is faulty now."""
+        found = scan(self.view(), HEADER_BYTES, self.base_offset, self.log_tag, lambda *_: None)
+        self.damage = found.damage
+
+    def _check_damage(self, position: int) -> None:
+        for damage in self.damage:
+            if damage.position <= position < damage.end_position:
+                raise FrameDamaged(f"{self.file.name}, {damage}")
+
+    def position_of(self, offset: int) -> int:
+        """Return where the frame that holds `offset` lies."""
+        assert self.base_offset <= offset < self.end_offset
+        start = self.index.position_of_offset(offset)
+        position = HEADER_BYTES if start is None else start
+        data = self.view()
+        while True:
+            self._check_damage(position)
+            header = decode_header(data, position)
+            if offset < header.end_offset:
+                return position
+            position += header.size
+
+    def frame_and_seen(self, offset: int) -> list[Frame]:
+        """Return the frame that spans `offset`, then the `seen` frames right behind it."""
+        frames = self.frames(self.position_of(offset))
+        found = [next(frames)]
+        for frame in frames:
+            if frame.header.type is not FrameType.SEEN:
+                break
+            found.append(frame)
+        return found
+
+    def seal(self) -> None:
+        """Give back preallocated space and make all of it durable."""
+        if self.file.size() > self.end_position:
+            self.file.truncate(self.end_position)
+        self.file.sync()
+
+
+def create_segment(
+    folder: Folder, header: SegmentHeader, index: SparseIndex, *, preallocate_bytes: int
+) -> SegmentFile:
+    """Begin a segment. It appears under its name only when it is whole and durable."""
+    name = segment_name(header.base_offset)
+    file = folder.create(name + TEMPORARY)
+    try:
+        file.allocate(max(preallocate_bytes, HEADER_BYTES))
+        file.write(0, [encode_segment_header(header)])
+        file.sync()
+        folder.rename(name + TEMPORARY, name)
+        folder.sync()
+    except StorageFull:
+        file.close()
+        folder.remove(name + TEMPORARY)
+        raise
+    file.name = name
+    return SegmentFile(file, header, index)

@@ -1,0 +1,112 @@
+"""Side-cars on disk: written together, believed together.
+
+The three side-cars of a segment are saved from one moment and loaded only if all that are needed
+agree on it and the segment still bears it out; otherwise the caller reads the segment instead.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from waterclock.log.due import NetDelta
+from waterclock.log.frame import FrameHeader, decode_header
+from waterclock.log.id_runs import Entries
+from waterclock.log.index import SparseIndex
+from waterclock.log.recovery import header_crc
+from waterclock.log.segment import HEADER_BYTES, SegmentHeader
+from waterclock.log.sidecar import (
+    Coverage,
+    Sidecar,
+    SidecarKind,
+    decode_sidecar,
+    encode_sidecar,
+    sidecar_name,
+)
+from waterclock.model.errors import FrameDamaged
+from waterclock.storage.disk import Bytes, File, Folder, write_whole
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecars:
+    """What the side-cars of one segment hold."""
+
+    coverage: Coverage
+    index: SparseIndex
+    ids: Entries | None
+    due: NetDelta
+    last: FrameHeader | None
+    """The last frame covered."""
+
+
+def save_sidecars(
+    folder: Folder, coverage: Coverage, *, index: SparseIndex, ids: Entries | None, due: NetDelta
+) -> None:
+    """Write all side-cars of a segment, each replacing its elder whole."""
+    bodies: list[tuple[SidecarKind, Bytes]] = [
+        (SidecarKind.INDEX, index.encode()),
+        (SidecarKind.DUE, due.encode()),
+    ]
+    if ids is not None:
+        bodies.append((SidecarKind.IDS, ids.view(np.uint8).data))
+    for kind, body in bodies:
+        name = sidecar_name(coverage.base_offset, kind)
+        write_whole(folder, name, [encode_sidecar(kind, coverage, body), body])
+    folder.sync()
+
+
+def load_sidecars(
+    folder: Folder, segment: File, header: SegmentHeader, *, every_bytes: int, with_ids: bool
+) -> Sidecars | None:
+    """Return a segment's side-cars, or None if one is missing, damaged or tells of other bytes."""
+    names = folder.names()
+    kinds = [SidecarKind.INDEX, SidecarKind.DUE] + [SidecarKind.IDS] * with_ids
+    found: dict[SidecarKind, Sidecar] = {}
+    for kind in kinds:
+        name = sidecar_name(header.base_offset, kind)
+        sidecar = _load(folder, name, kind) if name in names else None
+        if sidecar is None:
+            return None
+        found[kind] = sidecar
+    coverage = found[SidecarKind.INDEX].coverage
+    if any(sidecar.coverage != coverage for sidecar in found.values()):
+        return None
+    index = SparseIndex.decode(found[SidecarKind.INDEX].body, every_bytes)
+    due = NetDelta.decode(found[SidecarKind.DUE].body)
+    if index is None or due is None or not _is_of(coverage, header, segment):
+        return None
+    last = _last_frame(segment, coverage, index)
+    if last is None and coverage.end_offset > header.base_offset:
+        return None
+    ids = np.frombuffer(found[SidecarKind.IDS].body, dtype=np.uint64) if with_ids else None
+    return Sidecars(coverage, index, ids, due, last)
+
+
+def _load(folder: Folder, name: str, kind: SidecarKind) -> Sidecar | None:
+    file = folder.open(name)
+    sidecar = decode_sidecar(kind, file.view(0, file.size()))
+    file.close()
+    return sidecar
+
+
+def _is_of(coverage: Coverage, header: SegmentHeader, segment: File) -> bool:
+    """Tell whether a side-car can be of this writing of the segment."""
+    if (coverage.base_offset, coverage.generation) != (header.base_offset, header.generation):
+        return False
+    return HEADER_BYTES <= coverage.end_position <= segment.size()
+
+
+def _last_frame(segment: File, coverage: Coverage, index: SparseIndex) -> FrameHeader | None:
+    """Return the frame the side-car ended with, if the segment has that very frame there."""
+    position = index.position_of_offset(coverage.end_offset)
+    end = coverage.end_position
+    data = segment.view(0, end)
+    while position is not None and position < end:
+        try:
+            frame = decode_header(data, position)
+        except FrameDamaged:
+            return None
+        crc = header_crc(data, position)
+        position += frame.size
+        if position == end and frame.end_offset == coverage.end_offset:
+            return frame if crc == coverage.last_header_crc else None
+    return None

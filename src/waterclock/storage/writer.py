@@ -1,0 +1,153 @@
+"""Writing frames at the end of a log and making them durable.
+
+The rules:
+- Frames written together share a segment and one system call.
+- Append times never step back, so that time can be searched by bisection.
+- A segment is begun only after the one before it is durable, whole: so only the last can be torn.
+- After any failed fsync, or a failed write that cannot be undone, nothing is written any more: the
+  kernel may have dropped the pages, so trying again would only look like success.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from waterclock.log.appending import PlannedFrame
+from waterclock.log.flush import FlushPlan
+from waterclock.log.frame import HEADER_BYTES, FrameHeader, encode_header, header_of
+from waterclock.log.index import SparseIndex
+from waterclock.log.segment import SegmentHeader
+from waterclock.model.config import LogConfig
+from waterclock.model.errors import Closed, StorageFailed
+from waterclock.model.ids import Epoch, Millis, Offset
+from waterclock.storage.disk import Bytes, File, Folder
+from waterclock.storage.segment_file import SegmentFile, create_segment
+
+
+class Sync(NamedTuple):
+    """One fsync: begun and finished by the owner, run by anyone."""
+
+    file: File
+    end: int
+
+    def run(self) -> None:
+        """Wait for the disk."""
+        self.file.sync()
+
+
+class Writer:
+    """Appends to the last of a list of segments."""
+
+    def __init__(self, folder: Folder, config: LogConfig, segments: list[SegmentFile]) -> None:
+        last = next((s.last for s in reversed(segments) if s.last is not None), None)
+        self.epoch = Epoch(0) if last is None else last.epoch
+        self.failure: str | None = None
+        self.plan = FlushPlan(
+            config.fsync, interval_ms=config.fsync_interval_ms, end=segments[-1].end_offset
+        )
+        self._folder = folder
+        self._config = config
+        self._segments = segments
+        self.log_time_ms = Millis(0) if last is None else last.append_ms
+        self._preallocate_bytes = min(config.preallocate_bytes, config.segment_bytes)
+
+    def check_usable(self) -> None:
+        """Raise StorageFailed if the disk has failed us before."""
+        if self.failure is not None:
+            raise StorageFailed(f"the log stopped after: {self.failure}; restart the node")
+
+    def has_room(self, frames: list[PlannedFrame], now_ms: int) -> bool:
+        """Tell whether frames belong into the active segment or into a new one."""
+        segment = self._segments[-1]
+        if segment.is_empty:
+            return True
+        size = span = 0
+        for frame in frames:
+            size += HEADER_BYTES + len(frame.body)
+            span += frame.span
+        if now_ms >= segment.header.created_ms + self._config.segment_age_ms:
+            return False
+        return segment.has_room(size, span, segment_bytes=self._config.segment_bytes)
+
+    def write(self, frames: list[PlannedFrame], now_ms: int) -> Offset:
+        """Write frames as one; return the offset of the first."""
+        segment = self._segments[-1]
+        base = offset = segment.end_offset
+        append_ms = self.log_time_ms = Millis(max(now_ms, self.log_time_ms))
+        parts: list[Bytes] = []
+        headers: list[FrameHeader] = []
+        for frame in frames:
+            header = self._header(frame, offset, append_ms, segment.log_tag)
+            headers.append(header)
+            parts += (encode_header(header), frame.body)
+            offset = header.end_offset
+        with self._stopping_on_failure():
+            segment.append(parts, preallocate_bytes=self._preallocate_bytes)
+        for header, raw in zip(headers, parts[::2], strict=True):
+            segment.accept(header, int.from_bytes(raw[-4:], "little"))
+        self.plan.appended_end = offset
+        if self.plan.policy == "always":
+            self.sync_now()
+        return base
+
+    def _header(
+        self, frame: PlannedFrame, offset: Offset, append_ms: Millis, log_tag: int
+    ) -> FrameHeader:
+        due_now = 0 if frame.is_control else append_ms
+        return header_of(
+            frame.kind,
+            frame.body,
+            base_offset=offset,
+            span=frame.span,
+            rows=frame.rows,
+            log_tag=log_tag,
+            append_ms=append_ms,
+            epoch=self.epoch,
+            flushed_end=self.plan.flushed_end,
+            min_due_ms=frame.min_due_ms or due_now,
+            max_due_ms=frame.max_due_ms or due_now,
+            flags=frame.flags,
+        )
+
+    def roll(self, now_ms: int) -> None:
+        """Seal the active segment and begin the next."""
+        sealed = self._segments[-1]
+        header = SegmentHeader(sealed.header.log_id, sealed.end_offset, 0, Millis(now_ms))
+        index = SparseIndex(self._config.index_every_bytes)
+        with self._stopping_on_failure():
+            sealed.seal()
+            self.plan.advance(sealed.end_offset)
+            segment = create_segment(
+                self._folder, header, index, preallocate_bytes=self._preallocate_bytes
+            )
+        self._segments.append(segment)
+
+    def begin_sync(self, now_ms: int) -> Sync | None:
+        """Return the fsync to run now, if one is due and none is in flight."""
+        if self.failure is not None or not self.plan.wants_sync(now_ms):
+            return None
+        end = self.plan.start(now_ms)
+        return Sync(self._segments[-1].file, end)
+
+    def finish_sync(self, sync: Sync, error: StorageFailed | None = None) -> None:
+        """Tell how an fsync ended. You must report every one that was begun."""
+        if error is not None:
+            self.failure = str(error)
+            return
+        self.plan.finish(sync.end)
+
+    def sync_now(self) -> None:
+        """Make everything written durable before returning."""
+        with self._stopping_on_failure():
+            self._segments[-1].file.sync()
+        self.plan.advance(self.plan.appended_end)
+
+    @contextmanager
+    def _stopping_on_failure(self) -> Iterator[None]:
+        """Run something after whose failure nothing may be written any more."""
+        self.check_usable()
+        try:
+            yield
+        except (StorageFailed, Closed) as error:
+            self.failure = str(error)
+            raise

@@ -1,0 +1,178 @@
+"""Frames for tests: whole logs in memory, written in the order a store would write them."""
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from waterclock.log.frame import (
+    FLAG_UNTRACKED,
+    Frame,
+    FrameType,
+    encode_header,
+    header_of,
+    read_frame,
+)
+from waterclock.log.schema import Compression, encode, from_messages, schema_of
+from waterclock.log.segment import log_tag
+from waterclock.model.ids import Millis
+from waterclock.model.message import Message
+
+LOG_ID = bytes(range(16))
+TAG = log_tag(LOG_ID)
+NOW_MS = 1_000
+
+IDS = st.sampled_from([b"a", b"b", b"c", b"an id of some length"])
+KEYS = st.sampled_from([None, b"", b"red", b"blue"])
+VALUES = st.none() | st.binary(max_size=20)
+HEADERS = st.none() | st.dictionaries(st.text(max_size=3), st.binary(max_size=3), max_size=2)
+
+
+def messages(*, due: st.SearchStrategy[Millis | None] | None = None) -> st.SearchStrategy[Message]:
+    """Any message; without a due time unless you say which."""
+    return st.builds(
+        Message,
+        VALUES,
+        key=KEYS,
+        message_id=IDS,
+        headers=HEADERS,
+        due_ms=st.none() if due is None else due,
+    )
+
+
+def sample(number: int, *, due_ms: int | None = None, value: bytes | None = None) -> Message:
+    """Return a message unlike those of other numbers."""
+    return Message(
+        b"value %d" % number if value is None else value,
+        key=b"key %d" % (number % 3),
+        message_id=b"id-%d" % number,
+        headers={"number": b"%d" % number},
+        due_ms=None if due_ms is None else Millis(due_ms),
+    )
+
+
+class LogBuilder:
+    """Appends frames, each where the one before ends."""
+
+    def __init__(self, base_offset: int = 0, *, compression: Compression = "none") -> None:
+        self.frames: list[Frame] = []
+        self.end = base_offset
+        self.now_ms = NOW_MS
+        self.flushed_end = 0
+        self.promised: dict[int, Message] = {}
+        self._compression: Compression = compression
+
+    @property
+    def data(self) -> bytes:
+        """All frames back to back, as they lie in a file."""
+        return b"".join(frame.raw for frame in self.frames)
+
+    @property
+    def positions(self) -> list[int]:
+        """Where each frame begins in `data`."""
+        ends = [0]
+        for frame in self.frames:
+            ends.append(ends[-1] + frame.header.size)
+        return ends[:-1]
+
+    def publish(self, batch: Sequence[Message], *, is_tracked: bool = True) -> Frame:
+        """Append messages: promises if they have due times, else deliverable ones."""
+        kind = FrameType.DATA if batch[0].due_ms is None else FrameType.PROMISE
+        if kind is FrameType.PROMISE:
+            self.promised |= dict(enumerate(batch, self.end))
+        due = [message.due_ms or self.now_ms for message in batch]
+        flags = 0 if is_tracked else FLAG_UNTRACKED
+        return self._add(kind, from_messages(batch), span=len(batch), due=due, flags=flags)
+
+    def fire(self, offsets: Sequence[int]) -> Frame:
+        """Append the promises at these offsets once more, now deliverable."""
+        batch = [self.promised[offset] for offset in offsets]
+        columns = [*from_messages(batch).columns, pa.array(offsets, pa.int64())]
+        rows = pa.record_batch(columns, schema=schema_of(FrameType.FIRED))
+        due = [message.due_ms or 0 for message in batch]
+        return self._add(FrameType.FIRED, rows, span=len(offsets), due=due)
+
+    def cancel(self, offsets: Sequence[int]) -> Frame:
+        """Append that these promises will not fire."""
+        return self._add(FrameType.CANCEL, rows_of(FrameType.CANCEL, offsets), span=1)
+
+    def reschedule(self, offsets: Sequence[int], due_ms: Sequence[int]) -> Frame:
+        """Append new due times for these promises."""
+        rows = rows_of(FrameType.RESCHEDULE, offsets, due_ms)
+        return self._add(FrameType.RESCHEDULE, rows, span=1)
+
+    def epoch(self) -> Frame:
+        """Append the beginning of a reign."""
+        return self._add(FrameType.EPOCH, None, span=1)
+
+    def noop(self, span: int) -> Frame:
+        """Append a frame over offsets whose messages are gone."""
+        return self._add(FrameType.NOOP, None, span=span)
+
+    def seen(self, ids: Sequence[bytes], offsets: Sequence[int]) -> Frame:
+        """Append ids of messages that are gone."""
+        rows = rows_of(FrameType.SEEN, ids, offsets, [self.now_ms] * len(ids))
+        return self._add(FrameType.SEEN, rows, span=0)
+
+    def _add(
+        self,
+        kind: FrameType,
+        rows: pa.RecordBatch | None,
+        *,
+        span: int,
+        due: Iterable[int] = (0,),
+        flags: int = 0,
+    ) -> Frame:
+        body = b"" if rows is None else bytes(encode(rows, self._compression))
+        header = header_of(
+            kind,
+            body,
+            base_offset=self.end,
+            span=span,
+            rows=0 if rows is None else len(rows),
+            log_tag=TAG,
+            append_ms=self.now_ms,
+            flushed_end=min(self.flushed_end, self.end),
+            min_due_ms=min(due),
+            max_due_ms=max(due),
+            flags=flags,
+        )
+        frame = read_frame(encode_header(header) + body)
+        self.frames.append(frame)
+        self.end = header.end_offset
+        return frame
+
+
+def rows_of(kind: FrameType, *columns: Sequence[object]) -> pa.RecordBatch:
+    """Return a body of this type with these columns."""
+    schema = schema_of(kind)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    return pa.record_batch(arrays, schema=schema)
+
+
+@st.composite
+def logs(draw: st.DrawFn, *, base_offset: int = 0, steps_max: int = 12) -> LogBuilder:
+    """A log with frames of every type a store writes, times rising, promises ended at most once."""
+    log = LogBuilder(base_offset)
+    opened: list[int] = []
+    due = st.integers(2_000, 3_000).map(Millis)
+    for _ in range(draw(st.integers(0, steps_max))):
+        log.now_ms += draw(st.sampled_from([0, 1, 500]))
+        kind = draw(st.sampled_from(["data", "promise", "promise", "ended", "moved", "epoch"]))
+        if kind == "data":
+            batch = draw(st.lists(messages(), min_size=1, max_size=4))
+            log.publish(batch, is_tracked=draw(st.booleans()))
+        elif kind == "promise":
+            batch = draw(st.lists(messages(due=due), min_size=1, max_size=4))
+            log.publish(batch)
+            opened += range(log.end - len(batch), log.end)
+        elif kind == "epoch":
+            log.epoch()
+        elif opened:
+            chosen = draw(st.lists(st.sampled_from(opened), min_size=1, max_size=3, unique=True))
+            if kind == "moved":
+                log.reschedule(chosen, [draw(due) for _ in chosen])
+                continue
+            opened = [offset for offset in opened if offset not in chosen]
+            draw(st.sampled_from([log.fire, log.cancel]))(chosen)
+    return log

@@ -1,0 +1,151 @@
+"""Folding what each segment did to the promises gives what replaying the whole log gives."""
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waterclock.log.due import DueDelta, Int64s, NetDelta, open_promises
+
+OPEN, RETIRE, MOVE, CUT, SAVE = "open", "retire", "move", "cut", "save"
+
+Event = tuple[str, list[int]]
+"""What happened, and numbers that say how many promises, or which of those ever made."""
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from([OPEN, OPEN, RETIRE, MOVE, CUT, SAVE]),
+        st.lists(st.integers(0, 20), min_size=1, max_size=4, unique=True),
+    ),
+    max_size=30,
+)
+
+
+def array(values: list[int]) -> Int64s:
+    return np.array(values, dtype=np.int64)
+
+
+class Replay:
+    """Events told both to a plain dict and to the delta of the segment they fall into."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, int] = {}
+        self.deltas: list[NetDelta] = []
+        self._delta = DueDelta(0)
+        self._base = self._end = 0
+        self._made: list[int] = []
+        self._time = 1_000
+
+    def run(self, events: list[Event]) -> None:
+        for kind, numbers in events:
+            known = [self._made[n] for n in numbers if n < len(self._made)]
+            # Times that rise and fall, so that "the latest" is not also "the greatest".
+            self._time += 7 if numbers[0] % 2 else -3
+            due = [self._time + number for number in numbers]
+            if kind == OPEN:
+                self._opened(due)
+            elif kind == RETIRE and known:
+                self._delta.retire(array(known))
+                self.open = {offset: at for offset, at in self.open.items() if offset not in known}
+            elif kind == MOVE and known:
+                self._delta.move(array(known), array(due[: len(known)]))
+                moved = zip(known, due, strict=False)
+                self.open |= {offset: at for offset, at in moved if offset in self.open}
+            elif kind == SAVE:
+                self._delta = DueDelta.resume(self._base, self._delta.net())
+            elif kind == CUT:
+                self._cut()
+            self._end += 1
+        self._cut()
+
+    def _opened(self, due: list[int]) -> None:
+        offsets = list(range(self._end, self._end + len(due)))
+        self._delta.open(array(offsets), array(due))
+        self.open |= dict(zip(offsets, due, strict=True))
+        self._made += offsets
+        self._end += len(due)
+
+    def _cut(self) -> None:
+        self.deltas.append(self._delta.net())
+        self._base = self._end
+        self._delta = DueDelta(self._base)
+
+
+def columns(delta: NetDelta) -> list[list[int]]:
+    parts = (delta.opened, delta.opened_due, delta.retired, delta.moved, delta.moved_due)
+    return [part.tolist() for part in parts]
+
+
+@given(EVENTS)
+def test_folded_deltas_are_the_promises_a_replay_leaves_open(events):
+    replay = Replay()
+
+    replay.run(events)
+
+    offsets, due = open_promises(replay.deltas)
+    assert dict(zip(offsets.tolist(), due.tolist(), strict=True)) == replay.open
+    assert offsets.tolist() == sorted(offsets.tolist())
+
+
+@given(EVENTS)
+def test_folding_changes_no_delta_and_side_cars_fold_alike(events):
+    replay = Replay()
+    replay.run(events)
+    before = [columns(delta) for delta in replay.deltas]
+    loaded = [NetDelta.decode(memoryview(delta.encode())) for delta in replay.deltas]
+
+    folded = open_promises(replay.deltas)
+    folded_from_disk = open_promises([delta for delta in loaded if delta is not None])
+
+    assert [columns(delta) for delta in replay.deltas] == before
+    assert [None if delta is None else columns(delta) for delta in loaded] == before
+    assert np.array_equal(folded, folded_from_disk)
+
+
+def test_a_net_delta_speaks_of_earlier_segments_only_where_it_must():
+    delta = DueDelta(100)
+    delta.open(array([100, 101, 102]), array([7, 8, 9]))
+    delta.move(array([101, 3, 4, 3]), array([80, 30, 40, 31]))
+    delta.retire(array([100, 4, 5, 5]))
+
+    assert columns(delta.net()) == [[101, 102], [80, 9], [4, 5], [3], [31]]
+
+
+def test_nothing_folds_to_nothing():
+    offsets, due = open_promises([])
+
+    assert (offsets.tolist(), due.tolist()) == ([], [])
+    assert columns(DueDelta(5).net()) == [[], [], [], [], []]
+
+
+def test_a_side_car_is_three_counts_and_five_columns():
+    delta = NetDelta(array([1, 2]), array([10, 20]), array([3]), array([4]), array([40]))
+
+    assert delta.encode() == struct.pack("<10q", 2, 1, 1, 1, 2, 10, 20, 3, 4, 40)
+
+
+@given(EVENTS, st.integers(1, 200))
+def test_a_body_of_another_length_is_refused(events, change):
+    replay = Replay()
+    replay.run(events)
+    body = replay.deltas[-1].encode()
+
+    assert NetDelta.decode(memoryview(body + bytes(change))) is None
+    assert NetDelta.decode(memoryview(body[: max(0, len(body) - change)])) is None
+
+
+@pytest.mark.parametrize("counts", [(2**64 - 1, 0, 0), (2**61, 2**61, 0), (2**63, 0, 2**63)])
+def test_counts_that_would_overflow_are_refused(counts):
+    body = struct.pack("<QQQ", *counts) + bytes(64)
+
+    assert NetDelta.decode(memoryview(body)) is None
+
+
+@given(st.binary(max_size=120))
+def test_random_bytes_are_a_delta_or_refused(data):
+    delta = NetDelta.decode(memoryview(data))
+
+    if delta is not None:
+        assert delta.encode() == data

@@ -1,0 +1,157 @@
+"""The partition log keeps its promises over thousands of random histories on a failing disk.
+
+And the histories can tell: each planted bug below is found. `make sim SEED=… N=…` runs more.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from waterclock.log import frame, recovery
+from waterclock.log.flush import FlushPlan
+from waterclock.log.ids import IdIndex
+from waterclock.storage import opening, rewriting, sidecar_files, writer
+from waterclock.storage.partition_store import PartitionStore
+from waterclock.testing.histories import LogHistories
+
+HISTORIES = int(os.environ.get("WATERCLOCK_HISTORIES", "2400"))
+SHARDS = 4
+STEPS = 25
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_no_history_breaks_a_promise(shard: int) -> None:
+    machine = type(f"LogHistories{shard}", (LogHistories,), {})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=-(-HISTORIES // SHARDS),
+            stateful_step_count=STEPS,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def acknowledge_before_fsync(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FlushPlan, "acknowledged_end", property(lambda plan: plan.appended_end))
+
+
+def leave_a_header_byte_uncovered(patch: pytest.MonkeyPatch) -> None:
+    real = frame.crc32c
+
+    def blind(data: bytes) -> int:
+        data = bytes(data)
+        is_header = len(data) == frame.HEADER_BYTES - 4
+        return real(data[:33] + b"\0" + data[34:]) if is_header else real(data)
+
+    patch.setattr(frame, "crc32c", blind)
+
+
+def truncate_below_the_recovery_point(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recovery.Scan, "rotten", lambda scan, proven: [])
+    patch.setattr(recovery.Scan, "torn_at", lambda scan, proven: next(iter(scan.damage), None))
+
+
+def believe_a_stale_sidecar(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sidecar_files, "_is_of", lambda coverage, header, segment: True)
+    real = sidecar_files._last_frame
+
+    def believe(segment, coverage, index):
+        position = index.position_of_offset(coverage.end_offset)
+        return real(segment, coverage, index) or (
+            frame.decode_header(segment.view(0, segment.size()), position)
+            if position is not None and position + frame.HEADER_BYTES <= segment.size()
+            else None
+        )
+
+    patch.setattr(sidecar_files, "_last_frame", believe)
+
+
+def forget_ids_on_restart(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(IdIndex, "resume", lambda index, entries: None)
+
+
+def go_on_after_a_failed_fsync(patch: pytest.MonkeyPatch) -> None:
+    real = writer.Writer.finish_sync
+    patch.setattr(writer.Writer, "finish_sync", lambda self, sync, error=None: real(self, sync))
+
+
+def trust_pages_of_a_failed_fsync(patch: pytest.MonkeyPatch) -> None:
+    def settle(self, segment, proven):
+        segment.file.sync()
+
+    patch.setattr(opening._Opening, "_settle", settle)
+
+
+def rewrite_before_flushing(patch: pytest.MonkeyPatch) -> None:
+    real = rewriting.rewrites
+
+    def careless(store, wanted, *, now_ms):
+        patch.setattr(PartitionStore, "sync", lambda store: None)
+        return real(store, wanted, now_ms=now_ms)
+
+    patch.setattr("waterclock.testing.histories.rewrites", careless)
+
+
+def drop_ids_with_their_messages(patch: pytest.MonkeyPatch) -> None:
+    real = rewriting._survivors
+    patch.setattr(rewriting, "_survivors", lambda *args: replace(real(*args), seen_from_ms=1 << 60))
+
+
+def drop_what_ended_a_promise(patch: pytest.MonkeyPatch) -> None:
+    real = rewriting._survivors
+
+    def careless(*args):
+        survivors = real(*args)
+        return replace(survivors, dead_promises=survivors.dead_promises[:0])
+
+    patch.setattr(rewriting, "_survivors", careless)
+
+
+def sync_a_moving_target(patch: pytest.MonkeyPatch) -> None:
+    real = FlushPlan.finish
+    patch.setattr(FlushPlan, "finish", lambda plan, end: real(plan, plan.appended_end))
+
+
+PLANTS: list[Plant] = [
+    acknowledge_before_fsync,
+    leave_a_header_byte_uncovered,
+    truncate_below_the_recovery_point,
+    believe_a_stale_sidecar,
+    forget_ids_on_restart,
+    go_on_after_a_failed_fsync,
+    trust_pages_of_a_failed_fsync,
+    rewrite_before_flushing,
+    drop_ids_with_their_messages,
+    drop_what_ended_a_promise,
+    sync_a_moving_target,
+]
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_the_histories_find_a_planted_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    machine = seed(1)(type("PlantedHistories", (LogHistories,), {}))
+
+    with pytest.raises(Exception) as found:  # noqa: PT011 - any way of noticing will do
+        run_state_machine_as_test(
+            machine,
+            settings=settings(
+                max_examples=3_000,
+                stateful_step_count=STEPS,
+                phases=[Phase.generate],
+                database=None,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+
+    assert not isinstance(found.value, TypeError | AttributeError | NameError), (
+        "the plant is broken"
+    )
