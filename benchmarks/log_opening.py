@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,10 @@ class Openings:
         if not line:
             raise RuntimeError("the process that fills the log ended early")
         answer = json.loads(line)
-        note = f"the last chunks before {answer['end']:,} ids are in the window"
+        note = (
+            f"from {answer['end'] // 2:,} to {answer['end']:,} ids in the window, side-cars saved"
+        )
+        note += f" meanwhile, {answer['cpu_s']:.2f} CPU s/M"
         self._report.add("append_1000_group_dedup_full", answer["rates"], "messages/s", note=note)
 
     def _read(self) -> None:
@@ -169,13 +173,17 @@ def child_fill(folder: str, messages: str) -> None:
     store = create_store(Path(folder))
     commit = GroupCommit(store, CLOCK)
     batches = -(-int(messages) // BATCH_MESSAGES)
-    rates = []
+    rates, cpu_s = [], []
     for start in range(0, batches, CHUNK_BATCHES):
         bodies = producer.bodies(min(CHUNK_BATCHES, batches - start))
-        began = time.perf_counter()
+        count = len(bodies) * BATCH_MESSAGES
+        wall, cpu = time.perf_counter(), time.process_time()
         publish(store, commit, bodies)
-        rates.append(len(bodies) * BATCH_MESSAGES / (time.perf_counter() - began))
-    print(json.dumps({"rates": rates[-ROUNDS:], "end": store.end}), flush=True)
+        rates.append(count / (time.perf_counter() - wall))
+        cpu_s.append((time.process_time() - cpu) / count * 1e6)
+    half = len(rates) // 2
+    answer = {"rates": rates[half:], "cpu_s": median(cpu_s[half:]), "end": store.end}
+    print(json.dumps(answer), flush=True)
     sys.stdin.read()
 
 
@@ -187,7 +195,7 @@ def child_open(folder: str) -> dict[str, float]:
     assert store.ids is not None
     store.ids.lookup(np.array([1], np.uint64))
     seconds = time.perf_counter() - start
-    assert not store.damage
+    assert not store.faults
     grown = rss_mb() - before
     return {"seconds": seconds, "rss_mb": grown, "end": store.end, "ids": len(store.ids)}
 

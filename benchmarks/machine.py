@@ -45,7 +45,7 @@ def version() -> str:
     command = ["git", "describe", "--always", "--dirty", "--tags"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     # Before the first commit there is nothing to describe.
-    return run.stdout.strip() or f"{_package_version('waterclock')}, not committed"
+    return run.stdout.strip() or "not committed"
 
 
 def pin_to_one_core() -> int:

@@ -158,6 +158,7 @@ def logs(draw: st.DrawFn, *, base_offset: int = 0, steps_max: int = 12) -> LogBu
     due = st.integers(2_000, 3_000).map(Millis)
     for _ in range(draw(st.integers(0, steps_max))):
         log.now_ms += draw(st.sampled_from([0, 1, 500]))
+        log.flushed_end = draw(st.sampled_from([log.flushed_end, log.end]))
         kind = draw(st.sampled_from(["data", "promise", "promise", "ended", "moved", "epoch"]))
         if kind == "data":
             batch = draw(st.lists(messages(), min_size=1, max_size=4))

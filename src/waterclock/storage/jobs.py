@@ -9,10 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from waterclock.log.due import NetDelta
-from waterclock.log.id_runs import Entries
+from waterclock.log.id_runs import Entries, merged
 from waterclock.log.index import SparseIndex
 from waterclock.log.sidecar import Coverage
 from waterclock.model.errors import StorageFull
@@ -50,7 +48,7 @@ class SaveJob:
         """Write the files; may run on another thread."""
         snapshot, folder = self._snapshot, self._store.folder
         assert snapshot.coverage.end_offset <= self._flushed_end
-        self._ids = None if snapshot.id_runs is None else _merged(snapshot.id_runs)
+        self._ids = None if snapshot.id_runs is None else merged(snapshot.id_runs)
         with suppress(StorageFull):
             save_sidecars(
                 folder, snapshot.coverage, index=snapshot.index, ids=self._ids, due=snapshot.due
@@ -61,9 +59,5 @@ class SaveJob:
         """Let the index of ids use the merged entries; on the owner's thread."""
         ids = self._store.ids
         base = self._snapshot.coverage.base_offset
-        if self._is_sealed and ids is not None and self._ids is not None and base in ids:
+        if self._is_sealed and ids is not None and self._ids is not None:
             ids.replace(base, self._ids)
-
-
-def _merged(runs: list[Entries]) -> Entries:
-    return np.sort(np.concatenate([*runs, np.empty(0, np.uint64)]))

@@ -97,7 +97,7 @@ class Log:
     @property
     def damage(self) -> list[Damage]:
         """Damage found on opening; if there is any, the log is readable and refuses to publish."""
-        return self._store.damage
+        return self._store.faults
 
     def now_ms(self) -> Millis:
         """Return the time this log goes by, for due times."""
@@ -160,7 +160,5 @@ def _messages(frame: Frame, start: int) -> Iterator[StoredMessage]:
     for offset, message_id, key, value, headers, due_ms in zip(offsets, *columns, strict=True):
         if offset >= start:
             pairs = None if headers is None else dict(headers)
-            message = Message(
-                value, key=key, message_id=message_id, headers=pairs, due_ms=due_ms
-            )
+            message = Message(value, key=key, message_id=message_id, headers=pairs, due_ms=due_ms)
             yield StoredMessage(offset, message)

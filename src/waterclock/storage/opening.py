@@ -64,7 +64,7 @@ def open_partition(
 ) -> PartitionStore:
     """Open the log in `folder`, or begin one there with the identity `new_log_id` (16 bytes).
 
-    The store may be faulty (`store.damage`): readable, but refusing appends.
+    The store may be faulty (`store.faults`): readable, but refusing appends.
     """
     folder.lock()
     try:
@@ -86,6 +86,7 @@ class _Opening:
         self.dedup = dedup
         self.now_ms = now_ms
         self.new_log_id = new_log_id
+        self.faults: list[Damage] = []
 
     def run(self) -> PartitionStore:
         bases = self._survey()
@@ -127,7 +128,9 @@ class _Opening:
         header = SegmentHeader(self.new_log_id, Offset(0), 0, Millis(self.now_ms))
         index = SparseIndex(self.log.index_every_bytes)
         preallocate = self.log.preallocate_bytes
-        create_segment(self.folder, header, index, preallocate_bytes=preallocate).file.close()
+        create_segment(
+            self.folder, header, index, self.faults, preallocate_bytes=preallocate
+        ).file.close()
 
     def _open(self, base: Offset) -> Opened:
         """Open one segment, from its side-cars as far as they hold, then by reading on."""
@@ -135,7 +138,7 @@ class _Opening:
         file = self.folder.open(name)
         header = decode_segment_header(name, file.view(0, min(file.size(), SEGMENT_HEADER_BYTES)))
         every_bytes = self.log.index_every_bytes
-        segment = SegmentFile(file, header, SparseIndex(every_bytes))
+        segment = SegmentFile(file, header, SparseIndex(every_bytes), self.faults)
         seed = id_seed(header.log_id) if self.dedup.enabled else None
         derived = Derived(base, every_bytes=every_bytes, seed=seed)
         sidecars = load_sidecars(
@@ -165,7 +168,7 @@ class _Opening:
             raise ForeignFile(f"{segment.file.name} reaches into the segment at {following}")
         if segment.end_offset < following:
             damage = _with_end(damage, segment, following, "the end of the segment is missing")
-        segment.damage = damage
+        self.faults += damage
         segment.end_offset = following
         if opened.covered < following and not damage:
             self._save(opened)
@@ -180,7 +183,7 @@ class _Opening:
         # A promise that has rotted itself may have promised everything.
         rotten = found.damage if promised is None else found.rotten(proven)
         if rotten:
-            segment.damage = found.damage
+            self.faults += found.damage
             return opened
         torn = found.torn_at(proven)
         if torn is not None:
@@ -192,7 +195,7 @@ class _Opening:
             assert not opened.scan.damage
         if proven > segment.end_offset:
             reason = f"offsets up to {proven} were flushed, but the log ends here"
-            segment.damage = _with_end([], segment, Offset(proven), reason)
+            self.faults += _with_end([], segment, Offset(proven), reason)
             return opened
         self._settle(segment, Offset(proven))
         return opened
@@ -234,6 +237,7 @@ class _Opening:
             ids=ids,
             deltas={found.segment.base_offset: found.due for found in sealed},
             active_delta=DueDelta.resume(active.segment.base_offset, active.due),
+            faults=self.faults,
         )
         store.trim_ids()
         return store

@@ -53,6 +53,7 @@ class PartitionStore:
         ids: IdIndex | None,
         deltas: dict[int, NetDelta],
         active_delta: DueDelta,
+        faults: list[Damage],
     ) -> None:
         self.folder = folder
         self.log = log
@@ -61,17 +62,19 @@ class PartitionStore:
         self.ids = ids
         self.deltas = deltas
         """Net effect on the open promises of each sealed segment, by base offset."""
+        self.faults = faults
+        """Stretches of acknowledged messages that cannot be read; not empty means faulty."""
         self.jobs: deque[SaveJob] = deque()
         """Work that may be done aside: run each, then finish it here; see `run_jobs`."""
         self._active_delta = active_delta
         self._reader = Reader(segments)
-        self._writer = Writer(folder, log, segments)
+        self._writer = Writer(folder, log, segments, faults)
         self._checkpoint_position = segments[-1].end_position
         self._checkpoint: Snapshot | None = None
         self._is_closed = False
 
     def __repr__(self) -> str:
-        state = "faulty" if self.damage else self._writer.failure or "ok"
+        state = "faulty" if self.faults else self._writer.failure or "ok"
         return f"<PartitionStore [{self.start}, {self.end}) {len(self.segments)} segments, {state}>"
 
     # What is there
@@ -95,11 +98,6 @@ class PartitionStore:
     def flushed_end(self) -> Offset:
         """Everything below this is durable."""
         return Offset(self._writer.plan.flushed_end)
-
-    @property
-    def damage(self) -> list[Damage]:
-        """Stretches of acknowledged messages that cannot be read; not empty means faulty."""
-        return [damage for segment in self.segments for damage in segment.damage]
 
     @property
     def log_id(self) -> bytes:
@@ -247,7 +245,7 @@ class PartitionStore:
         oldest_ms = self.log_time_ms - self.dedup.window_ms
         for segment in self.segments[:-1]:
             is_over = segment.last is not None and segment.last.append_ms < oldest_ms
-            if is_over and segment.base_offset in self.ids:
+            if is_over:
                 self.ids.drop(segment.base_offset)
         for base in self.ids.overflow():
             self.ids.drop(base)
@@ -261,9 +259,11 @@ class PartitionStore:
         if self._is_closed:
             raise Closed("the partition was closed")
         self._writer.check_usable()
-        damage = self.damage
-        if damage:
-            raise PartitionFaulty(f"{len(damage)} damaged stretches, first {damage[0]}")
+        if self.faults:
+            raise PartitionFaulty(
+                f"{len(self.faults)} damaged stretches, first {self.faults[0]}: restore the files "
+                "from a copy; nothing has been changed"
+            )
 
     # Flushing
 
@@ -343,7 +343,7 @@ class PartitionStore:
         if self._is_closed:
             return
         try:
-            if self._writer.failure is None and not self.damage:
+            if self._writer.failure is None and not self.faults:
                 self._writer.sync_now()
                 self.jobs.append(SaveJob(self, self._snapshot(self.segments[-1]), is_sealed=False))
                 self.run_jobs()

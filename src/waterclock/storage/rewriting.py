@@ -141,7 +141,7 @@ class RewriteJob:
         seed = None if store.ids is None else store.ids.seed
         derived = Derived(old.base_offset, every_bytes=store.log.index_every_bytes, seed=seed)
         file = store.folder.create(segment_name(old.base_offset) + TEMPORARY)
-        fresh = SegmentFile(file, header, derived.index)
+        fresh = SegmentFile(file, header, derived.index, store.faults)
         try:
             file.allocate(HEADER_BYTES)
             file.write(0, [encode_segment_header(header)])
@@ -200,7 +200,7 @@ class RewriteJob:
         assert self._due is not None
         store.segments[store.segments.index(self._old)] = fresh
         store.deltas[fresh.base_offset] = self._due
-        if store.ids is not None and self._ids is not None and fresh.base_offset in store.ids:
+        if store.ids is not None and self._ids is not None:
             store.ids.replace(fresh.base_offset, self._ids)
         self._old.file.close()
 
@@ -220,7 +220,7 @@ def _remove_hollow(store: "PartitionStore") -> None:
         segment = store.segments.pop(0)
         base = segment.base_offset
         store.deltas.pop(base)
-        if store.ids is not None and base in store.ids:
+        if store.ids is not None:
             store.ids.drop(base)
         store.folder.remove(segment_name(base))
         # Durable before the side-cars go; an opening removes them if this is cut short.

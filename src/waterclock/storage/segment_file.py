@@ -26,7 +26,10 @@ from waterclock.storage.disk import TEMPORARY, Bytes, File, Folder
 class SegmentFile:
     """Frames [base_offset, end_offset) in bytes [HEADER_BYTES, end_position) of a file."""
 
-    def __init__(self, file: File, header: SegmentHeader, index: SparseIndex) -> None:
+    def __init__(
+        self, file: File, header: SegmentHeader, index: SparseIndex, faults: list[Damage]
+    ) -> None:
+        """`faults` is the damage known of the whole log; what is found here is added to it."""
         self.file = file
         self.header = header
         self.index = index
@@ -35,11 +38,11 @@ class SegmentFile:
         self.end_offset = header.base_offset
         self.last: FrameHeader | None = None
         self.last_header_crc = 0
-        self.damage: list[Damage] = []
+        self._faults = faults
 
     def __repr__(self) -> str:
         span = f"[{self.base_offset}, {self.end_offset})"
-        return f"<SegmentFile {span} {self.end_position} B, {len(self.damage)} damaged>"
+        return f"<SegmentFile {span} {self.end_position} B>"
 
     @property
     def base_offset(self) -> Offset:
@@ -123,11 +126,12 @@ class SegmentFile:
     def _note_damage(self) -> None:
         """Find out how far the damage that a reader has met reaches: the log is faulty now."""
         found = scan(self.view(), HEADER_BYTES, self.base_offset, self.log_tag, lambda *_: None)
-        self.damage = found.damage
+        self._faults += found.damage
 
     def _check_damage(self, position: int) -> None:
-        for damage in self.damage:
-            if damage.position <= position < damage.end_position:
+        for damage in self._faults:
+            is_here = self.base_offset <= damage.start < self.end_offset
+            if is_here and damage.position <= position < damage.end_position:
                 raise FrameDamaged(f"{self.file.name}, {damage}")
 
     def position_of(self, offset: int) -> int:
@@ -161,7 +165,12 @@ class SegmentFile:
 
 
 def create_segment(
-    folder: Folder, header: SegmentHeader, index: SparseIndex, *, preallocate_bytes: int
+    folder: Folder,
+    header: SegmentHeader,
+    index: SparseIndex,
+    faults: list[Damage],
+    *,
+    preallocate_bytes: int,
 ) -> SegmentFile:
     """Begin a segment. It appears under its name only when it is whole and durable."""
     name = segment_name(header.base_offset)
@@ -177,4 +186,4 @@ def create_segment(
         folder.remove(name + TEMPORARY)
         raise
     file.name = name
-    return SegmentFile(file, header, index)
+    return SegmentFile(file, header, index, faults)

@@ -16,6 +16,7 @@ from waterclock.log.appending import PlannedFrame
 from waterclock.log.flush import FlushPlan
 from waterclock.log.frame import HEADER_BYTES, FrameHeader, encode_header, header_of
 from waterclock.log.index import SparseIndex
+from waterclock.log.recovery import Damage
 from waterclock.log.segment import SegmentHeader
 from waterclock.model.config import LogConfig
 from waterclock.model.errors import Closed, StorageFailed
@@ -38,7 +39,9 @@ class Sync(NamedTuple):
 class Writer:
     """Appends to the last of a list of segments."""
 
-    def __init__(self, folder: Folder, config: LogConfig, segments: list[SegmentFile]) -> None:
+    def __init__(
+        self, folder: Folder, config: LogConfig, segments: list[SegmentFile], faults: list[Damage]
+    ) -> None:
         last = next((s.last for s in reversed(segments) if s.last is not None), None)
         self.epoch = Epoch(0) if last is None else last.epoch
         self.failure: str | None = None
@@ -48,6 +51,7 @@ class Writer:
         self._folder = folder
         self._config = config
         self._segments = segments
+        self._faults = faults
         self.log_time_ms = Millis(0) if last is None else last.append_ms
         self._preallocate_bytes = min(config.preallocate_bytes, config.segment_bytes)
 
@@ -81,8 +85,11 @@ class Writer:
             headers.append(header)
             parts += (encode_header(header), frame.body)
             offset = header.end_offset
-        with self._stopping_on_failure():
+        try:
             segment.append(parts, preallocate_bytes=self._preallocate_bytes)
+        except (StorageFailed, Closed) as error:
+            self.failure = str(error)
+            raise
         for header, raw in zip(headers, parts[::2], strict=True):
             segment.accept(header, int.from_bytes(raw[-4:], "little"))
         self.plan.appended_end = offset
@@ -118,7 +125,11 @@ class Writer:
             sealed.seal()
             self.plan.advance(sealed.end_offset)
             segment = create_segment(
-                self._folder, header, index, preallocate_bytes=self._preallocate_bytes
+                self._folder,
+                header,
+                index,
+                self._faults,
+                preallocate_bytes=self._preallocate_bytes,
             )
         self._segments.append(segment)
 

@@ -283,7 +283,7 @@ class LogHistories(RuleBasedStateMachine):
             now_ms=self.clock.now_ms(),
             new_log_id=LOG_ID,
         )
-        assert not self.store.damage, self.store.damage
+        assert not self.store.faults, self.store.faults
         self.model.lose_tail(self.store.end)
         self._acknowledge()
         self._check()
@@ -381,7 +381,7 @@ class LogHistories(RuleBasedStateMachine):
                     self._check_frame(frame, seen)
         except Damaged:
             return
-        assert store.damage or seen >= set(self.model.rows), f"damage to {name} went unnoticed"
+        assert store.faults or seen >= set(self.model.rows), f"damage to {name} went unnoticed"
 
     def _fail_an_fsync(self, random: Random) -> None:
         self._append([Message(b"x", message_id=b"fsync")], True)

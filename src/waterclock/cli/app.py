@@ -1,0 +1,69 @@
+"""All commands put together, and the one place where an error becomes a line and an exit code."""
+
+import io
+import sys
+from typing import Annotated, cast
+
+import typer
+from typer.core import TyperGroup
+
+import waterclock
+from waterclock.cli import demo, demo_writer, log_check, log_show
+from waterclock.cli.terminal import one_line
+from waterclock.model.errors import WaterclockError
+
+EXIT_ERROR = 2
+
+
+class Commands(TyperGroup):
+    """A group whose commands fail with one line instead of a traceback."""
+
+    def invoke(self, ctx: object) -> object:
+        """Run the command; an error of ours is the user's to mend, so it is told, not traced."""
+        try:
+            return super().invoke(cast(typer.Context, ctx))
+        except WaterclockError as error:
+            print(f"error: {one_line(str(error))}", file=sys.stderr)
+            raise typer.Exit(EXIT_ERROR) from error
+
+
+app = typer.Typer(
+    cls=Commands,
+    name="waterclock",
+    help="Waterclock: when a message is delivered matters as much as to whom.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+log_app = typer.Typer(help="Look into a log on disk, without changing it.", no_args_is_help=True)
+
+app.command("demo")(demo.demo)
+app.command("demo-writer", hidden=True)(demo_writer.demo_writer)
+app.add_typer(log_app, name="log")
+log_app.command("show")(log_show.show)
+log_app.command("check")(log_check.check)
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        print(f"waterclock {waterclock.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def waterclock_command(
+    _: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Waterclock: when a message is delivered matters as much as to whom."""
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    for stream in (sys.stdout, sys.stderr):
+        # Names and messages hold any bytes; a terminal that cannot show one gets its code.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    app(prog_name="waterclock")

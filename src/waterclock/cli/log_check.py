@@ -1,0 +1,132 @@
+"""`waterclock log check`: read every frame of a log and say what is whole and what is not.
+
+It changes nothing, not even what an opening would mend. The exit code is for scripts: 0 if all is
+whole, 1 if something acknowledged cannot be read, 2 if the log cannot be opened at all. A torn end
+is no damage: nobody was told that it is safe.
+"""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from waterclock.cli.terminal import (
+    bytes_progress,
+    console,
+    one_line,
+    print_json,
+    size_text,
+    table,
+)
+
+if TYPE_CHECKING:
+    from waterclock.log.recovery import Damage
+    from waterclock.storage.survey import Survey
+
+EXIT_DAMAGED = 1
+
+
+def check(
+    folder: Annotated[Path, typer.Argument(help="The folder of a log.", show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Read every frame, checksum and row of a log; end with 1 if something is damaged."""
+    from waterclock.storage.read_only_folder import ReadOnlyFolder
+    from waterclock.storage.survey import check as survey_all
+
+    started = time.perf_counter()
+    with ReadOnlyFolder(folder, is_read_first=True) as held:
+        size = sum(file.stat().st_size for file in held.path.glob("*.seg"))
+        with bytes_progress("checking", size) as advance:
+            survey = survey_all(held, advance=advance)
+        seconds = time.perf_counter() - started
+        if as_json:
+            print_json(_plain(held.path, survey, seconds))
+        else:
+            _tell(console(), held.path, survey, seconds)
+        if survey.damage:
+            raise typer.Exit(EXIT_DAMAGED)
+
+
+def _plain(path: Path, survey: "Survey", seconds: float) -> dict[str, object]:
+    counts = survey.counts()
+    return {
+        "folder": str(path),
+        "ok": not survey.damage,
+        "start": survey.start,
+        "end": survey.end,
+        "segments": len(survey.segments),
+        "promises": len(survey.open_promises()[0]),
+        "types": {
+            kind.name.lower(): {
+                "frames": counts.frames[kind],
+                "rows": counts.rows[kind],
+                "bytes": counts.bytes[kind],
+            }
+            for kind in sorted(counts.frames)
+        },
+        "damage": [{"file": name, **damage_json(damage)} for name, damage in survey.damage],
+        "torn": None if survey.torn is None else damage_json(survey.torn),
+        "seconds": round(seconds, 3),
+    }
+
+
+def damage_json(damage: "Damage") -> dict[str, object]:
+    """Return a stretch of damage for machines."""
+    return {
+        "start": damage.start,
+        "end": damage.end,
+        "position": damage.position,
+        "end_position": damage.end_position,
+        "reason": damage.reason,
+    }
+
+
+def _tell(out: Console, path: Path, survey: "Survey", seconds: float) -> None:
+    counts = survey.counts()
+    size = size_text(counts.bytes.total())
+    out.print(
+        f"{path}: offsets [{survey.start}, {survey.end}) in {_segments(survey)}", style="bold"
+    )
+    out.print()
+    rows = table(out, "type", ">frames", ">rows", ">bytes")
+    for kind in sorted(counts.frames):
+        rows.add_row(
+            kind.name.lower(),
+            f"{counts.frames[kind]:,}",
+            f"{counts.rows[kind]:,}",
+            size_text(counts.bytes[kind]),
+        )
+    out.print(rows)
+    out.print()
+    out.print(f"{len(survey.open_promises()[0]):,} promises are open.")
+    if survey.torn is not None:
+        out.print(
+            f"The end is torn at offset {survey.torn.start} "
+            f"({size_text(survey.torn.end_position - survey.torn.position)}): it was being written "
+            "when a process died, nobody was told it is safe, and the next opening cuts it off.",
+            style="yellow",
+        )
+    if survey.damage:
+        _tell_damage(out, survey)
+    else:
+        out.print(
+            f"All {counts.frames.total():,} frames ({size}) are whole; checked in {seconds:.2f} s.",
+            style="green",
+        )
+
+
+def _tell_damage(out: Console, survey: "Survey") -> None:
+    lost = sum(damage.end - damage.start for _, damage in survey.damage)
+    out.print(f"DAMAGED: {lost:,} offsets cannot be read.", style="bold red")
+    for name, damage in survey.damage:
+        out.print(f"  {name}: {one_line(str(damage))}", soft_wrap=True)
+    out.print("Nothing was changed: all else can be read, and publishing is refused until the")
+    out.print("files are restored from a replica or a backup.")
+
+
+def _segments(survey: "Survey") -> str:
+    count = len(survey.segments)
+    return "1 segment" if count == 1 else f"{count:,} segments"

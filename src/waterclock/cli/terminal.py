@@ -1,0 +1,156 @@
+"""How things are shown: consoles, tables, and bytes, sizes and times as people read them.
+
+Messages come from strangers. Their bytes are escaped before they reach a terminal, so that a value
+can neither move the cursor nor pass for markup.
+"""
+
+import json
+import sys
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from uuid import UUID
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from waterclock.model.units import DAY_MS, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
+
+PIPE_WIDTH = 160
+"""In a pipe there is no edge to fit; this only bounds what a line may become."""
+_UUID_BYTES = 16
+_PROGRESS_BYTES = 1 * MIB
+
+
+def console() -> Console:
+    """Return the console of stdout: coloured on a terminal, plain text in a pipe."""
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    return Console(width=width, highlight=False, markup=False, emoji=False)
+
+
+def table(out: Console, *columns: str) -> Table:
+    """Return an empty table; a column whose name begins with `>` is of numbers."""
+    made = Table(
+        box=box.SIMPLE_HEAD if out.is_terminal else None,
+        header_style="bold",
+        pad_edge=False,
+        show_edge=False,
+        padding=(0, 2, 0, 0),
+    )
+    for column in columns:
+        is_number = column.startswith(">")
+        made.add_column(
+            Text(column.removeprefix(">")),
+            justify="right" if is_number else "left",
+            no_wrap=True,
+        )
+    return made
+
+
+def print_json(found: object) -> None:
+    """Print one object for machines."""
+    print(json.dumps(found))
+
+
+@contextmanager
+def bytes_progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show on stderr, if it is a terminal, how many bytes of `total` are done."""
+    err = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
+        task = bars.add_task(what, total=total)
+        waiting = 0
+
+        def advance(count: int) -> None:
+            nonlocal waiting
+            waiting += count
+            if waiting >= _PROGRESS_BYTES:  # a step for every small frame would cost more than it
+                bars.update(task, advance=waiting)
+                waiting = 0
+
+        yield advance
+
+
+@contextmanager
+def busy(what: str) -> Iterator[None]:
+    """Show on stderr, if it is a terminal, what is being done."""
+    err = Console(stderr=True)
+    if not err.is_terminal:
+        yield
+        return
+    with err.status(what):
+        yield
+
+
+def one_line(text: str) -> str:
+    """Return text without line breaks or anything a terminal would act on."""
+    return "".join(c if c.isprintable() else _escaped(c) for c in " ".join(text.split()))
+
+
+def bytes_text(data: bytes, *, chars_max: int) -> str:
+    """Return bytes as people read them: text, a UUID, or hexadecimal; shortened."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        is_uuid = len(data) == _UUID_BYTES and data[6] >> 4 == 7 and data[8] >> 6 == 2
+        # Not all of it: a value may be megabytes.
+        return str(UUID(bytes=data)) if is_uuid else _shortened(f"0x{data[:256].hex()}", chars_max)
+    return _shortened("".join(c if c.isprintable() else _escaped(c) for c in text), chars_max)
+
+
+def bytes_json(data: bytes | None) -> str | dict[str, str] | None:
+    """Return bytes as JSON: a string if they are text, else an object with their base64."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(data).decode()}
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode()
+
+
+def _shortened(text: str, chars_max: int) -> str:
+    return text if len(text) <= chars_max else f"{text[: chars_max - 1]}…"
+
+
+def size_text(count: int) -> str:
+    """Return a number of bytes with three digits and a unit."""
+    if count < KIB:
+        return f"{count} B"
+    value, units = float(count), iter(("KiB", "MiB", "GiB", "TiB"))
+    unit = ""
+    while value >= 1000 and (following := next(units, "")):
+        value, unit = value / KIB, following
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+
+
+def time_text(ms: int) -> str:
+    """Return a time in the local zone, to the second."""
+    try:
+        return f"{datetime.fromtimestamp(ms / SECOND_MS):%Y-%m-%d %H:%M:%S}"
+    except (ValueError, OverflowError, OSError):  # past the year 9999
+        return f"{ms} ms"
+
+
+def span_text(ms: int) -> str:
+    """Return a length of time in its two greatest units."""
+    units = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"))
+    parts = []
+    for size, unit in units:
+        count, ms = divmod(ms, size)
+        if count or parts:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2]) or f"{ms} ms"
+
+
+def due_text(due_ms: int, now_ms: int) -> str:
+    """Return how far a due time is from now."""
+    away = due_ms - now_ms
+    return f"in {span_text(away)}" if away >= 0 else f"{span_text(-away)} ago"

@@ -1,0 +1,299 @@
+"""A scan visits every whole frame, walks around damage, and tells torn from rotten."""
+
+import struct
+from random import Random
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.log.damage import flipped, mangled
+from tests.log.frames import TAG, LogBuilder, logs, sample
+from waterclock.log.frame import HEADER_BYTES, MAGIC, Frame
+from waterclock.log.recovery import Damage, Scan, header_crc, scan
+from waterclock.model.errors import ForeignFile
+from waterclock.model.ids import Offset
+
+START = 64
+"""Frames begin behind the segment's header."""
+OTHER_TAG = TAG ^ 1
+
+
+Place = tuple[int, int, int, int]
+"""Bytes and offsets of a stretch of damage."""
+
+
+class Visited:
+    """What a scan of a segment of these bytes visits and finds."""
+
+    def __init__(self, frames: bytes, *, base_offset: int = 0) -> None:
+        self.data = bytes(START) + frames
+        self.frames: list[Frame] = []
+        self.positions: list[int] = []
+        self.scan = scan(memoryview(self.data), START, Offset(base_offset), TAG, self._visit)
+
+    def _visit(self, frame: Frame, position: int) -> None:
+        self.frames.append(frame)
+        self.positions.append(position)
+
+    @property
+    def places(self) -> list[Place]:
+        """The stretches of damage, but for the reason."""
+        return [(d.position, d.end_position, d.start, d.end) for d in self.scan.damage]
+
+
+def log_of(count: int) -> LogBuilder:
+    """Return a log of some frames with two messages each, all of them flushed when written."""
+    log = LogBuilder()
+    for number in range(count):
+        log.flushed_end = log.end
+        log.publish([sample(2 * number), sample(2 * number + 1)])
+    return log
+
+
+def retagged(frame: bytes, *, tag: int = TAG, position: int = 64, change: bytes = b"") -> bytes:
+    """Return a frame with some bytes and the tag of its header changed, its checksum made good."""
+    fields = bytearray(frame[: HEADER_BYTES - 4])
+    fields[64:68] = struct.pack("<I", tag)
+    fields[position : position + len(change)] = change
+    return bytes(fields) + struct.pack("<I", crc32c(fields)) + frame[HEADER_BYTES:]
+
+
+@given(logs(), st.sampled_from([0, 8, 4096]))
+def test_a_whole_log_is_visited_frame_by_frame_and_zeros_behind_it_are_no_damage(log, zeros):
+    visited = Visited(log.data + bytes(zeros))
+
+    assert visited.frames == log.frames
+    assert visited.positions == [START + position for position in log.positions]
+    last = log.frames[-1].raw.tobytes() if log.frames else None
+    assert visited.scan == Scan(
+        end_position=START + len(log.data),
+        end_offset=Offset(log.end),
+        proven_end=max((frame.header.flushed_end for frame in log.frames), default=0),
+        last=log.frames[-1].header if log.frames else None,
+        last_header_crc=0 if last is None else header_crc(memoryview(last), 0),
+    )
+
+
+@given(logs(base_offset=50), st.data())
+def test_a_scan_may_start_behind_what_is_known_already(log, data):
+    known = data.draw(st.integers(0, len(log.frames)))
+    segment = bytes(START) + log.data
+    position = [*log.positions, len(log.data)][known]
+    offset = [*(frame.header.base_offset for frame in log.frames), Offset(log.end)][known]
+    found: list[Frame] = []
+
+    scanned = scan(
+        memoryview(segment), START + position, offset, TAG, lambda frame, _: found.append(frame)
+    )
+
+    assert found == log.frames[known:]
+    assert (scanned.end_offset, scanned.damage) == (log.end, [])
+
+
+def test_every_flipped_bit_costs_its_own_frame_and_no_other():
+    log = LogBuilder()
+    log.publish([sample(0)])
+    log.cancel([0])
+    log.publish([sample(1), sample(2)])
+    start, end = START + log.positions[1], START + log.positions[2]
+
+    for bit in range(log.positions[1] * 8, log.positions[2] * 8):
+        visited = Visited(flipped(log.data, bit))
+
+        assert visited.frames == [log.frames[0], log.frames[2]]
+        assert visited.places == [(start, end, 1, 2)]
+
+
+HARMS = ["flip header", "flip body", "zero", "zero start", "other log", "no frame"]
+
+
+def harmed(frame: bytes, harm: str, random: Random) -> bytes:
+    """Return a frame harmed in one way, its length unchanged."""
+    if harm == "flip header" or len(frame) == HEADER_BYTES:
+        return flipped(frame, random.randrange(HEADER_BYTES * 8))
+    if harm == "flip body":
+        return flipped(frame, random.randrange(HEADER_BYTES * 8, len(frame) * 8))
+    if harm == "zero":
+        return bytes(len(frame))
+    if harm == "zero start":
+        size = random.randrange(1, len(frame))
+        return bytes(size) + frame[size:]
+    if harm == "other log":
+        return retagged(frame, tag=OTHER_TAG)
+    return (MAGIC + b"junk") * (len(frame) // 8)
+
+
+@given(logs(), st.data())
+def test_whole_frames_are_visited_around_any_damage_and_each_stretch_of_it_is_reported(log, data):
+    random = Random(data.draw(st.integers(0, 999)))
+    harms = [data.draw(st.sampled_from([None, None, *HARMS])) for _ in log.frames]
+    parts = [
+        frame.raw.tobytes() if harm is None else harmed(frame.raw.tobytes(), harm, random)
+        for frame, harm in zip(log.frames, harms, strict=True)
+    ]
+    segment = b"".join(parts) + bytes(data.draw(st.sampled_from([0, 64])))
+
+    visited = Visited(segment)
+
+    whole = [number for number, harm in enumerate(harms) if harm is None]
+    assert visited.frames == [log.frames[number] for number in whole]
+    assert visited.positions == [START + log.positions[number] for number in whole]
+    assert visited.places == expected_places(log, harms, visited.data)
+    flushed_ends = [frame.header.flushed_end for frame in visited.frames]
+    assert visited.scan.proven_end == max(flushed_ends, default=0)
+
+
+def expected_places(log: LogBuilder, harms: list[str | None], data: bytes) -> list[Place]:
+    """Return neighbouring damage as one stretch; at the end of the file, it ends with the file."""
+    places: list[Place] = []
+    start = None
+    for number, harm in enumerate([*harms, None]):
+        if harm is not None:
+            start = number if start is None else start
+        elif start is not None:
+            first, base = START + log.positions[start], log.frames[start].header.base_offset
+            if number < len(harms):
+                resumed = log.frames[number].header.base_offset
+                places.append((first, START + log.positions[number], base, resumed))
+            elif any(data[first:]):
+                places.append((first, len(data), base, base + 1))
+            start = None
+    return places
+
+
+@given(logs(steps_max=6), st.data())
+def test_a_log_cut_anywhere_ends_with_its_last_whole_frame(log, data):
+    size = data.draw(st.integers(0, len(log.data)))
+    zeros = data.draw(st.sampled_from([0, 512]))
+
+    visited = Visited(log.data[:size] + bytes(zeros))
+
+    ends = [at + frame.header.size for at, frame in zip(log.positions, log.frames, strict=True)]
+    whole = sum(end <= size for end in ends)
+    end = ends[whole - 1] if whole else 0
+    assert visited.frames == log.frames[:whole]
+    assert visited.scan.end_position == START + end
+    is_torn = any(log.data[end:size])
+    at = visited.scan.end_offset
+    assert visited.places == [(START + end, START + size + zeros, at, at + 1)] * is_torn
+
+
+def test_ids_seen_have_no_offsets_so_damage_to_them_costs_none():
+    log = LogBuilder()
+    log.noop(5)
+    log.seen([b"a", b"b"], [1, 3])
+    log.publish([sample(1)])
+    place = [START + position for position in log.positions]
+
+    for bit in (log.positions[1] * 8 + 70, log.positions[2] * 8 - 9):
+        visited = Visited(flipped(log.data, bit))
+
+        assert visited.frames == [log.frames[0], log.frames[2]]
+        assert visited.places == [(place[1], place[2], 5, 5)]
+
+
+def test_a_header_of_another_log_is_not_believed_how_long_its_frame_is():
+    log = log_of(3)
+    stray = struct.pack("<I", log.frames[1].header.body_len + log.frames[2].header.size)
+    parts = [frame.raw.tobytes() for frame in log.frames]
+    parts[1] = retagged(parts[1], tag=OTHER_TAG, position=56, change=stray)
+
+    visited = Visited(b"".join(parts))
+
+    assert visited.frames == [log.frames[0], log.frames[2]]
+    assert visited.places == [(START + log.positions[1], START + log.positions[2], 2, 4)]
+
+
+@pytest.mark.parametrize("tag", [TAG, OTHER_TAG], ids=["right tag", "wrong tag"])
+@pytest.mark.parametrize("harm", ["none", "body"])
+def test_a_frame_inside_a_message_is_no_frame(tag, harm):
+    log = LogBuilder()
+    forged = retagged(log_of(4).frames[3].raw.tobytes(), tag=tag)
+    carrier = log.publish([sample(1, value=forged * 3)])
+    log.publish([sample(2)])
+    data = log.data
+    if harm == "body":
+        data = flipped(data, (carrier.header.size - 1) * 8)
+
+    visited = Visited(data)
+
+    assert visited.frames == (log.frames if harm == "none" else log.frames[1:])
+
+
+@pytest.mark.parametrize("change", [b"", b"\x02", b"\x01\x09"], ids=["ours", "version", "type"])
+def test_a_frame_of_a_guessed_tag_is_no_frame_even_if_the_header_around_it_is_damaged(change):
+    log = LogBuilder()
+    frame = log_of(4).frames[3].raw.tobytes()
+    forged = retagged(frame, tag=OTHER_TAG, position=4, change=change)
+    log.publish([sample(1, value=forged * 3)])
+    log.publish([sample(2)])
+    assert log.data.index(forged) % 8 == 0
+
+    visited = Visited(flipped(log.data, 100))
+
+    assert visited.frames == log.frames[1:]
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["in its place", "behind damage"])
+@pytest.mark.parametrize("change", [b"\x02", b"\x01\x09", b"\x01\x01\x04"])
+def test_a_frame_of_a_newer_release_stops_the_scan(damaged, change):
+    log = log_of(3)
+    parts = [frame.raw.tobytes() for frame in log.frames]
+    parts[2] = retagged(parts[2], position=4, change=change)
+    if damaged:
+        parts[1] = flipped(parts[1], 5)
+
+    with pytest.raises(ForeignFile, match="use the release that wrote it"):
+        Visited(b"".join(parts))
+
+
+def test_an_unflushed_tail_is_torn_and_a_flushed_frame_is_rotten():
+    log = log_of(4)
+    log.flushed_end = 6
+    log.publish([sample(8)])
+    log.publish([sample(9)])
+    parts = [frame.raw.tobytes() for frame in log.frames]
+    for number in (1, 4):
+        parts[number] = flipped(parts[number], 999)
+
+    found = Visited(b"".join(parts)).scan
+
+    assert found.proven_end == 6
+    rotten, torn = found.damage
+    assert (rotten.start, rotten.end, torn.start, torn.end) == (2, 4, 8, 9)
+    assert (found.rotten(found.proven_end), found.torn_at(found.proven_end)) == ([rotten], torn)
+
+
+@given(st.lists(st.integers(0, 9), unique=True, max_size=4), st.integers(0, 10))
+def test_damage_is_rotten_below_what_is_proven_and_torn_from_there_on(starts, proven_end):
+    damage = [Damage(0, 0, Offset(start), Offset(start + 1), "") for start in sorted(starts)]
+    found = Scan(0, Offset(0), damage=damage)
+
+    assert found.rotten(proven_end) == [d for d in damage if d.start < proven_end]
+    assert found.torn_at(proven_end) == next((d for d in damage if d.start >= proven_end), None)
+    assert [str(d) for d in damage] == [f"offsets [{d.start}, {d.end}): " for d in damage]
+
+
+def test_bytes_however_mangled_are_frames_damage_or_zeros_from_first_to_last():
+    random = Random(5)
+    log = log_of(4)
+    for _ in range(600):
+        data = mangled(log.data + bytes(64), random) + random.choice([b"", MAGIC * 50])
+        try:
+            visited = Visited(data)
+        except ForeignFile:
+            continue
+        stretches = [(d.position, d.end_position, d.start) for d in visited.scan.damage]
+        stretches += [
+            (at, at + frame.header.size, frame.header.base_offset)
+            for at, frame in zip(visited.positions, visited.frames, strict=True)
+        ]
+        position = START
+        for start, end, _ in sorted(stretches):
+            assert start == position < end
+            position = end
+        assert not any(visited.data[position:])
+        offsets = [offset for _, _, offset in sorted(stretches)]
+        assert offsets == sorted(offsets)
