@@ -1,11 +1,13 @@
 """Frames for tests: whole logs in memory, written in the order a store would write them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from hypothesis import strategies as st
 
 from waterclock.log.frame import (
+    CONTROL,
     FLAG_UNTRACKED,
     Frame,
     FrameType,
@@ -13,7 +15,7 @@ from waterclock.log.frame import (
     header_of,
     read_frame,
 )
-from waterclock.log.schema import Compression, encode, from_messages, schema_of
+from waterclock.log.schema import Compression, decode, encode, from_messages, schema_of
 from waterclock.log.segment import log_tag
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
@@ -148,6 +150,30 @@ def rows_of(kind: FrameType, *columns: Sequence[object]) -> pa.RecordBatch:
     schema = schema_of(kind)
     arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
     return pa.record_batch(arrays, schema=schema)
+
+
+class Row(NamedTuple):
+    """One row of a frame, where it stands and when it was appended."""
+
+    kind: FrameType
+    offset: int
+    append_ms: int
+    is_tracked: bool
+    values: dict[str, Any]
+
+
+def rows_in(frames: Iterable[Frame]) -> Iterator[Row]:
+    """Yield every row, its offset worked out from the format's page alone."""
+    for header, body, _ in frames:
+        for index, values in enumerate(decode(header, body).to_pylist()):
+            offset, append_ms = header.base_offset + index, header.append_ms
+            if header.type is FrameType.SEEN:
+                offset, append_ms = values.pop("offset"), values.pop("append_ms")
+            elif header.type in CONTROL:
+                offset = header.base_offset
+            elif header.flags & 1:
+                offset = header.base_offset + values.pop("offset_delta")
+            yield Row(header.type, offset, append_ms, header.is_tracked, values)
 
 
 @st.composite

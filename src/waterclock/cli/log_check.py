@@ -38,7 +38,7 @@ def check(
 
     started = time.perf_counter()
     with ReadOnlyFolder(folder, is_read_first=True) as held:
-        size = sum(file.stat().st_size for file in held.path.glob("*.seg"))
+        size = sum(file.lstat().st_size for file in held.path.glob("*.seg"))
         with bytes_progress("checking", size) as advance:
             survey = survey_all(held, advance=advance)
         seconds = time.perf_counter() - started
@@ -123,8 +123,10 @@ def _tell_damage(out: Console, survey: "Survey") -> None:
     out.print(f"DAMAGED: {lost:,} offsets cannot be read.", style="bold red")
     for name, damage in survey.damage:
         out.print(f"  {name}: {one_line(str(damage))}", soft_wrap=True)
-    out.print("Nothing was changed: all else can be read, and publishing is refused until the")
-    out.print("files are restored from a replica or a backup.")
+    out.print(
+        "Nothing was changed, and all else can be read. Keep the folder as it is, and restore"
+    )
+    out.print("the files named here from a replica or a backup.")
 
 
 def _segments(survey: "Survey") -> str:

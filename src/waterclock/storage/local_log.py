@@ -131,7 +131,7 @@ class Log:
         start = self.start if offset is None else offset
         for frame in self._store.frames(start):
             if frame.header.is_deliverable:
-                yield from _messages(frame, start)
+                yield from stored_messages(frame, start)
 
     def promises(self) -> list[Promise]:
         """Return the open promises, the earliest due first."""
@@ -151,8 +151,8 @@ class Log:
             raise Closed("the log was closed: open it again")
 
 
-def _messages(frame: Frame, start: int) -> Iterator[StoredMessage]:
-    """Yield a frame's messages from an offset on."""
+def stored_messages(frame: Frame, start: int) -> Iterator[StoredMessage]:
+    """Yield the messages of a frame of messages, from an offset on."""
     rows: pa.RecordBatch = decode(frame.header, frame.body)
     offsets = row_offsets(frame.header, rows).tolist()
     names = ("message_id", "key", "value", "headers", "due_ms")

@@ -1,0 +1,104 @@
+"""What is derived from a segment is what its rows say, wherever side-cars left off."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.log.frames import LogBuilder, logs, rows_in, sample
+from waterclock.log.compaction import Rewriter, Survivors
+from waterclock.log.derived import Derived
+from waterclock.log.due import NetDelta, open_promises
+from waterclock.log.fingerprint import fingerprint
+from waterclock.log.frame import Frame, FrameType, encode_header, read_frame
+from waterclock.log.index import SparseIndex
+
+BASE = 500
+SEED = 17
+LOGS = logs(base_offset=BASE)
+ENDED = {FrameType.FIRED, FrameType.CANCEL}
+
+
+def derived_from(frames: list[Frame], *, seed: int | None = SEED) -> Derived:
+    derived = Derived(BASE, every_bytes=700, seed=seed)
+    add_all(derived, frames, 64)
+    return derived
+
+
+def add_all(derived: Derived, frames: list[Frame], position: int) -> int:
+    for frame in frames:
+        derived.add(frame, position)
+        position += frame.header.size
+    return position
+
+
+def entries_of(frames: list[Frame]) -> list[int]:
+    """Return the id entries by hand: fingerprint, then 24 bits of how far into the segment."""
+    return sorted(
+        fingerprint(row.values["message_id"], SEED) << 24 | row.offset - BASE
+        for row in rows_in(frames)
+        if row.is_tracked
+    )
+
+
+def promises_open_after(frames: list[Frame]) -> dict[int, int]:
+    opened: dict[int, int] = {}
+    for row in rows_in(frames):
+        if row.kind is FrameType.PROMISE:
+            opened[row.offset] = row.values["due_ms"]
+        elif row.kind is FrameType.RESCHEDULE and row.values["promise_offset"] in opened:
+            opened[row.values["promise_offset"]] = row.values["due_ms"]
+        elif row.kind in ENDED:
+            opened.pop(row.values["promise_offset"], None)
+    return opened
+
+
+def folded(net: NetDelta) -> dict[int, int]:
+    offsets, due = open_promises([net])
+    return dict(zip(offsets.tolist(), due.tolist(), strict=True))
+
+
+@given(LOGS)
+def test_ids_and_promises_are_those_of_the_rows(log):
+    derived = derived_from(log.frames)
+
+    assert derived.entries().tolist() == entries_of(log.frames)
+    assert folded(derived.due.net()) == promises_open_after(log.frames)
+
+
+@given(LOGS, st.data())
+def test_it_goes_on_from_side_cars_as_if_it_had_read_all_frames(log, data):
+    known = data.draw(st.integers(0, len(log.frames)))
+    before = derived_from(log.frames[:known])
+    index = SparseIndex.decode(memoryview(before.index.encode()), 700)
+    due = NetDelta.decode(memoryview(before.due.net().encode()))
+    assert index is not None
+    assert due is not None
+
+    resumed = Derived(BASE, every_bytes=700, seed=SEED)
+    resumed.resume(index, due, before.entries())
+    position = 64 + sum(frame.header.size for frame in log.frames[:known])
+    add_all(resumed, log.frames[known:], position)
+
+    whole = derived_from(log.frames)
+    assert resumed.index.encode() == whole.index.encode()
+    assert resumed.due.net().encode() == whole.due.net().encode()
+    assert resumed.entries().tolist() == whole.entries().tolist()
+
+
+@given(LOGS, st.integers(BASE, BASE + 30), st.sets(st.integers(BASE, BASE + 30)))
+def test_ids_of_messages_that_are_gone_are_among_those_of_a_rewritten_segment(log, keep, promises):
+    survivors = Survivors(keep, np.array(sorted(promises)), np.zeros(0, np.int64), seen_from_ms=0)
+    written = Rewriter(survivors, "none").rewrite(log.frames)
+    frames = [read_frame(encode_header(header) + bytes(body)) for header, body in written]
+
+    assert derived_from(frames).entries().tolist() == entries_of(log.frames)
+
+
+def test_where_nobody_asks_for_repeats_no_ids_are_gathered():
+    log = LogBuilder(BASE)
+    log.publish([sample(1), sample(2)])
+
+    derived = derived_from(log.frames, seed=None)
+
+    assert derived.entries().tolist() == []
+    assert len(derived.index) == 1
