@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
-from benchmarks.machine import ROOT, Facts, version
+from benchmarks.machine import ROOT, Facts, source_digest, version
 from benchmarks.plots import Mark, bar_chart
 
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
@@ -100,6 +100,14 @@ class Report:
     """Named `<peer>_<case>`; a peer that is not on this machine is left out and noted."""
     ratios: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    version: str = field(default_factory=version)
+    source: str = field(default_factory=source_digest)
+
+    def finish(self) -> None:
+        """Note what makes this run less than it seems. Call it when the last case is measured."""
+        self.machine["load_1m_after"] = round(os.getloadavg()[0], 2)
+        if source_digest() != self.source:
+            self.notes.append("The source changed during the run: the cases are of different code.")
 
     def add(
         self, case: str, samples: list[float], unit: str, *, bar: Bar | None = None, note: str = ""
@@ -116,7 +124,7 @@ class Report:
                 "peers": _plain(self.peers),
                 "ratios": {name: _rounded(ratio) for name, ratio in self.ratios.items()},
                 "machine": self.machine,
-                "version": version(),
+                "version": self.version,
             }
         )
 
@@ -143,7 +151,7 @@ class Report:
 
     def record(self, command: str) -> None:
         """Write this run into RESULTS.md, in the place of the last one of the same benchmark."""
-        lines = [f"## {self.bench}", "", f"`{command}` at `{version()}`.", ""]
+        lines = [f"## {self.bench}", "", f"`{command}` at `{self.version}`.", ""]
         lines += [" | ".join(("", *HEADINGS, "")).strip(), "|" + "---|" * len(HEADINGS)]
         lines += [" | ".join(("", *row, "")).strip() for row in self.rows()]
         lines += ["", *(f"- {note}" for note in self.notes)]

@@ -91,6 +91,7 @@ def measure(core: int) -> Report:
         steps = len(setups()) * rounds_of(ROUNDS) + 2 + rounds_of(IDS_ROUNDS) + openings_steps()
         with progress("log", steps=steps) as tick:
             run_cases(report, scratch, tick)
+    report.finish()
     return report
 
 

@@ -63,6 +63,7 @@ class Openings:
         self._folder = scratch / "opening"
         self._module = module
         self._tick = tick
+        self._end = 0
         self._wanted = scaled(MESSAGES, least=2 * BATCH_MESSAGES)
         self._messages = fitting(self._wanted, item_bytes=MESSAGE_BYTES, folder=scratch)
 
@@ -98,6 +99,7 @@ class Openings:
         if not line:
             raise RuntimeError("the process that fills the log ended early")
         answer = json.loads(line)
+        self._end = answer["end"]
         note = (
             f"from {answer['end'] // 2:,} to {answer['end']:,} ids in the window, side-cars saved"
         )
@@ -139,7 +141,11 @@ class Openings:
         if cold:
             for file in self._folder.iterdir():
                 forget_cached(file)
-        return run_child(self._module, "open", self._folder)
+        answer = run_child(self._module, "open", self._folder)
+        # All were acknowledged: to open fast and lose some would be no feat.
+        if not answer["end"] == answer["ids"] == self._end:
+            raise RuntimeError(f"{case}: of {self._end} messages there are {answer}")
+        return answer
 
     def _add(self, case: str, answers: list[dict[str, Any]], *, bar: Bar | None, note: str) -> None:
         seconds = [answer["seconds"] for answer in answers]

@@ -4,10 +4,12 @@ Numbers mean nothing without the machine, so its facts travel with them. A bench
 real disk, in `$BENCH_DATA` or `bench-data` of the repository, and leaves nothing behind.
 """
 
+import hashlib
 import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -41,11 +43,28 @@ def facts(scratch: Path, **more: str | float) -> Facts:
 
 
 def version() -> str:
-    """Give the commit that is measured, marked if files were changed since."""
-    command = ["git", "describe", "--always", "--dirty", "--tags"]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    """Give the commit that is measured, marked if the source was changed since."""
+    commit = _git("describe", "--always", "--tags").stdout.strip()
     # Before the first commit there is nothing to describe.
-    return run.stdout.strip() or "not committed"
+    if not commit:
+        return "not committed"
+    changed = _git("status", "--porcelain", "--", "src").stdout.strip()
+    return f"{commit}-dirty" if changed else commit
+
+
+def _git(*args: str) -> subprocess.CompletedProcess[str]:
+    command = ["git", *args]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def source_digest() -> str:
+    """Give a digest of the source files, as they are now, of what is loaded of Waterclock.
+
+    Processes started later load the files anew: if the digest has changed, so has what is measured.
+    """
+    names = sorted(name for name in sys.modules if name.partition(".")[0] == "waterclock")
+    files = [file for name in names if (file := sys.modules[name].__file__)]
+    return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
 
 
 def pin_to_one_core() -> int:

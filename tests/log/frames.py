@@ -1,6 +1,7 @@
 """Frames for tests: whole logs in memory, written in the order a store would write them."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -176,30 +177,42 @@ def rows_in(frames: Iterable[Frame]) -> Iterator[Row]:
             yield Row(header.type, offset, append_ms, header.is_tracked, values)
 
 
+PLAIN = [
+    Message(b"one", key=b"red", message_id=b"a"),
+    Message(b"two", key=b"blue", message_id=b"b", headers={"trace": b"1", "x": b""}),
+    Message(None, key=b"red", message_id=b"c"),
+    Message(b"", key=b"", message_id=b"an id of some length"),
+    Message(b"no key", message_id=b"a", headers={}),
+]
+PROMISED = [
+    replace(message, due_ms=Millis(due)) for message in PLAIN for due in (2_000, 2_500, 3_000)
+]
+BATCHES = {
+    "data": st.lists(st.sampled_from(PLAIN), min_size=1, max_size=4),
+    "promise": st.lists(st.sampled_from(PROMISED), min_size=1, max_size=4),
+}
+STEPS = st.sampled_from(["data", "promise", "promise", "fire", "cancel", "move", "move", "epoch"])
+
+
 @st.composite
-def logs(draw: st.DrawFn, *, base_offset: int = 0, steps_max: int = 12) -> LogBuilder:
+def logs(draw: st.DrawFn, *, base_offset: int = 0) -> LogBuilder:
     """A log with frames of every type a store writes, times rising, promises ended at most once."""
     log = LogBuilder(base_offset)
-    opened: list[int] = []
-    due = st.integers(2_000, 3_000).map(Millis)
-    for _ in range(draw(st.integers(0, steps_max))):
-        log.now_ms += draw(st.sampled_from([0, 1, 500]))
-        log.flushed_end = draw(st.sampled_from([log.flushed_end, log.end]))
-        kind = draw(st.sampled_from(["data", "promise", "promise", "ended", "moved", "epoch"]))
-        if kind == "data":
-            batch = draw(st.lists(messages(), min_size=1, max_size=4))
-            log.publish(batch, is_tracked=draw(st.booleans()))
-        elif kind == "promise":
-            batch = draw(st.lists(messages(due=due), min_size=1, max_size=4))
-            log.publish(batch)
-            opened += range(log.end - len(batch), log.end)
+    ended: set[int] = set()
+    for kind in draw(st.lists(STEPS, max_size=12)):
+        later_ms = draw(st.sampled_from([0, 1, 500]))
+        log.now_ms += later_ms
+        log.flushed_end = log.end if later_ms else log.flushed_end
+        opened = [offset for offset in log.promised if offset not in ended]
+        if kind in BATCHES:
+            log.publish(draw(BATCHES[kind]), is_tracked=kind == "promise" or draw(st.booleans()))
         elif kind == "epoch":
             log.epoch()
         elif opened:
             chosen = draw(st.lists(st.sampled_from(opened), min_size=1, max_size=3, unique=True))
-            if kind == "moved":
-                log.reschedule(chosen, [draw(due) for _ in chosen])
-                continue
-            opened = [offset for offset in opened if offset not in chosen]
-            draw(st.sampled_from([log.fire, log.cancel]))(chosen)
+            if kind == "move":
+                log.reschedule(chosen, [2_000 + offset * 377 % 1_000 for offset in chosen])
+            else:
+                (log.fire if kind == "fire" else log.cancel)(chosen)
+                ended.update(chosen)
     return log

@@ -8,7 +8,7 @@ import waterclock
 
 SRC = Path(__file__).parents[2] / "src"
 
-PUBLIC: list[str] = []
+PUBLIC = ["Message", "__version__", "open_log"]
 """What a user may import from `waterclock`: a name added is a promise, a name removed a break."""
 
 

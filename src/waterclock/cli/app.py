@@ -8,7 +8,10 @@ import typer
 from typer.core import TyperGroup
 
 import waterclock
-from waterclock.cli import demo, demo_writer, log_check, log_show
+from waterclock.cli.demo import demo
+from waterclock.cli.demo_writer import demo_writer
+from waterclock.cli.log_check import check
+from waterclock.cli.log_show import show
 from waterclock.cli.terminal import one_line
 from waterclock.model.errors import WaterclockError
 
@@ -37,11 +40,11 @@ app = typer.Typer(
 )
 log_app = typer.Typer(help="Look into a log on disk, without changing it.", no_args_is_help=True)
 
-app.command("demo")(demo.demo)
-app.command("demo-writer", hidden=True)(demo_writer.demo_writer)
+app.command("demo")(demo)
+app.command("demo-writer", hidden=True)(demo_writer)
 app.add_typer(log_app, name="log")
-log_app.command("show")(log_show.show)
-log_app.command("check")(log_check.check)
+log_app.command("show")(show)
+log_app.command("check")(check)
 
 
 def _print_version(is_wanted: bool) -> None:

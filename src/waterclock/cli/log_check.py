@@ -29,7 +29,7 @@ EXIT_DAMAGED = 1
 
 
 def check(
-    folder: Annotated[Path, typer.Argument(help="The folder of a log.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a log.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Read every frame, checksum and row of a log; end with 1 if something is damaged."""
@@ -51,14 +51,14 @@ def check(
 
 
 def _plain(path: Path, survey: "Survey", seconds: float) -> dict[str, object]:
-    counts = survey.counts()
+    counts = survey.counts
     return {
         "folder": str(path),
         "ok": not survey.damage,
         "start": survey.start,
         "end": survey.end,
         "segments": len(survey.segments),
-        "promises": len(survey.open_promises()[0]),
+        "promises": len(survey.promises[0]),
         "types": {
             kind.name.lower(): {
                 "frames": counts.frames[kind],
@@ -67,8 +67,10 @@ def _plain(path: Path, survey: "Survey", seconds: float) -> dict[str, object]:
             }
             for kind in sorted(counts.frames)
         },
-        "damage": [{"file": name, **damage_json(damage)} for name, damage in survey.damage],
-        "torn": None if survey.torn is None else damage_json(survey.torn),
+        "damage": [
+            {"file": segment.file.name, **damage_json(damage)} for segment, damage in survey.damage
+        ],
+        "torn": None if survey.torn is None else survey.torn._asdict(),
         "seconds": round(seconds, 3),
     }
 
@@ -85,7 +87,7 @@ def damage_json(damage: "Damage") -> dict[str, object]:
 
 
 def _tell(out: Console, path: Path, survey: "Survey", seconds: float) -> None:
-    counts = survey.counts()
+    counts = survey.counts
     size = size_text(counts.bytes.total())
     out.print(
         f"{path}: offsets [{survey.start}, {survey.end}) in {_segments(survey)}", style="bold"
@@ -101,12 +103,11 @@ def _tell(out: Console, path: Path, survey: "Survey", seconds: float) -> None:
         )
     out.print(rows)
     out.print()
-    out.print(f"{len(survey.open_promises()[0]):,} promises are open.")
+    out.print(f"{len(survey.promises[0]):,} promises are open.")
     if survey.torn is not None:
         out.print(
-            f"The end is torn at offset {survey.torn.start} "
-            f"({size_text(survey.torn.end_position - survey.torn.position)}): it was being written "
-            "when a process died, nobody was told it is safe, and the next opening cuts it off.",
+            f"The end is torn at offset {survey.torn.offset}: it was being written when a process"
+            " died. Nobody was told that it is safe, and the next opening cuts it off.",
             style="yellow",
         )
     if survey.damage:
@@ -121,12 +122,12 @@ def _tell(out: Console, path: Path, survey: "Survey", seconds: float) -> None:
 def _tell_damage(out: Console, survey: "Survey") -> None:
     lost = sum(damage.end - damage.start for _, damage in survey.damage)
     out.print(f"DAMAGED: {lost:,} offsets cannot be read.", style="bold red")
-    for name, damage in survey.damage:
-        out.print(f"  {name}: {one_line(str(damage))}", soft_wrap=True)
+    for segment, damage in survey.damage:
+        out.print(f"{segment.file.name}: {one_line(str(damage))}")
     out.print(
-        "Nothing was changed, and all else can be read. Keep the folder as it is, and restore"
+        "Nothing was changed, and all else can be read. Keep the folder as it is, and restore the"
+        " files named here from a replica or a backup."
     )
-    out.print("the files named here from a replica or a backup.")
 
 
 def _segments(survey: "Survey") -> str:

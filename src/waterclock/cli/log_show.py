@@ -1,7 +1,7 @@
 """`waterclock log show`: segments, open promises and messages of a log, from its frames.
 
 It trusts side-cars for what they cover, so a large log opens as fast as a small one, and reads
-only the frames it shows. Damage that it meets is shown in its place; `log check` looks for the rest.
+only the frames it shows. Damage that it meets stands in its place; `log check` looks for the rest.
 """
 
 import time
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from waterclock.log.frame import Frame
     from waterclock.log.recovery import Damage
     from waterclock.model.message import Message
-    from waterclock.storage.survey import Survey, SurveyedSegment
+    from waterclock.storage.segment_file import SegmentFile
+    from waterclock.storage.survey import Survey
 
 COUNT_DEFAULT = 20
 PROMISES_SHOWN = 5
@@ -55,7 +56,7 @@ class Row:
 
 
 def show(
-    folder: Annotated[Path, typer.Argument(help="The folder of a log.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a log.")],
     first: Annotated[
         int | None,
         typer.Option(
@@ -65,7 +66,7 @@ def show(
             show_default="the start",
         ),
     ] = None,
-    count: Annotated[int, typer.Option(min=0, help="How many messages.")] = COUNT_DEFAULT,
+    count: Annotated[int, typer.Option(min=0, help="How many messages, at most.")] = COUNT_DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show the segments of a log, its open promises, and some of its messages."""
@@ -77,7 +78,7 @@ def show(
         offset = _absolute(first, survey)
         rows = list(islice(_rows(survey, offset), count))
         if as_json:
-            print_json(_plain(held.path, survey, rows))
+            print_json(_plain(held.path, survey, rows, count))
         else:
             _tell(console(), held.path, survey, rows)
 
@@ -142,9 +143,9 @@ def _note(frame: "Frame") -> str:
 # For machines
 
 
-def _plain(path: Path, survey: "Survey", rows: list[Row]) -> dict[str, object]:
-    offsets, dues = survey.open_promises()
-    promises = sorted(zip(dues.tolist(), offsets.tolist(), strict=True))
+def _plain(path: Path, survey: "Survey", rows: list[Row], count: int) -> dict[str, object]:
+    offsets, dues = survey.promises
+    soonest = sorted(zip(dues.tolist(), offsets.tolist(), strict=True))[:count]
     return {
         "folder": str(path),
         "start": survey.start,
@@ -157,13 +158,15 @@ def _plain(path: Path, survey: "Survey", rows: list[Row]) -> dict[str, object]:
                 "bytes": segment.end_position,
                 "generation": segment.header.generation,
                 "created_ms": segment.header.created_ms,
-                "covered": segment.covered,
-                "damage": [damage_json(damage) for damage in segment.damage],
+                "damage": [damage_json(found) for at, found in survey.damage if at is segment],
             }
             for segment in survey.segments
         ],
-        "torn": None if survey.torn is None else damage_json(survey.torn),
-        "promises": [{"offset": offset, "due_ms": due_ms} for due_ms, offset in promises],
+        "torn": None if survey.torn is None else survey.torn._asdict(),
+        "promises": {
+            "open": len(offsets),
+            "next": [{"offset": offset, "due_ms": due_ms} for due_ms, offset in soonest],
+        },
         "messages": [_plain_row(row) for row in rows],
     }
 
@@ -194,21 +197,24 @@ def _tell(out: Console, path: Path, survey: "Survey", rows: list[Row]) -> None:
     now_ms = time.time_ns() // 1_000_000
     out.print(f"{path}: offsets [{survey.start}, {survey.end})", style="bold", soft_wrap=True)
     out.print()
-    _tell_segments(out, survey)
+    _tell_segments(out, survey, rows)
     out.print()
     _tell_promises(out, survey, now_ms)
     out.print()
     if not rows:
         out.print("No messages there.")
         return
-    lines = table(out, ">offset", "kind", "id", "key", "value", "due")
+    lines = table(out, ">offset", "kind", "id", "key", "~value", "due")
     for row in rows:
         lines.add_row(*_cells(row, now_ms))
     out.print(lines)
 
 
-def _tell_segments(out: Console, survey: "Survey") -> None:
-    lines = table(out, "segment", ">start", ">end", ">bytes", "begun", "side-cars", "state")
+def _tell_segments(out: Console, survey: "Survey", rows: list[Row]) -> None:
+    met = [row.damage for row in rows if row.damage is not None]
+    opened = [damage for _, damage in survey.damage]
+    known = [*opened, *(damage for damage in met if damage not in opened)]
+    lines = table(out, "segment", ">start", ">end", ">bytes", "begun", "damage")
     for segment in survey.segments:
         lines.add_row(
             segment.file.name,
@@ -216,28 +222,22 @@ def _tell_segments(out: Console, survey: "Survey") -> None:
             str(segment.end_offset),
             size_text(segment.end_position),
             time_text(segment.header.created_ms),
-            _coverage(segment),
-            _state(segment),
+            _damage(segment, known),
         )
     out.print(lines)
+    if survey.torn is not None:
+        out.print(f"The end is torn; an opening cuts it off at offset {survey.torn.offset}.")
 
 
-def _coverage(segment: "SurveyedSegment") -> str:
-    if segment.covered >= segment.end_offset:
-        return "whole"
-    return f"to {segment.covered}" if segment.covered > segment.base_offset else "none"
-
-
-def _state(segment: "SurveyedSegment") -> Text:
-    if segment.damage:
-        return Text(f"{len(segment.damage)} damaged", style="bold red")
-    if segment.torn is not None:
-        return Text("torn end, cut off on opening", style="yellow")
-    return Text("ok", style="green")
+def _damage(segment: "SegmentFile", known: "list[Damage]") -> Text:
+    count = sum(segment.base_offset <= damage.start < segment.end_offset for damage in known)
+    if count:
+        return Text(f"{count} known", style="bold red")
+    return Text("none known", style="dim")
 
 
 def _tell_promises(out: Console, survey: "Survey", now_ms: int) -> None:
-    offsets, dues = survey.open_promises()
+    offsets, dues = survey.promises
     soonest = sorted(zip(dues.tolist(), offsets.tolist(), strict=True))[:PROMISES_SHOWN]
     if not soonest:
         out.print("No promises are open.")

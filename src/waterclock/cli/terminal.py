@@ -28,12 +28,13 @@ _PROGRESS_BYTES = 1 * MIB
 
 def console() -> Console:
     """Return the console of stdout: coloured on a terminal, plain text in a pipe."""
-    width = None if sys.stdout.isatty() else PIPE_WIDTH
-    return Console(width=width, highlight=False, markup=False, emoji=False)
+    is_pipe = not sys.stdout.isatty()
+    width = PIPE_WIDTH if is_pipe else None
+    return Console(width=width, soft_wrap=is_pipe, highlight=False, markup=False, emoji=False)
 
 
 def table(out: Console, *columns: str) -> Table:
-    """Return an empty table; a column whose name begins with `>` is of numbers."""
+    """Return an empty table; a column named `>…` is of numbers, only a column `~…` may wrap."""
     made = Table(
         box=box.SIMPLE_HEAD if out.is_terminal else None,
         header_style="bold",
@@ -42,11 +43,10 @@ def table(out: Console, *columns: str) -> Table:
         padding=(0, 2, 0, 0),
     )
     for column in columns:
-        is_number = column.startswith(">")
         made.add_column(
-            Text(column.removeprefix(">")),
-            justify="right" if is_number else "left",
-            no_wrap=True,
+            Text(column.lstrip(">~")),
+            justify="right" if column.startswith(">") else "left",
+            no_wrap=not column.startswith("~"),
         )
     return made
 
@@ -142,7 +142,7 @@ def time_text(ms: int) -> str:
 def span_text(ms: int) -> str:
     """Return a length of time in its two greatest units."""
     units = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"))
-    parts = []
+    parts: list[str] = []
     for size, unit in units:
         count, ms = divmod(ms, size)
         if count or parts:

@@ -21,18 +21,18 @@ from waterclock.log.frame import HEADER_BYTES, Frame
 from waterclock.log.recovery import Damage
 from waterclock.model.config import LogConfig
 from waterclock.model.errors import FrameDamaged, StorageFailed
-from waterclock.model.ids import Millis
+from waterclock.model.ids import Millis, Offset
 from waterclock.model.message import Message
 from waterclock.model.units import HOUR_MS, MIB
 from waterclock.storage.local_log import Log, Promise, StoredMessage, open_log
 from waterclock.storage.read_only_folder import ReadOnlyFolder
 from waterclock.storage.survey import check, look
 
-LOG = LogConfig(segment_bytes=4 * MIB, preallocate_bytes=4 * MIB)
+LOG = LogConfig(segment_bytes=2 * MIB, preallocate_bytes=2 * MIB)
 """Small segments, so that a short tour has several."""
 
 BATCH = 1_000
-BATCHES = 100
+BATCHES = 60
 PUBLISH_SECONDS_MAX = 3.0
 """A slow disk gets fewer batches, not a longer demo."""
 REPEATED_BATCHES = 20
@@ -101,7 +101,7 @@ class Crashed:
 class Rotted:
     """Act five."""
 
-    copy: Path
+    copy: str
     file: str
     position: int
     found: list[Damage]
@@ -112,6 +112,35 @@ class Rotted:
     wrong: int
     is_unchanged: bool
     """Reading around the damage left every segment file as it was, the damage included."""
+
+
+Act = Published | Repeated | Promised | Crashed | Rotted
+
+
+@dataclass(frozen=True, slots=True)
+class Acts:
+    """All that was done, in order."""
+
+    published: Published
+    repeated: Repeated
+    promised: Promised
+    crashed: Crashed
+    rotted: Rotted
+
+    def broken(self) -> list[str]:
+        """Name the promises that were not kept."""
+        repeated, crashed, rotted = self.repeated, self.crashed, self.rotted
+        kept = {
+            "an acknowledged message was lost": crashed.lost == 0,
+            "an earlier message was lost": crashed.earlier == self.published.messages,
+            "a promise was lost": crashed.promises == self.promised.messages == PROMISES,
+            "a message was written twice": repeated.written == 0,
+            "a repeat got another offset": repeated.same_offsets == repeated.messages,
+            "damage was not found": rotted.is_found,
+            "a wrong message was served": rotted.wrong == 0,
+            "bytes were changed around damage": rotted.is_unchanged,
+        }
+        return [what for what, is_kept in kept.items() if not is_kept]
 
 
 def order(number: int) -> Message:
@@ -192,7 +221,7 @@ def crash(folder: Path) -> Crashed:
     with log:
         stored = dict(log.read())
         promises = len(log.promises())
-    wanted = {offset: crash_message(number) for offset, number in acknowledged.items()}
+    wanted = {Offset(at): crash_message(number) for at, number in acknowledged.items()}
     found = sum(stored.get(offset) == message for offset, message in wanted.items())
     by_writer = sum(
         (message.message_id or b"").startswith(b"crash-") for message in stored.values()
@@ -226,11 +255,16 @@ def _acknowledgements(child: "subprocess.Popen[str]") -> dict[int, int]:
     assert child.stdout is not None
     assert child.stderr is not None
     heard: dict[int, int] = {}
+    started = time.perf_counter()
     # After the kill the pipe still holds what was said before it; that counts too.
-    for lines, line in enumerate(child.stdout, 1):
+    for lines, line in enumerate(child.stdout):
         offset, number, count = map(int, line.split())
         heard |= {offset + i: number + i for i in range(count)}
+        if lines == 0:
+            started = time.perf_counter()
         if lines == CRASH_ACKNOWLEDGEMENTS:
+            # Half a batch later, it has something in hand.
+            time.sleep((time.perf_counter() - started) / lines / 2)
             child.kill()
     if child.wait() != -signal.SIGKILL or not heard:
         said = child.stderr.read().strip().splitlines() or [f"exit code {child.returncode}"]
@@ -238,10 +272,10 @@ def _acknowledgements(child: "subprocess.Popen[str]") -> dict[int, int]:
     return heard
 
 
-def rot(folder: Path, copy: Path) -> Rotted:
-    """Flip one bit in a copy of the log, then look for it, and read around it."""
+def rot(folder: Path, copy: Path, *, at: int) -> Rotted:
+    """Flip one bit in a copy of the log, near an offset, then look for it and read around it."""
     shutil.copytree(folder, copy)
-    file, position, frame = _flip(copy, at=BATCH * 3 // 2)
+    file, position, frame = _flip(copy, at=at)
     before = _fingerprints(copy)
     with ReadOnlyFolder(copy) as held:
         damage = [found for _, found in check(held, advance=lambda _: None).damage]
@@ -251,7 +285,7 @@ def rot(folder: Path, copy: Path) -> Rotted:
         stored = list(_read_around(log, damage))
     served = sum(written.get(offset) == message for offset, message in stored)
     return Rotted(
-        copy,
+        str(copy),
         file,
         position,
         damage,

@@ -1,26 +1,23 @@
 """A partition log in a script: the blocking face, without a node.
 
-`open_log` puts together what a node puts together, an opened partition, group commit and the
-system's clock, and hides the waiting: `publish` returns when the messages are durable. Messages are
-objects here, one by one, which is convenient and costs about ten times what a batch of Arrow bytes
-costs; a node never does that.
-
-One thread uses a log, one process a folder. Messages for later are kept and listed, and nothing
-here fires them: that is a scheduler's work.
+`open_log` puts together what a node puts together (an opened partition, group commit, the system's
+clock) and hides the waiting: `publish` returns when the messages are durable. Messages are objects
+here, which is convenient and costs several times what a batch of Arrow bytes costs. One thread uses
+a log, one process a folder. Messages for later are kept and listed; firing is a scheduler's work.
 """
 
 import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from waterclock.log.appending import Appended
 from waterclock.log.batch import encode_batch
 from waterclock.log.frame import Frame
-from waterclock.log.recovery import Damage
 from waterclock.log.rows import row_offsets
-from waterclock.log.schema import decode
+from waterclock.log.schema import MESSAGES, decode
 from waterclock.model.config import DedupConfig, LogConfig
 from waterclock.model.errors import Closed
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, Offset
@@ -32,7 +29,7 @@ from waterclock.storage.opening import open_partition
 from waterclock.storage.os_folder import OsFolder
 from waterclock.storage.partition_store import PartitionStore
 
-LOG_ID_BYTES = 16
+LIMITS = Limits()
 
 
 class StoredMessage(NamedTuple):
@@ -59,7 +56,7 @@ def open_log(
         log=log or LogConfig(),
         dedup=dedup or DedupConfig(),
         now_ms=clock.now_ms(),
-        new_log_id=os.urandom(LOG_ID_BYTES),
+        new_log_id=os.urandom(16),
     )
     return Log(store, clock)
 
@@ -70,13 +67,11 @@ class Log:
     def __init__(self, store: PartitionStore, clock: SystemClock) -> None:
         self._store = store
         self._clock = clock
-        self._limits = Limits()
         self._commit = GroupCommit(store, clock)
         self._is_closed = False
 
     def __repr__(self) -> str:
-        state = "closed" if self._is_closed else f"[{self.start}, {self.end})"
-        return f"<Log {state}>"
+        return "<Log closed>" if self._is_closed else f"<Log [{self.start}, {self.end})>"
 
     def __enter__(self) -> "Log":
         return self
@@ -94,11 +89,6 @@ class Log:
         """One past the last offset."""
         return self._store.end
 
-    @property
-    def damage(self) -> list[Damage]:
-        """Damage found on opening; if there is any, the log is readable and refuses to publish."""
-        return self._store.faults
-
     def now_ms(self) -> Millis:
         """Return the time this log goes by, for due times."""
         return self._clock.now_ms()
@@ -111,13 +101,9 @@ class Log:
         """
         self._check_open()
         now_ms = self._clock.now_ms()
-        batch = encode_batch(
-            messages,
-            self._limits,
-            now_ms=now_ms,
-            compression=self._store.log.compression,
-            entropy=os.urandom(UUID7_ENTROPY_BYTES),
-        )
+        entropy = os.urandom(UUID7_ENTROPY_BYTES)
+        how = self._store.log.compression
+        batch = encode_batch(messages, LIMITS, now_ms=now_ms, compression=how, entropy=entropy)
         appended = self._store.append(batch, now_ms=now_ms, allow_duplicate=allow_duplicate)
         self._commit.wait_for(appended.durable_at)
         return appended
@@ -137,8 +123,8 @@ class Log:
         """Return the open promises, the earliest due first."""
         self._check_open()
         offsets, due_ms = self._store.open_promises()
-        pairs = zip(offsets.tolist(), due_ms.tolist(), strict=True)
-        return sorted((Promise(*pair) for pair in pairs), key=lambda p: (p.due_ms, p.offset))
+        order = np.lexsort((offsets, due_ms))
+        return list(map(Promise, offsets[order].tolist(), due_ms[order].tolist()))
 
     def close(self) -> None:
         """Let the folder go. Again is harmless."""
@@ -155,10 +141,9 @@ def stored_messages(frame: Frame, start: int) -> Iterator[StoredMessage]:
     """Yield the messages of a frame of messages, from an offset on."""
     rows: pa.RecordBatch = decode(frame.header, frame.body)
     offsets = row_offsets(frame.header, rows).tolist()
-    names = ("message_id", "key", "value", "headers", "due_ms")
-    columns = (rows.column(name).to_pylist() for name in names)
-    for offset, message_id, key, value, headers, due_ms in zip(offsets, *columns, strict=True):
+    columns = (rows.column(name).to_pylist() for name in MESSAGES.names)
+    for offset, id_, key, value, pairs, due_ms in zip(offsets, *columns, strict=True):
         if offset >= start:
-            pairs = None if headers is None else dict(headers)
-            message = Message(value, key=key, message_id=message_id, headers=pairs, due_ms=due_ms)
+            headers = None if pairs is None else dict(pairs)
+            message = Message(value, key=key, message_id=id_, headers=headers, due_ms=due_ms)
             yield StoredMessage(offset, message)

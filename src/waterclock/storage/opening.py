@@ -33,11 +33,11 @@ from waterclock.log.segment import (
     segment_name,
 )
 from waterclock.model.config import DedupConfig, LogConfig
-from waterclock.model.errors import ForeignFile, PartitionFaulty, StorageFull
+from waterclock.model.errors import ForeignFile, FrameDamaged, PartitionFaulty, StorageFull
 from waterclock.model.ids import Millis, Offset
 from waterclock.storage.checkpoint import NAME as RECOVERY_POINT
 from waterclock.storage.checkpoint import load_recovery_point, save_recovery_point
-from waterclock.storage.disk import TEMPORARY, Folder
+from waterclock.storage.disk import TEMPORARY, File, Folder
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.segment_file import SegmentFile, create_segment
 from waterclock.storage.sidecar_files import load_sidecars, save_sidecars
@@ -93,11 +93,12 @@ class _Opening:
         if not bases:
             self._begin()
             bases = [Offset(0)]
+        self._check_headers(bases)
+        # A process that died between renaming a segment and syncing the folder leaves a name that
+        # a power cut may still take, with all that would be acknowledged in it from now on.
+        self.folder.sync()
         opened = [self._open_sealed(*pair) for pair in pairwise(bases)]
         opened.append(self._open_last(bases[-1]))
-        log_ids = {found.segment.header.log_id for found in opened}
-        if len(log_ids) > 1:
-            raise ForeignFile("segments of different logs are mixed in this folder: separate them")
         return self._assemble(opened)
 
     def _survey(self) -> list[Offset]:
@@ -132,11 +133,26 @@ class _Opening:
             self.folder, header, index, self.faults, preallocate_bytes=preallocate
         ).file.close()
 
-    def _open(self, base: Offset) -> Opened:
-        """Open one segment, from its side-cars as far as they hold, then by reading on."""
+    def _check_headers(self, bases: list[Offset]) -> None:
+        """Raise ForeignFile unless all are segments of one log, before anything is mended."""
+        first: SegmentHeader | None = None
+        for base in bases:
+            file, header = self._open_file(base)
+            file.close()
+            first = first or header
+            if header.log_id != first.log_id:
+                names = f"{segment_name(first.base_offset)} and {file.name}"
+                raise ForeignFile(f"{names} are segments of different logs: separate them")
+
+    def _open_file(self, base: Offset) -> tuple[File, SegmentHeader]:
         name = segment_name(base)
         file = self.folder.open(name)
-        header = decode_segment_header(name, file.view(0, min(file.size(), SEGMENT_HEADER_BYTES)))
+        head = file.view(0, min(file.size(), SEGMENT_HEADER_BYTES))
+        return file, decode_segment_header(name, head)
+
+    def _open(self, base: Offset) -> Opened:
+        """Open one segment, from its side-cars as far as they hold, then by reading on."""
+        file, header = self._open_file(base)
         every_bytes = self.log.index_every_bytes
         segment = SegmentFile(file, header, SparseIndex(every_bytes), self.faults)
         seed = id_seed(header.log_id) if self.dedup.enabled else None
@@ -152,7 +168,10 @@ class _Opening:
             segment.last_header_crc = sidecars.coverage.last_header_crc
         covered = segment.end_offset
         data = file.view(0, file.size())
-        found = scan(data, segment.end_position, covered, segment.log_tag, derived.add)
+        try:
+            found = scan(data, segment.end_position, covered, segment.log_tag, derived.add)
+        except ForeignFile as error:
+            raise ForeignFile(f"{file.name}: {error}") from error
         segment.index = derived.index
         segment.end_position, segment.end_offset = found.end_position, found.end_offset
         if found.last is not None:
@@ -204,7 +223,10 @@ class _Opening:
         """Make sure of the frames that are there but not proven to be durable."""
         if proven == segment.end_offset:
             return
-        position = segment.position_of(proven)
+        try:
+            position = segment.position_of(proven)
+        except FrameDamaged:  # noted by the segment: the log is faulty, and nothing is mended
+            return
         segment.file.write(position, [bytes(segment.view()[position:])])
         segment.file.sync()
         with suppress(StorageFull):

@@ -5,7 +5,8 @@ leaves the file as if nothing had been tried, or raises StorageFailed for good: 
 stays behind the end could otherwise look like a torn tail, or worse, like a frame, later.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from waterclock.log.frame import SPAN_MAX, Frame, FrameHeader, FrameType, decode_header, read_frame
 from waterclock.log.index import SparseIndex
@@ -18,9 +19,11 @@ from waterclock.log.segment import (
     segment_name,
 )
 from waterclock.log.sidecar import Coverage
-from waterclock.model.errors import FrameDamaged, StorageFailed, StorageFull
+from waterclock.model.errors import ForeignFile, FrameDamaged, StorageFailed, StorageFull
 from waterclock.model.ids import Offset
 from waterclock.storage.disk import TEMPORARY, Bytes, File, Folder
+
+T = TypeVar("T")
 
 
 class SegmentFile:
@@ -114,19 +117,26 @@ class SegmentFile:
         data = self.view()
         end = self.end_position if end_position is None else end_position
         while position < end:
-            self._check_damage(position)
-            try:
-                frame = read_frame(data, position)
-            except FrameDamaged as error:
-                self._note_damage()
-                raise FrameDamaged(f"{self.file.name}: {error}") from error
+            frame = self._checked(read_frame, data, position)
             yield frame
             position += frame.header.size
+
+    def _checked(self, read: Callable[[memoryview, int], T], data: memoryview, position: int) -> T:
+        """Read at a position. Damage met here is noted, and every error names the file."""
+        self._check_damage(position)
+        try:
+            return read(data, position)
+        except FrameDamaged as error:
+            self._note_damage()
+            raise FrameDamaged(f"{self.file.name}: {error}") from error
+        except ForeignFile as error:
+            raise ForeignFile(f"{self.file.name}: {error}") from error
 
     def _note_damage(self) -> None:
         """Find out how far the damage that a reader has met reaches: the log is faulty now."""
         found = scan(self.view(), HEADER_BYTES, self.base_offset, self.log_tag, lambda *_: None)
-        self._faults += found.damage
+        known = {fault.start for fault in self._faults}
+        self._faults += [damage for damage in found.damage if damage.start not in known]
 
     def _check_damage(self, position: int) -> None:
         for damage in self._faults:
@@ -141,8 +151,7 @@ class SegmentFile:
         position = HEADER_BYTES if start is None else start
         data = self.view()
         while True:
-            self._check_damage(position)
-            header = decode_header(data, position)
+            header = self._checked(decode_header, data, position)
             if offset < header.end_offset:
                 return position
             position += header.size

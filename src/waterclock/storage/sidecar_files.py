@@ -22,7 +22,7 @@ from waterclock.log.sidecar import (
     encode_sidecar,
     sidecar_name,
 )
-from waterclock.model.errors import FrameDamaged
+from waterclock.model.errors import ForeignFile, FrameDamaged
 from waterclock.storage.disk import Bytes, File, Folder, write_whole
 
 
@@ -103,7 +103,7 @@ def _last_frame(segment: File, coverage: Coverage, index: SparseIndex) -> FrameH
     while position is not None and position < end:
         try:
             frame = decode_header(data, position)
-        except FrameDamaged:
+        except (FrameDamaged, ForeignFile):
             return None
         crc = header_crc(data, position)
         position += frame.size

@@ -1,0 +1,155 @@
+"""`log check` finds every kind of damage, tells torn from rotten, and changes nothing."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+from tests.cli.logs import SMALL, contents, flip, segments
+from waterclock.model.message import Message
+from waterclock.storage.local_log import open_log
+
+IN_A_BODY = 64 + 72 + 100
+"""A byte inside the first frame's body."""
+IN_A_HEADER = 64 + 20
+"""A byte inside the first frame's header."""
+
+
+def test_a_whole_log_passes(waterclock, log_folder):
+    result = waterclock("log", "check", log_folder)
+
+    assert result.exit_code == 0
+    assert "All 13 frames" in result.stdout
+    assert "3 promises are open." in result.stdout
+    assert result.stderr == ""
+
+
+def test_the_answer_for_machines_counts_frames_by_type(waterclock, log_folder):
+    found = json.loads(waterclock("log", "check", log_folder, "--json").stdout)
+
+    assert found["ok"] is True
+    assert (found["start"], found["end"], found["promises"]) == (0, 63, 3)
+    assert found["segments"] == len(segments(log_folder)) > 1
+    assert found["types"]["data"]["rows"] == 60
+    assert found["types"]["promise"] == {
+        "frames": 1, "rows": 3, "bytes": found["types"]["promise"]["bytes"],
+    }  # fmt: skip
+    assert (found["damage"], found["torn"]) == ([], None)
+
+
+@pytest.mark.parametrize("position", [IN_A_BODY, IN_A_HEADER])
+@pytest.mark.parametrize("number", [0, -1])
+@pytest.mark.parametrize("has_sidecars", [True, False])
+def test_a_flipped_bit_is_found_and_named(waterclock, log_folder, position, number, has_sidecars):
+    if not has_sidecars:
+        for file in (*log_folder.glob("*.ids"), *log_folder.glob("*.index")):
+            file.unlink()
+    file = segments(log_folder)[number]
+    flip(file, position)
+    before = contents(log_folder)
+    base = int(file.stem)
+
+    result = waterclock("log", "check", log_folder)
+    found = json.loads(waterclock("log", "check", log_folder, "--json").stdout)
+
+    assert result.exit_code == 1
+    assert f"{file.name}: offsets [{base}, " in result.stdout
+    assert [(d["file"], d["start"]) for d in found["damage"]] == [(file.name, base)]
+    assert found["ok"] is False
+    assert contents(log_folder) == before
+
+
+def test_damage_in_two_segments_is_named_twice(waterclock, log_folder):
+    first, second, *_ = segments(log_folder)
+    flip(first, IN_A_BODY)
+    flip(second, IN_A_BODY)
+
+    found = json.loads(waterclock("log", "check", log_folder, "--json").stdout)
+
+    assert [d["file"] for d in found["damage"]] == [first.name, second.name]
+
+
+def test_a_missing_end_is_damage(waterclock, log_folder):
+    first, second, *_ = segments(log_folder)
+    os.truncate(first, first.stat().st_size - 200)
+
+    found = json.loads(waterclock("log", "check", log_folder, "--json").stdout)
+
+    assert [(d["file"], d["end"]) for d in found["damage"]] == [(first.name, int(second.stem))]
+
+
+def test_a_torn_end_is_told_and_is_no_damage(waterclock, log_folder):
+    with segments(log_folder)[-1].open("ab") as file:
+        file.write(b"half a frame, when the power went")
+    before = contents(log_folder)
+
+    result = waterclock("log", "check", log_folder)
+
+    assert result.exit_code == 0
+    assert "torn at offset 63" in result.stdout
+    assert json.loads(waterclock("log", "check", log_folder, "--json").stdout)["torn"] == {
+        "offset": 63,
+        "position": segments(log_folder)[-1].stat().st_size - 33,
+    }
+    assert contents(log_folder) == before
+
+
+def test_a_folder_in_use_is_left_alone(waterclock, log_folder):
+    with open_log(log_folder, log=SMALL):
+        result = waterclock("log", "check", log_folder)
+
+    assert result.exit_code == 2
+    assert f"in use by process {os.getpid()}" in result.stderr
+
+
+def test_a_copy_is_checked_while_the_log_is_in_use(waterclock, log_folder, tmp_path):
+    with open_log(log_folder, log=SMALL) as log:
+        log.publish([Message(b"new")])
+        copy = shutil.copytree(log_folder, tmp_path / "copy")
+        result = waterclock("log", "check", copy)
+
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda path: None, "does not exist: name the folder of a log"),
+        (lambda path: path.write_text("x"), "is not a folder: name the folder of a log"),
+        (lambda path: path.mkdir(), "holds no log"),
+        (lambda path: (path.mkdir(), (path / "notes.txt").write_text("x")), "holds no log"),
+        (lambda path: (path.mkdir(), (path / "x.seg").write_text("x")), "x.seg is not named like"),
+        (
+            lambda path: (path.mkdir(), (path / f"{0:020}.seg").write_text("x" * 99)),
+            "is not a Waterclock segment: move it elsewhere",
+        ),
+        (
+            lambda path: (path.mkdir(), (path / f"{0:020}.seg").mkdir()),
+            "is not a regular file",
+        ),
+        (
+            lambda path: (path.mkdir(), (path / "recovery-point").write_text("x")),
+            "restore them",
+        ),
+    ],
+)
+@pytest.mark.parametrize("command", ["check", "show"])
+def test_what_is_no_log_is_told_in_one_line(waterclock, tmp_path, make, said, command):
+    path = tmp_path / "a\nfolder"
+    make(path)
+
+    result = waterclock("log", command, path)
+
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert said in result.stderr
+
+
+def test_an_error_of_the_system_is_told_in_one_line(waterclock):
+    result = waterclock("log", "check", "x" * 5_000)
+
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert result.stderr.endswith("File name too long\n")

@@ -1,0 +1,104 @@
+"""Bytes, sizes and times as people read them."""
+
+import io
+import sys
+
+import pytest
+
+from waterclock.cli.terminal import (
+    busy,
+    bytes_json,
+    bytes_progress,
+    bytes_text,
+    due_text,
+    one_line,
+    size_text,
+    span_text,
+    time_text,
+)
+from waterclock.model.ids import Millis, uuid7
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"plain", "plain"),
+        ("Grüße, 水時計".encode(), "Grüße, 水時計"),
+        (b"a\tb\x07", r"a\tb\x07"),
+        (b"0123456789abc", "012345678…"),
+        (b"\xff\x00", "0xff00"),
+        (b"\xff" * 1_000, "0xfffffff…"),
+        (b"", ""),
+        ("\u202elive".encode(), r"\u202elive"),
+    ],
+)
+def test_bytes_are_shown_safely_and_shortened(data, text):
+    assert bytes_text(data, chars_max=10) == text
+
+
+def test_an_id_of_ours_is_shown_as_a_uuid():
+    made = uuid7(Millis(1_700_000_000_000), b"\xff" * 10)
+
+    assert bytes_text(made, chars_max=10) == "018bcfe5-6800-7fff-9fff-ffffffffffff"
+
+
+def test_bytes_become_json_without_loss():
+    assert bytes_json(b"text") == "text"
+    assert bytes_json(b"\xff") == {"base64": "/w=="}
+    assert bytes_json(None) is None
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"), (1_023, "1023 B"), (1_024, "1 KiB"), (1_500, "1.46 KiB"),
+        (1_000 * 1_024, "0.977 MiB"), (512 << 20, "512 MiB"), (3 << 40, "3 TiB"),
+        (9_999 << 40, "9999 TiB"),
+    ],
+)  # fmt: skip
+def test_sizes_have_three_digits(count, text):
+    assert size_text(count) == text
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"),
+    [
+        (0, "0 ms"), (999, "999 ms"), (1_000, "1 s"), (61_000, "1 min 1 s"),
+        (3_600_000, "1 h 0 min"), (90_061_000, "1 d 1 h"),
+    ],
+)  # fmt: skip
+def test_lengths_of_time_have_two_units(ms, text):
+    assert span_text(ms) == text
+    assert due_text(ms, 0) == f"in {text}"
+
+
+def test_a_time_past_is_ago():
+    assert due_text(1_000, 6_000) == "5 s ago"
+
+
+def test_a_time_beyond_the_calendar_is_shown_as_a_number():
+    assert time_text(1 << 60) == f"{1 << 60} ms"
+
+
+def test_an_error_is_one_line_without_escapes():
+    assert one_line("a\nb \x1b[31m") == r"a b \x1b[31m"
+
+
+def test_progress_is_silent_unless_a_terminal_watches(monkeypatch):
+    silent, watched = io.StringIO(), Terminal()
+
+    for stream in (silent, watched):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with bytes_progress("checking", 10 << 20) as advance:
+            advance(5 << 20)
+        with busy("waiting"):
+            pass
+
+    assert silent.getvalue() == ""
+    assert "checking" in watched.getvalue()
+    assert "waiting" in watched.getvalue()
