@@ -41,8 +41,8 @@ sim: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
 sim: N := $(or $(N),20000)
 sim: $(STAMP)  ## Long random histories of the storage; N= how many, SEED= replays
 	@echo "replay with: make sim N=$(N) SEED=$(SEED)"
-	@WATERCLOCK_HISTORIES=$(N) $(PYTEST) -q tests/storage/test_histories.py \
-		--hypothesis-profile=sim --hypothesis-seed=$(SEED)
+	@WATERCLOCK_HISTORIES=$(N) WATERCLOCK_SEED=$(SEED) $(PYTEST) -q -n $(JOBS) \
+		tests/storage/test_histories.py -k no_history --hypothesis-profile=sim
 
 cover: $(STAMP)  ## The tests with branch coverage
 	@$(PYTEST) -q -n $(JOBS) --cov

@@ -12,7 +12,7 @@ from hypothesis import settings
 # No deadlines: the machine is shared, and a slow example is no bug.
 settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
-# derandomize would win over --hypothesis-seed, and the database would replay other runs' examples.
+# Each shard brings its own seed, and the database would replay other runs' examples.
 settings.register_profile("sim", deadline=None, print_blob=True, derandomize=False, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 

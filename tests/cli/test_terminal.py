@@ -29,12 +29,17 @@ class Terminal(io.StringIO):
     [
         (b"plain", "plain"),
         ("Grüße, 水時計".encode(), "Grüße, 水時計"),
-        (b"a\tb\x07", r"a\tb\x07"),
+        (b"a\tbcd", r"a\tbcd"),
+        (b"\1\0\0\0", "0x01000000"),
+        ("水".encode() * 100_000, "水水水水水水水水水…"),
+        (("水" * 15).encode() + b"\xff", "水水水水水水水水水…"),
+        (b"a\xff" + b"b" * 100_000, "0x61ff626…"),
         (b"0123456789abc", "012345678…"),
         (b"\xff\x00", "0xff00"),
         (b"\xff" * 1_000, "0xfffffff…"),
         (b"", ""),
         ("\u202elive".encode(), r"\u202elive"),
+        (b"\n" + b"x" * 99, r"\nxxxxxxx…"),
     ],
 )
 def test_bytes_are_shown_safely_and_shortened(data, text):

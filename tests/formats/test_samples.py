@@ -29,10 +29,12 @@ T = 1_700_000_000_000
 LATER = 1_800_000_000_000
 
 BINARY_ID = bytes(range(16))
-FIRST = (b"id-1", b"k1", b"first", None, None)
-TOMBSTONE = (BINARY_ID, b"k2", None, [], None)
-KEYLESS = (b"id-3", None, b"", [("trace", b"\x00\xff"), ("größe", b"")], None)
-PROMISES = [(b"id-%d" % n, None, b"later %d" % n, None, LATER + n) for n in (6, 7, 8)]
+Values = tuple[object, ...]
+
+FIRST: Values = (b"id-1", b"k1", b"first", None, None)
+TOMBSTONE: Values = (BINARY_ID, b"k2", None, [], None)
+KEYLESS: Values = (b"id-3", None, b"", [("trace", b"\x00\xff"), ("größe", b"")], None)
+PROMISES: list[Values] = [(b"id-%d" % n, None, b"later %d" % n, None, LATER + n) for n in (6, 7, 8)]
 
 # Type, flags, base offset, span, append time, least and greatest due time; then the rows.
 FRAMES = [
@@ -76,12 +78,12 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return copy
 
 
-def facts(frame: Frame) -> tuple[object, ...]:
+def facts(frame: Frame) -> Values:
     h = frame.header
     return h.type.name, h.flags, h.base_offset, h.span, h.append_ms, h.min_due_ms, h.max_due_ms
 
 
-def rows(frame: Frame) -> list[tuple[object, ...]]:
+def rows(frame: Frame) -> list[Values]:
     return [tuple(row.values()) for row in decode(frame.header, frame.body).to_pylist()]
 
 
@@ -180,10 +182,9 @@ def test_the_whole_folder_opens_as_a_partition(folder, without):
         OsFolder(folder), log=LogConfig(), dedup=DedupConfig(), now_ms=T, new_log_id=bytes(16)
     )
 
-    assert (store.start, store.end, store.damage, store.log_id) == (1_000, END, [], LOG_ID)
-    # Frames that span no offset stand behind others and are not read for their own sake.
-    read = [(facts(frame), rows(frame)) for frame in store.frames(1_000)]
-    assert read == FRAMES
+    store.check_appendable()
+    assert (store.start, store.end, store.log_id) == (1_000, END, LOG_ID)
+    assert [(facts(frame), rows(frame)) for frame in store.frames(1_000)] == FRAMES
     opened, due = store.open_promises()
     assert dict(zip(opened.tolist(), due.tolist(), strict=True)) == {1_011: 1_900_000_000_000}
     store.close()

@@ -110,6 +110,20 @@ def test_sidecars_alone_tell_rot(frame, byte):
     assert_rotten(without(partition.files(), RECOVERY_POINT), frame, byte)
 
 
+def test_sidecars_alone_tell_that_the_end_is_gone():
+    partition = one_group()
+    partition.close()
+    files = without(partition.files(), RECOVERY_POINT)
+    position, _ = places(files[FIRST])[2]
+    files[FIRST] = files[FIRST][:position] + bytes(len(files[FIRST]) - position)
+    folder = disk_of(files)
+
+    store = open_store(folder)
+
+    assert [(fault.start, fault.end) for fault in store.faults] == [(2, 3)]
+    assert files_of(folder) == files
+
+
 @pytest.mark.parametrize("byte", [HEADER, BODY])
 @pytest.mark.parametrize("frame", [0, 1, 2])
 def test_without_evidence_damage_is_a_torn_tail_and_is_cut_off(frame, byte):

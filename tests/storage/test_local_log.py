@@ -4,8 +4,9 @@ import pytest
 
 from waterclock.model.config import DedupConfig, LogConfig
 from waterclock.model.errors import BadBatch, Closed, FolderInUse, OffsetOutOfRange
+from waterclock.model.ids import Millis, Offset
 from waterclock.model.message import Message
-from waterclock.storage.local_log import Promise, StoredMessage, open_log
+from waterclock.storage.local_log import StoredMessage, open_log
 
 
 @pytest.fixture
@@ -24,8 +25,8 @@ def test_messages_come_back_as_they_were_published(log):
     log.publish([message, Message(None, message_id=b"tombstone")])
 
     assert list(log.read()) == [
-        StoredMessage(0, message),
-        StoredMessage(1, Message(None, message_id=b"tombstone")),
+        StoredMessage(Offset(0), message),
+        StoredMessage(Offset(1), Message(None, message_id=b"tombstone")),
     ]
 
 
@@ -67,13 +68,13 @@ def test_promises_are_listed_by_due_time_and_not_read(log):
     log.publish([Message(b"m", due_ms=due_ms) for due_ms in dues])
 
     # What is due now goes first.
-    assert log.promises() == [Promise(2, now_ms + 30_000), Promise(1, now_ms + 60_000)]
+    assert log.promises() == [(2, now_ms + 30_000), (1, now_ms + 60_000)]
     assert [offset for offset, _ in log.read()] == [0]
 
 
 def test_a_log_opened_again_has_everything(tmp_path):
     with open_log(tmp_path / "log") as log:
-        log.publish([*numbered(0), Message(b"later", due_ms=log.now_ms() + 60_000)])
+        log.publish([*numbered(0), Message(b"later", due_ms=Millis(log.now_ms() + 60_000))])
         promises = log.promises()
 
     with open_log(tmp_path / "log", dedup=DedupConfig(enabled=True)) as log:

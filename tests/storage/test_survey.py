@@ -10,6 +10,7 @@ from waterclock.log.frame import Frame
 from waterclock.log.recovery import Damage
 from waterclock.model.config import DedupConfig, LogConfig
 from waterclock.model.errors import OffsetOutOfRange, WaterclockError
+from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.storage.local_log import open_log
 from waterclock.storage.opening import open_partition
@@ -26,7 +27,7 @@ def sound(tmp_path_factory):
     path = tmp_path_factory.mktemp("survey") / "log"
     with open_log(path, log=SMALL) as log:
         for first in range(0, 80, 4):
-            due_ms = None if first % 3 else log.now_ms() + 60_000
+            due_ms = None if first % 3 else Millis(log.now_ms() + 60_000)
             log.publish([Message(b"%d" % n, due_ms=due_ms) for n in range(first, first + 4)])
     return path
 

@@ -5,6 +5,7 @@ can neither move the cursor nor pass for markup.
 """
 
 import json
+import re
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterator
@@ -23,6 +24,9 @@ from waterclock.model.units import DAY_MS, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_
 PIPE_WIDTH = 160
 """In a pipe there is no edge to fit; this only bounds what a line may become."""
 _UUID_BYTES = 16
+_ODD_SHARE = 4
+"""Text of which more than one character in so many must be escaped is not meant as text."""
+_SURROGATE = re.compile("[\udc80-\udcff]")
 _PROGRESS_BYTES = 1 * MIB
 
 
@@ -93,13 +97,16 @@ def one_line(text: str) -> str:
 
 def bytes_text(data: bytes, *, chars_max: int) -> str:
     """Return bytes as people read them: text, a UUID, or hexadecimal; shortened."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        is_uuid = len(data) == _UUID_BYTES and data[6] >> 4 == 7 and data[8] >> 6 == 2
-        # Not all of it: a value may be megabytes.
-        return str(UUID(bytes=data)) if is_uuid else _shortened(f"0x{data[:256].hex()}", chars_max)
-    return _shortened("".join(c if c.isprintable() else _escaped(c) for c in text), chars_max)
+    # Not all of it: a value may be megabytes. A letter cut in half at the end is left out.
+    text = data[: 4 * chars_max + 4].decode(errors="surrogateescape")
+    if len(data) > 4 * chars_max + 4:
+        text = text[: chars_max + 1]
+    odd = sum(not char.isprintable() for char in text)
+    if odd * _ODD_SHARE <= len(text) and not _SURROGATE.search(text):
+        return _shortened("".join(c if c.isprintable() else _escaped(c) for c in text), chars_max)
+    if len(data) == _UUID_BYTES and data[6] >> 4 == 7 and data[8] >> 6 == 2:
+        return str(UUID(bytes=data))
+    return _shortened(f"0x{data[:chars_max].hex()}", chars_max)
 
 
 def bytes_json(data: bytes | None) -> str | dict[str, str] | None:

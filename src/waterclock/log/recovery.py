@@ -15,7 +15,7 @@ So the scan goes on behind damage to look for more frames, and the verdict comes
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -40,7 +40,10 @@ Visit = Callable[[Frame, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A stretch of a segment that cannot be read, in bytes and in offsets."""
+    """A stretch of a segment that cannot be read, in bytes and in offsets.
+
+    Behind the last message of a segment it spans no offset: `start` and `end` are the next one's.
+    """
 
     position: int
     end_position: int
@@ -70,6 +73,19 @@ class Scan:
     def rotten(self, proven_end: int) -> list[Damage]:
         """Return the damage to what was proven to be on disk."""
         return [d for d in self.damage if d.start < proven_end]
+
+    def damage_before(self, end: Offset, *, size: int, reason: str) -> list[Damage]:
+        """Return the damage in a segment of `size` bytes that must reach `end`, and no farther.
+
+        How many offsets a damaged tail had can only be known from outside, and a tail that is gone
+        leaves no damage to see; for that, `reason` is the reason.
+        """
+        at = self.end_position
+        if self.damage and self.damage[-1].position == at:
+            return [*self.damage[:-1], replace(self.damage[-1], end=end)]
+        if self.end_offset < end:
+            return [*self.damage, Damage(at, max(at, size), self.end_offset, end, reason)]
+        return self.damage
 
 
 def scan(data: memoryview, position: int, offset: Offset, log_tag: int, visit: Visit) -> Scan:

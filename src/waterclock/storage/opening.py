@@ -14,7 +14,6 @@ and side-cars of segments that retention took away.
 
 import re
 from contextlib import suppress
-from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -40,11 +39,12 @@ from waterclock.storage.checkpoint import load_recovery_point, save_recovery_poi
 from waterclock.storage.disk import TEMPORARY, File, Folder
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.segment_file import SegmentFile, create_segment
-from waterclock.storage.sidecar_files import load_sidecars, save_sidecars
+from waterclock.storage.sidecar_files import load_sidecars, save_sidecars, vouched_end
 
 _SIDECAR = re.compile(r"(\d{20})\.(index|ids|due)")
 _UNFINISHED = re.compile(rf"(\d{{20}}\.(seg|index|ids|due)|{RECOVERY_POINT})\{TEMPORARY}")
 _OURS_BESIDES = frozenset({RECOVERY_POINT, "LOCK"})
+_TOO_SHORT = "these offsets were flushed, but the log ends before them"
 
 
 class Opened(NamedTuple):
@@ -182,11 +182,12 @@ class _Opening:
     def _open_sealed(self, base: Offset, following: Offset) -> Opened:
         """Open a segment that a later one follows: it was durable to its end, so damage is rot."""
         opened = self._open(base)
-        segment, damage = opened.segment, opened.scan.damage
+        segment = opened.segment
         if segment.end_offset > following:
             raise ForeignFile(f"{segment.file.name} reaches into the segment at {following}")
-        if segment.end_offset < following:
-            damage = _with_end(damage, segment, following, "the end of the segment is missing")
+        damage = opened.scan.damage_before(
+            following, size=segment.file.size(), reason="the end of the segment is missing"
+        )
         self.faults += damage
         segment.end_offset = following
         if opened.covered < following and not damage:
@@ -198,11 +199,13 @@ class _Opening:
         opened = self._open(base)
         segment, found = opened.segment, opened.scan
         promised = load_recovery_point(self.folder)
-        proven = max(promised or 0, opened.covered, found.proven_end)
+        vouched = max(opened.covered, vouched_end(self.folder, segment.header))
+        proven = max(promised or 0, vouched, found.proven_end)
         # A promise that has rotted itself may have promised everything.
         rotten = found.damage if promised is None else found.rotten(proven)
         if rotten:
-            self.faults += found.damage
+            end = Offset(max(proven, found.damage[-1].end))
+            self.faults += found.damage_before(end, size=segment.file.size(), reason=_TOO_SHORT)
             return opened
         torn = found.torn_at(proven)
         if torn is not None:
@@ -213,8 +216,9 @@ class _Opening:
             segment = opened.segment
             assert not opened.scan.damage
         if proven > segment.end_offset:
-            reason = f"offsets up to {proven} were flushed, but the log ends here"
-            self.faults += _with_end([], segment, Offset(proven), reason)
+            self.faults += opened.scan.damage_before(
+                Offset(proven), size=segment.file.size(), reason=_TOO_SHORT
+            )
             return opened
         self._settle(segment, Offset(proven))
         return opened
@@ -274,11 +278,3 @@ def _is_ours(name: str) -> bool:
     if name.endswith(SUFFIX) or name in _OURS_BESIDES:
         return True
     return bool(_SIDECAR.fullmatch(name) or _UNFINISHED.fullmatch(name))
-
-
-def _with_end(damage: list[Damage], segment: SegmentFile, end: Offset, reason: str) -> list[Damage]:
-    """Stretch the damage at a segment's end, or note it, so that it reaches `end`."""
-    if damage and damage[-1].start == segment.end_offset:
-        return [*damage[:-1], replace(damage[-1], end=end)]
-    at = segment.end_position
-    return [*damage, Damage(at, max(at, segment.file.size()), segment.end_offset, end, reason)]

@@ -1,9 +1,9 @@
 """A folder to try things on: it shows another folder as it is, and keeps every change to itself.
 
 To see what an opening would find and mend, open the log on an overlay: the code is the same, the
-verdict is the same, and not a byte below is changed. Changes live in memory, so this is for looking,
-not for work; a write that changes nothing (an opening makes sure of frames by writing them once
-more) costs nothing.
+verdict is the same, and not a byte below is changed. Changes live in memory, so this is for
+looking, not for work; a write that changes nothing (an opening makes sure of frames by writing
+them once more) costs nothing.
 """
 
 from collections.abc import Sequence

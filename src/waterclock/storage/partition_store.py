@@ -14,7 +14,9 @@ from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.ma  # noqa: F401 - np.unique and np.isin would import it in the middle of an append
 import numpy.typing as npt
+import pyarrow.compute  # noqa: F401 - and so would the first filter or take
 
 from waterclock.log.appending import Appended, PlannedFrame, answer, landed, split_by_due
 from waterclock.log.batch import Batch

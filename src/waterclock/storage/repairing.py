@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from waterclock.log.frame import SPAN_MAX, Frame, FrameType, encode_header, header_of
 from waterclock.log.recovery import Damage
 from waterclock.log.segment import HEADER_BYTES, encode_segment_header, segment_name
-from waterclock.storage.disk import TEMPORARY, Bytes, Folder, write_whole
+from waterclock.storage.disk import Bytes, Folder, write_whole
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.segment_file import SegmentFile
 
@@ -25,7 +25,7 @@ def accept_loss(store: PartitionStore) -> list[Damage]:
     """
     lost = list(store.faults)
     for segment in store.segments:
-        damage = [d for d in lost if segment.base_offset <= d.start and _is_in(d, segment, store)]
+        damage = [d for d in lost if segment.base_offset < d.end and _is_in(d, segment, store)]
         if damage:
             _replace(store.folder, segment, damage)
     store.close()
@@ -34,7 +34,7 @@ def accept_loss(store: PartitionStore) -> list[Damage]:
 
 def _is_in(damage: Damage, segment: SegmentFile, store: PartitionStore) -> bool:
     is_last = segment is store.segments[-1]
-    return is_last or damage.start < segment.end_offset
+    return is_last or damage.end <= segment.end_offset
 
 
 def _replace(folder: Folder, segment: SegmentFile, damage: list[Damage]) -> None:

@@ -123,7 +123,9 @@ class SegmentFile:
 
     def _checked(self, read: Callable[[memoryview, int], T], data: memoryview, position: int) -> T:
         """Read at a position. Damage met here is noted, and every error names the file."""
-        self._check_damage(position)
+        damage = self._damage_at(position)
+        if damage is not None:
+            raise FrameDamaged(f"{self.file.name}, {damage}")
         try:
             return read(data, position)
         except FrameDamaged as error:
@@ -135,14 +137,18 @@ class SegmentFile:
     def _note_damage(self) -> None:
         """Find out how far the damage that a reader has met reaches: the log is faulty now."""
         found = scan(self.view(), HEADER_BYTES, self.base_offset, self.log_tag, lambda *_: None)
-        known = {fault.start for fault in self._faults}
-        self._faults += [damage for damage in found.damage if damage.start not in known]
+        damage = found.damage_before(
+            self.end_offset, size=self.end_position, reason="zeros, where frames should be"
+        )
+        self._faults += [new for new in damage if new not in self._faults]
 
-    def _check_damage(self, position: int) -> None:
+    def _damage_at(self, position: int) -> Damage | None:
+        """Return the damage of this segment that is known to lie over a position."""
         for damage in self._faults:
-            is_here = self.base_offset <= damage.start < self.end_offset
+            is_here = self.base_offset < damage.end <= self.end_offset
             if is_here and damage.position <= position < damage.end_position:
-                raise FrameDamaged(f"{self.file.name}, {damage}")
+                return damage
+        return None
 
     def position_of(self, offset: int) -> int:
         """Return where the frame that holds `offset` lies."""
@@ -151,6 +157,10 @@ class SegmentFile:
         position = HEADER_BYTES if start is None else start
         data = self.view()
         while True:
+            damage = self._damage_at(position)
+            if damage is not None and damage.end <= offset:
+                position = damage.end_position
+                continue
             header = self._checked(decode_header, data, position)
             if offset < header.end_offset:
                 return position

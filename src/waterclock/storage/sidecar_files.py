@@ -23,6 +23,7 @@ from waterclock.log.sidecar import (
     sidecar_name,
 )
 from waterclock.model.errors import ForeignFile, FrameDamaged
+from waterclock.model.ids import Offset
 from waterclock.storage.disk import Bytes, File, Folder, write_whole
 
 
@@ -79,6 +80,22 @@ def load_sidecars(
         return None
     ids = np.frombuffer(found[SidecarKind.IDS].body, dtype=np.uint64) if with_ids else None
     return Sidecars(coverage, index, ids, due, last)
+
+
+def vouched_end(folder: Folder, header: SegmentHeader) -> Offset:
+    """Return how far some side-car of this writing says it was durable, borne out or not.
+
+    One that the segment does not bear out is of no use, but it is still a witness: side-cars are
+    made of durable frames only, so the segment once had what they tell of.
+    """
+    names = folder.names()
+    end = header.base_offset
+    for kind in SidecarKind:
+        name = sidecar_name(header.base_offset, kind)
+        sidecar = _load(folder, name, kind) if name in names else None
+        if sidecar is not None and sidecar.coverage[:2] == (header.base_offset, header.generation):
+            end = max(end, sidecar.coverage.end_offset)
+    return end
 
 
 def _load(folder: Folder, name: str, kind: SidecarKind) -> Sidecar | None:

@@ -21,6 +21,7 @@ from waterclock.log.frame import Frame, FrameType, decode_header, read_frame
 from waterclock.log.recovery import Damage, scan
 from waterclock.log.schema import decode
 from waterclock.log.segment import HEADER_BYTES, SUFFIX
+from waterclock.log.sidecar import SidecarKind
 from waterclock.model.config import DedupConfig, LogConfig
 from waterclock.model.errors import ForeignFile, FrameDamaged, OffsetOutOfRange
 from waterclock.model.ids import Offset
@@ -121,7 +122,8 @@ def _open(folder: ReadOnlyFolder) -> PartitionStore:
     return open_partition(
         OverlayFolder(folder),
         log=LogConfig(),
-        dedup=DedupConfig(enabled=False),
+        # As whoever wrote the log: an opening that wants ids believes no side-cars without them.
+        dedup=DedupConfig(enabled=any(name.endswith(SidecarKind.IDS.suffix) for name in names)),
         now_ms=0,
         new_log_id=_NO_LOG_ID,
     )

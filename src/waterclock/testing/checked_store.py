@@ -15,7 +15,9 @@ from waterclock.log.schema import decode
 from waterclock.model.config import DedupConfig, LogConfig
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
+from waterclock.storage.disk import Folder
 from waterclock.storage.opening import open_partition
+from waterclock.storage.overlay import OverlayFolder
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.rewriting import Wanted, rewrites
 from waterclock.testing.clock import ManualClock
@@ -134,7 +136,21 @@ class CheckedStore:
         self.folder = self.folder.crash(Random(seed).randrange)
         if self.log.fsync == "interval":
             self.model.acknowledged_end = self.store.flushed_end
+        end = self.look()
         self.open()
+        assert self.store.end == end, "an opening finds something else than a look"
+
+    def look(self) -> int:
+        """Open the log without changing a byte of it; return the end an opening would find."""
+        names = [name for name in self.folder.names() if name != "LOCK"]
+        before = {name: self.bytes_of(name) for name in names}
+        store = self.open_raw(OverlayFolder(self.folder))
+        assert not store.faults, store.faults
+        end = store.end
+        store.close()
+        self.folder = self.folder.reopen()
+        assert {name: self.bytes_of(name) for name in names} == before, "a look changed a file"
+        return end
 
     def kill_the_process(self) -> None:
         """Lose nothing but the process."""
@@ -166,10 +182,10 @@ class CheckedStore:
         self.acknowledge()
         self.check()
 
-    def open_raw(self) -> PartitionStore:
-        """Open the folder as it is, whatever its state."""
+    def open_raw(self, folder: Folder | None = None) -> PartitionStore:
+        """Open the folder, or another one, as it is, whatever its state."""
         return open_partition(
-            self.folder,
+            folder or self.folder,
             log=self.log,
             dedup=self.dedup,
             now_ms=self.clock.now_ms(),
