@@ -21,7 +21,7 @@ def test_a_whole_log_passes(waterclock, log_folder):
 
     assert result.exit_code == 0
     assert "All 13 frames" in result.stdout
-    assert "3 promises are open." in result.stdout
+    assert "3 open promises." in result.stdout
     assert result.stderr == ""
 
 

@@ -8,10 +8,11 @@ import pytest
 from waterclock.cli.terminal import (
     busy,
     bytes_json,
-    bytes_progress,
     bytes_text,
+    counted,
     due_text,
     one_line,
+    progress,
     size_text,
     span_text,
     time_text,
@@ -90,6 +91,10 @@ def test_a_time_beyond_the_calendar_is_shown_as_a_number():
     assert time_text(1 << 60) == f"{1 << 60} ms"
 
 
+def test_one_is_not_many():
+    assert [counted(n, "frame") for n in (0, 1, 1_000)] == ["0 frames", "1 frame", "1,000 frames"]
+
+
 def test_an_error_is_one_line_without_escapes():
     assert one_line("a\nb \x1b[31m") == r"a b \x1b[31m"
 
@@ -99,7 +104,7 @@ def test_progress_is_silent_unless_a_terminal_watches(monkeypatch):
 
     for stream in (silent, watched):
         monkeypatch.setattr(sys, "stderr", stream)
-        with bytes_progress("checking", 10 << 20) as advance:
+        with progress("checking", 10 << 20) as advance:
             advance(5 << 20)
         with busy("waiting"):
             pass

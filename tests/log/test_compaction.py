@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from random import Random
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from waterclock.model.message import Message
 MESSAGES = {FrameType.DATA, FrameType.FIRED}
 BASE = 100
 LOGS = logs(base_offset=BASE)
-OFFSETS = st.sets(st.integers(BASE, BASE + 30)).map(lambda chosen: array(sorted(chosen)))
+TIMES = st.sampled_from([0, 1_000, 1_001, 1_500, 1_501, 2_000, 10_000])
 
 
 def array(values: list[int]) -> Int64s:
@@ -27,16 +28,25 @@ def array(values: list[int]) -> Int64s:
 
 
 NOTHING = array([])
+# Half of all offsets, so that most frames lose some rows and keep some, and lose more later.
+OFFSETS = st.sampled_from(
+    [
+        array([offset for offset in range(BASE, BASE + 48) if random.random() < share])
+        for random in [Random(1)]
+        for share in (0, 0.3, 0.5, 0.7, 0.9, 1)
+        for _ in range(10)
+    ]
+)
 DROP_ALL = Survivors(1 << 40, NOTHING, NOTHING, seen_from_ms=None)
 
 SURVIVORS = st.builds(
     Survivors,
-    keep_from=st.integers(BASE, BASE + 40),
+    keep_from=st.integers(BASE, BASE + 30),
     open_promises=OFFSETS,
     dead_promises=OFFSETS,
-    seen_from_ms=st.none() | st.integers(900, 6_000),
+    seen_from_ms=st.none() | TIMES,
     latest=st.none() | OFFSETS,
-    tombstones_from_ms=st.sampled_from([0, 1_500, 10_000]),
+    tombstones_from_ms=TIMES,
 )
 
 
@@ -143,7 +153,7 @@ def test_rewriting_again_changes_nothing(log, survivors):
     assert rewritten(once, survivors) == once
 
 
-@given(LOGS, SURVIVORS, OFFSETS, st.integers(0, 10), st.integers(0, 1_000))
+@given(LOGS, SURVIVORS, OFFSETS, st.integers(0, 10), st.sampled_from([0, 1, 500]))
 def test_a_later_rewrite_takes_more_as_if_it_had_been_the_first(log, first, gone, later, forget_ms):
     then = replace(
         first,
@@ -207,6 +217,17 @@ def test_dropped_frames_become_one_and_their_ids_stand_behind_it():
         ("DATA", 1),
     ]
     assert seen_rows(after) == [(BASE, b"id-0", 1_000), (BASE + 2, b"id-2", 1_000)]
+
+
+def test_ids_seen_at_different_times_stand_sorted_behind_their_frame():
+    log = LogBuilder(BASE)
+    log.publish([sample(n, due_ms=5_000) for n in range(5)])
+    first, later = array([100, 102, 104]), array([102])
+
+    once = rewritten(log.frames, replace(DROP_ALL, open_promises=first, seen_from_ms=0))
+    twice = rewritten(once, replace(DROP_ALL, open_promises=later, seen_from_ms=0))
+
+    assert [row.offset for row in rows_in(twice)] == [102, 100, 101, 103, 104]
 
 
 def test_a_log_of_which_nothing_lives_is_one_frame():

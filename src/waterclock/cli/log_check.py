@@ -13,10 +13,11 @@ import typer
 from rich.console import Console
 
 from waterclock.cli.terminal import (
-    bytes_progress,
     console,
+    counted,
     one_line,
     print_json,
+    progress,
     size_text,
     table,
 )
@@ -37,9 +38,9 @@ def check(
     from waterclock.storage.survey import check as survey_all
 
     started = time.perf_counter()
-    with ReadOnlyFolder(folder, is_read_first=True) as held:
+    with ReadOnlyFolder(folder) as held:
         size = sum(file.lstat().st_size for file in held.path.glob("*.seg"))
-        with bytes_progress("checking", size) as advance:
+        with progress("checking", 2 * size) as advance:
             survey = survey_all(held, advance=advance)
         seconds = time.perf_counter() - started
         if as_json:
@@ -89,9 +90,8 @@ def damage_json(damage: "Damage") -> dict[str, object]:
 def _tell(out: Console, path: Path, survey: "Survey", seconds: float) -> None:
     counts = survey.counts
     size = size_text(counts.bytes.total())
-    out.print(
-        f"{path}: offsets [{survey.start}, {survey.end}) in {_segments(survey)}", style="bold"
-    )
+    where = f"offsets [{survey.start}, {survey.end}) in {counted(len(survey.segments), 'segment')}"
+    out.print(f"{path}: {where}", style="bold", soft_wrap=True)
     out.print()
     rows = table(out, "type", ">frames", ">rows", ">bytes")
     for kind in sorted(counts.frames):
@@ -103,7 +103,7 @@ def _tell(out: Console, path: Path, survey: "Survey", seconds: float) -> None:
         )
     out.print(rows)
     out.print()
-    out.print(f"{len(survey.promises[0]):,} promises are open.")
+    out.print(f"{counted(len(survey.promises[0]), 'open promise')}.")
     if survey.torn is not None:
         out.print(
             f"The end is torn at offset {survey.torn.offset}: it was being written when a process"
@@ -121,15 +121,10 @@ def _tell(out: Console, path: Path, survey: "Survey", seconds: float) -> None:
 
 def _tell_damage(out: Console, survey: "Survey") -> None:
     lost = sum(damage.end - damage.start for _, damage in survey.damage)
-    out.print(f"DAMAGED: {lost:,} offsets cannot be read.", style="bold red")
+    out.print(f"DAMAGED: {counted(lost, 'offset')} cannot be read.", style="bold red")
     for segment, damage in survey.damage:
         out.print(f"{segment.file.name}: {one_line(str(damage))}")
     out.print(
         "Nothing was changed, and all else can be read. Keep the folder as it is, and restore the"
         " files named here from a replica or a backup."
     )
-
-
-def _segments(survey: "Survey") -> str:
-    count = len(survey.segments)
-    return "1 segment" if count == 1 else f"{count:,} segments"

@@ -20,6 +20,7 @@ from waterclock.cli.terminal import (
     bytes_json,
     bytes_text,
     console,
+    counted,
     due_text,
     one_line,
     print_json,
@@ -204,7 +205,7 @@ def _tell(out: Console, path: Path, survey: "Survey", rows: list[Row]) -> None:
     if not rows:
         out.print("No messages there.")
         return
-    lines = table(out, ">offset", "kind", "id", "key", "~value", "due")
+    lines = table(out, ">offset", "kind", "~id", "~key", "~value", "due")
     for row in rows:
         lines.add_row(*_cells(row, now_ms))
     out.print(lines)
@@ -214,10 +215,9 @@ def _tell_segments(out: Console, survey: "Survey", rows: list[Row]) -> None:
     met = [row.damage for row in rows if row.damage is not None]
     opened = [damage for _, damage in survey.damage]
     known = [*opened, *(damage for damage in met if damage not in opened)]
-    lines = table(out, "segment", ">start", ">end", ">bytes", "begun", "damage")
+    lines = table(out, ">segment", ">end", ">bytes", "begun", "damage")
     for segment in survey.segments:
         lines.add_row(
-            segment.file.name,
             str(segment.base_offset),
             str(segment.end_offset),
             size_text(segment.end_position),
@@ -240,9 +240,9 @@ def _tell_promises(out: Console, survey: "Survey", now_ms: int) -> None:
     offsets, dues = survey.promises
     soonest = sorted(zip(dues.tolist(), offsets.tolist(), strict=True))[:PROMISES_SHOWN]
     if not soonest:
-        out.print("No promises are open.")
+        out.print("0 open promises.")
         return
-    out.print(f"{len(offsets):,} open promises, the next:")
+    out.print(f"{counted(len(offsets), 'open promise')}, the next:")
     lines = table(out, ">offset", "due", "")
     for due_ms, offset in soonest:
         lines.add_row(str(offset), time_text(due_ms), due_text(due_ms, now_ms))

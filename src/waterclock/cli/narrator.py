@@ -63,13 +63,13 @@ class Narrator:
     def _published(self, act: Published) -> None:
         self._title("Publish")
         self._say(
-            f"{act.messages:,} messages in {act.batches} batches; each batch was on disk (fsync)"
+            f"{act.messages:,} messages, made beforehand, in {act.batches} batches; each was fsynced"
             " before it was acknowledged."
         )
         rate = act.messages / act.seconds
         self._result(
             f"{float(f'{rate:.3g}'):,.0f} messages/s",
-            f"a batch took {act.batch_ms:.1f} ms (median)",
+            f"{act.batch_ms:.1f} ms a batch (median), on this disk and as busy as it is",
             is_good=True,
         )
 
@@ -125,6 +125,8 @@ class Narrator:
             f"{act.promises:,} promises still open",
             is_good=act.lost == 0,
         )
+        limit = "A kill takes the process, not the machine; `make sim` simulates power cuts."
+        self._show(Text(limit, style="dim"))
 
     def _rotted(self, act: Rotted) -> None:
         self._title("Flip one bit")

@@ -15,7 +15,13 @@ from uuid import UUID
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -44,13 +50,14 @@ def table(out: Console, *columns: str) -> Table:
         header_style="bold",
         pad_edge=False,
         show_edge=False,
-        padding=(0, 2, 0, 0),
+        padding=(0, 1, 0, 0) if out.is_terminal else (0, 2, 0, 0),
     )
     for column in columns:
         made.add_column(
             Text(column.lstrip(">~")),
             justify="right" if column.startswith(">") else "left",
             no_wrap=not column.startswith("~"),
+            overflow="fold" if column.startswith("~") else "ellipsis",
         )
     return made
 
@@ -61,10 +68,15 @@ def print_json(found: object) -> None:
 
 
 @contextmanager
-def bytes_progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show on stderr, if it is a terminal, how many bytes of `total` are done."""
+def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show on stderr, if it is a terminal, how much of so many bytes is done."""
     err = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
         task = bars.add_task(what, total=total)
         waiting = 0
@@ -88,6 +100,11 @@ def busy(what: str) -> Iterator[None]:
         return
     with err.status(what):
         yield
+
+
+def counted(count: int, noun: str) -> str:
+    """Return how many there are of something."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def one_line(text: str) -> str:

@@ -20,7 +20,7 @@ from statistics import median
 from waterclock.log.frame import HEADER_BYTES, Frame
 from waterclock.log.recovery import Damage
 from waterclock.model.config import LogConfig
-from waterclock.model.errors import FrameDamaged, StorageFailed
+from waterclock.model.errors import FrameDamaged, StorageFailed, translate
 from waterclock.model.ids import Millis, Offset
 from waterclock.model.message import Message
 from waterclock.model.units import HOUR_MS, MIB
@@ -211,6 +211,7 @@ def promise(log: Log) -> Promised:
     return Promised(len(kept), kept[:5], per_hour)
 
 
+@translate({OSError: StorageFailed})
 def crash(folder: Path) -> Crashed:
     """Let another process publish, kill it, and see what is left of what it was sure of."""
     with _writer(folder) as child:
@@ -272,6 +273,7 @@ def _acknowledgements(child: "subprocess.Popen[str]") -> dict[int, int]:
     return heard
 
 
+@translate({OSError: StorageFailed})
 def rot(folder: Path, copy: Path, *, at: int) -> Rotted:
     """Flip one bit in a copy of the log, near an offset, then look for it and read around it."""
     shutil.copytree(folder, copy)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from waterclock.log.batch import Batch
 from waterclock.log.dedup import Repeats
 from waterclock.log.frame import CONTROL, FrameType
+from waterclock.model.config import Compression
 from waterclock.model.ids import Offset
 
 Int64s = npt.NDArray[np.int64]
@@ -64,7 +65,9 @@ class Appended:
         return len(self.offsets) if self.is_new is None else int(self.is_new.sum())
 
 
-def split_by_due(batch: Batch, *, now_ms: int, flags: int = 0) -> list[Part]:
+def split_by_due(
+    batch: Batch, *, now_ms: int, flags: int = 0, compression: Compression = "none"
+) -> list[Part]:
     """Cut a batch into what is deliverable now and what is promised for later."""
     due = batch.due_ms
     if due is None:
@@ -74,7 +77,7 @@ def split_by_due(batch: Batch, *, now_ms: int, flags: int = 0) -> list[Part]:
         return [Part(_plan(FrameType.PROMISE, batch, due, flags), batch, None)]
     if not bool(later.any()):
         return [Part(_plan(FrameType.DATA, batch, due, flags), batch, None)]
-    now_rows, later_rows = batch.select(~later), batch.select(later)
+    now_rows, later_rows = batch.select(~later, compression), batch.select(later, compression)
     return [
         Part(_plan(FrameType.DATA, now_rows, now_rows.due_ms, flags), now_rows, ~later),
         Part(_plan(FrameType.PROMISE, later_rows, later_rows.due_ms, flags), later_rows, later),

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from waterclock.log.schema import Compression, decode_untrusted, due_times, encode, from_messages
+from waterclock.log.schema import decode_untrusted, due_times, encode, from_messages
 from waterclock.log.wire_size import wire_size
+from waterclock.model.config import Compression
 from waterclock.model.errors import BadBatch, LimitExceeded
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7_batch
 from waterclock.model.limits import Limits

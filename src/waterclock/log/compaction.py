@@ -22,7 +22,8 @@ import pyarrow as pa
 
 from waterclock.log.frame import CONTROL, FLAG_SPARSE, Frame, FrameHeader, FrameType, header_of
 from waterclock.log.rows import row_offsets
-from waterclock.log.schema import OFFSET_DELTA, Compression, decode, encode, schema_of
+from waterclock.log.schema import OFFSET_DELTA, decode, encode, schema_of
+from waterclock.model.config import Compression
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -8,9 +8,7 @@
             *machine* may lose that much. A crash of the process loses nothing.
 """
 
-from typing import Literal
-
-FsyncPolicy = Literal["always", "group", "interval"]
+from waterclock.model.config import Fsync
 
 
 class FlushPlan:
@@ -25,7 +23,7 @@ class FlushPlan:
         "policy",
     )
 
-    def __init__(self, policy: FsyncPolicy, *, interval_ms: int, end: int) -> None:
+    def __init__(self, policy: Fsync, *, interval_ms: int, end: int) -> None:
         self.policy = policy
         self.interval_ms = interval_ms
         self.appended_end = end

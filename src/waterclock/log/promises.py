@@ -9,6 +9,7 @@ import pyarrow as pa
 from waterclock.log.appending import PlannedFrame
 from waterclock.log.frame import FrameHeader, FrameType
 from waterclock.log.schema import MESSAGES, due_times, encode, schema_of
+from waterclock.model.config import Compression
 from waterclock.model.errors import BadInput
 
 Int64s = npt.NDArray[np.int64]
@@ -16,7 +17,9 @@ FoundRows = tuple[FrameHeader, pa.RecordBatch, Int64s, Int64s]
 """A frame's header, its rows, which of them are meant, and which ask each answers."""
 
 
-def fired_frame(found: Iterable[FoundRows], offsets: Int64s) -> PlannedFrame:
+def fired_frame(
+    found: Iterable[FoundRows], offsets: Int64s, compression: Compression = "none"
+) -> PlannedFrame:
     """Return the frame that makes the promises at `offsets` deliverable, in that order."""
     pieces, asks = [], []
     for header, batch, rows, ask in found:
@@ -31,7 +34,7 @@ def fired_frame(found: Iterable[FoundRows], offsets: Int64s) -> PlannedFrame:
     batch = pa.record_batch(columns, schema=schema_of(FrameType.FIRED))
     due = due_times(batch)
     count = len(offsets)
-    body = encode(batch)
+    body = encode(batch, compression)
     return PlannedFrame(FrameType.FIRED, body, count, count, int(due.min()), int(due.max()))
 
 

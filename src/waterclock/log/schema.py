@@ -10,17 +10,15 @@ proven again.
 import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from waterclock.log.frame import FLAG_SPARSE, FrameHeader, FrameType
+from waterclock.model.config import Compression
 from waterclock.model.errors import BadBatch, FrameDamaged
 from waterclock.model.message import Message
-
-Compression = Literal["none", "lz4", "zstd"]
 
 MESSAGE_ID = pa.field("message_id", pa.binary(), nullable=False)
 OFFSET_DELTA = pa.field("offset_delta", pa.int32(), nullable=False)

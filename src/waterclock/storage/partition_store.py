@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.ma  # noqa: F401 - np.unique and np.isin would import it in the middle of an append
+import numpy.ma  # np.unique and np.isin would import it in the middle of an append
 import numpy.typing as npt
 import pyarrow.compute  # noqa: F401 - and so would the first filter or take
 
@@ -134,10 +134,10 @@ class PartitionStore:
             is_new = repeats.is_new
             if not bool(is_new.any()):
                 return answer(repeats, range(0), self.end)
-            fresh = batch.select(is_new)
+            fresh = batch.select(is_new, self.log.compression)
             fps = None if fps is None else fps[is_new]
         flags = FLAG_UNTRACKED if allow_duplicate else 0
-        parts = split_by_due(fresh, now_ms=now_ms, flags=flags)
+        parts = split_by_due(fresh, now_ms=now_ms, flags=flags, compression=self.log.compression)
         base = self._write([part.frame for part in parts], now_ms)
         written = landed(parts, fresh.count, base)
         if fps is not None:
@@ -183,7 +183,7 @@ class PartitionStore:
         You must have seen that they are open and due.
         """
         self.check_appendable()
-        frame = fired_frame(self._reader.rows(offsets), offsets)
+        frame = fired_frame(self._reader.rows(offsets), offsets, self.log.compression)
         base = self._write([frame], now_ms)
         self._active_delta.retire(offsets)
         return answer(None, range(base, self.end), self.end)

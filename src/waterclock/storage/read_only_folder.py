@@ -5,12 +5,13 @@ shared and leaves no trace, so that several may look at once while nobody writes
 a `LOCK` was never used where it lies, so there is nothing to wait for.
 
 A memory map answers a bad sector by killing the process (SIGBUS). Whoever means to find bad sectors
-asks for `is_read_first`: each file is then read through on opening, where the answer is an error.
+calls `read_through` before looking at a file through a map: there the answer is an error.
 """
 
 import fcntl
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,8 +26,7 @@ _READ_BYTES = 1 * MIB
 class ReadOnlyFolder:
     """An existing directory; see `waterclock.storage.disk.Folder`. What changes it raises."""
 
-    def __init__(self, path: str | os.PathLike[str], *, is_read_first: bool = False) -> None:
-        self.is_read_first = is_read_first
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(os.path.abspath(path))
         self._files: list[OsFile] = []
         self._lock: int | None = None
@@ -77,12 +77,23 @@ class ReadOnlyFolder:
     def open(self, name: str) -> OsFile:
         """Open a file for reading; writing to it raises StorageFailed."""
         check_name(name)
-        number = self._open(name)
-        if self.is_read_first:
-            self._read_through(name, number)
-        file = OsFile(name, self.path / name, number)
+        file = OsFile(name, self.path / name, self._open(name))
         self._files.append(file)
         return file
+
+    def read_through(self, name: str, advance: Callable[[int], None]) -> None:
+        """Read a file from start to end, telling how many bytes more were read."""
+        buffer = bytearray(_READ_BYTES)
+        position = 0
+        number = self._open(name)
+        try:
+            while count := os.preadv(number, [buffer], position):
+                position += count
+                advance(count)
+        except OSError as error:
+            raise self._error(f"read byte {position} of", self.path / name, error) from error
+        finally:
+            os.close(number)
 
     def close(self) -> None:
         """Close all files opened here and let the lock go."""
@@ -120,16 +131,6 @@ class ReadOnlyFolder:
                 f"{self.path / name} is not a regular file ({stat.filemode(mode)}); move it away"
             )
         return number
-
-    def _read_through(self, name: str, number: int) -> None:
-        buffer = bytearray(_READ_BYTES)
-        position = 0
-        try:
-            while read := os.preadv(number, [buffer], position):
-                position += read
-        except OSError as error:
-            os.close(number)
-            raise self._error(f"read byte {position} of", self.path / name, error) from error
 
     def _refuse(self, name: str) -> NoReturn:
         raise StorageFailed(f"{self.path / name}: the folder was opened for reading only")

@@ -35,7 +35,7 @@ from waterclock.storage.segment_file import SegmentFile
 Int64s = npt.NDArray[np.int64]
 
 Advance = Callable[[int], None]
-"""Told how many bytes more were read."""
+"""Told of every byte twice: when it was read from the disk, and when it was checked."""
 
 _NO_LOG_ID = bytes(16)
 
@@ -110,6 +110,7 @@ def check(folder: ReadOnlyFolder, *, advance: Advance) -> Survey:
     damage: list[tuple[SegmentFile, Damage]] = []
     for segment in survey.segments:
         known = [found for at, found in survey.damage if at is segment]
+        folder.read_through(segment.file.name, advance)
         damage += [(segment, found) for found in _merged(reading.read(segment), known)]
     return Survey(survey.segments, damage, survey.torn, survey.promises, reading.counts)
 
