@@ -130,10 +130,11 @@ def test_the_program_is_named_as_it_can_be_called(monkeypatch, tmp_path):
     assert narrator.program().endswith("-m waterclock")
 
 
-def test_all_but_the_damaged_batch_is_served(tmp_path):
+@pytest.mark.parametrize("value_bytes", [50, 5_000])  # many batches, or one, per index entry
+def test_all_but_the_damaged_batch_is_served(tmp_path, value_bytes):
     with open_log(tmp_path / "log", log=tour.LOG) as log:
         for first in range(0, 50, 10):
-            log.publish([Message(bytes([n]) * 5_000) for n in range(first, first + 10)])
+            log.publish([Message(bytes([n]) * value_bytes) for n in range(first, first + 10)])
 
     found = tour.rot(tmp_path / "log", tmp_path / "copy", at=25)
 

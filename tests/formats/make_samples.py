@@ -26,13 +26,13 @@ from waterclock.log.recovery import header_crc
 from waterclock.log.schema import (
     OFFSET_DELTA,
     PROMISE_OFFSET,
-    Compression,
     encode,
     from_messages,
     schema_of,
 )
 from waterclock.log.segment import SegmentHeader, encode_segment_header, log_tag, segment_name
 from waterclock.log.sidecar import Coverage, SidecarKind, encode_sidecar, sidecar_name
+from waterclock.model.config import Compression
 from waterclock.model.ids import Millis, Offset
 from waterclock.model.message import Message
 from waterclock.storage.checkpoint import save_recovery_point

@@ -16,8 +16,9 @@ from waterclock.log.frame import (
     header_of,
     read_frame,
 )
-from waterclock.log.schema import Compression, decode, encode, from_messages, schema_of
+from waterclock.log.schema import decode, encode, from_messages, schema_of
 from waterclock.log.segment import log_tag
+from waterclock.model.config import Compression
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 

@@ -28,9 +28,9 @@ def is_later(message: Message) -> bool:
     return (message.due_ms or 0) > NOW_MS
 
 
-@given(BATCHES, st.sampled_from([0, FLAG_UNTRACKED]))
-def test_a_batch_becomes_a_frame_of_what_is_due_then_one_of_promises(sent, flags):
-    parts = split_by_due(batch_of(*sent), now_ms=NOW_MS, flags=flags)
+@given(BATCHES, st.sampled_from([0, FLAG_UNTRACKED]), st.sampled_from(["none", "lz4", "zstd"]))
+def test_a_batch_becomes_a_frame_of_what_is_due_then_one_of_promises(sent, flags, compression):
+    parts = split_by_due(batch_of(*sent), now_ms=NOW_MS, flags=flags, compression=compression)
 
     due = [message for message in sent if not is_later(message)]
     later = [message for message in sent if is_later(message)]

@@ -14,7 +14,7 @@ from tests.log.frames import LogBuilder, Row, logs, rows_in, sample
 from waterclock.log import compaction
 from waterclock.log.compaction import Int64s, Rewriter, Survivors, latest_offsets
 from waterclock.log.frame import Frame, FrameType, encode_header, read_frame
-from waterclock.log.schema import Compression
+from waterclock.model.config import Compression
 from waterclock.model.message import Message
 
 MESSAGES = {FrameType.DATA, FrameType.FIRED}
@@ -51,10 +51,11 @@ SURVIVORS = st.builds(
 
 
 @pytest.fixture(autouse=True, scope="module")
-def small_seen_frames() -> Iterator[None]:
-    """Let ids seen fill a frame now and then."""
+def small_limits() -> Iterator[None]:
+    """Let ids seen fill a frame, and keys be reduced to their latest, now and then."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction, "SEEN_ROWS_MAX", 4)
+        patch.setattr(compaction, "LATEST_ROWS_MIN", 3)
         yield
 
 

@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from waterclock.log.flush import FlushPlan
+from waterclock.model.config import Fsync
 
 
-def plan(policy: str = "group", *, end: int = 0) -> FlushPlan:
-    return FlushPlan(policy, interval_ms=100, end=end)  # type: ignore[arg-type]
+def plan(policy: Fsync = "group", *, end: int = 0) -> FlushPlan:
+    return FlushPlan(policy, interval_ms=100, end=end)
 
 
 def test_appends_that_wait_during_an_fsync_share_the_next():

@@ -94,17 +94,8 @@ def frames_due(segment: list[Placed], start: int, end: int) -> list[int]:
 
 
 RANGES = [
-    (0, 1),
-    (0, 2),
-    (1, 2),
-    (2, 20),
-    (2, 21),
-    (26, 40),
-    (31, 60),
-    (40, 50),
-    (50, 51),
-    (51, 99),
-]
+    (0, 1), (0, 2), (1, 2), (2, 20), (2, 21), (26, 40), (31, 60), (40, 50), (50, 51), (51, 99),
+]  # fmt: skip
 
 
 @given(SEGMENTS, EVERY_BYTES)

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from tests.log.frames import LogBuilder, messages, sample
 from waterclock.log.appending import PlannedFrame
+from waterclock.log.compaction import Rewriter, Survivors
 from waterclock.log.frame import Frame, FrameType, header_of
 from waterclock.log.promises import FoundRows, cancel_frame, fired_frame, reschedule_frame
+from waterclock.log.rows import row_numbers
 from waterclock.log.schema import decode
 from waterclock.model.errors import BadInput
 from waterclock.model.ids import Millis
@@ -38,16 +40,18 @@ def rows_of(planned: PlannedFrame) -> pa.RecordBatch:
 
 
 @given(
-    st.lists(st.lists(messages(due=DUE), min_size=1, max_size=4), min_size=1, max_size=4), st.data()
+    st.lists(st.lists(messages(due=DUE), min_size=1, max_size=3), min_size=1, max_size=3),
+    st.data(),
+    st.sampled_from(["none", "lz4", "zstd"]),
 )
-def test_promises_fire_in_the_order_asked_whatever_frames_they_lie_in(batches, data):
+def test_promises_fire_in_the_order_asked_whatever_frames_they_lie_in(batches, data, compression):
     log = LogBuilder(50)
     for batch in batches:
         log.publish(batch)
         log.epoch()
     offsets = data.draw(st.lists(st.sampled_from(sorted(log.promised)), min_size=1, unique=True))
 
-    planned = fired_frame(found_in(log.frames, offsets), np.array(offsets))
+    planned = fired_frame(found_in(log.frames, offsets), np.array(offsets), compression)
 
     promised = [log.promised[offset] for offset in offsets]
     rows = rows_of(planned).to_pylist()
@@ -61,6 +65,24 @@ def test_promises_fire_in_the_order_asked_whatever_frames_they_lie_in(batches, d
     due = [message.due_ms or 0 for message in promised]
     assert (planned.kind, planned.span, planned.rows) == (FrameType.FIRED, *[len(offsets)] * 2)
     assert (planned.min_due_ms, planned.max_due_ms) == (min(due), max(due))
+
+
+def test_promises_left_in_a_thinned_frame_fire_like_any_other():
+    log = LogBuilder(50)
+    log.publish([sample(n, due_ms=5_000 + n) for n in range(4)])
+    left = np.array([51, 53])
+    survivors = Survivors(99, left, np.zeros(0, np.int64), seen_from_ms=None)
+    ((header, body),) = Rewriter(survivors, "none").rewrite(log.frames)
+    rows = decode(header, body)
+    asked = np.array([53, 51])
+
+    planned = fired_frame([(header, rows, row_numbers(header, rows, asked), np.arange(2))], asked)
+
+    fired = rows_of(planned).to_pylist()
+    assert [(row["value"], row["promise_offset"]) for row in fired] == [
+        (b"value 3", 53),
+        (b"value 1", 51),
+    ]
 
 
 def test_what_is_no_promise_does_not_fire():

@@ -15,51 +15,6 @@ from waterclock.log.recovery import Damage, Scan, header_crc, scan
 from waterclock.model.errors import ForeignFile
 from waterclock.model.ids import Offset
 
-START = 64
-"""Frames begin behind the segment's header."""
-OTHER_TAG = TAG ^ 1
-
-
-Place = tuple[int, int, int, int]
-"""Bytes and offsets of a stretch of damage."""
-
-
-class Visited:
-    """What a scan of a segment of these bytes visits and finds."""
-
-    def __init__(self, frames: bytes, *, base_offset: int = 0) -> None:
-        self.data = bytes(START) + frames
-        self.frames: list[Frame] = []
-        self.positions: list[int] = []
-        self.scan = scan(memoryview(self.data), START, Offset(base_offset), TAG, self._visit)
-
-    def _visit(self, frame: Frame, position: int) -> None:
-        self.frames.append(frame)
-        self.positions.append(position)
-
-    @property
-    def places(self) -> list[Place]:
-        """The stretches of damage, but for the reason."""
-        return [(d.position, d.end_position, d.start, d.end) for d in self.scan.damage]
-
-
-def log_of(count: int) -> LogBuilder:
-    """Return a log of some frames with two messages each, all of them flushed when written."""
-    log = LogBuilder()
-    for number in range(count):
-        log.flushed_end = log.end
-        log.publish([sample(2 * number), sample(2 * number + 1)])
-    return log
-
-
-def retagged(frame: bytes, *, tag: int = TAG, position: int = 64, change: bytes = b"") -> bytes:
-    """Return a frame with some bytes and the tag of its header changed, its checksum made good."""
-    fields = bytearray(frame[: HEADER_BYTES - 4])
-    fields[64:68] = struct.pack("<I", tag)
-    fields[position : position + len(change)] = change
-    return bytes(fields) + struct.pack("<I", crc32c(fields)) + frame[HEADER_BYTES:]
-
-
 @given(logs(), st.sampled_from([0, 8, 4096]))
 def test_a_whole_log_is_visited_frame_by_frame_and_zeros_behind_it_are_no_damage(log, zeros):
     visited = Visited(log.data + bytes(zeros))
@@ -192,61 +147,6 @@ def test_ids_seen_have_no_offsets_so_damage_to_them_costs_none():
 
         assert visited.frames == [log.frames[0], log.frames[2]]
         assert visited.places == [(place[1], place[2], 5, 5)]
-
-
-def test_a_header_of_another_log_is_not_believed_how_long_its_frame_is():
-    log = log_of(3)
-    stray = struct.pack("<I", log.frames[1].header.body_len + log.frames[2].header.size)
-    parts = [frame.raw.tobytes() for frame in log.frames]
-    parts[1] = retagged(parts[1], tag=OTHER_TAG, position=56, change=stray)
-
-    visited = Visited(b"".join(parts))
-
-    assert visited.frames == [log.frames[0], log.frames[2]]
-    assert visited.places == [(START + log.positions[1], START + log.positions[2], 2, 4)]
-
-
-@pytest.mark.parametrize("tag", [TAG, OTHER_TAG], ids=["right tag", "wrong tag"])
-@pytest.mark.parametrize("harm", ["none", "body"])
-def test_a_frame_inside_a_message_is_no_frame(tag, harm):
-    log = LogBuilder()
-    forged = retagged(log_of(4).frames[3].raw.tobytes(), tag=tag)
-    carrier = log.publish([sample(1, value=forged * 3)])
-    log.publish([sample(2)])
-    data = log.data
-    if harm == "body":
-        data = flipped(data, (carrier.header.size - 1) * 8)
-
-    visited = Visited(data)
-
-    assert visited.frames == (log.frames if harm == "none" else log.frames[1:])
-
-
-@pytest.mark.parametrize("change", [b"", b"\x02", b"\x01\x09"], ids=["ours", "version", "type"])
-def test_a_frame_of_a_guessed_tag_is_no_frame_even_if_the_header_around_it_is_damaged(change):
-    log = LogBuilder()
-    frame = log_of(4).frames[3].raw.tobytes()
-    forged = retagged(frame, tag=OTHER_TAG, position=4, change=change)
-    log.publish([sample(1, value=forged * 3)])
-    log.publish([sample(2)])
-    assert log.data.index(forged) % 8 == 0
-
-    visited = Visited(flipped(log.data, 100))
-
-    assert visited.frames == log.frames[1:]
-
-
-@pytest.mark.parametrize("damaged", [False, True], ids=["in its place", "behind damage"])
-@pytest.mark.parametrize("change", [b"\x02", b"\x01\x09", b"\x01\x01\x04"])
-def test_a_frame_of_a_newer_release_stops_the_scan(damaged, change):
-    log = log_of(3)
-    parts = [frame.raw.tobytes() for frame in log.frames]
-    parts[2] = retagged(parts[2], position=4, change=change)
-    if damaged:
-        parts[1] = flipped(parts[1], 5)
-
-    with pytest.raises(ForeignFile, match="use the release that wrote it"):
-        Visited(b"".join(parts))
 
 
 def test_an_unflushed_tail_is_torn_and_a_flushed_frame_is_rotten():

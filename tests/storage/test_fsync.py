@@ -198,18 +198,20 @@ def test_a_thread_that_fails_in_an_unforeseen_way_does_not_leave_the_owner_waiti
 
 
 def test_a_failed_job_reaches_the_owner():
-    partition = Partition(checkpoint_every_bytes=1)
-    woken = threading.Event()
-    commit = committed(partition)
-    commit.wait_for(partition.append(message(0)).durable_at)
-    partition.folder.on_sync = lambda name: name.endswith(".tmp") and woken.set()
-    partition.folder.fail_next_sync()
+    def fail(name: str) -> None:
+        if name.endswith(".tmp"):
+            raise StorageFailed("no side-car today")
 
-    with pytest.raises(StorageFailed):
+    partition = Partition(checkpoint_every_bytes=1)
+    partition.folder.on_sync = fail
+    done = threading.Semaphore(0)
+    commit = committed(partition, done.release)
+    commit.wait_for(partition.append(message(0)).durable_at)
+
+    assert done.acquire(timeout=GRACE_S), "the fsync"
+    assert done.acquire(timeout=GRACE_S), "the job"
+    with pytest.raises(StorageFailed, match="no side-car today"):
         commit.poke()
-        assert woken.wait(GRACE_S)
-        while True:
-            commit.poke()
 
 
 # Jobs

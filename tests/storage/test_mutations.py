@@ -78,9 +78,7 @@ def sample(is_closed: bool) -> Sample:
     promises = dict(zip(*(column.tolist() for column in store.open_promises()), strict=True))
     last = store.segments[-1]
     proven = store.end if is_closed else store.end - 3
-    return Sample(
-        files, rows_of(store)[0], promises, last.file.name, last.base_offset, proven
-    )
+    return Sample(files, rows_of(store)[0], promises, last.file.name, last.base_offset, proven)
 
 
 # The mutations
@@ -200,7 +198,12 @@ def test_a_damaged_file_is_served_right_or_reported(mutate: Mutate, is_closed: b
 @pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "killed"])
 def test_a_file_in_the_place_of_another_is_served_right_or_refused(is_closed: bool) -> None:
     known = sample(is_closed)
-    names = [*known.files, segment_name(7), segment_name(99), segment_name(99).replace("seg", "due")]
+    names = [
+        *known.files,
+        segment_name(7),
+        segment_name(99),
+        segment_name(99).replace("seg", "due"),
+    ]
 
     verdicts = [
         check(known, known.files | {name: known.files[source]}, proven_end=known.proven_end)

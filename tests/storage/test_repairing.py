@@ -54,10 +54,9 @@ def test_a_rotten_frame_is_given_up_and_everything_else_kept(segment: int) -> No
     with pytest.raises(PartitionFaulty):
         append(store, 99)
 
-    lost = accept_loss(store)
+    accept_loss(store)
     store = opened(folder.reopen())
 
-    assert lost == [gone]
     assert not store.faults
     found = [f.header.base_offset for f in store.frames(0) if f.header.rows]
     assert found == [offset for offset in range(12) if not gone.start <= offset < gone.end]
@@ -73,7 +72,8 @@ def test_the_damaged_file_stays_beside_its_replacement() -> None:
     before = bytes(file.view(0, file.size()))
     file.close()
 
-    accept_loss(opened(folder))
+    store = opened(folder)
+    accept_loss(store)
     folder = folder.reopen()
 
     kept = folder.open("00000000000000000000.seg.damaged.0")

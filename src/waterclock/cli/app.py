@@ -11,6 +11,7 @@ import waterclock
 from waterclock.cli.demo import demo
 from waterclock.cli.demo_writer import demo_writer
 from waterclock.cli.log_check import check
+from waterclock.cli.log_repair import repair
 from waterclock.cli.log_show import show
 from waterclock.cli.terminal import one_line
 from waterclock.model.errors import WaterclockError
@@ -38,13 +39,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-log_app = typer.Typer(help="Look into a log on disk, without changing it.", no_args_is_help=True)
+log_app = typer.Typer(help="Look into a log on disk, or repair it.", no_args_is_help=True)
 
 app.command("demo")(demo)
 app.command("demo-writer", hidden=True)(demo_writer)
 app.add_typer(log_app, name="log")
 log_app.command("show")(show)
 log_app.command("check")(check)
+log_app.command("repair")(repair)
 
 
 def _print_version(is_wanted: bool) -> None:

@@ -63,7 +63,7 @@ class Narrator:
     def _published(self, act: Published) -> None:
         self._title("Publish")
         self._say(
-            f"{act.messages:,} messages, made beforehand, in {act.batches} batches; each was fsynced"
+            f"{act.messages:,} messages, made beforehand, in {act.batches} batches; each fsynced"
             " before it was acknowledged."
         )
         rate = act.messages / act.seconds

@@ -30,6 +30,8 @@ Bools = npt.NDArray[np.bool_]
 
 SEEN_ROWS_MAX = 4096
 """Ids of dropped frames are gathered up to this many: few large frames read faster than many."""
+LATEST_ROWS_MIN = 65_536
+"""Rows gathered at least before they are reduced to the latest of each key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,21 +214,26 @@ class Rewriter:
 
 def latest_offsets(frames: Iterable[Frame]) -> Int64s:
     """Return the offset of the latest deliverable message of each key, sorted."""
-    latest: pa.Table | None = None
+    tables: list[pa.Table] = []
+    known = waiting = 0
     for frame in frames:
         if not frame.header.is_deliverable:
             continue
         batch = decode(frame.header, frame.body)
         offsets = pa.array(row_offsets(frame.header, batch))
-        rows = pa.table({"key": batch.column("key"), "offset": offsets})
-        tables = [rows] if latest is None else [latest, rows]
-        latest = _latest_of(pa.concat_tables(tables))
-    if latest is None:
+        tables.append(pa.table({"key": batch.column("key"), "offset": offsets}))
+        waiting += len(batch)
+        # Taking in a row costs as much as a row that is known: so wait for as many.
+        if waiting >= max(known, LATEST_ROWS_MIN):
+            tables = [_latest_of(tables)]
+            known, waiting = len(tables[0]), 0
+    if not tables:
         return np.zeros(0, dtype=np.int64)
-    return np.sort(latest.column("offset").to_numpy())
+    return np.sort(_latest_of(tables).column("offset").to_numpy())
 
 
-def _latest_of(rows: pa.Table) -> pa.Table:
+def _latest_of(tables: list[pa.Table]) -> pa.Table:
+    rows = pa.concat_tables(tables)
     grouped = rows.group_by("key", use_threads=False).aggregate([("offset", "max")])
     return pa.table({"key": grouped.column("key"), "offset": grouped.column("offset_max")})
 

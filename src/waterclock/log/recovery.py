@@ -14,7 +14,7 @@ The line between the two is `proven_end`: everything below it is known to have b
 So the scan goes on behind damage to look for more frames, and the verdict comes last.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -33,6 +33,7 @@ from waterclock.model.errors import FrameDamaged
 from waterclock.model.ids import Offset
 
 _TAG_AT = HEADER_BYTES - 8
+_WINDOW_BYTES = 1 << 20
 
 Visit = Callable[[Frame, int], None]
 """Called with each whole frame and its position, in log order."""
@@ -165,7 +166,7 @@ def _next_whole(
 
 def _candidates(
     data: memoryview, position: int, offset: int, log_tag: int
-) -> tuple[list[int], int]:
+) -> tuple[Iterator[int], int]:
     """Return where the next frame may begin, and the least offset it may have.
 
     If the header of the damaged frame holds and is no stray, it says; else it can be anywhere.
@@ -176,8 +177,7 @@ def _candidates(
     except FrameDamaged:
         # Of the frame's offsets nothing is known. A `seen` frame has none: the next may follow on.
         return _find_magic(data, position + ALIGNMENT_BYTES), offset
-    behind = position + header.size
-    return [behind, *_find_magic(data, behind + ALIGNMENT_BYTES)], header.end_offset
+    return _find_magic(data, position + header.size), header.end_offset
 
 
 def _tag_at(data: memoryview, position: int) -> int:
@@ -185,10 +185,11 @@ def _tag_at(data: memoryview, position: int) -> int:
     return int.from_bytes(data[position + _TAG_AT : position + _TAG_AT + 4], "little")
 
 
-def _find_magic(data: memoryview, position: int) -> list[int]:
-    usable = (len(data) - position) // ALIGNMENT_BYTES * ALIGNMENT_BYTES
-    if usable <= 0:
-        return []
-    words = np.frombuffer(data[position : position + usable], dtype="<u4")[::2]
-    hits = np.flatnonzero(words == int.from_bytes(MAGIC, "little"))
-    return [position + int(i) * ALIGNMENT_BYTES for i in hits]
+def _find_magic(data: memoryview, position: int) -> Iterator[int]:
+    """Yield where frames seem to begin, a window at a time: the next one is seldom far."""
+    magic = int.from_bytes(MAGIC, "little")
+    for start in range(position, len(data) - HEADER_BYTES + 1, _WINDOW_BYTES):
+        window = data[start : start + _WINDOW_BYTES]
+        words = np.frombuffer(window, "<u4", len(window) // ALIGNMENT_BYTES * 2)[::2]
+        for index in np.flatnonzero(words == magic).tolist():
+            yield start + index * ALIGNMENT_BYTES

@@ -101,9 +101,9 @@ def write_whole(folder: Folder, name: str, parts: list[Bytes]) -> None:
         file.allocate(sum(len(part) for part in parts))
         file.write(0, parts)
         file.sync()
+        folder.rename(name + TEMPORARY, name)
     except StorageFull:
         file.close()
         folder.remove(name + TEMPORARY)
         raise
     file.close()
-    folder.rename(name + TEMPORARY, name)

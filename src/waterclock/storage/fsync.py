@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from typing import Protocol
 
 from waterclock.model.clock import Clock
-from waterclock.model.errors import StorageError, StorageFailed
+from waterclock.model.errors import StorageFailed
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.writer import Sync
 
@@ -37,7 +37,7 @@ class _Thread:
     """Runs work in order; what is done comes back with its error."""
 
     def __init__(self, name: str, on_done: Callable[[], None]) -> None:
-        self.done: SimpleQueue[tuple[Work, StorageError | None]] = SimpleQueue()
+        self.done: SimpleQueue[tuple[Work, Exception | None]] = SimpleQueue()
         self._todo: SimpleQueue[Work | None] = SimpleQueue()
         self._on_done = on_done
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
@@ -53,10 +53,11 @@ class _Thread:
 
     def _loop(self) -> None:
         while (work := self._todo.get()) is not None:
-            error: StorageError | None = None
+            error: Exception | None = None
             try:
                 work.run()
-            except StorageError as failure:
+            # Also what nobody foresaw: an owner would wait for ever for a thread that has died.
+            except Exception as failure:
                 error = failure
             self.done.put((work, error))
             self._on_done()
@@ -79,7 +80,7 @@ class GroupCommit:
         """Take in what is done and start what is due. Raises StorageFailed if the disk failed."""
         self._collect_fsync(block=False)
         self._advance_jobs()
-        sync = self._store.begin_sync(self._clock.now_ms())
+        sync = self._store.begin_sync(self._clock.monotonic_ms())
         if sync is not None:
             self._fsync.submit(sync)
 
@@ -97,17 +98,20 @@ class GroupCommit:
             failure = None if error is None else StorageFailed(str(error))
             self._store.finish_sync(work, failure)
             if failure is not None:
-                raise failure
+                raise failure from error
             block = False
 
     def _collect_job(self) -> None:
         if self._job_running and not self._jobs.done.empty():
-            _, error = self._jobs.done.get()
-            job = self._store.jobs.popleft()
+            work, error = self._jobs.done.get()
             self._job_running = False
+            jobs = self._store.jobs
+            # Not there any more if the owner ran and finished it himself, as a rewrite does.
+            job = jobs.popleft() if jobs and jobs[0] is work else None
             if error is not None:
                 raise error
-            job.finish()
+            if job is not None:
+                job.finish()
 
     def _advance_jobs(self) -> None:
         self._collect_job()

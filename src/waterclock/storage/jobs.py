@@ -5,6 +5,7 @@ A store hands out jobs; whoever owns it runs them one at a time and in order, in
 it would have saved is time.
 """
 
+import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -40,12 +41,20 @@ class SaveJob:
         self._is_sealed = is_sealed
         self._flushed_end = store.flushed_end
         self._ids: Entries | None = None
+        self._mutex = threading.Lock()
+        self._is_saved = False
 
     def __repr__(self) -> str:
         return f"<SaveJob of segment {self._snapshot.coverage.base_offset}>"
 
     def run(self) -> None:
-        """Write the files; may run on another thread."""
+        """Write the files; may run on another thread. Whoever is second waits for the first."""
+        with self._mutex:
+            if not self._is_saved:
+                self._save()
+                self._is_saved = True
+
+    def _save(self) -> None:
         snapshot, folder = self._snapshot, self._store.folder
         assert snapshot.coverage.end_offset <= self._flushed_end
         self._ids = None if snapshot.id_runs is None else merged(snapshot.id_runs)

@@ -28,7 +28,7 @@ from waterclock.log.ids import IdIndex
 from waterclock.log.promises import cancel_frame, fired_frame, reschedule_frame
 from waterclock.log.recovery import Damage
 from waterclock.model.config import DedupConfig, LogConfig
-from waterclock.model.errors import BadInput, Closed, PartitionFaulty, StorageFailed
+from waterclock.model.errors import BadInput, Closed, PartitionFaulty, StorageFailed, StorageFull
 from waterclock.model.ids import Epoch, Millis, Offset
 from waterclock.storage.disk import Folder
 from waterclock.storage.jobs import SaveJob, Snapshot
@@ -207,8 +207,12 @@ class PartitionStore:
         self.check_appendable()
         if epoch <= self.epoch:
             raise BadInput(f"epoch {epoch} is not after {self.epoch}")
-        self._writer.epoch = epoch
-        self._write([PlannedFrame(FrameType.EPOCH, _NO_BODY, 1, 0, 0, 0)], now_ms)
+        before, self._writer.epoch = self._writer.epoch, epoch
+        try:
+            self._write([PlannedFrame(FrameType.EPOCH, _NO_BODY, 1, 0, 0, 0)], now_ms)
+        except StorageFull:
+            self._writer.epoch = before
+            raise
         return self.end
 
     def _write(self, frames: list[PlannedFrame], now_ms: int) -> Offset:
@@ -270,7 +274,10 @@ class PartitionStore:
     # Flushing
 
     def begin_sync(self, now_ms: int) -> Sync | None:
-        """Return the fsync to run now, if one is due and none is in flight."""
+        """Return the fsync to run now, if one is due and none is in flight.
+
+        `now_ms` is of a clock that never steps back: it measures the interval between fsyncs.
+        """
         sync = self._writer.begin_sync(now_ms)
         if sync is not None and self._is_checkpoint_due:
             # Taken now, saved when the fsync has succeeded: side-cars speak of durable frames only.

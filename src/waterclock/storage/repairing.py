@@ -18,18 +18,18 @@ QUARANTINE = ".damaged"
 """Ending of a segment's file that was replaced by a repair; a number follows."""
 
 
-def accept_loss(store: PartitionStore) -> list[Damage]:
-    """Replace the damaged segments of a faulty store and close it; return what was given up.
+def accept_loss(store: PartitionStore, lost: list[Damage] | None = None) -> None:
+    """Replace the segments that have this damage, or all a store knows of, and close the store.
 
     Open the log again afterwards: it takes appends then.
     """
-    lost = list(store.faults)
+    lost = list(store.faults) if lost is None else lost
     for segment in store.segments:
         damage = [d for d in lost if segment.base_offset < d.end and _is_in(d, segment, store)]
         if damage:
             _replace(store.folder, segment, damage)
+    store.faults += lost  # so that closing saves nothing of what was replaced
     store.close()
-    return lost
 
 
 def _is_in(damage: Damage, segment: SegmentFile, store: PartitionStore) -> bool:

@@ -189,7 +189,12 @@ class RewriteJob:
             fresh.file.close()
             store.folder.remove(name + TEMPORARY)
         else:
-            store.folder.rename(name + TEMPORARY, name)
+            try:
+                store.folder.rename(name + TEMPORARY, name)
+            except StorageFull:
+                fresh.file.close()
+                store.folder.remove(name + TEMPORARY)
+                raise
             store.folder.sync()
             fresh.file.name = name
             self._take_place(fresh)

@@ -9,7 +9,7 @@ The rules:
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from waterclock.log.appending import PlannedFrame
@@ -33,7 +33,9 @@ class Sync(NamedTuple):
 
     def run(self) -> None:
         """Wait for the disk."""
-        self.file.sync()
+        # A segment closed meanwhile was rewritten: sealed, and so durable, before that.
+        with suppress(Closed):
+            self.file.sync()
 
 
 class Writer:
@@ -77,7 +79,7 @@ class Writer:
         """Write frames as one; return the offset of the first."""
         segment = self._segments[-1]
         base = offset = segment.end_offset
-        append_ms = self.log_time_ms = Millis(max(now_ms, self.log_time_ms))
+        append_ms = Millis(max(now_ms, self.log_time_ms))
         parts: list[Bytes] = []
         headers: list[FrameHeader] = []
         for frame in frames:
@@ -92,6 +94,7 @@ class Writer:
             raise
         for header, raw in zip(headers, parts[::2], strict=True):
             segment.accept(header, int.from_bytes(raw[-4:], "little"))
+        self.log_time_ms = append_ms
         self.plan.appended_end = offset
         if self.plan.policy == "always":
             self.sync_now()
@@ -134,8 +137,12 @@ class Writer:
         self._segments.append(segment)
 
     def begin_sync(self, now_ms: int) -> Sync | None:
-        """Return the fsync to run now, if one is due and none is in flight."""
-        if self.failure is not None or not self.plan.wants_sync(now_ms):
+        """Return the fsync to run now, if one is due and none is in flight.
+
+        Raises StorageFailed after a failure: who waits for an fsync would wait for ever.
+        """
+        self.check_usable()
+        if not self.plan.wants_sync(now_ms):
             return None
         end = self.plan.start(now_ms)
         return Sync(self._segments[-1].file, end)
