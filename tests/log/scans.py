@@ -26,6 +26,7 @@ class Visited:
         self.frames: list[Frame] = []
         self.positions: list[int] = []
         self.scan = scan(memoryview(self.data), START, Offset(base_offset), TAG, self._visit)
+        self.check_invariants()
 
     def _visit(self, frame: Frame, position: int) -> None:
         self.frames.append(frame)
@@ -35,6 +36,22 @@ class Visited:
     def places(self) -> list[Place]:
         """The stretches of damage, but for the reason."""
         return [(d.position, d.end_position, d.start, d.end) for d in self.scan.damage]
+
+    def check_invariants(self) -> None:
+        """Fail unless every byte is of a frame visited, of damage reported, or zero at the end."""
+        stretches = [(d.position, d.end_position, d.start) for d in self.scan.damage]
+        stretches += [
+            (at, at + frame.header.size, frame.header.base_offset)
+            for at, frame in zip(self.positions, self.frames, strict=True)
+        ]
+        stretches.sort()
+        position = START
+        for start, end, _ in stretches:
+            assert start == position < end
+            position = end
+        assert not any(self.data[position:])
+        offsets = [offset for _, _, offset in stretches]
+        assert offsets == sorted(offsets)
 
 
 def log_of(count: int) -> LogBuilder:

@@ -1,19 +1,17 @@
 """A scan visits every whole frame, walks around damage, and tells torn from rotten."""
 
-import struct
 from random import Random
 
-import pytest
-from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.log.damage import flipped, mangled
 from tests.log.frames import TAG, LogBuilder, logs, sample
+from tests.log.scans import OTHER_TAG, START, Place, Visited, log_of, retagged
 from waterclock.log.frame import HEADER_BYTES, MAGIC, Frame
 from waterclock.log.recovery import Damage, Scan, header_crc, scan
-from waterclock.model.errors import ForeignFile
 from waterclock.model.ids import Offset
+
 
 @given(logs(), st.sampled_from([0, 8, 4096]))
 def test_a_whole_log_is_visited_frame_by_frame_and_zeros_behind_it_are_no_damage(log, zeros):
@@ -176,24 +174,37 @@ def test_damage_is_rotten_below_what_is_proven_and_torn_from_there_on(starts, pr
     assert [str(d) for d in damage] == [f"offsets [{d.start}, {d.end}): " for d in damage]
 
 
+def test_a_segment_that_must_reach_an_offset_is_damaged_up_to_there():
+    log = log_of(3)
+    whole, gone = Visited(log.data).scan, Visited(log.data[: log.positions[2]]).scan
+    cut = Visited(log.data[: log.positions[2] + 100]).scan
+    start, size = START + log.positions[2], 5_000
+
+    def before(found: Scan) -> list[Damage]:
+        return found.damage_before(Offset(6), size=size, reason="gone")
+
+    assert before(whole) == []
+    assert before(gone) == [Damage(start, size, Offset(4), Offset(6), "gone")]
+    assert before(cut) == [Damage(start, start + 100, Offset(4), Offset(6), cut.damage[0].reason)]
+
+
 def test_bytes_however_mangled_are_frames_damage_or_zeros_from_first_to_last():
     random = Random(5)
     log = log_of(4)
+
+    visited = 0
     for _ in range(600):
         data = mangled(log.data + bytes(64), random) + random.choice([b"", MAGIC * 50])
-        try:
-            visited = Visited(data)
-        except ForeignFile:
-            continue
-        stretches = [(d.position, d.end_position, d.start) for d in visited.scan.damage]
-        stretches += [
-            (at, at + frame.header.size, frame.header.base_offset)
-            for at, frame in zip(visited.positions, visited.frames, strict=True)
-        ]
-        position = START
-        for start, end, _ in sorted(stretches):
-            assert start == position < end
-            position = end
-        assert not any(visited.data[position:])
-        offsets = [offset for _, _, offset in sorted(stretches)]
-        assert offsets == sorted(offsets)
+        visited += len(Visited(data).frames)
+
+    assert 600 < visited < 2_400
+
+
+def test_a_frame_far_behind_damage_is_found_too():
+    log = log_of(1)
+    log.publish([sample(2, value=bytes(3 << 20))])
+    log.publish([sample(3)])
+
+    visited = Visited(flipped(log.data, (log.positions[1] + 5) * 8))
+
+    assert visited.frames == [log.frames[0], log.frames[2]]

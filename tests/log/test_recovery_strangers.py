@@ -23,6 +23,17 @@ def test_a_header_of_another_log_is_not_believed_how_long_its_frame_is():
     assert visited.places == [(START + log.positions[1], START + log.positions[2], 2, 4)]
 
 
+def test_a_stray_frame_at_an_offset_that_is_taken_is_not_visited():
+    log = log_of(3)
+    parts = [frame.raw.tobytes() for frame in log.frames]
+    parts[1] = flipped(parts[1], len(parts[1]) * 8 - 1)
+    parts.insert(2, LogBuilder(3).publish([sample(9)]).raw.tobytes())
+
+    visited = Visited(b"".join(parts))
+
+    assert visited.frames == [log.frames[0], log.frames[2]]
+
+
 @pytest.mark.parametrize("tag", [TAG, OTHER_TAG], ids=["right tag", "wrong tag"])
 @pytest.mark.parametrize("harm", ["none", "body"])
 def test_a_frame_inside_a_message_is_no_frame(tag, harm):
@@ -64,3 +75,21 @@ def test_a_frame_of_a_newer_release_stops_the_scan(damaged, change):
 
     with pytest.raises(ForeignFile, match="use the release that wrote it"):
         Visited(b"".join(parts))
+
+
+def test_who_knows_the_tag_and_waits_for_a_damaged_header_cannot_hide_the_damage():
+    """A frame inside a message then passes for one of ours: the tag is no secret. But nothing is
+    lost in silence, for what lies around it and behind it is visited or reported."""
+    random = Random(7)
+    for _ in range(200):
+        log = LogBuilder()
+        base = random.choice([0, 1, 2, 3, 1 << 40])
+        forged = LogBuilder(base).publish([sample(9)] * random.choice([1, 2])).raw.tobytes()
+        log.publish([sample(1, value=forged * random.choice([1, 3]))])
+        log.publish([sample(2)])
+        log.publish([sample(3)])
+
+        visited = Visited(flipped(log.data, 100) + bytes(random.choice([0, 512])))
+
+        assert visited.scan.damage[0].position == START
+        assert visited.scan.rotten(1)

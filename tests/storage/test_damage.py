@@ -23,9 +23,11 @@ from tests.storage.stores import (
 )
 from waterclock.log.frame import HEADER_BYTES
 from waterclock.log.segment import segment_name
-from waterclock.model.errors import FrameDamaged, PartitionFaulty
+from waterclock.model.errors import PartitionFaulty
 from waterclock.storage.checkpoint import NAME as RECOVERY_POINT
+from waterclock.storage.read_only_folder import ReadOnlyFolder
 from waterclock.storage.repairing import accept_loss
+from waterclock.storage.survey import check, look
 
 Files = dict[str, bytes]
 
@@ -265,50 +267,6 @@ def test_a_frame_published_inside_a_message_is_not_taken_for_a_witness():
     assert sorted(rows_of(store)[0]) == [0]
 
 
-# Rot that is met later
-
-
-@pytest.mark.parametrize("byte", [HEADER, BODY])
-@pytest.mark.parametrize("every_bytes", [1, 1 << 20])
-def test_rot_met_by_a_reader_makes_the_log_faulty_and_names_the_file(byte, every_bytes):
-    partition = Partition(index_every_bytes=every_bytes)
-    partition.fill(range(4))
-    position, _ = places(partition.files()[FIRST])[1]
-    partition.folder.flip(FIRST, position + byte, 0)
-
-    with pytest.raises(FrameDamaged, match=FIRST):
-        partition.store.read(2 if every_bytes > 1 and byte == HEADER else 1)
-
-    rows, refused = rows_of(partition.store)
-    assert (sorted(rows), refused) == ([0, 2, 3], {1})
-    with pytest.raises(PartitionFaulty, match=r"1 damaged stretches, first offsets \[1, 2\)"):
-        partition.append(message(4))
-
-
-def test_rot_met_while_a_repeat_is_confirmed_is_not_answered_with_a_guess():
-    partition = Partition()
-    partition.fill(range(2))
-    position, _ = places(partition.files()[FIRST])[1]
-    partition.folder.flip(FIRST, position + BODY, 0)
-
-    with pytest.raises(FrameDamaged, match=FIRST):
-        partition.append(message(1))
-
-    assert partition.store.end == 2
-
-
-def test_a_second_damage_is_added_to_the_first_once():
-    partition = Partition()
-    partition.fill(range(5))
-    found = places(partition.files()[FIRST])
-    for frame in (1, 3):
-        partition.folder.flip(FIRST, found[frame][0] + BODY, 0)
-        with pytest.raises(FrameDamaged):
-            partition.store.read(frame)
-
-    assert [(fault.start, fault.end) for fault in partition.store.faults] == [(1, 2), (3, 4)]
-
-
 def test_rot_before_a_tail_to_be_settled_does_not_keep_the_log_from_being_read():
     partition = Partition(index_every_bytes=1 << 20)
     partition.fill(range(3))
@@ -355,3 +313,13 @@ def test_accepting_garbage_behind_a_sealed_segment_loses_no_message():
 
     assert rows_of(store) == rows_of(open_store(disk_of(files)))
     assert segment_name(3) in files_of(folder)
+
+
+def test_a_survey_tells_of_garbage_in_the_file_that_has_it(tmp_path):
+    _, damaged = behind_a_sealed_segment(b"\x55" * 4096)
+    for name, data in damaged.items():
+        (tmp_path / name).write_bytes(data)
+
+    with ReadOnlyFolder(tmp_path) as folder:
+        for survey in (look(folder), check(folder, advance=lambda _: None)):
+            assert [segment.file.name for segment, _ in survey.damage] == [FIRST]

@@ -255,7 +255,7 @@ def test_a_rewrite_waits_for_the_job_that_is_running_aside(monkeypatch):
     commit.wait_for(answer.durable_at)
     commit.close()
 
-    assert answer.offsets.tolist() == [0, 3]
+    assert list(answer.offsets) == [0, 3]
     partition.folder = partition.folder.reopen()
     assert partition.open().end == 4
 
@@ -298,7 +298,6 @@ def test_it_works_on_a_real_folder(tmp_path: Path, policy: str) -> None:
     log: LogConfig = replace(LOG, fsync=policy, segment_bytes=8_192, checkpoint_every_bytes=2_048)  # type: ignore[arg-type]
     store = open_store(OsFolder(tmp_path / "log"), log=log, dedup=DEDUP)
     commit = GroupCommit(store, ManualClock())
-    partition = Partition()
 
     for number in range(100):
         answer = store.append(batch_of([message(number)], 1_000), now_ms=1_000)

@@ -1,4 +1,4 @@
-"""Whatever is in the folder, an opening serves it right, or says which file is wrong; it harms none.
+"""Whatever is in the folder, an opening serves it or says which file is wrong, and harms none.
 
 Here: files that are not ours, files that are not there, files left over, and the start of a log.
 What has rotted inside a file is in `test_damage`.

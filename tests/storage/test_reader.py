@@ -121,7 +121,8 @@ def test_an_append_time_is_found_even_if_the_clock_has_stepped_back(seed):
             partition.roll()
     partition.roll()
 
-    for store in (partition.store, partition.restart()):
+    for open_again in (lambda: partition.store, partition.restart):
+        store = open_again()
         for append_ms in range(start - 10, store.log_time_ms + 10, 7):
             assert store.offset_at(append_ms) == brute_offset_at(store, append_ms), append_ms
 
@@ -233,6 +234,18 @@ def test_a_reader_by_due_time_goes_on_while_segments_are_rewritten(store):
 
     assert list(stored(first)) == [0]
     assert rest == {2, 4, 6, 8, 10, 12, 14}
+    store.close()
+
+
+def test_a_reader_by_due_time_meets_each_frame_once_while_the_log_grows(store):
+    found: list[int] = []
+    for frame in store.frames_due(5_000, 5_001):
+        found += stored(frame)
+        assert len(found) < 20, "it meets what was appended behind it, for ever"
+        store.append(batch_of([message(100 + len(found), due_ms=5_000)], 1_000), now_ms=1_000)
+        store.sync()
+
+    assert found == [0, 2, 4, 6, 8, 10, 12, 14]
     store.close()
 
 

@@ -1,4 +1,4 @@
-"""Writing at the end of the log: what is acknowledged when, where segments end, what a failure does.
+"""Writing at the end of the log: what is acknowledged when, where segments end, how it fails.
 
 A failed fsync is final: nothing it covered counts until it was written and fsynced once more, by
 the next process ("fsyncgate").
@@ -59,7 +59,11 @@ def test_appends_during_a_group_fsync_share_the_next():
 def test_what_is_written_while_an_fsync_runs_is_not_covered_by_it():
     partition = Partition()
     partition.append(message(0))
-    partition.folder.on_sync = lambda _: partition.append(message(1)) and None
+
+    def append_meanwhile(name: str) -> None:
+        partition.append(message(1))
+
+    partition.folder.on_sync = append_meanwhile
     sync = partition.store.begin_sync(partition.clock.now_ms())
     assert sync is not None
     sync.run()

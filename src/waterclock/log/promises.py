@@ -21,6 +21,8 @@ def fired_frame(
     found: Iterable[FoundRows], offsets: Int64s, compression: Compression = "none"
 ) -> PlannedFrame:
     """Return the frame that makes the promises at `offsets` deliverable, in that order."""
+    if not len(offsets):
+        raise BadInput("no promises were named to fire")
     pieces, asks = [], []
     for header, batch, rows, ask in found:
         if header.type is not FrameType.PROMISE:

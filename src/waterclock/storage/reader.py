@@ -48,6 +48,8 @@ class Reader:
         if not self.start <= offset <= end:
             raise OffsetOutOfRange(offset, start=self.start, end=end)
         while offset < end:
+            if offset < self.start:  # retention has overtaken a slow reader
+                raise OffsetOutOfRange(offset, start=self.start, end=end)
             segment = self._segments[self.segment_at(offset)]
             for frame in segment.frames(segment.position_of(offset)):
                 if frame.header.base_offset >= end:
@@ -67,9 +69,13 @@ class Reader:
 
     def frames_due(self, start_ms: int, end_ms: int) -> Iterator[Frame]:
         """Yield, in log order, the frames with a due time in [start_ms, end_ms)."""
-        for segment in list(self._segments):
+        offset, end = self.start, self.end
+        while offset < end:
+            segment = self._segments[max(self.segment_at(offset), 0)]
+            offset = segment.end_offset
+            data = segment.view()
             for position, end_position in segment.index.blocks_due(start_ms, end_ms):
-                for frame in segment.frames(position, end_position):
+                for frame in segment.frames(position, end_position, data=data):
                     if _is_due_within(frame.header, start_ms, end_ms):
                         yield frame
 

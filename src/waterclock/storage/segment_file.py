@@ -112,10 +112,15 @@ class SegmentFile:
         """Return all of the segment's bytes that count."""
         return self.file.view(0, self.end_position)
 
-    def frames(self, position: int, end_position: int | None = None) -> Iterator[Frame]:
-        """Yield the checked frames from `position` on; raise FrameDamaged at damage."""
-        data = self.view()
-        end = self.end_position if end_position is None else end_position
+    def frames(
+        self, position: int, end_position: int | None = None, *, data: memoryview | None = None
+    ) -> Iterator[Frame]:
+        """Yield the checked frames from `position` on; raise FrameDamaged at damage.
+
+        Bring the `view` if the segment may be replaced, and its file closed, before you begin.
+        """
+        data = self.view() if data is None else data
+        end = len(data) if end_position is None else min(end_position, len(data))
         while position < end:
             frame = self._checked(read_frame, data, position)
             yield frame

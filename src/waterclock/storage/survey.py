@@ -138,8 +138,9 @@ def _torn(folder: ReadOnlyFolder, last: SegmentFile) -> Torn | None:
 
 
 def _segment_of(segments: list[SegmentFile], damage: Damage) -> SegmentFile:
-    # Behind the end of the last segment there may be damage, too.
-    number = bisect_right(segments, damage.start, key=lambda s: s.base_offset)
+    # By its end: behind the last message of a segment, its start is the next segment's. And behind
+    # the end of the last segment there may be damage, too.
+    number = bisect_right(segments, damage.end - 1, key=lambda s: s.base_offset)
     return segments[max(number - 1, 0)]
 
 

@@ -122,7 +122,9 @@ class Writer:
     def roll(self, now_ms: int) -> None:
         """Seal the active segment and begin the next."""
         sealed = self._segments[-1]
-        header = SegmentHeader(sealed.header.log_id, sealed.end_offset, 0, Millis(now_ms))
+        # By the log's time, so that a clock that stepped back leaves segments in order of time.
+        created_ms = Millis(max(now_ms, self.log_time_ms))
+        header = SegmentHeader(sealed.header.log_id, sealed.end_offset, 0, created_ms)
         index = SparseIndex(self._config.index_every_bytes)
         with self._stopping_on_failure():
             sealed.seal()
