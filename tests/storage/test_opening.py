@@ -203,9 +203,19 @@ def test_missing_at_the_end_is_a_fault_by_the_recovery_point(files):
     assert files_of(folder) == files
 
 
-def test_missing_at_the_start_looks_like_retention(files):
-    """A limit: that a log began earlier is written nowhere but in what is gone."""
+@pytest.mark.parametrize("ending", SIDECARS)
+def test_missing_at_the_start_is_told_by_any_side_car_left_behind(files, ending):
     del files[FIRST]
+    for other in set(SIDECARS) - {ending}:
+        del files[FIRST.replace(".seg", other)]
+
+    refused(files, PartitionFaulty, naming=f"{FIRST} is gone.*restore it")
+
+
+def test_missing_at_the_start_with_its_side_cars_looks_like_retention(files):
+    """A limit: that a log began earlier is written nowhere but in what is gone."""
+    for ending in (".seg", *SIDECARS):
+        del files[FIRST.replace(".seg", ending)]
 
     store = open_store(disk_of(files))
 
@@ -250,17 +260,6 @@ def test_unfinished_files_are_removed(files):
     assert not open_store(folder).faults
 
     assert files_of(folder) == files | {"x.tmp": b"not ours"}
-
-
-def test_sidecars_of_segments_that_retention_took_are_removed(files):
-    del files[FIRST]
-    folder = disk_of(files)
-
-    open_store(folder)
-
-    assert {name for name in files if name not in files_of(folder)} == {
-        FIRST.replace(".seg", ending) for ending in SIDECARS
-    }
 
 
 @pytest.mark.parametrize("is_rolled", [False, True])

@@ -124,7 +124,7 @@ def test_what_ended_a_promise_is_kept_for_as_long_as_the_promise_is_on_disk(part
     assert due(partition) == {2: 9, 3: 400, 7: 700, 8: 800}
 
 
-def test_a_promise_ended_right_before_a_rewrite_is_over_after_a_power_cut(partition):
+def test_a_promise_is_rewritten_away_only_after_what_ended_it_is_durable(partition):
     partition.roll()
     partition.store.cancel(offsets(0, 1, 2, 3), now_ms=partition.clock.now_ms())
 
@@ -132,6 +132,7 @@ def test_a_promise_ended_right_before_a_rewrite_is_over_after_a_power_cut(partit
     partition.cut_power()
     partition.open()
 
+    assert partition.store.end == 10
     assert sorted(due(partition)) == [5, 6, 7, 8]
 
 

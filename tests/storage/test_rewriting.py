@@ -3,6 +3,8 @@
 Promises and ids, which outlive their segments, have test files of their own.
 """
 
+from random import Random
+
 import pytest
 
 from tests.storage.stores import FIRST, SIDECARS, WINDOW_MS, Partition, message, offsets, stored
@@ -229,6 +231,22 @@ def test_a_tombstone_stays_for_its_grace_and_its_key_is_gone_after_it():
 # When something goes wrong
 
 
+def test_a_power_cut_while_a_segment_is_removed_is_not_taken_for_a_loss(partition):
+    partition.rewrite(keep_from=12)
+    partition.clock.advance(WINDOW_MS)
+    partition.publish(message(13))
+    crashed: list[SimulatedFolder] = []
+
+    def crash(name: str) -> None:
+        crashed.extend(partition.folder.crash(Random(seed).randrange) for seed in range(5))
+
+    partition.folder.on_sync = crash
+    partition.rewrite(keep_from=12)
+
+    starts = {Partition(folder).store.start for folder in crashed}
+    assert starts == {0, 3, 6, 9, 12}
+
+
 def test_a_power_cut_at_any_moment_leaves_the_log_as_it_was_or_as_it_will_be():
     """Every sync of a pass is a moment; after each, the disk may keep all, nothing or a part."""
     partition = Partition()
@@ -299,11 +317,13 @@ def test_a_rewrite_run_elsewhere_takes_effect_when_the_owner_finishes_it(partiti
     job = next(jobs)
 
     job.run()
+    old = partition.folder.durable(FIRST)
     partition.publish(message(20))
     unchanged = {o: row for o, row in partition.rows().items() if o < 13}
     job.finish()
 
     assert unchanged == rows
+    assert old != partition.folder.durable(FIRST) == partition.files()[FIRST], "it is durable"
     assert sorted(partition.rows()) == [*range(3, 14)]
     assert partition.store.segments[0].header.generation == 1
     assert {o for f in partition.store.frames(0, 3) for o in stored(f)} == set()

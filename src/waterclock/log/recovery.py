@@ -8,7 +8,7 @@ bad record wherever it is turn one flipped bit into the loss of everything after
 2.12.1 lost 287,249 acknowledged records that way).
 
 The line between the two is `proven_end`: everything below it is known to have been fsynced, by
-- the recovery point file, written now and then;
+- the recovery point file, written now and then, and the side-cars before it;
 - each whole frame, wherever it lies: it says what had been fsynced when it was written;
 - the start of a later segment: one is begun only after the one before was fsynced.
 So the scan goes on behind damage to look for more frames, and the verdict comes last.

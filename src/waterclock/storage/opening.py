@@ -8,8 +8,7 @@ That last step is for the crash after a failed fsync: the kernel may show pages 
 will not write again ("fsyncgate"). Rewriting them makes them dirty, so that the fsync before the
 first acknowledgement means what it says.
 
-Nothing that is not understood is removed. What is removed: unfinished files of our own (`.tmp`),
-and side-cars of segments that retention took away.
+Nothing that is not understood is removed; only unfinished files of our own (`.tmp`) are.
 """
 
 import re
@@ -121,8 +120,10 @@ class _Opening:
                 )
         for name in names:
             sidecar = _SIDECAR.fullmatch(name)
+            # Retention removes side-cars first, so this segment was not taken by retention.
             if bases and sidecar and int(sidecar[1]) < bases[0]:
-                self.folder.remove(name)
+                lost = segment_name(int(sidecar[1]))
+                raise PartitionFaulty(f"{lost} is gone, but {name} is there: restore it")
         return bases
 
     def _begin(self) -> None:

@@ -227,14 +227,15 @@ def _remove_hollow(store: "PartitionStore") -> None:
         store.deltas.pop(base)
         if store.ids is not None:
             store.ids.drop(base)
-        store.folder.remove(segment_name(base))
-        # Durable before the side-cars go; an opening removes them if this is cut short.
-        store.folder.sync()
-        segment.file.close()
         names = store.folder.names()
         for kind in SidecarKind:
             if sidecar_name(base, kind) in names:
                 store.folder.remove(sidecar_name(base, kind))
+        # The segment last: an opening takes side-cars without it for the trace of a loss.
+        store.folder.sync()
+        store.folder.remove(segment_name(base))
+        store.folder.sync()
+        segment.file.close()
 
 
 def _is_hollow(segment: SegmentFile) -> bool:
