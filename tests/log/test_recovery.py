@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.log.damage import flipped, mangled
 from tests.log.frames import TAG, LogBuilder, logs, sample
 from tests.log.scans import OTHER_TAG, START, Place, Visited, log_of, retagged
-from waterclock.log.frame import HEADER_BYTES, MAGIC, Frame
+from waterclock.log.frame import HEADER_BYTES, MAGIC, Frame, encode_header
 from waterclock.log.recovery import Damage, Scan, header_crc, scan
 from waterclock.model.ids import Offset
 
@@ -111,9 +111,17 @@ def expected_places(log: LogBuilder, harms: list[str | None], data: bytes) -> li
                 resumed = log.frames[number].header.base_offset
                 places.append((first, START + log.positions[number], base, resumed))
             elif any(data[first:]):
-                places.append((first, len(data), base, base + 1))
+                places.append((first, len(data), base, claimed_end(log.frames[start], data, first)))
             start = None
     return places
+
+
+def claimed_end(frame: Frame, data: bytes, position: int) -> int:
+    """Return where a damaged frame says it ends, if its header is whole; else one offset on."""
+    header = frame.header
+    if data[position : position + HEADER_BYTES] == encode_header(header):
+        return max(header.end_offset, header.base_offset + 1)
+    return header.base_offset + 1
 
 
 @given(logs(), st.data())
@@ -130,7 +138,11 @@ def test_a_log_cut_anywhere_ends_with_its_last_whole_frame(log, data):
     assert visited.frames == log.frames[:whole]
     assert visited.scan.end_position == START + end
     at = visited.scan.end_offset
-    assert visited.places == [(START + end, START + len(left), at, at + 1)] * any(left[end:])
+    torn = [(START + end, START + len(left), at)] * any(left[end:])
+    assert [place[:3] for place in visited.places] == torn
+    if torn:
+        cut = log.frames[whole]
+        assert visited.places[0][3] == claimed_end(cut, visited.data, START + end)
 
 
 def test_ids_seen_have_no_offsets_so_damage_to_them_costs_none():

@@ -195,7 +195,7 @@ def test_side_cars_without_room_are_done_without(room):
 
 
 def test_a_log_that_cannot_be_begun_leaves_an_empty_folder():
-    folder = SimulatedFolder(capacity_bytes=100)
+    folder = SimulatedFolder(capacity_bytes=40)
     with pytest.raises(StorageFull):
         open_store(folder)
 

@@ -110,16 +110,6 @@ def drop_ids_with_their_messages(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rewriting, "_survivors", lambda *args: replace(real(*args), seen_from_ms=1 << 60))
 
 
-def drop_what_ended_a_promise(patch: pytest.MonkeyPatch) -> None:
-    real = rewriting._survivors
-
-    def careless(*args):
-        survivors = real(*args)
-        return replace(survivors, dead_promises=survivors.dead_promises[:0])
-
-    patch.setattr(rewriting, "_survivors", careless)
-
-
 def sync_a_moving_target(patch: pytest.MonkeyPatch) -> None:
     real = FlushPlan.finish
     patch.setattr(FlushPlan, "finish", lambda plan, end: real(plan, plan.appended_end))
@@ -135,7 +125,6 @@ PLANTS: list[Plant] = [
     trust_pages_of_a_failed_fsync,
     rewrite_before_flushing,
     drop_ids_with_their_messages,
-    drop_what_ended_a_promise,
     sync_a_moving_target,
 ]
 

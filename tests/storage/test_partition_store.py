@@ -3,7 +3,7 @@
 import pytest
 
 from tests.storage.stores import FIRST, Partition, message, offsets, places
-from waterclock.model.errors import Closed, StorageFailed
+from waterclock.model.errors import Closed, FrameDamaged, StorageFailed
 from waterclock.model.ids import Epoch
 
 
@@ -21,7 +21,7 @@ def test_a_store_tells_people_what_it_is():
     position, _ = places(partition.files()[FIRST])[0]
     partition.folder.flip(FIRST, position + 100, 0)
     partition.open()
-    with pytest.raises(Exception, match=FIRST):
+    with pytest.raises(FrameDamaged, match=FIRST):
         partition.store.read(0)
     assert repr(partition.store) == "<PartitionStore [0, 2) 2 segments, faulty>"
 
@@ -48,6 +48,13 @@ def test_a_closed_store_takes_nothing_and_closing_again_is_harmless():
 
     partition.folder = partition.folder.reopen()
     assert partition.open().end == 2
+
+
+def test_an_empty_segment_is_not_rolled():
+    partition = Partition()
+    partition.roll()
+
+    assert len(partition.store.segments) == 1
 
 
 def test_closing_flushes_and_lets_the_folder_go():

@@ -307,13 +307,6 @@ def test_a_sealed_segment_is_durable_to_its_last_byte_before_the_next_is_begun()
     assert ends(partition.store) == (1, 1, 1)
 
 
-def test_an_empty_segment_is_not_rolled():
-    partition = Partition()
-    partition.roll()
-
-    assert len(partition.store.segments) == 1
-
-
 # Time and epochs
 
 

@@ -20,9 +20,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from waterclock.log.due import is_among
 from waterclock.log.frame import CONTROL, FLAG_SPARSE, Frame, FrameHeader, FrameType, header_of
 from waterclock.log.rows import row_offsets
 from waterclock.log.schema import OFFSET_DELTA, decode, encode, schema_of
+from waterclock.log.wire_size import wire_size
 from waterclock.model.config import Compression
 
 Int64s = npt.NDArray[np.int64]
@@ -69,6 +71,9 @@ class Rewriter:
         """Offsets dropped before the last frame's end and not yet stood for by a noop."""
         self._seen: list[pa.RecordBatch] = []
         """Ids that must stand behind that noop, or behind the frame written last."""
+        self.is_changed = False
+        """Some row was dropped: the new writing must take the old one's place, even if larger.
+        What is decided about later segments counts on it."""
 
     def rewrite(self, frames: Iterable[Frame]) -> Iterator[Rewritten]:
         """Yield the frames to write; together they span exactly the offsets given."""
@@ -81,10 +86,12 @@ class Rewriter:
         rows = decode(header, frame.body)
         keep = self._keeps(header, rows)
         seen = self._seen_rows(header, rows, ~keep)
+        left = seen if header.type is FrameType.SEEN else keep.nonzero()[0]
+        self.is_changed |= len(rows) > (0 if left is None else len(left))
         if header.type is FrameType.EPOCH or bool(keep.any()):
             yield from self._flush()
             is_whole = bool(keep.all())
-            yield Rewritten(header, frame.body) if is_whole else self._thinned(header, rows, keep)
+            yield Rewritten(header, frame.body) if is_whole else self._thinned(frame, rows, keep)
         elif header.span:
             if self._seen and not self._gone:
                 yield from self._flush()
@@ -135,13 +142,13 @@ class Rewriter:
         wanted = self._survivors
         match header.type:
             case FrameType.PROMISE:
-                return np.isin(row_offsets(header, batch), wanted.open_promises)
+                return is_among(row_offsets(header, batch), wanted.open_promises)
             case FrameType.CANCEL:
-                return np.isin(_promises(batch), wanted.dead_promises)
+                return is_among(_promises(batch), wanted.dead_promises)
             case FrameType.RESCHEDULE:
-                return np.isin(_promises(batch), wanted.open_promises)
+                return is_among(_promises(batch), wanted.open_promises)
             case FrameType.FIRED:
-                still_needed = np.isin(_promises(batch), wanted.dead_promises)
+                still_needed = is_among(_promises(batch), wanted.dead_promises)
                 return still_needed | self._keeps_messages(header, batch)
             case FrameType.DATA:
                 return self._keeps_messages(header, batch)
@@ -154,7 +161,7 @@ class Rewriter:
         if wanted.latest is None:
             return np.asarray(offsets >= wanted.keep_from)
         keyless = np.asarray(batch.column("key").is_null())
-        latest = np.isin(offsets, wanted.latest) | keyless
+        latest = is_among(offsets, wanted.latest) | keyless
         if header.append_ms < wanted.tombstones_from_ms:
             latest &= np.asarray(batch.column("value").is_valid())
         return np.asarray(latest | (offsets >= wanted.keep_from))
@@ -183,8 +190,9 @@ class Rewriter:
 
     # Frames
 
-    def _thinned(self, header: FrameHeader, batch: pa.RecordBatch, keep: Bools) -> Rewritten:
+    def _thinned(self, frame: Frame, batch: pa.RecordBatch, keep: Bools) -> Rewritten:
         """Return a frame with only the rows to keep, each saying where it stands."""
+        header = frame.header
         rows = batch.filter(pa.array(keep))
         flags = header.flags
         if header.type not in CONTROL:
@@ -193,7 +201,7 @@ class Rewriter:
             columns = rows.select(schema_of(header.type).names).columns
             columns.append(pa.array(deltas, OFFSET_DELTA.type))
             rows = pa.record_batch(columns, schema=schema_of(header.type, flags))
-        body = encode(rows, self._compression)
+        body = encode(rows, self._compression_for(frame))
         # Due times of rows that are gone only widen the span: readers look inside.
         fresh = header_of(
             header.type,
@@ -210,6 +218,11 @@ class Rewriter:
             flags=flags,
         )
         return Rewritten(fresh, body)
+
+    def _compression_for(self, frame: Frame) -> Compression:
+        """Keep compressed what came compressed: a rewrite is there to make things smaller."""
+        is_compressed = wire_size(frame.body).decoded_bytes > len(frame.body)
+        return "zstd" if is_compressed and self._compression == "none" else self._compression
 
 
 def latest_offsets(frames: Iterable[Frame]) -> Int64s:

@@ -8,11 +8,13 @@ derived from its segment alone, so a side-car of one segment never depends on an
 
 import struct
 from collections.abc import Iterable
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Int64s = npt.NDArray[np.int64]
+_Columns = TypeVar("_Columns", tuple[Int64s], tuple[Int64s, Int64s])
 _NOTHING: Int64s = np.zeros(0, dtype=np.int64)
 _COUNTS = struct.Struct("<QQQ")
 
@@ -26,29 +28,29 @@ class DueDelta:
         self._base_offset = base_offset
         self._opened: list[tuple[Int64s, Int64s]] = []
         self._moves: list[tuple[Int64s, Int64s]] = []
-        self._retired: list[Int64s] = []
+        self._retired: list[tuple[Int64s]] = []
 
     def open(self, offsets: Int64s, due_ms: Int64s) -> None:
         """Note promises written in this segment."""
-        self._opened.append((offsets, due_ms))
+        _push(self._opened, (offsets, due_ms))
 
     def retire(self, offsets: Int64s) -> None:
         """Note promises that fired or were cancelled, of this segment or an earlier one."""
-        self._retired.append(offsets)
+        _push(self._retired, (offsets,))
 
     def move(self, offsets: Int64s, due_ms: Int64s) -> None:
         """Note promises that got a new due time."""
-        self._moves.append((offsets, due_ms))
+        _push(self._moves, (offsets, due_ms))
 
     def net(self) -> "NetDelta":
         """Return the net effect, sorted by offset."""
-        retired = np.unique(np.concatenate(self._retired)) if self._retired else _NOTHING
+        retired = np.unique(np.concatenate([_NOTHING, *(r for (r,) in self._retired)]))
         opened, due = _joined(self._opened)
         moved, moved_due = _latest(*_joined(self._moves))
-        keep = ~np.isin(opened, retired)
+        keep = ~is_among(opened, retired)
         opened, due = opened[keep], due[keep].copy()
         _apply_moves(opened, due, moved, moved_due)
-        keep = (moved < self._base_offset) & ~np.isin(moved, retired)
+        keep = (moved < self._base_offset) & ~is_among(moved, retired)
         earlier = retired[retired < self._base_offset]
         return NetDelta(opened, due, earlier, moved[keep], moved_due[keep])
 
@@ -100,12 +102,30 @@ def open_promises(deltas: Iterable[NetDelta]) -> tuple[Int64s, Int64s]:
     offsets, due = _NOTHING, _NOTHING
     for delta in deltas:
         if len(delta.retired):
-            keep = ~np.isin(offsets, delta.retired)
+            keep = ~is_among(offsets, delta.retired)
             offsets, due = offsets[keep], due[keep]
         _apply_moves(offsets, due, delta.moved, delta.moved_due)
         offsets = np.concatenate([offsets, delta.opened])
         due = np.concatenate([due, delta.opened_due])
     return offsets, due
+
+
+def _push(pieces: list[_Columns], piece: _Columns) -> None:
+    """Add a piece and join those that have become alike in size: few arrays, however small."""
+    pieces.append(piece)
+    while len(pieces) > 1 and len(pieces[-2][0]) <= 2 * len(pieces[-1][0]):
+        last, before = pieces.pop(), pieces.pop()
+        joined = tuple(np.concatenate(columns) for columns in zip(before, last, strict=True))
+        pieces.append(joined)  # type: ignore[arg-type]
+
+
+def is_among(values: Int64s, ordered: Int64s) -> npt.NDArray[np.bool_]:
+    """Tell which values are in an ordered array; its size costs next to nothing, unlike np.isin."""
+    if not len(ordered):
+        return np.zeros(len(values), np.bool_)
+    at = np.searchsorted(ordered, values)
+    at[at == len(ordered)] = 0
+    return np.asarray(ordered[at] == values)
 
 
 def _joined(pairs: list[tuple[Int64s, Int64s]]) -> tuple[Int64s, Int64s]:

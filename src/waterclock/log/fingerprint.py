@@ -147,7 +147,7 @@ def _table_size(size: int) -> int:
     return max(64, 1 << ((size + 7) >> 3).bit_length())
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=8192)
 def _multipliers(seed: int, count: int) -> tuple[tuple[int, ...], npt.NDArray[np.uint64]]:
     values = tuple(_splitmix64(seed, index) | 1 for index in range(count))
     return values, np.array(values, np.uint64)

@@ -7,10 +7,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from waterclock.log.appending import PlannedFrame
-from waterclock.log.frame import FrameHeader, FrameType
+from waterclock.log.frame import BODY_BYTES_MAX, FrameHeader, FrameType
 from waterclock.log.schema import MESSAGES, due_times, encode, schema_of
 from waterclock.model.config import Compression
-from waterclock.model.errors import BadInput
+from waterclock.model.errors import BadInput, LimitExceeded
 
 Int64s = npt.NDArray[np.int64]
 FoundRows = tuple[FrameHeader, pa.RecordBatch, Int64s, Int64s]
@@ -29,7 +29,10 @@ def fired_frame(
             raise BadInput(f"offset {int(offsets[ask[0]])} is a {header.type.name}, not a promise")
         pieces.append(batch.select(MESSAGES.names).take(pa.array(rows)))
         asks.append(ask)
-    gathered = pa.Table.from_batches(pieces, schema=MESSAGES).combine_chunks()
+    try:
+        gathered = pa.Table.from_batches(pieces, schema=MESSAGES).combine_chunks()
+    except pa.ArrowInvalid as error:
+        raise LimitExceeded("bytes of promises fired at once", BODY_BYTES_MAX) from error
     order = np.argsort(np.concatenate(asks), kind="stable")
     messages = gathered.take(pa.array(order)).to_batches()[0]
     columns = [*messages.columns, pa.array(offsets, pa.int64())]

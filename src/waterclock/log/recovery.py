@@ -99,7 +99,7 @@ def scan(data: memoryview, position: int, offset: Offset, log_tag: int, visit: V
         except FrameDamaged as error:
             following = _next_whole(data, at, found.end_offset, log_tag)
             if following is None:
-                _note_tail(found, data, str(error))
+                _note_tail(found, data, str(error), log_tag)
                 break
             header, resume = following
             damage = Damage(at, resume, found.end_offset, header.base_offset, str(error))
@@ -135,14 +135,23 @@ def _check_place(header: FrameHeader, position: int, offset: int, log_tag: int) 
         )
 
 
-def _note_tail(found: Scan, data: memoryview, reason: str) -> None:
+def _note_tail(found: Scan, data: memoryview, reason: str, log_tag: int) -> None:
     """Nothing whole follows. Zeros are preallocated space; anything else was once being written."""
     at = found.end_position
     tail = np.frombuffer(data[at:], dtype=np.uint8)
     if tail.any():
-        found.damage.append(
-            Damage(at, len(data), found.end_offset, Offset(found.end_offset + 1), reason)
-        )
+        end = _claimed_end(data, at, found.end_offset, log_tag)
+        found.damage.append(Damage(at, len(data), found.end_offset, end, reason))
+
+
+def _claimed_end(data: memoryview, position: int, offset: Offset, log_tag: int) -> Offset:
+    """Return how many offsets a damaged frame spans, if its header still tells; else one."""
+    try:
+        header = decode_header(data, position)
+        _check_place(header, position, offset, log_tag)
+    except FrameDamaged:
+        return Offset(offset + 1)
+    return Offset(max(header.end_offset, offset + 1))
 
 
 def _next_whole(

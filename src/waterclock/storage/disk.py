@@ -94,9 +94,16 @@ class Folder(Protocol):
         ...
 
 
+def create_temporary(folder: Folder, name: str) -> File:
+    """Create the file that will become `name`; one left by an attempt that failed makes room."""
+    if name + TEMPORARY in folder.names():
+        folder.remove(name + TEMPORARY)
+    return folder.create(name + TEMPORARY)
+
+
 def write_whole(folder: Folder, name: str, parts: list[Bytes]) -> None:
     """Write a file that is either there whole or not at all. Sync the folder after it."""
-    file = folder.create(name + TEMPORARY)
+    file = create_temporary(folder, name)
     try:
         file.allocate(sum(len(part) for part in parts))
         file.write(0, parts)

@@ -13,6 +13,7 @@ should lower it: see `SWITCH_INTERVAL_S`.
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -60,7 +61,9 @@ class _Thread:
             except Exception as failure:
                 error = failure
             self.done.put((work, error))
-            self._on_done()
+            # A loop that was closed meanwhile needs no waking.
+            with suppress(RuntimeError):
+                self._on_done()
 
 
 class GroupCommit:
@@ -109,6 +112,7 @@ class GroupCommit:
             # Not there any more if the owner ran and finished it himself, as a rewrite does.
             job = jobs.popleft() if jobs and jobs[0] is work else None
             if error is not None:
+                self._store.fail(error)
                 raise error
             if job is not None:
                 job.finish()

@@ -7,6 +7,7 @@ a log, one process a folder. Messages for later are kept and listed; firing is a
 """
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from waterclock.log.frame import Frame
 from waterclock.log.rows import row_offsets
 from waterclock.log.schema import MESSAGES, decode
 from waterclock.model.config import DedupConfig, LogConfig
-from waterclock.model.errors import Closed
+from waterclock.model.errors import Closed, StorageFailed
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, Offset
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
@@ -69,6 +70,21 @@ class Log:
         self._clock = clock
         self._commit = GroupCommit(store, clock)
         self._is_closed = False
+        self._lock = threading.RLock()
+        self._closing = threading.Event()
+        if store.log.fsync == "interval":
+            threading.Thread(target=self._tick, name="waterclock-tick", daemon=True).start()
+
+    def _tick(self) -> None:
+        """Fsync every interval, also when nobody publishes any more."""
+        while not self._closing.wait(self._store.log.fsync_interval_ms / 1000):
+            with self._lock:
+                if self._is_closed:
+                    return
+                try:
+                    self._commit.poke()
+                except StorageFailed:
+                    return  # the next publish says so
 
     def __repr__(self) -> str:
         return "<Log closed>" if self._is_closed else f"<Log [{self.start}, {self.end})>"
@@ -99,13 +115,14 @@ class Log:
         A message whose id was published before is not written again, unless you allow it, and is
         answered with its first offset. A message without an id is given one.
         """
-        self._check_open()
-        now_ms = self._clock.now_ms()
         entropy = os.urandom(UUID7_ENTROPY_BYTES)
         how = self._store.log.compression
-        batch = encode_batch(messages, LIMITS, now_ms=now_ms, compression=how, entropy=entropy)
-        appended = self._store.append(batch, now_ms=now_ms, allow_duplicate=allow_duplicate)
-        self._commit.wait_for(appended.durable_at)
+        with self._lock:
+            self._check_open()
+            now_ms = self._clock.now_ms()
+            batch = encode_batch(messages, LIMITS, now_ms=now_ms, compression=how, entropy=entropy)
+            appended = self._store.append(batch, now_ms=now_ms, allow_duplicate=allow_duplicate)
+            self._commit.wait_for(appended.durable_at)
         return appended
 
     def read(self, offset: int | None = None) -> Iterator[StoredMessage]:
@@ -128,9 +145,11 @@ class Log:
 
     def close(self) -> None:
         """Let the folder go. Again is harmless."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._commit.close()
+        self._closing.set()
+        with self._lock:
+            if not self._is_closed:
+                self._is_closed = True
+                self._commit.close()
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -31,7 +31,7 @@ from waterclock.log.segment import (
     segment_name,
 )
 from waterclock.model.config import DedupConfig, LogConfig
-from waterclock.model.errors import ForeignFile, FrameDamaged, PartitionFaulty, StorageFull
+from waterclock.model.errors import ForeignFile, PartitionFaulty, StorageFull
 from waterclock.model.ids import Millis, Offset
 from waterclock.storage.checkpoint import NAME as RECOVERY_POINT
 from waterclock.storage.checkpoint import load_recovery_point, save_recovery_point
@@ -41,7 +41,9 @@ from waterclock.storage.segment_file import SegmentFile, create_segment
 from waterclock.storage.sidecar_files import load_sidecars, save_sidecars, vouched_end
 
 _SIDECAR = re.compile(r"(\d{20})\.(index|ids|due)")
-_UNFINISHED = re.compile(rf"(\d{{20}}\.(seg|index|ids|due)|{RECOVERY_POINT})\{TEMPORARY}")
+_UNFINISHED = re.compile(
+    rf"(\d{{20}}\.(seg(\.damaged\.\d+)?|index|ids|due)|{RECOVERY_POINT})\{TEMPORARY}"
+)
 _OURS_BESIDES = frozenset({RECOVERY_POINT, "LOCK"})
 _TOO_SHORT = "these offsets were flushed, but the log ends before them"
 
@@ -228,10 +230,7 @@ class _Opening:
         """Make sure of the frames that are there but not proven to be durable."""
         if proven == segment.end_offset:
             return
-        try:
-            position = segment.position_of(proven)
-        except FrameDamaged:  # noted by the segment: the log is faulty, and nothing is mended
-            return
+        position = segment.position_of(proven)
         segment.file.write(position, [bytes(segment.view()[position:])])
         segment.file.sync()
         with suppress(StorageFull):

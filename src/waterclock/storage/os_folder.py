@@ -40,7 +40,8 @@ FILE_MODE = 0o640
 FOLDER_MODE = 0o750
 PARTS_MAX = os.sysconf("SC_IOV_MAX")
 
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Shortages that pass: of space, of descriptors, of memory."""
 NOT_SUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 

@@ -12,6 +12,7 @@ partition (see `opening`) is readable around its damage and takes no appends. Wh
 
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.ma  # np.unique and np.isin would import it in the middle of an append
@@ -28,7 +29,14 @@ from waterclock.log.ids import IdIndex
 from waterclock.log.promises import cancel_frame, fired_frame, reschedule_frame
 from waterclock.log.recovery import Damage
 from waterclock.model.config import DedupConfig, LogConfig
-from waterclock.model.errors import BadInput, Closed, PartitionFaulty, StorageFailed, StorageFull
+from waterclock.model.errors import (
+    BadInput,
+    Closed,
+    FrameDamaged,
+    PartitionFaulty,
+    StorageFailed,
+    StorageFull,
+)
 from waterclock.model.ids import Epoch, Millis, Offset
 from waterclock.storage.disk import Folder
 from waterclock.storage.jobs import SaveJob, Snapshot
@@ -138,13 +146,28 @@ class PartitionStore:
             fps = None if fps is None else fps[is_new]
         flags = FLAG_UNTRACKED if allow_duplicate else 0
         parts = split_by_due(fresh, now_ms=now_ms, flags=flags, compression=self.log.compression)
-        base = self._write([part.frame for part in parts], now_ms)
-        written = landed(parts, fresh.count, base)
-        if fps is not None:
-            self._remember(fps, written)
-        if parts[-1].frame.kind is FrameType.PROMISE:
-            self._promise(parts[-1].batch)
+        with self._in_step():
+            base = self._write([part.frame for part in parts], now_ms)
+            written = landed(parts, fresh.count, base)
+            if fps is not None:
+                self._remember(fps, written)
+            if parts[-1].frame.kind is FrameType.PROMISE:
+                self._promise(parts[-1].batch)
         return answer(repeats, written, self.end)
+
+    @contextmanager
+    def _in_step(self) -> Iterator[None]:
+        """Write and note what was written, both or neither: cut short between, the store stops.
+
+        Otherwise the log would hold, and acknowledge, what its own indexes do not know.
+        """
+        try:
+            yield
+        except (StorageFull, BadInput):
+            raise  # before anything was written
+        except BaseException as error:
+            self.fail(error)
+            raise
 
     def _repeats(
         self, batch: Batch, now_ms: int, allow_duplicate: bool
@@ -175,7 +198,8 @@ class PartitionStore:
         """Note the promises just written: they are the last offsets of the log."""
         assert batch.due_ms is not None
         offsets = np.arange(self.end - batch.count, self.end, dtype=np.int64)
-        self._active_delta.open(offsets, batch.due_ms)
+        # A copy: the column is a view that would keep the whole batch in memory.
+        self._active_delta.open(offsets, batch.due_ms.copy())
 
     def fire(self, offsets: Int64s, *, now_ms: int) -> Appended:
         """Write due promises again, now deliverable, in the order given.
@@ -184,22 +208,25 @@ class PartitionStore:
         """
         self.check_appendable()
         frame = fired_frame(self._reader.rows(offsets), offsets, self.log.compression)
-        base = self._write([frame], now_ms)
-        self._active_delta.retire(offsets)
+        with self._in_step():
+            base = self._write([frame], now_ms)
+            self._active_delta.retire(offsets.copy())
         return answer(None, range(base, self.end), self.end)
 
     def cancel(self, offsets: Int64s, *, now_ms: int) -> Offset:
         """Write that these open promises will not fire; return the offset to be flushed."""
         self.check_appendable()
-        self._write([cancel_frame(offsets)], now_ms)
-        self._active_delta.retire(offsets)
+        with self._in_step():
+            self._write([cancel_frame(offsets)], now_ms)
+            self._active_delta.retire(offsets.copy())
         return self.end
 
     def reschedule(self, offsets: Int64s, due_ms: Int64s, *, now_ms: int) -> Offset:
         """Write new due times for these open promises; return the offset to be flushed."""
         self.check_appendable()
-        self._write([reschedule_frame(offsets, due_ms)], now_ms)
-        self._active_delta.move(offsets, due_ms)
+        with self._in_step():
+            self._write([reschedule_frame(offsets, due_ms)], now_ms)
+            self._active_delta.move(offsets.copy(), due_ms.copy())
         return self.end
 
     def begin_epoch(self, epoch: Epoch, *, now_ms: int) -> Offset:
@@ -268,7 +295,7 @@ class PartitionStore:
         if self.faults:
             raise PartitionFaulty(
                 f"{len(self.faults)} damaged stretches, first {self.faults[0]}: restore the files "
-                "from a copy; nothing has been changed"
+                "from a copy, or accept the loss with `waterclock log repair`"
             )
 
     # Flushing
@@ -314,8 +341,16 @@ class PartitionStore:
         """Do, here and now, the work that could be done aside."""
         while self.jobs:
             job = self.jobs.popleft()
-            job.run()
+            try:
+                job.run()
+            except StorageFailed as error:
+                self.fail(error)
+                raise
             job.finish()
+
+    def fail(self, error: BaseException) -> None:
+        """Take no more appends: the disk, or what is kept beside it, cannot be trusted any more."""
+        self._writer.failure = self._writer.failure or str(error) or type(error).__name__
 
     # Reading
 
@@ -323,11 +358,15 @@ class PartitionStore:
         """Return whole frames from the one that holds `offset`: at least one, if there is one."""
         frames: list[Frame] = []
         size = 0
-        for frame in self.frames(offset):
-            size += frame.header.size
-            if frames and size > bytes_max:
-                break
-            frames.append(frame)
+        try:
+            for frame in self.frames(offset):
+                size += frame.header.size
+                if frames and size > bytes_max:
+                    break
+                frames.append(frame)
+        except FrameDamaged:
+            if not frames:
+                raise
         return frames
 
     def frames(self, offset: int, end: int | None = None) -> Iterator[Frame]:
@@ -352,8 +391,9 @@ class PartitionStore:
         if self._is_closed:
             return
         try:
-            if self._writer.failure is None and not self.faults:
+            if self._writer.failure is None:
                 self._writer.sync_now()
+            if self._writer.failure is None and not self.faults:
                 self.jobs.append(SaveJob(self, self._snapshot(self.segments[-1]), is_sealed=False))
                 self.run_jobs()
         finally:

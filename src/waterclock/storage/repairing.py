@@ -7,7 +7,7 @@ another name, for whoever may still get something out of it.
 
 from collections.abc import Iterator
 
-from waterclock.log.frame import SPAN_MAX, Frame, FrameType, encode_header, header_of
+from waterclock.log.frame import SPAN_MAX, FrameHeader, FrameType, encode_header, header_of
 from waterclock.log.recovery import Damage
 from waterclock.log.segment import HEADER_BYTES, encode_segment_header, segment_name
 from waterclock.storage.disk import Bytes, Folder, write_whole
@@ -24,10 +24,12 @@ def accept_loss(store: PartitionStore, lost: list[Damage] | None = None) -> None
     Open the log again afterwards: it takes appends then.
     """
     lost = list(store.faults) if lost is None else lost
+    before: FrameHeader | None = None
     for segment in store.segments:
         damage = [d for d in lost if segment.base_offset < d.end and _is_in(d, segment, store)]
         if damage:
-            _replace(store.folder, segment, damage)
+            _replace(store.folder, segment, damage, before)
+        before = segment.last or before
     store.faults += lost  # so that closing saves nothing of what was replaced
     store.close()
 
@@ -37,11 +39,13 @@ def _is_in(damage: Damage, segment: SegmentFile, store: PartitionStore) -> bool:
     return is_last or damage.end <= segment.end_offset
 
 
-def _replace(folder: Folder, segment: SegmentFile, damage: list[Damage]) -> None:
+def _replace(
+    folder: Folder, segment: SegmentFile, damage: list[Damage], before: FrameHeader | None
+) -> None:
     name = segment_name(segment.base_offset)
     header = segment.header._replace(generation=segment.header.generation + 1)
     parts: list[Bytes] = [encode_segment_header(header)]
-    parts.extend(_mended(segment, damage))
+    parts.extend(_mended(segment, damage, before))
     names = folder.names()
     number = next(n for n in range(len(names) + 1) if f"{name}{QUARANTINE}.{n}" not in names)
     write_whole(folder, f"{name}{QUARANTINE}.{number}", [segment.file.view(0, segment.file.size())])
@@ -50,21 +54,23 @@ def _replace(folder: Folder, segment: SegmentFile, damage: list[Damage]) -> None
     folder.sync()
 
 
-def _mended(segment: SegmentFile, damage: list[Damage]) -> Iterator[Bytes]:
+def _mended(
+    segment: SegmentFile, damage: list[Damage], last: FrameHeader | None
+) -> Iterator[Bytes]:
     """Yield the bytes of whole frames, and of a noop for each stretch that is lost."""
     position = HEADER_BYTES
-    last: Frame | None = None
     for lost in sorted(damage, key=lambda d: d.position):
         for frame in segment.frames(position, lost.position):
-            yield frame.raw
-            last = frame
+            last = frame.header
+        yield segment.view()[position : lost.position]
         yield from _noops(segment, lost, last)
         position = lost.end_position
-    for frame in segment.frames(position):
-        yield frame.raw
+    for _ in segment.frames(position):
+        pass  # each is checked on the way
+    yield segment.view()[position:]
 
 
-def _noops(segment: SegmentFile, lost: Damage, last: Frame | None) -> Iterator[bytes]:
+def _noops(segment: SegmentFile, lost: Damage, last: FrameHeader | None) -> Iterator[bytes]:
     """Yield frames that stand over lost offsets, with the time and epoch of the frame before."""
     for start in range(lost.start, lost.end, SPAN_MAX):
         noop = header_of(
@@ -74,8 +80,8 @@ def _noops(segment: SegmentFile, lost: Damage, last: Frame | None) -> Iterator[b
             span=min(SPAN_MAX, lost.end - start),
             rows=0,
             log_tag=segment.log_tag,
-            append_ms=segment.header.created_ms if last is None else last.header.append_ms,
-            epoch=0 if last is None else last.header.epoch,
+            append_ms=segment.header.created_ms if last is None else last.append_ms,
+            epoch=0 if last is None else last.epoch,
             flushed_end=start,
         )
         yield encode_header(noop)

@@ -10,7 +10,7 @@ the log starts later.
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +29,7 @@ from waterclock.model.config import RetentionConfig
 from waterclock.model.errors import StorageFull
 from waterclock.model.ids import Offset
 from waterclock.model.units import DAY_MS
-from waterclock.storage.disk import TEMPORARY, Bytes, File
+from waterclock.storage.disk import TEMPORARY, Bytes, File, create_temporary
 from waterclock.storage.segment_file import SegmentFile
 from waterclock.storage.sidecar_files import save_sidecars
 
@@ -82,30 +82,33 @@ def retained_from(
 
 
 def rewrites(store: "PartitionStore", wanted: Wanted, *, now_ms: int) -> Iterator["RewriteJob"]:
-    """Yield one job for each closed segment in question. You must finish each before the next."""
-    store.check_appendable()
+    """Yield one job for each closed segment in question. You must finish each before the next.
+
+    If one fails, the pass ends: what is dropped from later segments counts on it.
+    """
+    # A promise counts as over only once the frame that ended it is durable: otherwise a crash could
+    # take that frame after the rewrite took the promise.
+    store.sync()
+    opened, _ = store.open_promises()
     latest = latest_offsets(store.frames(store.start)) if wanted.by_key else None
     bases = [s.base_offset for s in store.segments[:-1]]
     for base in bases:
-        # A promise counts as over only once the frame that ended it is durable: otherwise a crash
-        # could take that frame after the rewrite took the promise.
-        store.sync()
         store.run_jobs()
         segment = next((s for s in store.segments if s.base_offset == base), None)
         if segment is None:  # it was hollow, and went with the one before it
             continue
         if wanted.by_key or segment.end_offset <= wanted.keep_from:
-            yield RewriteJob(store, segment, _survivors(store, segment, wanted, latest, now_ms))
+            survivors = _survivors(store, segment, wanted, opened, now_ms)
+            job = RewriteJob(store, segment, replace(survivors, latest=latest))
+            yield job
+            if not job.is_finished:
+                return
 
 
 def _survivors(
-    store: "PartitionStore",
-    segment: SegmentFile,
-    wanted: Wanted,
-    latest: Int64s | None,
-    now_ms: int,
+    store: "PartitionStore", segment: SegmentFile, wanted: Wanted, opened: Int64s, now_ms: int
 ) -> Survivors:
-    opened, _ = store.open_promises()
+    """Return what must be left of a segment, given the promises open when the pass began."""
     earlier = [net.opened for base, net in store.deltas.items() if base < segment.base_offset]
     written = np.concatenate([*earlier, np.zeros(0, dtype=np.int64)])
     return Survivors(
@@ -113,7 +116,6 @@ def _survivors(
         open_promises=opened,
         dead_promises=np.setdiff1d(written, opened),
         seen_from_ms=None if store.ids is None else store.log_time_ms - store.dedup.window_ms,
-        latest=latest,
         tombstones_from_ms=now_ms - wanted.tombstone_grace_ms,
     )
 
@@ -129,7 +131,9 @@ class RewriteJob:
         self._ids: Entries | None = None
         self._due: NetDelta | None = None
         self.freed_bytes = 0
-        """How much smaller the segment has become."""
+        """How much smaller the segment has become; less than nothing if it has grown."""
+        self.is_changed = False
+        self.is_finished = False
 
     def __repr__(self) -> str:
         return f"<RewriteJob of segment {self._old.base_offset}, {self.freed_bytes} B freed>"
@@ -140,7 +144,7 @@ class RewriteJob:
         header = old.header._replace(generation=old.header.generation + 1)
         seed = None if store.ids is None else store.ids.seed
         derived = Derived(old.base_offset, every_bytes=store.log.index_every_bytes, seed=seed)
-        file = store.folder.create(segment_name(old.base_offset) + TEMPORARY)
+        file = create_temporary(store.folder, segment_name(old.base_offset))
         fresh = SegmentFile(file, header, derived.index, store.faults)
         try:
             file.allocate(HEADER_BYTES)
@@ -156,7 +160,7 @@ class RewriteJob:
         self._due = derived.due.net()
         self._ids = None if seed is None else derived.entries()
         self.freed_bytes = old.end_position - fresh.end_position
-        if self.freed_bytes > 0:
+        if self.is_changed:
             # Of a generation that is not there yet: until the swap they count for nothing.
             with suppress(StorageFull):
                 save_sidecars(
@@ -179,13 +183,14 @@ class RewriteJob:
                 _write(fresh.file, written, parts, position)
                 parts, written = [], position
         _write(fresh.file, written, parts, position)
+        self.is_changed = rewriter.is_changed
 
     def finish(self) -> None:
         """Swap the new file in, or remove what is hollow; on the owner's thread."""
         fresh, store = self._fresh, self._store
         assert fresh is not None, "run it first"
         name = segment_name(fresh.base_offset)
-        if self.freed_bytes <= 0:
+        if not self.is_changed:
             fresh.file.close()
             store.folder.remove(name + TEMPORARY)
         else:
@@ -199,6 +204,7 @@ class RewriteJob:
             fresh.file.name = name
             self._take_place(fresh)
         _remove_hollow(store)
+        self.is_finished = True
 
     def _take_place(self, fresh: SegmentFile) -> None:
         store = self._store

@@ -21,7 +21,7 @@ from waterclock.log.segment import (
 from waterclock.log.sidecar import Coverage
 from waterclock.model.errors import ForeignFile, FrameDamaged, StorageFailed, StorageFull
 from waterclock.model.ids import Offset
-from waterclock.storage.disk import TEMPORARY, Bytes, File, Folder
+from waterclock.storage.disk import TEMPORARY, Bytes, File, Folder, create_temporary
 
 T = TypeVar("T")
 
@@ -198,9 +198,12 @@ def create_segment(
 ) -> SegmentFile:
     """Begin a segment. It appears under its name only when it is whole and durable."""
     name = segment_name(header.base_offset)
-    file = folder.create(name + TEMPORARY)
+    file = create_temporary(folder, name)
     try:
-        file.allocate(max(preallocate_bytes, HEADER_BYTES))
+        try:
+            file.allocate(max(preallocate_bytes, HEADER_BYTES))
+        except StorageFull:
+            file.allocate(HEADER_BYTES)
         file.write(0, [encode_segment_header(header)])
         file.sync()
         folder.rename(name + TEMPORARY, name)

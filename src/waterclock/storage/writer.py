@@ -8,9 +8,9 @@ The rules:
   kernel may have dropped the pages, so trying again would only look like success.
 """
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
 
 from waterclock.log.appending import PlannedFrame
 from waterclock.log.flush import FlushPlan
@@ -25,17 +25,40 @@ from waterclock.storage.disk import Bytes, File, Folder
 from waterclock.storage.segment_file import SegmentFile, create_segment
 
 
-class Sync(NamedTuple):
-    """One fsync: begun and finished by the owner, run by anyone."""
+class Sync:
+    """One fsync: begun and finished by the owner, run by anyone, once.
 
-    file: File
-    end: int
+    The kernel tells of a failed write-back once and then forgets it. So whoever must know that the
+    disk is sound hears the fsync in flight first, instead of asking the disk again.
+    """
+
+    def __init__(self, file: File, end: int) -> None:
+        self.file = file
+        self.end = end
+        # Not a plain lock: a simulated disk calls back into the owner in the middle of an fsync.
+        self._lock = threading.RLock()
+        self._is_over = False
+        self._error: StorageFailed | None = None
+
+    def __repr__(self) -> str:
+        return f"<Sync of {self.file.name} up to {self.end}>"
 
     def run(self) -> None:
-        """Wait for the disk."""
-        # A segment closed meanwhile was rewritten: sealed, and so durable, before that.
-        with suppress(Closed):
-            self.file.sync()
+        """Wait for the disk; raise StorageFailed if it failed, also to those who ask later."""
+        with self._lock:
+            if not self._is_over:
+                self._sync()
+                self._is_over = True
+        if self._error is not None:
+            raise StorageFailed(str(self._error)) from self._error
+
+    def _sync(self) -> None:
+        try:
+            # A segment closed meanwhile was rewritten: sealed, and so durable, before that.
+            with suppress(Closed):
+                self.file.sync()
+        except StorageFailed as error:
+            self._error = error
 
 
 class Writer:
@@ -54,6 +77,7 @@ class Writer:
         self._config = config
         self._segments = segments
         self._faults = faults
+        self._in_flight: Sync | None = None
         self.log_time_ms = Millis(0) if last is None else last.append_ms
         self._preallocate_bytes = min(config.preallocate_bytes, config.segment_bytes)
 
@@ -127,6 +151,7 @@ class Writer:
         header = SegmentHeader(sealed.header.log_id, sealed.end_offset, 0, created_ms)
         index = SparseIndex(self._config.index_every_bytes)
         with self._stopping_on_failure():
+            self._hear_fsync()
             sealed.seal()
             self.plan.advance(sealed.end_offset)
             segment = create_segment(
@@ -147,10 +172,12 @@ class Writer:
         if not self.plan.wants_sync(now_ms):
             return None
         end = self.plan.start(now_ms)
-        return Sync(self._segments[-1].file, end)
+        self._in_flight = Sync(self._segments[-1].file, end)
+        return self._in_flight
 
     def finish_sync(self, sync: Sync, error: StorageFailed | None = None) -> None:
         """Tell how an fsync ended. You must report every one that was begun."""
+        self._in_flight = None
         if error is not None:
             self.failure = str(error)
             return
@@ -159,8 +186,14 @@ class Writer:
     def sync_now(self) -> None:
         """Make everything written durable before returning."""
         with self._stopping_on_failure():
+            self._hear_fsync()
             self._segments[-1].file.sync()
         self.plan.advance(self.plan.appended_end)
+
+    def _hear_fsync(self) -> None:
+        """Learn how the fsync in flight ends before asking the disk for another one."""
+        if self._in_flight is not None:
+            self._in_flight.run()
 
     @contextmanager
     def _stopping_on_failure(self) -> Iterator[None]:

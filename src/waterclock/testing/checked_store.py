@@ -39,6 +39,7 @@ class CheckedStore:
         self.clock = ManualClock()
         self.model = LogModel(WINDOW_MS)
         self.folder = SimulatedFolder()
+        self.was_released = False
         self.store: PartitionStore
         self.open()
 
@@ -119,6 +120,9 @@ class CheckedStore:
             job.run()
             job.finish()
         self.acknowledge()
+        if wanted.by_key and not self.was_released:
+            self.check_keys(now - wanted.tombstone_grace_ms)
+        self.was_released |= not wanted.by_key
         if wanted.by_key:
             self.model.compact_by_key(
                 below=wanted.keep_from,
@@ -128,6 +132,25 @@ class CheckedStore:
         else:
             self.model.release(wanted.keep_from)
         self.check()
+
+    def check_keys(self, tombstones_from_ms: int) -> None:
+        """Compare the latest message of each key: what was deleted must not come back."""
+        true: dict[bytes, int] = {}
+        for offset, row in sorted((self.model.rows | self.model.gone).items()):
+            if row.kind in ("DATA", "FIRED") and row.key is not None:
+                true[row.key] = offset
+        found: dict[bytes, int] = {}
+        for frame in self.store.frames(self.store.start):
+            if frame.header.is_deliverable:
+                batch = decode(frame.header, frame.body)
+                offsets = row_offsets(frame.header, batch).tolist()
+                keys = batch.column("key").to_pylist()
+                found |= {k: o for k, o in zip(keys, offsets, strict=True) if k is not None}
+        known = self.model.rows | self.model.gone
+        for key, offset in true.items():
+            row = known[offset]
+            is_spent = row.value is None and row.append_ms < tombstones_from_ms
+            assert found.get(key) in ((offset, None) if is_spent else (offset,)), f"key {key!r}"
 
     # Ends and beginnings
 
