@@ -10,8 +10,8 @@ Drawn byte by byte in `docs/formats/frame.md`. The rules that carry everything e
 - `unflushed` says how far the disk lagged when the frame was written: all offsets below
   `flushed_end` had been fsynced. A frame that survives a crash is thus evidence about the frames
   before it (see `recovery.py`).
-- `log_tag` ties a frame to its partition log: a message that contains the bytes of a frame, or a
-  block written to the wrong file, is not taken for one of ours.
+- `log_tag` ties a frame to its partition log: a block written to the wrong file, or the bytes of a
+  frame inside a message of somebody who does not know the tag, is not taken for one of ours.
 
 Changing a byte here: raise VERSION, draw the new page, keep reading the old version, and add a
 sample of it to `tests/formats`.

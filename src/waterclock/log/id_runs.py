@@ -4,7 +4,7 @@ An *entry* is `fingerprint << 24 | relative offset`: sorting entries sorts by fi
 fingerprints by age. The entries of a fingerprint are those in `[key, key + 2^24)`, where its *key*
 is `fingerprint << 24`.
 
-A sealed segment is one sorted array, memory-mapped from its side-car. A binary search in millions
+A sealed segment is one sorted array, as in its side-car. A binary search in millions
 of entries waits for memory twenty times in a row, so an `IdRun` adds a directory: for each value of
 the high bits, where the entries with it begin. Fingerprints are evenly spread, so those are about a
 dozen, and a search is one look into the directory and one at the short window it points to.

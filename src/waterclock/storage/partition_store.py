@@ -1,9 +1,9 @@
 """One partition's log on disk: append, read, and everything derived from it kept in step.
 
-One thread owns a store and calls all of it, with two exceptions made for slow work: `Sync.run` (the
-fsync) and `SaveJob.run` (side-cars) may run on another thread, between a begin and a finish on the
-owner's. So the same code runs under an event loop, in a plain loop, and, without any thread, on a
-simulated disk.
+One thread owns a store and calls all of it, with exceptions made for slow work: `Sync.run` (the
+fsync), `SaveJob.run` (side-cars) and `RewriteJob.run` (compaction) may run on another thread,
+between a begin and a finish on the owner's. So the same code runs under an event loop, in a plain
+loop, and, without any thread, on a simulated disk.
 
 Nothing is acknowledged or readable before it is flushed, unless the policy is `interval`. A faulty
 partition (see `opening`) is readable around its damage and takes no appends. Whether a message is
