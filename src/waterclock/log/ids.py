@@ -1,8 +1,8 @@
 """The index of message ids of one partition log: which offsets may hold this id?
 
-Derived from the log and kept per segment: the sealed ones are sorted arrays of entries (after
-a restart, mapped from their side-cars), the active one is an `IdRuns`; `id_runs` tells what an entry is. In front of
-them stands one `IdFilter`, so that a batch of new ids costs one look into it.
+Derived from the log and kept per segment: the sealed ones are sorted arrays of entries (after a
+restart, mapped from their side-cars), the active one is an `IdRuns`; `id_runs` tells what an entry
+is. In front of them stands one `IdFilter`, so that a batch of new ids costs one look into it.
 
 Two rules. The answer to `lookup` is complete: every offset inserted under a fingerprint and not
 dropped since is in it, so a known id is never taken for new. And it is only a list of *candidates*:
