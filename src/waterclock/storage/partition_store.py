@@ -245,7 +245,7 @@ class PartitionStore:
     def _write(self, frames: list[PlannedFrame], now_ms: int) -> Offset:
         if not self._writer.has_room(frames, now_ms):
             self.roll(now_ms)
-        if self.log.fsync == "always" and self._is_checkpoint_due:
+        if self.log.fsync == "always":
             # Before the write: what is derived from the frames before it is complete here.
             self._take_checkpoint()
             self._save_checkpoint()
@@ -306,7 +306,7 @@ class PartitionStore:
         `now_ms` is of a clock that never steps back: it measures the interval between fsyncs.
         """
         sync = self._writer.begin_sync(now_ms)
-        if sync is not None and self._is_checkpoint_due:
+        if sync is not None:
             # Taken now, saved when the fsync has succeeded: side-cars speak of durable frames only.
             self._take_checkpoint()
         return sync
@@ -317,15 +317,11 @@ class PartitionStore:
         if error is None:
             self._save_checkpoint()
 
-    @property
-    def _is_checkpoint_due(self) -> bool:
-        written = self.segments[-1].end_position - self._checkpoint_position
-        return written >= self.log.checkpoint_every_bytes
-
     def _take_checkpoint(self) -> None:
         segment = self.segments[-1]
-        self._checkpoint = self._snapshot(segment)
-        self._checkpoint_position = segment.end_position
+        if segment.end_position - self._checkpoint_position >= self.log.checkpoint_every_bytes:
+            self._checkpoint = self._snapshot(segment)
+            self._checkpoint_position = segment.end_position
 
     def _save_checkpoint(self) -> None:
         if self._checkpoint is not None:
