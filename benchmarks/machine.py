@@ -18,7 +18,7 @@ from importlib.metadata import version as package_version
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("numpy", "pyarrow", "crc32c", "msgspec")
+PACKAGES = ("numpy", "pyarrow", "crc32c")
 MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 DISK_FREE_LEFT = 1 << 30
 """Never fill the disk beyond this."""

@@ -1,0 +1,115 @@
+"""When, as people write it, is read as meant or refused with a reason."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waterclock.model.errors import BadInput
+from waterclock.schedule.calendar import Recurrence
+from waterclock.schedule.when import parse_duration, parse_when
+
+NOW = 1_790_000_000_000
+TEN = int(datetime(2026, 11, 15, 10, tzinfo=UTC).timestamp()) * 1_000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("+5s", NOW + 5_000),
+        ("+1h30m", NOW + 5_400_000),
+        ("+250ms", NOW + 250),
+        ("+1d1ms", NOW + 86_400_001),
+        ("2026-11-15T10:00:00Z", TEN),
+        ("2026-11-15t11:00:00+01:00", TEN),
+        ("2026-11-15 10:00:00.25z", TEN + 250),
+        ("@at 2026-11-15T10:00:00Z", TEN),
+        ("2026-11-15T10:00:00.0000001Z", TEN + 1),
+        ("2026-11-15T10:00:00.001000000Z", TEN + 1),
+    ],
+)
+def test_a_time_is_read(text, expected):
+    assert parse_when(text, NOW) == expected
+
+
+def test_a_time_without_offset_is_local():
+    assert parse_when("2026-11-15T11:00:00", NOW, "Europe/Berlin") == TEN
+    assert parse_when("@at 2026-11-15T05:00:00", NOW, "America/New_York") == TEN
+
+
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        ("@every 90s", NOW + 90_000),
+        ("@every 1h30m", NOW + 5_400_000),
+        ("@daily", NOW // 86_400_000 * 86_400_000 + 86_400_000),
+        ("*/15 * * * * *", NOW // 15_000 * 15_000 + 15_000),
+    ],
+)
+def test_a_recurrence_is_read(text, after):
+    recurrence = parse_when(text, NOW)
+
+    assert isinstance(recurrence, Recurrence)
+    assert recurrence.next_after(NOW) == after
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", "when"),
+        ("5s", "when"),
+        ("tomorrow", "when"),
+        ("+", "duration"),
+        ("+5", "duration"),
+        ("+-5s", "duration"),
+        ("+5s ", None),
+        ("+99999999999999999d", "duration"),
+        ("@at noon", "time"),
+        ("2026-02-30T10:00:00Z", "time"),
+        ("2026-11-15T10:00:60Z", "time"),
+        ("2026-11-15T10:00:00+25:00", "time"),
+        ("0001-01-01T00:00:00+23:00", "time"),
+        ("1969-12-31T23:59:59Z", "1970"),
+        ("@every 10ms", "@every"),
+        ("@every 99999d", "@every"),
+        ("@every", "duration"),
+        ("* * * * 9", "day of week"),
+        ("x" * 257, "when"),
+    ],
+)
+def test_what_is_wrong_is_named(text, named):
+    if named is None:
+        assert parse_when(text, NOW) == NOW + 5_000
+        return
+    with pytest.raises(BadInput, match=named):
+        parse_when(text, NOW)
+
+
+def test_a_local_time_that_clocks_skip_is_refused():
+    with pytest.raises(BadInput, match="skip"):
+        parse_when("2026-03-29T02:30:00", NOW, "Europe/Berlin")
+
+
+@given(st.integers(0, 10**12))
+def test_a_duration_adds_up(value):
+    days, rest = divmod(value, 86_400_000)
+    seconds, ms = divmod(rest, 1_000)
+
+    assert parse_duration(f"{days}d{seconds}s{ms}ms") == value
+
+
+@given(
+    st.one_of(st.text(max_size=60), st.text("0123456789+-:.TZ @aevrytsmhd*/,L", max_size=60)),
+    st.sampled_from(["UTC", "Asia/Tokyo", "nowhere"]),
+)
+def test_no_text_makes_the_parser_fail_otherwise(text, zone):
+    try:
+        found = parse_when(text, NOW, zone)
+    except BadInput:
+        return
+    if isinstance(found, Recurrence):
+        after = found.next_after(NOW)
+        assert after is None or after > NOW
+    else:
+        assert found >= 0
