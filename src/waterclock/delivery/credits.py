@@ -1,0 +1,64 @@
+"""Credit: how much a member can hold at a time, in messages and bytes, over all its partitions.
+
+Absolute, as in AMQP 1.0: a member says "I can hold N messages and B bytes", not "N more", so that
+saying it twice, or losing it once, does no harm. What is handed out and not yet acked, nacked,
+timed out or dead-lettered is held. gRPC windows count bytes on the wire and end there; only this
+bounds what a member has to keep in memory.
+
+A message larger than the whole byte credit would never fit. A member that holds nothing at all is
+therefore given one message, whatever its size, if it has any credit: as Kafka does with a fetch.
+
+The credit of a session is one object, shared by the cursors of its partitions: whoever has
+messages may use it.
+"""
+
+
+class Credit:
+    """What one session of a member may hold, and what it holds."""
+
+    __slots__ = ("bytes_max", "generation", "held_bytes", "held_messages", "messages_max")
+
+    def __init__(self, generation: int, *, messages: int, bytes: int) -> None:  # noqa: A002
+        self.generation = generation
+        self.messages_max = messages
+        self.bytes_max = bytes
+        self.held_messages = 0
+        self.held_bytes = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"<Credit {self.held_messages} of {self.messages_max} messages, "
+            f"{self.held_bytes} of {self.bytes_max} bytes>"
+        )
+
+    def set(self, generation: int, *, messages: int, bytes: int) -> bool:  # noqa: A002
+        """Say what the member can hold from now on; False if it is an older word than the last.
+
+        Tick the member's cursors afterwards: they may have something for it.
+        """
+        if generation < self.generation:
+            return False
+        self.generation = generation
+        self.messages_max = max(0, messages)
+        self.bytes_max = max(0, bytes)
+        return True
+
+    def take(self, messages: int, *, bytes_each: int) -> int:
+        """Use credit for up to so many messages; return for how many there was some."""
+        fitting = min(messages, self.messages_max - self.held_messages)
+        if bytes_each:
+            fitting = min(fitting, (self.bytes_max - self.held_bytes) // bytes_each)
+        if fitting <= 0:
+            if self.held_messages or not (messages and self.messages_max and self.bytes_max):
+                return 0
+            fitting = 1
+        self.held_messages += fitting
+        self.held_bytes += fitting * bytes_each
+        return fitting
+
+    def give(self, messages: int, *, bytes: int) -> None:  # noqa: A002
+        """Free what messages held."""
+        self.held_messages -= messages
+        self.held_bytes -= bytes
+        assert self.held_messages >= 0
+        assert self.held_bytes >= 0

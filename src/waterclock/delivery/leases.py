@@ -1,0 +1,173 @@
+"""The messages of a partition that were handed out and are not done. Each is in one of four places:
+
+    leased    a member holds it until its ack deadline; only these use credit
+    waiting   it failed, or was given back, and comes again at its time
+    due       that time has come; the next credit is for these, the lowest offset first
+    dying     it failed too often and is on its way to the dead letter topic
+
+                  ┌──────── handed out ────────┐
+                  ▼                            │
+    (fresh) ─▶ leased ── failed, returned ─▶ waiting ─▶ due
+                  │ └─── failed too often, rejected ──▶ dying ── written ─▶ (done)
+                  └───── acked ───────────────────────────────────────────▶ (done)
+
+A message is dead, and no member's concern, as soon as it is dying; it is done only when the dead
+letter is durable. Kafka's share groups let a slow dead letter queue use up their record locks; here
+it uses none.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from waterclock.delivery.events import DeadLetter, Reason
+from waterclock.delivery.retries import DeliveryConfig, retry_delay_ms
+from waterclock.delivery.spans import Range, SpanMap, Terms, TimedSpans, joined
+
+Piece = tuple[int, int, Terms]
+
+
+class Death(NamedTuple):
+    """What the dead letter says."""
+
+    reason: Reason
+    attempts: int
+
+
+class Leases:
+    """The four places, and the ways between them."""
+
+    def __init__(self, config: DeliveryConfig) -> None:
+        self._config = config
+        self.leased = TimedSpans()
+        self.waiting = TimedSpans()
+        self.due: SpanMap[Terms] = SpanMap()
+        self.dying: SpanMap[Death] = SpanMap()
+
+    def __repr__(self) -> str:
+        return (
+            f"<Leases {self.leased.offsets} leased, {self.waiting.offsets} waiting, "
+            f"{self.due.offsets} due, {self.dying.offsets} dying>"
+        )
+
+    @property
+    def outstanding(self) -> int:
+        """How many messages were handed out and are not done."""
+        return self.leased.offsets + self.waiting.offsets + self.due.offsets + self.dying.offsets
+
+    def lease(self, start: int, end: int, terms: Terms) -> None:
+        """Note that a member has these, until `terms.until_ms`."""
+        self.leased.put(start, end, terms)
+
+    def take(self, ranges: Iterable[Range]) -> tuple[list[Piece], list[Range]]:
+        """Remove leases; return them, and the parts of the ranges that nobody held."""
+        pieces: list[Piece] = []
+        unknown: list[Range] = []
+        cut = self.leased.cut
+        for start, end in ranges:
+            found = cut(start, end)
+            pieces += found
+            if not found or found[0][0] != start or found[-1][1] != end or len(found) > 1:
+                unknown += _gaps(start, end, found)
+        return pieces, unknown
+
+    def extend(self, ranges: Iterable[Range], *, until_ms: int) -> list[Range]:
+        """Move ack deadlines; return the parts of the ranges that nobody held."""
+        unknown: list[Range] = []
+        for span in ranges:  # one by one: a message named twice is still held the second time
+            pieces, strange = self.take([span])
+            unknown += strange
+            for start, end, terms in pieces:
+                self.leased.put(start, end, terms._replace(until_ms=until_ms))
+        return unknown
+
+    def fail(
+        self, pieces: Iterable[Piece], reason: Reason, *, now_ms: int, retry_at_ms: int | None
+    ) -> list[DeadLetter]:
+        """Count a failure of leases that were taken: they come again, or are dead."""
+        dead: dict[Death, list[Range]] = {}
+        for start, end, terms in pieces:
+            failed = terms.failed + 1
+            if failed > self._config.max_retries:
+                dead.setdefault(Death(reason, failed), []).append((start, end))
+                continue
+            until_ms = retry_at_ms
+            if until_ms is None:
+                until_ms = now_ms + retry_delay_ms(self._config, offset=start, failed=failed)
+            self.waiting.put(start, end, Terms(failed, until_ms, terms.bytes_each))
+        return self._bury(dead)
+
+    def reject(self, pieces: Iterable[Piece]) -> list[DeadLetter]:
+        """Declare leases that were taken dead, however often they failed."""
+        dead: dict[Death, list[Range]] = {}
+        for start, end, terms in pieces:
+            death = Death(Reason.REJECTED, terms.failed + 1)
+            dead.setdefault(death, []).append((start, end))
+        return self._bury(dead)
+
+    def give_back(self, pieces: Iterable[Piece], *, until_ms: int | None) -> None:
+        """Let leases that were taken come again, at once or later, without counting a failure."""
+        for start, end, terms in pieces:
+            if until_ms is None:
+                self.due.put(start, end, terms._replace(until_ms=0))
+            else:
+                self.waiting.put(start, end, terms._replace(until_ms=until_ms))
+
+    def recall(self, piece: Piece, reason: Reason | None) -> list[DeadLetter]:
+        """Take up a message where a former run of the node left it."""
+        start, end, terms = piece
+        if reason is not None:
+            return self._bury({Death(reason, terms.failed): [(start, end)]})
+        if terms.failed > self._config.max_retries:  # there were more before a restart
+            return self._bury({Death(Reason.NACKED, terms.failed): [(start, end)]})
+        self.waiting.put(start, end, terms)
+        return []
+
+    def wake(self, now_ms: int) -> None:
+        """Make due what has waited long enough."""
+        for start, end, terms in self.waiting.expire(now_ms):
+            self.due.put(start, end, terms._replace(until_ms=0))
+
+    def forget(self, start: int, end: int) -> tuple[list[Piece], list[Range]]:
+        """Remove all that is known of a range; return what was leased, and all that was here."""
+        leased = self.leased.cut(start, end)
+        others = (*self.waiting.cut(start, end), *self.due.cut(start, end))
+        dying = self.dying.cut(start, end)
+        return leased, [piece[:2] for piece in (*leased, *others, *dying)]
+
+    def next_deadline(self) -> int | None:
+        """Return when a lease or a wait may end."""
+        times = (self.leased.next_deadline(), self.waiting.next_deadline())
+        return min((ms for ms in times if ms is not None), default=None)
+
+    def check_invariants(self) -> None:
+        """Fail if a message is in two places, or has failed more often than it may."""
+        for spans in (self.leased, self.waiting, self.due, self.dying):
+            spans.check_invariants()
+        living = [*self.leased, *self.waiting, *self.due]
+        everything = sorted([span[:2] for span in living] + [span[:2] for span in self.dying])
+        at = 0
+        for start, end in everything:
+            assert at <= start, f"[{start}, {end}) is in two places"
+            at = end
+        assert all(terms.failed <= self._config.max_retries for _, _, terms in living)
+
+    def _bury(self, dead: dict[Death, list[Range]]) -> list[DeadLetter]:
+        letters = []
+        for death, ranges in dead.items():
+            for start, end in ranges:
+                self.dying.put(start, end, death)
+            letters.append(DeadLetter(joined(sorted(ranges)), death.reason, death.attempts))
+        return letters
+
+
+def _gaps(start: int, end: int, pieces: Iterable[Piece]) -> list[Range]:
+    """Return the parts of [start, end) between the pieces; a range that is none is all gap."""
+    gaps = []
+    at = start
+    for low, high, _ in pieces:
+        if at < low:
+            gaps.append((at, low))
+        at = high
+    if at < end or start >= end:
+        gaps.append((at, end))
+    return gaps

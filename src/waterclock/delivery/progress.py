@@ -1,0 +1,92 @@
+r"""The progress of a group in a partition as bytes: what is done, and what had failed how often.
+
+    magic     4 bytes   "\xf3WCg"
+    version   1 byte    1
+    crc       4 bytes   CRC-32C of all that follows
+    done      4 bytes   length of the tracker's bytes, then these
+    rows      the rest  one for each range with a past: start, end, retry_at_ms (8 bytes each),
+                        failed (1), reason it is dead (1; 0 if it is not)
+
+All little endian. A range has a past if it failed before, waits for a time, or is dead and not yet
+known to be written. A message that is merely leased for the first time has none: after a restart
+it is handed out as if it were new.
+
+Changing a byte here: raise VERSION, keep reading the old one.
+"""
+
+import struct
+from typing import NamedTuple
+
+import numpy as np
+from crc32c import crc32c
+
+from waterclock.delivery.events import Reason
+from waterclock.model.errors import BadInput
+from waterclock.model.tracker import OffsetTracker
+
+MAGIC = b"\xf3WCg"
+VERSION = 1
+
+_HEAD = struct.Struct("<4sBI")
+_LENGTH = struct.Struct("<I")
+_ROW = np.dtype(
+    [("start", "<i8"), ("end", "<i8"), ("until", "<i8"), ("failed", "u1"), ("reason", "u1")]
+)
+_REASONS = {0, *Reason}
+_TRACKER_RUNS_MAX = 1 << 40
+"""No limit of the tracker's own: the cursor hands out too little for it to be reached, and what was
+done under a larger `runs_max` must still be read."""
+
+
+class Past(NamedTuple):
+    """What happened to the messages of a range so far."""
+
+    failed: int
+    until_ms: int
+    reason: Reason | None
+
+
+def empty_tracker(committed: int) -> OffsetTracker:
+    """Return a tracker for a group that begins at an offset."""
+    return OffsetTracker(committed, runs_max=_TRACKER_RUNS_MAX)
+
+
+def encode_progress(tracker: OffsetTracker, past: list[tuple[int, int, Past]]) -> bytes:
+    """Return progress as bytes."""
+    done = tracker.encode()
+    rows = np.array(
+        [(start, end, p.until_ms, p.failed, p.reason or 0) for start, end, p in past], _ROW
+    )
+    body = _LENGTH.pack(len(done)) + done + rows.tobytes()
+    return _HEAD.pack(MAGIC, VERSION, crc32c(body)) + body
+
+
+def decode_progress(data: bytes) -> tuple[OffsetTracker, list[tuple[int, int, Past]]]:
+    """Return what `encode_progress` was given, or raise BadInput."""
+    if len(data) < _HEAD.size + _LENGTH.size:
+        raise BadInput("the progress of a group is cut short")
+    magic, version, crc = _HEAD.unpack_from(data)
+    if magic != MAGIC or version != VERSION:
+        raise BadInput("not the progress of a group, or of a version this release cannot read")
+    body = data[_HEAD.size :]
+    if crc32c(body) != crc:
+        raise BadInput("the progress of a group fails its checksum")
+    (length,) = _LENGTH.unpack_from(body)
+    rest = body[_LENGTH.size + length :]
+    if len(body) < _LENGTH.size + length or len(rest) % _ROW.itemsize:
+        raise BadInput("the progress of a group is cut short")
+    tracker = OffsetTracker.decode(
+        body[_LENGTH.size : _LENGTH.size + length], runs_max=_TRACKER_RUNS_MAX
+    )
+    return tracker, _past_of(np.frombuffer(rest, _ROW))
+
+
+def _past_of(rows: np.ndarray) -> list[tuple[int, int, Past]]:
+    past = []
+    at = 0
+    for start, end, until_ms, failed, reason in rows.tolist():
+        if not at <= start < end or reason not in _REASONS:
+            raise BadInput("the progress of a group contradicts itself")
+        past.append((start, end, Past(failed, until_ms, Reason(reason) if reason else None)))
+        at = end
+    return past

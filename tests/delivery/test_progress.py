@@ -1,0 +1,62 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waterclock.delivery.cursor import Cursor
+from waterclock.delivery.events import Reason
+from waterclock.delivery.progress import Past, decode_progress, empty_tracker, encode_progress
+from waterclock.delivery.retries import DeliveryConfig
+from waterclock.model.errors import BadInput
+
+TRACKER = empty_tracker(5)
+TRACKER.add(7, 9)
+PAST = [(5, 6, Past(1, 77, None)), (9, 12, Past(4, 0, Reason.TIMED_OUT))]
+SAMPLE = encode_progress(TRACKER, PAST)
+
+
+GOLDEN = (
+    "f357436701739c94f20400000001050202050000000000000006000000000000"
+    "004d00000000000000010009000000000000000c000000000000000000000000"
+    "0000000402"
+)
+
+
+def test_progress_survives():
+    assert decode_progress(SAMPLE) == (TRACKER, PAST)
+
+
+def test_the_bytes_are_those_of_version_1():
+    assert SAMPLE.hex() == GOLDEN
+
+
+@given(st.integers(0, len(SAMPLE) * 8 - 1))
+def test_a_flipped_bit_is_seen(bit):
+    damaged = bytearray(SAMPLE)
+    damaged[bit // 8] ^= 1 << bit % 8
+
+    with pytest.raises(BadInput):
+        Cursor.decode(bytes(damaged), DeliveryConfig())
+
+
+@given(st.integers(0, len(SAMPLE) - 1))
+def test_a_missing_end_is_seen(length):
+    with pytest.raises(BadInput):
+        decode_progress(SAMPLE[:length])
+
+
+@given(st.binary())
+def test_other_bytes_are_refused(data):
+    with pytest.raises(BadInput):
+        decode_progress(data)
+
+
+@pytest.mark.parametrize(
+    "past",
+    [
+        [(5, 5, Past(1, 0, None))],
+        [(9, 12, Past(1, 0, None)), (11, 13, Past(1, 0, None))],
+    ],
+)
+def test_contradictions_are_refused(past):
+    with pytest.raises(BadInput, match="contradicts"):
+        decode_progress(encode_progress(TRACKER, past))
