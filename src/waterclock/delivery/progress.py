@@ -1,15 +1,8 @@
-r"""The progress of a group in a partition as bytes: what is done, and what had failed how often.
+"""The progress of a group in a partition as bytes: what is done, and what had failed how often.
 
-    magic     4 bytes   "\xf3WCg"
-    version   1 byte    1
-    crc       4 bytes   CRC-32C of all that follows
-    done      4 bytes   length of the tracker's bytes, then these
-    rows      the rest  one for each range with a past: start, end, retry_at_ms (8 bytes each),
-                        failed (1), reason it is dead (1; 0 if it is not)
-
-All little endian. A range has a past if it failed before, waits for a time, or is dead and not yet
-known to be written. A message that is merely leased for the first time has none: after a restart
-it is handed out as if it were new.
+Drawn in `docs/formats/progress.md`. A range has a past if it failed before, waits for a time, or is
+dead and not yet known to be written. A message that is merely leased for the first time has none:
+after a restart it is handed out as if it were new.
 
 Changing a byte here: raise VERSION, keep reading the old one.
 """
