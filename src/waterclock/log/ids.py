@@ -82,10 +82,6 @@ class IdIndex:
     def __len__(self) -> int:
         return sum(len(segment) for _, segment in self._segments())
 
-    def __contains__(self, base_offset: int) -> bool:
-        """Tell whether the ids of the segment at this offset are in the index."""
-        return base_offset in self._sealed or base_offset in self._unsealed
-
     def fingerprints(self, ids: pa.BinaryArray) -> Fingerprints:
         """Give the fingerprints of a column of ids under this index's seed."""
         return fingerprints(ids, self.seed)
