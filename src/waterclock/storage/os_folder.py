@@ -244,7 +244,7 @@ class OsFolder:
         try:
             return sorted(os.listdir(self._descriptor.number()))
         except OSError as error:
-            raise _translated("list", self.path, error) from error
+            raise _translated("list", self.path, error, full=True) from error
 
     def create(self, name: str) -> OsFile:
         check_name(name)
