@@ -52,8 +52,9 @@ bench: $(BENCHES:%=bench-%)  ## All benchmarks, or one: make bench-log
 $(BENCHES:%=bench-%): bench-%: $(STAMP)
 	@$(BIN)/python -m benchmarks.$*
 
-proto:  ## Generate the protobuf code
-	@echo "There are no protobuf files yet; the gRPC API is the next piece."
+proto: $(STAMP)  ## Generate the gRPC code from proto/
+	@PATH=$(BIN):$$PATH $(BIN)/python -m grpc_tools.protoc -I proto --python_out=src --grpc_python_out=src \
+		--mypy_out=quiet:src --mypy_grpc_out=quiet:src $(wildcard proto/waterclock/v1/*.proto)
 
 lock: $(STAMP)  ## Pin the newest allowed dependencies in requirements.lock
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --fork-strategy fewest --python-version 3.11 \

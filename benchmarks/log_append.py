@@ -18,8 +18,8 @@ from statistics import median, quantiles
 from benchmarks.harness import Bar, Report, Tick, alternate, rounds_of, scaled
 from benchmarks.messages import Producer
 from waterclock.log.batch import parse_batch
-from waterclock.model.config import DedupConfig, Fsync, LogConfig
 from waterclock.model.limits import Limits
+from waterclock.model.sections import DedupConfig, Fsync, LogConfig
 from waterclock.storage import os_folder
 from waterclock.storage.clock import SystemClock
 from waterclock.storage.fsync import GroupCommit

@@ -15,7 +15,7 @@ from benchmarks.machine import rss_mb
 from benchmarks.messages import Producer
 from waterclock.log.dedup import find_repeats
 from waterclock.log.ids import IdIndex
-from waterclock.model.config import DedupConfig
+from waterclock.model.sections import DedupConfig
 
 WINDOW_IDS = 20_000_000
 SEGMENT_IDS = 2_900_000

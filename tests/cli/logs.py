@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from waterclock.model.config import LogConfig
+from waterclock.model.sections import LogConfig
 
 SMALL = LogConfig(segment_bytes=4_096, preallocate_bytes=0)
 """Several segments of a few messages each, with no zeros behind them."""

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.cli.logs import SMALL, contents, flip, segments
-from waterclock.model.config import DedupConfig
 from waterclock.model.ids import Epoch, Millis
 from waterclock.model.message import Message
+from waterclock.model.sections import DedupConfig
 from waterclock.storage.local_log import open_log
 from waterclock.storage.opening import open_partition
 from waterclock.storage.os_folder import OsFolder

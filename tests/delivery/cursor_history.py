@@ -31,8 +31,8 @@ from waterclock.delivery.events import (
     StaleGeneration,
     UnknownLease,
 )
-from waterclock.delivery.retries import DeliveryConfig
 from waterclock.model.ids import Millis
+from waterclock.model.sections import DeliveryConfig
 
 CONFIG = DeliveryConfig(
     ack_timeout_ms=1_000,

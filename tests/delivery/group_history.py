@@ -24,7 +24,6 @@ from waterclock.delivery.groups import (
     CancelRevoke,
     CloseSession,
     Group,
-    GroupConfig,
     GroupEffect,
     HeartbeatReceived,
     MemberJoined,
@@ -36,8 +35,8 @@ from waterclock.delivery.groups import (
     Revoke,
     SaveGeneration,
 )
-from waterclock.delivery.retries import DeliveryConfig
 from waterclock.model.ids import Millis
+from waterclock.model.sections import DeliveryConfig, GroupConfig
 
 CONFIG = GroupConfig(session_timeout_ms=1_000, revoke_grace_ms=300, members_max=5)
 NAMES = st.sampled_from("abcdef")

@@ -23,8 +23,8 @@ from waterclock.delivery.events import (
     StaleGeneration,
     UnknownLease,
 )
-from waterclock.delivery.retries import DeliveryConfig
 from waterclock.model.ids import Millis
+from waterclock.model.sections import DeliveryConfig
 
 CONFIG = DeliveryConfig(ack_timeout_ms=30_000, retry_jitter_percent=0)
 NOW = Millis(1_000_000)

@@ -5,7 +5,6 @@ from waterclock.delivery.groups import (
     CancelRevoke,
     CloseSession,
     Group,
-    GroupConfig,
     HeartbeatReceived,
     MemberJoined,
     MemberLeft,
@@ -17,6 +16,7 @@ from waterclock.delivery.groups import (
     SaveGeneration,
 )
 from waterclock.model.ids import Millis
+from waterclock.model.sections import GroupConfig
 
 CONFIG = GroupConfig(session_timeout_ms=1_000, revoke_grace_ms=300, members_max=3)
 

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from waterclock.delivery.cursor import Cursor
 from waterclock.delivery.events import Reason
 from waterclock.delivery.progress import Past, decode_progress, empty_tracker, encode_progress
-from waterclock.delivery.retries import DeliveryConfig
 from waterclock.model.errors import BadInput
+from waterclock.model.sections import DeliveryConfig
 
 TRACKER = empty_tracker(5)
 TRACKER.add(7, 9)

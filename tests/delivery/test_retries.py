@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.delivery.groups import GroupConfig
-from waterclock.delivery.retries import DeliveryConfig, retry_delay_ms
+from waterclock.delivery.retries import retry_delay_ms
 from waterclock.model.errors import BadConfig
+from waterclock.model.sections import DeliveryConfig, GroupConfig
 
 CONFIG = DeliveryConfig()
 

@@ -32,9 +32,9 @@ from waterclock.log.schema import (
 )
 from waterclock.log.segment import SegmentHeader, encode_segment_header, log_tag, segment_name
 from waterclock.log.sidecar import Coverage, SidecarKind, encode_sidecar, sidecar_name
-from waterclock.model.config import Compression
 from waterclock.model.ids import Millis, Offset
 from waterclock.model.message import Message
+from waterclock.model.sections import Compression
 from waterclock.storage.checkpoint import save_recovery_point
 from waterclock.storage.opening import id_seed
 from waterclock.storage.os_folder import OsFolder

@@ -16,8 +16,8 @@ from waterclock.log.rows import row_offsets
 from waterclock.log.schema import decode
 from waterclock.log.segment import HEADER_BYTES, SegmentHeader, decode_segment_header, log_tag
 from waterclock.log.sidecar import Coverage, Sidecar, SidecarKind, decode_sidecar
-from waterclock.model.config import DedupConfig, LogConfig
 from waterclock.model.ids import Millis, Offset
+from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.storage.checkpoint import load_recovery_point
 from waterclock.storage.opening import id_seed, open_partition
 from waterclock.storage.os_folder import OsFolder

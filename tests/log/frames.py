@@ -18,9 +18,9 @@ from waterclock.log.frame import (
 )
 from waterclock.log.schema import decode, encode, from_messages, schema_of
 from waterclock.log.segment import log_tag
-from waterclock.model.config import Compression
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
+from waterclock.model.sections import Compression
 
 LOG_ID = bytes(range(16))
 TAG = log_tag(LOG_ID)

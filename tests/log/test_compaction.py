@@ -14,8 +14,8 @@ from tests.log.frames import LogBuilder, Row, logs, rows_in, sample
 from waterclock.log import compaction
 from waterclock.log.compaction import Int64s, Rewriter, Survivors, latest_offsets
 from waterclock.log.frame import Frame, FrameType, encode_header, read_frame
-from waterclock.model.config import Compression
 from waterclock.model.message import Message
+from waterclock.model.sections import Compression
 
 MESSAGES = {FrameType.DATA, FrameType.FIRED}
 BASE = 100

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from waterclock.log.flush import FlushPlan
-from waterclock.model.config import Fsync
+from waterclock.model.sections import Fsync
 
 
 def plan(policy: Fsync = "group", *, end: int = 0) -> FlushPlan:

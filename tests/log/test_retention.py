@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterclock.log.retention import SegmentFacts, expired_end
-from waterclock.model.config import RetentionConfig
+from waterclock.model.sections import RetentionConfig
 from waterclock.model.units import KIB, MINUTE_MS
 
 NOW_MS = 100 * MINUTE_MS

@@ -7,8 +7,9 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from waterclock.model.config import SECTIONS, SETTINGS, Config, DedupConfig, LogConfig, load_config
+from waterclock.model.config import SECTIONS, SETTINGS, Config, load_config
 from waterclock.model.errors import BadConfig
+from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.model.settings import settings_of
 from waterclock.model.units import DAY_MS, MIB
 

@@ -19,11 +19,11 @@ from waterclock.log.rows import row_offsets
 from waterclock.log.schema import decode
 from waterclock.log.segment import HEADER_BYTES as SEGMENT_HEADER_BYTES
 from waterclock.log.segment import segment_name
-from waterclock.model.config import DedupConfig, LogConfig
 from waterclock.model.errors import FrameDamaged
 from waterclock.model.ids import Millis
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
+from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.model.units import GIB, KIB, MIB
 from waterclock.storage.disk import Folder
 from waterclock.storage.opening import open_partition

@@ -22,8 +22,8 @@ from tests.storage.stores import (
     message,
     open_store,
 )
-from waterclock.model.config import LogConfig
 from waterclock.model.errors import Closed, StorageFailed
+from waterclock.model.sections import LogConfig
 from waterclock.storage import writer
 from waterclock.storage.fsync import SWITCH_INTERVAL_S, GroupCommit
 from waterclock.storage.jobs import SaveJob

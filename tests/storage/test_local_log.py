@@ -2,10 +2,10 @@
 
 import pytest
 
-from waterclock.model.config import DedupConfig, LogConfig
 from waterclock.model.errors import BadBatch, Closed, FolderInUse, OffsetOutOfRange
 from waterclock.model.ids import Millis, Offset
 from waterclock.model.message import Message
+from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.storage.local_log import StoredMessage, open_log
 
 

@@ -6,13 +6,13 @@ import sys
 import threading
 from pathlib import Path
 
-from waterclock.model.config import LogConfig
 from waterclock.model.message import Message
+from waterclock.model.sections import LogConfig
 from waterclock.storage.local_log import open_log
 
 OUT_OF_DESCRIPTORS = """
 import os, resource, sys
-from waterclock.model.config import LogConfig
+from waterclock.model.sections import LogConfig
 from waterclock.model.errors import StorageFull
 from waterclock.model.message import Message
 from waterclock.storage.local_log import open_log

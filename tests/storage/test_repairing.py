@@ -3,10 +3,10 @@
 import pytest
 
 from waterclock.log.batch import encode_batch
-from waterclock.model.config import DedupConfig, LogConfig
 from waterclock.model.errors import PartitionFaulty
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
+from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.storage.opening import open_partition
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.repairing import accept_loss

@@ -9,10 +9,10 @@ import pytest
 
 from tests.storage.stores import FIRST, SIDECARS, WINDOW_MS, Partition, message, offsets, stored
 from waterclock.log.segment import segment_name
-from waterclock.model.config import RetentionConfig
 from waterclock.model.errors import FrameDamaged, PartitionFaulty, StorageFailed
 from waterclock.model.ids import Epoch
 from waterclock.model.message import Message
+from waterclock.model.sections import RetentionConfig
 from waterclock.model.units import KIB, SECOND_MS
 from waterclock.storage.rewriting import Wanted, retained_from, rewrites
 from waterclock.testing.disk import SimulatedFolder, keep_all, lose_all

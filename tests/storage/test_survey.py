@@ -8,10 +8,10 @@ import pytest
 
 from waterclock.log.frame import Frame
 from waterclock.log.recovery import Damage
-from waterclock.model.config import DedupConfig, LogConfig
 from waterclock.model.errors import OffsetOutOfRange, WaterclockError
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
+from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.storage.local_log import open_log
 from waterclock.storage.opening import open_partition
 from waterclock.storage.os_folder import OsFolder

@@ -17,6 +17,7 @@ LAYERS = [
     ["burrow", "dispatch"],
     ["log", "schedule", "delivery", "streams", "cluster"],
     ["model"],
+    ["v1"],  # generated from proto/
 ]
 LAYER_OF = {package: row for row, packages in enumerate(LAYERS) for package in packages}
 # The simulator sees everything and nobody sees it; the package's own __init__ gathers the public

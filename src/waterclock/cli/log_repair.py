@@ -23,7 +23,7 @@ def repair(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Give up messages that cannot be read; end with 1 if something is left to repair."""
-    from waterclock.model.config import DedupConfig, LogConfig
+    from waterclock.model.sections import DedupConfig, LogConfig
     from waterclock.storage.clock import SystemClock
     from waterclock.storage.opening import open_partition
     from waterclock.storage.os_folder import OsFolder

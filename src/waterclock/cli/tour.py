@@ -19,10 +19,10 @@ from statistics import median
 
 from waterclock.log.frame import HEADER_BYTES, Frame
 from waterclock.log.recovery import Damage
-from waterclock.model.config import LogConfig
 from waterclock.model.errors import FrameDamaged, StorageFailed, translate
 from waterclock.model.ids import Millis, Offset
 from waterclock.model.message import Message
+from waterclock.model.sections import LogConfig
 from waterclock.model.units import HOUR_MS, MIB
 from waterclock.storage.local_log import Log, Promise, StoredMessage, open_log
 from waterclock.storage.read_only_folder import ReadOnlyFolder

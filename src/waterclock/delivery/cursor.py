@@ -45,9 +45,10 @@ from waterclock.delivery.events import (
 )
 from waterclock.delivery.leases import Leases, Piece
 from waterclock.delivery.progress import Past, decode_progress, empty_tracker, encode_progress
-from waterclock.delivery.retries import DeliveryConfig, retry_delay_ms
+from waterclock.delivery.retries import retry_delay_ms
 from waterclock.delivery.spans import Range, SpanMap, Terms, joined
 from waterclock.model.ids import Millis, Offset
+from waterclock.model.sections import DeliveryConfig
 
 
 class Cursor:

@@ -18,30 +18,11 @@ doing so for ever.
 """
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, assert_never
+from typing import assert_never
 
 from waterclock.delivery.assignment import assign
 from waterclock.model.ids import Millis
-from waterclock.model.settings import Section, count, duration
-from waterclock.model.units import MINUTE_MS, SECOND_MS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupConfig(Section):
-    """How groups watch their members."""
-
-    section: ClassVar[str] = "groups"
-
-    session_timeout_ms: Annotated[int, duration(100, 30 * MINUTE_MS)] = 10 * SECOND_MS
-    """How long a member may be silent. Lower moves its partitions sooner after it died; a pause of
-    its process is more often taken for its death. Members should beat three times within it."""
-
-    revoke_grace_ms: Annotated[int, duration(0, 10 * MINUTE_MS)] = 10 * SECOND_MS
-    """How long a partition that moves waits for its owner to finish. Higher delivers less twice;
-    lower balances sooner."""
-
-    members_max: Annotated[int, count(1, 100_000)] = 1_000
-    """Most members of a group. Members beyond the number of partitions get nothing to do."""
+from waterclock.model.sections import GroupConfig
 
 
 @dataclass(frozen=True, slots=True)

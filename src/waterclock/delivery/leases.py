@@ -20,8 +20,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from waterclock.delivery.events import DeadLetter, Reason
-from waterclock.delivery.retries import DeliveryConfig, retry_delay_ms
+from waterclock.delivery.retries import retry_delay_ms
 from waterclock.delivery.spans import Range, SpanMap, Terms, TimedSpans, joined
+from waterclock.model.sections import DeliveryConfig
 
 Piece = tuple[int, int, Terms]
 

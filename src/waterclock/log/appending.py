@@ -14,8 +14,8 @@ import numpy.typing as npt
 from waterclock.log.batch import Batch
 from waterclock.log.dedup import Repeats
 from waterclock.log.frame import CONTROL, FrameType
-from waterclock.model.config import Compression
 from waterclock.model.ids import Offset
+from waterclock.model.sections import Compression
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from waterclock.log.schema import decode_untrusted, due_times, encode, from_messages
 from waterclock.log.wire_size import wire_size
-from waterclock.model.config import Compression
 from waterclock.model.errors import BadBatch, LimitExceeded
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7_batch
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
+from waterclock.model.sections import Compression
 
 _ID, _KEY, _VALUE, _HEADERS, _DUE = range(5)
 _TWO_OFFSETS = struct.Struct("<ii")

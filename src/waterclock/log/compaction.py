@@ -25,7 +25,7 @@ from waterclock.log.frame import CONTROL, FLAG_SPARSE, Frame, FrameHeader, Frame
 from waterclock.log.rows import row_offsets
 from waterclock.log.schema import OFFSET_DELTA, decode, encode, schema_of
 from waterclock.log.wire_size import wire_size
-from waterclock.model.config import Compression
+from waterclock.model.sections import Compression
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -8,7 +8,7 @@
             *machine* may lose that much. A crash of the process loses nothing.
 """
 
-from waterclock.model.config import Fsync
+from waterclock.model.sections import Fsync
 
 
 class FlushPlan:

@@ -9,8 +9,8 @@ import pyarrow as pa
 from waterclock.log.appending import PlannedFrame
 from waterclock.log.frame import BODY_BYTES_MAX, FrameHeader, FrameType
 from waterclock.log.schema import MESSAGES, due_times, encode, schema_of
-from waterclock.model.config import Compression
 from waterclock.model.errors import BadInput, LimitExceeded
+from waterclock.model.sections import Compression
 
 Int64s = npt.NDArray[np.int64]
 FoundRows = tuple[FrameHeader, pa.RecordBatch, Int64s, Int64s]

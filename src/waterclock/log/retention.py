@@ -8,7 +8,7 @@ segments only, and none that a group has yet to read, unless forced.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from waterclock.model.config import RetentionConfig
+from waterclock.model.sections import RetentionConfig
 
 
 class SegmentFacts(NamedTuple):

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from waterclock.log.frame import FLAG_SPARSE, FrameHeader, FrameType
-from waterclock.model.config import Compression
 from waterclock.model.errors import BadBatch, FrameDamaged
 from waterclock.model.message import Message
+from waterclock.model.sections import Compression
 
 MESSAGE_ID = pa.field("message_id", pa.binary(), nullable=False)
 OFFSET_DELTA = pa.field("offset_delta", pa.int32(), nullable=False)

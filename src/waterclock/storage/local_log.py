@@ -19,11 +19,11 @@ from waterclock.log.batch import encode_batch
 from waterclock.log.frame import Frame
 from waterclock.log.rows import row_offsets
 from waterclock.log.schema import MESSAGES, decode
-from waterclock.model.config import DedupConfig, LogConfig
 from waterclock.model.errors import Closed, StorageFailed
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, Offset
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
+from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.storage.clock import SystemClock
 from waterclock.storage.fsync import GroupCommit
 from waterclock.storage.opening import open_partition

@@ -30,9 +30,9 @@ from waterclock.log.segment import (
     parse_segment_name,
     segment_name,
 )
-from waterclock.model.config import DedupConfig, LogConfig
 from waterclock.model.errors import ForeignFile, PartitionFaulty, StorageFull
 from waterclock.model.ids import Millis, Offset
+from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.storage.checkpoint import NAME as RECOVERY_POINT
 from waterclock.storage.checkpoint import load_recovery_point, save_recovery_point
 from waterclock.storage.disk import TEMPORARY, File, Folder

@@ -28,7 +28,6 @@ from waterclock.log.frame import FLAG_UNTRACKED, Frame, FrameType
 from waterclock.log.ids import IdIndex
 from waterclock.log.promises import cancel_frame, fired_frame, reschedule_frame
 from waterclock.log.recovery import Damage
-from waterclock.model.config import DedupConfig, LogConfig
 from waterclock.model.errors import (
     BadInput,
     Closed,
@@ -38,6 +37,7 @@ from waterclock.model.errors import (
     StorageFull,
 )
 from waterclock.model.ids import Epoch, Millis, Offset
+from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.storage.disk import Folder
 from waterclock.storage.jobs import SaveJob, Snapshot
 from waterclock.storage.reader import Reader

@@ -25,9 +25,9 @@ from waterclock.log.recovery import header_crc
 from waterclock.log.retention import SegmentFacts, expired_end
 from waterclock.log.segment import HEADER_BYTES, encode_segment_header, segment_name
 from waterclock.log.sidecar import SidecarKind, sidecar_name
-from waterclock.model.config import RetentionConfig
 from waterclock.model.errors import StorageFull
 from waterclock.model.ids import Offset
+from waterclock.model.sections import RetentionConfig
 from waterclock.model.units import DAY_MS
 from waterclock.storage.disk import TEMPORARY, Bytes, File, create_temporary
 from waterclock.storage.segment_file import SegmentFile

@@ -22,9 +22,9 @@ from waterclock.log.recovery import Damage, scan
 from waterclock.log.schema import decode
 from waterclock.log.segment import HEADER_BYTES, SUFFIX
 from waterclock.log.sidecar import SidecarKind
-from waterclock.model.config import DedupConfig, LogConfig
 from waterclock.model.errors import ForeignFile, FrameDamaged, OffsetOutOfRange
 from waterclock.model.ids import Offset
+from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.storage.checkpoint import NAME as RECOVERY_POINT
 from waterclock.storage.opening import open_partition
 from waterclock.storage.overlay import OverlayFolder

@@ -18,9 +18,9 @@ from waterclock.log.frame import HEADER_BYTES, FrameHeader, encode_header, heade
 from waterclock.log.index import SparseIndex
 from waterclock.log.recovery import Damage
 from waterclock.log.segment import SegmentHeader
-from waterclock.model.config import LogConfig
 from waterclock.model.errors import Closed, StorageFailed
 from waterclock.model.ids import Epoch, Millis, Offset
+from waterclock.model.sections import LogConfig
 from waterclock.storage.disk import Bytes, File, Folder
 from waterclock.storage.segment_file import SegmentFile, create_segment
 

@@ -12,9 +12,9 @@ from waterclock.log.batch import encode_batch
 from waterclock.log.frame import Frame
 from waterclock.log.rows import row_offsets
 from waterclock.log.schema import decode
-from waterclock.model.config import DedupConfig, LogConfig
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
+from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.storage.disk import Folder
 from waterclock.storage.opening import open_partition
 from waterclock.storage.overlay import OverlayFolder

@@ -15,9 +15,9 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from waterclock.model.config import Fsync, LogConfig
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
+from waterclock.model.sections import Fsync, LogConfig
 from waterclock.storage.rewriting import Wanted
 from waterclock.testing.checked_store import WINDOW_MS, CheckedStore, Int64s
 from waterclock.testing.log_faults import LogFaults

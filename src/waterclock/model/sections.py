@@ -1,0 +1,312 @@
+"""The sections of a node's configuration, each field saying what it trades.
+
+Frozen, with the range of every value in its type; `config.py` reads them from flags, environment
+and file. A section checks what the code needs to work at all.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, get_args
+
+from waterclock.model.errors import BadConfig
+from waterclock.model.settings import (
+    Addresses,
+    Choice,
+    Maybe,
+    Section,
+    Text,
+    Toggle,
+    count,
+    duration,
+    size,
+)
+from waterclock.model.tracker import RUNS_MAX
+from waterclock.model.units import (
+    DAY_MS,
+    GIB,
+    HOUR_MS,
+    KIB,
+    MIB,
+    MINUTE_MS,
+    SECOND_MS,
+    TIB,
+)
+
+Fsync = Literal["group", "always", "interval"]
+Compression = Literal["none", "lz4", "zstd"]
+
+_PORT = count(0, 65_535)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig(Section):
+    """Who this node is and where it keeps its data."""
+
+    section: ClassVar[str] = "node"
+
+    name: Annotated[str | None, Maybe(Text(255))] = None
+    """Unique in the cluster and kept for life. None takes the host's name, which will do until a
+    second node runs on the same host."""
+
+    data_folder: Annotated[str, Text(4_096)] = "waterclock-data"
+    """Holds all a node must not lose. One node per folder; put it on a disk whose fsync is
+    honest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig(Section):
+    """How this node meets others. Port 0 takes any free one, for tests."""
+
+    section: ClassVar[str] = "cluster"
+
+    name: Annotated[str, Text(255)] = "waterclock"
+    """Nodes of other clusters are turned away, so a wrong address cannot merge two clusters."""
+
+    gossip_port: Annotated[int, _PORT] = 7946
+    """UDP and TCP, between nodes. The same on all nodes keeps firewalls simple."""
+
+    http_port: Annotated[int, _PORT] = 8080
+    """Streams, JSON, metrics, health and the console."""
+
+    grpc_port: Annotated[int, _PORT] = 9000
+    """Publish, subscribe and fetch: the fast way in."""
+
+    bootstrap_nodes: Annotated[tuple[str, ...], Addresses()] = ()
+    """Gossip addresses to join by. Two or three suffice; more only helps when those are all down
+    at once. Empty starts a cluster of one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchingConfig(Section):
+    """How long senders and receivers of a stream wait for each other."""
+
+    section: ClassVar[str] = "matching"
+
+    default_timeout_ms: Annotated[int, duration(0, 3_600 * SECOND_MS)] = 30 * SECOND_MS
+    """For a request that names no timeout. Longer polls less often; proxies cut what stays quiet
+    for more than a minute."""
+
+    max_timeout_ms: Annotated[int, duration(0, 3_600 * SECOND_MS)] = 300 * SECOND_MS
+    """The longest a request may ask for. Longer lets clients hold memory and a connection for
+    longer, and a shutdown has to drain them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HashRingConfig(Section):
+    """Who owns a stream."""
+
+    section: ClassVar[str] = "hash_ring"
+
+    virtual_nodes: Annotated[int, count(1, 10_000)] = 200
+    """Points per node on the ring. More spreads streams more evenly (the deviation is about
+    1/sqrt(points), 7 % at 200) and makes each membership change cost more. All nodes must agree."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig(Section):
+    """How a partition keeps its log on disk."""
+
+    section: ClassVar[str] = "log"
+
+    segment_bytes: Annotated[int, size(4 * KIB, 1 * GIB)] = 512 * MIB
+    """A segment is closed at this size. Larger means fewer files; retention and compaction work
+    on whole closed segments, so it also frees space later and in bigger steps."""
+
+    segment_age_ms: Annotated[int, duration(1 * SECOND_MS, 3_650 * DAY_MS)] = 7 * DAY_MS
+    """A segment is closed at this age, however small, so that quiet topics age out too. Shorter
+    frees their space sooner and leaves more small files."""
+
+    preallocate_bytes: Annotated[int, size(0, 1 * GIB)] = 32 * MIB
+    """Disk reserved ahead of the log's end. More finds a full disk earlier and makes fsync
+    cheaper; an idle partition still holds that much. 0 reserves nothing."""
+
+    index_every_bytes: Annotated[int, size(1, 64 * MIB)] = 32 * KIB
+    """Log between two entries of the sparse index. Less finds an offset with less scanning and
+    needs a bigger index."""
+
+    checkpoint_every_bytes: Annotated[int, size(1, 16 * GIB)] = 64 * MIB
+    """How much log a crash may make us read again. Less restarts sooner and writes checkpoints
+    more often."""
+
+    fsync: Annotated[Fsync, Choice(get_args(Fsync))] = "group"
+    """`group`: every publish waits for an fsync, which all that wait share. `always`: one for each
+    frame, far slower and no safer. `interval`: publishes do not wait, and a power cut loses up to
+    one interval of acknowledged messages."""
+
+    fsync_interval_ms: Annotated[int, duration(1, 1 * MINUTE_MS)] = 100
+    """Used by `interval` only. Longer costs less disk time and may lose more."""
+
+    compression: Annotated[Compression, Choice(get_args(Compression))] = "none"
+    """For batches the node itself encodes; those of producers stay as they came. `lz4` is cheap,
+    `zstd` smaller, both spend the node's one core to save disk and network."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DedupConfig(Section):
+    """How long and how many message ids are remembered."""
+
+    section: ClassVar[str] = "dedup"
+
+    enabled: Annotated[bool, Toggle()] = True
+    """Whether an id published again is recognised. Off publishes faster, and a producer that
+    retries may then store a message twice."""
+
+    window_ms: Annotated[int, duration(1 * SECOND_MS, 3_650 * DAY_MS)] = 7 * DAY_MS
+    """How long a producer may go on retrying safely. Longer needs more index on disk and memory."""
+
+    ids_max: Annotated[int, count(1, 1 << 32)] = 1 << 26
+    """Most ids remembered per partition; past it the oldest are forgotten before the window ends.
+    Each takes 8 bytes of index, on disk and in memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionConfig(Section):
+    """When old messages go. It frees whole closed segments and does not shorten `dedup.window`:
+    an id may be remembered after its message is gone."""
+
+    section: ClassVar[str] = "retention"
+
+    age_ms: Annotated[int | None, Maybe(duration(1 * SECOND_MS, 36_500 * DAY_MS))] = None
+    """Messages older than this may go. None keeps them for ever, until the disk is full."""
+
+    bytes: Annotated[int | None, Maybe(size(4 * KIB, 1_024 * TIB))] = None
+    """The oldest messages of a partition go once its log is larger than this. None sets no bound;
+    the disk does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleConfig(Section):
+    """How messages for later are kept and fired."""
+
+    section: ClassVar[str] = "schedule"
+
+    tick_ms: Annotated[int, duration(10, 1 * SECOND_MS)] = 100
+    """How exact firing is: a due time is rounded up to this. Shorter fires closer to the moment and
+    wakes the node more often."""
+
+    near_ms: Annotated[int, duration(1 * SECOND_MS, 3_650 * DAY_MS)] = 6 * HOUR_MS
+    """What is due sooner is kept in memory, the rest in files until its time nears. Longer loads
+    less often; each pending message in memory takes about 20 bytes."""
+
+    fire_messages_max: Annotated[int, count(1, 100_000)] = 2_000
+    """Most messages fired at once. More fires a storm sooner; everyone else waits for the whole
+    of it."""
+
+    checkpoint_ms: Annotated[int, duration(1 * SECOND_MS, 1 * DAY_MS)] = 1 * MINUTE_MS
+    """Time between saves of the timers. Longer reads more of the log again after a crash."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsConfig(Section):
+    """Topics that nobody configured."""
+
+    section: ClassVar[str] = "topics"
+
+    auto_create: Annotated[bool, Toggle()] = True
+    """Whether publishing or subscribing to a topic that does not exist creates it. Off turns a
+    mistyped name into an error."""
+
+    partitions: Annotated[int, count(1, 1_024)] = 1
+    """Of a topic created without a number. More lets more members of a group work at once, and
+    keeps order only among messages of one key."""
+
+    topics_max: Annotated[int, count(1, 100_000)] = 1_000
+    """Most topics of a node, so that clients who invent names cannot fill the disk with folders."""
+
+    partitions_max: Annotated[int, count(1, 1_000_000)] = 4_096
+    """Most partitions of a node, over all topics. Each needs a few open files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryConfig(Section):
+    """How a group is served."""
+
+    section: ClassVar[str] = "delivery"
+
+    ack_timeout_ms: Annotated[int, duration(100, 12 * HOUR_MS)] = 30 * SECOND_MS
+    """How long a member may keep a message before it is taken to have failed. Lower finds a stuck
+    member sooner; a member that is merely slow gets everything twice, unless it extends."""
+
+    lease_ms_max: Annotated[int, duration(100, 7 * DAY_MS)] = 12 * HOUR_MS
+    """How far ahead a member may extend. Higher allows longer work; a lease pins progress."""
+
+    max_retries: Annotated[int, count(1, 10)] = 3
+    """Failures that are followed by another attempt; the next one leads to the dead letter topic.
+    Higher rides out longer outages; a message that can never succeed is in the way for longer."""
+
+    retry_delay_ms: Annotated[int, duration(100, 10 * SECOND_MS)] = 1 * SECOND_MS
+    """The wait after the first failure; doubles with each. Lower recovers sooner from a hiccup and
+    beats harder on whatever is down."""
+
+    retry_delay_ms_max: Annotated[int, duration(100, DAY_MS)] = 5 * MINUTE_MS
+    """The longest wait between attempts, jitter aside."""
+
+    retry_jitter_percent: Annotated[int, count(0, 100)] = 20
+    """How much longer than that a wait may be. Higher spreads a burst of failures farther."""
+
+    retry_ahead_ms_max: Annotated[int, duration(100, 366 * DAY_MS)] = 7 * DAY_MS
+    """How far ahead a consumer may name a retry; later is made this. Higher keeps a hole in the
+    group's progress open for longer, and the segment below it on disk."""
+
+    credit_messages: Annotated[int, count(1, 10_000_000)] = 1_000
+    """What a member can hold until it says otherwise. Higher hides more of the round trip and
+    gives more back when the member dies."""
+
+    credit_bytes: Annotated[int, size(1, 16 * GIB)] = 64 * MIB
+    """The same in bytes."""
+
+    unacked_max: Annotated[int, count(1, 10_000_000)] = 10_000
+    """Messages of a partition handed out and not acked, whatever the credit: the server's own
+    brake. Higher lets a fast member run farther; it is what a crash delivers again."""
+
+    runs_max: Annotated[int, count(1, 10_000_000)] = RUNS_MAX
+    """Messages of a partition handed out and not done, those waiting for a retry or for the dead
+    letter topic included. Progress has at most as many runs. At the limit nothing new is handed
+    out until something is done. Higher skips past more failing messages and persists more."""
+
+    def __post_init__(self) -> None:
+        # `super()` without arguments does not survive slots=True (the class is made twice).
+        Section.__post_init__(self)
+        if self.retry_delay_ms_max < self.retry_delay_ms:
+            raise BadConfig("delivery.retry_delay_max", "is below delivery.retry_delay")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig(Section):
+    """How groups watch their members."""
+
+    section: ClassVar[str] = "groups"
+
+    session_timeout_ms: Annotated[int, duration(100, 30 * MINUTE_MS)] = 10 * SECOND_MS
+    """How long a member may be silent. Lower moves its partitions sooner after it died; a pause of
+    its process is more often taken for its death. Members should beat three times within it."""
+
+    revoke_grace_ms: Annotated[int, duration(0, 10 * MINUTE_MS)] = 10 * SECOND_MS
+    """How long a partition that moves waits for its owner to finish. Higher delivers less twice;
+    lower balances sooner."""
+
+    members_max: Annotated[int, count(1, 100_000)] = 1_000
+    """Most members of a group. Members beyond the number of partitions get nothing to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig(Section):
+    """What clients may ask of a node at once."""
+
+    section: ClassVar[str] = "server"
+
+    host: Annotated[str, Text(255)] = "127.0.0.1"
+    """The address to listen on. `0.0.0.0` lets other machines in: they need no password yet."""
+
+    gather_ms: Annotated[int, duration(0, 100)] = 2
+    """How long a single publish waits for others to share its batch. Longer makes larger batches
+    and adds that much to each answer; 0 gathers only what came in the same turn of the loop."""
+
+    publish_bytes_max: Annotated[int, size(64 * KIB, 16 * GIB)] = 256 * MIB
+    """Bytes of publishes being worked on; more are refused until some are answered. Higher absorbs
+    bigger bursts in memory."""
+
+    calls_max: Annotated[int, count(1, 1_000_000)] = 10_000
+    """Calls being worked on, subscriptions included; more are refused."""
+
+    drain_ms: Annotated[int, duration(0, 10 * MINUTE_MS)] = 10 * SECOND_MS
+    """How long a stopping node lets calls finish."""

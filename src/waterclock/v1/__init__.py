@@ -1,0 +1,1 @@
+"""The gRPC API, generated from `proto/waterclock/v1` by `make proto`."""
