@@ -10,7 +10,7 @@ from tests.log.frames import LogBuilder, messages, sample
 from waterclock.log.appending import PlannedFrame
 from waterclock.log.compaction import Rewriter, Survivors
 from waterclock.log.frame import Frame, FrameType, header_of
-from waterclock.log.promises import FoundRows, cancel_frame, fired_frame, reschedule_frame
+from waterclock.log.promises import FoundRows, cancel_frame, fired_frame, gather, reschedule_frame
 from waterclock.log.rows import row_numbers
 from waterclock.log.schema import decode
 from waterclock.model.errors import BadInput
@@ -51,7 +51,9 @@ def test_promises_fire_in_the_order_asked_whatever_frames_they_lie_in(batches, d
         log.epoch()
     offsets = data.draw(st.lists(st.sampled_from(sorted(log.promised)), min_size=1, unique=True))
 
-    planned = fired_frame(found_in(log.frames, offsets), np.array(offsets), compression)
+    planned = fired_frame(
+        gather(found_in(log.frames, offsets), np.array(offsets)), compression
+    )
 
     promised = [log.promised[offset] for offset in offsets]
     rows = rows_of(planned).to_pylist()
@@ -76,7 +78,9 @@ def test_promises_left_in_a_thinned_frame_fire_like_any_other():
     rows = decode(header, body)
     asked = np.array([53, 51])
 
-    planned = fired_frame([(header, rows, row_numbers(header, rows, asked), np.arange(2))], asked)
+    planned = fired_frame(
+        gather([(header, rows, row_numbers(header, rows, asked), np.arange(2))], asked)
+    )
 
     fired = rows_of(planned).to_pylist()
     assert [(row["value"], row["promise_offset"]) for row in fired] == [
@@ -91,7 +95,7 @@ def test_what_is_no_promise_does_not_fire():
     log.publish([sample(1), sample(2)])
 
     with pytest.raises(BadInput, match="offset 2 is a DATA, not a promise"):
-        fired_frame(found_in(log.frames, [0, 2]), np.array([0, 2]))
+        gather(found_in(log.frames, [0, 2]), np.array([0, 2]))
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)), max_size=5))

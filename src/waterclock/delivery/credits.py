@@ -31,6 +31,13 @@ class Credit:
             f"{self.held_bytes} of {self.bytes_max} bytes>"
         )
 
+    @property
+    def free(self) -> int:
+        """How many messages more the member could hold; 0 if it has no bytes left for one."""
+        if self.held_messages and self.held_bytes >= self.bytes_max:
+            return 0
+        return max(0, self.messages_max - self.held_messages) if self.bytes_max else 0
+
     def set(self, generation: int, *, messages: int, bytes: int) -> bool:  # noqa: A002
         """Say what the member can hold from now on; False if it is an older word than the last.
 

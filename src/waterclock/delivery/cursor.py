@@ -54,10 +54,12 @@ from waterclock.model.sections import DeliveryConfig
 class Cursor:
     """The place of a group in a partition. Begin reading the log at `read_from`."""
 
-    def __init__(self, config: DeliveryConfig, *, committed: int = 0) -> None:
+    def __init__(
+        self, config: DeliveryConfig, *, committed: int = 0, has_dead_letters: bool = True
+    ) -> None:
         self._config = config
         self._tracker = empty_tracker(committed)
-        self._leases = Leases(config)
+        self._leases = Leases(config, has_dead_letters=has_dead_letters)
         self._ahead = Ahead(committed)
         # From before a restart, about what has not been read again yet.
         self._past: SpanMap[Past] = SpanMap()
@@ -66,12 +68,25 @@ class Cursor:
         self._credit: Credit | None = None
         self._is_draining = False
         self._is_drained = False
+        self.timed_out = 0
+        """Messages whose lease ended without a word, so far."""
 
     @classmethod
-    def decode(cls, data: bytes, config: DeliveryConfig) -> "Cursor":
-        """Return a cursor that goes on where `encode` was called; BadInput if it is not one."""
-        tracker, past = decode_progress(data)
-        cursor = cls(config, committed=tracker.committed)
+    def decode(
+        cls,
+        data: bytes,
+        config: DeliveryConfig,
+        *,
+        log_end: int | None = None,
+        has_dead_letters: bool = True,
+    ) -> "Cursor":
+        """Return a cursor that goes on where `encode` was called; BadInput if it is not one.
+
+        Say where the log ends if it may have lost its tail: new messages will have the offsets that
+        were lost, so nothing of what was known about these must be left.
+        """
+        tracker, past = decode_progress(data, log_end=log_end)
+        cursor = cls(config, committed=tracker.committed, has_dead_letters=has_dead_letters)
         cursor._tracker = tracker
         cursor._ahead = Ahead(tracker.committed, done_before=tracker.runs())
         for start, end, what in past:
@@ -121,16 +136,24 @@ class Cursor:
         """How many messages were handed out and are not done."""
         return self._leases.outstanding
 
+    @property
+    def backlog(self) -> int:
+        """How many messages stand ready and only want for credit."""
+        return self._ahead.messages + self._leases.due.offsets
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait for a retry, or to be written to the dead letter topic."""
+        return self._leases.outstanding - self._leases.leased.offsets
+
+    def lag(self, end: int) -> int:
+        """Return how many offsets below `end` are not done."""
+        return sum(high - low for low, high in self._tracker.missing(end))
+
     def encode(self) -> bytes:
         """Return progress as bytes, for `decode` after a restart."""
-        leases = self._leases
-        past = [(s, e, Past(t.failed, 0, None)) for s, e, t in leases.leased if t.failed]
-        past += [(s, e, Past(t.failed, 0, None)) for s, e, t in leases.due if t.failed]
-        past += [(s, e, Past(t.failed, t.until_ms, None)) for s, e, t in leases.waiting]
-        past += [(s, e, Past(d.attempts, 0, d.reason)) for s, e, d in leases.dying]
-        past += self._past
         merged: SpanMap[Past] = SpanMap()
-        for start, end, what in sorted(past):
+        for start, end, what in sorted([*self._leases.pasts(), *self._past]):
             merged.put(start, end, what)
         return encode_progress(self._tracker, list(merged))
 
@@ -171,6 +194,7 @@ class Cursor:
         effects: list[Effect] = []
         if ended:
             self._free(ended)
+            self.timed_out += sum(end - start for start, end, _ in ended)
             effects += self._leases.fail(ended, Reason.TIMED_OUT, now_ms=now_ms, retry_at_ms=None)
         effects += self._go_on(now_ms)
         return effects
@@ -268,7 +292,7 @@ class Cursor:
                 for start, end, _ in pieces:
                     add(start, end)
             case Rejected():
-                effects += leases.reject(pieces)
+                effects += leases.reject(pieces, now_ms=now_ms)
             case Nacked(_, _, retry_at_ms, is_counted):
                 if retry_at_ms is not None:
                     retry_at_ms = max(now_ms, min(retry_at_ms, now_ms + config.retry_ahead_ms_max))

@@ -1,7 +1,8 @@
 """A group on one topic: its members, and which of them owns which partition.
 
 Members say that they are there (`HeartbeatReceived`); who is silent for `session_timeout_ms` is
-expired. Each change of members begins a new generation and a new assignment (`assignment.py`):
+expired, and whose connection breaks (`MemberLost`) is at once. Each change of members begins a new
+generation and a new assignment (`assignment.py`):
 
     owned ──revoked──▶ draining ──drained, or grace over──▶ free ──assigned──▶ owned
       │                   │  ▲ a later change may cancel this
@@ -40,6 +41,13 @@ class MemberLeft:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberLost:
+    """A member's connection broke: it is gone, as one that was silent for too long."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
 class HeartbeatReceived:
     """A member is there."""
 
@@ -61,7 +69,9 @@ class PartitionsAdded:
     partitions: int
 
 
-GroupEvent = MemberJoined | MemberLeft | HeartbeatReceived | PartitionDrained | PartitionsAdded
+GroupEvent = (
+    MemberJoined | MemberLeft | MemberLost | HeartbeatReceived | PartitionDrained | PartitionsAdded
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +190,11 @@ class Group:
         match event:
             case MemberJoined(member):
                 return self._join(member, now_ms)
-            case MemberLeft(member):
+            case MemberLeft(member) | MemberLost(member):
                 if member not in self._heard_ms:
                     return [RefuseMember(member)]
-                return self._rebalance(now_ms, gone=[member], is_counted=False)
+                is_counted = isinstance(event, MemberLost)
+                return self._rebalance(now_ms, gone=[member], is_counted=is_counted)
             case HeartbeatReceived(member):
                 if member not in self._heard_ms:
                     return [RefuseMember(member)]

@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from waterclock.delivery.events import DeadLetter, Reason
+from waterclock.delivery.progress import Past
 from waterclock.delivery.retries import retry_delay_ms
 from waterclock.delivery.spans import Range, SpanMap, Terms, TimedSpans, joined
 from waterclock.model.sections import DeliveryConfig
@@ -37,8 +38,11 @@ class Death(NamedTuple):
 class Leases:
     """The four places, and the ways between them."""
 
-    def __init__(self, config: DeliveryConfig) -> None:
+    def __init__(self, config: DeliveryConfig, *, has_dead_letters: bool = True) -> None:
+        """Without dead letters nothing ever dies: what fails too often, or is rejected, comes again
+        after the longest wait there is."""
         self._config = config
+        self._has_dead_letters = has_dead_letters
         self.leased = TimedSpans()
         self.waiting = TimedSpans()
         self.due: SpanMap[Terms] = SpanMap()
@@ -89,7 +93,10 @@ class Leases:
         for start, end, terms in pieces:
             failed = terms.failed + 1
             if failed > self._config.max_retries:
-                dead.setdefault(Death(reason, failed), []).append((start, end))
+                if self._has_dead_letters:
+                    dead.setdefault(Death(reason, failed), []).append((start, end))
+                else:
+                    self._put_off((start, end, terms), now_ms)
                 continue
             until_ms = retry_at_ms
             if until_ms is None:
@@ -97,13 +104,23 @@ class Leases:
             self.waiting.put(start, end, Terms(failed, until_ms, terms.bytes_each))
         return self._bury(dead)
 
-    def reject(self, pieces: Iterable[Piece]) -> list[DeadLetter]:
+    def reject(self, pieces: Iterable[Piece], *, now_ms: int) -> list[DeadLetter]:
         """Declare leases that were taken dead, however often they failed."""
         dead: dict[Death, list[Range]] = {}
         for start, end, terms in pieces:
+            if not self._has_dead_letters:
+                self._put_off((start, end, terms), now_ms)
+                continue
             death = Death(Reason.REJECTED, terms.failed + 1)
             dead.setdefault(death, []).append((start, end))
         return self._bury(dead)
+
+    def _put_off(self, piece: Piece, now_ms: int) -> None:
+        """Have a message that should be dead come again, as late as may be."""
+        start, end, terms = piece
+        failed = self._config.max_retries
+        until_ms = now_ms + self._config.retry_delay_ms_max
+        self.waiting.put(start, end, Terms(failed, until_ms, terms.bytes_each))
 
     def give_back(self, pieces: Iterable[Piece], *, until_ms: int | None) -> None:
         """Let leases that were taken come again, at once or later, without counting a failure."""
@@ -116,12 +133,13 @@ class Leases:
     def recall(self, piece: Piece, reason: Reason | None) -> list[DeadLetter]:
         """Take up a message where a former run of the node left it."""
         start, end, terms = piece
-        if reason is not None:
-            return self._bury({Death(reason, terms.failed): [(start, end)]})
         if terms.failed > self._config.max_retries:  # there were more before a restart
-            return self._bury({Death(Reason.NACKED, terms.failed): [(start, end)]})
-        self.waiting.put(start, end, terms)
-        return []
+            reason = reason or Reason.NACKED
+        if reason is None or not self._has_dead_letters:
+            failed = min(terms.failed, self._config.max_retries)
+            self.waiting.put(start, end, terms._replace(failed=failed))
+            return []
+        return self._bury({Death(reason, terms.failed): [(start, end)]})
 
     def wake(self, now_ms: int) -> None:
         """Make due what has waited long enough."""
@@ -134,6 +152,14 @@ class Leases:
         others = (*self.waiting.cut(start, end), *self.due.cut(start, end))
         dying = self.dying.cut(start, end)
         return leased, [piece[:2] for piece in (*leased, *others, *dying)]
+
+    def pasts(self) -> list[tuple[int, int, Past]]:
+        """Return what must be known of these messages after a restart."""
+        past = [(s, e, Past(t.failed, 0, None)) for s, e, t in self.leased if t.failed]
+        past += [(s, e, Past(t.failed, 0, None)) for s, e, t in self.due if t.failed]
+        past += [(s, e, Past(t.failed, t.until_ms, None)) for s, e, t in self.waiting]
+        past += [(s, e, Past(d.attempts, 0, d.reason)) for s, e, d in self.dying]
+        return past
 
     def next_deadline(self) -> int | None:
         """Return when a lease or a wait may end."""

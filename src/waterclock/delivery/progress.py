@@ -54,8 +54,10 @@ def encode_progress(tracker: OffsetTracker, past: list[tuple[int, int, Past]]) -
     return _HEAD.pack(MAGIC, VERSION, crc32c(body)) + body
 
 
-def decode_progress(data: bytes) -> tuple[OffsetTracker, list[tuple[int, int, Past]]]:
-    """Return what `encode_progress` was given, or raise BadInput."""
+def decode_progress(
+    data: bytes, *, log_end: int | None = None
+) -> tuple[OffsetTracker, list[tuple[int, int, Past]]]:
+    """Return what `encode_progress` was given, below `log_end`, or raise BadInput."""
     if len(data) < _HEAD.size + _LENGTH.size:
         raise BadInput("the progress of a group is cut short")
     magic, version, crc = _HEAD.unpack_from(data)
@@ -71,7 +73,21 @@ def decode_progress(data: bytes) -> tuple[OffsetTracker, list[tuple[int, int, Pa
     tracker = OffsetTracker.decode(
         body[_LENGTH.size : _LENGTH.size + length], runs_max=_TRACKER_RUNS_MAX
     )
-    return tracker, _past_of(np.frombuffer(rest, _ROW))
+    past = _past_of(np.frombuffer(rest, _ROW))
+    return (tracker, past) if log_end is None else _below(log_end, tracker, past)
+
+
+def _below(
+    end: int, tracker: OffsetTracker, past: list[tuple[int, int, Past]]
+) -> tuple[OffsetTracker, list[tuple[int, int, Past]]]:
+    """Return what is said of offsets below `end`."""
+    if tracker.end > end:
+        kept = empty_tracker(min(tracker.committed, end))
+        for start, run_end in tracker.runs():
+            if start < end:
+                kept.add(start, min(run_end, end))
+        tracker = kept
+    return tracker, [(start, min(stop, end), what) for start, stop, what in past if start < end]
 
 
 def _past_of(rows: np.ndarray) -> list[tuple[int, int, Past]]:

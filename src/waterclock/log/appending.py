@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from waterclock.log.batch import Batch
 from waterclock.log.dedup import Repeats
-from waterclock.log.frame import CONTROL, FrameType
+from waterclock.log.frame import CONTROL, FLAG_EXPIRES, FrameType
 from waterclock.model.ids import Offset
 from waterclock.model.sections import Compression
 
@@ -86,6 +86,7 @@ def split_by_due(
 
 def _plan(kind: FrameType, batch: Batch, due: Int64s | None, flags: int) -> PlannedFrame:
     low, high = _span_of(due)
+    flags |= FLAG_EXPIRES * batch.may_expire
     return PlannedFrame(kind, batch.body, batch.count, batch.count, low, high, flags)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from waterclock.log.expiry import may_expire
 from waterclock.log.schema import decode_untrusted, due_times, encode, from_messages
 from waterclock.log.wire_size import wire_size
 from waterclock.model.errors import BadBatch, LimitExceeded
@@ -36,6 +37,8 @@ class Batch:
     rows: pa.RecordBatch
     due_ms: npt.NDArray[np.int64] | None
     """Due time of each row, 0 where the producer gave none; None if it gave none at all."""
+    may_expire: bool = False
+    """Some rows say until when they are of use."""
 
     @property
     def count(self) -> int:
@@ -51,7 +54,7 @@ class Batch:
         """Return the rows where `keep` is true, encoded anew."""
         rows = self.rows.filter(pa.array(keep))
         due = None if self.due_ms is None else self.due_ms[keep]
-        return Batch(encode(rows, compression), rows, due)
+        return Batch(encode(rows, compression), rows, due, self.may_expire)
 
     def __repr__(self) -> str:
         return f"<Batch {self.count} messages, {len(self.body)} B>"
@@ -75,7 +78,7 @@ def parse_batch(body: bytes | memoryview, limits: Limits, *, now_ms: int) -> Bat
     if len(body) % 8:
         raise BadBatch("body", "has a length that is not a multiple of 8")
     _check_sizes(rows, size.decoded_bytes, limits)
-    return Batch(memoryview(body), rows, _due_times(rows, limits, now_ms))
+    return Batch(memoryview(body), rows, _due_times(rows, limits, now_ms), may_expire(rows))
 
 
 def encode_batch(

@@ -36,7 +36,9 @@ FLAG_SPARSE = 1
 """Rows were dropped from this frame; an `offset_delta` column says which offsets are left."""
 FLAG_UNTRACKED = 2
 """Published with `allow_duplicate`: dedup neither checks nor remembers these ids."""
-_FLAGS_KNOWN = FLAG_SPARSE | FLAG_UNTRACKED
+FLAG_EXPIRES = 4
+"""Some message may have a header that says when it is of no use any more; see `expiry.py`."""
+_FLAGS_KNOWN = FLAG_SPARSE | FLAG_UNTRACKED | FLAG_EXPIRES
 
 BODY_BYTES_MAX = (1 << 31) - ALIGNMENT_BYTES
 SPAN_MAX = 1 << 24
@@ -131,6 +133,11 @@ class FrameHeader(NamedTuple):
     def is_tracked(self) -> bool:
         """Dedup remembers its ids."""
         return self.type in CARRIES_IDS and not self.flags & FLAG_UNTRACKED
+
+    @property
+    def may_expire(self) -> bool:
+        """Some of its messages may say until when they are of use."""
+        return bool(self.flags & FLAG_EXPIRES)
 
     @property
     def is_sparse(self) -> bool:

@@ -1,46 +1,82 @@
 """Frames that speak of promises: firing, cancelling and rescheduling them. Pure."""
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from waterclock.log.appending import PlannedFrame
-from waterclock.log.frame import BODY_BYTES_MAX, FrameHeader, FrameType
+from waterclock.log.frame import BODY_BYTES_MAX, FLAG_EXPIRES, FrameHeader, FrameType
 from waterclock.log.schema import MESSAGES, due_times, encode, schema_of
 from waterclock.model.errors import BadInput, LimitExceeded
 from waterclock.model.sections import Compression
 
 Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 FoundRows = tuple[FrameHeader, pa.RecordBatch, Int64s, Int64s]
 """A frame's header, its rows, which of them are meant, and which ask each answers."""
 
 
-def fired_frame(
-    found: Iterable[FoundRows], offsets: Int64s, compression: Compression = "none"
-) -> PlannedFrame:
-    """Return the frame that makes the promises at `offsets` deliverable, in that order."""
+class Promised(NamedTuple):
+    """Promises read back from the log, in the order they were asked for."""
+
+    offsets: Int64s
+    rows: pa.RecordBatch
+    """The columns a producer sends."""
+    may_expire: bool
+    """Some rows may say until when they are of use."""
+
+    def due_at(self, due_ms: Int64s) -> "Promised":
+        """Return them with the due times they have now: some may have been rescheduled."""
+        at = self.rows.schema.get_field_index("due_ms")
+        rows = self.rows.set_column(at, MESSAGES.field(at), pa.array(due_ms, pa.int64()))
+        return self._replace(rows=rows)
+
+    def select(self, keep: Bools) -> "Promised":
+        """Return those for which `keep` is true."""
+        return self._replace(offsets=self.offsets[keep], rows=self.rows.filter(pa.array(keep)))
+
+
+def gather(
+    found: Iterable[FoundRows], offsets: Int64s, *, bytes_max: int = BODY_BYTES_MAX
+) -> Promised:
+    """Return the promises at `offsets`, in that order: the first of them, at least one, that have
+    about `bytes_max` bytes together."""
     if not len(offsets):
         raise BadInput("no promises were named to fire")
-    pieces, asks = [], []
-    for header, batch, rows, ask in found:
+    frames = list(found)
+    sizes = np.empty(len(offsets), np.int64)
+    for header, batch, rows, asks in frames:
         if header.type is not FrameType.PROMISE:
-            raise BadInput(f"offset {int(offsets[ask[0]])} is a {header.type.name}, not a promise")
-        pieces.append(batch.select(MESSAGES.names).take(pa.array(rows)))
-        asks.append(ask)
+            raise BadInput(f"offset {int(offsets[asks[0]])} is a {header.type.name}, not a promise")
+        sizes[asks] = _sizes(batch, rows)
+    count = max(1, int(sizes.cumsum().searchsorted(bytes_max, side="right")))
+    pieces, order = [], []
+    for _, batch, rows, asks in frames:
+        is_wanted = asks < count
+        if is_wanted.any():
+            pieces.append(batch.select(MESSAGES.names).take(pa.array(rows[is_wanted])))
+            order.append(asks[is_wanted])
     try:
-        gathered = pa.Table.from_batches(pieces, schema=MESSAGES).combine_chunks()
+        joined = pa.Table.from_batches(pieces, schema=MESSAGES).combine_chunks()
     except pa.ArrowInvalid as error:
         raise LimitExceeded("bytes of promises fired at once", BODY_BYTES_MAX) from error
-    order = np.argsort(np.concatenate(asks), kind="stable")
-    messages = gathered.take(pa.array(order)).to_batches()[0]
-    columns = [*messages.columns, pa.array(offsets, pa.int64())]
+    back = np.concatenate(order).argsort(kind="stable")
+    messages = joined.take(pa.array(back)).to_batches()[0]
+    return Promised(offsets[:count], messages, any(header.may_expire for header, *_ in frames))
+
+
+def fired_frame(promised: Promised, compression: Compression = "none") -> PlannedFrame:
+    """Return the frame that makes promises deliverable, in their order."""
+    count = len(promised.offsets)
+    columns = [*promised.rows.columns, pa.array(promised.offsets, pa.int64())]
     batch = pa.record_batch(columns, schema=schema_of(FrameType.FIRED))
     due = due_times(batch)
-    count = len(offsets)
+    flags = FLAG_EXPIRES * promised.may_expire
     body = encode(batch, compression)
-    return PlannedFrame(FrameType.FIRED, body, count, count, int(due.min()), int(due.max()))
+    return PlannedFrame(FrameType.FIRED, body, count, count, int(due.min()), int(due.max()), flags)
 
 
 def cancel_frame(offsets: Int64s) -> PlannedFrame:
@@ -51,6 +87,14 @@ def cancel_frame(offsets: Int64s) -> PlannedFrame:
 def reschedule_frame(offsets: Int64s, due_ms: Int64s) -> PlannedFrame:
     """Return the frame that gives the promises at `offsets` new due times."""
     return _control(FrameType.RESCHEDULE, [offsets, due_ms])
+
+
+def _sizes(batch: pa.RecordBatch, rows: Int64s) -> Int64s:
+    """Return about how many bytes each of some rows has: what varies is nearly always the value."""
+    column = batch.column("value")
+    bounds = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
+    others = max(0, batch.nbytes - int(bounds[-1] - bounds[0])) // max(1, len(batch))
+    return np.asarray(bounds[rows + 1] - bounds[rows] + others)
 
 
 def _control(kind: FrameType, columns: list[Int64s]) -> PlannedFrame:

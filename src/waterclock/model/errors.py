@@ -5,7 +5,17 @@
     │   ├── LimitExceeded        a named field is over its named limit
     │   ├── BadBatch             the bytes are not a batch of ours
     │   └── BadConfig            a setting is unknown, of the wrong type or out of range
+    ├── NotFound                 there is no topic, group, ... of that name
+    │   └── UnknownTopic
+    ├── AlreadyExists            choose another name, or use what is there
+    ├── Busy                     it is in use; end that first
     ├── OffsetOutOfRange         ask again within [start, end)
+    ├── Unavailable              nothing is wrong with the request; try again
+    │   ├── Overloaded           there is too much at once: wait a little
+    │   ├── Stopping             the node is going down: try elsewhere, or later
+    │   └── Unreachable          no node answers at the address
+    ├── TimedOut                 no answer in time: it may have happened, or may still happen
+    ├── NodeFailed               the node answered what nobody planned: a bug, or not a node
     ├── StorageError             the disk or what is on it
     │   ├── StorageFull          free space, then publish again; reads go on
     │   ├── StorageFailed        a write or fsync failed: stop this node, restart it clean
@@ -60,6 +70,35 @@ class BadConfig(BadInput):
         self.problem = problem
 
 
+class NotFound(WaterclockError):
+    """There is nothing of that name."""
+
+    def __init__(self, what: str, name: str) -> None:
+        super().__init__(f"there is no {what} {name!r}")
+        self.what = what
+        self.name = name
+
+
+class UnknownTopic(NotFound):
+    """There is no such topic, and the request does not create one."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("topic", name)
+
+
+class AlreadyExists(WaterclockError):
+    """The name is taken."""
+
+    def __init__(self, what: str, name: str) -> None:
+        super().__init__(f"{what} {name!r} exists already")
+        self.what = what
+        self.name = name
+
+
+class Busy(WaterclockError):
+    """It is in use; end that first."""
+
+
 class OffsetOutOfRange(WaterclockError):
     """The offset is not in the log; ask again within [start, end)."""
 
@@ -68,6 +107,38 @@ class OffsetOutOfRange(WaterclockError):
         self.offset = offset
         self.start = start
         self.end = end
+
+
+class Unavailable(WaterclockError):
+    """Nothing is wrong with the request; try again."""
+
+
+class Overloaded(Unavailable):
+    """Too much is being worked on; `field` names what there is too much of."""
+
+    def __init__(self, field: str, limit: int) -> None:
+        super().__init__(f"too many {field} at once (at most {limit}): try again soon")
+        self.field = field
+        self.limit = limit
+
+
+class Stopping(Unavailable):
+    """The node is going down."""
+
+
+class Unreachable(Unavailable):
+    """No node answers at the address."""
+
+
+class TimedOut(WaterclockError):
+    """No answer came in time, so it may have happened, or may still happen.
+
+    Publishing again with the same `message_id` is safe.
+    """
+
+
+class NodeFailed(WaterclockError):
+    """The answer is none a node plans to give: a bug in the node, or not a node at all."""
 
 
 class StorageError(WaterclockError):

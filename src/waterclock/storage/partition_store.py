@@ -26,7 +26,7 @@ from waterclock.log.due import DueDelta, NetDelta, open_promises
 from waterclock.log.fingerprint import Fingerprints
 from waterclock.log.frame import FLAG_UNTRACKED, Frame, FrameType
 from waterclock.log.ids import IdIndex
-from waterclock.log.promises import cancel_frame, fired_frame, reschedule_frame
+from waterclock.log.promises import Promised, cancel_frame, fired_frame, gather, reschedule_frame
 from waterclock.log.recovery import Damage
 from waterclock.model.errors import (
     BadInput,
@@ -77,7 +77,7 @@ class PartitionStore:
         self.jobs: deque[SaveJob] = deque()
         """Work that may be done aside: run each, then finish it here; see `run_jobs`."""
         self._active_delta = active_delta
-        self._reader = Reader(segments)
+        self.reader = Reader(segments)
         self._writer = Writer(folder, log, segments, faults)
         self._checkpoint_position = segments[-1].end_position
         self._checkpoint: Snapshot | None = None
@@ -92,12 +92,12 @@ class PartitionStore:
     @property
     def start(self) -> Offset:
         """The first offset still in the log."""
-        return self._reader.start
+        return self.reader.start
 
     @property
     def end(self) -> Offset:
         """One past the last offset written, flushed or not."""
-        return self._reader.end
+        return self.reader.end
 
     @property
     def acknowledged_end(self) -> Offset:
@@ -176,7 +176,7 @@ class PartitionStore:
         if self.ids is None or allow_duplicate:
             return None, None
         oldest_ms = max(now_ms, self.log_time_ms) - self.dedup.window_ms
-        stored = self._reader.ids
+        stored = self.reader.ids
         if batch.count > 1:
             fps = self.ids.fingerprints(batch.ids)
             return fps, find_repeats(self.ids, batch.ids, fps, stored, oldest_ms=oldest_ms)
@@ -201,16 +201,15 @@ class PartitionStore:
         # A copy: the column is a view that would keep the whole batch in memory.
         self._active_delta.open(offsets, batch.due_ms.copy())
 
-    def fire(self, offsets: Int64s, *, now_ms: int) -> Appended:
-        """Write due promises again, now deliverable, in the order given.
-
-        You must have seen that they are open and due.
-        """
+    def fire(self, promises: Int64s | Promised, *, now_ms: int) -> Appended:
+        """Write promises, open and due (by offset, or read already), as deliverable, in order."""
         self.check_appendable()
-        frame = fired_frame(self._reader.rows(offsets), offsets, self.log.compression)
+        if not isinstance(promises, Promised):
+            promises = gather(self.reader.rows(promises), promises)
+        frame = fired_frame(promises, self.log.compression)
         with self._in_step():
             base = self._write([frame], now_ms)
-            self._active_delta.retire(offsets.copy())
+            self._active_delta.retire(promises.offsets.copy())
         return answer(None, range(base, self.end), self.end)
 
     def cancel(self, offsets: Int64s, *, now_ms: int) -> Offset:
@@ -368,15 +367,15 @@ class PartitionStore:
     def frames(self, offset: int, end: int | None = None) -> Iterator[Frame]:
         """Yield the frames from the one that holds `offset`, as far as they are acknowledged."""
         limit = self.acknowledged_end if end is None else min(end, self.acknowledged_end)
-        return self._reader.frames(offset, limit)
+        return self.reader.frames(offset, limit)
 
     def offset_at(self, append_ms: int) -> Offset:
         """Return the first offset appended at or after a time, or the end of what is readable."""
-        return min(self._reader.offset_at(append_ms), self.acknowledged_end)
+        return min(self.reader.offset_at(append_ms), self.acknowledged_end)
 
     def frames_due(self, start_ms: int, end_ms: int) -> Iterator[Frame]:
         """Yield, in log order, the readable frames with a due time in [start_ms, end_ms)."""
-        for frame in self._reader.frames_due(start_ms, end_ms):
+        for frame in self.reader.frames_due(start_ms, end_ms):
             if frame.header.base_offset < self.acknowledged_end:
                 yield frame
 

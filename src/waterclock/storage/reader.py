@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from waterclock.log.frame import Frame, FrameHeader, FrameType
+from waterclock.log.frame import Frame, FrameHeader, FrameType, decode_header
+from waterclock.log.recovery import header_crc
 from waterclock.log.rows import row_numbers, row_offsets
 from waterclock.log.schema import decode
 from waterclock.log.segment import HEADER_BYTES
@@ -87,6 +88,38 @@ class Reader:
         for frame, _, asks in self._frames_of(offsets):
             batch = decode(frame.header, frame.body)
             yield frame.header, batch, row_numbers(frame.header, batch, offsets[asks]), asks
+
+    def types(self, offsets: Int64s) -> npt.NDArray[np.uint8]:
+        """Return the `FrameType` of the frame over each offset, 0 for one outside the log."""
+        found = np.zeros(len(offsets), np.uint8)
+        order = np.argsort(offsets, kind="stable")
+        wanted = offsets[order]
+        at, last = np.searchsorted(wanted, [self.start, self.end]).tolist()
+        while at < last:
+            header = self._header_at(int(wanted[at]))[0]
+            stop = min(last, int(np.searchsorted(wanted, header.end_offset)))
+            found[order[at:stop]] = header.type
+            at = stop
+        return found
+
+    def fingerprint_before(self, end: int) -> int | None:
+        """Return the checksum of the header of the frame that ends at `end`, None if none does.
+
+        With nothing before it, it is 0.
+        """
+        if end == 0:
+            return 0
+        if not self.start < end <= self.end:
+            return None
+        header, crc = self._header_at(end - 1)
+        return crc if header.end_offset == end else None
+
+    def _header_at(self, offset: int) -> tuple[FrameHeader, int]:
+        """Return the header of the frame over an offset, and its checksum; bodies rest."""
+        segment = self._segments[self.segment_at(offset)]
+        position = segment.position_of(offset)
+        data = segment.view()
+        return decode_header(data, position), header_crc(data, position)
 
     def _frames_of(self, offsets: Int64s) -> Iterator[tuple[Frame, list[Frame], Int64s]]:
         """Yield each frame that spans some offsets, the `seen` frames behind it, and which asks."""

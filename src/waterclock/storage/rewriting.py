@@ -81,16 +81,21 @@ def retained_from(
     )
 
 
-def rewrites(store: "PartitionStore", wanted: Wanted, *, now_ms: int) -> Iterator["RewriteJob"]:
+def rewrites(
+    store: "PartitionStore", wanted: Wanted, *, now_ms: int, latest: Int64s | None = None
+) -> Iterator["RewriteJob"]:
     """Yield one job for each closed segment in question. You must finish each before the next.
 
-    If one fails, the pass ends: what is dropped from later segments counts on it.
+    If one fails, the pass ends: what is dropped from later segments counts on it. With `by_key`,
+    `latest` spares reading the whole log here: the offsets of the latest message of each key, true
+    for all messages below `keep_from`.
     """
     # A promise counts as over only once the frame that ended it is durable: otherwise a crash could
     # take that frame after the rewrite took the promise.
     store.sync()
     opened, _ = store.open_promises()
-    latest = latest_offsets(store.frames(store.start)) if wanted.by_key else None
+    if wanted.by_key and latest is None:
+        latest = latest_offsets(store.frames(store.start))
     bases = [s.base_offset for s in store.segments[:-1]]
     for base in bases:
         store.run_jobs()

@@ -138,7 +138,7 @@ class PublishRequest(_message.Message):
     EXPIRES_MS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     partition: _builtins.int
-    """absent: by key, or by turns if there is none"""
+    """absent: by key, or by id; by turns if it has neither"""
     allow_duplicate: _builtins.bool
     """store it even if its id was published before"""
     expires_ms: _builtins.int
@@ -206,11 +206,16 @@ class PublishBatchRequest(_message.Message):
     ARROW_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
     ALLOW_DUPLICATE_FIELD_NUMBER: _builtins.int
+    IS_STICKY_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     arrow: _builtins.bytes
     partition: _builtins.int
-    """absent: each message by its key, a batch without keys by turns"""
+    """absent: each message by its key, or by its id if it has none"""
     allow_duplicate: _builtins.bool
+    is_sticky: _builtins.bool
+    """Messages without a key stay together, in a partition chosen by the first of them: one append instead of many. For
+    ids made for this batch, which nobody publishes again but in this same batch: dedup looks into one partition.
+    """
     def __init__(
         self,
         *,
@@ -218,10 +223,11 @@ class PublishBatchRequest(_message.Message):
         arrow: _builtins.bytes = ...,
         partition: _builtins.int | None = ...,
         allow_duplicate: _builtins.bool = ...,
+        is_sticky: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_partition", b"_partition", "partition", b"partition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_partition", b"_partition", "allow_duplicate", b"allow_duplicate", "arrow", b"arrow", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_partition", b"_partition", "allow_duplicate", b"allow_duplicate", "arrow", b"arrow", "is_sticky", b"is_sticky", "partition", b"partition", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__partition: _TypeAlias = _typing.Literal["partition"]  # noqa: Y015
     _WhichOneofArgType__partition: _TypeAlias = _typing.Literal["_partition", b"_partition"]  # noqa: Y015
@@ -273,6 +279,96 @@ class PublishBatchResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PublishBatchResponse: _TypeAlias = PublishBatchResponse  # noqa: Y015
+
+@_typing.final
+class PublishStreamRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    """chosen by the producer, returned with the answer"""
+    @_builtins.property
+    def batch(self) -> Global___PublishBatchRequest: ...
+    def __init__(
+        self,
+        *,
+        sequence: _builtins.int = ...,
+        batch: Global___PublishBatchRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PublishStreamRequest: _TypeAlias = PublishStreamRequest  # noqa: Y015
+
+@_typing.final
+class PublishStreamResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    PUBLISHED_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    sequence: _builtins.int
+    @_builtins.property
+    def published(self) -> Global___PublishBatchResponse:
+        """or"""
+
+    @_builtins.property
+    def problem(self) -> Global___Problem:
+        """with this batch; the stream goes on"""
+
+    def __init__(
+        self,
+        *,
+        sequence: _builtins.int = ...,
+        published: Global___PublishBatchResponse | None = ...,
+        problem: Global___Problem | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["problem", b"problem", "published", b"published"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["problem", b"problem", "published", b"published", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PublishStreamResponse: _TypeAlias = PublishStreamResponse  # noqa: Y015
+
+@_typing.final
+class Problem(_message.Message):
+    """What a call would have answered: its status, and what stands in its trailing metadata."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    FIELD_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    code: _builtins.int
+    """a gRPC status code"""
+    message: _builtins.str
+    error: _builtins.str
+    """the name of the error: docs/api.md"""
+    field: _builtins.str
+    limit: _builtins.int
+    def __init__(
+        self,
+        *,
+        code: _builtins.int = ...,
+        message: _builtins.str = ...,
+        error: _builtins.str = ...,
+        field: _builtins.str = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "error", b"error", "field", b"field", "limit", b"limit", "message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Problem: _TypeAlias = Problem  # noqa: Y015
 
 @_typing.final
 class Credit(_message.Message):

@@ -44,6 +44,11 @@ class BrokerStub:
                 request_serializer=waterclock_dot_v1_dot_broker__pb2.PublishBatchRequest.SerializeToString,
                 response_deserializer=waterclock_dot_v1_dot_broker__pb2.PublishBatchResponse.FromString,
                 _registered_method=True)
+        self.PublishStream = channel.stream_stream(
+                '/waterclock.v1.Broker/PublishStream',
+                request_serializer=waterclock_dot_v1_dot_broker__pb2.PublishStreamRequest.SerializeToString,
+                response_deserializer=waterclock_dot_v1_dot_broker__pb2.PublishStreamResponse.FromString,
+                _registered_method=True)
         self.Subscribe = channel.stream_stream(
                 '/waterclock.v1.Broker/Subscribe',
                 request_serializer=waterclock_dot_v1_dot_broker__pb2.SubscribeRequest.SerializeToString,
@@ -73,6 +78,14 @@ class BrokerServicer:
 
     def PublishBatch(self, request, context):
         """Publish an Arrow batch: the fast way in.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PublishStream(self, request_iterator, context):
+        """The same over one stream, for producers that go on: half the cost of a call for each batch. Answers come as batches
+        become durable, in any order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,6 +124,11 @@ def add_BrokerServicer_to_server(servicer, server):
                     servicer.PublishBatch,
                     request_deserializer=waterclock_dot_v1_dot_broker__pb2.PublishBatchRequest.FromString,
                     response_serializer=waterclock_dot_v1_dot_broker__pb2.PublishBatchResponse.SerializeToString,
+            ),
+            'PublishStream': grpc.stream_stream_rpc_method_handler(
+                    servicer.PublishStream,
+                    request_deserializer=waterclock_dot_v1_dot_broker__pb2.PublishStreamRequest.FromString,
+                    response_serializer=waterclock_dot_v1_dot_broker__pb2.PublishStreamResponse.SerializeToString,
             ),
             'Subscribe': grpc.stream_stream_rpc_method_handler(
                     servicer.Subscribe,
@@ -182,6 +200,33 @@ class Broker:
             '/waterclock.v1.Broker/PublishBatch',
             waterclock_dot_v1_dot_broker__pb2.PublishBatchRequest.SerializeToString,
             waterclock_dot_v1_dot_broker__pb2.PublishBatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PublishStream(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/waterclock.v1.Broker/PublishStream',
+            waterclock_dot_v1_dot_broker__pb2.PublishStreamRequest.SerializeToString,
+            waterclock_dot_v1_dot_broker__pb2.PublishStreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,10 @@ class BrokerStub:
     """Publish one message. Singles that arrive together share a batch and an fsync."""
     PublishBatch: _grpc.UnaryUnaryMultiCallable[_broker_pb2.PublishBatchRequest, _broker_pb2.PublishBatchResponse]
     """Publish an Arrow batch: the fast way in."""
+    PublishStream: _grpc.StreamStreamMultiCallable[_broker_pb2.PublishStreamRequest, _broker_pb2.PublishStreamResponse]
+    """The same over one stream, for producers that go on: half the cost of a call for each batch. Answers come as batches
+    become durable, in any order.
+    """
     Subscribe: _grpc.StreamStreamMultiCallable[_broker_pb2.SubscribeRequest, _broker_pb2.SubscribeResponse]
     """Consume as a member of a group: open, then acks, nacks, credit and heartbeats one way, messages the other."""
     Fetch: _grpc.UnaryUnaryMultiCallable[_broker_pb2.FetchRequest, _broker_pb2.FetchResponse]
@@ -57,6 +61,10 @@ class BrokerAsyncStub(BrokerStub):
     """Publish one message. Singles that arrive together share a batch and an fsync."""
     PublishBatch: _aio.UnaryUnaryMultiCallable[_broker_pb2.PublishBatchRequest, _broker_pb2.PublishBatchResponse]  # type: ignore[assignment]
     """Publish an Arrow batch: the fast way in."""
+    PublishStream: _aio.StreamStreamMultiCallable[_broker_pb2.PublishStreamRequest, _broker_pb2.PublishStreamResponse]  # type: ignore[assignment]
+    """The same over one stream, for producers that go on: half the cost of a call for each batch. Answers come as batches
+    become durable, in any order.
+    """
     Subscribe: _aio.StreamStreamMultiCallable[_broker_pb2.SubscribeRequest, _broker_pb2.SubscribeResponse]  # type: ignore[assignment]
     """Consume as a member of a group: open, then acks, nacks, credit and heartbeats one way, messages the other."""
     Fetch: _aio.UnaryUnaryMultiCallable[_broker_pb2.FetchRequest, _broker_pb2.FetchResponse]  # type: ignore[assignment]
@@ -80,6 +88,16 @@ class BrokerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_broker_pb2.PublishBatchResponse, _abc.Awaitable[_broker_pb2.PublishBatchResponse]]:
         """Publish an Arrow batch: the fast way in."""
+
+    @_abc_1.abstractmethod
+    def PublishStream(
+        self,
+        request_iterator: _MaybeAsyncIterator[_broker_pb2.PublishStreamRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_broker_pb2.PublishStreamResponse], _abc.AsyncIterator[_broker_pb2.PublishStreamResponse]]:
+        """The same over one stream, for producers that go on: half the cost of a call for each batch. Answers come as batches
+        become durable, in any order.
+        """
 
     @_abc_1.abstractmethod
     def Subscribe(

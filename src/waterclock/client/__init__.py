@@ -1,0 +1,1 @@
+"""The Python client: connect, publish, consume, plan and look after a node."""

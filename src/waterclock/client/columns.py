@@ -1,0 +1,96 @@
+"""Messages on their way out, kept as columns: what becomes one Arrow batch.
+
+Each `publish` adds one value to each of five lists; the Arrow arrays are made from whole lists when
+the batch is sent. Columns that nobody used are made of nulls, which costs nothing. Ids are made then
+too, all at once, and kept, so that a batch sent again is the same batch.
+"""
+
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+
+import pyarrow as pa
+
+from waterclock.log.schema import HEADERS, MESSAGES
+from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7_batch
+
+HeaderPairs = list[tuple[str, bytes]]
+
+_BINARY = pa.binary()
+_INT64 = pa.int64()
+_UUID_BYTES = 16
+
+
+class Columns:
+    """Rows of messages, a list for each field."""
+
+    __slots__ = ("dues", "headers", "ids", "keys", "size_bytes", "values")
+
+    def __init__(self) -> None:
+        self.ids: list[bytes | None] = []
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.headers: list[HeaderPairs | None] = []
+        self.dues: list[int | None] = []
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {len(self.values)} messages, {self.size_bytes} B>"
+
+    def name_all(self, now_ms: Millis) -> list[bytes]:
+        """Give an id to each message that has none; return all ids."""
+        ids = self.ids
+        missing = ids.count(None)
+        if missing:
+            made = iter(_made_ids(now_ms, missing))
+            self.ids = [next(made) if id_ is None else id_ for id_ in ids]
+        return self.ids  # type: ignore[return-value]
+
+    def encode(self, start: int, end: int) -> bytes:
+        """Return the rows in [start, end) as Arrow bytes. They must have been named."""
+        count = end - start
+        is_all = count == len(self.values)
+        lists = (self.ids, self.keys, self.values, self.headers, self.dues)
+        arrays = [
+            _array(column if is_all else column[start:end], count, kind)
+            for column, kind in zip(lists, _KINDS, strict=True)
+        ]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=MESSAGES)
+        return bytes(batch.serialize().to_pybytes())
+
+    def without(self, rows: set[int]) -> None:
+        """Leave out some rows."""
+        kept = [row for row in range(len(self.values)) if row not in rows]
+        self.ids = [self.ids[row] for row in kept]
+        self.keys = [self.keys[row] for row in kept]
+        self.values = [self.values[row] for row in kept]
+        self.headers = [self.headers[row] for row in kept]
+        self.dues = [self.dues[row] for row in kept]
+
+
+_KINDS = (_BINARY, _BINARY, _BINARY, HEADERS, _INT64)
+
+
+def _array(column: list[object], count: int, kind: pa.DataType) -> pa.Array:
+    # The first and the count tell most columns apart without looking at each value.
+    if column[0] is None and column.count(None) == count:
+        return _nulls(count, kind)
+    return pa.array(column, kind)
+
+
+@lru_cache(maxsize=512)
+def _nulls(count: int, kind: pa.DataType) -> pa.Array:
+    return pa.nulls(count, kind)
+
+
+def _made_ids(now_ms: Millis, count: int) -> list[bytes]:
+    raw = uuid7_batch(now_ms, count, os.urandom(UUID7_ENTROPY_BYTES)).tobytes()
+    return [raw[at : at + _UUID_BYTES] for at in range(0, len(raw), _UUID_BYTES)]
+
+
+def header_pairs(headers: Mapping[str, bytes]) -> HeaderPairs:
+    """Return headers as Arrow wants them."""
+    return list(headers.items())

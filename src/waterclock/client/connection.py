@@ -1,0 +1,161 @@
+"""One connection to a node: the channel, the calls on it, and what the node said about itself.
+
+Requests that change something are made once: a second attempt might find the first one's work and
+report that. So `call` waits for the connection to stand before it sends, and repeats only what the
+node refused to begin. Publishing has its own retries, made safe by message ids.
+
+Times go by the node's clock. Whoever says "in five seconds" should not be early or late by as much
+as two computers disagree, so the difference is taken at the start, and left out where it cannot be
+told from the time the question took.
+"""
+
+import asyncio
+import os
+from random import Random
+from typing import TypeVar
+
+import grpc
+
+from waterclock.client.errors import error_of, unreachable
+from waterclock.client.retry import Backoff, is_transient, was_refused
+from waterclock.client.settings import ADDRESS_VARIABLE, DEFAULT_ADDRESS, ClientSettings
+from waterclock.model.clock import Clock
+from waterclock.model.errors import BadInput, TimedOut
+from waterclock.model.ids import Millis
+from waterclock.storage.clock import SystemClock
+from waterclock.v1 import admin_pb2, admin_pb2_grpc, broker_pb2_grpc, scheduler_pb2_grpc
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+Method = grpc.aio.UnaryUnaryMultiCallable[Request, Response]
+
+DEFAULT_PORT = 9000
+
+_OPTIONS: list[tuple[str, int]] = [
+    # The node has limits of its own and names them.
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    # A client's trouble with a node is its own, not shared with all others in the process.
+    ("grpc.use_local_subchannel_pool", 1),
+    # gRPC would look for a returned node after 1 s, then ever later, up to 2 min.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+]
+
+
+class Connection:
+    """A channel to a node. Open it before use, close it after."""
+
+    def __init__(
+        self,
+        address: str | None,
+        settings: ClientSettings,
+        *,
+        clock: Clock | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        self.address = address_of(address)
+        self.settings = settings
+        self.clock = clock or SystemClock()
+        self.rng = rng or Random()
+        self._ahead_ms = 0
+        self._channel: grpc.aio.Channel | None = None
+
+    def __repr__(self) -> str:
+        return f"<Connection to {self.address}>"
+
+    async def open(self) -> admin_pb2.NodeInfo:
+        """Find the node and return what it says of itself; raise Unreachable if there is none."""
+        self._channel = grpc.aio.insecure_channel(self.address, options=_OPTIONS)
+        self.broker = broker_pb2_grpc.BrokerStub(self._channel)
+        self.scheduler = scheduler_pb2_grpc.SchedulerStub(self._channel)
+        self.admin = admin_pb2_grpc.AdminStub(self._channel)
+        try:
+            return await self._meet()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Hang up. Calls in flight fail."""
+        if self._channel is not None:
+            channel, self._channel = self._channel, None
+            await channel.close()
+
+    def now_ms(self) -> Millis:
+        """Return the time by the node's clock."""
+        return Millis(self.clock.now_ms() + self._ahead_ms)
+
+    def backoff(self) -> Backoff:
+        """Return the waits between attempts at one thing."""
+        settings = self.settings
+        return Backoff(
+            delay_ms=settings.retry_delay_ms,
+            delay_ms_max=settings.retry_delay_ms_max,
+            rng=self.rng,
+        )
+
+    async def call(self, method: Method[Request, Response], request: Request) -> Response:
+        """Make one request and return its answer, or raise our error."""
+        backoff = self.backoff()
+        ends_ms = self.clock.monotonic_ms() + self.settings.call_timeout_ms
+        while True:
+            left_ms = ends_ms - self.clock.monotonic_ms()
+            try:
+                return await method(request, timeout=max(left_ms, 1) / 1_000, wait_for_ready=True)
+            except grpc.aio.AioRpcError as rpc:
+                error = error_of(rpc, self.address)
+                wait_ms = backoff.next_ms()
+                if isinstance(error, TimedOut) and not self._is_ready():
+                    raise unreachable(self.address, "connection refused or lost") from rpc
+                if not was_refused(error) or wait_ms >= left_ms:
+                    raise error from rpc
+            await asyncio.sleep(wait_ms / 1_000)
+
+    async def _meet(self) -> admin_pb2.NodeInfo:
+        """Ask who is there until somebody answers or patience ends."""
+        ends_ms = self.clock.monotonic_ms() + self.settings.connect_timeout_ms
+        backoff = self.backoff()
+        while True:
+            left_ms = max(ends_ms - self.clock.monotonic_ms(), 1)
+            asked_ms, asked_at = self.clock.now_ms(), self.clock.monotonic_ms()
+            try:
+                node = await self.admin.GetNode(admin_pb2.GetNodeRequest(), timeout=left_ms / 1_000)
+            except grpc.aio.AioRpcError as rpc:
+                error = error_of(rpc, self.address)
+                wait_ms = backoff.next_ms()
+                if isinstance(error, TimedOut):
+                    raise unreachable(self.address, "no answer") from rpc
+                if not is_transient(error) or wait_ms >= left_ms:
+                    raise error from rpc
+            else:
+                took_ms = self.clock.monotonic_ms() - asked_at
+                self._ahead_ms = clock_difference(node.now_ms, asked_ms=asked_ms, took_ms=took_ms)
+                return node
+            await asyncio.sleep(wait_ms / 1_000)
+
+    def _is_ready(self) -> bool:
+        channel = self._channel
+        return channel is not None and channel.get_state() is grpc.ChannelConnectivity.READY
+
+
+def address_of(address: str | None) -> str:
+    """Return where to connect: as told, else by WATERCLOCK_ADDRESS, else on this computer."""
+    found = address or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
+    host, colon, port = found.rpartition(":")
+    if not colon or (host.startswith("[") is not host.endswith("]")) or port.endswith("]"):
+        return f"{found}:{DEFAULT_PORT}"
+    if not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise BadInput(f"address {found!r} is not of the form host:port")
+    return found
+
+
+def clock_difference(node_ms: int, *, asked_ms: int, took_ms: int) -> int:
+    """Return how far a node's clock is ahead, 0 if that may be the time its answer took."""
+    earliest, latest = asked_ms, asked_ms + took_ms
+    # A millisecond more each way, for both clocks are cut to whole ones.
+    if earliest - 1 <= node_ms <= latest + 1:
+        return 0
+    return node_ms - (earliest + latest) // 2
+

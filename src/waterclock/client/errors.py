@@ -1,0 +1,96 @@
+"""Statuses into errors: what came over the wire becomes the exception the node raised.
+
+The node names the class of its error in the trailing metadata (`waterclock-error`), with the field
+and the limit if there are any, so `except LimitExceeded` works here as it does there. What has no
+name was not said by a node: the connection, a deadline or something else on the way.
+"""
+
+from collections.abc import Iterable
+
+import grpc
+
+from waterclock.model import errors as tree
+from waterclock.model.errors import (
+    BadInput,
+    LimitExceeded,
+    NodeFailed,
+    NotFound,
+    TimedOut,
+    Unavailable,
+    Unreachable,
+    WaterclockError,
+)
+
+NAME_KEY = "waterclock-error"
+FIELD_KEY = "waterclock-field"
+LIMIT_KEY = "waterclock-limit"
+
+_NAMED: dict[str, type[WaterclockError]] = {
+    name: found
+    for name, found in vars(tree).items()
+    if isinstance(found, type) and issubclass(found, WaterclockError)
+}
+_BROKEN_STREAM = ("rst_stream", "stream removed", "goaway", "connection")
+"""How gRPC words a connection that broke in the middle of a call, under several codes."""
+_UNTOLD = dict.fromkeys(("got", "problem", "what", "name", "offset", "start", "end"))
+"""Facts that constructors set and the wire does not carry: there, and None."""
+_TOO_LARGE = "larger than max"
+
+
+def error_of(rpc: grpc.aio.AioRpcError, address: str) -> WaterclockError:
+    """Return the error that a failed call means."""
+    metadata = _texts(rpc.trailing_metadata())
+    details = rpc.details() or rpc.code().name
+    named = _NAMED.get(metadata.get(NAME_KEY, ""))
+    if named is not None:
+        return _rebuilt(named, details, metadata)
+    return _unnamed(rpc.code(), details, address)
+
+
+def unreachable(address: str, details: str) -> Unreachable:
+    """Return the error of a node that does not answer; it says what to do."""
+    return Unreachable(
+        f"no Waterclock node answers at {address} ({details}). Start one with `waterclock up`, or "
+        f"name another address: connect('host:port') or WATERCLOCK_ADDRESS"
+    )
+
+
+def _rebuilt(
+    named: type[WaterclockError], details: str, metadata: dict[str, str]
+) -> WaterclockError:
+    """Make the error without its constructor: the node has put the words together already."""
+    error = named.__new__(named)
+    Exception.__init__(error, details)
+    limit = metadata.get(LIMIT_KEY, "")
+    told: dict[str, object] = {"field": metadata.get(FIELD_KEY)}
+    told["limit"] = int(limit) if limit.isdecimal() else None
+    vars(error).update(_UNTOLD, **told)
+    return error
+
+
+def _unnamed(code: grpc.StatusCode, details: str, address: str) -> WaterclockError:
+    is_broken = any(words in details.lower() for words in _BROKEN_STREAM)
+    match code:
+        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED | grpc.StatusCode.ABORTED:
+            return unreachable(address, details)
+        case grpc.StatusCode.INTERNAL | grpc.StatusCode.UNKNOWN if is_broken:
+            return unreachable(address, details)
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return TimedOut(f"{address} did not answer in time: {details}")
+        case grpc.StatusCode.RESOURCE_EXHAUSTED if _TOO_LARGE in details.lower():
+            return LimitExceeded("request bytes", 0)
+        case grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return Unavailable(details)
+        case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.OUT_OF_RANGE:
+            return BadInput(details)
+        case grpc.StatusCode.NOT_FOUND:
+            return NotFound("such thing", details)
+        case _:
+            return NodeFailed(f"{address} answered {code.name}: {details}")
+
+
+def _texts(pairs: Iterable[tuple[str, str | bytes]] | None) -> dict[str, str]:
+    return {
+        name: value if isinstance(value, str) else value.decode(errors="replace")
+        for name, value in pairs or ()
+    }

@@ -1,0 +1,70 @@
+"""What a client may be told, each field saying what it trades. The defaults suit most programs."""
+
+from dataclasses import dataclass
+
+from waterclock.model.errors import BadConfig
+from waterclock.model.units import KIB, MIB, SECOND_MS
+
+DEFAULT_ADDRESS = "localhost:9000"
+ADDRESS_VARIABLE = "WATERCLOCK_ADDRESS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """How a client batches, waits and retries."""
+
+    linger_ms: int = 5
+    """How long a message may wait for others while batches of its topic are in flight; with none
+    in flight it never waits. Longer makes fewer, larger batches."""
+
+    batch_messages: int = 4_000
+    """A batch is sent at once when it has so many messages. More costs less for each and makes all
+    of them wait for the largest."""
+
+    batch_bytes: int = 1 * MIB
+    """The same in bytes."""
+
+    in_flight_max: int = 4
+    """Batches of a topic on their way at once. More hides more of the round trip; batches that
+    share a key go one after the other anyway."""
+
+    buffer_bytes_max: int = 32 * MIB
+    """Bytes of messages published and not yet answered; `publish` waits while there are more.
+    Higher absorbs longer hiccups in memory."""
+
+    delivery_timeout_ms: int = 60 * SECOND_MS
+    """How long a publish is tried before it fails. Longer survives longer outages of the node, and
+    the caller learns of them later."""
+
+    call_timeout_ms: int = 15 * SECOND_MS
+    """How long one request may take. Shorter notices a hanging node sooner, and takes a slow one
+    for hanging."""
+
+    connect_timeout_ms: int = 5 * SECOND_MS
+    """How long to look for the node at the start: enough for one that was started together with
+    this program."""
+
+    retry_delay_ms: int = 50
+    """The wait before the first retry; doubles with each, jitter aside."""
+
+    retry_delay_ms_max: int = 2 * SECOND_MS
+    """The longest wait between retries. Shorter finds a returned node sooner and beats harder on
+    one that is down."""
+
+    ack_flush_ms: int = 5
+    """How long acks gather before they are sent. Longer costs less; a crash then has more messages
+    delivered again, and a member without credit to spare waits longer for new ones."""
+
+    close_timeout_ms: int = 10 * SECOND_MS
+    """How long leaving waits for what was published to be answered."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if type(value) is not int or value < (0 if name in _MAY_BE_ZERO else 1):
+                raise BadConfig(f"client.{name}", f"must be a positive whole number, not {value!r}")
+        if self.batch_bytes < 1 * KIB:
+            raise BadConfig("client.batch_bytes", f"must be at least {KIB}")
+
+
+_MAY_BE_ZERO = {"linger_ms", "ack_flush_ms", "close_timeout_ms"}

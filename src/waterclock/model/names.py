@@ -1,0 +1,27 @@
+"""Names people give to topics, groups, members, replays and recurrences: one alphabet for all.
+
+A name becomes part of a folder's name, of a metric's label and of a URL, so it has none of the
+characters that mean something there. Names that begin with two underscores are the node's own.
+"""
+
+import re
+
+from waterclock.model.errors import BadInput
+
+NAME_CHARS_MAX = 200
+INTERNAL = "__"
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*", re.ASCII)
+
+
+def check_name(what: str, name: str) -> None:
+    """Raise BadInput unless this can be the name of a `what`."""
+    if not name:
+        raise BadInput(f"{what} has no name")
+    if len(name) > NAME_CHARS_MAX:
+        raise BadInput(f"{what} name has {len(name)} characters; at most {NAME_CHARS_MAX}")
+    if not _NAME.fullmatch(name):
+        shown = ascii(name[:50])
+        raise BadInput(f"{what} name {shown}: only letters, digits, _ . - and the last two not first")
+    if name.startswith(INTERNAL):
+        raise BadInput(f"{what} name {name!r}: two underscores at the start are the node's own")

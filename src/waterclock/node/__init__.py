@@ -1,0 +1,1 @@
+"""The shell around the cores: tasks, timers, files; no sockets of clients."""

@@ -1,0 +1,111 @@
+"""Telling a cursor of the log: which offsets have messages, how large, and which have none.
+
+As little as possible is looked into. A frame that fits into the credit left is announced by its
+header alone; only one that does not is decoded, because then it matters which of its messages are
+large. So are frames with holes and frames whose messages may be too late.
+
+No more is announced than there is room for, so that a member of several partitions, whose credit
+they share, is served by all of them in turn and not by the one with the largest frame.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from waterclock.delivery.events import RangeReadable, RangeSkipped
+from waterclock.log.frame import Frame
+from waterclock.log.rows import row_offsets
+from waterclock.log.schema import decode
+from waterclock.node.log_reader import LogReader, Missing
+from waterclock.node.outgoing import in_use_at
+
+Int64s = npt.NDArray[np.int64]
+Announcement = RangeReadable | RangeSkipped
+
+FRAMES_MAX = 256
+"""Frames looked at in one go, so that passing a long stretch of promises holds nobody up."""
+LARGE_FACTOR = 4
+"""A message this much larger than the mean of its frame is announced apart."""
+
+
+def announce(
+    log: LogReader, start: int, *, room: int, bytes_free: int, now_ms: int
+) -> list[Announcement]:
+    """Return what follows at `start`, up to `room` messages; nothing if the log ends there."""
+    found: list[Announcement] = []
+    for _ in range(FRAMES_MAX):
+        frame = log.at(start)
+        if frame is None or room <= 0:
+            break
+        if isinstance(frame, Missing) or not frame.header.is_deliverable:
+            end = frame.end if isinstance(frame, Missing) else frame.header.end_offset
+            _skip(found, start, end)
+            start = end
+            continue
+        for event in _messages(frame, start, room, bytes_free, now_ms):
+            if isinstance(event, RangeReadable):
+                found.append(event)
+                room -= event.end - event.start
+                bytes_free -= event.size_bytes
+            else:
+                _skip(found, event.start, event.end)
+            start = event.end
+    return found
+
+
+def _skip(found: list[Announcement], start: int, end: int) -> None:
+    last = found[-1] if found else None
+    if isinstance(last, RangeSkipped):
+        found[-1] = RangeSkipped(last.start, end)
+    else:
+        found.append(RangeSkipped(start, end))
+
+
+def _messages(
+    frame: Frame, start: int, room: int, bytes_free: int, now_ms: int
+) -> Iterator[Announcement]:
+    """Yield what a deliverable frame has from `start` on, in order and without gaps."""
+    header = frame.header
+    end = min(header.end_offset, start + room)
+    size = header.body_len * (end - start) // header.span
+    is_plain = not header.is_sparse and not header.may_expire
+    if is_plain and (size <= bytes_free or header.span == 1):
+        yield RangeReadable(start, end, size)
+        return
+    rows = decode(header, frame.body)
+    offsets = row_offsets(header, rows)
+    in_use = in_use_at(frame, rows, now_ms)
+    sizes = _sizes(frame, rows)
+    wanted = in_use & (offsets >= start)
+    offsets, sizes = offsets[wanted][:room], sizes[wanted][:room]
+    if len(offsets) == room:
+        stop = int(offsets[-1]) + 1
+    else:
+        stop = header.end_offset
+    yield from _runs(offsets, sizes, start, stop)
+
+
+def _runs(offsets: Int64s, sizes: Int64s, start: int, stop: int) -> Iterator[Announcement]:
+    """Yield the messages at `offsets` as runs of like size, and what lies between as skipped."""
+    large = sizes > LARGE_FACTOR * (int(sizes.mean()) if len(sizes) else 0)
+    total = np.concatenate(([0], np.cumsum(sizes)))
+    at = 0
+    cuts = (np.flatnonzero((np.diff(offsets) != 1) | (large[1:] != large[:-1])) + 1).tolist()
+    for cut in [*cuts, len(offsets)] if len(offsets) else []:
+        low, high = int(offsets[at]), int(offsets[cut - 1]) + 1
+        if start < low:
+            yield RangeSkipped(start, low)
+        yield RangeReadable(low, high, int(total[cut] - total[at]))
+        start, at = high, cut
+    if start < stop:
+        yield RangeSkipped(start, stop)
+
+
+def _sizes(frame: Frame, rows: pa.RecordBatch) -> Int64s:
+    """Return the bytes of each message: its value's own, and its share of everything else."""
+    values = pc.fill_null(pc.binary_length(rows.column("value")), 0).to_numpy().astype(np.int64)
+    rest = max(0, frame.header.body_len - int(values.sum())) // max(1, len(rows))
+    return np.asarray(values + rest)

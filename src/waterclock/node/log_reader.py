@@ -1,0 +1,127 @@
+"""Reading a partition's frames for those who deliver them: in order, with what is gone named.
+
+A group reads each frame twice, to announce it to its cursor and to hand it out, and several groups
+read the same end of the log. So the stretches read last are kept: views of the memory map, checked
+once, which hold no bytes of their own. A reader that follows the log goes on where it stopped,
+without looking for the place.
+
+What cannot be read is not an error here but an answer (`Missing`): retention has taken it, or it is
+damaged. Whoever reads goes on behind it.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from typing import NamedTuple
+
+from waterclock.log.frame import Frame
+from waterclock.model.errors import FrameDamaged
+from waterclock.storage.partition_store import PartitionStore
+from waterclock.storage.segment_file import SegmentFile
+
+STRETCH_BYTES = 1 << 20
+STRETCH_FRAMES = 256
+"""Frames read in one go: what a loop is held up by is the number of frames, not their bytes."""
+STRETCHES_MAX = 8
+
+
+class Missing(NamedTuple):
+    """Offsets [start, end) of which nothing can be read."""
+
+    start: int
+    end: int
+
+
+class _Stretch:
+    """Consecutive frames."""
+
+    def __init__(self, start: int) -> None:
+        self.start = self.end = start
+        self._frames: list[Frame] = []
+        self._ends: list[int] = []
+        self._size = 0
+
+    def add(self, frame: Frame) -> None:
+        self._frames.append(frame)
+        self.end = frame.header.end_offset
+        self._ends.append(self.end)
+        self._size += frame.header.size
+
+    @property
+    def is_full(self) -> bool:
+        return self._size >= STRETCH_BYTES or len(self._frames) >= STRETCH_FRAMES
+
+    def find(self, offset: int) -> Frame:
+        return self._frames[bisect_right(self._ends, offset)]
+
+
+class LogReader:
+    """Hands out the readable frames of one store."""
+
+    def __init__(self, store: PartitionStore) -> None:
+        self.store = store
+        self._stretches: deque[_Stretch] = deque(maxlen=STRETCHES_MAX)
+        # Where the next frame lies, if the log is read on from there.
+        self._next: tuple[int, SegmentFile, int] | None = None
+
+    def __repr__(self) -> str:
+        return f"<LogReader of {self.store!r}>"
+
+    @property
+    def end(self) -> int:
+        """Nothing at or above this can be read yet."""
+        return self.store.acknowledged_end
+
+    def at(self, offset: int) -> Frame | Missing | None:
+        """Return the frame that spans `offset`; None if it is not there yet."""
+        for stretch in self._stretches:
+            if stretch.start <= offset < stretch.end:
+                return stretch.find(offset)
+        if offset >= self.store.acknowledged_end:
+            return None
+        if offset < self.store.start:
+            return Missing(offset, self.store.start)
+        try:
+            return self._load(offset)
+        except FrameDamaged:
+            return self._damage_at(offset)
+
+    def _load(self, offset: int) -> Frame:
+        """Read a stretch from `offset` on."""
+        newest = self._stretches[0] if self._stretches else None
+        if newest is None or newest.is_full or newest.end != offset:
+            newest = _Stretch(offset)
+        segment, position = self._place_of(offset)
+        limit = self.store.acknowledged_end
+        try:
+            for frame in segment.frames(position):
+                if frame.header.base_offset >= limit:
+                    break
+                position += frame.header.size
+                if frame.header.span:  # ids once seen lie between, and span nothing
+                    newest.start = min(newest.start, frame.header.base_offset)
+                    newest.add(frame)
+                    if newest.is_full:
+                        break
+        except FrameDamaged:
+            if newest.end <= offset:
+                raise
+        self._next = newest.end, segment, position
+        if not self._stretches or self._stretches[0] is not newest:
+            self._stretches.appendleft(newest)
+        return newest.find(offset)
+
+    def _place_of(self, offset: int) -> tuple[SegmentFile, int]:
+        segments = self.store.segments
+        at = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+        segment = segments[at]
+        if self._next is not None:
+            next_offset, next_segment, position = self._next
+            if next_offset == offset and next_segment is segment:
+                return segment, position
+        return segment, segment.position_of(offset)
+
+    def _damage_at(self, offset: int) -> Missing:
+        for damage in self.store.faults:
+            if damage.start <= offset < damage.end:
+                return Missing(offset, damage.end)
+        raise FrameDamaged(f"the log cannot be read at offset {offset}")

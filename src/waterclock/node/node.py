@@ -1,0 +1,182 @@
+"""A node: one process, one loop, everything that runs in it.
+
+    metadata ── topics ── partitions (log, fsyncs, timers)
+                  ├── publishing, gathering        in
+                  ├── groups, replays              out
+                  ├── pending, recurrences         time
+                  └── dead letters, housekeeping
+
+A node is a context: inside, it runs; leaving it, all that was accepted is flushed, timers and
+progress are saved. If its disk fails, it ends by itself with that error: nothing after a failed
+fsync can be trusted, and a restart begins with what is proven.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from waterclock.model.clock import Clock
+from waterclock.model.config import Config
+from waterclock.model.errors import WaterclockError
+from waterclock.node.commits import Aside
+from waterclock.node.dead_letters import DeadLetters
+from waterclock.node.gathering import Gathering
+from waterclock.node.groups import Groups
+from waterclock.node.housekeeping import Housekeeping
+from waterclock.node.metadata import Metadata, open_metadata
+from waterclock.node.partition_host import PartitionHost
+from waterclock.node.pending import PendingMessages
+from waterclock.node.publishing import Publishing
+from waterclock.node.recurrences import Recurrences
+from waterclock.node.replays import Replays
+from waterclock.node.topics import Topic, Topics
+
+
+class Node:
+    """A running node. Make one with `running_node`."""
+
+    def __init__(self, config: Config, clock: Clock, tasks: asyncio.TaskGroup) -> None:
+        self.config = config
+        self.clock = clock
+        self.name = config.node.name or socket.gethostname()
+        self.started_ms = clock.now_ms()
+        self.is_ready = False
+        """It takes requests."""
+        path = Path(config.node.data_folder)
+        self._tasks = tasks
+        self._aside = Aside()
+        self._running: set[asyncio.Task[None]] = set()
+        self._schedulers: dict[PartitionHost, asyncio.Task[None]] = {}
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.metadata: Metadata = open_metadata(path / "meta", clock, self._aside, self._fail)
+        self.topics = Topics(
+            path / "topics",
+            self.metadata,
+            config=config,
+            clock=clock,
+            aside=self._aside,
+            on_failed=self._fail,
+        )
+        self.publishing = Publishing(self.topics, config.limits, clock)
+        self.gathering = Gathering(
+            self.topics, config.limits, clock, gather_ms=config.server.gather_ms
+        )
+        self.pending = PendingMessages(self.topics, config.limits, clock)
+        self.recurrences = Recurrences(self.metadata, self.publishing, self.pending, clock)
+        self.dead_letters = DeadLetters(self.topics, self.metadata, self.publishing, clock)
+        self.groups = Groups(self.topics, self.metadata, self.dead_letters, config, clock)
+        self.replays = Replays(self.topics, self.metadata, clock)
+        self.housekeeping = Housekeeping(self.topics, self.groups, self.metadata, config)
+
+    def __repr__(self) -> str:
+        return f"<Node {self.name} {self.topics!r}>"
+
+    def problems(self) -> list[str]:
+        """Return what is wrong, for people; empty if all is well."""
+        found = [] if self.is_ready else ["the node is starting or stopping"]
+        if self._failure.done():
+            found.append(f"the disk failed: {self._failure.exception()}")
+        for topic in self.topics.all():
+            for host in topic.partitions:
+                if not host.is_open:
+                    found.append(f"{topic.name}/{host.partition}: {host.problem}")
+                elif host.store.faults:
+                    found.append(f"{topic.name}/{host.partition}: damaged, takes no publishes")
+        return found
+
+    async def start(self) -> None:
+        """Open all there is and begin to work."""
+        self.topics.on_opened.append(self._run_scheduler)
+        self.topics.on_deleted.append(self._end_schedulers)
+        await self.topics.open()
+        await self.groups.open()
+        for work in (
+            self.gathering.run(),
+            self.groups.run(),
+            self.recurrences.run(),
+            self.housekeeping.run(),
+            self._watch(),
+        ):
+            self._spawn(work)
+        self.is_ready = True
+
+    async def stop(self) -> None:
+        """Save what is known of progress, and end all that runs."""
+        self.is_ready = False
+        try:
+            if not self._failure.done():
+                await self.groups.close()
+        finally:
+            for task in tuple(self._running):
+                task.cancel()
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = self._tasks.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    def close(self) -> None:
+        """Flush and close all files. The tasks must have ended."""
+        try:
+            self.topics.close()
+        finally:
+            try:
+                self.metadata.close()
+            finally:
+                self._aside.stop()
+                self._failure.cancel()
+
+    def _run_scheduler(self, topic: Topic, host: PartitionHost) -> None:
+        if host.is_open:
+            self._schedulers[host] = self._spawn(host.scheduler.run())
+
+    def _end_schedulers(self, topic: Topic) -> None:
+        for host in topic.partitions:
+            task = self._schedulers.pop(host, None)
+            if task is not None:
+                task.cancel()
+
+    def _fail(self, error: WaterclockError) -> None:
+        if not self._failure.done():
+            self._failure.set_exception(error)
+
+    async def _watch(self) -> None:
+        """End the node when a disk has failed: the exception leaves the task group."""
+        await self._failure
+
+
+@asynccontextmanager
+async def running_node(config: Config, clock: Clock) -> AsyncIterator[Node]:
+    """Run a node in the present loop for as long as the context lasts.
+
+    Raises what made it end by itself, if something did.
+    """
+    node: Node | None = None
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            node = Node(config, clock, tasks)
+            await node.start()
+            try:
+                yield node
+            finally:
+                await node.stop()
+    except BaseExceptionGroup as problems:
+        raise _first(problems) from problems
+    finally:
+        if node is not None:
+            node.close()
+
+
+def _first(problems: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return what a caller can act on: of several, the error that is ours."""
+    ours, others = problems.split(WaterclockError)
+    group: BaseExceptionGroup[BaseException] | None = ours or others
+    while group is not None:
+        error = group.exceptions[0]
+        if not isinstance(error, BaseExceptionGroup):
+            return error
+        group = error
+    return problems

@@ -1,0 +1,299 @@
+"""The timers of one partition, driven: what is due is written to the log as fired.
+
+The log decides everything; timers are a cache of it. A promise is retired here only after the frame
+that ends it is in the log, and both happen in one synchronous step, so nothing can come between.
+Whatever becomes of the process after that, the log tells the next one.
+
+Never early: `tick` compares with the wall clock as it is when it is called. The clock may be set at
+any time, so the task never sleeps for more than a second without looking at it again. A storm is
+fired in slices, and everyone else gets a turn between two of them.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from waterclock.log.expiry import expires_ms
+from waterclock.log.frame import FrameType
+from waterclock.log.promises import Promised, gather
+from waterclock.model.clock import Clock
+from waterclock.model.errors import Closed, Damaged, StorageError, StorageFull
+from waterclock.model.sections import ScheduleConfig
+from waterclock.node.cancelled import Cancelled
+from waterclock.node.counters import Histogram, PartitionCounters
+from waterclock.node.timer_files import TimerFiles, opened_timers, position_of
+from waterclock.schedule.timers import TimerState
+from waterclock.storage.disk import Folder
+from waterclock.storage.os_folder import OsFolder
+from waterclock.storage.partition_store import PartitionStore
+
+Int64s = npt.NDArray[np.int64]
+Outcomes = npt.NDArray[np.uint8]
+
+UNKNOWN: Final = 0
+DONE: Final = 1
+ALREADY_FIRED: Final = 2
+"""What became of a wish to cancel or move: the numbers of `Outcome` in scheduler.proto."""
+
+SLEEP_MS_MAX = 1_000
+FIRE_BYTES_MAX = 8 << 20
+"""About how many bytes are fired at once: copying and writing them takes some milliseconds."""
+
+log = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """Fires the promises of one partition. Belongs to the loop that owns the store."""
+
+    def __init__(
+        self,
+        store: PartitionStore,
+        files: TimerFiles,
+        config: ScheduleConfig,
+        clock: Clock,
+        counters: PartitionCounters,
+        wrote: Callable[[], None],
+        durable: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self._store = store
+        self._files = files
+        self._config = config
+        self._clock = clock
+        self._counters = counters
+        self._wrote = wrote
+        self._durable = durable
+        self._cancelled = Cancelled()
+        self._timers, self._saved_end = opened_timers(
+            store, files, now_ms=clock.now_ms(), tick_ms=config.tick_ms, cancelled=self._cancelled
+        )
+        self._alarm = asyncio.Event()
+        self._wakes_at = 0
+        """When the sleeping task looks at the clock again."""
+        self._problem: str | None = None
+        """Why nothing can be fired at the moment."""
+
+    @classmethod
+    def open(
+        cls,
+        store: PartitionStore,
+        folder: Path | Folder,
+        config: ScheduleConfig,
+        clock: Clock,
+        counters: PartitionCounters,
+        wrote: Callable[[], None],
+        durable: Callable[[int], Awaitable[None]],
+    ) -> "Scheduler":
+        """Find the open promises of a store. Blocks; `folder` is for saved timers alone."""
+        files = TimerFiles(OsFolder(folder) if isinstance(folder, Path) else folder)
+        return cls(store, files, config, clock, counters, wrote, durable)
+
+    def __len__(self) -> int:
+        """How many promises are open."""
+        return len(self._timers)
+
+    def __repr__(self) -> str:
+        return f"<Scheduler {self._timers!r}, saved to {self._saved_end}>"
+
+    # What happened
+
+    def promised(self, offsets: Int64s, due_ms: Int64s) -> None:
+        """Take promises just appended; their offsets ascend."""
+        self._timers.open(offsets, due_ms)
+        self._expect(due_ms)
+
+    async def cancel(self, offsets: Int64s) -> Outcomes:
+        """Let promises not fire; say of each what became of it. Durable on return."""
+        outcomes, is_open = self._standing(offsets)
+        chosen = np.unique(offsets[is_open])
+        if len(chosen):
+            self._store.cancel(chosen, now_ms=self._clock.now_ms())
+            self._timers.retire(chosen)
+            self._cancelled.add(chosen)
+            self._counters.cancelled += len(chosen)
+            self._wrote()
+        return await self._answered(outcomes)
+
+    async def reschedule(self, offsets: Int64s, due_ms: Int64s) -> Outcomes:
+        """Give promises new due times; say of each what became of it. Durable on return.
+
+        Of several times for one promise the last holds. You must have checked them.
+        """
+        outcomes, is_open = self._standing(offsets)
+        outcomes[~is_open & (outcomes == DONE)] = ALREADY_FIRED  # cancelled: nothing to move
+        chosen, last = np.unique(offsets[is_open][::-1], return_index=True)
+        if len(chosen):
+            due = due_ms[is_open][::-1][last]
+            self._store.reschedule(chosen, due, now_ms=self._clock.now_ms())
+            self._timers.move(chosen, due)
+            self._counters.rescheduled += len(chosen)
+            self._expect(due)
+            self._wrote()
+        return await self._answered(outcomes)
+
+    def _standing(self, offsets: Int64s) -> tuple[Outcomes, npt.NDArray[np.bool_]]:
+        """Return the outcome for each, taking those that are open as done, and which these are."""
+        is_open = self._timers.state_of(offsets) != TimerState.UNKNOWN
+        outcomes = np.full(len(offsets), DONE, np.uint8)
+        others = np.flatnonzero(~is_open)
+        if len(others):
+            asked = offsets[others]
+            was_promise = self._store.reader.types(asked) == FrameType.PROMISE
+            outcomes[others] = np.where(was_promise, ALREADY_FIRED, UNKNOWN)
+            outcomes[others[self._cancelled.has(asked)]] = DONE
+        return outcomes, is_open
+
+    async def _answered(self, outcomes: Outcomes) -> Outcomes:
+        # Also for one cancelled before: that may not be durable yet.
+        if (outcomes == DONE).any():
+            await self._durable(self._store.end)
+        return outcomes
+
+    # What is there
+
+    def upcoming(self, start_ms: int, end_ms: int, limit: int) -> tuple[Int64s, Int64s]:
+        """Return (offsets, due times) of the first promises due in [start_ms, end_ms), in order."""
+        return self._timers.upcoming(start_ms, end_ms, limit)
+
+    def due_of(self, offsets: Int64s) -> Int64s:
+        """Return the due time of each open promise, -1 for what is none."""
+        return self._timers.due_of(offsets)
+
+    def horizons(self, now_ms: int) -> list[int]:
+        """Count promises by how soon they are due; see `schedule.timers.HORIZONS_MS`."""
+        return self._timers.horizons(now_ms)
+
+    # Firing
+
+    async def run(self) -> None:
+        """Fire what is due, until cancelled; save the timers now and then."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._fire_for_ever())
+            tasks.create_task(self._save_for_ever())
+
+    def wake(self) -> None:
+        """Look at the clock now: it may have been set."""
+        self._alarm.set()
+
+    async def _fire_for_ever(self) -> None:
+        while True:
+            if self.fire_slice():
+                await asyncio.sleep(0)
+            else:
+                await self._sleep()
+
+    async def _sleep(self) -> None:
+        now_ms = self._clock.now_ms()
+        deadline = self._timers.next_deadline()
+        sleep_ms = SLEEP_MS_MAX
+        if deadline is not None and self._problem is None:
+            sleep_ms = min(sleep_ms, max(0, deadline - now_ms))
+        self._wakes_at = now_ms + sleep_ms
+        self._alarm.clear()
+        try:
+            async with asyncio.timeout(sleep_ms / 1_000):
+                await self._alarm.wait()
+        except TimeoutError:
+            return
+
+    def _expect(self, due_ms: Int64s) -> None:
+        if len(due_ms) and int(due_ms.min()) < self._wakes_at:
+            self._alarm.set()
+
+    def fire_slice(self) -> bool:
+        """Fire the first promises that are due now; tell whether to call again at once."""
+        now_ms = self._clock.now_ms()
+        offsets = self._timers.tick(now_ms, self._config.fire_messages_max)
+        if not len(offsets):
+            self._problem = None
+        else:
+            try:
+                written = self._fire(offsets, now_ms)
+            except (StorageFull, Damaged) as error:
+                self._timers.give_back(offsets)
+                self._note_problem(error)
+                return False
+            self._timers.give_back(offsets[written:])
+            self._problem = None
+        deadline = self._timers.next_deadline()
+        return deadline is not None and deadline <= now_ms
+
+    def _fire(self, offsets: Int64s, now_ms: int) -> int:
+        """Write what is due; return how many of the first were dealt with."""
+        store = self._store
+        due_ms = self._timers.due_of(offsets)
+        promised = gather(store.reader.rows(offsets), offsets, bytes_max=FIRE_BYTES_MAX)
+        count = len(promised.offsets)
+        due_ms = due_ms[:count]
+        promised = promised.due_at(due_ms)
+        if promised.may_expire:
+            expires = expires_ms(promised.rows)
+            is_over = (expires > 0) & (expires <= now_ms)
+            if is_over.any():
+                self._expire(promised.offsets[is_over], now_ms)
+                promised, due_ms = promised.select(~is_over), due_ms[~is_over]
+        if len(promised.offsets):
+            self._write_fired(promised, due_ms, now_ms)
+        self._wrote()
+        return count
+
+    def _expire(self, offsets: Int64s, now_ms: int) -> None:
+        self._store.cancel(offsets, now_ms=now_ms)
+        self._timers.retire(offsets)
+        self._cancelled.add(np.sort(offsets))
+        self._counters.expired += len(offsets)
+
+    def _write_fired(self, promised: Promised, due_ms: Int64s, now_ms: int) -> None:
+        self._store.fire(promised, now_ms=now_ms)
+        self._timers.retire(promised.offsets)
+        self._counters.fired += len(due_ms)
+        _observe(self._counters.lateness_ms, self._clock.now_ms() - due_ms)
+
+    def _note_problem(self, error: StorageError) -> None:
+        if self._problem is None:
+            log.warning("firing_held reason=%s pending=%d", error, len(self))
+        self._problem = str(error)
+
+    # Saving
+
+    async def _save_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.checkpoint_ms / 1_000)
+            await self.save()
+
+    async def save(self) -> None:
+        """Save the timers as they are now, once the log up to here is durable."""
+        position = position_of(self._store)
+        if position.end_offset == self._saved_end:
+            return
+        snapshot = self._timers.snapshot()
+        await self._durable(position.end_offset)
+        if self._store.log.fsync == "interval":  # acknowledged, but not on disk yet
+            await asyncio.sleep(2 * self._store.log.fsync_interval_ms / 1_000)
+        if self._store.flushed_end >= position.end_offset:
+            if await asyncio.to_thread(self._files.save, position, *snapshot):
+                self._saved_end = position.end_offset
+
+    def close(self) -> None:
+        """Save the timers, if the log is sound and can be made durable, and let go of the files."""
+        try:
+            position = position_of(self._store)
+            if position.end_offset != self._saved_end:
+                if self._store.flushed_end < self._store.end:
+                    self._store.sync()
+                self._files.save(position, *self._timers.snapshot())
+        except (StorageError, Closed) as error:
+            # The log has all of it: the next opening only takes longer.
+            log.warning("timers_not_saved reason=%s", error)
+        finally:
+            self._files.close()
+
+
+def _observe(histogram: Histogram, lateness_ms: Int64s) -> None:
+    edges = np.searchsorted(histogram.bounds, lateness_ms)
+    counts = np.bincount(edges, minlength=len(histogram.counts))
+    histogram.add(counts.tolist(), float(lateness_ms.sum()))

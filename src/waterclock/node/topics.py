@@ -1,0 +1,290 @@
+"""The topics of a node: their settings, their partitions, their folders.
+
+A topic is a record in the metadata (`topic/<name>`) and a folder of its own, whose name nobody else
+ever had: a topic deleted and made again finds nothing of the old one. Making: folders first, then
+the record. Deleting: the record goes and the folder is marked in one write, then the files go; a
+crash between leaves work for the next start, never half a topic.
+"""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from waterclock.model.clock import Clock
+from waterclock.model.config import Config
+from waterclock.model.errors import (
+    AlreadyExists,
+    BadInput,
+    LimitExceeded,
+    NotFound,
+    UnknownTopic,
+    WaterclockError,
+)
+from waterclock.model.ids import Offset
+from waterclock.model.names import check_name
+from waterclock.model.sections import DeliveryConfig
+from waterclock.model.units import DAY_MS
+from waterclock.node.commits import Aside
+from waterclock.node.metadata import Metadata
+from waterclock.node.partition_host import PartitionHost, open_host
+
+RECORD = "topic/"
+TRASH = "trash/"
+PARTITIONS_MAX = 1_024
+DEAD_LETTERS = ".dlq"
+
+
+class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be said about a topic; None and 0 leave it to the node's configuration."""
+
+    partitions: int = 1
+    retention_ms: int | None = None
+    """None: as configured; 0: for ever."""
+    retention_bytes: int | None = None
+    is_compacted: bool = False
+    retries_max: int | None = None
+    ack_timeout_ms: int | None = None
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True):
+    folder: str
+    settings: TopicSettings
+
+
+class Topic:
+    """A topic and its partitions."""
+
+    def __init__(self, name: str, folder: str, settings: TopicSettings) -> None:
+        self.name = name
+        self.folder = folder
+        self.settings = settings
+        self.partitions: list[PartitionHost] = []
+        self.turn = 0
+        """Counts publishes without a key, to send them to each partition in turn."""
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.name} {len(self.partitions)} partitions>"
+
+    def partition(self, number: int) -> PartitionHost:
+        """Return a partition by its number."""
+        if not 0 <= number < len(self.partitions):
+            count = len(self.partitions)
+            raise NotFound("partition", f"{self.name}/{number} (the topic has {count})")
+        return self.partitions[number]
+
+    def next_turn(self) -> int:
+        """Return the partition whose turn it is."""
+        self.turn += 1
+        return self.turn % len(self.partitions)
+
+    def delivery(self, config: DeliveryConfig) -> DeliveryConfig:
+        """Return how its groups are served."""
+        changes = {
+            "max_retries": self.settings.retries_max,
+            "ack_timeout_ms": self.settings.ack_timeout_ms,
+        }
+        given = {name: value for name, value in changes.items() if value is not None}
+        return replace(config, **given)
+
+
+class Topics:
+    """All topics. Made by the node, which calls `open` once."""
+
+    def __init__(
+        self,
+        path: Path,
+        metadata: Metadata,
+        *,
+        config: Config,
+        clock: Clock,
+        aside: Aside,
+        on_failed: Callable[[WaterclockError], None],
+    ) -> None:
+        self._path = path
+        self._metadata = metadata
+        self._config = config
+        self._clock = clock
+        self._aside = aside
+        self._on_failed = on_failed
+        self._topics: dict[str, Topic] = {}
+        self._changing = asyncio.Lock()
+        self.on_opened: list[Callable[[Topic, PartitionHost], None]] = []
+        """Called for each partition that opens: at the start, and when one is made."""
+        self.on_deleted: list[Callable[[Topic], None]] = []
+
+    def __repr__(self) -> str:
+        return f"<Topics {len(self._topics)}>"
+
+    def all(self) -> list[Topic]:
+        """Return every topic, by name."""
+        return [self._topics[name] for name in sorted(self._topics)]
+
+    def get(self, name: str) -> Topic:
+        """Return a topic; raises UnknownTopic."""
+        topic = self._topics.get(name)
+        if topic is None:
+            raise UnknownTopic(name)
+        return topic
+
+    def find(self, name: str) -> Topic | None:
+        """Return a topic, if there is one of that name."""
+        return self._topics.get(name)
+
+    async def ensure(self, name: str) -> Topic:
+        """Return a topic, making it if the node is configured to."""
+        topic = self._topics.get(name)
+        if topic is not None:
+            return topic
+        check_name("topic", name)
+        if not self._config.topics.auto_create:
+            raise UnknownTopic(name)
+        return await self.create(name, self.default_settings(), if_absent=True)
+
+    def default_settings(self) -> TopicSettings:
+        """Return the settings of a topic about which nobody said anything."""
+        return TopicSettings(partitions=self._config.topics.partitions)
+
+    async def create(self, name: str, settings: TopicSettings, *, if_absent: bool = False) -> Topic:
+        """Make a topic; one that exists is returned as it is if `if_absent`."""
+        check_name("topic", name)
+        self._check(settings)
+        async with self._changing:
+            if name in self._topics:
+                if if_absent:
+                    return self._topics[name]
+                raise AlreadyExists("topic", name)
+            self._check_room(settings.partitions, is_new=True)
+            topic = Topic(name, f"{name}-{os.urandom(6).hex()}", settings)
+            try:
+                self._open_partitions(topic, is_new=True)
+                end = self._save(topic)
+            except BaseException:
+                self._close_partitions(topic, 0)
+                await asyncio.to_thread(shutil.rmtree, self._path / topic.folder, True)
+                raise
+            self._topics[name] = topic
+            self._announce(topic, 0)
+            await self._metadata.durable(end)
+            return topic
+
+    async def update(self, name: str, settings: TopicSettings) -> Topic:
+        """Give a topic other settings; partitions can only be added."""
+        self._check(settings)
+        async with self._changing:
+            topic = self.get(name)
+            before = len(topic.partitions)
+            if settings.partitions < before:
+                raise BadInput(
+                    f"partitions: {name} has {before}, and they cannot be taken away "
+                    f"(got {settings.partitions})"
+                )
+            self._check_room(settings.partitions - before, is_new=False)
+            old, topic.settings = topic.settings, settings
+            try:
+                self._open_partitions(topic, is_new=True)
+                end = self._save(topic)
+            except BaseException:
+                self._close_partitions(topic, before)
+                topic.settings = old
+                raise
+            self._announce(topic, before)
+            await self._metadata.durable(end)
+            return topic
+
+    async def delete(self, name: str) -> None:
+        """Delete a topic and its messages, for good."""
+        async with self._changing:
+            topic = self.get(name)
+            records: dict[str, bytes | None] = {RECORD + name: None, TRASH + topic.folder: b""}
+            end = self._metadata.write(records)
+            del self._topics[name]
+            for callback in self.on_deleted:
+                callback(topic)
+            self._close_partitions(topic, 0)
+            await self._metadata.durable(end)
+            await self._empty_trash()
+
+    async def open(self) -> None:
+        """Open all topics there are. Those that cannot be read stay closed, with their problem."""
+        await self._empty_trash()
+        for key, value in self._metadata.items(RECORD):
+            name = key.removeprefix(RECORD)
+            record = msgspec.json.decode(value, type=_Record)
+            topic = Topic(name, record.folder, record.settings)
+            self._open_partitions(topic, is_new=False)
+            self._topics[name] = topic
+            self._announce(topic, 0)
+            await asyncio.sleep(0)
+
+    def close(self) -> None:
+        """Flush and close every partition."""
+        problems: list[BaseException] = []
+        for topic in self.all():
+            for host in topic.partitions:
+                try:
+                    host.close()
+                except WaterclockError as error:
+                    problems.append(error)
+        if problems:
+            raise problems[0]
+
+    def _open_partitions(self, topic: Topic, *, is_new: bool) -> None:
+        first = len(topic.partitions)
+        for number in range(first, topic.settings.partitions):
+            host = open_host(
+                topic.name,
+                number,
+                folder=self._path / topic.folder / str(number),
+                config=self._config,
+                clock=self._clock,
+                aside=self._aside,
+                on_failed=self._on_failed,
+                is_new=is_new,
+            )
+            topic.partitions.append(host)
+
+    def _announce(self, topic: Topic, first: int) -> None:
+        for host in topic.partitions[first:]:
+            for callback in self.on_opened:
+                callback(topic, host)
+
+    def _close_partitions(self, topic: Topic, first: int) -> None:
+        for host in topic.partitions[first:]:
+            host.close()
+        del topic.partitions[first:]
+
+    def _save(self, topic: Topic) -> Offset:
+        record = _Record(folder=topic.folder, settings=topic.settings)
+        return self._metadata.write({RECORD + topic.name: msgspec.json.encode(record)})
+
+    async def _empty_trash(self) -> None:
+        for key, _ in self._metadata.items(TRASH):
+            folder = self._path / key.removeprefix(TRASH)
+            if folder.exists():
+                await asyncio.to_thread(shutil.rmtree, folder)
+            await self._metadata.delete(key)
+
+    def _check_room(self, partitions: int, *, is_new: bool) -> None:
+        limits = self._config.topics
+        if is_new and len(self._topics) >= limits.topics_max:
+            raise LimitExceeded("topics", limits.topics_max)
+        have = sum(len(topic.partitions) for topic in self._topics.values())
+        if have + partitions > limits.partitions_max:
+            raise LimitExceeded("partitions of the node", limits.partitions_max)
+
+    def _check(self, settings: TopicSettings) -> None:
+        _check_range("partitions", settings.partitions, 1, PARTITIONS_MAX)
+        _check_range("retention_ms", settings.retention_ms, 0, 36_500 * DAY_MS)
+        _check_range("retention_bytes", settings.retention_bytes, 0, 1 << 60)
+        # The sections know the ranges of these.
+        Topic("", "", settings).delivery(self._config.delivery)
+
+
+def _check_range(field: str, value: int | None, least: int, greatest: int) -> None:
+    if value is not None and not least <= value <= greatest:
+        raise BadInput(f"{field} must be within {least} and {greatest} (got {value})")

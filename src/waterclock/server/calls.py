@@ -1,0 +1,161 @@
+"""Every gRPC call passes here: bounded, counted, its errors translated, and ended when the node is.
+
+A method of the API takes a request and returns a response, or talks over a stream; it knows nothing
+of gRPC but that. A caller who goes away, or whose deadline passes, cancels its call; what it has
+published by then is stored all the same.
+
+When the node stops, calls that only wait (for messages, for a turn) end at once with `Stopping`, and
+the others are let finish.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from grpc import StatusCode
+from grpc.aio import ServicerContext
+
+from waterclock.model.errors import Overloaded, Stopping
+from waterclock.node.counters import Histogram
+from waterclock.server.statuses import Status, status_of
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+Context = ServicerContext[Any, Any]
+
+Unary = Callable[[Request], Awaitable[Response]]
+UnaryHandler = Callable[[Request, Context], Awaitable[Response]]
+Stream = Callable[[Any, Context], Awaitable[None]]
+
+
+class MethodCounters:
+    """Calls of one method since the node started."""
+
+    __slots__ = ("codes", "milliseconds")
+
+    def __init__(self) -> None:
+        self.codes: dict[StatusCode, int] = {}
+        self.milliseconds = Histogram()
+        """Of calls with one answer; a stream's length says nothing."""
+
+    def note(self, code: StatusCode) -> None:
+        """Count a call that ended."""
+        self.codes[code] = self.codes.get(code, 0) + 1
+
+
+class Calls:
+    """The calls being worked on."""
+
+    def __init__(self, calls_max: int) -> None:
+        self.calls_max = calls_max
+        self.in_flight = 0
+        self.is_stopping = False
+        self.methods: dict[str, MethodCounters] = {}
+        self._waits: set[asyncio.Timeout] = set()
+        self._idle = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Calls {self.in_flight} of {self.calls_max}>"
+
+    def unary(self, method: str, work: Unary[Request, Response]) -> UnaryHandler[Request, Response]:
+        """Return the handler of a method with one answer."""
+        counters = self.methods.setdefault(method, MethodCounters())
+
+        async def handle(request: Request, context: Context) -> Response:
+            begun = time.perf_counter()
+            code = StatusCode.OK
+            self.in_flight += 1
+            try:
+                self._check_admitted()
+                return await work(request)
+            except asyncio.CancelledError:
+                code = StatusCode.CANCELLED
+                raise
+            except Exception as error:
+                status = status_of(error, method)
+                code = status.code
+            finally:
+                self._leave()
+                counters.note(code)
+                counters.milliseconds.observe((time.perf_counter() - begun) * 1_000)
+            return await _abort(context, status)
+
+        return handle
+
+    def stream(self, method: str, work: Stream) -> Stream:
+        """Return the handler of a method that writes, and perhaps reads, as it goes."""
+        counters = self.methods.setdefault(method, MethodCounters())
+
+        async def handle(request: object, context: Context) -> None:
+            code = StatusCode.OK
+            self.in_flight += 1
+            try:
+                self._check_admitted()
+                await work(request, context)
+                return
+            except asyncio.CancelledError:
+                code = StatusCode.CANCELLED
+                raise
+            except Exception as error:
+                status = status_of(error, method)
+                code = status.code
+            finally:
+                self._leave()
+                counters.note(code)
+            await _abort(context, status)
+
+        return handle
+
+    def _check_admitted(self) -> None:
+        if self.is_stopping:
+            raise _stopping()
+        if self.in_flight > self.calls_max:
+            raise Overloaded("calls", self.calls_max)
+
+    def _leave(self) -> None:
+        self.in_flight -= 1
+        if self.is_stopping and not self.in_flight:
+            self._idle.set()
+
+    # Stopping
+
+    @asynccontextmanager
+    async def waiting(self, seconds: float | None = None) -> AsyncIterator[None]:
+        """Wait inside: TimeoutError after so many seconds, Stopping when the node stops."""
+        if self.is_stopping:
+            raise _stopping()
+        try:
+            async with asyncio.timeout(seconds) as wait:
+                self._waits.add(wait)
+                try:
+                    yield
+                finally:
+                    self._waits.discard(wait)
+        except TimeoutError:
+            if self.is_stopping:
+                raise _stopping() from None
+            raise
+
+    def stop(self) -> None:
+        """End what only waits; refuse what comes now."""
+        self.is_stopping = True
+        now = asyncio.get_running_loop().time()
+        for wait in tuple(self._waits):
+            if not wait.expired():
+                wait.reschedule(now)
+        if not self.in_flight:
+            self._idle.set()
+
+    async def finished(self) -> None:
+        """Return when, after `stop`, the last call has ended."""
+        await self._idle.wait()
+
+
+def _stopping() -> Stopping:
+    return Stopping("the node is stopping: try again, or elsewhere")
+
+
+async def _abort(context: Context, status: Status) -> Any:  # noqa: ANN401 - it never returns
+    await context.abort(status.code, status.details, status.trailers)

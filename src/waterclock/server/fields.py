@@ -1,0 +1,37 @@
+"""What the numbers of a request may be; the error names the field and its limit."""
+
+from collections.abc import Sequence
+
+from waterclock.model.errors import BadInput, LimitExceeded
+
+Ranges = list[tuple[int, int]]
+
+
+def check_not_negative(**fields: int) -> None:
+    """Raise BadInput, naming the field, if one is negative."""
+    for name, value in fields.items():
+        if value < 0:
+            raise BadInput(f"{name} must not be negative (got {value})")
+
+
+def check_range(field: str, value: int, limit: int) -> None:
+    """Raise unless the value is within 0 and the limit, both included."""
+    check_not_negative(**{field: value})
+    if value > limit:
+        raise LimitExceeded(field, limit, got=value)
+
+
+def ranges_of(bounds: Sequence[int]) -> Ranges:
+    """Return `start, end, start, end, ...` as pairs; raise unless they ascend and none is empty."""
+    if len(bounds) % 2:
+        raise BadInput(f"bounds: starts and ends must pair up (got {len(bounds)} numbers)")
+    last = 0
+    for i in range(0, len(bounds), 2):
+        start, end = bounds[i], bounds[i + 1]
+        if not last <= start < end:
+            raise BadInput(
+                f"bounds: ranges must ascend, each with its end above its start "
+                f"(got [{start}, {end}) after {last})"
+            )
+        last = end
+    return list(zip(bounds[::2], bounds[1::2], strict=True))

@@ -1,0 +1,410 @@
+"""HTTP/1.1 on llhttp, without a framework: 70 K small requests a second where those do 5.
+
+One connection is one `asyncio.Protocol`. Requests may be pipelined; they are answered in order, the
+next one once the one before is answered. What bounds a client:
+
+- head, body, pipelined requests and connections have limits (`HttpLimits`); over one of them is 4xx
+  or 503, and the connection ends;
+- a request must be whole within `request_s` of its first byte, and a connection without one is
+  closed after `idle_s`, so those who drip bytes do not hold a place (slow loris);
+- who does not read answers gets no more: nothing is read or answered until the socket drains.
+
+Time is counted in sweeps, about one a second, for all connections together: no timer each.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from email.utils import formatdate
+
+from httptools import (
+    HttpParserCallbackError,
+    HttpParserError,
+    HttpParserUpgrade,
+    HttpRequestParser,
+    parse_url,
+)
+
+from waterclock.model.units import KIB, MIB
+from waterclock.server.addresses import bind_errors
+from waterclock.server.http_messages import Answer, Request, Response, problem
+from waterclock.server.statuses import log_unforeseen
+
+log = logging.getLogger(__name__)
+
+SWEEP_S = 1.0
+LINGER_SWEEPS = 2
+"""A refused client may still be sending: closing at once would throw the refusal away (RST)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpLimits:
+    """What HTTP clients may ask for."""
+
+    connections_max: int = 10_000
+    head_bytes_max: int = 16 * KIB
+    body_bytes_max: int = 11 * MIB
+    pipelined_max: int = 64
+    """Requests read ahead of their turn, beyond those that came in one piece."""
+    idle_s: int = 75
+    """More than what proxies keep, so that they end a quiet connection, not we under them."""
+    request_s: int = 30
+
+
+class _Refused(Exception):
+    """Stops the parser; carries what to answer."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.status)
+        self.response = response
+
+
+class HttpConnection(asyncio.Protocol):
+    """One client. The parser calls the `on_` methods while it is fed."""
+
+    __slots__ = (
+        "_body",
+        "_body_bytes",
+        "_fed_bytes",
+        "_head_bytes",
+        "_headers",
+        "_in_head",
+        "_is_blocked",
+        "_is_ended",
+        "_is_receiving",
+        "_is_refused",
+        "_parser",
+        "_queue",
+        "_server",
+        "_since",
+        "_transport",
+        "_url",
+        "_work",
+    )
+
+    _transport: asyncio.Transport
+
+    def __init__(self, server: "HttpServer") -> None:
+        self._server = server
+        self._parser = HttpRequestParser(self)
+        self._queue: deque[tuple[Request, bool]] = deque()
+        """Requests whose turn has not come, and whether each is the last."""
+        self._work: asyncio.Task[None] | None = None
+        """The answer that is being waited for."""
+        self._since = server.sweeps
+        self._is_receiving = False
+        self._is_blocked = False
+        self._is_refused = False
+        self._is_ended = False
+        self._begin_request()
+
+    # What the transport tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection, or turn it away if there are too many."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        server = self._server
+        server.connections.add(self)
+        if len(server.connections) > server.limits.connections_max:
+            limit = server.limits.connections_max
+            self._refuse(problem(503, f"too many connections (at most {limit}): try again later"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let go of everything; whoever was waited for is told by cancelling."""
+        self._server.connections.discard(self)
+        self._queue.clear()
+        self._is_refused = True
+        if self._work is not None:
+            self._work.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser, which calls back."""
+        if self._is_refused:
+            return
+        was_in_head = self._is_receiving and self._in_head
+        if not self._is_receiving:
+            self._is_receiving = True
+            self._since = self._server.sweeps
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade:
+            # Answered as if nobody had asked to upgrade; what follows may be another protocol.
+            self._end_after_queue()
+        except HttpParserError as error:
+            self._refuse(_refusal(error))
+        else:
+            if was_in_head and self._is_receiving and self._in_head:
+                self._count_unseen(len(data))
+
+    def eof_received(self) -> bool:
+        """Stay until what was asked is answered."""
+        self._is_ended = True
+        return self._work is not None or bool(self._queue)
+
+    def pause_writing(self) -> None:
+        """Answer nothing more until the client reads."""
+        self._is_blocked = True
+        self._since = self._server.sweeps
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Go on answering."""
+        self._is_blocked = False
+        self._since = self._server.sweeps
+        self._go_on()
+
+    # What the parser tells
+
+    def on_url(self, url: bytes) -> None:
+        """Take the target, or a piece of it."""
+        self._url += url
+        self._count_head(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; those after the body (trailers) are dropped."""
+        if not self._in_head:
+            return
+        self._count_head(len(name) + len(value))
+        if len(name) == 14 and name.lower() == b"content-length":
+            # llhttp has seen that it is a number.
+            self._check_body(int(value))
+        self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        self._in_head = False
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        self._body_bytes += len(body)
+        self._check_body(self._body_bytes)
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        """Answer the request, or line it up."""
+        path, _, query = self._target().partition(b"?")
+        request = Request(
+            self._parser.get_method(), path, query, self._headers, b"".join(self._body)
+        )
+        is_last = not self._parser.should_keep_alive()
+        self._begin_request()
+        self._is_receiving = False
+        self._since = self._server.sweeps
+        if self._queue or self._work is not None or self._is_blocked:
+            self._queue.append((request, is_last))
+            if len(self._queue) >= self._server.limits.pipelined_max:
+                self._transport.pause_reading()
+        else:
+            self._answer(request, is_last)
+
+    def _begin_request(self) -> None:
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+        self._head_bytes = 0
+        self._fed_bytes = 0
+        self._in_head = True
+
+    def _target(self) -> bytes:
+        """Return path and query; a target may also be a whole address (RFC 9112, 3.2.2)."""
+        if self._url.startswith(b"/") or b"://" not in self._url:
+            return self._url
+        parts = parse_url(self._url)
+        path = parts.path or b"/"
+        return path if parts.query is None else path + b"?" + parts.query
+
+    def _count_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > self._server.limits.head_bytes_max:
+            raise _Refused(self._head_too_large())
+
+    def _count_unseen(self, size: int) -> None:
+        """Count data within a head: of a header that never ends, `on_header` never hears."""
+        self._fed_bytes += size
+        if self._fed_bytes > self._server.limits.head_bytes_max:
+            self._refuse(self._head_too_large())
+
+    def _head_too_large(self) -> Response:
+        return problem(431, f"the head exceeds {self._server.limits.head_bytes_max} bytes")
+
+    def _check_body(self, size: int) -> None:
+        limit = self._server.limits.body_bytes_max
+        if size > limit:
+            raise _Refused(problem(413, f"the body exceeds {limit} bytes (got {size})"))
+
+    # Answering
+
+    def _answer(self, request: Request, is_last: bool) -> None:
+        try:
+            response = self._server.answer(request)
+        except Exception as error:
+            response = _failure(request, error)
+        if isinstance(response, Response):
+            self._write(response, request, is_last)
+        else:
+            tasks = self._server.tasks
+            self._work = tasks.create_task(self._answer_later(response, request, is_last))
+
+    async def _answer_later(
+        self, answer: Awaitable[Response], request: Request, is_last: bool
+    ) -> None:
+        try:
+            response = await answer
+        except Exception as error:
+            response = _failure(request, error)
+        self._work = None
+        self._write(response, request, is_last)
+        self._go_on()
+
+    def _write(self, response: Response, request: Request, is_last: bool) -> None:
+        is_last = is_last or self._server.is_stopping
+        is_head = request.method == b"HEAD"
+        date = self._server.date
+        self._transport.write(response.encode(date=date, is_last=is_last, is_head=is_head))
+        if is_last:
+            self._queue.clear()
+            self._is_refused = True
+            self._transport.close()
+
+    def _go_on(self) -> None:
+        """Answer what has waited for its turn, then read on."""
+        while self._queue and self._work is None and not self._is_blocked:
+            self._answer(*self._queue.popleft())
+        if self._work is not None or self._is_blocked or self._is_refused:
+            return
+        self._since = self._server.sweeps
+        if self._is_ended:
+            self._transport.close()
+        else:
+            self._transport.resume_reading()
+
+    def _end_after_queue(self) -> None:
+        self._is_ended = True
+        self._transport.pause_reading()
+        self._go_on()
+
+    def _refuse(self, response: Response) -> None:
+        """Answer with an error and hear no more. What was asked before goes unanswered."""
+        self._is_refused = True
+        self._since = self._server.sweeps
+        self._queue.clear()
+        if self._work is not None:
+            self._work.cancel()
+            self._work = None
+        if self._transport.is_closing():
+            return
+        self._transport.write(response.encode(date=self._server.date, is_last=True, is_head=False))
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+
+    # What the server tells
+
+    def sweep(self) -> None:
+        """End the connection if it has kept its place for too long."""
+        age = self._server.sweeps - self._since
+        limits = self._server.limits
+        if self._is_refused:
+            if age >= LINGER_SWEEPS:
+                self._transport.abort()
+        elif self._is_blocked:
+            if age >= limits.request_s:
+                self._transport.abort()
+        elif self._work is not None:
+            return
+        elif self._is_receiving:
+            if age >= limits.request_s:
+                self._refuse(problem(408, f"no whole request within {limits.request_s} s"))
+        elif age >= limits.idle_s:
+            self._transport.close()
+
+    def close_if_idle(self) -> None:
+        """End the connection unless something was asked."""
+        if self._work is None and not self._queue and not self._is_blocked:
+            self._is_refused = True
+            self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection as it is."""
+        self._transport.abort()
+
+
+class HttpServer:
+    """All connections of one port. Make one with `serve_http`."""
+
+    def __init__(self, answer: Answer, limits: HttpLimits, tasks: asyncio.TaskGroup) -> None:
+        self.answer = answer
+        self.limits = limits
+        self.tasks = tasks
+        self.connections: set[HttpConnection] = set()
+        self.sweeps = 0
+        self.date = _date_line()
+        self.is_stopping = False
+        self.port = 0
+
+    def __repr__(self) -> str:
+        return f"<HttpServer :{self.port} {len(self.connections)} connections>"
+
+    def sweep(self) -> None:
+        """Count one more sweep: end connections that have outstayed, renew the date."""
+        self.sweeps += 1
+        self.date = _date_line()
+        for connection in tuple(self.connections):
+            connection.sweep()
+
+    async def keep_sweeping(self) -> None:
+        """Sweep about once a second, until cancelled."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self.sweep()
+
+    def stop(self) -> None:
+        """Let answers under way be the last of their connections."""
+        self.is_stopping = True
+        for connection in tuple(self.connections):
+            connection.close_if_idle()
+
+
+@asynccontextmanager
+async def serve_http(
+    answer: Answer, *, host: str, port: int, limits: HttpLimits | None = None
+) -> AsyncIterator[HttpServer]:
+    """Listen until left; whatever is still asked then goes unanswered."""
+    async with asyncio.TaskGroup() as tasks:
+        server = HttpServer(answer, limits or HttpLimits(), tasks)
+        loop = asyncio.get_running_loop()
+        with bind_errors("cluster.http_port", host, port):
+            listener = await loop.create_server(lambda: HttpConnection(server), host, port)
+        server.port = listener.sockets[0].getsockname()[1]
+        sweeping = tasks.create_task(server.keep_sweeping())
+        try:
+            yield server
+        finally:
+            sweeping.cancel()
+            listener.close()
+            server.stop()
+            for connection in tuple(server.connections):
+                connection.abort()
+
+
+def _refusal(error: HttpParserError) -> Response:
+    """Return what to answer to a request that could not be parsed."""
+    cause = error.__context__ if isinstance(error, HttpParserCallbackError) else error
+    if isinstance(cause, _Refused):
+        return cause.response
+    if isinstance(cause, HttpParserError):
+        return problem(400, f"this is not HTTP/1.1: {cause}")
+    raise error
+
+
+def _date_line() -> bytes:
+    return f"Date: {formatdate(usegmt=True)}\r\n".encode()
+
+
+def _failure(request: Request, error: Exception) -> Response:
+    error_id = log_unforeseen(f"{request.method.decode()} {request.path.decode('latin-1')}", error)
+    return problem(500, f"something unforeseen happened, logged as error {error_id}")

@@ -1,0 +1,119 @@
+"""What a client is told when a call fails: the one table from our errors to gRPC's codes.
+
+A client learns the code, a sentence, and in the trailing metadata the error's name and facts:
+
+    waterclock-error: LimitExceeded
+    waterclock-field: batch messages
+    waterclock-limit: 100000
+
+An error that is not ours is a bug of ours: the client gets INTERNAL and an id, the log the same id
+and the traceback, and the node goes on.
+"""
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from grpc import StatusCode
+
+from waterclock.model.errors import (
+    AlreadyExists,
+    BadInput,
+    Busy,
+    Closed,
+    Damaged,
+    LimitExceeded,
+    NotFound,
+    OffsetOutOfRange,
+    Overloaded,
+    PartitionFaulty,
+    StorageError,
+    StorageFailed,
+    StorageFull,
+    Unavailable,
+    WaterclockError,
+)
+
+log = logging.getLogger(__name__)
+
+STATUSES: Mapping[type[WaterclockError], StatusCode] = {
+    BadInput: StatusCode.INVALID_ARGUMENT,
+    NotFound: StatusCode.NOT_FOUND,
+    AlreadyExists: StatusCode.ALREADY_EXISTS,
+    Busy: StatusCode.FAILED_PRECONDITION,
+    OffsetOutOfRange: StatusCode.OUT_OF_RANGE,
+    Unavailable: StatusCode.UNAVAILABLE,
+    Overloaded: StatusCode.RESOURCE_EXHAUSTED,
+    StorageError: StatusCode.UNAVAILABLE,
+    StorageFull: StatusCode.RESOURCE_EXHAUSTED,
+    StorageFailed: StatusCode.UNAVAILABLE,
+    Damaged: StatusCode.DATA_LOSS,
+    PartitionFaulty: StatusCode.FAILED_PRECONDITION,
+    Closed: StatusCode.UNAVAILABLE,
+}
+"""The nearest class in an error's ancestry decides."""
+
+CAPACITIES = frozenset({"topics", "partitions of the node", "members"})
+"""Limits on all requests together: over one of these, the request itself is not wrong."""
+
+DETAILS_CHARS_MAX = 1_000
+FACT_CHARS_MAX = 250
+"""Trailing metadata is limited to 8 KiB by default, in gRPC."""
+
+
+class Status(NamedTuple):
+    """How a call ended."""
+
+    code: StatusCode
+    details: str
+    trailers: tuple[tuple[str, str], ...]
+
+
+def status_of(error: BaseException, where: str) -> Status:
+    """Return what to tell the client; `where` is for the log, if the error is a bug of ours."""
+    found = ours(error)
+    if found is None:
+        error_id = log_unforeseen(where, error)
+        details = f"something unforeseen happened, logged as error {error_id}"
+        return Status(StatusCode.INTERNAL, details, (("waterclock-error-id", error_id),))
+    facts = [("waterclock-error", type(found).__name__)]
+    facts += [
+        (f"waterclock-{name}", _fact(value))
+        for name, value in vars(found).items()
+        if isinstance(value, int | str)
+    ]
+    return Status(code_of(found), str(found)[:DETAILS_CHARS_MAX], tuple(facts))
+
+
+def code_of(error: WaterclockError) -> StatusCode:
+    """Return the gRPC code of an error of ours."""
+    if isinstance(error, LimitExceeded) and error.field in CAPACITIES:
+        return StatusCode.RESOURCE_EXHAUSTED
+    for ancestor in type(error).__mro__:
+        if ancestor in STATUSES:
+            return STATUSES[ancestor]
+    return StatusCode.UNKNOWN
+
+
+def ours(error: BaseException) -> WaterclockError | None:
+    """Return the error of ours that this is, or holds in a group beside nothing worse."""
+    if isinstance(error, WaterclockError):
+        return error
+    if not isinstance(error, BaseExceptionGroup):
+        return None
+    found = [ours(part) for part in error.exceptions]
+    return found[0] if all(part is not None for part in found) else None
+
+
+def log_unforeseen(where: str, error: BaseException) -> str:
+    """Log a bug of ours with its traceback; return the id to find it by."""
+    error_id = os.urandom(4).hex()
+    log.error("unforeseen error_id=%s where=%s", error_id, where, exc_info=error)
+    return error_id
+
+
+def _fact(value: int | str) -> str:
+    # Metadata is printable ASCII; names of topics nobody has may be anything.
+    text = str(value)[:FACT_CHARS_MAX]
+    return text if text.isascii() and text.isprintable() else ascii(text)[1:-1][:FACT_CHARS_MAX]

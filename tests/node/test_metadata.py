@@ -1,0 +1,86 @@
+import asyncio
+
+import pytest
+
+from tests.node.hosts import START_MS, opened, run
+from waterclock.model.errors import FolderInUse
+from waterclock.node import metadata as metadata_module
+from waterclock.storage.fsync import Work
+
+
+def test_what_was_put_is_there_after_a_restart(tmp_path):
+    async def first():
+        async with opened(tmp_path) as hosts:
+            await hosts.metadata.put("a/1", b"one")
+            await hosts.metadata.put_many({"a/2": b"two", "b/1": b"other", "a/1": b"newer"})
+            await hosts.metadata.delete("b/1")
+
+    async def second():
+        async with opened(tmp_path) as hosts:
+            return hosts.metadata.items("a/"), hosts.metadata.get("b/1")
+
+    run(first())
+
+    assert run(second()) == ([("a/1", b"newer"), ("a/2", b"two")], None)
+
+
+def test_a_folder_serves_one_node(tmp_path):
+    async def two():
+        async with opened(tmp_path):
+            with pytest.raises(FolderInUse):
+                async with opened(tmp_path):
+                    pass
+
+    run(two())
+
+
+def test_history_is_dropped_once_there_is_much_of_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(metadata_module, "HISTORY_BYTES_MIN", 100_000)
+
+    async def write():
+        async with opened(tmp_path) as hosts:
+            store = hosts.metadata._store
+            for number in range(300):
+                await hosts.metadata.put(f"k/{number % 3}", b"%d" % number + b"x" * 1_000)
+            before = sum(segment.end_position for segment in store.segments)
+            await hosts.metadata.compact()
+            after = sum(segment.end_position for segment in store.segments)
+            return before, after
+
+    async def read():
+        async with opened(tmp_path) as hosts:
+            return [(name, value[:3]) for name, value in hosts.metadata.items("k/")]
+
+    before, after = run(write())
+
+    assert after < before / 10
+    assert run(read()) == [("k/0", b"297"), ("k/1", b"298"), ("k/2", b"299")]
+
+
+def test_records_written_together_share_an_fsync(tmp_path):
+    async def many():
+        async with opened(tmp_path) as hosts:
+            syncs = hosts.metadata._commits
+            begun = []
+            aside = syncs._group._fsync
+            real = aside.start
+
+            def noted(work: Work) -> None:
+                begun.append(work)
+                real(work)
+
+            aside.start = noted  # type: ignore[method-assign]
+            await asyncio.gather(*(hosts.metadata.put(f"n/{i}", b"v") for i in range(50)))
+            return len(begun)
+
+    # The first begins at the end of the turn in which all were written.
+    assert run(many()) == 1
+
+
+def test_times_of_records_are_those_of_the_clock(tmp_path):
+    async def written():
+        async with opened(tmp_path) as hosts:
+            await hosts.metadata.put("a", b"b")
+            return hosts.metadata._store.log_time_ms
+
+    assert run(written()) == START_MS

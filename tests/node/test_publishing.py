@@ -1,0 +1,265 @@
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.node.hosts import START_MS, Hosts, batch_of, config_in, opened, run
+from waterclock.log.schema import encode, from_messages
+from waterclock.model.config import Config
+from waterclock.model.errors import BadBatch, LimitExceeded, NotFound, Stopping
+from waterclock.model.ids import Millis
+from waterclock.model.limits import Limits
+from waterclock.model.message import Message
+from waterclock.node.gathering import GATHER_MESSAGES_MAX, Gathering
+from waterclock.node.publishing import Published
+from waterclock.node.routing import partition_of_key, partitions_of_keys
+from waterclock.storage.local_log import stored_messages
+
+
+def arrow_of(*messages: Message) -> bytes:
+    return bytes(encode(from_messages(messages)))
+
+
+def place_of(published: Published, row: int) -> tuple[int, int]:
+    partition = published.partition
+    if published.partitions is not None:
+        partition = int(published.partitions[row])
+    offset = published.first_offset + row
+    if published.offsets is not None:
+        offset = int(published.offsets[row])
+    return partition, offset
+
+
+def stored(hosts: Hosts, topic: str) -> dict[tuple[int, int], Message]:
+    return {
+        (host.partition, offset): message
+        for host in hosts.topics.get(topic).partitions
+        for frame in host.store.frames(0)
+        for offset, message in stored_messages(frame, 0)
+    }
+
+
+@given(
+    keys=st.lists(st.none() | st.binary(min_size=1, max_size=20), min_size=1, max_size=30),
+    partitions=st.integers(1, 5),
+    is_sticky=st.booleans(),
+)
+@settings(max_examples=30, deadline=None)
+def test_each_message_is_where_the_answer_says_and_where_its_key_belongs(
+    tmp_path_factory, keys, partitions, is_sticky
+):
+    async def publish():
+        async with opened(tmp_path_factory.mktemp("node")) as hosts:
+            await hosts.topic("t", partitions)
+            messages = [
+                Message(b"%d" % i, key=key, message_id=b"id%d" % i) for i, key in enumerate(keys)
+            ]
+            arrow = arrow_of(*messages)
+            first = await hosts.publishing.publish_batch("t", arrow, is_sticky=is_sticky)
+            again = await hosts.publishing.publish_batch("t", arrow, is_sticky=is_sticky)
+            return messages, first, again, stored(hosts, "t")
+
+    messages, first, again, found = run(publish())
+
+    assert first.count == len(messages)
+    assert first.duplicates is None
+    assert {place_of(first, i): m for i, m in enumerate(messages)} == found
+    for i, message in enumerate(messages):
+        key = message.message_id if message.key is None else message.key
+        if message.key is not None or not is_sticky:
+            assert place_of(first, i)[0] == partition_of_key(key, partitions)
+    assert {place_of(again, i): m for i, m in enumerate(messages)} == found
+    assert again.duplicates is not None
+    assert again.duplicates.tolist() == list(range(len(messages)))
+
+
+@given(st.lists(st.binary(max_size=40), min_size=1), st.integers(1, 1_000))
+def test_one_key_and_a_column_of_keys_are_routed_alike(keys, partitions):
+    batch = from_messages([Message(b"", key=key, message_id=b"i") for key in keys])
+
+    found = partitions_of_keys(batch.column("key"), partitions, keyless=0)
+
+    assert found.tolist() == [partition_of_key(key, partitions) for key in keys]
+
+
+def test_routing_never_changes():
+    # Clients and nodes of every release must agree: these numbers are for ever.
+    keys = (b"", b"a", b"order-17", b"x" * 100)
+
+    assert [partition_of_key(key, 1_000) for key in keys] == [0, 891, 117, 240]
+
+
+def test_a_sticky_batch_without_keys_is_one_append(tmp_path):
+    async def publish():
+        async with opened(tmp_path) as hosts:
+            topic = await hosts.topic("t", 4)
+            places = set()
+            for number in range(40):
+                batch = [Message(b"", message_id=b"%d-%d" % (number, i)) for i in range(5)]
+                arrow = arrow_of(*batch)
+                answer = await hosts.publishing.publish_batch("t", arrow, is_sticky=True)
+                places.add(answer.partition)
+            return places, sum(host.counters.batches for host in topic.partitions)
+
+    assert run(publish()) == ({0, 1, 2, 3}, 40)
+
+
+def test_anonymous_singles_go_to_the_partitions_by_turns(tmp_path):
+    async def publish():
+        async with opened(tmp_path) as hosts, asyncio.TaskGroup() as tasks:
+            await hosts.topic("t", 3)
+            gathering = Gathering(hosts.topics, Limits(), hosts.clock, gather_ms=0)
+            running = tasks.create_task(gathering.run())
+            await asyncio.sleep(0)
+            answers = [await gathering.publish("t", Message(b"")) for _ in range(6)]
+            running.cancel()
+            return [answer.partition for answer in answers]
+
+    turns = run(publish())
+
+    assert sorted(turns) == [0, 0, 1, 1, 2, 2]
+    assert turns[:3] == turns[3:]
+
+
+def test_an_answer_means_that_the_disk_has_it(tmp_path):
+    async def publish():
+        async with opened(tmp_path) as hosts:
+            await hosts.publishing.publish_batch("t", arrow_of(Message(b"v", message_id=b"1")))
+            store = hosts.topics.get("t").partition(0).store
+            return store.flushed_end, store.end
+
+    assert run(publish()) == (1, 1)
+
+
+def test_what_is_wrong_with_a_request_makes_no_topic(tmp_path):
+    async def publish():
+        async with opened(tmp_path) as hosts:
+            with pytest.raises(BadBatch):
+                await hosts.publishing.publish_batch("t", b"not arrow")
+            with pytest.raises(BadBatch):
+                await hosts.publishing.publish_batch("t", b"")
+            return hosts.topics.all()
+
+    assert run(publish()) == []
+
+
+def test_a_partition_that_is_not_there_is_refused(tmp_path):
+    async def publish():
+        async with opened(tmp_path) as hosts:
+            await hosts.topic("t", 2)
+            with pytest.raises(NotFound):
+                await hosts.publishing.publish_batch(
+                    "t", arrow_of(Message(b"v", message_id=b"1")), partition=2
+                )
+
+    run(publish())
+
+
+def test_messages_for_later_reach_the_scheduler(tmp_path):
+    async def publish():
+        async with opened(tmp_path) as hosts:
+            topic = await hosts.topic("t")
+            due = [1, START_MS + 5_000, START_MS - 1, START_MS + 9_000]
+            messages = [
+                Message(b"", message_id=b"%d" % i, due_ms=Millis(d)) for i, d in enumerate(due)
+            ]
+            await hosts.publishing.publish_batch("t", arrow_of(*messages))
+            await hosts.publishing.publish_batch("t", arrow_of(*messages))
+            scheduler = topic.partition(0).scheduler
+            offsets, times = scheduler.upcoming(0, 1 << 62, 10)
+            return offsets.tolist(), times.tolist()
+
+    assert run(publish()) == ([2, 3], [START_MS + 5_000, START_MS + 9_000])
+
+
+def test_singles_share_a_batch(tmp_path):
+    async def publish():
+        async with opened(tmp_path) as hosts:
+            await hosts.topic("t")
+            task = asyncio.ensure_future(singles(hosts))
+            return await task
+
+    async def singles(hosts):
+        async with asyncio.TaskGroup() as tasks:
+            gathering = Gathering(hosts.topics, Limits(), hosts.clock, gather_ms=1)
+            running = tasks.create_task(gathering.run())
+            await asyncio.sleep(0)
+            answers = await asyncio.gather(
+                *(gathering.publish("t", Message(b"%d" % i)) for i in range(100))
+            )
+            running.cancel()
+        return answers, hosts.topics.get("t").partition(0).counters.batches
+
+    answers, batches = run(publish())
+
+    assert sorted(answer.offset for answer in answers) == list(range(100))
+    assert len({answer.message_id for answer in answers}) == 100
+    assert batches == 1
+
+
+def test_nobody_suffers_for_a_neighbours_mistake(tmp_path):
+    limits = Limits(message_bytes_max=1_000, batch_bytes_max=10_000)
+
+    async def publish():
+        async with opened(tmp_path) as hosts, asyncio.TaskGroup() as tasks:
+            await hosts.topic("t")
+            gathering = Gathering(hosts.topics, limits, hosts.clock, gather_ms=1)
+            running = tasks.create_task(gathering.run())
+            await asyncio.sleep(0)
+            values = [b"ok", b"x" * 2_000, b"ok", b"y" * 900]
+            answers = await asyncio.gather(
+                *(gathering.publish("t", Message(value)) for value in values * 20),
+                return_exceptions=True,
+            )
+            running.cancel()
+        return answers
+
+    answers = run(publish())
+
+    assert [isinstance(answer, LimitExceeded) for answer in answers] == [
+        False, True, False, False,
+    ] * 20  # fmt: skip
+    assert not any(isinstance(answer, BaseException) for answer in answers[::2])
+
+
+def test_a_gathering_that_stops_answers_everyone(tmp_path):
+    async def publish():
+        async with opened(tmp_path) as hosts:
+            await hosts.topic("t")
+            async with asyncio.TaskGroup() as tasks:
+                gathering = Gathering(hosts.topics, Limits(), hosts.clock, gather_ms=60_000)
+                running = tasks.create_task(gathering.run())
+                await asyncio.sleep(0)
+                waiting = [
+                    asyncio.ensure_future(gathering.publish("t", Message(b"x"))) for _ in range(3)
+                ]
+                await asyncio.sleep(0)
+                running.cancel()
+            answers = await asyncio.gather(*waiting, return_exceptions=True)
+            with pytest.raises(Stopping):
+                await gathering.publish("t", Message(b"late"))
+            return answers
+
+    assert [type(answer) for answer in run(publish())] == [Stopping] * 3
+
+
+def test_a_full_batch_does_not_wait_for_company(tmp_path):
+    async def publish():
+        async with opened(tmp_path) as hosts:
+            await hosts.topic("t")
+            async with asyncio.TaskGroup() as tasks:
+                gathering = Gathering(hosts.topics, Limits(), hosts.clock, gather_ms=3_600_000)
+                running = tasks.create_task(gathering.run())
+                await asyncio.sleep(0)
+                await asyncio.gather(
+                    *(gathering.publish("t", Message(b"x")) for _ in range(GATHER_MESSAGES_MAX))
+                )
+                running.cancel()
+
+    run(publish())
+
+
+def test_helpers_speak_of_the_same_defaults(tmp_path):
+    assert config_in(tmp_path).limits == Config().limits
+    assert batch_of(Message(b"")).count == 1

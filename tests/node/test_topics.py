@@ -1,0 +1,216 @@
+import asyncio
+import shutil
+
+import pytest
+
+from tests.node.hosts import batch_of, config_in, opened, run
+from waterclock.model.errors import (
+    AlreadyExists,
+    BadInput,
+    LimitExceeded,
+    NotFound,
+    PartitionFaulty,
+    StorageFull,
+    UnknownTopic,
+)
+from waterclock.model.message import Message
+from waterclock.model.sections import TopicsConfig
+from waterclock.node import topics as topics_module
+from waterclock.node.partition_host import open_host
+from waterclock.node.topics import TopicSettings
+
+
+def test_a_topic_and_its_messages_are_there_after_a_restart(tmp_path):
+    async def first():
+        async with opened(tmp_path) as hosts:
+            topic = await hosts.topic("orders", partitions=3)
+            await topic.partition(2).publish(batch_of(Message(b"hello")))
+
+    async def second():
+        async with opened(tmp_path) as hosts:
+            topic = hosts.topics.get("orders")
+            return [host.store.end for host in topic.partitions]
+
+    run(first())
+
+    assert run(second()) == [0, 0, 1]
+
+
+def test_a_topic_made_again_has_nothing_of_the_old_one(tmp_path):
+    async def again():
+        async with opened(tmp_path) as hosts:
+            topic = await hosts.topic("orders")
+            await topic.partition(0).publish(batch_of(Message(b"old")))
+            await hosts.topics.delete("orders")
+            with pytest.raises(UnknownTopic):
+                hosts.topics.get("orders")
+            topic = await hosts.topic("orders")
+            folders = len(list((tmp_path / "topics").iterdir()))
+            return topic.partition(0).store.end, folders
+
+    assert run(again()) == (0, 1)
+
+
+def test_a_crash_while_a_topic_is_deleted_leaves_no_files_behind(tmp_path, monkeypatch):
+    def crash(*_: object) -> None:
+        raise RuntimeError("killed")
+
+    async def delete():
+        async with opened(tmp_path) as hosts:
+            await hosts.topic("orders")
+            monkeypatch.setattr(shutil, "rmtree", crash)
+            with pytest.raises(RuntimeError, match="killed"):
+                await hosts.topics.delete("orders")
+
+    async def restart():
+        async with opened(tmp_path) as hosts:
+            return hosts.topics.all(), list((tmp_path / "topics").iterdir())
+
+    run(delete())
+    monkeypatch.undo()
+
+    assert run(restart()) == ([], [])
+
+
+def test_a_partition_whose_folder_is_gone_is_not_begun_anew(tmp_path):
+    async def first():
+        async with opened(tmp_path) as hosts:
+            topic = await hosts.topic("orders", partitions=2)
+            await hosts.topic("others")
+            await topic.partition(0).publish(batch_of(Message(b"precious")))
+            return topic.folder
+
+    async def second():
+        async with opened(tmp_path) as hosts:
+            host = hosts.topics.get("orders").partition(0)
+            with pytest.raises(PartitionFaulty, match="missing"):
+                host.check_usable()
+            await hosts.topics.get("orders").partition(1).publish(batch_of(Message(b"goes on")))
+            await hosts.topics.get("others").partition(0).publish(batch_of(Message(b"too")))
+
+    shutil.rmtree(tmp_path / "topics" / run(first()) / "0")
+
+    run(second())
+
+
+def test_disk_full_while_a_topic_is_made_leaves_nothing(tmp_path, monkeypatch):
+    real = open_host
+
+    def full_at_the_second(topic, partition, **rest):
+        if partition == 1:
+            raise StorageFull("no space")
+        return real(topic, partition, **rest)
+
+    async def make():
+        async with opened(tmp_path) as hosts:
+            monkeypatch.setattr(topics_module, "open_host", full_at_the_second)
+            with pytest.raises(StorageFull):
+                await hosts.topic("orders", partitions=2)
+            left = list((tmp_path / "topics").iterdir())
+            monkeypatch.undo()
+            topic = await hosts.topic("orders", partitions=2)
+            return left, len(topic.partitions)
+
+    assert run(make()) == ([], 2)
+
+
+def test_partitions_are_added_and_never_taken_away(tmp_path):
+    async def grow():
+        async with opened(tmp_path) as hosts:
+            seen = []
+            hosts.topics.on_opened.append(lambda topic, host: seen.append(host.partition))
+            await hosts.topic("orders", partitions=2)
+            await hosts.topics.update("orders", TopicSettings(partitions=4))
+            with pytest.raises(BadInput, match="cannot be taken away"):
+                await hosts.topics.update("orders", TopicSettings(partitions=3))
+            return seen
+
+    async def count():
+        async with opened(tmp_path) as hosts:
+            return len(hosts.topics.get("orders").partitions)
+
+    assert run(grow()) == [0, 1, 2, 3]
+    assert run(count()) == 4
+
+
+def test_many_who_make_the_same_topic_at_once_get_one(tmp_path):
+    async def all_at_once():
+        async with opened(tmp_path) as hosts:
+            made = await asyncio.gather(*(hosts.topics.ensure("orders") for _ in range(20)))
+            with pytest.raises(AlreadyExists):
+                await hosts.topics.create("orders", TopicSettings())
+            return len(set(made))
+
+    assert run(all_at_once()) == 1
+
+
+def test_topics_are_not_made_by_accident_if_the_node_is_told_so(tmp_path):
+    config = config_in(tmp_path, topics=TopicsConfig(auto_create=False))
+
+    async def mistyped():
+        async with opened(tmp_path, config=config) as hosts:
+            with pytest.raises(UnknownTopic, match="odrers"):
+                await hosts.topics.ensure("odrers")
+
+    run(mistyped())
+
+
+def test_a_node_has_no_more_topics_and_partitions_than_it_may(tmp_path):
+    config = config_in(tmp_path, topics=TopicsConfig(topics_max=2, partitions_max=5))
+
+    async def too_many():
+        async with opened(tmp_path, config=config) as hosts:
+            await hosts.topic("a", partitions=4)
+            with pytest.raises(LimitExceeded, match="partitions of the node"):
+                await hosts.topic("b", partitions=2)
+            await hosts.topic("b")
+            with pytest.raises(LimitExceeded, match="topics"):
+                await hosts.topic("c")
+            with pytest.raises(LimitExceeded, match="partitions of the node"):
+                await hosts.topics.update("b", TopicSettings(partitions=2))
+
+    run(too_many())
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", ".", "..", ".hidden", "-flag", "a/b", "a b", "ä", "__meta", "x" * 201, "a\0b", "a\n"],
+)
+def test_a_name_that_cannot_be_a_folder_is_refused(tmp_path, name):
+    async def make():
+        async with opened(tmp_path) as hosts:
+            with pytest.raises(BadInput):
+                await hosts.topics.ensure(name)
+
+    run(make())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        TopicSettings(partitions=0),
+        TopicSettings(partitions=2_000),
+        TopicSettings(retention_ms=-1),
+        TopicSettings(retries_max=1_000),
+        TopicSettings(ack_timeout_ms=0),
+    ],
+)
+def test_settings_out_of_range_are_refused(tmp_path, settings):
+    async def make():
+        async with opened(tmp_path) as hosts:
+            with pytest.raises(BadInput):
+                await hosts.topics.create("orders", settings)
+
+    run(make())
+
+
+def test_a_partition_that_is_not_there_is_named_in_the_error(tmp_path):
+    async def ask():
+        async with opened(tmp_path) as hosts:
+            topic = await hosts.topic("orders", partitions=2)
+            with pytest.raises(NotFound, match=r"orders/2 \(the topic has 2\)"):
+                topic.partition(2)
+            with pytest.raises(NotFound):
+                topic.partition(-1)
+
+    run(ask())
