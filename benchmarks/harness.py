@@ -38,6 +38,11 @@ def scaled(count: int, *, least: int = 1) -> int:
     return max(least, round(count * scale()))
 
 
+def whole_batches(count: int, *, batch: int = 1_000) -> int:
+    """Shrink a number of messages to the scale of this run, and to whole batches, at least two."""
+    return -(-scaled(count, least=2 * batch) // batch) * batch
+
+
 def is_smoke() -> bool:
     """Tell whether this run only proves that the benchmark works."""
     return scale() < SMOKE_SCALE

@@ -61,9 +61,11 @@ def source_digest() -> str:
     """Give a digest of the source files, as they are now, of what is loaded of Waterclock.
 
     Processes started later load the files anew: if the digest has changed, so has what is measured.
+    Where nothing is loaded, all of it is up to those processes.
     """
     names = sorted(name for name in sys.modules if name.partition(".")[0] == "waterclock")
     files = [file for name in names if (file := sys.modules[name].__file__)]
+    files = files or [str(file) for file in sorted((ROOT / "src").rglob("*.py"))]
     return hashlib.sha256(b"".join(Path(file).read_bytes() for file in files)).hexdigest()
 
 

@@ -4,6 +4,8 @@ All batches of a producer are one template whose ids are written anew each time,
 messages take a fraction of a second. Ids have 16 bytes: the producer's own eight, then a counter.
 """
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -17,19 +19,31 @@ VALUE_BYTES = 128
 class Producer:
     """Makes batches of equal size; no id is used twice, unless producers share a number."""
 
-    def __init__(self, number: int, *, batch_messages: int, value_bytes: int = VALUE_BYTES) -> None:
+    def __init__(
+        self,
+        number: int,
+        *,
+        batch_messages: int,
+        value_bytes: int = VALUE_BYTES,
+        is_scheduled: bool = False,
+    ) -> None:
         self.batch_messages = batch_messages
         self._next = 0
         rng = np.random.default_rng(number)
         marks = rng.integers(0, 1 << 63, 2 * batch_messages, dtype=np.uint64)
+        dues = rng.integers(0, 1 << 62, batch_messages) if is_scheduled else None
         values = rng.bytes(batch_messages * value_bytes)
-        self._body = bytearray(encode(_rows(batch_messages, marks, values)))
-        at = self._body.find(marks.tobytes())
-        assert at >= 0, "the ids are not found in the encoded batch"
-        self._ids: npt.NDArray[np.uint64] = np.frombuffer(
-            self._body, np.uint64, 2 * batch_messages, at
-        )
+        self._body = bytearray(encode(_rows(batch_messages, marks, values, dues)))
+        self._ids: npt.NDArray[np.uint64] = self._column(marks)
         self._ids[::2] = number
+        self.dues_ms: npt.NDArray[np.int64] | None = None if dues is None else self._column(dues)
+        """Of the next batches, if they are scheduled: write them here."""
+
+    def _column(self, marks: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Find a column in the template by what was put there; give it for writing."""
+        at = self._body.find(marks.tobytes())
+        assert at >= 0, "a column is not found in the encoded batch"
+        return np.frombuffer(self._body, marks.dtype, len(marks), at)
 
     @property
     def body_bytes(self) -> int:
@@ -61,7 +75,12 @@ class Producer:
         self._next = end
 
 
-def _rows(count: int, ids: npt.NDArray[np.uint64], values: bytes) -> pa.RecordBatch:
+def _rows(
+    count: int,
+    ids: npt.NDArray[np.uint64],
+    values: bytes,
+    dues: npt.NDArray[np.int64] | None,
+) -> pa.RecordBatch:
     value_ends = _ends(count, len(values) // count)
     columns = [
         pa.Array.from_buffers(
@@ -70,7 +89,7 @@ def _rows(count: int, ids: npt.NDArray[np.uint64], values: bytes) -> pa.RecordBa
         pa.nulls(count, pa.binary()),
         pa.Array.from_buffers(pa.binary(), count, [None, value_ends, pa.py_buffer(values)]),
         pa.nulls(count, HEADERS),
-        pa.nulls(count, pa.int64()),
+        pa.nulls(count, pa.int64()) if dues is None else pa.array(dues),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=MESSAGES)
 

@@ -30,7 +30,16 @@ def running(folder: Path, *, is_durable: bool = True) -> Iterator[Server]:
     its, port = programs(), free_port()
     folder.mkdir(parents=True)
     sync = ["-f", "0"] if is_durable else []
-    command = [its.find("beanstalkd"), "-l", "127.0.0.1", "-p", str(port), "-b", folder, *sync]
+    command: list[str | Path] = [
+        its.find("beanstalkd"),
+        "-l",
+        "127.0.0.1",
+        "-p",
+        str(port),
+        "-b",
+        folder,
+        *sync,
+    ]
     with started(command, folder=folder, port=port, environ=its.environ()) as server:
         yield server
 

@@ -9,6 +9,7 @@ import json
 import re
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import repeat
@@ -17,8 +18,9 @@ from typing import Any
 
 from benchmarks.client import Stopwatch
 from benchmarks.peers.cache import Absent, Programs, debian, go
+from benchmarks.peers.pacing import Conversation, tell
 from benchmarks.peers.server import Server, free_port, started
-from benchmarks.peers.wire import VALUE, Marks, connect, pump, received
+from benchmarks.peers.wire import VALUE, Marks, connect, drain, pump, received
 
 NAME = "jetstream"
 MODULE, VERSION = "github.com/nats-io/nats-server/v2", "v2.15.2"
@@ -64,7 +66,7 @@ def running(folder: Path, *, is_durable: bool = True) -> Iterator[Server]:
     config = folder / "nats.conf"
     sync = "always" if is_durable else '"2m"'
     config.write_text(CONFIG.format(port=port, folder=folder, sync=sync))
-    command = [its.find("nats-server"), "-c", config]
+    command: list[str | Path] = [its.find("nats-server"), "-c", config]
     with started(command, folder=folder, port=port, environ=its.environ()) as server:
         create_stream(server.port)
         yield server
@@ -82,12 +84,12 @@ def create_stream(port: int) -> None:
 
 
 @contextmanager
-def opened(port: int) -> Iterator[socket.socket]:
-    """Connect, and listen to what is sent to our inbox."""
+def opened(port: int, *, inbox: str = INBOX) -> Iterator[socket.socket]:
+    """Connect, and listen to what is sent to an inbox."""
     with connect(port) as wire:
         received(wire)
         options = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True}
-        wire.sendall(f"CONNECT {json.dumps(options)}\r\nSUB {INBOX} 1\r\nPING\r\n".encode())
+        wire.sendall(f"CONNECT {json.dumps(options)}\r\nSUB {inbox} 1\r\nPING\r\n".encode())
         while b"PONG" not in received(wire):
             pass
         yield wire
@@ -146,3 +148,48 @@ def publish(watch: Stopwatch, port: int, *, messages: int, batch: int, window: i
     answers = Marks(b'"seq":', bad=b'"error"')
     with opened(port) as wire, watch.running(messages):
         pump(wire, batches, answers=batch, window=window, feed=answers.feed)
+
+
+ACK = b"$JS.ACK."
+"""Each message names the subject to acknowledge it by, which begins with this."""
+
+
+def consume(watch: Stopwatch, port: int, *, messages: int, batch: int, window: int) -> None:
+    """Pull the whole stream; an acknowledgement covers all before it."""
+    config = {"durable_name": CONSUMER, "ack_policy": "all", "max_ack_pending": 1_000_000}
+    count = Marks(ACK)
+    latest = b""
+
+    def feed(data: bytes) -> int:
+        nonlocal latest
+        end = data.rfind(b" ", 0, data.rfind(b"\r\n"))
+        start = data.rfind(ACK, 0, end)
+        if start >= 0:
+            latest = data[start : data.find(b" ", start)]
+        return count.feed(data)
+
+    def more() -> bytes:
+        ack = publication(latest.decode(), b"+ACK", has_answer=False) if latest else b""
+        call = f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{CONSUMER}"
+        return ack + publication(call, json.dumps({"batch": batch}).encode())
+
+    with opened(port) as wire:
+        ask(wire, f"CONSUMER.DELETE.{STREAM}.{CONSUMER}", {}, is_sure=False)
+        request = {"stream_name": STREAM, "config": config}
+        ask(wire, f"CONSUMER.CREATE.{STREAM}.{CONSUMER}", request)
+        with watch.running(messages):
+            drain(wire, messages=messages, batch=batch, window=window, feed=feed, request=more)
+
+
+def latency(watch: Stopwatch, port: int, *, rate: int, messages: int) -> None:
+    """Publish at a rate and have it pushed to us; tell how long both took."""
+    # A subject of its own: those who listened before are still sent to on theirs.
+    pushed = f"pushed.{time.monotonic_ns()}"
+    with opened(port) as publisher, opened(port, inbox=pushed) as reader:
+        config = {"deliver_subject": pushed, "deliver_policy": "new", "ack_policy": "none"}
+        ask(publisher, f"CONSUMER.CREATE.{STREAM}", {"stream_name": STREAM, "config": config})
+        acks = Marks(b'"seq":', bad=b'"error"')
+        talk = Conversation(publisher, acks.feed, reader, Marks(ACK).feed)
+        with watch.running(messages):
+            times = talk.run(publication(SUBJECT, VALUE), rate=rate, messages=messages)
+        tell(watch, times)

@@ -8,7 +8,7 @@ import os
 import shutil
 import socket
 import struct
-import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import repeat
@@ -17,13 +17,14 @@ from pathlib import Path
 from benchmarks.client import Stopwatch
 from benchmarks.peers.cache import Programs, debian
 from benchmarks.peers.server import Server, free_port, started
-from benchmarks.peers.wire import VALUE, connect, pump, received
+from benchmarks.peers.wire import VALUE, Marks, connect, pump, received
 
 NAME = "rabbitmq"
 PACKAGE = "rabbitmq-server"
 START_S_MAX = 90
 BATCH = 1_000
 CHANNEL = 1
+FRAME_BYTES_MAX = 131_072
 END = b"\xce"
 METHOD, HEADER, BODY = 1, 2, 3
 DURABLE = 0b10
@@ -108,7 +109,9 @@ def frame(kind: int, payload: bytes, *, channel: int = CHANNEL) -> bytes:
     return struct.pack(">BHI", kind, channel, len(payload)) + payload + END
 
 
-def method(class_id: int, method_id: int, arguments: bytes = b"", *, channel: int = CHANNEL) -> bytes:
+def method(
+    class_id: int, method_id: int, arguments: bytes = b"", *, channel: int = CHANNEL
+) -> bytes:
     """Encode a call."""
     return frame(METHOD, struct.pack(">HH", class_id, method_id) + arguments, channel=channel)
 
@@ -127,7 +130,11 @@ def table(**fields: str | int) -> bytes:
     """Encode a table; an underscore stands for a hyphen."""
     parts = []
     for name, value in fields.items():
-        encoded = b"S" + blob(value.encode()) if isinstance(value, str) else struct.pack(">cq", b"l", value)
+        encoded = (
+            b"S" + blob(value.encode())
+            if isinstance(value, str)
+            else struct.pack(">cq", b"l", value)
+        )
         parts.append(text(name.replace("_", "-")) + encoded)
     return blob(b"".join(parts))
 
@@ -172,7 +179,7 @@ def opened(port: int, *, is_confirming: bool = False) -> Iterator[socket.socket]
         login = blob(b"") + text("PLAIN") + blob(b"\0guest\0guest") + text("en_US")
         wire.sendall(method(10, 11, login, channel=0))
         expect(wire, 10, 30)
-        wire.sendall(method(10, 31, struct.pack(">HIH", 0, 131_072, 0), channel=0))
+        wire.sendall(method(10, 31, struct.pack(">HIH", CHANNEL, FRAME_BYTES_MAX, 0), channel=0))
         wire.sendall(method(10, 40, text("/") + text("") + b"\0", channel=0))
         expect(wire, 10, 41)
         wire.sendall(method(20, 10, text("")))
@@ -183,11 +190,19 @@ def opened(port: int, *, is_confirming: bool = False) -> Iterator[socket.socket]
         yield wire
 
 
-def declare(wire: socket.socket, queue: str, **arguments: str | int) -> None:
-    """Create a durable queue, or find that it is there."""
+def declare(wire: socket.socket, **arguments: str | int) -> str:
+    """Create a durable queue; give its name."""
+    queue = f"queue-{time.monotonic_ns()}"
     call = struct.pack(">H", 0) + text(queue) + bytes([DURABLE]) + table(**arguments)
     wire.sendall(method(50, 10, call))
     expect(wire, 50, 11)
+    return queue
+
+
+def delete(wire: socket.socket, queue: str) -> None:
+    """Delete a queue with all that is in it."""
+    wire.sendall(method(50, 40, struct.pack(">H", 0) + text(queue) + b"\0"))
+    expect(wire, 50, 41)
 
 
 def publication(queue: str, *, expires_ms: int | None = None) -> bytes:
@@ -228,12 +243,42 @@ class Confirms:
 # Clients
 
 
-def publish(
-    watch: Stopwatch, port: int, *, queue: str, kind: str, messages: int, window: int
-) -> None:
-    """Publish to a queue of a kind, at most a window of batches unconfirmed."""
-    batches = repeat(publication(queue) * BATCH, messages // BATCH)
+def publish(watch: Stopwatch, port: int, *, kind: str, messages: int, window: int) -> None:
+    """Publish to a new queue of a kind, at most a window of batches unconfirmed."""
     with opened(port, is_confirming=True) as wire:
-        declare(wire, queue, x_queue_type=kind)
+        queue = declare(wire, x_queue_type=kind)
+        batches = repeat(publication(queue) * BATCH, messages // BATCH)
         with watch.running(messages):
             pump(wire, batches, answers=BATCH, window=window, feed=Confirms().feed)
+        delete(wire, queue)
+
+
+def schedule(watch: Stopwatch, port: int, *, messages: int, window: int) -> None:
+    """Publish messages that expire tomorrow, and go to another queue then."""
+    with opened(port, is_confirming=True) as wire:
+        due = declare(wire, x_queue_type="quorum")
+        dead = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": due}
+        queue = declare(wire, x_queue_type="quorum", **dead)
+        batches = repeat(publication(queue, expires_ms=86_400_000) * BATCH, messages // BATCH)
+        with watch.running(messages):
+            pump(wire, batches, answers=BATCH, window=window, feed=Confirms().feed)
+
+
+def consume(watch: Stopwatch, port: int, *, messages: int, batch: int, window: int) -> None:
+    """Fill a queue, then have it delivered; an acknowledgement covers a batch."""
+    # A body is a frame of its own, so its value is found whole, and once.
+    count, done = Marks(VALUE), 0
+    with opened(port, is_confirming=True) as wire:
+        queue = declare(wire, x_queue_type="quorum")
+        batches = repeat(publication(queue) * BATCH, messages // BATCH)
+        pump(wire, batches, answers=BATCH, window=window, feed=Confirms().feed)
+        wire.sendall(method(60, 10, struct.pack(">IHB", 0, batch * window, 0)))
+        expect(wire, 60, 11)
+        begin = struct.pack(">H", 0) + text(queue) + text("") + b"\0" + table()
+        with watch.running(messages):
+            wire.sendall(method(60, 20, begin))
+            while done < messages:
+                before, done = done, done + count.feed(received(wire))
+                if done // batch > before // batch or done == messages:
+                    wire.sendall(method(60, 80, struct.pack(">QB", done, 1)))
+        delete(wire, queue)

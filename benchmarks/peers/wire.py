@@ -39,8 +39,7 @@ class Marks:
             raise RuntimeError(f"the peer refused: {data[data.find(self._bad) :][:200]!r}")
         count = data.count(self._mark)
         # Shorter than the mark, so none is counted twice, and it holds any that is cut.
-        keep = len(self._mark) - 1
-        self._tail = data[len(data) - keep :] if keep else b""
+        self._tail = data[max(0, len(data) - len(self._mark) + 1) :]
         return count
 
 
@@ -65,6 +64,24 @@ def pump(
         if writable:
             unsent = unsent[wire.send(unsent) :]
     wire.setblocking(True)
+
+
+def drain(
+    wire: socket.socket,
+    *,
+    messages: int,
+    batch: int,
+    window: int,
+    feed: Feed,
+    request: Callable[[], bytes],
+) -> None:
+    """Ask for batches, a window of them at a time, until so many messages have come."""
+    asked = done = 0
+    while done < messages:
+        while asked < messages and asked - done <= (window - 1) * batch:
+            wire.sendall(request())
+            asked += batch
+        done += feed(received(wire))
 
 
 def received(wire: socket.socket) -> bytes:

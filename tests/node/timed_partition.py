@@ -144,7 +144,7 @@ class TimedPartition:
 
     def pending(self) -> dict[int, int]:
         """Return offset and due time of each open promise, as the scheduler has them."""
-        offsets, due = self.scheduler.upcoming(0, 1 << 62, 1_000_000)
+        offsets, due = ran(self.scheduler.upcoming(0, 1 << 62, 1_000_000))
         return dict(zip(offsets.tolist(), due.tolist(), strict=True))
 
     def promises(self) -> dict[int, int]:

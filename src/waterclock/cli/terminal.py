@@ -63,8 +63,8 @@ def table(out: Console, *columns: str) -> Table:
 
 
 def print_json(found: object) -> None:
-    """Print one object for machines."""
-    print(json.dumps(found))
+    """Print one object for machines, at once: somebody may be waiting at the other end."""
+    print(json.dumps(found), flush=True)
 
 
 @contextmanager

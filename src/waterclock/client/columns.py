@@ -1,13 +1,13 @@
 """Messages on their way out, kept as columns: what becomes one Arrow batch.
 
 Each `publish` adds one value to each of five lists; the Arrow arrays are made from whole lists when
-the batch is sent. Columns that nobody used are made of nulls, which costs nothing. Ids are made then
-too, all at once, and kept, so that a batch sent again is the same batch.
+the batch is sent. Columns that nobody used are made of nulls, which costs nothing. Ids are made
+then too, all at once, and kept, so that a batch sent again is the same batch.
 """
 
 import os
-from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 import pyarrow as pa
 
@@ -52,12 +52,10 @@ class Columns:
     def encode(self, start: int, end: int) -> bytes:
         """Return the rows in [start, end) as Arrow bytes. They must have been named."""
         count = end - start
-        is_all = count == len(self.values)
-        lists = (self.ids, self.keys, self.values, self.headers, self.dues)
-        arrays = [
-            _array(column if is_all else column[start:end], count, kind)
-            for column, kind in zip(lists, _KINDS, strict=True)
-        ]
+        lists: list[list[Any]] = [self.ids, self.keys, self.values, self.headers, self.dues]
+        if count < len(self.values):
+            lists = [column[start:end] for column in lists]
+        arrays = [_array(column, count, kind) for column, kind in zip(lists, _KINDS, strict=True)]
         batch = pa.RecordBatch.from_arrays(arrays, schema=MESSAGES)
         return bytes(batch.serialize().to_pybytes())
 
@@ -74,7 +72,7 @@ class Columns:
 _KINDS = (_BINARY, _BINARY, _BINARY, HEADERS, _INT64)
 
 
-def _array(column: list[object], count: int, kind: pa.DataType) -> pa.Array:
+def _array(column: list[Any], count: int, kind: pa.DataType) -> pa.Array:
     # The first and the count tell most columns apart without looking at each value.
     if column[0] is None and column.count(None) == count:
         return _nulls(count, kind)
@@ -89,8 +87,3 @@ def _nulls(count: int, kind: pa.DataType) -> pa.Array:
 def _made_ids(now_ms: Millis, count: int) -> list[bytes]:
     raw = uuid7_batch(now_ms, count, os.urandom(UUID7_ENTROPY_BYTES)).tobytes()
     return [raw[at : at + _UUID_BYTES] for at in range(0, len(raw), _UUID_BYTES)]
-
-
-def header_pairs(headers: Mapping[str, bytes]) -> HeaderPairs:
-    """Return headers as Arrow wants them."""
-    return list(headers.items())

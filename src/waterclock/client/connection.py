@@ -158,4 +158,3 @@ def clock_difference(node_ms: int, *, asked_ms: int, took_ms: int) -> int:
     if earliest - 1 <= node_ms <= latest + 1:
         return 0
     return node_ms - (earliest + latest) // 2
-

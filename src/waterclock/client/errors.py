@@ -1,8 +1,9 @@
 """Statuses into errors: what came over the wire becomes the exception the node raised.
 
-The node names the class of its error in the trailing metadata (`waterclock-error`), with the field
-and the limit if there are any, so `except LimitExceeded` works here as it does there. What has no
-name was not said by a node: the connection, a deadline or something else on the way.
+The node names the class of its error in the trailing metadata (`waterclock-error`), and its facts
+beside it (`waterclock-field`, `waterclock-limit`), so `except LimitExceeded` works here as it does
+there. What has no name was not said by a node: the connection, a deadline or something else on the
+way.
 """
 
 from collections.abc import Iterable
@@ -21,9 +22,7 @@ from waterclock.model.errors import (
     WaterclockError,
 )
 
-NAME_KEY = "waterclock-error"
-FIELD_KEY = "waterclock-field"
-LIMIT_KEY = "waterclock-limit"
+_PREFIX = "waterclock-"
 
 _NAMED: dict[str, type[WaterclockError]] = {
     name: found
@@ -32,8 +31,9 @@ _NAMED: dict[str, type[WaterclockError]] = {
 }
 _BROKEN_STREAM = ("rst_stream", "stream removed", "goaway", "connection")
 """How gRPC words a connection that broke in the middle of a call, under several codes."""
-_UNTOLD = dict.fromkeys(("got", "problem", "what", "name", "offset", "start", "end"))
-"""Facts that constructors set and the wire does not carry: there, and None."""
+_NUMBERS = {"end", "got", "limit", "offset", "start"}
+_TEXTS = {"field", "name", "problem", "what"}
+"""Facts that errors carry. What the node did not tell is None."""
 _TOO_LARGE = "larger than max"
 
 
@@ -41,7 +41,7 @@ def error_of(rpc: grpc.aio.AioRpcError, address: str) -> WaterclockError:
     """Return the error that a failed call means."""
     metadata = _texts(rpc.trailing_metadata())
     details = rpc.details() or rpc.code().name
-    named = _NAMED.get(metadata.get(NAME_KEY, ""))
+    named = _NAMED.get(metadata.get(f"{_PREFIX}error", ""))
     if named is not None:
         return _rebuilt(named, details, metadata)
     return _unnamed(rpc.code(), details, address)
@@ -61,10 +61,14 @@ def _rebuilt(
     """Make the error without its constructor: the node has put the words together already."""
     error = named.__new__(named)
     Exception.__init__(error, details)
-    limit = metadata.get(LIMIT_KEY, "")
-    told: dict[str, object] = {"field": metadata.get(FIELD_KEY)}
-    told["limit"] = int(limit) if limit.isdecimal() else None
-    vars(error).update(_UNTOLD, **told)
+    facts: dict[str, object] = dict.fromkeys(_NUMBERS | _TEXTS)
+    for name, text in metadata.items():
+        fact = name.removeprefix(_PREFIX)
+        if fact in _TEXTS:
+            facts[fact] = text
+        elif fact in _NUMBERS and text.removeprefix("-").isdecimal():
+            facts[fact] = int(text)
+    vars(error).update(facts)
     return error
 
 

@@ -82,10 +82,6 @@ class Lane(Generic[Batch]):
         """Note that a batch is through, well or not. Ask for the next."""
         del self._in_flight[batch]
 
-    def next_deadline(self, linger_ms: float) -> float | None:
-        """Return when to ask for the next batch, answers aside."""
-        return None if self.open is None else self.opened_ms + linger_ms
-
     def waiting(self) -> list[Batch]:
         """Take out what was not sent."""
         batches = [*self._full, *([] if self.open is None else [self.open])]
@@ -103,7 +99,4 @@ class Lane(Generic[Batch]):
 
 def _keys(batch: Columns) -> frozenset[bytes]:
     """Return the keys of a batch; that some messages have none binds nothing."""
-    return frozenset(batch.keys) - _NO_KEY  # type: ignore[arg-type]
-
-
-_NO_KEY: frozenset[bytes | None] = frozenset([None])
+    return frozenset(key for key in set(batch.keys) if key is not None)

@@ -56,8 +56,8 @@ class Receipt:
 class SomeFailed(WaterclockError):
     """Some messages of a call were published and others were not; `results` has one for each."""
 
-    def __init__(self, results: Sequence[Receipt | WaterclockError]) -> None:
-        failed = [result for result in results if isinstance(result, WaterclockError)]
+    def __init__(self, results: Sequence[Receipt | Exception]) -> None:
+        failed = [result for result in results if isinstance(result, Exception)]
         super().__init__(
             f"{len(failed)} of {len(results)} messages were not published; the first: {failed[0]}"
         )

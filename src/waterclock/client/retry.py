@@ -7,8 +7,10 @@ nobody comes back at once; the other half is chance ("equal jitter").
 from random import Random
 
 from waterclock.model.errors import (
+    Closed,
     Overloaded,
     Stopping,
+    StorageFailed,
     StorageFull,
     TimedOut,
     Unavailable,
@@ -44,8 +46,8 @@ class Backoff:
 
 
 def is_transient(error: WaterclockError) -> bool:
-    """Tell whether the same request may succeed later."""
-    return isinstance(error, Unavailable | TimedOut | StorageFull)
+    """Tell whether the same request may succeed later: once the node is back, or has room."""
+    return isinstance(error, Unavailable | TimedOut | StorageFull | StorageFailed | Closed)
 
 
 def was_refused(error: WaterclockError) -> bool:

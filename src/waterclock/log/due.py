@@ -22,28 +22,38 @@ _COUNTS = struct.Struct("<QQQ")
 class DueDelta:
     """What one segment did to the open promises. Offsets and due times are parallel arrays."""
 
-    __slots__ = ("_base_offset", "_moves", "_opened", "_retired")
+    __slots__ = ("_base_offset", "_moves", "_net", "_opened", "_retired")
 
     def __init__(self, base_offset: int) -> None:
         self._base_offset = base_offset
         self._opened: list[tuple[Int64s, Int64s]] = []
         self._moves: list[tuple[Int64s, Int64s]] = []
         self._retired: list[tuple[Int64s]] = []
+        self._net: NetDelta | None = None
+        """What `net` returned last, or what a side-car held, while nothing has happened since."""
 
     def open(self, offsets: Int64s, due_ms: Int64s) -> None:
         """Note promises written in this segment."""
+        self._net = None
         _push(self._opened, (offsets, due_ms))
 
     def retire(self, offsets: Int64s) -> None:
         """Note promises that fired or were cancelled, of this segment or an earlier one."""
+        self._net = None
         _push(self._retired, (offsets,))
 
     def move(self, offsets: Int64s, due_ms: Int64s) -> None:
         """Note promises that got a new due time."""
+        self._net = None
         _push(self._moves, (offsets, due_ms))
 
     def net(self) -> "NetDelta":
         """Return the net effect, sorted by offset."""
+        if self._net is None:
+            self._net = self._summed()
+        return self._net
+
+    def _summed(self) -> "NetDelta":
         retired = np.unique(np.concatenate([_NOTHING, *(r for (r,) in self._retired)]))
         opened, due = _joined(self._opened)
         moved, moved_due = _latest(*_joined(self._moves))
@@ -61,6 +71,8 @@ class DueDelta:
         delta.open(net.opened, net.opened_due)
         delta.move(net.moved, net.moved_due)
         delta.retire(net.retired)
+        # As it lies in the side-car's memory map: most segments are never added to.
+        delta._net = net
         return delta
 
 

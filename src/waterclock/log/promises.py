@@ -15,6 +15,8 @@ from waterclock.model.sections import Compression
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+VIEWS_MAX = 8
+"""Rows of a frame that are cheaper to join one by one than to take together."""
 FoundRows = tuple[FrameHeader, pa.RecordBatch, Int64s, Int64s]
 """A frame's header, its rows, which of them are meant, and which ask each answers."""
 
@@ -51,13 +53,13 @@ def gather(
     for header, batch, rows, asks in frames:
         if header.type is not FrameType.PROMISE:
             raise BadInput(f"offset {int(offsets[asks[0]])} is a {header.type.name}, not a promise")
-        sizes[asks] = _sizes(batch, rows)
+        sizes[asks] = _sizes(header, batch, rows)
     count = max(1, int(sizes.cumsum().searchsorted(bytes_max, side="right")))
     pieces, order = [], []
-    for _, batch, rows, asks in frames:
+    for header, batch, rows, asks in frames:
         is_wanted = asks < count
         if is_wanted.any():
-            pieces.append(batch.select(MESSAGES.names).take(pa.array(rows[is_wanted])))
+            pieces += _pieces(header, batch, rows[is_wanted])
             order.append(asks[is_wanted])
     try:
         joined = pa.Table.from_batches(pieces, schema=MESSAGES).combine_chunks()
@@ -89,12 +91,21 @@ def reschedule_frame(offsets: Int64s, due_ms: Int64s) -> PlannedFrame:
     return _control(FrameType.RESCHEDULE, [offsets, due_ms])
 
 
-def _sizes(batch: pa.RecordBatch, rows: Int64s) -> Int64s:
+def _sizes(header: FrameHeader, batch: pa.RecordBatch, rows: Int64s) -> Int64s:
     """Return about how many bytes each of some rows has: what varies is nearly always the value."""
     column = batch.column("value")
     bounds = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
-    others = max(0, batch.nbytes - int(bounds[-1] - bounds[0])) // max(1, len(batch))
+    others = max(0, header.body_len - int(bounds[-1] - bounds[0])) // max(1, header.rows)
     return np.asarray(bounds[rows + 1] - bounds[rows] + others)
+
+
+def _pieces(header: FrameHeader, batch: pa.RecordBatch, rows: Int64s) -> list[pa.RecordBatch]:
+    """Return rows of a frame as batches to be joined: views of a few, or a copy of many."""
+    if header.is_sparse:
+        batch = batch.select(MESSAGES.names)
+    if len(rows) <= VIEWS_MAX:
+        return [batch.slice(row, 1) for row in rows.tolist()]
+    return [batch.take(pa.array(rows))]
 
 
 def _control(kind: FrameType, columns: list[Int64s]) -> PlannedFrame:

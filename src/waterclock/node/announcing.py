@@ -36,9 +36,11 @@ def announce(
 ) -> list[Announcement]:
     """Return what follows at `start`, up to `room` messages; nothing if the log ends there."""
     found: list[Announcement] = []
+    room_before = room
     for _ in range(FRAMES_MAX):
-        frame = log.at(start)
-        if frame is None or room <= 0:
+        is_enough = room <= 0 or (bytes_free <= 0 and room < room_before)
+        frame = None if is_enough else log.at(start)
+        if frame is None:
             break
         if isinstance(frame, Missing) or not frame.header.is_deliverable:
             end = frame.end if isinstance(frame, Missing) else frame.header.end_offset
@@ -81,10 +83,7 @@ def _messages(
     sizes = _sizes(frame, rows)
     wanted = in_use & (offsets >= start)
     offsets, sizes = offsets[wanted][:room], sizes[wanted][:room]
-    if len(offsets) == room:
-        stop = int(offsets[-1]) + 1
-    else:
-        stop = header.end_offset
+    stop = int(offsets[-1]) + 1 if len(offsets) == room else header.end_offset
     yield from _runs(offsets, sizes, start, stop)
 
 

@@ -9,6 +9,7 @@ that finds the disk full ends, and the next one tries again.
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from waterclock.log.compaction import latest_offsets
 from waterclock.log.frame import Frame
@@ -17,7 +18,6 @@ from waterclock.model.errors import StorageFull
 from waterclock.model.ids import Offset
 from waterclock.model.sections import RetentionConfig
 from waterclock.model.units import MIB, MINUTE_MS
-from waterclock.node.groups import Groups
 from waterclock.node.metadata import Metadata
 from waterclock.node.partition_host import PartitionHost
 from waterclock.node.topics import Topic, Topics
@@ -35,9 +35,16 @@ log = logging.getLogger("waterclock.node")
 class Housekeeping:
     """Keeps logs from growing for ever. `run` is its task."""
 
-    def __init__(self, topics: Topics, groups: Groups, metadata: Metadata, config: Config) -> None:
+    def __init__(
+        self,
+        topics: Topics,
+        metadata: Metadata,
+        config: Config,
+        *,
+        consumed_end: Callable[[str, int], int | None],
+    ) -> None:
         self._topics = topics
-        self._groups = groups
+        self._consumed_end = consumed_end
         self._metadata = metadata
         self._config = config
         self._compacted_bytes: dict[PartitionHost, int] = {}
@@ -61,7 +68,7 @@ class Housekeeping:
 
     async def _tidy(self, topic: Topic, host: PartitionHost) -> None:
         store, now_ms = host.store, host.now_ms()
-        consumed = self._groups.min_committed(topic.name, host.partition)
+        consumed = self._consumed_end(topic.name, host.partition)
         if topic.settings.is_compacted:
             if not self._has_grown(host):
                 return

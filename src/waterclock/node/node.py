@@ -65,10 +65,12 @@ class Node:
         )
         self.pending = PendingMessages(self.topics, config.limits, clock)
         self.recurrences = Recurrences(self.metadata, self.publishing, self.pending, clock)
-        self.dead_letters = DeadLetters(self.topics, self.metadata, self.publishing, clock)
+        self.dead_letters = DeadLetters(self.topics, self.metadata, clock)
         self.groups = Groups(self.topics, self.metadata, self.dead_letters, config, clock)
         self.replays = Replays(self.topics, self.metadata, clock)
-        self.housekeeping = Housekeeping(self.topics, self.groups, self.metadata, config)
+        self.housekeeping = Housekeeping(
+            self.topics, self.metadata, config, consumed_end=self.groups.min_committed
+        )
 
     def __repr__(self) -> str:
         return f"<Node {self.name} {self.topics!r}>"

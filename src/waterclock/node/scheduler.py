@@ -11,7 +11,7 @@ fired in slices, and everyone else gets a turn between two of them.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from waterclock.log.expiry import expires_ms
-from waterclock.log.frame import FrameType
+from waterclock.log.frame import OFFSET_MAX, FrameType
 from waterclock.log.promises import Promised, gather
 from waterclock.model.clock import Clock
 from waterclock.model.errors import Closed, Damaged, StorageError, StorageFull
@@ -27,12 +27,14 @@ from waterclock.model.sections import ScheduleConfig
 from waterclock.node.cancelled import Cancelled
 from waterclock.node.counters import Histogram, PartitionCounters
 from waterclock.node.timer_files import TimerFiles, opened_timers, position_of
-from waterclock.schedule.timers import TimerState
+from waterclock.schedule.ready import due_order
+from waterclock.schedule.timers import HORIZONS_MS, TimerState
 from waterclock.storage.disk import Folder
 from waterclock.storage.os_folder import OsFolder
 from waterclock.storage.partition_store import PartitionStore
 
 Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 Outcomes = npt.NDArray[np.uint8]
 
 UNKNOWN: Final = 0
@@ -41,6 +43,7 @@ ALREADY_FIRED: Final = 2
 """What became of a wish to cancel or move: the numbers of `Outcome` in scheduler.proto."""
 
 SLEEP_MS_MAX = 1_000
+SCAN_ROWS = 65_536
 FIRE_BYTES_MAX = 8 << 20
 """About how many bytes are fired at once: copying and writing them takes some milliseconds."""
 
@@ -135,9 +138,9 @@ class Scheduler:
             self._wrote()
         return await self._answered(outcomes)
 
-    def _standing(self, offsets: Int64s) -> tuple[Outcomes, npt.NDArray[np.bool_]]:
+    def _standing(self, offsets: Int64s) -> tuple[Outcomes, Bools]:
         """Return the outcome for each, taking those that are open as done, and which these are."""
-        is_open = self._timers.state_of(offsets) != TimerState.UNKNOWN
+        is_open = self.is_open(offsets)
         outcomes = np.full(len(offsets), DONE, np.uint8)
         others = np.flatnonzero(~is_open)
         if len(others):
@@ -155,17 +158,53 @@ class Scheduler:
 
     # What is there
 
-    def upcoming(self, start_ms: int, end_ms: int, limit: int) -> tuple[Int64s, Int64s]:
-        """Return (offsets, due times) of the first promises due in [start_ms, end_ms), in order."""
-        return self._timers.upcoming(start_ms, end_ms, limit)
+    def is_open(self, offsets: Int64s) -> Bools:
+        """Tell which of these are promises neither fired nor cancelled."""
+        return np.asarray(self._timers.state_of(offsets) != TimerState.UNKNOWN)
 
     def due_of(self, offsets: Int64s) -> Int64s:
         """Return the due time of each open promise, -1 for what is none."""
         return self._timers.due_of(offsets)
 
-    def horizons(self, now_ms: int) -> list[int]:
-        """Count promises by how soon they are due; see `schedule.timers.HORIZONS_MS`."""
-        return self._timers.horizons(now_ms)
+    async def scan(self, start_ms: int, end_ms: int) -> AsyncIterator[tuple[Int64s, Int64s]]:
+        """Yield (offsets, due times) of all promises due in [start_ms, end_ms), by offset.
+
+        In slices, with a turn for others between two: what changes meanwhile is seen, or is not.
+        """
+        cursor = 0
+        while True:
+            offsets, due = self._timers.open_from(cursor, SCAN_ROWS)
+            if not len(offsets):
+                return
+            cursor = int(offsets[-1]) + 1
+            is_meant = (due >= start_ms) & (due < end_ms)
+            yield offsets[is_meant], due[is_meant]
+            await asyncio.sleep(0)
+
+    async def upcoming(
+        self, start_ms: int, end_ms: int, limit: int, *, after: int = -1
+    ) -> tuple[Int64s, Int64s]:
+        """Return (offsets, due times) of the first promises due in [start_ms, end_ms), in order.
+
+        Of those due at `start_ms`, only those behind the offset `after`.
+        """
+        offsets: Int64s = np.empty(0, np.int64)
+        due: Int64s = np.empty(0, np.int64)
+        async for more, more_due in self.scan(start_ms, end_ms):
+            is_next = (more_due > start_ms) | (more > after)
+            offsets = np.concatenate([offsets, more[is_next]])
+            due = np.concatenate([due, more_due[is_next]])
+            order = due_order(due, offsets)[:limit]
+            offsets, due = offsets[order], due[order]
+        return offsets, due
+
+    async def horizons(self, now_ms: int) -> Int64s:
+        """Count promises by how soon they are due: see `schedule.timers.HORIZONS_MS`, and later."""
+        edges = now_ms + np.array(HORIZONS_MS, np.int64)
+        counts = np.zeros(len(edges) + 1, np.int64)
+        async for _, due in self.scan(0, OFFSET_MAX):
+            counts += np.bincount(edges.searchsorted(due), minlength=len(counts))
+        return counts
 
     # Firing
 
@@ -274,9 +313,9 @@ class Scheduler:
         await self._durable(position.end_offset)
         if self._store.log.fsync == "interval":  # acknowledged, but not on disk yet
             await asyncio.sleep(2 * self._store.log.fsync_interval_ms / 1_000)
-        if self._store.flushed_end >= position.end_offset:
-            if await asyncio.to_thread(self._files.save, position, *snapshot):
-                self._saved_end = position.end_offset
+        is_durable = self._store.flushed_end >= position.end_offset
+        if is_durable and await asyncio.to_thread(self._files.save, position, *snapshot):
+            self._saved_end = position.end_offset
 
     def close(self) -> None:
         """Save the timers, if the log is sound and can be made durable, and let go of the files."""

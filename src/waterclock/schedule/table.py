@@ -104,6 +104,19 @@ class Table:
         np.minimum(rows, len(self.offset) - 1, out=rows)
         return rows
 
+    def living_from(self, offset: int, count: int) -> Rows:
+        """Return the rows of the first `count` timers at or above an offset."""
+        parts = []
+        for start, end in ((0, self.head), (self._tail, self.count)):
+            at = start + int(self.offset[start:end].searchsorted(offset))
+            while at < end and count > 0:
+                # A part at a time: most rows are alive, and the caller wants few.
+                rows = np.flatnonzero(self.state[at : min(at + 2 * count, end)])[:count] + at
+                at += 2 * count
+                count -= len(rows)
+                parts.append(rows)
+        return np.concatenate(parts) if parts else np.empty(0, np.intp)
+
     def retire(self, rows: Rows) -> None:
         """Mark rows of living timers, all different, as dead."""
         self.state[rows] = State.DEAD

@@ -151,6 +151,11 @@ class Timers:
         rows, states = self._table.find(offsets)
         return np.where(states != State.DEAD, self._table.due[rows], -1)
 
+    def open_from(self, offset: int, limit: int) -> tuple[Int64s, Int64s]:
+        """Return (offsets, due times) of the first promises at or above an offset, by offset."""
+        rows = self._table.living_from(offset, limit)
+        return self._table.offset[rows], self._table.due[rows]
+
     def upcoming(self, start_ms: int, end_ms: int, limit: int) -> tuple[Int64s, Int64s]:
         """Return (offsets, due times) of the first promises due in [start_ms, end_ms), in order."""
         assert limit > 0, limit

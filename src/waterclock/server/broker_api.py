@@ -1,21 +1,23 @@
-"""Publish, PublishBatch and Fetch; Subscribe and Replay are conversations with files of their own.
+"""Publish, PublishBatch and Fetch; the methods that are conversations have files of their own.
 
 Bytes in flight are bounded both ways. A publish counts until it is answered; what was fetched
 counts until gRPC has taken it for sending: who asks for much and reads nothing is held up.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from waterclock.log.frame import Frame
-from waterclock.model.errors import OffsetOutOfRange, Overloaded
+from waterclock.model.errors import OffsetOutOfRange
 from waterclock.model.units import MIB, MINUTE_MS
 from waterclock.node.node import Node
 from waterclock.node.partition_host import PartitionHost
 from waterclock.server.calls import Calls, Context
 from waterclock.server.fields import check_not_negative, check_range
-from waterclock.server.row_messages import from_proto
+from waterclock.server.in_flight import BytesInFlight
+from waterclock.server.publish_stream import PublishStreams
+from waterclock.server.replay_stream import ReplayStreams
+from waterclock.server.row_messages import from_proto, published_to_proto
+from waterclock.server.subscribe_stream import Subscriptions
 from waterclock.server.wire import nested
 from waterclock.v1 import broker_pb2 as pb
 
@@ -26,26 +28,6 @@ FETCHED_BYTES_MAX = 512 * MIB
 """Bytes of frames on their way out; more are refused until some have gone."""
 SCAN_BYTES_MAX = 32 * MIB
 """Frames looked at in one go for one that can be delivered."""
-
-
-class BytesInFlight:
-    """Bounds bytes being worked on; what alone is over the bound may come when nothing else is."""
-
-    def __init__(self, what: str, limit: int) -> None:
-        self._what = what
-        self._limit = limit
-        self.held = 0
-
-    @contextmanager
-    def holding(self, size: int) -> Iterator[None]:
-        """Count bytes while inside; raises Overloaded if there are too many."""
-        if self.held and self.held + size > self._limit:
-            raise Overloaded(self._what, self._limit)
-        self.held += size
-        try:
-            yield
-        finally:
-            self.held -= size
 
 
 @dataclass(slots=True)
@@ -60,13 +42,16 @@ class _Fetched:
 
 
 class BrokerApi:
-    """The unary methods of `waterclock.v1.Broker`."""
+    """The methods of `waterclock.v1.Broker`."""
 
     def __init__(self, node: Node, calls: Calls) -> None:
         self._node = node
         self._calls = calls
+        self.subscribe = Subscriptions(node, calls).subscribe
+        self.replay = ReplayStreams(node, calls).replay
         self.publishing = BytesInFlight("bytes of publishes", node.config.server.publish_bytes_max)
         self.fetching = BytesInFlight("bytes of fetched frames", FETCHED_BYTES_MAX)
+        self.publish_stream = PublishStreams(node, calls, self.publishing).publish_stream
 
     async def publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
         """Publish one message."""
@@ -94,20 +79,9 @@ class BrokerApi:
                 arrow,
                 partition=request.partition if request.HasField("partition") else None,
                 allow_duplicate=request.allow_duplicate,
+                is_sticky=request.is_sticky,
             )
-        response = pb.PublishBatchResponse(
-            count=published.count,
-            partition=published.partition,
-            first_offset=published.first_offset,
-        )
-        # Almost always all three are absent.
-        if published.offsets is not None:
-            response.offsets.extend(published.offsets.tolist())
-        if published.partitions is not None:
-            response.partitions.extend(published.partitions.tolist())
-        if published.duplicates is not None:
-            response.duplicates.extend(published.duplicates.tolist())
-        return response
+        return published_to_proto(published)
 
     async def fetch(self, request: pb.FetchRequest, context: Context) -> None:
         """Read frames. It writes its one answer itself, to know when it has gone."""

@@ -4,15 +4,15 @@ A method of the API takes a request and returns a response, or talks over a stre
 of gRPC but that. A caller who goes away, or whose deadline passes, cancels its call; what it has
 published by then is stored all the same.
 
-When the node stops, calls that only wait (for messages, for a turn) end at once with `Stopping`, and
-the others are let finish.
+When the node stops, calls that only wait (for messages, for a turn) end at once with `Stopping`,
+and the others are let finish.
 """
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from grpc import StatusCode
 from grpc.aio import ServicerContext
@@ -28,6 +28,18 @@ Context = ServicerContext[Any, Any]
 Unary = Callable[[Request], Awaitable[Response]]
 UnaryHandler = Callable[[Request, Context], Awaitable[Response]]
 Stream = Callable[[Any, Context], Awaitable[None]]
+
+
+class Conversation(Protocol):
+    """A stream that wants to end well when the node stops."""
+
+    def stop(self) -> None:
+        """Begin nothing new; end soon."""
+        ...
+
+    def end(self) -> None:
+        """End now."""
+        ...
 
 
 class MethodCounters:
@@ -53,6 +65,8 @@ class Calls:
         self.in_flight = 0
         self.is_stopping = False
         self.methods: dict[str, MethodCounters] = {}
+        self.conversations: set[Conversation] = set()
+        """Those under way; each adds and removes itself."""
         self._waits: set[asyncio.Timeout] = set()
         self._idle = asyncio.Event()
 
@@ -80,7 +94,7 @@ class Calls:
                 self._leave()
                 counters.note(code)
                 counters.milliseconds.observe((time.perf_counter() - begun) * 1_000)
-            return await _abort(context, status)
+            await _abort(context, status)
 
         return handle
 
@@ -145,8 +159,15 @@ class Calls:
         for wait in tuple(self._waits):
             if not wait.expired():
                 wait.reschedule(now)
+        for conversation in tuple(self.conversations):
+            conversation.stop()
         if not self.in_flight:
             self._idle.set()
+
+    def end(self) -> None:
+        """End conversations that go on after `stop`."""
+        for conversation in tuple(self.conversations):
+            conversation.end()
 
     async def finished(self) -> None:
         """Return when, after `stop`, the last call has ended."""
@@ -157,5 +178,5 @@ def _stopping() -> Stopping:
     return Stopping("the node is stopping: try again, or elsewhere")
 
 
-async def _abort(context: Context, status: Status) -> Any:  # noqa: ANN401 - it never returns
+async def _abort(context: Context, status: Status) -> NoReturn:
     await context.abort(status.code, status.details, status.trailers)

@@ -1,10 +1,26 @@
 """What the numbers of a request may be; the error names the field and its limit."""
 
 from collections.abc import Sequence
+from typing import Any, Protocol
 
 from waterclock.model.errors import BadInput, LimitExceeded
 
 Ranges = list[tuple[int, int]]
+
+
+class EnumType(Protocol):
+    """A protobuf enum."""
+
+    def values(self) -> list[Any]:
+        """Return its numbers."""
+        ...
+
+
+def member_of(enum: EnumType, field: str, value: int) -> int:
+    """Return a value of an enum; raise unless it is one that this release knows."""
+    if value not in enum.values():
+        raise BadInput(f"{field}: {value} is not one of {sorted(enum.values())}")
+    return value
 
 
 def check_not_negative(**fields: int) -> None:

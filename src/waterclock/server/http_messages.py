@@ -3,9 +3,9 @@
 Errors are problems as in RFC 9457: JSON with `title`, `status` and a `detail` for people.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -54,7 +54,8 @@ class Response(NamedTuple):
         )
 
 
-Answer = Callable[[Request], Response | Awaitable[Response]]
+Later = Coroutine[Any, Any, Response]
+Answer = Callable[[Request], Response | Later]
 """Answers at once where it can. Raises nothing that is meant for the client: that is a response."""
 
 

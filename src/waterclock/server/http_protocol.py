@@ -1,7 +1,8 @@
 """HTTP/1.1 on llhttp, without a framework: 70 K small requests a second where those do 5.
 
 One connection is one `asyncio.Protocol`. Requests may be pipelined; they are answered in order, the
-next one once the one before is answered. What bounds a client:
+next one once the one before is answered. Who closes, or half-closes, is gone: what was asked and
+is not answered yet is cancelled. What bounds a client:
 
 - head, body, pipelined requests and connections have limits (`HttpLimits`); over one of them is 4xx
   or 503, and the connection ends;
@@ -15,10 +16,11 @@ Time is counted in sweeps, about one a second, for all connections together: no 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
+from typing import cast
 
 from httptools import (
     HttpParserCallbackError,
@@ -30,14 +32,14 @@ from httptools import (
 
 from waterclock.model.units import KIB, MIB
 from waterclock.server.addresses import bind_errors
-from waterclock.server.http_messages import Answer, Request, Response, problem
+from waterclock.server.http_messages import Answer, Later, Request, Response, problem
 from waterclock.server.statuses import log_unforeseen
+from waterclock.server.task_groups import task_group
 
 log = logging.getLogger(__name__)
 
 SWEEP_S = 1.0
 LINGER_SWEEPS = 2
-"""A refused client may still be sending: closing at once would throw the refusal away (RST)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +107,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection, or turn it away if there are too many."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
         server = self._server
         server.connections.add(self)
         if len(server.connections) > server.limits.connections_max:
@@ -139,11 +140,6 @@ class HttpConnection(asyncio.Protocol):
         else:
             if was_in_head and self._is_receiving and self._in_head:
                 self._count_unseen(len(data))
-
-    def eof_received(self) -> bool:
-        """Stay until what was asked is answered."""
-        self._is_ended = True
-        return self._work is not None or bool(self._queue)
 
     def pause_writing(self) -> None:
         """Answer nothing more until the client reads."""
@@ -249,10 +245,10 @@ class HttpConnection(asyncio.Protocol):
         else:
             tasks = self._server.tasks
             self._work = tasks.create_task(self._answer_later(response, request, is_last))
+            # If the task is cancelled before its first step, nobody else ends the coroutine.
+            self._work.add_done_callback(lambda _: response.close())
 
-    async def _answer_later(
-        self, answer: Awaitable[Response], request: Request, is_last: bool
-    ) -> None:
+    async def _answer_later(self, answer: Later, request: Request, is_last: bool) -> None:
         try:
             response = await answer
         except Exception as error:
@@ -262,14 +258,14 @@ class HttpConnection(asyncio.Protocol):
         self._go_on()
 
     def _write(self, response: Response, request: Request, is_last: bool) -> None:
+        if self._transport.is_closing():
+            return
         is_last = is_last or self._server.is_stopping
         is_head = request.method == b"HEAD"
         date = self._server.date
         self._transport.write(response.encode(date=date, is_last=is_last, is_head=is_head))
         if is_last:
-            self._queue.clear()
-            self._is_refused = True
-            self._transport.close()
+            self._end()
 
     def _go_on(self) -> None:
         """Answer what has waited for its turn, then read on."""
@@ -279,9 +275,8 @@ class HttpConnection(asyncio.Protocol):
             return
         self._since = self._server.sweeps
         if self._is_ended:
-            self._transport.close()
-        else:
-            self._transport.resume_reading()
+            self._end()
+        self._transport.resume_reading()
 
     def _end_after_queue(self) -> None:
         self._is_ended = True
@@ -290,17 +285,21 @@ class HttpConnection(asyncio.Protocol):
 
     def _refuse(self, response: Response) -> None:
         """Answer with an error and hear no more. What was asked before goes unanswered."""
-        self._is_refused = True
-        self._since = self._server.sweeps
-        self._queue.clear()
         if self._work is not None:
             self._work.cancel()
             self._work = None
-        if self._transport.is_closing():
-            return
-        self._transport.write(response.encode(date=self._server.date, is_last=True, is_head=False))
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
+        if not self._transport.is_closing():
+            date = self._server.date
+            self._transport.write(response.encode(date=date, is_last=True, is_head=False))
+            self._end()
+
+    def _end(self) -> None:
+        """Say no more, and hear no more. The client closes, or the next sweeps do: with bytes of
+        it unread, closing at once would throw away what it has yet to read (RST)."""
+        self._is_refused = True
+        self._since = self._server.sweeps
+        self._queue.clear()
+        self._transport.write_eof()
 
     # What the server tells
 
@@ -330,6 +329,7 @@ class HttpConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """End the connection as it is."""
+        self._is_refused = True
         self._transport.abort()
 
 
@@ -374,7 +374,7 @@ async def serve_http(
     answer: Answer, *, host: str, port: int, limits: HttpLimits | None = None
 ) -> AsyncIterator[HttpServer]:
     """Listen until left; whatever is still asked then goes unanswered."""
-    async with asyncio.TaskGroup() as tasks:
+    async with task_group() as tasks:
         server = HttpServer(answer, limits or HttpLimits(), tasks)
         loop = asyncio.get_running_loop()
         with bind_errors("cluster.http_port", host, port):

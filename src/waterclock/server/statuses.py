@@ -54,7 +54,7 @@ STATUSES: Mapping[type[WaterclockError], StatusCode] = {
 }
 """The nearest class in an error's ancestry decides."""
 
-CAPACITIES = frozenset({"topics", "partitions of the node", "members"})
+CAPACITIES = frozenset({"groups", "members of a group", "partitions of the node", "topics"})
 """Limits on all requests together: over one of these, the request itself is not wrong."""
 
 DETAILS_CHARS_MAX = 1_000

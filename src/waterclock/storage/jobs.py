@@ -16,7 +16,7 @@ from waterclock.log.index import SparseIndex
 from waterclock.log.sidecar import Coverage
 from waterclock.model.errors import StorageFull
 from waterclock.storage.checkpoint import save_recovery_point
-from waterclock.storage.sidecar_files import save_sidecars
+from waterclock.storage.sidecar_files import load_due, save_sidecars
 
 if TYPE_CHECKING:
     from waterclock.storage.partition_store import PartitionStore
@@ -41,6 +41,7 @@ class SaveJob:
         self._is_sealed = is_sealed
         self._flushed_end = store.flushed_end
         self._ids: Entries | None = None
+        self._due: NetDelta | None = None
         self._mutex = threading.Lock()
         self._is_saved = False
 
@@ -63,10 +64,15 @@ class SaveJob:
                 folder, snapshot.coverage, index=snapshot.index, ids=self._ids, due=snapshot.due
             )
             save_recovery_point(folder, self._flushed_end)
+            if self._is_sealed:
+                self._due = load_due(folder, snapshot.coverage)
 
     def finish(self) -> None:
-        """Let the index of ids use the merged entries; on the owner's thread."""
-        ids = self._store.ids
+        """Let the index use the merged ids, and the store the mapped promises; by the owner."""
+        ids, deltas = self._store.ids, self._store.deltas
         base = self._snapshot.coverage.base_offset
         if self._is_sealed and ids is not None and self._ids is not None:
             ids.replace(base, self._ids)
+        # Unless the segment was rewritten, or went, in the meantime.
+        if self._due is not None and deltas.get(base) is self._snapshot.due:
+            deltas[base] = self._due

@@ -5,7 +5,7 @@ somebody asks for rows (firing, confirming a repeat), and then a frame at a time
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -85,7 +85,7 @@ class Reader:
 
         `offsets` may be in any order; each frame is decoded once.
         """
-        for frame, _, asks in self._frames_of(offsets):
+        for frame, _, asks in self._frames_of(offsets, with_seen=False):
             batch = decode(frame.header, frame.body)
             yield frame.header, batch, row_numbers(frame.header, batch, offsets[asks]), asks
 
@@ -121,7 +121,9 @@ class Reader:
         data = segment.view()
         return decode_header(data, position), header_crc(data, position)
 
-    def _frames_of(self, offsets: Int64s) -> Iterator[tuple[Frame, list[Frame], Int64s]]:
+    def _frames_of(
+        self, offsets: Int64s, *, with_seen: bool
+    ) -> Iterator[tuple[Frame, list[Frame], Int64s]]:
         """Yield each frame that spans some offsets, the `seen` frames behind it, and which asks."""
         order = np.argsort(offsets, kind="stable")
         wanted = offsets[order]
@@ -131,7 +133,8 @@ class Reader:
             if not self.start <= offset < self.end:
                 raise OffsetOutOfRange(offset, start=self.start, end=self.end)
             segment = self._segments[self.segment_at(offset)]
-            frame, *behind = segment.frame_and_seen(offset)
+            found = segment.frame_and_seen(offset) if with_seen else [segment.frame_at(offset)]
+            frame, *behind = found
             stop = int(np.searchsorted(wanted, frame.header.end_offset))
             yield frame, behind, order[at:stop]
             at = stop
@@ -139,12 +142,26 @@ class Reader:
     def ids(self, offsets: Int64s) -> list[tuple[bytes, int]]:
         """Return (message id, append time) of the messages at these offsets."""
         found: list[tuple[bytes, int]] = [(b"", 0)] * len(offsets)
-        for frame, behind, asks in self._frames_of(offsets):
+        for frame, behind, asks in self._frames_of(offsets, with_seen=True):
             left = asks
             for holder in (frame, *behind):
                 if holder.header.is_tracked:
                     left = _collect_ids(holder, offsets, left, found)
             assert not len(left), "an id in the index is neither in its frame nor among those seen"
+        return found
+
+    def has_ids(self, offsets: Int64s, ids: Sequence[bytes]) -> npt.NDArray[np.bool_]:
+        """Tell which offsets hold a message, in a frame that dedup knows, of the id beside them."""
+        found = np.zeros(len(offsets), np.bool_)
+        for frame, _, asks in self._frames_of(offsets, with_seen=False):
+            if frame.header.is_tracked and frame.header.type is not FrameType.SEEN:
+                batch = decode(frame.header, frame.body)
+                column = batch.column("message_id")
+                present = row_offsets(frame.header, batch)
+                at = np.minimum(np.searchsorted(present, offsets[asks]), len(present) - 1)
+                for ask, row in zip(asks.tolist(), at.tolist(), strict=True):
+                    is_there = present[row] == offsets[ask]
+                    found[ask] = is_there and column[row].as_py() == ids[ask]
         return found
 
 

@@ -31,7 +31,7 @@ from waterclock.model.sections import RetentionConfig
 from waterclock.model.units import DAY_MS
 from waterclock.storage.disk import TEMPORARY, Bytes, File, create_temporary
 from waterclock.storage.segment_file import SegmentFile
-from waterclock.storage.sidecar_files import save_sidecars
+from waterclock.storage.sidecar_files import load_due, save_sidecars
 
 if TYPE_CHECKING:
     from waterclock.storage.partition_store import PartitionStore
@@ -171,6 +171,7 @@ class RewriteJob:
                 save_sidecars(
                     store.folder, fresh.coverage, index=fresh.index, ids=self._ids, due=self._due
                 )
+                self._due = load_due(store.folder, fresh.coverage) or self._due
 
     def _copy(self, fresh: SegmentFile, derived: Derived) -> None:
         compression = self._store.log.compression

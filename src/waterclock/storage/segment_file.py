@@ -173,13 +173,21 @@ class SegmentFile:
 
     def frame_and_seen(self, offset: int) -> list[Frame]:
         """Return the frame that spans `offset`, then the `seen` frames right behind it."""
-        frames = self.frames(self.position_of(offset))
-        found = [next(frames)]
-        for frame in frames:
-            if frame.header.type is not FrameType.SEEN:
+        data = self.view()
+        found = [self.frame_at(offset)]
+        position = self.position_of(offset) + found[0].header.size
+        while position < len(data):
+            # The header tells: the body of what is read next by others is not theirs to pay for.
+            header = self._checked(decode_header, data, position)
+            if header.type is not FrameType.SEEN:
                 break
-            found.append(frame)
+            found.append(self._checked(read_frame, data, position))
+            position += header.size
         return found
+
+    def frame_at(self, offset: int) -> Frame:
+        """Return the frame that spans `offset`."""
+        return self._checked(read_frame, self.view(), self.position_of(offset))
 
     def seal(self) -> None:
         """Give back preallocated space and make all of it durable."""

@@ -82,6 +82,15 @@ def load_sidecars(
     return Sidecars(coverage, index, ids, due, last)
 
 
+def load_due(folder: Folder, coverage: Coverage) -> NetDelta | None:
+    """Return a `.due` side-car just saved, as it lies in its memory map, if it is there."""
+    name = sidecar_name(coverage.base_offset, SidecarKind.DUE)
+    sidecar = _load(folder, name, SidecarKind.DUE) if name in folder.names() else None
+    if sidecar is None or sidecar.coverage != coverage:
+        return None
+    return NetDelta.decode(sidecar.body)
+
+
 def vouched_end(folder: Folder, header: SegmentHeader) -> Offset:
     """Return how far some side-car of this writing says it was durable, borne out or not.
 

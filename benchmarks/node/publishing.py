@@ -1,0 +1,73 @@
+"""Clients that publish to our node: batches as they are, and single messages that are gathered."""
+
+import asyncio
+import os
+
+import uvloop
+
+from benchmarks.client import Stopwatch
+from benchmarks.messages import VALUE_BYTES, Producer
+from benchmarks.node.wire import (
+    fresh_topic,
+    opened,
+    publish_request,
+    published,
+    stream_all,
+)
+from waterclock.client.client import Client, connect
+
+WARM_UP_BATCHES = 16
+WARM_UP_MESSAGES = 2_000
+
+
+def batches(
+    watch: Stopwatch, port: int, *, batch: int, messages: int, window: int, partitions: int
+) -> None:
+    """Publish batches to each partition in turn, at most a window of them unanswered."""
+
+    async def run() -> None:
+        async with opened(port) as channel, fresh_topic(channel, partitions=partitions) as topic:
+            requests = _requests(topic, batch, messages // batch + WARM_UP_BATCHES, partitions)
+            first, requests = requests[:WARM_UP_BATCHES], requests[WARM_UP_BATCHES:]
+            await stream_all(channel, first, window=window)
+            with watch.running(len(requests) * batch):
+                answers = await stream_all(channel, requests, window=window)
+            assert published(answers) == watch.messages
+
+    uvloop.run(run())
+
+
+def _requests(topic: str, batch: int, count: int, partitions: int) -> list[bytes]:
+    producer = Producer(int.from_bytes(os.urandom(7)), batch_messages=batch)
+    return [
+        publish_request(topic, body, partition=number % partitions)
+        for number, body in enumerate(producer.bodies(count))
+    ]
+
+
+def singles(watch: Stopwatch, port: int, *, callers: int, messages: int, partitions: int) -> None:
+    """Publish one message after the other from many callers that share a client."""
+
+    async def run() -> None:
+        async with (
+            opened(port) as channel,
+            fresh_topic(channel, partitions=partitions) as topic,
+            connect(f"127.0.0.1:{port}") as client,
+        ):
+            await _call_all(client, topic, callers, WARM_UP_MESSAGES // callers)
+            with watch.running(messages // callers * callers):
+                await _call_all(client, topic, callers, messages // callers)
+
+    uvloop.run(run())
+
+
+async def _call_all(client: Client, topic: str, callers: int, each: int) -> None:
+    value = bytes(VALUE_BYTES)
+
+    async def call() -> None:
+        for _ in range(each):
+            await client.publish(topic, value)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(callers):
+            tasks.create_task(call())

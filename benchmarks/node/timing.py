@@ -1,0 +1,79 @@
+"""A client that publishes to our node at a steady rate and consumes what it published.
+
+The same rules as for the peers: each message is timed from the moment it was meant to be sent.
+"""
+
+import asyncio
+import os
+import time
+
+import numpy as np
+import uvloop
+
+from benchmarks.client import Stopwatch
+from benchmarks.messages import VALUE_BYTES
+from benchmarks.node.wire import fresh_topic, opened
+from benchmarks.peers.pacing import Schedule, Times, tell
+from waterclock.client.client import Client, connect
+from waterclock.client.consumer import Subscription
+
+WARM_UP_MESSAGES = 200
+
+
+class _Talk:
+    """One publisher and one subscriber in one process."""
+
+    def __init__(self, client: Client, topic: str, messages: int) -> None:
+        self._client = client
+        self._topic = topic
+        self._value = os.urandom(VALUE_BYTES)
+        self.acked = np.zeros(messages)
+        self.delivered = np.zeros(messages)
+
+    async def publish_at(self, schedule: Schedule) -> None:
+        messages, sent = len(self.acked), 0
+        async with asyncio.TaskGroup() as tasks:
+            while sent < messages:
+                for _ in range(schedule.due()):
+                    tasks.create_task(self._publish(sent))
+                    sent += 1
+                await asyncio.sleep(schedule.wait_s() if sent < messages else 0)
+
+    async def _publish(self, number: int) -> None:
+        await self._client.publish(self._topic, self._value)
+        self.acked[number] = time.perf_counter()
+
+    async def read(self, subscription: Subscription) -> None:
+        done = 0
+        async for message in subscription:
+            self.delivered[done] = time.perf_counter()
+            message.ack()
+            done += 1
+            if done == len(self.delivered):
+                return
+
+
+def latency(watch: Stopwatch, port: int, *, rate: int, messages: int) -> None:
+    """Publish at a rate and consume; tell how long both took."""
+
+    async def run() -> None:
+        async with (
+            opened(port) as channel,
+            fresh_topic(channel) as topic,
+            connect(f"127.0.0.1:{port}") as client,
+            client.subscribe(topic, group="bench") as subscription,
+        ):
+            await _round(_Talk(client, topic, WARM_UP_MESSAGES), subscription, rate=rate)
+            with watch.running(messages):
+                times = await _round(_Talk(client, topic, messages), subscription, rate=rate)
+            tell(watch, times)
+
+    uvloop.run(run())
+
+
+async def _round(talk: _Talk, subscription: Subscription, *, rate: int) -> Times:
+    schedule = Schedule(rate=rate, messages=len(talk.acked))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(talk.read(subscription))
+        tasks.create_task(talk.publish_at(schedule))
+    return Times(schedule.meant, talk.acked, talk.delivered)

@@ -1,0 +1,62 @@
+"""Calling a node: connect, do one thing, hang up.
+
+Whoever types a command does not wait long for a node that is not there, and is told how to start
+one. Ctrl-C and SIGTERM end the work where it waits, with all it holds given back.
+"""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import typer
+
+from waterclock.model.errors import Unreachable
+
+if TYPE_CHECKING:
+    from waterclock.client.client import Client
+
+Result = TypeVar("Result")
+
+CONNECT_MS = 2_000
+EXIT_INTERRUPTED = 130
+"""As shells have it for a command that Ctrl-C ended."""
+
+
+def call(address: str | None, work: "Callable[[Client], Awaitable[Result]]") -> Result:
+    """Do some work with a client of the node, and return what came of it."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            return runner.run(_interruptible(address, work))
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+async def _interruptible(
+    address: str | None, work: "Callable[[Client], Awaitable[Result]]"
+) -> Result:
+    """Let SIGTERM do what the runner lets Ctrl-C do: cancel the task that works."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        return await _connected(address, work)
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+async def _connected(address: str | None, work: "Callable[[Client], Awaitable[Result]]") -> Result:
+    from waterclock.client.client import connect
+    from waterclock.client.connection import address_of
+    from waterclock.client.settings import ClientSettings
+
+    try:
+        async with connect(address, ClientSettings(connect_timeout_ms=CONNECT_MS)) as client:
+            return await work(client)
+    except Unreachable as error:
+        raise Unreachable(
+            f"no node answers at {address_of(address)}: start one with `waterclock up`, or name"
+            " another with --address or WATERCLOCK_ADDRESS"
+        ) from error

@@ -1,0 +1,46 @@
+"""Options that several commands share, each written once so that it means the same everywhere."""
+
+from typing import Annotated
+
+import typer
+
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        "-a",
+        metavar="HOST:PORT",
+        envvar="WATERCLOCK_ADDRESS",
+        help="Where the node listens for gRPC.",
+        show_default="localhost:9000",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The name of a topic.")]
+SomeTopic = Annotated[
+    str | None,
+    typer.Argument(metavar="[TOPIC]", help="The name of a topic.", show_default="all topics"),
+]
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="The name of a group.")]
+
+Key = Annotated[str | None, typer.Option(metavar="KEY", help="The key of the message.")]
+Header = Annotated[
+    list[str] | None,
+    typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; may be given again."),
+]
+Expires = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Do not deliver it after this: +1h counts from when due."),
+]
+Cron = Annotated[
+    str | None,
+    typer.Option(metavar="RULE", help="Again and again, as in '0 9 * * *'; six fields: seconds."),
+]
+Zone = Annotated[
+    str | None,
+    typer.Option(metavar="ZONE", help="Of --cron, as in Europe/Berlin.", show_default="UTC"),
+]
+Limit = Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many, at most.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Print the values alone, as they are.")]

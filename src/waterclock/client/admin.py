@@ -1,0 +1,330 @@
+"""Looking after a node: topics, groups, dead letters, replays."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from datetime import timedelta
+from typing import Literal
+
+from waterclock.client.connection import Connection
+from waterclock.client.due import When, span_ms
+from waterclock.client.replay import past_ms
+from waterclock.client.results import (
+    DeadLetter,
+    GroupInfo,
+    GroupPlace,
+    NodeInfo,
+    PartitionInfo,
+    ReplayInfo,
+    TopicInfo,
+    time_of,
+)
+from waterclock.model.errors import BadInput
+from waterclock.v1 import admin_pb2, broker_pb2
+
+Span = timedelta | str
+StartAt = Literal["earliest", "latest"] | When
+"""Where a new group begins: the first message there is, the next to come, or a time. Delays count
+backwards from now, as text with a minus: "-1h"."""
+
+
+class Topics:
+    """Create, change and look at topics."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def create(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        retention: Span | None = None,
+        retention_bytes: int | None = None,
+        is_compacted: bool | None = None,
+        retries_max: int | None = None,
+        ack_timeout: Span | None = None,
+        if_absent: bool = False,
+    ) -> TopicInfo:
+        """Create a topic; what is not given is as the node's configuration says.
+
+        With `if_absent` one that exists is returned as it is; otherwise that raises AlreadyExists.
+        """
+        request = admin_pb2.CreateTopicRequest(
+            topic=name,
+            settings=_settings(
+                partitions, retention, retention_bytes, is_compacted, retries_max, ack_timeout
+            ),
+            if_absent=if_absent,
+        )
+        return _topic(await self._connection.call(self._connection.admin.CreateTopic, request))
+
+    async def update(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        retention: Span | None = None,
+        retention_bytes: int | None = None,
+        is_compacted: bool | None = None,
+        retries_max: int | None = None,
+        ack_timeout: Span | None = None,
+    ) -> TopicInfo:
+        """Change what is given. A retention of zero keeps messages for ever.
+
+        More partitions move keys: order is kept for messages published from then on.
+        """
+        request = admin_pb2.UpdateTopicRequest(
+            topic=name,
+            settings=_settings(
+                partitions, retention, retention_bytes, is_compacted, retries_max, ack_timeout
+            ),
+        )
+        return _topic(await self._connection.call(self._connection.admin.UpdateTopic, request))
+
+    async def get(self, name: str) -> TopicInfo:
+        """Return a topic; raises UnknownTopic."""
+        request = admin_pb2.GetTopicRequest(topic=name)
+        return _topic(await self._connection.call(self._connection.admin.GetTopic, request))
+
+    async def list(self) -> list[TopicInfo]:
+        """Return all topics."""
+        answer = await self._connection.call(
+            self._connection.admin.ListTopics, admin_pb2.ListTopicsRequest()
+        )
+        return [_topic(told) for told in answer.topics]
+
+    async def delete(self, name: str) -> None:
+        """Delete a topic and all its messages."""
+        request = admin_pb2.DeleteTopicRequest(topic=name)
+        await self._connection.call(self._connection.admin.DeleteTopic, request)
+
+    async def find_offsets(self, name: str, since: When) -> dict[int, int]:
+        """Return the first offset appended at or after a time, by partition."""
+        request = admin_pb2.FindOffsetsRequest(
+            topic=name, time_ms=past_ms(since, self._connection.now_ms(), field="since")
+        )
+        answer = await self._connection.call(self._connection.admin.FindOffsets, request)
+        return _places(answer.positions)
+
+
+class Groups:
+    """Look at groups, move them, delete them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def list(self, topic: str | None = None) -> list[GroupInfo]:
+        """Return the groups of a topic, or of all."""
+        request = admin_pb2.ListGroupsRequest(topic=topic or "")
+        answer = await self._connection.call(self._connection.admin.ListGroups, request)
+        return [_group(told) for told in answer.groups]
+
+    async def get(self, topic: str, group: str) -> GroupInfo:
+        """Return a group; raises NotFound."""
+        request = admin_pb2.GetGroupRequest(topic=topic, group=group)
+        return _group(await self._connection.call(self._connection.admin.GetGroup, request))
+
+    async def delete(self, topic: str, group: str) -> None:
+        """Forget a group and how far it has come."""
+        request = admin_pb2.DeleteGroupRequest(topic=topic, group=group)
+        await self._connection.call(self._connection.admin.DeleteGroup, request)
+
+    async def seek(self, topic: str, group: str, to: StartAt | Mapping[int, int]) -> GroupInfo:
+        """Set where a group goes on: a place, a time, or offsets by partition. Raises Busy while it
+        has members."""
+        request = admin_pb2.SeekGroupRequest(topic=topic, group=group)
+        if isinstance(to, Mapping):
+            request.positions.extend(_position(*place) for place in to.items())
+        else:
+            request.start, request.start_ms = start_of(to, self._connection.now_ms())
+        return _group(await self._connection.call(self._connection.admin.SeekGroup, request))
+
+
+class DeadLetters:
+    """Look at the messages that failed, publish them again, or let them go."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def list(self, topic: str, *, page_size: int = 0) -> AsyncIterator[DeadLetter]:
+        """Yield the dead letters of a topic (the origin's name)."""
+        request = admin_pb2.ListDeadLettersRequest(topic=topic, limit=page_size)
+        while True:
+            answer = await self._connection.call(self._connection.admin.ListDeadLetters, request)
+            for told in answer.dead_letters:
+                yield _dead_letter(told)
+            if not answer.next_page:
+                return
+            request.page = answer.next_page
+
+    async def count(self, topic: str) -> int:
+        """Return how many there are."""
+        request = admin_pb2.ListDeadLettersRequest(topic=topic, limit=1)
+        answer = await self._connection.call(self._connection.admin.ListDeadLetters, request)
+        return answer.total
+
+    async def redrive(
+        self, topic: str, letters: Iterable[DeadLetter] | None = None, *, limit: int = 0
+    ) -> int:
+        """Publish dead letters again where they came from, all there are now unless some are
+        named; return how many."""
+        request = admin_pb2.RedriveRequest(topic=topic, limit=limit)
+        if letters is not None:
+            request.positions.extend(_of_letters(letters))
+            if not request.positions:
+                return 0
+        answer = await self._connection.call(self._connection.admin.Redrive, request)
+        return answer.redriven
+
+    async def purge(self, topic: str, letters: Iterable[DeadLetter] | None = None) -> int:
+        """Let dead letters go, all there are now unless some are named; return how many."""
+        request = admin_pb2.PurgeDeadLettersRequest(topic=topic)
+        if letters is not None:
+            request.positions.extend(_of_letters(letters))
+            if not request.positions:
+                return 0
+        answer = await self._connection.call(self._connection.admin.PurgeDeadLetters, request)
+        return answer.purged
+
+
+class Replays:
+    """Look at named replays and delete them."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def list(self) -> list[ReplayInfo]:
+        """Return the named replays that are not deleted."""
+        request = admin_pb2.ListReplaysRequest()
+        answer = await self._connection.call(self._connection.admin.ListReplays, request)
+        return [
+            ReplayInfo(told.name, told.topic, _places(told.done), _places(told.ends))
+            for told in answer.replays
+        ]
+
+    async def delete(self, name: str) -> bool:
+        """Forget a replay; tell whether there was one of that name."""
+        request = admin_pb2.DeleteReplayRequest(name=name)
+        answer = await self._connection.call(self._connection.admin.DeleteReplay, request)
+        return answer.existed
+
+
+def start_of(at: StartAt, now_ms: int) -> tuple[broker_pb2.Start.ValueType, int]:
+    """Return where to start, as the wire has it."""
+    if at == "earliest":
+        return broker_pb2.START_EARLIEST, 0
+    if at == "latest":
+        return broker_pb2.START_LATEST, 0
+    return broker_pb2.START_TIME, past_ms(at, now_ms, field="start")
+
+
+def node_info(told: admin_pb2.NodeInfo) -> NodeInfo:
+    """Return what a node says of itself."""
+    return NodeInfo(
+        name=told.name,
+        version=told.version,
+        started=time_of(told.started_ms),
+        data_folder=told.data_folder,
+        http_address=told.http_address,
+        message_bytes_max=told.limits.message_bytes_max,
+        batch_bytes_max=told.limits.batch_bytes_max,
+        batch_messages_max=told.limits.batch_messages_max,
+    )
+
+
+def _settings(
+    partitions: int | None,
+    retention: Span | None,
+    retention_bytes: int | None,
+    is_compacted: bool | None,
+    retries_max: int | None,
+    ack_timeout: Span | None,
+) -> admin_pb2.TopicSettings:
+    try:
+        return admin_pb2.TopicSettings(
+            partitions=partitions,
+            retention_ms=None if retention is None else span_ms(retention),
+            retention_bytes=retention_bytes,
+            is_compacted=is_compacted,
+            retries_max=retries_max,
+            ack_timeout_ms=None if ack_timeout is None else span_ms(ack_timeout),
+        )
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"topic settings: {error}") from error
+
+
+def _topic(told: admin_pb2.Topic) -> TopicInfo:
+    settings = told.settings
+    return TopicInfo(
+        name=told.topic,
+        retention=timedelta(milliseconds=settings.retention_ms) if settings.retention_ms else None,
+        retention_bytes=settings.retention_bytes or None,
+        is_compacted=settings.is_compacted,
+        retries_max=settings.retries_max if settings.HasField("retries_max") else None,
+        ack_timeout=(
+            timedelta(milliseconds=settings.ack_timeout_ms)
+            if settings.HasField("ack_timeout_ms")
+            else None
+        ),
+        partitions=tuple(
+            PartitionInfo(
+                partition=each.partition,
+                start_offset=each.start_offset,
+                end_offset=each.end_offset,
+                size_bytes=each.size_bytes,
+                scheduled=each.scheduled,
+                problem=each.problem,
+            )
+            for each in told.partitions
+        ),
+    )
+
+
+def _group(told: admin_pb2.Group) -> GroupInfo:
+    return GroupInfo(
+        topic=told.topic,
+        name=told.group,
+        generation=told.generation,
+        members=tuple(told.members),
+        places=tuple(
+            GroupPlace(
+                partition=each.partition,
+                member=each.member,
+                committed=each.committed,
+                end_offset=each.end_offset,
+                lag=each.lag,
+                unacked=each.unacked,
+                waiting=each.waiting,
+            )
+            for each in told.places
+        ),
+    )
+
+
+def _dead_letter(told: admin_pb2.DeadLetter) -> DeadLetter:
+    message = told.message
+    return DeadLetter(
+        partition=told.position.partition,
+        offset=told.position.offset,
+        message_id=message.message_id,
+        key=message.key if message.HasField("key") else None,
+        value=message.value if message.HasField("value") else None,
+        headers=dict(message.headers),
+        group=told.group,
+        reason=told.reason,
+        attempts=told.attempts,
+        origin_partition=told.origin.partition,
+        origin_offset=told.origin.offset,
+        died=time_of(told.died_ms),
+    )
+
+
+def _of_letters(letters: Iterable[DeadLetter]) -> list[broker_pb2.Position]:
+    return [_position(letter.partition, letter.offset) for letter in letters]
+
+
+def _position(partition: int, offset: int) -> broker_pb2.Position:
+    return broker_pb2.Position(partition=partition, offset=offset)
+
+
+def _places(positions: Iterable[broker_pb2.Position]) -> dict[int, int]:
+    return {position.partition: position.offset for position in positions}

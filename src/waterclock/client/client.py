@@ -1,0 +1,339 @@
+"""The client: one connection and all that can be done with it.
+
+    async with waterclock.connect() as client:
+        await client.publish("orders", b"...", at="+5s")
+
+Leaving the block sends what waits, gives back what subscriptions hold, and hangs up.
+"""
+
+import asyncio
+import contextlib
+import weakref
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import overload
+
+import pyarrow as pa
+
+from waterclock.client.admin import (
+    DeadLetters,
+    Groups,
+    Replays,
+    StartAt,
+    Topics,
+    node_info,
+    start_of,
+)
+from waterclock.client.arrow_batches import ArrowReceipt
+from waterclock.client.checks import EXPIRES_HEADER, as_bytes, checked_headers
+from waterclock.client.columns import HeaderPairs
+from waterclock.client.connection import Connection
+from waterclock.client.consumer import Subscription, credit_of
+from waterclock.client.due import Cron, Every, Rule, When, due_of, instant_ms
+from waterclock.client.fetched import Fetched
+from waterclock.client.producer import Producer
+from waterclock.client.replay import Replay, past_ms
+from waterclock.client.results import NodeInfo, Receipt, Recurrence
+from waterclock.client.schedule import SchedulerCalls, recurrence_name
+from waterclock.client.settings import ClientSettings
+from waterclock.model.errors import BadInput, Closed
+from waterclock.model.message import Message
+from waterclock.v1 import admin_pb2, broker_pb2
+
+
+def connect(address: str | None = None, settings: ClientSettings | None = None) -> "Client":
+    """Return a client for the node at `host:port`; use it with `async with`.
+
+    Without an address it takes the one in WATERCLOCK_ADDRESS, or else localhost:9000.
+    """
+    return Client(address, settings)
+
+
+class Client(SchedulerCalls):
+    """A connection to a node; `connect` makes one, `async with` opens and closes it."""
+
+    def __init__(self, address: str | None = None, settings: ClientSettings | None = None) -> None:
+        self._connection = Connection(address, settings or ClientSettings())
+        self._tasks = asyncio.TaskGroup()
+        self._is_open = False
+        # A running one is held by its task; one that is over need not be left.
+        self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
+        self.topics = Topics(self._connection)
+        self.groups = Groups(self._connection)
+        self.dead_letters = DeadLetters(self._connection)
+        self.replays = Replays(self._connection)
+
+    def __repr__(self) -> str:
+        state = "" if self._is_open else ", not open"
+        return f"<Client of {self._connection.address}{state}>"
+
+    async def __aenter__(self) -> "Client":
+        node = node_info(await self._connection.open())
+        await self._tasks.__aenter__()
+        self._producer = Producer(self._connection, node, self._tasks)
+        self._is_open = True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._is_open = False
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._connection.settings.close_timeout_ms / 1_000):
+                    for subscription in [*self._subscriptions]:
+                        await subscription.leave()
+                    await self._producer.close()
+        finally:
+            self._producer.abandon()
+            for subscription in self._subscriptions:
+                subscription.abandon()
+            # The body's error is not the tasks': they are ended as if there were none, so that it
+            # comes out as it went in.
+            await self._tasks.__aexit__(None, None, None)
+            await self._connection.close()
+
+    @overload
+    async def publish(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        at: Cron | Every,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        expires: When | None = None,
+    ) -> Recurrence: ...
+
+    @overload
+    async def publish(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        at: When | None = None,
+        message_id: bytes | None = None,
+        expires: When | None = None,
+        partition: int | None = None,
+        allow_duplicate: bool = False,
+    ) -> Receipt: ...
+
+    async def publish(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        at: When | Cron | Every | None = None,
+        message_id: bytes | None = None,
+        expires: When | None = None,
+        partition: int | None = None,
+        allow_duplicate: bool = False,
+    ) -> Receipt:
+        """Publish a message, now or for later; it is durable on return.
+
+        Calls that run at the same time share batches. `at` is a time, a delay such as "+5s", or a
+        rule, which makes a recurrence (see `due.py`). `expires` is the time from which on it is of
+        no use, a delay counting from when it is due. Publishing a `message_id` again changes
+        nothing, which makes it safe to try again after an error.
+        """
+        if not self._is_open:
+            raise Closed("the client is not open: use it inside `async with`")
+        pairs = None if headers is None else checked_headers(headers)
+        due_ms = None
+        if at is not None:
+            due = due_of(at, self._connection.now_ms())
+            if isinstance(due, Cron | Every):
+                if message_id is not None or partition is not None or allow_duplicate:
+                    raise BadInput("at: what repeats has no message_id or partition of its own")
+                return await self._repeat(topic, value, due, key, headers, expires)
+            due_ms = due
+        if expires is not None:
+            pairs = self._expiring(pairs or [], expires, due_ms)
+        if message_id is not None:
+            message_id = as_bytes("message_id", message_id)
+            if not message_id:
+                raise BadInput("message_id must not be empty")
+        return await self._producer.publish(
+            (topic, partition, allow_duplicate),
+            value,
+            key=key,
+            headers=pairs,
+            due_ms=due_ms,
+            message_id=message_id,
+        )
+
+    async def publish_many(
+        self,
+        topic: str,
+        messages: Iterable[Message],
+        *,
+        partition: int | None = None,
+        allow_duplicate: bool = False,
+    ) -> list[Receipt]:
+        """Publish messages in order, in as few batches as they fit; all are durable on return.
+
+        If one is wrong by itself, none is published. If the node refuses some, SomeFailed has a
+        result for each.
+        """
+        if not self._is_open:
+            raise Closed("the client is not open: use it inside `async with`")
+        return await self._producer.publish_many(
+            (topic, partition, allow_duplicate), list(messages)
+        )
+
+    async def publish_arrow(
+        self,
+        topic: str,
+        batch: pa.RecordBatch,
+        *,
+        partition: int | None = None,
+        allow_duplicate: bool = False,
+    ) -> ArrowReceipt:
+        """Publish an Arrow record batch: a column `value`, and perhaps `key`, `headers`, `due_ms`
+        and `message_id`."""
+        if not self._is_open:
+            raise Closed("the client is not open: use it inside `async with`")
+        return await self._producer.publish_arrow((topic, partition, allow_duplicate), batch)
+
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        group: str,
+        member: str = "",
+        start: StartAt = "earliest",
+        prefetch: int | None = None,
+        prefetch_bytes: int | None = None,
+        keep_alive: bool = False,
+    ) -> Subscription:
+        """Return a subscription; use it with `async with`, then `async for`.
+
+        `start` is where a group that is new begins. `prefetch` and `prefetch_bytes` are what this
+        member holds at a time: more hides more of the round trip, less leaves more to others.
+        `keep_alive` extends the leases of messages the program works on, however long it takes.
+        """
+        if not self._is_open:
+            raise Closed("the client is not open: use it inside `async with`")
+        where, start_ms = start_of(start, self._connection.now_ms())
+        opening = broker_pb2.SubscribeRequest(
+            open=broker_pb2.SubscribeRequest.Open(
+                topic=topic,
+                group=group,
+                member=member,
+                format=broker_pb2.FORMAT_ARROW,
+                start=where,
+                start_ms=start_ms,
+            ),
+            credit=credit_of(prefetch, prefetch_bytes),
+        )
+        subscription = Subscription(
+            self._connection,
+            self._tasks,
+            opening,
+            keep_alive=keep_alive,
+        )
+        self._subscriptions.add(subscription)
+        return subscription
+
+    def replay(
+        self,
+        topic: str,
+        *,
+        name: str = "",
+        since: When | None = None,
+        until: When | None = None,
+        by_due: bool = False,
+        offset: int | None = None,
+        count: int = 0,
+        partitions: Iterable[int] = (),
+        checkpoint_every: int = 0,
+    ) -> Replay:
+        """Return an async iterator over a stretch of the past: of time (delays count backwards) or
+        of offsets; everything there is now, if neither is given.
+
+        With a name it can be broken off and goes on there: what the loop has gone past is done.
+        """
+        if not self._is_open:
+            raise Closed("the client is not open: use it inside `async with`")
+        begin = broker_pb2.ReplayRequest.Begin(
+            topic=topic,
+            name=name,
+            partitions=partitions,
+            format=broker_pb2.FORMAT_ARROW,
+            checkpoint_every=checkpoint_every,
+        )
+        now_ms = self._connection.now_ms()
+        if offset is not None:
+            if since is not None or until is not None:
+                raise BadInput("replay: give either times or offsets")
+            begin.offsets.start, begin.offsets.count = offset, count
+        elif since is not None or until is not None:
+            begin.times.start_ms = 0 if since is None else past_ms(since, now_ms, field="since")
+            begin.times.end_ms = 0 if until is None else past_ms(until, now_ms, field="until")
+            begin.times.by_due = by_due
+        return Replay(self._connection, begin)
+
+    async def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        end_offset: int | None = None,
+        bytes_max: int = 0,
+        wait_ms: int = 0,
+        deliverable_only: bool = True,
+    ) -> Fetched:
+        """Read raw frames from an offset on, without a group; `.table()` makes them Arrow."""
+        request = broker_pb2.FetchRequest(
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            end_offset=end_offset,
+            bytes_max=bytes_max,
+            wait_ms=wait_ms,
+            deliverable_only=deliverable_only,
+        )
+        answer = await self._connection.call(self._connection.broker.Fetch, request)
+        return Fetched(answer.frames, answer.next_offset, answer.start_offset, answer.end_offset)
+
+    async def node(self) -> NodeInfo:
+        """Return what the node says of itself."""
+        request = admin_pb2.GetNodeRequest()
+        return node_info(await self._connection.call(self._connection.admin.GetNode, request))
+
+    def _expiring(self, pairs: HeaderPairs, expires: When, due_ms: int | None) -> HeaderPairs:
+        now_ms = self._connection.now_ms()
+        until_ms = instant_ms(expires, now_ms if due_ms is None else due_ms, field="expires")
+        return [*pairs, (EXPIRES_HEADER, b"%d" % until_ms)]
+
+    async def _repeat(
+        self,
+        topic: str,
+        value: bytes | None,
+        rule: Rule,
+        key: bytes | None,
+        headers: Mapping[str, bytes] | None,
+        expires: When | None,
+    ) -> Recurrence:
+        is_text = isinstance(expires, str) and not expires.startswith("+")
+        if is_text or isinstance(expires, datetime):
+            raise BadInput("expires: each occurrence expires after a delay, such as '+1h'")
+        return await self.repeat(
+            recurrence_name(topic, rule, value, key),
+            topic,
+            value,
+            cron=rule if isinstance(rule, Cron) else None,
+            every=rule if isinstance(rule, Every) else None,
+            key=key,
+            headers=headers,
+            expires_after=expires,
+        )

@@ -1,0 +1,286 @@
+"""Messages for later: cancel, move, find, count, repeat.
+
+A pending message is named by its id, which whoever published it knows, or by its receipt, which
+spares the node the search.
+"""
+
+import hashlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import timedelta
+
+from waterclock.client.checks import as_bytes, checked_headers
+from waterclock.client.connection import Connection
+from waterclock.client.due import Cron, Every, Rule, When, instant_ms, span_ms
+from waterclock.client.results import (
+    CancelCount,
+    CancelOutcome,
+    Horizon,
+    MoveOutcome,
+    Receipt,
+    Recurrence,
+    ScheduledMessage,
+    time_of,
+)
+from waterclock.model.errors import BadInput, NodeFailed
+from waterclock.v1 import broker_pb2, scheduler_pb2
+
+Pending = bytes | Receipt | ScheduledMessage
+
+_CANCELLED: dict[int, CancelOutcome] = {
+    scheduler_pb2.OUTCOME_UNKNOWN: "unknown",
+    scheduler_pb2.OUTCOME_DONE: "cancelled",
+    scheduler_pb2.OUTCOME_ALREADY_FIRED: "already fired",
+}
+_MOVED: dict[int, MoveOutcome] = {
+    scheduler_pb2.OUTCOME_UNKNOWN: "unknown",
+    scheduler_pb2.OUTCOME_DONE: "moved",
+    scheduler_pb2.OUTCOME_ALREADY_FIRED: "already fired",
+}
+
+
+class SchedulerCalls:
+    """The part of the client that looks after messages for later."""
+
+    _connection: Connection
+
+    async def cancel(
+        self, topic: str, message: Pending, *, key: bytes | None = None
+    ) -> CancelOutcome:
+        """Cancel a pending message. Once this returns "cancelled", it is never delivered."""
+        return (await self.cancel_many(topic, [message], keys=None if key is None else [key]))[0]
+
+    async def cancel_many(
+        self, topic: str, messages: Sequence[Pending], *, keys: Sequence[bytes | None] | None = None
+    ) -> list[CancelOutcome]:
+        """Cancel pending messages, each answered for itself."""
+        request = scheduler_pb2.CancelRequest(topic=topic, pending=_pending(messages, keys))
+        answer = await self._connection.call(self._connection.scheduler.Cancel, request)
+        return [_CANCELLED[outcome] for outcome in _all(answer.outcomes, messages)]
+
+    async def reschedule(
+        self, topic: str, message: Pending, at: When, *, key: bytes | None = None
+    ) -> MoveOutcome:
+        """Give a pending message another due time."""
+        keys = None if key is None else [key]
+        return (await self.reschedule_many(topic, [message], at, keys=keys))[0]
+
+    async def reschedule_many(
+        self,
+        topic: str,
+        messages: Sequence[Pending],
+        at: When,
+        *,
+        keys: Sequence[bytes | None] | None = None,
+    ) -> list[MoveOutcome]:
+        """Give pending messages another due time, the same for all."""
+        request = scheduler_pb2.RescheduleRequest(
+            topic=topic,
+            pending=_pending(messages, keys),
+            due_ms=[instant_ms(at, self._connection.now_ms())],
+        )
+        answer = await self._connection.call(self._connection.scheduler.Reschedule, request)
+        return [_MOVED[outcome] for outcome in _all(answer.outcomes, messages)]
+
+    async def cancel_where(
+        self,
+        topic: str,
+        *,
+        key: bytes | None = None,
+        key_prefix: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        start: When | None = None,
+        end: When | None = None,
+        everything: bool = False,
+        dry_run: bool = False,
+    ) -> CancelCount:
+        """Cancel the pending messages that match all that is given; `dry_run` only counts them."""
+        found = self._filter(key, key_prefix, headers, start, end)
+        request = scheduler_pb2.CancelWhereRequest(
+            topic=topic, filter=found, all=everything, dry_run=dry_run
+        )
+        answer = await self._connection.call(self._connection.scheduler.CancelWhere, request)
+        return CancelCount(answer.matched, answer.cancelled)
+
+    async def scheduled(
+        self,
+        topic: str,
+        *,
+        key: bytes | None = None,
+        key_prefix: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        start: When | None = None,
+        end: When | None = None,
+        with_values: bool = False,
+        page_size: int = 0,
+    ) -> AsyncIterator[ScheduledMessage]:
+        """Yield the pending messages that match, the earliest due first."""
+        request = scheduler_pb2.ListScheduledRequest(
+            topic=topic,
+            filter=self._filter(key, key_prefix, headers, start, end),
+            limit=page_size,
+            with_values=with_values,
+        )
+        while True:
+            answer = await self._connection.call(self._connection.scheduler.ListScheduled, request)
+            for each in answer.scheduled:
+                yield _scheduled(topic, each)
+            if not answer.next_page:
+                return
+            request.page = answer.next_page
+
+    async def count_scheduled(self, topic: str | None = None) -> list[Horizon]:
+        """Return how many messages wait for how long, of one topic or of all."""
+        request = scheduler_pb2.CountScheduledRequest(topic=topic or "")
+        answer = await self._connection.call(self._connection.scheduler.CountScheduled, request)
+        return [
+            Horizon(
+                None if each.within_ms < 0 else timedelta(milliseconds=each.within_ms), each.count
+            )
+            for each in answer.horizons
+        ]
+
+    async def repeat(
+        self,
+        name: str,
+        topic: str,
+        value: bytes | None,
+        *,
+        cron: str | Cron | None = None,
+        every: timedelta | str | Every | None = None,
+        zone: str | None = None,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        jitter: timedelta | str | None = None,
+        start: When | None = None,
+        end: When | None = None,
+        expires_after: timedelta | str | None = None,
+    ) -> Recurrence:
+        """Publish a message again and again; a recurrence of that name is replaced.
+
+        The occurrence that is next waits as a scheduled message. A local time that clocks skip is
+        skipped, one that they repeat happens once.
+        """
+        now_ms = self._connection.now_ms()
+        rule = _rule(cron, every, zone)
+        rule.jitter_ms = 0 if jitter is None else span_ms(jitter)
+        if start is not None:
+            rule.start_ms = instant_ms(start, now_ms, field="start")
+        if end is not None:
+            rule.end_ms = instant_ms(end, now_ms, field="end")
+        message = broker_pb2.Message(
+            value=None if value is None else as_bytes("value", value),
+            key=None if key is None else as_bytes("key", key),
+            headers=None if headers is None else dict(checked_headers(headers)),
+        )
+        wanted = scheduler_pb2.Recurrence(name=name, topic=topic, rule=rule, message=message)
+        if expires_after is not None:
+            wanted.expires_after_ms = span_ms(expires_after)
+        request = scheduler_pb2.PutRecurrenceRequest(recurrence=wanted)
+        return recurrence_of(
+            await self._connection.call(self._connection.scheduler.PutRecurrence, request)
+        )
+
+    async def recurrences(self, topic: str | None = None) -> list[Recurrence]:
+        """Return what repeats, on one topic or on all."""
+        request = scheduler_pb2.ListRecurrencesRequest(topic=topic or "")
+        answer = await self._connection.call(self._connection.scheduler.ListRecurrences, request)
+        return [recurrence_of(each) for each in answer.recurrences]
+
+    async def stop_repeating(self, recurrence: str | Recurrence) -> bool:
+        """Delete a recurrence; tell whether there was one of that name."""
+        name = recurrence if isinstance(recurrence, str) else recurrence.name
+        request = scheduler_pb2.DeleteRecurrenceRequest(name=name)
+        answer = await self._connection.call(self._connection.scheduler.DeleteRecurrence, request)
+        return answer.existed
+
+    def _filter(
+        self,
+        key: bytes | None,
+        key_prefix: bytes | None,
+        headers: Mapping[str, bytes] | None,
+        start: When | None,
+        end: When | None,
+    ) -> scheduler_pb2.Filter:
+        now_ms = self._connection.now_ms()
+        return scheduler_pb2.Filter(
+            key=key,
+            key_prefix=key_prefix,
+            headers=None if headers is None else dict(checked_headers(headers)),
+            start_ms=0 if start is None else instant_ms(start, now_ms, field="start"),
+            end_ms=0 if end is None else instant_ms(end, now_ms, field="end"),
+        )
+
+
+def recurrence_name(topic: str, rule: Rule, value: bytes | None, key: bytes | None) -> str:
+    """Return a name for a recurrence nobody named: the same for the same, so that a program that
+    runs twice does not repeat it twice."""
+    told = repr((topic, rule, value, key)).encode()
+    return f"{topic[:150]}-{hashlib.sha256(told).hexdigest()[:16]}"
+
+
+def recurrence_of(told: scheduler_pb2.Recurrence) -> Recurrence:
+    """Return a recurrence as the node tells of it."""
+    return Recurrence(
+        told.name,
+        told.topic,
+        cron=told.rule.cron,
+        every_ms=told.rule.every_ms,
+        zone=told.rule.zone or "UTC",
+        next_ms=told.next_ms,
+    )
+
+
+def _rule(
+    cron: str | Cron | None, every: timedelta | str | Every | None, zone: str | None
+) -> scheduler_pb2.Rule:
+    if (cron is None) is (every is None):
+        raise BadInput("repeat: give either cron or every")
+    if cron is not None:
+        checked = cron if isinstance(cron, Cron) else Cron(cron, zone or "UTC")
+        if zone is not None and zone != checked.zone:
+            raise BadInput(f"repeat: zone {zone!r} is not that of {cron}")
+        return scheduler_pb2.Rule(cron=checked.text, zone=checked.zone)
+    assert every is not None
+    interval = every if isinstance(every, Every) else Every(every)
+    return scheduler_pb2.Rule(every_ms=interval.interval_ms)
+
+
+def _pending(
+    messages: Sequence[Pending], keys: Sequence[bytes | None] | None
+) -> list[scheduler_pb2.Pending]:
+    if keys is not None and len(keys) != len(messages):
+        raise BadInput(f"keys: {len(keys)} for {len(messages)} messages")
+    return [
+        _named(message, None if keys is None else keys[at]) for at, message in enumerate(messages)
+    ]
+
+
+def _named(message: Pending, key: bytes | None) -> scheduler_pb2.Pending:
+    if isinstance(message, Recurrence):
+        raise BadInput(f"{message.name} repeats: end it with stop_repeating")
+    if isinstance(message, Receipt | ScheduledMessage):
+        place = broker_pb2.Position(partition=message.partition, offset=message.offset)
+        return scheduler_pb2.Pending(position=place)
+    return scheduler_pb2.Pending(message_id=as_bytes("message_id", message), key=key)
+
+
+def _all(outcomes: Sequence[int], messages: Sequence[Pending]) -> Sequence[int]:
+    if len(outcomes) != len(messages):
+        raise NodeFailed(f"{len(outcomes)} outcomes came for {len(messages)} messages")
+    return outcomes
+
+
+def _scheduled(topic: str, told: scheduler_pb2.ScheduledMessage) -> ScheduledMessage:
+    message = told.message
+    return ScheduledMessage(
+        topic=topic,
+        partition=told.partition,
+        offset=told.offset,
+        message_id=message.message_id,
+        key=message.key if message.HasField("key") else None,
+        headers=dict(message.headers),
+        due=time_of(message.due_ms),
+        value=message.value if message.HasField("value") else None,
+        value_bytes=told.value_bytes,
+        timer_id=told.timer_id,
+    )

@@ -1,0 +1,78 @@
+"""The way of a group's dead messages into the dead letter topic.
+
+A message is dying from the moment the cursor says so, also over a restart, and done only when its
+dead letter is durable. Writing it again is harmless: its id says whose it is, and the topic knows
+its ids. So whatever goes wrong here (the disk is full, the topic is damaged, the node dies) is
+answered by trying again, later; what dies meanwhile of other partitions goes first.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from typing import NamedTuple, Protocol
+
+from waterclock.delivery.cursor import Cursor
+from waterclock.delivery.events import DeadLetter
+from waterclock.model.errors import StorageFailed, WaterclockError
+from waterclock.node.place import Place
+
+RETRY_S = 1.0
+RETRY_S_MAX = 30.0
+
+log = logging.getLogger("waterclock.delivery")
+
+
+class Grave(Protocol):
+    """Who writes dead letters: `DeadLetters`, or a test's."""
+
+    async def bury(self, place: Place, group: str, letter: DeadLetter) -> None:
+        """Write dead messages to the dead letter topic; they are durable on return."""
+        ...
+
+
+class _Dead(NamedTuple):
+    place: Place
+    cursor: Cursor
+    letter: DeadLetter
+
+
+class Burial:
+    """The dead of one group that have not been written."""
+
+    def __init__(self, group: str, grave: Grave) -> None:
+        self._group = group
+        self._grave = grave
+        self._line: deque[_Dead] = deque()
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def add(self, place: Place, letter: DeadLetter) -> None:
+        """Put messages in line to be written by `next`."""
+        self._line.append(_Dead(place, place.cursor, letter))
+
+    def end(self) -> None:
+        """Write no more; what was not written is remembered with the progress."""
+        self._line.clear()
+
+    async def next(self) -> tuple[Place, DeadLetter] | None:
+        """Write those in front; return them, or None if nobody wants to know any more."""
+        delay_s = RETRY_S
+        while self._line:
+            dead = self._line[0]
+            try:
+                await self._grave.bury(dead.place, self._group, dead.letter)
+            except StorageFailed:
+                raise  # the node has come to its end
+            except WaterclockError as error:
+                log.warning("dead_letters_wait place=%r error=%s", dead.place, error)
+                self._line.rotate(-1)
+                await asyncio.sleep(delay_s)
+                delay_s = min(2 * delay_s, RETRY_S_MAX)
+                continue
+            if dead not in self._line:
+                return None
+            self._line.remove(dead)
+            # Not if the group was told to go on elsewhere since.
+            return (dead.place, dead.letter) if dead.place.cursor is dead.cursor else None
+        return None

@@ -1,0 +1,397 @@
+"""The groups of a node: found at the start, made by their first member, remembered in the metadata.
+
+A group is `group/<topic>/<group>` (its generation) and, for each partition,
+`progress/<topic>/<group>/<partition>` (its cursor, as drawn in docs/formats/progress.md). Progress
+is saved every second if it has changed, all groups in one write, and when a partition moves: so a
+crash delivers about a second's acks again, and loses none. Generations are durable before anyone
+hears of them.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Coroutine, Iterable
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+from waterclock.delivery.cursor import Cursor
+from waterclock.model.clock import Clock
+from waterclock.model.config import Config
+from waterclock.model.errors import (
+    BadInput,
+    Busy,
+    LimitExceeded,
+    NotFound,
+    OffsetOutOfRange,
+    Stopping,
+    StorageFull,
+)
+from waterclock.model.names import check_name
+from waterclock.node.burial import Grave
+from waterclock.node.group_host import GroupHost
+from waterclock.node.group_views import GroupView, view_of
+from waterclock.node.log_reader import LogReader
+from waterclock.node.metadata import Metadata
+from waterclock.node.partition_host import PartitionHost
+from waterclock.node.place import Place, cursor_from
+from waterclock.node.session import Ending, Session
+from waterclock.node.topics import DEAD_LETTERS, Topic, Topics
+
+GROUP = "group/"
+PROGRESS = "progress/"
+SAVE_EVERY_S = 1.0
+GROUPS_MAX = 10_000
+"""Of a node. Each is a record and a cursor for each partition, also without members."""
+
+log = logging.getLogger("waterclock.delivery")
+
+
+class Start(IntEnum):
+    """Where a new group begins. The numbers are those of the API."""
+
+    EARLIEST = 0
+    LATEST = 1
+    TIME = 2
+
+
+class _Record(msgspec.Struct, frozen=True):
+    generation: int
+    lives: list[str] = []
+    """One for each partition; see `Place.life`."""
+
+
+class Groups:
+    """All groups. `open` once the topics are, keep `run` running, then `close`."""
+
+    def __init__(
+        self, topics: Topics, metadata: Metadata, grave: Grave, config: Config, clock: Clock
+    ) -> None:
+        self._topics = topics
+        self._metadata = metadata
+        self._grave = grave
+        self._config = config
+        self._clock = clock
+        self._hosts: dict[tuple[str, str], GroupHost] = {}
+        self._logs: dict[PartitionHost, LogReader] = {}
+        self._changing = asyncio.Lock()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._started = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Groups {len(self._hosts)}>"
+
+    # The life of all
+
+    async def open(self) -> None:
+        """Take up every group where it was."""
+        orphans: dict[str, bytes | None] = {}
+        for key, value in self._metadata.items(GROUP):
+            topic_name, group = key.removeprefix(GROUP).split("/")
+            topic = self._topics.find(topic_name)
+            if topic is None:
+                orphans |= self._forgotten(topic_name, group)
+                continue
+            record = msgspec.json.decode(value, type=_Record)
+            places = [self._saved_place(record, topic, group, host) for host in topic.partitions]
+            self._add(topic, group, places, record.generation)
+        await self._metadata.put_many(orphans)
+        self._topics.on_opened.append(self._partition_opened)
+        self._topics.on_deleted.append(self._topic_deleted)
+
+    async def run(self) -> None:
+        """Own all that groups wait for, and save progress, until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                self._started.set()
+                while True:
+                    await asyncio.sleep(SAVE_EVERY_S)
+                    await self.save_progress(self._hosts.values())
+        finally:
+            self._tasks = None
+
+    async def save_all(self) -> None:
+        """Save the progress of every group."""
+        await self.save_progress(self._hosts.values())
+
+    async def close(self) -> None:
+        """End every session and save all progress."""
+        for host in self._hosts.values():
+            host.end(Ending.STOPPING)
+        await self.save_all()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._tasks is None:
+            work.close()
+            raise Stopping("the node is stopping")
+        self._tasks.create_task(work)
+
+    # Records
+
+    async def save_generation(self, host: GroupHost, generation: int) -> None:
+        """Make a generation of a group durable."""
+        await self._metadata.put_many(_group_record(host, generation))
+
+    async def save_progress(self, hosts: Iterable[GroupHost]) -> None:
+        """Save what has changed of the progress of some groups, in one write."""
+        try:
+            await self._write_progress(hosts)
+        except StorageFull as error:
+            log.warning("progress_not_saved error=%s", error)
+
+    async def _write_progress(self, hosts: Iterable[GroupHost]) -> None:
+        changed = [(host, place) for host in hosts for place in host.places if place.is_changed]
+        for _, place in changed:
+            place.is_changed = False
+        try:
+            await self._metadata.put_many(
+                {
+                    _progress_key(host.topic, host.name, place.number): place.cursor.encode()
+                    for host, place in changed
+                }
+            )
+        except StorageFull:
+            for _, place in changed:
+                place.is_changed = True
+            raise
+
+    def _forgotten(self, topic: str, group: str) -> dict[str, bytes | None]:
+        keys = [f"{GROUP}{topic}/{group}"]
+        keys += [key for key, _ in self._metadata.items(f"{PROGRESS}{topic}/{group}/")]
+        return dict.fromkeys(keys)
+
+    # Sessions
+
+    async def open_session(
+        self,
+        topic: str,
+        group: str,
+        *,
+        member: str = "",
+        start: Start = Start.EARLIEST,
+        start_ms: int = 0,
+        credit: tuple[int, int] | None = None,
+    ) -> Session:
+        """Have a member join a group; the group and, if so configured, its topic are made if need
+        be. `start` says where a new group begins. Without a name the member is given one, without
+        a credit (messages, bytes) that which is configured."""
+        check_name("group", group)
+        name = member or f"{group[:150]}-{os.urandom(6).hex()}"
+        check_name("member", name)
+        await self._started.wait()
+        found = await self._topics.ensure(topic)
+        host = self._hosts.get((topic, group)) or await self._make(found, group, start, start_ms)
+        return await host.join(name, credit=credit)
+
+    async def _make(self, topic: Topic, group: str, start: Start, start_ms: int) -> GroupHost:
+        async with self._changing:
+            host = self._hosts.get((topic.name, group))
+            if host is not None:
+                return host
+            if len(self._hosts) >= GROUPS_MAX:
+                raise LimitExceeded("groups", GROUPS_MAX)
+            places = [self._place(topic, p, None, _new_life()) for p in topic.partitions]
+            for place in places:
+                self._begin(topic, place, _position(place, start, start_ms))
+            host = self._add(topic, group, places, 0)
+            try:
+                await self._metadata.put_many(_progress(host) | _group_record(host, 0))
+            except BaseException:
+                self._remove(host, Ending.STOPPING)
+                raise
+            return host
+
+    def _begin(self, topic: Topic, place: Place, committed: int) -> None:
+        has_dead_letters = not topic.name.endswith(DEAD_LETTERS)
+        place.cursor = Cursor(
+            topic.delivery(self._config.delivery),
+            committed=committed,
+            has_dead_letters=has_dead_letters,
+        )
+
+    def _add(self, topic: Topic, group: str, places: list[Place], generation: int) -> GroupHost:
+        host = GroupHost(
+            topic.name,
+            group,
+            places,
+            generation=generation,
+            delivery=topic.delivery(self._config.delivery),
+            groups=self._config.groups,
+            clock=self._clock,
+            grave=self._grave,
+            records=self,
+            spawn=self._spawn,
+        )
+        self._hosts[topic.name, group] = host
+        return host
+
+    def _remove(self, host: GroupHost, ending: Ending) -> None:
+        host.end(ending)
+        self._hosts.pop((host.topic, host.name), None)
+
+    # Places
+
+    def _saved_place(
+        self, record: _Record, topic: Topic, group: str, partition: PartitionHost
+    ) -> Place:
+        number = partition.partition
+        saved = self._metadata.get(_progress_key(topic.name, group, number))
+        life = record.lives[number] if number < len(record.lives) else _new_life()
+        return self._place(topic, partition, saved, life)
+
+    def _place(
+        self, topic: Topic, partition: PartitionHost, saved: bytes | None, life: str
+    ) -> Place:
+        reader = self._reader(partition)
+        cursor, problem = cursor_from(
+            saved,
+            topic.delivery(self._config.delivery),
+            log=reader,
+            has_dead_letters=not topic.name.endswith(DEAD_LETTERS),
+        )
+        if problem is not None:
+            log.error("progress_lost partition=%r error=%s", partition, problem)
+        return Place(partition, reader, cursor, life=life)
+
+    def _reader(self, partition: PartitionHost) -> LogReader | None:
+        if not partition.is_open:
+            return None
+        reader = self._logs.get(partition)
+        if reader is None:
+            reader = self._logs[partition] = LogReader(partition.store)
+        return reader
+
+    def _partition_opened(self, topic: Topic, partition: PartitionHost) -> None:
+        for host in self._of_topic(topic.name):
+            host.add_place(self._place(topic, partition, None, _new_life()))
+
+    def _topic_deleted(self, topic: Topic) -> None:
+        for host in self._of_topic(topic.name):
+            self._remove(host, Ending.TOPIC_GONE)
+        for partition in topic.partitions:
+            self._logs.pop(partition, None)
+        names = [key for key, _ in self._metadata.items(f"{GROUP}{topic.name}/")]
+        names += [key for key, _ in self._metadata.items(f"{PROGRESS}{topic.name}/")]
+        if names:
+            self._metadata.write(dict.fromkeys(names))
+
+    def _of_topic(self, topic: str) -> list[GroupHost]:
+        return [host for host in self._hosts.values() if host.topic == topic]
+
+    # For administrators
+
+    def list(self, topic: str = "") -> list[GroupView]:
+        """Return all groups, or those of a topic."""
+        hosts = [host for key, host in sorted(self._hosts.items()) if topic in ("", key[0])]
+        return [view_of(host) for host in hosts]
+
+    def hosts(self) -> Iterable[GroupHost]:
+        """Return every group's host, for what they count."""
+        return tuple(self._hosts.values())
+
+    def get(self, topic: str, group: str) -> GroupView:
+        """Return a group; raises NotFound."""
+        return view_of(self._host(topic, group))
+
+    async def delete(self, topic: str, group: str) -> None:
+        """Forget a group; raises Busy while it has members."""
+        async with self._changing:
+            host = self._idle_host(topic, group, "delete")
+            self._remove(host, Ending.STOPPING)
+            await self._metadata.put_many(self._forgotten(topic, group))
+
+    async def seek(
+        self,
+        topic: str,
+        group: str,
+        *,
+        start: Start = Start.EARLIEST,
+        start_ms: int = 0,
+        positions: dict[int, int] | None = None,
+    ) -> GroupView:
+        """Set where a group goes on: everywhere by `start`, or in some partitions by offset. Raises
+        Busy while it has members."""
+        found = self._topics.get(topic)
+        async with self._changing:
+            host = self._idle_host(topic, group, "move")
+            targets = _targets(host, start, start_ms, positions)
+            for place, offset in targets:
+                self._begin(found, place, offset)
+                place.life = _new_life()
+            await self._metadata.put_many(_progress(host) | _group_record(host, host.generation))
+        return view_of(host)
+
+    def min_committed(self, topic: str, partition: int) -> int | None:
+        """Return what every group of a topic has done in a partition; None without groups."""
+        hosts = self._of_topic(topic)
+        done = [h.places[partition].cursor.committed for h in hosts if partition < len(h.places)]
+        return min(done, default=None)
+
+    def _host(self, topic: str, group: str) -> GroupHost:
+        self._topics.get(topic)
+        host = self._hosts.get((topic, group))
+        if host is None:
+            raise NotFound("group", f"{topic}/{group}")
+        return host
+
+    def _idle_host(self, topic: str, group: str, what: str) -> GroupHost:
+        host = self._host(topic, group)
+        if host.members:
+            raise Busy(f"group {group!r} has {len(host.members)} members: end them to {what} it")
+        return host
+
+
+def _progress_key(topic: str, group: str, partition: int) -> str:
+    return f"{PROGRESS}{topic}/{group}/{partition}"
+
+
+def _new_life() -> str:
+    return os.urandom(4).hex()
+
+
+def _group_record(host: GroupHost, generation: int) -> dict[str, bytes | None]:
+    record = _Record(generation, [place.life for place in host.places])
+    return {f"{GROUP}{host.topic}/{host.name}": msgspec.json.encode(record)}
+
+
+def _progress(host: GroupHost) -> dict[str, bytes | None]:
+    """Return the progress of a group as records."""
+    return {
+        _progress_key(host.topic, host.name, place.number): place.cursor.encode()
+        for place in host.places
+        if place.is_readable
+    }
+
+
+def _position(place: Place, start: Start, start_ms: int) -> int:
+    """Return where a group begins in a partition."""
+    if not place.is_readable:
+        return 0
+    store = place.log.store
+    match start:
+        case Start.EARLIEST:
+            return store.start
+        case Start.LATEST:
+            return store.acknowledged_end
+        case Start.TIME:
+            return store.offset_at(start_ms)
+
+
+def _targets(
+    host: GroupHost, start: Start, start_ms: int, positions: dict[int, int] | None
+) -> list[tuple[Place, int]]:
+    if not positions:
+        readable = [place for place in host.places if place.is_readable]
+        return [(place, _position(place, start, start_ms)) for place in readable]
+    targets = []
+    for number, offset in positions.items():
+        if not 0 <= number < len(host.places):
+            raise BadInput(f"partition {number}: the topic has {len(host.places)}")
+        place = host.places[number]
+        low, high = place.log.store.start, place.log.store.acknowledged_end
+        if not low <= offset <= high:
+            raise OffsetOutOfRange(offset, start=low, end=high)
+        targets.append((place, offset))
+    return targets

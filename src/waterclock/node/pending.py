@@ -1,0 +1,348 @@
+"""Messages for later, topic by topic: find them, cancel them, move them, list them, count them.
+
+A message is named by its id, or by partition and offset. Ids are found in the index that dedup
+keeps, partition by partition, many at once, and confirmed by the stored id; its key, if the caller
+knows it, tells which partition to ask first. What was published with `allow_duplicate` is not in
+that index and has no name but its position.
+
+What touches every pending message of a topic works through the partitions in slices, with a turn
+for everyone else between two of them: so it sees what fires or comes meanwhile, or does not.
+"""
+
+import asyncio
+import base64
+import struct
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from waterclock.log.promises import gather
+from waterclock.model.clock import Clock
+from waterclock.model.errors import BadInput, LimitExceeded
+from waterclock.model.ids import Millis
+from waterclock.model.limits import Limits, check
+from waterclock.model.message import Message
+from waterclock.node.partition_host import PartitionHost
+from waterclock.node.pending_filter import Filter
+from waterclock.node.pending_ids import NOWHERE, find_ids
+from waterclock.node.routing import partition_of_key
+from waterclock.node.scheduler import DONE, UNKNOWN, Outcomes
+from waterclock.node.topics import Topic, Topics
+from waterclock.schedule.timers import HORIZONS_MS
+
+Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+
+NAMED_MAX = 100_000
+"""Most messages one request may name."""
+PAGE_MAX = 1_000
+PAGE_DEFAULT = 100
+CANCEL_SLICE = 1_000
+LIST_ROWS_MAX = 20_000
+"""Messages that are read for one page, at most: a filter that few pass makes pages short."""
+
+LATER = -1
+"""Stands for the horizon beyond all others."""
+
+_TOKEN = struct.Struct("<qiq")
+
+
+class Named(NamedTuple):
+    """A pending message as a caller names it: by id, perhaps with its key, or by position."""
+
+    message_id: bytes = b""
+    key: bytes | None = None
+    position: tuple[int, int] | None = None
+    """Partition and offset."""
+
+
+class ScheduledMessage(NamedTuple):
+    """A pending message as it is listed; its due time is the one it has now."""
+
+    partition: int
+    offset: int
+    message: Message
+    value_bytes: int
+
+
+_Scheduled = list[ScheduledMessage]
+
+
+class Page(NamedTuple):
+    """Some of the pending messages, by due time, partition and offset."""
+
+    scheduled: list[ScheduledMessage]
+    next_page: str
+    """Asks for those that follow; empty if there are none."""
+
+
+class Cancelling(NamedTuple):
+    """What became of a bulk cancel."""
+
+    matched: int
+    cancelled: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many messages are pending, by how soon they are due."""
+
+    horizons: list[tuple[int, int]]
+    """(within so many ms, count), each without those before it; 0 is overdue, -1 is later still."""
+
+    @property
+    def total(self) -> int:
+        """How many there are in all."""
+        return sum(count for _, count in self.horizons)
+
+
+class PendingMessages:
+    """The pending messages of all topics."""
+
+    def __init__(self, topics: Topics, limits: Limits, clock: Clock) -> None:
+        self._topics = topics
+        self._limits = limits
+        self._clock = clock
+
+    # One by one, many at once
+
+    async def cancel(self, topic: str, named: Sequence[Named]) -> Outcomes:
+        """Cancel messages; say of each what became of it. Durable on return."""
+        found, where, offsets = self._found(topic, named)
+        outcomes = np.full(len(named), UNKNOWN, np.uint8)
+
+        async def one(number: int, rows: Int64s) -> None:
+            scheduler = found.partition(number).scheduler
+            outcomes[rows] = await scheduler.cancel(offsets[rows])
+
+        await asyncio.gather(*(one(number, rows) for number, rows in _groups(where)))
+        return outcomes
+
+    async def reschedule(
+        self, topic: str, named: Sequence[Named], due_ms: Sequence[int]
+    ) -> Outcomes:
+        """Give messages new due times, one for each or one for all. Durable on return."""
+        if len(due_ms) not in (1, len(named)):
+            raise BadInput(f"due_ms: give one, or one for each (got {len(due_ms)} times)")
+        now_ms = self._clock.now_ms()
+        for time_ms in (min(due_ms), max(due_ms)):
+            self._limits.check_due(Millis(time_ms), now_ms=now_ms)
+        due = np.broadcast_to(np.array(due_ms, np.int64), len(named))
+        found, where, offsets = self._found(topic, named)
+        outcomes = np.full(len(named), UNKNOWN, np.uint8)
+
+        async def one(number: int, rows: Int64s) -> None:
+            scheduler = found.partition(number).scheduler
+            outcomes[rows] = await scheduler.reschedule(offsets[rows], due[rows])
+
+        await asyncio.gather(*(one(number, rows) for number, rows in _groups(where)))
+        return outcomes
+
+    def _found(self, topic: str, named: Sequence[Named]) -> tuple[Topic, Int32s, Int64s]:
+        """Return where each message is: partition and offset, both -1 for what is not known."""
+        if not named:
+            raise BadInput("pending: no message is named")
+        check("pending messages named", len(named), NAMED_MAX)
+        found = self._topics.get(topic)
+        where = np.full(len(named), NOWHERE, np.int32)
+        offsets = np.full(len(named), NOWHERE, np.int64)
+        by_id: list[int] = []
+        for row, (message_id, _, position) in enumerate(named):
+            if position is not None:
+                found.partition(position[0])
+                where[row], offsets[row] = position
+            elif message_id:
+                by_id.append(row)
+            else:
+                raise BadInput(f"pending[{row}]: has neither a message_id nor a position")
+        if by_id:
+            rows = np.array(by_id, np.int64)
+            where[rows], offsets[rows] = _searched(found, [named[row] for row in by_id])
+        return found, where, offsets
+
+    # All that match
+
+    async def cancel_where(
+        self, topic: str, wanted: Filter, *, dry_run: bool = False
+    ) -> Cancelling:
+        """Cancel all that match, in slices; what fires meanwhile fires."""
+        found = self._topics.get(topic)
+        matched = cancelled = 0
+        for host in wanted.hosts(found):
+            async for offsets in self._matching(host, wanted):
+                matched += len(offsets)
+                for start in range(0, 0 if dry_run else len(offsets), CANCEL_SLICE):
+                    part = offsets[start : start + CANCEL_SLICE]
+                    outcomes = await host.scheduler.cancel(part)
+                    cancelled += int((outcomes == DONE).sum())
+        return Cancelling(matched, cancelled)
+
+    async def _matching(self, host: PartitionHost, wanted: Filter) -> AsyncIterator[Int64s]:
+        """Yield the pending messages of a partition that match, as there were at the beginning."""
+        async for offsets, _ in host.scheduler.scan(*wanted.span):
+            for start in range(0, len(offsets), wanted.slice_rows):
+                part = offsets[start : start + wanted.slice_rows]
+                # What fired since it was found may be gone from the log.
+                part = part[host.scheduler.is_open(part)]
+                if len(part):
+                    yield part[wanted.matches(host.store, part)]
+                await asyncio.sleep(0)
+
+    async def count(self, topic: str = "") -> Counts:
+        """Count the pending messages of a topic, or of all, by how soon they are due."""
+        topics = [self._topics.get(topic)] if topic else self._topics.all()
+        now_ms = self._clock.now_ms()
+        totals = np.zeros(len(HORIZONS_MS) + 1, np.int64)
+        for found in topics:
+            for host in found.partitions:
+                if host.is_open:
+                    totals += await host.scheduler.horizons(now_ms)
+        return Counts(list(zip([*HORIZONS_MS, LATER], totals.tolist(), strict=True)))
+
+    async def list(
+        self,
+        topic: str,
+        wanted: Filter,
+        *,
+        limit: int = 0,
+        page: str = "",
+        with_values: bool = False,
+    ) -> Page:
+        """Return the first pending messages that match, by due time, partition and offset.
+
+        A page may be short, or empty, and have a next one: few of those looked at matched.
+        """
+        limit = limit or PAGE_DEFAULT
+        if not 1 <= limit <= PAGE_MAX:
+            raise LimitExceeded("limit", PAGE_MAX, got=limit)
+        found = self._topics.get(topic)
+        after = _decoded(page)
+        count = LIST_ROWS_MAX // 4 if wanted.needs_rows else limit
+        chosen: _Scheduled = []
+        for _ in range(0, LIST_ROWS_MAX, count):
+            ahead = await _ahead(found, wanted, after, count)
+            listed = _listed(found, wanted, ahead, with_values=with_values)
+            chosen += listed[: limit - len(chosen)]
+            is_end = len(ahead) < count
+            if ahead:
+                after = ahead[-1]
+            if len(chosen) == limit:
+                last = _Place(int(chosen[-1].message.due_ms or 0), *chosen[-1][:2])
+                is_end &= last == after
+                after = last
+            if is_end:
+                return Page(chosen, "")
+            if len(chosen) == limit:
+                break
+        return Page(chosen, _encoded(after))
+
+
+class _Place(NamedTuple):
+    """A pending message in the order of lists."""
+
+    due_ms: int
+    partition: int
+    offset: int
+
+
+_START = _Place(-1, NOWHERE, NOWHERE)
+
+
+def _searched(topic: Topic, named: list[Named]) -> tuple[Int32s, Int64s]:
+    """Return partition and offset of messages named by id, -1 for those that are nowhere."""
+    count = len(topic.partitions)
+    where = np.full(len(named), NOWHERE, np.int32)
+    offsets = np.full(len(named), NOWHERE, np.int64)
+    ids = pa.array([name.message_id for name in named], pa.binary())
+    # Where it is most likely: by its key, or by its id if it has none. Partitions may have been
+    # added since it was published, or it was sent to one of them, so then the others are asked.
+    likely = np.array(
+        [partition_of_key(n.message_id if n.key is None else n.key, count) for n in named]
+    )
+    for is_likely in (True, False):
+        for host in topic.partitions:
+            rows = np.flatnonzero((offsets == NOWHERE) & ((likely == host.partition) == is_likely))
+            if len(rows) and host.is_open:
+                at = find_ids(host, ids.take(pa.array(rows)))
+                offsets[rows] = at
+                where[rows[at != NOWHERE]] = host.partition
+    return where, offsets
+
+
+def _groups(where: Int32s) -> list[tuple[int, Int64s]]:
+    """Return the rows of each partition."""
+    numbers = np.unique(where[where != NOWHERE])
+    return [(int(number), np.flatnonzero(where == number)) for number in numbers]
+
+
+def _read(
+    host: PartitionHost, offsets: Int64s, due_ms: Int64s, *, with_values: bool
+) -> list[ScheduledMessage]:
+    promised = gather(host.store.reader.rows(offsets), offsets).due_at(due_ms)
+    found = []
+    for offset, row in zip(promised.offsets.tolist(), promised.rows.to_pylist(), strict=True):
+        value = row["value"]
+        message = Message(
+            value,
+            key=row["key"],
+            message_id=row["message_id"],
+            headers=None if row["headers"] is None else dict(row["headers"]),
+            due_ms=Millis(row["due_ms"]),
+        )
+        size = 0 if value is None else len(value)
+        shown = message if with_values else replace(message, value=None)
+        found.append(ScheduledMessage(host.partition, offset, shown, size))
+    return found
+
+
+def _encoded(place: _Place) -> str:
+    return base64.urlsafe_b64encode(_TOKEN.pack(*place)).decode()
+
+
+def _decoded(page: str) -> _Place:
+    if not page:
+        return _START
+    try:
+        return _Place(*_TOKEN.unpack(base64.b64decode(page, altchars=b"-_", validate=True)))
+    except (ValueError, struct.error) as error:
+        raise BadInput("page: is not the next_page of an answer") from error
+
+
+async def _ahead(topic: Topic, wanted: Filter, after: _Place, limit: int) -> list[_Place]:
+    """Return the first `limit` pending messages after a place, before any look inside."""
+    places: list[_Place] = []
+    for host in wanted.hosts(topic):
+        start_ms, end_ms = wanted.span
+        last = NOWHERE
+        if after.due_ms >= start_ms:
+            # Of those due at the same time, the partitions before were listed whole.
+            start_ms = after.due_ms + (host.partition < after.partition)
+            last = after.offset if host.partition == after.partition else NOWHERE
+        offsets, due = await host.scheduler.upcoming(start_ms, end_ms, limit, after=last)
+        places += map(_Place, due.tolist(), [host.partition] * len(due), offsets.tolist())
+    return sorted(places)[:limit]
+
+
+def _listed(
+    topic: Topic, wanted: Filter, places: list[_Place], *, with_values: bool
+) -> list[ScheduledMessage]:
+    """Read messages and return those that match, in the same order."""
+    if not places:
+        return []
+    due, where, offsets = np.array(places, np.int64).T
+    listed: dict[tuple[int, int], ScheduledMessage] = {}
+    for number in np.unique(where).tolist():
+        host = topic.partition(number)
+        mine = where == number
+        # What fired since it was found may be gone from the log.
+        mine[mine] = host.scheduler.is_open(offsets[mine])
+        mine[mine] = wanted.matches(host.store, offsets[mine])
+        if mine.any():
+            for one in _read(host, offsets[mine], due[mine], with_values=with_values):
+                listed[number, one.offset] = one
+    keys = zip(where.tolist(), offsets.tolist(), strict=True)
+    return [listed[key] for key in keys if key in listed]

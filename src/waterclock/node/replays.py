@@ -1,0 +1,329 @@
+"""Replays: a stretch of the past read once more, in order, without a group.
+
+A replay is bounded when it begins: by append times, due times or offsets, or by what there is. Each
+partition is read from its start to its end, one after the other, at the pace at which somebody
+takes what is read. Only deliverable messages are handed out, also those that would be too late for
+a group.
+
+A replay with a name is remembered (`replay/<name>`), with its bounds and how far its consumer has
+reported to have come; saved every so many messages. After a crash of either side it goes on there:
+what was handed out and not reported, or reported and not saved, comes again.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from waterclock.model.clock import Clock
+from waterclock.model.errors import (
+    AlreadyExists,
+    BadInput,
+    Busy,
+    LimitExceeded,
+    NotFound,
+    OffsetOutOfRange,
+    StorageFull,
+)
+from waterclock.model.names import check_name
+from waterclock.node.metadata import Metadata
+from waterclock.node.outgoing import Portion
+from waterclock.node.partition_host import PartitionHost
+from waterclock.node.replay_scan import Scan, count_off
+from waterclock.node.topics import Topic, Topics
+
+REPLAY = "replay/"
+REPLAYS_MAX = 1_000
+"""Named replays that are remembered at a time."""
+CHECKPOINT_EVERY = 10_000
+
+log = logging.getLogger("waterclock.node")
+
+
+class TimeRange(msgspec.Struct, frozen=True):
+    """Messages appended, or due, in [start_ms, end_ms); an end of 0 is now."""
+
+    start_ms: int
+    end_ms: int = 0
+    by_due: bool = False
+
+
+class OffsetRange(msgspec.Struct, frozen=True):
+    """So many messages from an offset on; a count of 0 is all there are."""
+
+    start: int
+    count: int = 0
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What is to be replayed; neither range is everything there is."""
+
+    topic: str
+    partitions: tuple[int, ...] = ()
+    """None of them stands for all."""
+    times: TimeRange | None = None
+    offsets: OffsetRange | None = None
+
+
+class Stretch(msgspec.Struct):
+    """What is to be replayed of one partition, and how far it is done."""
+
+    partition: int
+    end: int
+    done: int
+
+
+class _Record(msgspec.Struct, kw_only=True):
+    request: Request
+    stretches: list[Stretch]
+    due_ms: tuple[int, int] | None = None
+    """Only messages due within."""
+    checkpoint_every: int = CHECKPOINT_EVERY
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayBatch:
+    """Messages of one partition."""
+
+    partition: int
+    portion: Portion
+    next_offset: int
+    """Report this as done once they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayInfo:
+    """A named replay, as people see it."""
+
+    name: str
+    topic: str
+    done: dict[int, int]
+    ends: dict[int, int]
+
+
+class Replay:
+    """One reading of a replay: iterate, report what is done, then `close`."""
+
+    def __init__(
+        self,
+        name: str,
+        record: _Record,
+        topic: Topic,
+        metadata: Metadata,
+        on_closed: "Callable[[Replay], None]",
+    ) -> None:
+        self.name = name
+        self.messages = 0
+        """Handed out by this reading."""
+        self._record = record
+        self._metadata = metadata
+        self._on_closed = on_closed
+        self._scans = [
+            Scan(topic.partition(s.partition).store, s.done, s.end, due_ms=record.due_ms)
+            for s in record.stretches
+        ]
+        self._at = 0
+        self._unsaved = 0
+        self._is_over = self._is_replaced = False
+
+    def __repr__(self) -> str:
+        return f"<Replay {self.name or 'without a name'} {self._record.request}>"
+
+    def __aiter__(self) -> "Replay":
+        return self
+
+    async def __anext__(self) -> ReplayBatch:
+        while self._at < len(self._scans):
+            self._check_mine()
+            found = await self._scans[self._at].next()
+            if found is not None:
+                portion, next_offset = found
+                self.messages += portion.count
+                partition = self._record.stretches[self._at].partition
+                return ReplayBatch(partition, portion, next_offset)
+            self._settle(self._at)
+            self._at += 1
+        raise StopAsyncIteration
+
+    def done(self, partition: int, offset: int) -> None:
+        """Take note that everything below an offset was processed; saved now and then."""
+        for number, stretch in enumerate(self._record.stretches):
+            if stretch.partition == partition:
+                if offset > self._scans[number].handed_out:
+                    raise BadInput(f"offset {offset} of partition {partition} was not replayed yet")
+                self._unsaved += max(0, offset - stretch.done)
+                stretch.done = max(offset, stretch.done)
+                self._settle(number)
+                break
+        else:
+            raise BadInput(f"partition {partition} is not part of the replay")
+        if self._unsaved >= self._record.checkpoint_every:
+            self._save()
+
+    def close(self) -> None:
+        """End this reading and save how far it came. Again is harmless."""
+        if not self._is_over:
+            self._is_over = True
+            self._save()
+            self._on_closed(self)
+
+    def replace(self) -> None:
+        """End this reading because another goes on with the same replay."""
+        self.close()
+        self._is_replaced = True
+
+    def _settle(self, number: int) -> None:
+        """If all that was handed out is done, and there is nothing more, so is the rest."""
+        scan, stretch = self._scans[number], self._record.stretches[number]
+        if scan.is_exhausted and stretch.done >= scan.handed_out:
+            self._unsaved += max(0, stretch.end - stretch.done)
+            stretch.done = stretch.end
+
+    def _check_mine(self) -> None:
+        if self._is_replaced:
+            raise Busy(f"replay {self.name!r} goes on elsewhere")
+
+    def _save(self) -> None:
+        if not self.name or not self._unsaved or self._is_replaced:
+            return
+        try:
+            self._metadata.write({REPLAY + self.name: msgspec.json.encode(self._record)})
+            self._unsaved = 0
+        except StorageFull as error:
+            log.warning("replay_not_saved name=%s error=%s", self.name, error)
+
+
+class Replays:
+    """All replays of a node."""
+
+    def __init__(self, topics: Topics, metadata: Metadata, clock: Clock) -> None:
+        self._topics = topics
+        self._metadata = metadata
+        self._clock = clock
+        self._open: dict[str, Replay] = {}
+        topics.on_deleted.append(self._topic_deleted)
+
+    async def begin(self, request: Request, *, name: str = "", checkpoint_every: int = 0) -> Replay:
+        """Begin a replay, or go on with the one of that name: then the request may be empty but for
+        its topic, or wholly, and must otherwise be what it was."""
+        if checkpoint_every < 0:
+            raise BadInput("checkpoint_every must not be negative")
+        if not name:
+            return await self._begin(request, name, checkpoint_every)
+        check_name("replay", name)
+        saved = self._metadata.get(REPLAY + name)
+        if saved is None:
+            self._check_room()
+            return await self._begin(request, name, checkpoint_every)
+        record = msgspec.json.decode(saved, type=_Record)
+        if request not in (Request(""), Request(record.request.topic), record.request):
+            raise AlreadyExists("replay", name)
+        open_one = self._open.get(name)
+        if open_one is not None:
+            open_one.replace()
+            record = msgspec.json.decode(self._metadata.get(REPLAY + name) or b"", type=_Record)
+        return self._reading(name, record)
+
+    async def _begin(self, request: Request, name: str, checkpoint_every: int) -> Replay:
+        if not request.topic and name:
+            raise NotFound("replay", name)
+        record = await self._bounded(request, checkpoint_every or CHECKPOINT_EVERY)
+        if name:
+            await self._metadata.put(REPLAY + name, msgspec.json.encode(record))
+        return self._reading(name, record)
+
+    def _reading(self, name: str, record: _Record) -> Replay:
+        topic = self._topics.get(record.request.topic)
+        replay = Replay(name, record, topic, self._metadata, self._closed)
+        if name:
+            self._open[name] = replay
+        return replay
+
+    def _closed(self, replay: Replay) -> None:
+        if self._open.get(replay.name) is replay:
+            del self._open[replay.name]
+
+    def _check_room(self) -> None:
+        if len(self._metadata.items(REPLAY)) >= REPLAYS_MAX:
+            raise LimitExceeded("replays", REPLAYS_MAX)
+
+    async def _bounded(self, request: Request, checkpoint_every: int) -> _Record:
+        """Fix the bounds of a replay, from now on and for ever."""
+        if request.times is not None and request.offsets is not None:
+            raise BadInput("times and offsets: a replay is bounded by one of them")
+        topic = self._topics.get(request.topic)
+        numbers = request.partitions or tuple(range(len(topic.partitions)))
+        hosts = [topic.partition(number) for number in dict.fromkeys(numbers)]
+        record = _Record(request=request, stretches=[], checkpoint_every=checkpoint_every)
+        if request.times is not None:
+            self._bound_by_time(record, request.times, hosts)
+        elif request.offsets is not None:
+            await _bound_by_offset(record, request.offsets, hosts)
+        else:
+            for host in hosts:
+                store = host.store
+                stretch = Stretch(host.partition, store.acknowledged_end, store.start)
+                record.stretches.append(stretch)
+        return record
+
+    def _bound_by_time(self, record: _Record, times: TimeRange, hosts: list[PartitionHost]) -> None:
+        end_ms = times.end_ms or self._clock.now_ms()
+        if times.start_ms < 0 or end_ms < times.start_ms:
+            raise BadInput(f"times: [{times.start_ms}, {times.end_ms}) is no range of times")
+        if times.by_due:
+            record.due_ms = times.start_ms, end_ms
+        for host in hosts:
+            store = host.store
+            start, end = store.start, store.acknowledged_end
+            if not times.by_due:
+                start = store.offset_at(times.start_ms)
+                end = store.offset_at(times.end_ms) if times.end_ms else end
+            record.stretches.append(Stretch(host.partition, max(start, end), start))
+
+    def list(self) -> list[ReplayInfo]:
+        """Return the named replays."""
+        found = []
+        for key, value in self._metadata.items(REPLAY):
+            record = msgspec.json.decode(value, type=_Record)
+            done = {stretch.partition: stretch.done for stretch in record.stretches}
+            ends = {stretch.partition: stretch.end for stretch in record.stretches}
+            topic = record.request.topic
+            found.append(ReplayInfo(key.removeprefix(REPLAY), topic, done, ends))
+        return found
+
+    async def delete(self, name: str) -> bool:
+        """Forget a named replay, ending whoever reads it; False if there is none."""
+        open_one = self._open.get(name)
+        if open_one is not None:
+            open_one.replace()
+        if self._metadata.get(REPLAY + name) is None:
+            return False
+        await self._metadata.delete(REPLAY + name)
+        return True
+
+    def _topic_deleted(self, topic: Topic) -> None:
+        names = [info.name for info in self.list() if info.topic == topic.name]
+        for name in names:
+            open_one = self._open.get(name)
+            if open_one is not None:
+                open_one.replace()
+        if names:
+            self._metadata.write(dict.fromkeys(REPLAY + name for name in names))
+
+
+async def _bound_by_offset(
+    record: _Record, offsets: OffsetRange, hosts: list[PartitionHost]
+) -> None:
+    if offsets.start < 0 or offsets.count < 0:
+        raise BadInput("offsets: neither start nor count may be negative")
+    stores = [host.store for host in hosts]
+    if not any(store.start <= offsets.start <= store.acknowledged_end for store in stores):
+        store = stores[0]
+        raise OffsetOutOfRange(offsets.start, start=store.start, end=store.acknowledged_end)
+    for host in hosts:
+        end = int(host.store.acknowledged_end)
+        start = min(max(offsets.start, host.store.start), end)
+        if offsets.count:
+            end = await count_off(host.store, start, offsets.count)
+        record.stretches.append(Stretch(host.partition, end, start))

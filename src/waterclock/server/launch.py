@@ -1,0 +1,77 @@
+"""A node as a process: open it, serve it, and stop it when it is told to.
+
+SIGTERM and SIGINT stop it in good order; a second one ends the process at once, which loses nothing
+that was acknowledged. What keeps it from starting (a taken port, a folder in use, a setting that is
+wrong) is raised as one WaterclockError, for the command line to tell in one line.
+"""
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from waterclock.model.config import Config
+from waterclock.node.node import running_node
+from waterclock.server.addresses import Addresses
+from waterclock.server.memory import keep_freed_memory
+from waterclock.server.serving import serve
+from waterclock.storage.clock import SystemClock
+
+log = logging.getLogger(__name__)
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+EXIT_AT_ONCE = 130
+
+
+async def run_node(
+    config: Config,
+    *,
+    on_ready: Callable[[Addresses], None],
+    on_stopping: Callable[[], None] = lambda: None,
+) -> None:
+    """Run a node until a signal, then stop it well. Call `on_ready` once it can be reached, and
+    `on_stopping` when it begins to stop.
+
+    Runs in the main thread, in a loop of uvloop for speed. Raises what ended it otherwise.
+    """
+    raise_open_files()
+    keep_freed_memory()
+    with stop_signals() as told:
+        async with running_node(config, SystemClock()) as node, serve(node, config) as server:
+            on_ready(server.addresses)
+            log.info("ready grpc=%s http=%s", server.addresses.grpc, server.addresses.http)
+            await told.wait()
+            on_stopping()
+            await server.stop()
+
+
+@contextmanager
+def stop_signals() -> Iterator[asyncio.Event]:
+    """Set an event at the first signal to stop, and end the process at the second."""
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def hear(number: signal.Signals) -> None:
+        if told.is_set():
+            log.warning("stopped_at_once signal=%s", number.name)
+            os._exit(EXIT_AT_ONCE)
+        told.set()
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, hear, number)
+    try:
+        yield told
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+def raise_open_files() -> int:
+    """Allow this process as many open files as it may ask for; return how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard

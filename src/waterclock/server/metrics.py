@@ -1,0 +1,291 @@
+"""What a node counts, in Prometheus' words, put together when somebody asks.
+
+Hot paths count with plain integers (`node/counters.py`). A node may have thousands of partitions
+and groups, so the text is made in small steps, the loop let go between them; who asks meanwhile, or
+again within a second, gets the same text. Labels are names of topics, groups and partitions, whose
+numbers are limited; nothing a client can invent without limit becomes a label.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector, CollectorRegistry
+
+import waterclock
+from waterclock.node.counters import Histogram
+from waterclock.node.group_host import GroupHost
+from waterclock.node.group_views import view_of
+from waterclock.node.node import Node
+from waterclock.node.partition_host import PartitionHost
+from waterclock.server.calls import Calls
+from waterclock.server.loop_watch import LoopWatch
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4.encode()
+
+CHUNK = 500
+"""Samples made in one go: about 3 ms."""
+CACHE_MS = 1_000
+HORIZONS_CACHE_MS = 10_000
+"""Counting 10 M timers by horizon takes a while."""
+HORIZONS = ("overdue", "1m", "1h", "1d", "30d", "later")
+"""The labels of `schedule.timers.HORIZONS_MS`."""
+
+Sample = tuple[Sequence[str], float]
+
+PARTITION = ("topic", "partition")
+GROUP = ("topic", "group")
+
+_PARTITION_COUNTS = {
+    "published_messages": ("Messages written.", "published"),
+    "published_bytes": ("Bytes of batches published.", "published_bytes"),
+    "published_batches": ("Batches published.", "batches"),
+    "duplicate_messages": ("Messages published before and not written again.", "duplicates"),
+    "fired_messages": ("Scheduled messages that became due and were written.", "fired"),
+    "cancelled_messages": ("Scheduled messages that were cancelled.", "cancelled"),
+    "rescheduled_messages": ("Scheduled messages that were moved.", "rescheduled"),
+    "expired_messages": ("Scheduled messages that were too late to fire.", "expired"),
+}
+_GROUP_COUNTS = {
+    "delivered_messages": ("Messages handed out, redeliveries included.", "delivered"),
+    "delivered_bytes": ("Bytes handed out.", "delivered_bytes"),
+    "redelivered_messages": ("Messages handed out again.", "redelivered"),
+    "acked_messages": ("Messages acknowledged.", "acked"),
+    "nacked_messages": ("Messages members failed at.", "nacked"),
+    "rejected_messages": ("Messages members said can never succeed.", "rejected"),
+    "timed_out_messages": ("Messages not answered in time.", "timed_out"),
+    "dead_lettered_messages": ("Messages given up.", "dead_lettered"),
+    "undelivered_expired_messages": ("Messages too late to be handed out.", "expired"),
+    "refused_answers": ("Answers about messages the member did not hold.", "refused"),
+    "credit_starved": ("Times there was something to deliver and no credit.", "starved"),
+    "rebalances": ("Times partitions were assigned anew.", "rebalances"),
+}
+
+
+class Family(NamedTuple):
+    """One metric and where its samples come from."""
+
+    kind: type[CounterMetricFamily] | type[GaugeMetricFamily]
+    name: str
+    documentation: str
+    labels: Sequence[str]
+    samples: Iterable[Sample]
+
+
+class _Collected(CollectorRegistry):
+    """Metrics that were collected already, for `generate_latest`."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        super().__init__()
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
+
+
+class Metrics:
+    """The metrics of a node and of the server before it."""
+
+    def __init__(self, node: Node, calls: Calls, watch: LoopWatch) -> None:
+        self._node = node
+        self._calls = calls
+        self._watch = watch
+        self._process: Collector = ProcessCollector(registry=None)
+        self._rendering = asyncio.Lock()
+        self._text = b""
+        self._text_ms: int | None = None
+        self._horizons: dict[PartitionHost, tuple[int, list[int]]] = {}
+
+    async def text(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        async with self._rendering:
+            now_ms = self._node.clock.monotonic_ms()
+            if self._text_ms is None or now_ms - self._text_ms >= CACHE_MS:
+                self._text = await self._render()
+                self._text_ms = now_ms
+        return self._text
+
+    async def _render(self) -> bytes:
+        await self._count_horizons()
+        parts = [generate_latest(_Collected(self._process.collect()))]
+        parts += [generate_latest(_Collected(self._histograms()))]
+        for family in self._families():
+            samples = iter(family.samples)
+            is_first = True
+            while chunk := list(islice(samples, CHUNK)):
+                parts.append(_text(family, chunk, with_head=is_first))
+                is_first = False
+                await asyncio.sleep(0)
+        return b"".join(parts)
+
+    async def _count_horizons(self) -> None:
+        """Count pending messages by horizon, where the last count is old."""
+        clock = self._node.clock
+        fresh: dict[PartitionHost, tuple[int, list[int]]] = {}
+        for host in self._hosts():
+            now_ms = clock.monotonic_ms()
+            counted = self._horizons.get(host)
+            if counted is None or now_ms - counted[0] >= HORIZONS_CACHE_MS:
+                counted = now_ms, (await host.scheduler.horizons(clock.now_ms())).tolist()
+            fresh[host] = counted
+        self._horizons = fresh
+
+    # What there is
+
+    def _families(self) -> Iterator[Family]:
+        yield from self._node_families()
+        for name, (documentation, attribute) in _PARTITION_COUNTS.items():
+            yield Family(
+                CounterMetricFamily,
+                f"waterclock_{name}",
+                documentation,
+                PARTITION,
+                self._each_partition(_counter(attribute)),
+            )
+        for name, documentation, value in (
+            ("log_bytes", "Bytes of the log on disk.", _log_bytes),
+            ("log_start_offset", "The first offset still there.", lambda h: h.store.start),
+            ("log_end_offset", "The end of what can be read.", lambda h: h.store.acknowledged_end),
+        ):
+            samples = self._each_partition(value)
+            yield _gauge(name, documentation, PARTITION, samples)
+        yield _gauge(
+            "scheduled_messages", "Pending messages.", ("topic", "horizon"), self._scheduled()
+        )
+        for name, (documentation, attribute) in _GROUP_COUNTS.items():
+            yield Family(
+                CounterMetricFamily,
+                f"waterclock_{name}",
+                documentation,
+                GROUP,
+                self._each_group(_counter(attribute)),
+            )
+        members = self._each_group(lambda host: len(host.members))
+        yield _gauge("group_members", "Members of a group.", GROUP, members)
+        labels = ("topic", "group", "partition")
+        yield _gauge("group_lag_messages", "Offsets not done.", labels, self._places("lag"))
+        yield _gauge("group_unacked_messages", "Handed out.", labels, self._places("unacked"))
+
+    def _node_families(self) -> Iterator[Family]:
+        node, calls = self._node, self._calls
+        info = [((waterclock.__version__, node.name), 1.0)]
+        yield _gauge("node_info", "The node.", ("version", "node"), info)
+        yield _gauge("ready", "Whether the node takes requests.", (), [((), node.is_ready)])
+        yield _gauge("problems", "See /health/ready.", (), [((), len(node.problems()))])
+        yield _gauge("topics", "Topics.", (), [((), len(node.topics.all()))])
+        in_flight = [((), float(calls.in_flight))]
+        yield _gauge("grpc_calls_in_flight", "Calls being worked on.", (), in_flight)
+        yield Family(
+            CounterMetricFamily,
+            "waterclock_grpc_calls",
+            "Calls that ended.",
+            ("method", "code"),
+            [
+                ((method, code.name), count)
+                for method, counters in calls.methods.items()
+                for code, count in counters.codes.items()
+            ],
+        )
+
+    def _histograms(self) -> Iterator[Metric]:
+        hosts = list(self._hosts())
+        yield _histogram(
+            "fsync_seconds", "Time of an fsync.", [host.counters.fsync_ms for host in hosts]
+        )
+        yield _histogram(
+            "publish_seconds",
+            "Time from the append of a batch until it is durable.",
+            [host.counters.publish_ms for host in hosts],
+        )
+        yield _histogram(
+            "schedule_lateness_seconds",
+            "How long after their due time messages were fired.",
+            [host.counters.lateness_ms for host in hosts],
+        )
+        yield _histogram(
+            "loop_stall_seconds", "How long nothing at all ran.", [self._watch.stall_ms]
+        )
+        calls = HistogramMetricFamily(
+            "waterclock_grpc_call_seconds", "Time of a call with one answer.", labels=("method",)
+        )
+        for method, counters in self._calls.methods.items():
+            if counters.milliseconds.count:
+                _add(calls, (method,), [counters.milliseconds])
+        yield calls
+
+    def _hosts(self) -> Iterator[PartitionHost]:
+        for topic in self._node.topics.all():
+            yield from (host for host in topic.partitions if host.is_open)
+
+    def _each_partition(self, value: Callable[[PartitionHost], float]) -> Iterator[Sample]:
+        for host in self._hosts():
+            yield (host.topic, str(host.partition)), value(host)
+
+    def _each_group(self, value: Callable[[GroupHost], float]) -> Iterator[Sample]:
+        for host in self._node.groups.hosts():
+            yield (host.topic, host.name), value(host)
+
+    def _places(self, attribute: str) -> Iterator[Sample]:
+        for host in self._node.groups.hosts():
+            for place in view_of(host).places:
+                labels = (host.topic, host.name, str(place.partition))
+                yield labels, getattr(place, attribute)
+
+    def _scheduled(self) -> Iterator[Sample]:
+        totals: dict[str, list[int]] = {}
+        for host, (_, counts) in self._horizons.items():
+            total = totals.setdefault(host.topic, [0] * len(HORIZONS))
+            totals[host.topic] = [a + b for a, b in zip(total, counts, strict=True)]
+        for topic, counts in totals.items():
+            for horizon, count in zip(HORIZONS, counts, strict=True):
+                yield (topic, horizon), count
+
+
+def _counter(name: str) -> Callable[[PartitionHost | GroupHost], float]:
+    return lambda host: getattr(host.counters, name)
+
+
+def _gauge(
+    name: str, documentation: str, labels: Sequence[str], samples: Iterable[Sample]
+) -> Family:
+    return Family(GaugeMetricFamily, f"waterclock_{name}", documentation, labels, samples)
+
+
+def _text(family: Family, samples: Iterable[Sample], *, with_head: bool) -> bytes:
+    metric = family.kind(family.name, family.documentation, labels=family.labels)
+    for labels, value in samples:
+        metric.add_metric(labels, value)
+    text = generate_latest(_Collected([metric]))
+    # Its help and type are told once.
+    return text if with_head else text.split(b"\n", 2)[2]
+
+
+def _histogram(name: str, documentation: str, parts: Sequence[Histogram]) -> Metric:
+    metric = HistogramMetricFamily(f"waterclock_{name}", documentation, labels=())
+    if parts:
+        _add(metric, (), parts)
+    return metric
+
+
+def _add(metric: HistogramMetricFamily, labels: Sequence[str], parts: Sequence[Histogram]) -> None:
+    """Add histograms of milliseconds as one of seconds, cumulative as Prometheus wants it."""
+    bounds = [str(bound / 1_000) for bound in parts[0].bounds] + ["+Inf"]
+    counts = [sum(column) for column in zip(*(part.counts for part in parts), strict=True)]
+    buckets = []
+    total = 0
+    for bound, count in zip(bounds, counts, strict=True):
+        total += count
+        buckets.append((bound, total))
+    metric.add_metric(labels, buckets, sum(part.total for part in parts) / 1_000)
+
+
+def _log_bytes(host: PartitionHost) -> int:
+    return sum(segment.end_position for segment in host.store.segments)

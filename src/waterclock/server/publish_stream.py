@@ -1,0 +1,121 @@
+"""PublishStream: batches one way, answers the other, matched by number: the producers' way in.
+
+Batches of a stream are appended in the order they came, and answered as they become durable. What
+is wrong with one is its answer; the stream goes on. Nothing is refused for being too much: the
+stream is not read further until there is room, and HTTP/2 tells the producer to wait.
+"""
+
+import asyncio
+from collections import deque
+
+from grpc import StatusCode
+from grpc.aio import EOF
+
+from waterclock.model.errors import BadInput, Stopping
+from waterclock.node.node import Node
+from waterclock.server.calls import Calls, Context
+from waterclock.server.in_flight import BytesInFlight
+from waterclock.server.row_messages import published_to_proto
+from waterclock.server.statuses import Status, status_of
+from waterclock.server.task_groups import task_group
+from waterclock.v1 import broker_pb2 as pb
+
+BATCHES_MAX = 256
+"""Batches of a stream being worked on, those whose answer has not gone out included."""
+
+
+class PublishStreams:
+    """Serves `PublishStream`."""
+
+    def __init__(self, node: Node, calls: Calls, publishing: BytesInFlight) -> None:
+        self._node = node
+        self._calls = calls
+        self._publishing = publishing
+
+    async def publish_stream(self, _: object, context: Context) -> None:
+        """Serve one producer until it half-closes."""
+        problem: Stopping | None = None
+        async with task_group() as tasks:
+            stream = PublishStream(self._node, self._publishing, context, tasks)
+            try:
+                async with self._calls.waiting():
+                    await stream.read()
+            except Stopping as error:
+                problem = error  # what was read is answered first
+        if problem is not None:
+            raise problem
+
+
+class PublishStream:
+    """One producer."""
+
+    def __init__(
+        self, node: Node, publishing: BytesInFlight, context: Context, tasks: asyncio.TaskGroup
+    ) -> None:
+        self._node = node
+        self._publishing = publishing
+        self._context = context
+        self._tasks = tasks
+        self._answers: deque[bytes] = deque()
+        self._is_writing = False
+        self._in_flight = 0
+        self._room = asyncio.Event()
+
+    async def read(self) -> None:
+        """Take batches until there are no more."""
+        read, tasks = self._context.read, self._tasks
+        while True:
+            while self._in_flight >= BATCHES_MAX:
+                self._room.clear()
+                await self._room.wait()
+            request = await read()
+            if request is EOF:
+                return
+            arrow = request.batch.arrow
+            await self._publishing.take(len(arrow))
+            self._in_flight += 1
+            tasks.create_task(self._publish(request, arrow))
+
+    async def _publish(self, request: pb.PublishStreamRequest, arrow: bytes) -> None:
+        batch = request.batch
+        answer = pb.PublishStreamResponse(sequence=request.sequence)
+        try:
+            if not request.HasField("batch"):
+                raise BadInput("batch: the request has none")
+            published = await self._node.publishing.publish_batch(
+                batch.topic,
+                arrow,
+                partition=batch.partition if batch.HasField("partition") else None,
+                allow_duplicate=batch.allow_duplicate,
+                is_sticky=batch.is_sticky,
+            )
+            answer.published.CopyFrom(published_to_proto(published))
+        except Exception as error:
+            answer.problem.CopyFrom(_problem(status_of(error, "Broker/PublishStream")))
+        finally:
+            self._publishing.give(len(arrow))
+        self._answers.append(answer.SerializeToString())
+        if not self._is_writing:
+            await self._write_answers()
+
+    async def _write_answers(self) -> None:
+        """Write until nothing is left: one of those who have an answer writes for all."""
+        self._is_writing = True
+        while self._answers:
+            await self._context.write(self._answers.popleft())
+            self._in_flight -= 1
+            self._room.set()
+        self._is_writing = False
+
+
+def _problem(status: Status) -> pb.Problem:
+    facts = dict(status.trailers)
+    code: StatusCode = status.code
+    limit = facts.get("waterclock-limit", "0")
+    return pb.Problem(
+        code=code.value[0],
+        message=status.details,
+        error=facts.get("waterclock-error", ""),
+        field=facts.get("waterclock-field", ""),
+        limit=int(limit),
+    )

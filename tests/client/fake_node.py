@@ -1,0 +1,274 @@
+"""A node in memory that speaks the whole wire: enough of one for the client to be tested against.
+
+It keeps one partition for each topic unless told otherwise, delivers in log order within credit,
+and hands out again what a broken stream held. What it does not do is time: nothing expires, and a
+retry comes at once. Tests make it fail, wait or say what they like.
+"""
+
+import asyncio
+import contextlib
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import grpc
+import pyarrow as pa
+
+from waterclock.log.schema import MESSAGES, decode_untrusted
+from waterclock.model.errors import WaterclockError
+from waterclock.server.statuses import status_of
+from waterclock.v1 import admin_pb2, admin_pb2_grpc, broker_pb2, broker_pb2_grpc
+from waterclock.v1.broker_pb2 import Answer, SubscribeRequest, SubscribeResponse
+
+Row = dict[str, object]
+NOW_MS = 1_800_000_000_000
+
+
+@dataclass
+class FakeTopic:
+    """The log of one topic, one partition, and which ids it has seen."""
+
+    rows: list[Row] = field(default_factory=list)
+    seen: dict[bytes, int] = field(default_factory=dict)
+
+    def publish(self, batch: pa.RecordBatch) -> tuple[list[int], list[int]]:
+        """Store what is new; return the offset of each row, and which rows are repeats."""
+        offsets, repeats = [], []
+        for number, row in enumerate(batch.to_pylist()):
+            if row["message_id"] in self.seen:
+                repeats.append(number)
+            else:
+                self.seen[row["message_id"]] = len(self.rows)
+                self.rows.append(row)
+            offsets.append(self.seen[row["message_id"]])
+        return offsets, repeats
+
+    @property
+    def values(self) -> list[object]:
+        return [row["value"] for row in self.rows]
+
+
+@dataclass
+class FakeGroup:
+    """Which offsets a group has done, and how often each was tried."""
+
+    done: set[int] = field(default_factory=set)
+    held: set[int] = field(default_factory=set)
+    attempts: dict[int, int] = field(default_factory=lambda: defaultdict(lambda: 1))
+    dead: list[int] = field(default_factory=list)
+    generation: int = 0
+
+
+class FakeSession:
+    """One member's stream, as the node sees it."""
+
+    def __init__(self, topic: FakeTopic, group: FakeGroup, requests: list[SubscribeRequest]):
+        self.topic = topic
+        self.group = group
+        self.requests = requests
+        self.changed = asyncio.Event()
+        self.extra: deque[SubscribeResponse] = deque()
+        self.held: set[int] = set()
+        self.credit = 1_000
+        self.has_left = False
+        self.breaks_with: WaterclockError | None = None
+        self.generation = group.generation = group.generation + 1
+
+    def hear(self, request: SubscribeRequest) -> None:
+        self.requests.append(request)
+        if request.HasField("credit"):
+            self.credit = request.credit.messages
+        for answer in request.answers:
+            if answer.generation == self.generation:
+                for start, end in zip(answer.bounds[::2], answer.bounds[1::2], strict=True):
+                    self.answered(answer.kind, set(range(start, end)))
+        self.has_left |= request.leave
+        self.changed.set()
+
+    def answered(self, kind: int, offsets: set[int]) -> None:
+        offsets &= self.held
+        if kind == Answer.EXTEND:
+            return
+        self.held -= offsets
+        self.group.held -= offsets
+        if kind in (Answer.ACK, Answer.REJECT):
+            self.group.done |= offsets
+        if kind == Answer.REJECT:
+            self.group.dead += sorted(offsets)
+        if kind == Answer.NACK:
+            for offset in offsets:
+                self.group.attempts[offset] += 1
+
+    def next_delivery(self, count_max: int) -> SubscribeResponse | None:
+        group, room = self.group, self.credit - len(self.held)
+        free = [
+            offset
+            for offset in range(len(self.topic.rows))
+            if offset not in group.done and offset not in group.held
+        ][: min(room, count_max)]
+        # One delivery is of one attempt.
+        free = [offset for offset in free if group.attempts[offset] == group.attempts[free[0]]]
+        if not free:
+            return None
+        self.held |= set(free)
+        group.held |= set(free)
+        bounds = [bound for offset in free for bound in (offset, offset + 1)]
+        delivery = broker_pb2.Delivery(
+            partition=0,
+            generation=self.generation,
+            attempt=group.attempts[free[0]],
+            deadline_ms=NOW_MS + 30_000,
+            bounds=merged(bounds),
+            messages=messages([self.topic.rows[offset] for offset in free]),
+        )
+        return SubscribeResponse(delivery=delivery)
+
+
+class FakeNode(broker_pb2_grpc.BrokerServicer, admin_pb2_grpc.AdminServicer):
+    """The servicers, what they hold, and what they were asked."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, FakeTopic] = defaultdict(FakeTopic)
+        self.groups: dict[tuple[str, str], FakeGroup] = defaultdict(FakeGroup)
+        self.sessions: list[FakeSession] = []
+        self.batches: list[list[object]] = []
+        """The values of each batch that arrived, refused ones included."""
+        self.fails_before: deque[WaterclockError | None] = deque()
+        """For each publish to come: refuse it so, before it is stored."""
+        self.fails_after: deque[WaterclockError | None] = deque()
+        """The same, after it was stored: the answer is lost."""
+        self.refuses: Callable[[Row], WaterclockError | None] = lambda row: None
+        self.is_open = asyncio.Event()
+        """Publishes wait for this before they are answered."""
+        self.is_open.set()
+        self.in_flight = self.in_flight_max = 0
+        self.delivery_size = 100
+        self.limits = admin_pb2.NodeInfo.Limits(
+            message_bytes_max=10_000, batch_bytes_max=1_000_000, batch_messages_max=1_000
+        )
+        self.port = 0
+        self._server: grpc.aio.Server | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        broker_pb2_grpc.add_BrokerServicer_to_server(self, self._server)
+        admin_pb2_grpc.add_AdminServicer_to_server(self, self._server)
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Go away at once, as if killed; what streams held is free again."""
+        assert self._server is not None
+        await self._server.stop(None)
+        for session in self.sessions:
+            session.group.held -= session.held
+        self.sessions.clear()
+
+    async def GetNode(self, request, context):
+        return admin_pb2.NodeInfo(name="fake", now_ms=NOW_MS, limits=self.limits)
+
+    async def PublishBatch(self, request, context):
+        batch = decode_untrusted(request.arrow)
+        self.batches.append(batch.column("value").to_pylist())
+        self.in_flight += 1
+        self.in_flight_max = max(self.in_flight_max, self.in_flight)
+        try:
+            await self.is_open.wait()
+            await fail(context, self.fails_before)
+            for row in batch.to_pylist():
+                await fail(context, deque([self.refuses(row)]))
+            offsets, repeats = self.topics[request.topic].publish(batch)
+            for session in self.sessions:
+                session.changed.set()
+            await fail(context, self.fails_after)
+        finally:
+            self.in_flight -= 1
+        return broker_pb2.PublishBatchResponse(
+            count=len(offsets),
+            partition=request.partition,
+            first_offset=offsets[0],
+            offsets=offsets if repeats else None,
+            duplicates=repeats,
+        )
+
+    async def Subscribe(self, request_iterator, context):
+        first = await context.read()
+        place = first.open.topic, first.open.group
+        requests: list[SubscribeRequest] = []
+        session = FakeSession(self.topics[first.open.topic], self.groups[place], requests)
+        session.hear(first)
+        self.sessions.append(session)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                listening = tasks.create_task(listen(session, context))
+                async for response in self.responses(session):
+                    await context.write(response)
+                listening.cancel()
+            if session.breaks_with is not None:
+                await fail(context, deque([session.breaks_with]))
+        finally:
+            session.group.held -= session.held
+            if session in self.sessions:
+                self.sessions.remove(session)
+
+    async def responses(self, session: FakeSession) -> AsyncIterator[SubscribeResponse]:
+        yield SubscribeResponse(
+            opened=SubscribeResponse.Opened(
+                member="m-1", heartbeat_ms=3_000, credit=broker_pb2.Credit(messages=1_000)
+            )
+        )
+        yield SubscribeResponse(
+            assigned=SubscribeResponse.Assigned(partition=0, generation=session.generation)
+        )
+        while not session.has_left and session.breaks_with is None:
+            session.changed.clear()
+            while session.extra:
+                yield session.extra.popleft()
+            while (response := session.next_delivery(self.delivery_size)) is not None:
+                yield response
+            await session.changed.wait()
+
+
+async def listen(session: FakeSession, context: grpc.aio.ServicerContext) -> None:
+    while isinstance(request := await context.read(), SubscribeRequest):
+        session.hear(request)
+
+
+async def fail(context: grpc.aio.ServicerContext, failures: deque[WaterclockError | None]) -> None:
+    """End the call with the next failure, if there is one."""
+    error = failures.popleft() if failures else None
+    if error is not None:
+        status = status_of(error, "a test")
+        await context.abort(status.code, status.details, status.trailers)
+
+
+def merged(bounds: list[int]) -> list[int]:
+    """Join the ranges that touch."""
+    joined: list[int] = []
+    for bound in bounds:
+        if joined and joined[-1] == bound:
+            joined.pop()
+        else:
+            joined.append(bound)
+    return joined
+
+
+def messages(rows: list[Row]) -> broker_pb2.Messages:
+    """Return rows as they travel."""
+    arrow = pa.RecordBatch.from_pylist(rows, schema=MESSAGES).serialize().to_pybytes()
+    return broker_pb2.Messages(arrow=arrow, append_ms=NOW_MS)
+
+
+@contextlib.asynccontextmanager
+async def fake_node() -> AsyncIterator[FakeNode]:
+    """A fake that is running."""
+    node = FakeNode()
+    await node.start()
+    try:
+        yield node
+    finally:
+        await node.stop()

@@ -1,0 +1,392 @@
+"""Random histories of a group on real logs: members come, go, die and answer; the clock is turned
+and set; the node is saved, killed and opened again. What each member gets is checked against what
+was promised to it, and at the end every message must be accounted for.
+"""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+
+from tests.node.consuming import GROUPS, Consuming, Member, consuming
+from tests.node.hosts import START_MS
+from waterclock.model.message import Message
+from waterclock.model.sections import DeliveryConfig, LogConfig
+from waterclock.model.units import KIB
+from waterclock.node.outgoing import Assigned, Delivery, Lost
+from waterclock.node.session import AnswerKind
+from waterclock.node.topics import TopicSettings
+from waterclock.testing.clock import ManualClock
+
+PARTITIONS = 2
+MAX_RETRIES = 1
+DELIVERY = DeliveryConfig(
+    ack_timeout_ms=1_000,
+    max_retries=MAX_RETRIES,
+    retry_delay_ms=100,
+    retry_delay_ms_max=100,
+    retry_jitter_percent=0,
+    unacked_max=8,
+    runs_max=12,
+)
+LOG = LogConfig(segment_bytes=64 * KIB, preallocate_bytes=4 * KIB)
+NAMES = st.sampled_from(["ann", "bob", "cid"])
+
+Place = tuple[int, int]
+"""(partition, offset)"""
+
+
+@dataclass
+class Fact:
+    """What is known of one message."""
+
+    value: bytes
+    expires_ms: int | None
+    failed_min: int = 0
+    failed_max: int = 0
+    """Failures counted against it; a crash may forget those that were not saved."""
+    is_done: bool = False
+    """Acked, and known to be; after a crash only if it was saved."""
+    was_acked: bool = False
+    is_dead: bool = False
+    was_given_back: bool = False
+    seen_in: int = -1
+    """The run of the node that delivered it last."""
+    saved: tuple[int, bool] = (0, False)
+    """Failures and whether it was done, when progress was last saved."""
+
+
+@dataclass
+class Model:
+    """A session and what the history knows of it."""
+
+    member: Member
+    credit_max: int
+    """The most it could hold since its line was last empty."""
+    held: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    """Generation and deadline of each message it holds."""
+    owned: set[tuple[int, int]] = field(default_factory=set)
+
+
+class DeliveryHistory(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="waterclock-history-"))
+        self.loop = asyncio.new_event_loop()
+        self.clock = ManualClock(START_MS)
+        self.facts: dict[Place, Fact] = {}
+        self.models: dict[str, Model] = {}
+        self.gone: list[Model] = []
+        self.incarnation = 0
+        self.highest: dict[int, int] = {}
+        """The last offset that was delivered for the first time, in this run."""
+        self.wait(self.open())
+
+    # The node
+
+    def wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self.loop.run_until_complete(work)
+
+    async def open(self) -> None:
+        opened: asyncio.Future[Consuming] = self.loop.create_future()
+        self.stop = asyncio.Event()
+        self.running = self.loop.create_task(self.run(opened))
+        self.c = await opened
+        settings = TopicSettings(partitions=PARTITIONS)
+        await self.c.hosts.topics.create("t", settings, if_absent=True)
+
+    async def run(self, opened: "asyncio.Future[Consuming]") -> None:
+        async with consuming(
+            self.folder, clock=self.clock, delivery=DELIVERY, groups=GROUPS, log=LOG
+        ) as c:
+            opened.set_result(c)
+            await self.stop.wait()
+
+    async def close(self) -> None:
+        self.stop.set()
+        await self.running
+
+    def owner(self, partition: int) -> Member | None:
+        session = self.c.host().places[partition].session
+        models = [m for m in self.models.values() if m.member.session is session]
+        return models[0].member if models else None
+
+    def is_valid(self, model: Model, place: Place) -> bool:
+        """Tell whether a session still owns what it holds."""
+        generation, _ = model.held[place]
+        where = self.c.host().places[place[0]]
+        is_owner = where.session is model.member.session
+        return is_owner and where.cursor.generation == generation
+
+    # What happens to messages
+
+    def fail(self, place: Place) -> None:
+        fact = self.facts[place]
+        fact.failed_min += 1
+        fact.failed_max += 1
+        if fact.failed_min > MAX_RETRIES:
+            fact.is_dead = True
+
+    def expire(self) -> None:
+        """Let leases end that end now, and members die that were silent for too long."""
+        now_ms = self.clock.now_ms()
+        for model in self.models.values():
+            for place, (_, deadline_ms) in list(model.held.items()):
+                if deadline_ms <= now_ms and self.is_valid(model, place):
+                    self.fail(place)
+                    del model.held[place]
+        heard = self.c.host()._group._heard_ms if self.models else {}
+        for name, ms in heard.items():
+            if ms + GROUPS.session_timeout_ms <= now_ms and name in self.models:
+                self.lose(name)
+
+    def lose(self, name: str) -> None:
+        """Take a member for dead: what it holds counts as failed."""
+        model = self.models.pop(name)
+        for place in model.held:
+            if self.is_valid(model, place):
+                self.fail(place)
+        self.gone.append(model)
+
+    async def settle(self) -> None:
+        self.expire()
+        await self.c.settle()
+
+    def receive(self, model: Model) -> None:
+        for item in model.member.take():
+            match item:
+                case Assigned(partition, generation, _):
+                    model.owned.add((partition, generation))
+                case Lost(partition, generation):
+                    model.owned.remove((partition, generation))
+                    for place in [p for p in model.held if p[0] == partition]:
+                        del model.held[place]
+                case Delivery():
+                    self.check_delivery(model, item)
+                case _:
+                    pass
+        assert len(model.held) <= model.credit_max, "beyond credit"
+        model.credit_max = model.member.session.credit.messages_max
+
+    def check_delivery(self, model: Model, delivery: Delivery) -> None:
+        partition, generation = delivery.partition, delivery.generation
+        assert (partition, generation) in model.owned, "not the owner"
+        assert delivery.deadline_ms > self.clock.now_ms()
+        offsets = [o for start, end in delivery.portion.ranges for o in range(start, end)]
+        values = delivery.rows().column("value").to_pylist()
+        assert len(offsets) == len(values) > 0
+        for offset, value in zip(offsets, values, strict=True):
+            fact = self.facts[partition, offset]
+            assert fact.value == value, "another message"
+            assert not fact.is_done, "done, and delivered again"
+            assert not fact.is_dead, "dead, and delivered again"
+            assert fact.expires_ms is None or self.clock.now_ms() < fact.expires_ms, "too late"
+            failed = delivery.attempt - 1
+            assert fact.failed_min <= failed <= fact.failed_max, (failed, fact)
+            fact.failed_min = fact.failed_max = failed
+            for other in self.models.values():
+                if (partition, offset) in other.held:
+                    assert not self.is_valid(other, (partition, offset)), "held by two"
+            if fact.seen_in != self.incarnation and not failed and not fact.was_given_back:
+                assert offset > self.highest.get(partition, -1), "not in log order"
+                self.highest[partition] = offset
+            fact.seen_in = self.incarnation
+            model.held[partition, offset] = generation, delivery.deadline_ms
+
+    # Rules
+
+    @rule(
+        partition=st.integers(0, PARTITIONS - 1),
+        count=st.integers(1, 7),
+        kind=st.sampled_from(["now", "now", "now", "later", "expiring"]),
+    )
+    def publish(self, partition, count, kind):
+        now_ms = self.clock.now_ms()
+        due_ms = now_ms + 10**9 if kind == "later" else None
+        expires_ms = now_ms + 700 if kind == "expiring" else None
+        headers = {"wc-expires-ms": b"%d" % expires_ms} if expires_ms else None
+        store = self.c.hosts.topics.get("t").partition(partition).store
+        base = store.end
+        values = [b"%d/%d" % (partition, base + n) for n in range(count)]
+        messages = [Message(value, due_ms=due_ms, headers=headers) for value in values]
+        if kind != "later":
+            for number, value in enumerate(values):
+                self.facts[partition, base + number] = Fact(value, expires_ms)
+        self.wait(self.c.send(messages, partition))
+        self.wait(self.settle())
+
+    @rule(name=NAMES, credit=st.integers(0, 12))
+    def join(self, name, credit):
+        if name in self.models:
+            self.lose(name)
+
+        async def joined() -> Member:
+            session = await self.c.groups.open_session(
+                "t", "g", member=name, credit=(credit, 1 << 20)
+            )
+            return Member(session)
+
+        self.models[name] = Model(self.wait(joined()), credit)
+        self.wait(self.settle())
+
+    @precondition(lambda self: self.models)
+    @rule(data=st.data())
+    def read(self, data):
+        self.receive(self.models[data.draw(st.sampled_from(sorted(self.models)))])
+
+    @precondition(lambda self: self.models)
+    @rule()
+    def read_all(self):
+        for model in self.models.values():
+            self.receive(model)
+
+    @precondition(lambda self: any(model.held for model in self.models.values()))
+    @rule(
+        data=st.data(),
+        kind=st.sampled_from([AnswerKind.ACK] * 4 + list(AnswerKind)[1:]),
+        is_strange=st.sampled_from([False] * 5 + [True]),
+    )
+    def answer(self, data, kind, is_strange):
+        busy = sorted(name for name, model in self.models.items() if model.held)
+        model = self.models[data.draw(st.sampled_from(busy))]
+        chosen = data.draw(st.sets(st.sampled_from(sorted(model.held)), min_size=1))
+        partition = min(chosen)[0]
+        mine = sorted(offset for number, offset in chosen if number == partition)
+        generation = model.held[partition, mine[0]][0]
+        named = [(offset, offset + 1) for offset in mine]
+        if is_strange:
+            named.append((10**6, 10**6 + 1))
+        is_valid = self.is_valid(model, (partition, mine[0]))
+        refused_before = self.c.host().counters.refused
+        at_ms = self.clock.now_ms() + 300 if kind is not AnswerKind.EXTEND else 10**15
+        if kind is AnswerKind.EXTEND:
+            at_ms = self.clock.now_ms() + 2_000
+        model.member.session.answer(kind, partition, generation, named, at_ms)
+        is_refused = self.c.host().counters.refused > refused_before
+        assert is_refused == (is_strange or not is_valid)
+        for offset in mine:
+            self.settle_answer(model, (partition, offset), kind, at_ms, is_valid=is_valid)
+        self.wait(self.settle())
+
+    def settle_answer(self, model, place, kind, at_ms, *, is_valid):
+        fact = self.facts[place]
+        if not is_valid:
+            del model.held[place]
+            return
+        if kind is AnswerKind.EXTEND:
+            model.held[place] = model.held[place][0], at_ms
+            return
+        del model.held[place]
+        if kind is AnswerKind.ACK:
+            fact.is_done = fact.was_acked = True
+        elif kind is AnswerKind.NACK:
+            self.fail(place)
+        elif kind is AnswerKind.GIVE_BACK:
+            fact.was_given_back = True
+        else:
+            fact.is_dead = True
+
+    @precondition(lambda self: self.models)
+    @rule(data=st.data(), credit=st.integers(0, 12))
+    def set_credit(self, data, credit):
+        model = self.models[data.draw(st.sampled_from(sorted(self.models)))]
+        model.member.session.set_credit(credit, 1 << 20)
+        model.credit_max = max(model.credit_max, credit)
+        self.wait(self.settle())
+
+    @precondition(lambda self: self.models)
+    @rule(data=st.data(), is_clean=st.booleans())
+    def close_session(self, data, is_clean):
+        name = data.draw(st.sampled_from(sorted(self.models)))
+        model = self.models[name]
+        if is_clean:
+            del self.models[name]
+            self.gone.append(model)
+        else:
+            self.lose(name)
+        model.member.session.close(clean=is_clean)
+        self.wait(self.settle())
+
+    @rule(passed_ms=st.sampled_from([50, 100, 300, 1_000, 3_000]), all_beat=st.booleans())
+    def pass_time(self, passed_ms, all_beat):
+        self.clock.advance(passed_ms)
+        if all_beat:
+            for model in self.models.values():
+                model.member.session.heartbeat()
+        self.wait(self.settle())
+
+    @rule(step_ms=st.sampled_from([-5_000, -500, 500, 5_000]))
+    def set_clock(self, step_ms):
+        self.clock.step(step_ms)
+        self.wait(self.settle())
+
+    @rule()
+    def save(self):
+        self.wait(self.c.groups.save_all())
+        for fact in self.facts.values():
+            fact.saved = fact.failed_min, fact.is_done
+
+    @rule(is_crash=st.booleans())
+    def restart(self, is_crash):
+        if not is_crash:
+            self.save()
+        self.c.has_crashed = is_crash
+        self.wait(self.close())
+        self.models.clear()
+        self.highest.clear()
+        self.incarnation += 1
+        for fact in self.facts.values():
+            fact.failed_min = min(fact.failed_min, fact.saved[0])
+            fact.is_done = fact.saved[1]
+        self.wait(self.open())
+
+    # At the end
+
+    def teardown(self):
+        try:
+            self.finish()
+        finally:
+            self.wait(self.close())
+            self.loop.close()
+            shutil.rmtree(self.folder)
+
+    def finish(self):
+        """Have one good member consume all that is left; then look for what is missing."""
+        for name in sorted(self.models):
+            model = self.models.pop(name)
+            model.member.session.close(clean=True)
+        self.join("zoe", 100)
+        zoe = self.models["zoe"]
+        for _ in range(400):
+            self.receive(zoe)
+            for place in list(zoe.held):
+                partition, offset = place
+                zoe.member.session.answer(
+                    AnswerKind.ACK, partition, zoe.held[place][0], [(offset, offset + 1)]
+                )
+                self.settle_answer(zoe, place, AnswerKind.ACK, 0, is_valid=True)
+            self.pass_time(100, True)
+            view = self.c.groups.get("t", "g")
+            if not any(place.lag for place in view.places):
+                break
+        else:
+            raise AssertionError(f"not all was delivered: {view}")
+        self.check_dead_letters()
+
+    def check_dead_letters(self):
+        page = self.wait(self.c.dead_letters.list("t", limit=1_000))
+        dead = [(letter.origin_partition, letter.origin_offset) for letter in page.letters]
+        assert len(dead) == len(set(dead)) == page.total, "a dead letter was written twice"
+        for place, fact in self.facts.items():
+            is_late = fact.expires_ms is not None
+            assert fact.was_acked or place in dead or is_late, f"{place} was lost: {fact}"
+            assert not fact.is_dead or place in dead, f"{place} is dead and was not kept"
+        for letter in page.letters:
+            fact = self.facts[letter.origin_partition, letter.origin_offset]
+            assert letter.message.value == fact.value

@@ -1,0 +1,289 @@
+"""Pending messages are found by id or position, wherever they are, and by what is asked of them."""
+
+import asyncio
+
+import pytest
+
+from tests.node.timed_topics import TimedTopics, timed_topics
+from waterclock.model.errors import BadInput, LimitExceeded, NotFound
+from waterclock.model.ids import Millis
+from waterclock.model.message import Message
+from waterclock.model.sections import DedupConfig
+from waterclock.node.pending import Named, Page
+from waterclock.node.pending_filter import Filter
+from waterclock.node.scheduler import ALREADY_FIRED, DONE, UNKNOWN
+from waterclock.node.topics import TopicSettings
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a story with a topic `t` of three partitions."""
+
+    def run(story, *, partitions: int = 3, dedup: DedupConfig | None = None) -> None:
+        async def main() -> None:
+            async with timed_topics(tmp_path, dedup=dedup) as here:
+                await here.create("t", partitions)
+                await story(here)
+
+        asyncio.run(main())
+
+    return run
+
+
+def later(
+    here: TimedTopics,
+    name: str,
+    delay_ms: int = HOUR_MS,
+    *,
+    key: bytes | None = None,
+    headers: dict[str, bytes] | None = None,
+) -> Message:
+    """Return a message for later."""
+    due = Millis(here.clock.now_ms() + delay_ms)
+    value = b"value of " + name.encode()
+    return Message(value, message_id=name.encode(), key=key, headers=headers, due_ms=due)
+
+
+async def listed(here: TimedTopics, wanted: Filter | None = None, **how: object) -> list[str]:
+    page = await here.pending.list("t", wanted or Filter(), **how)  # type: ignore[arg-type]
+    assert not page.next_page
+    return ids_of(page)
+
+
+def ids_of(page: Page) -> list[str]:
+    return [(one.message.message_id or b"").decode() for one in page.scheduled]
+
+
+def test_messages_are_cancelled_by_id_whatever_partition_they_are_in(run):
+    async def story(here: TimedTopics) -> None:
+        messages = [later(here, f"m{n}", key=b"k%d" % (n % 7)) for n in range(50)]
+        await here.publish("t", messages)
+
+        named = [Named(m.message_id or b"") for m in messages[:20]]
+        named += [Named(m.message_id or b"", key=m.key) for m in messages[20:40]]
+        outcomes = await here.pending.cancel("t", [*named, Named(b"nobody"), named[0]])
+
+        assert outcomes.tolist() == [DONE] * 40 + [UNKNOWN, DONE]
+        here.clock.advance(2 * HOUR_MS)
+        fired = await here.fired("t")
+        assert sorted(m.message_id or b"" for m in fired) == sorted(
+            m.message_id or b"" for m in messages[40:]
+        )
+
+    run(story)
+
+
+def test_a_key_that_is_wrong_or_has_moved_does_not_hide_a_message(run):
+    async def story(here: TimedTopics) -> None:
+        await here.publish("t", [later(here, f"m{n}", key=b"k%d" % n) for n in range(20)])
+        await here.topics.update("t", TopicSettings(partitions=7))
+
+        named = [Named(b"m%d" % n, key=b"k%d" % n) for n in range(20)]
+
+        assert (await here.pending.cancel("t", named)).tolist() == [DONE] * 20
+
+    run(story)
+
+
+def test_a_message_is_named_by_its_position(run):
+    async def story(here: TimedTopics) -> None:
+        published = await here.publish("t", [later(here, "m")])
+        position = published.partition, published.first_offset
+
+        assert (await here.pending.cancel("t", [Named(position=position)])).tolist() == [DONE]
+        with pytest.raises(NotFound):
+            await here.pending.cancel("t", [Named(position=(3, 0))])
+        other = Named(position=(0, 77))
+        assert (await here.pending.cancel("t", [other])).tolist() == [UNKNOWN]
+
+    run(story)
+
+
+def test_without_an_index_of_ids_only_positions_name_messages(run):
+    async def story(here: TimedTopics) -> None:
+        await here.publish("t", [later(here, "m")])
+
+        with pytest.raises(BadInput, match="name the message by its partition and offset"):
+            await here.pending.cancel("t", [Named(b"m")])
+
+    run(story, dedup=DedupConfig(enabled=False))
+
+
+def test_what_has_fired_is_told_apart_from_what_never_was(run):
+    async def story(here: TimedTopics) -> None:
+        await here.publish("t", [later(here, "soon", 1_000), later(here, "late")])
+        here.clock.advance(1_000)
+        await here.fired("t")
+
+        named = [Named(b"soon"), Named(b"late"), Named(b"never")]
+        due = [here.clock.now_ms() + 5_000]
+        outcomes = await here.pending.reschedule("t", named, due)
+        assert outcomes.tolist() == [ALREADY_FIRED, DONE, UNKNOWN]
+        outcomes = await here.pending.cancel("t", named)
+        assert outcomes.tolist() == [ALREADY_FIRED, DONE, UNKNOWN]
+
+    run(story)
+
+
+def test_new_due_times_are_checked_before_anything_is_moved(run):
+    async def story(here: TimedTopics) -> None:
+        await here.publish("t", [later(here, "m")])
+        named = [Named(b"m")]
+
+        with pytest.raises(LimitExceeded, match="due_ms"):
+            await here.pending.reschedule("t", named, [1 << 60])
+        with pytest.raises(BadInput, match="due_ms"):
+            await here.pending.reschedule("t", named, [-1])
+        with pytest.raises(BadInput, match="one for each"):
+            await here.pending.reschedule("t", named, [1, 2])
+        with pytest.raises(BadInput, match="neither"):
+            await here.pending.cancel("t", [Named()])
+
+    run(story)
+
+
+def test_each_message_gets_the_due_time_beside_it(run):
+    async def story(here: TimedTopics) -> None:
+        now = here.clock.now_ms()
+        await here.publish("t", [later(here, f"m{n}") for n in range(9)])
+
+        named = [Named(b"m%d" % n) for n in range(9)]
+        due = [now + 90_000 - 1_000 * n for n in range(9)]
+        await here.pending.reschedule("t", named, due)
+
+        assert await listed(here) == [f"m{n}" for n in reversed(range(9))]
+
+    run(story)
+
+
+FILTERS = [
+    (Filter(key=b"a1"), {"a1"}),
+    (Filter(key_prefix=b"a"), {"a1", "a2"}),
+    (Filter(key_prefix=b""), {"a1", "a2", "b1"}),
+    (Filter(headers={"x": b"1"}), {"a1", "none"}),
+    (Filter(headers={"x": b"1", "y": b"2"}), {"none"}),
+    (Filter(headers={"x": b"1"}, key_prefix=b"a"), {"a1"}),
+    (Filter(key=b"zz"), set()),
+]
+
+
+@pytest.mark.parametrize(("wanted", "expected"), FILTERS)
+def test_all_that_match_are_listed_and_cancelled_and_nothing_else(run, wanted, expected):
+    async def story(here: TimedTopics) -> None:
+        messages = [
+            later(here, "a1", 1_000, key=b"a1", headers={"x": b"1"}),
+            later(here, "a2", 2_000, key=b"a2", headers={"x": b"2"}),
+            later(here, "b1", 3_000, key=b"b1"),
+            later(here, "none", 4_000, headers={"y": b"2", "x": b"1"}),
+            later(here, "bare", 5_000),
+        ]
+        await here.publish("t", messages)
+        everything = {(m.message_id or b"").decode() for m in messages}
+
+        assert set(await listed(here, wanted)) == expected
+        counted = await here.pending.cancel_where("t", wanted, dry_run=True)
+        assert counted == (len(expected), 0)
+        assert set(await listed(here)) == everything
+        done = await here.pending.cancel_where("t", wanted)
+        assert done == (len(expected), len(expected))
+        assert set(await listed(here)) == everything - expected
+
+    run(story)
+
+
+def test_a_filter_by_time_and_partition_needs_no_look_inside(run):
+    async def story(here: TimedTopics) -> None:
+        now = here.clock.now_ms()
+        for partition in range(3):
+            batch = [later(here, f"{partition}-{n}", 1_000 * (n + 1)) for n in range(4)]
+            await here.publish("t", batch, partition=partition)
+
+        wanted = Filter(start_ms=now + 2_000, end_ms=now + 4_000, partitions=[0, 2, 2])
+
+        assert await listed(here, wanted) == ["0-1", "2-1", "0-2", "2-2"]
+        assert await here.pending.cancel_where("t", wanted) == (4, 4)
+        assert len(await listed(here)) == 8
+        with pytest.raises(NotFound):
+            await listed(here, Filter(partitions=[3]))
+
+    run(story)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 4, 1000])
+@pytest.mark.parametrize("wanted", [Filter(), Filter(key_prefix=b"k")])
+def test_pages_follow_each_other_without_gap_or_repeat(run, limit, wanted):
+    async def story(here: TimedTopics) -> None:
+        for partition in range(3):
+            batch = [
+                later(here, f"{partition}-{n}", 1_000 * (1 + n // 5), key=b"k") for n in range(12)
+            ]
+            await here.publish("t", batch, partition=partition)
+
+        seen: list[str] = []
+        page = ""
+        while True:
+            answer = await here.pending.list("t", wanted, limit=limit, page=page)
+            assert len(answer.scheduled) <= limit
+            seen += ids_of(answer)
+            page = answer.next_page
+            if not page:
+                break
+
+        expected = sorted((1 + n // 5, p, n) for p in range(3) for n in range(12))
+        assert seen == [f"{p}-{n}" for _, p, n in expected]
+
+    run(story)
+
+
+def test_a_listed_message_is_whole_and_due_when_it_is_due_now(run):
+    async def story(here: TimedTopics) -> None:
+        now = here.clock.now_ms()
+        message = later(here, "m", key=b"k", headers={"a": b"b"})
+        published = await here.publish("t", [message])
+        await here.pending.reschedule("t", [Named(b"m")], [now + 9_000])
+
+        (one,) = (await here.pending.list("t", Filter(), with_values=True)).scheduled
+        assert (one.partition, one.offset) == (published.partition, published.first_offset)
+        assert one.value_bytes == len(b"value of m")
+        assert one.message == Message(
+            b"value of m",
+            key=b"k",
+            message_id=b"m",
+            headers={"a": b"b"},
+            due_ms=Millis(now + 9_000),
+        )
+        (bare,) = (await here.pending.list("t", Filter())).scheduled
+        assert bare.message.value is None
+        assert bare.value_bytes == len(b"value of m")
+
+    run(story)
+
+
+@pytest.mark.parametrize("page", ["x", "####", "AAAA", "é"])
+def test_a_page_that_nobody_gave_out_is_refused(run, page):
+    async def story(here: TimedTopics) -> None:
+        with pytest.raises(BadInput, match="page"):
+            await here.pending.list("t", Filter(), page=page)
+        with pytest.raises(LimitExceeded, match="limit"):
+            await here.pending.list("t", Filter(), limit=1_001)
+
+    run(story)
+
+
+def test_pending_messages_are_counted_by_how_soon_they_are_due(run):
+    async def story(here: TimedTopics) -> None:
+        await here.create("other")
+        delays = [1_000, 30_000, 600_000, 40 * 24 * HOUR_MS]
+        await here.publish("t", [later(here, f"m{d}", d) for d in delays])
+        await here.publish("other", [later(here, "m")])
+        here.clock.advance(2_000)
+
+        counts = await here.pending.count("t")
+        assert [count for _, count in counts.horizons] == [1, 1, 1, 0, 0, 1]
+        assert counts.horizons[0][0] == 0
+        assert counts.horizons[-1][0] == -1
+        assert (await here.pending.count()).total == 5
+
+    run(story)

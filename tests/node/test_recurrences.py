@@ -1,0 +1,233 @@
+"""One occurrence ahead is always promised; crashes, downtime and clock steps double none."""
+
+import asyncio
+
+import pytest
+
+from tests.node.timed_topics import TimedTopics, timed_topics
+from waterclock.model.errors import BadInput, StorageFull
+from waterclock.node.pending_filter import Filter
+from waterclock.node.recurrences import Recurrences, Recurring, Rule
+from waterclock.testing.clock import ManualClock
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+
+
+@pytest.fixture
+def clock():
+    return ManualClock(1_700_000_000_000 - 1_700_000_000_000 % HOUR_MS)
+
+
+@pytest.fixture
+def run(tmp_path, clock):
+    """Run a story on the topics of one folder."""
+
+    def run(story) -> None:
+        async def main() -> None:
+            async with timed_topics(tmp_path, clock) as here:
+                await story(here)
+
+        asyncio.run(main())
+
+    return run
+
+
+def every(ms: int = MINUTE_MS, name: str = "beat", **more: object) -> Recurring:
+    return Recurring(name=name, topic="t", rule=Rule(every_ms=ms), value=b"tick", **more)
+
+
+async def promised(here: TimedTopics) -> list[int]:
+    """Return when pending messages are due, counted from now."""
+    page = await here.pending.list("t", Filter())
+    return [int(one.message.due_ms or 0) - here.clock.now_ms() for one in page.scheduled]
+
+
+def test_the_next_occurrence_is_promised_when_one_has_come(run):
+    async def story(here: TimedTopics) -> None:
+        recurs = await here.recurrences.put(every())
+        assert recurs.next_ms == here.clock.now_ms() + MINUTE_MS
+        assert await promised(here) == [MINUTE_MS]
+
+        here.clock.advance(MINUTE_MS)
+        await here.recurrences.settle()
+
+        assert await promised(here) == [0, MINUTE_MS]
+        assert [m.value for m in await here.fired("t")] == [b"tick"]
+
+    run(story)
+
+
+def test_what_was_promised_before_downtime_fires_late_and_the_rest_is_skipped(run, clock):
+    async def before(here: TimedTopics) -> None:
+        await here.recurrences.put(every())
+
+    async def after(here: TimedTopics) -> None:
+        await here.recurrences.settle()
+        assert await promised(here) == [-99 * MINUTE_MS - 7, MINUTE_MS - 7]
+        assert len(await here.fired("t")) == 1
+
+    run(before)
+    clock.advance(100 * MINUTE_MS + 7)
+    run(after)
+
+
+def test_a_crash_between_promising_and_noting_it_doubles_nothing(run):
+    async def story(here: TimedTopics) -> None:
+        await here.recurrences.put(every())
+        before = here.metadata.items("recurrence/")
+        here.clock.advance(MINUTE_MS)
+        await here.recurrences.settle()
+        assert await promised(here) == [0, MINUTE_MS]
+
+        await here.metadata.put_many(dict(before))  # the note was lost
+        here.recurrences = Recurrences(here.metadata, here.publishing, here.pending, here.clock)
+        await here.recurrences.settle()
+
+        assert await promised(here) == [0, MINUTE_MS]
+
+    run(story)
+
+
+def test_a_deleted_recurrence_takes_its_promise_with_it(run):
+    async def story(here: TimedTopics) -> None:
+        await here.recurrences.put(every())
+
+        assert await here.recurrences.delete("beat")
+
+        assert await promised(here) == []
+        assert not await here.recurrences.delete("beat")
+        assert here.metadata.items("recurrence/") == []
+        here.clock.advance(HOUR_MS)
+        await here.recurrences.settle()
+        assert await here.fired("t") == []
+
+    run(story)
+
+
+def test_a_replaced_recurrence_promises_anew_even_for_the_same_time(run):
+    async def story(here: TimedTopics) -> None:
+        await here.recurrences.put(every())
+        other = Recurring(name="beat", topic="t", rule=Rule(every_ms=MINUTE_MS), value=b"tock")
+
+        await here.recurrences.put(other)
+
+        assert await promised(here) == [MINUTE_MS]
+        here.clock.advance(MINUTE_MS)
+        assert [m.value for m in await here.fired("t")] == [b"tock"]
+
+    run(story)
+
+
+def test_a_crash_between_noting_and_cancelling_leaves_work_for_the_next_start(run, monkeypatch):
+    async def story(here: TimedTopics) -> None:
+        await here.recurrences.put(every())
+
+        async def crash(*_: object) -> None:
+            raise StorageFull("crash here")
+
+        with monkeypatch.context() as crashing:
+            crashing.setattr(here.recurrences, "_settled", crash)
+            await here.recurrences.delete("beat")
+        assert await promised(here) == [MINUTE_MS]
+
+        here.recurrences = Recurrences(here.metadata, here.publishing, here.pending, here.clock)
+        assert here.recurrences.list() == []
+        await here.recurrences.settle()
+        assert await promised(here) == []
+        assert here.metadata.items("recurrence/") == []
+
+    run(story)
+
+
+def test_a_clock_set_back_promises_nothing_twice(run):
+    async def story(here: TimedTopics) -> None:
+        await here.recurrences.put(every())
+        here.clock.advance(MINUTE_MS)
+        await here.recurrences.settle()
+        here.clock.step(-10 * MINUTE_MS)
+        await here.recurrences.settle()
+
+        assert await promised(here) == [10 * MINUTE_MS, 11 * MINUTE_MS]
+
+    run(story)
+
+
+def test_cron_in_a_zone_with_jitter_and_expiry(run):
+    async def story(here: TimedTopics) -> None:
+        rule = Rule(cron="30 9 * * *", zone="Europe/Berlin", jitter_ms=5_000)
+        recurring = Recurring(
+            name="daily", topic="t", rule=rule, value=b"v", key=b"k", headers={"a": b"b"},
+            expires_after_ms=7,
+        )  # fmt: skip
+        first = await here.recurrences.put(recurring)
+        again = await here.recurrences.put(recurring)
+
+        assert first == again
+        (one,) = (await here.pending.list("t", Filter(), with_values=True)).scheduled
+        assert one.message.due_ms == first.next_ms
+        assert one.message.headers == {"a": b"b", "wc-expires-ms": b"%d" % (first.next_ms + 7)}
+        assert one.message.key == b"k"
+        assert here.recurrences.list("t") == [again]
+        assert here.recurrences.list("other") == []
+
+    run(story)
+
+
+def test_an_ended_recurrence_stays_listed_and_promises_no_more(run):
+    async def story(here: TimedTopics) -> None:
+        end = here.clock.now_ms() + 2 * MINUTE_MS
+        rule = Rule(every_ms=MINUTE_MS, end_ms=end)
+        await here.recurrences.put(Recurring(name="beat", topic="t", rule=rule, value=b""))
+
+        here.clock.advance(MINUTE_MS)
+        await here.recurrences.settle()
+
+        assert [recurs.next_ms for recurs in here.recurrences.list()] == [0]
+        assert await promised(here) == [0]
+
+    run(story)
+
+
+def test_a_full_disk_holds_a_recurrence_and_loses_none(run, monkeypatch, caplog):
+    async def story(here: TimedTopics) -> None:
+        await here.recurrences.put(every())
+        here.clock.advance(MINUTE_MS)
+
+        async def full(*_: object, **__: object) -> None:
+            raise StorageFull("no space")
+
+        with monkeypatch.context() as failing:
+            failing.setattr(here.publishing, "publish_batch", full)
+            await here.recurrences.settle()
+            await here.recurrences.settle()
+        assert len(caplog.records) == 1
+        await here.recurrences.settle()
+
+        assert await promised(here) == [0, MINUTE_MS]
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("recurring", "problem"),
+    [
+        (Recurring(name="a", topic="t", rule=Rule()), "cron or every_ms"),
+        (Recurring(name="a", topic="t", rule=Rule(cron="* * * * *", every_ms=5_000)), "not both"),
+        (Recurring(name="a", topic="t", rule=Rule(every_ms=5)), "every_ms"),
+        (Recurring(name="a", topic="t", rule=Rule(cron="61 * * * *")), "61"),
+        (Recurring(name="a", topic="t", rule=Rule(cron="* * * * *", zone="X/Y")), "zone"),
+        (Recurring(name="a", topic="t", rule=Rule(every_ms=5_000, jitter_ms=-1)), "jitter"),
+        (Recurring(name="a b", topic="t", rule=Rule(every_ms=5_000)), "recurrence name"),
+        (Recurring(name="a", topic="/", rule=Rule(every_ms=5_000)), "topic name"),
+        (every(key=bytes(1 << 20)), "key bytes"),
+        (every(expires_after_ms=0), "expires_after_ms"),
+    ],
+)
+def test_what_cannot_recur_is_refused_and_leaves_nothing_behind(run, recurring, problem):
+    async def story(here: TimedTopics) -> None:
+        with pytest.raises(BadInput, match=problem):
+            await here.recurrences.put(recurring)
+        assert here.recurrences.list() == []
+
+    run(story)

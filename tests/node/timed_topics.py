@@ -1,0 +1,90 @@
+"""Topics on a real disk, a clock turned by hand, and no task: what is due is fired by call."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from waterclock.log.batch import encode_batch
+from waterclock.model.config import Config
+from waterclock.model.limits import Limits
+from waterclock.model.message import Message
+from waterclock.model.sections import DedupConfig, LogConfig
+from waterclock.model.units import KIB
+from waterclock.node.commits import Aside
+from waterclock.node.metadata import open_metadata
+from waterclock.node.pending import PendingMessages
+from waterclock.node.publishing import Published, Publishing
+from waterclock.node.recurrences import Recurrences
+from waterclock.node.topics import Topics, TopicSettings
+from waterclock.storage.local_log import stored_messages
+from waterclock.testing.clock import ManualClock
+
+LOG = LogConfig(preallocate_bytes=64 * KIB)
+
+
+class TimedTopics:
+    """Topics, what publishes to them and what knows of their pending messages."""
+
+    def __init__(self, path: Path, clock: ManualClock, dedup: DedupConfig) -> None:
+        self.clock = clock
+        self.limits = Limits()
+        config = replace(Config(), log=LOG, dedup=dedup)
+        self._aside = Aside()
+        self.metadata = open_metadata(path / "meta", clock, self._aside, self._failed)
+        self.topics = Topics(
+            path / "topics",
+            self.metadata,
+            config=config,
+            clock=clock,
+            aside=self._aside,
+            on_failed=self._failed,
+        )
+        self.publishing = Publishing(self.topics, self.limits, clock)
+        self.pending = PendingMessages(self.topics, self.limits, clock)
+        self.recurrences = Recurrences(self.metadata, self.publishing, self.pending, clock)
+
+    @staticmethod
+    def _failed(error: BaseException) -> None:
+        raise AssertionError(f"the disk failed: {error}")
+
+    async def create(self, name: str, partitions: int = 1) -> None:
+        """Create a topic."""
+        await self.topics.create(name, TopicSettings(partitions=partitions))
+
+    async def publish(self, topic: str, messages: Sequence[Message], **how: object) -> Published:
+        """Publish a batch."""
+        batch = encode_batch(messages, self.limits, now_ms=self.clock.now_ms())
+        return await self.publishing.publish_batch(topic, batch.body, **how)  # type: ignore[arg-type]
+
+    async def fired(self, topic: str) -> list[Message]:
+        """Fire what is due; return all deliverable messages of a topic, partition by partition."""
+        found: list[Message] = []
+        for host in self.topics.get(topic).partitions:
+            while host.scheduler.fire_slice():
+                pass
+            host.wrote()
+            await host.durable(host.store.end)
+            for frame in host.store.frames(host.store.start):
+                if frame.header.is_deliverable:
+                    found += [m for _, m in stored_messages(frame, frame.header.base_offset)]
+        return found
+
+    def close(self) -> None:
+        """Stop cleanly."""
+        self.topics.close()
+        self.metadata.close()
+        self._aside.stop()
+
+
+@asynccontextmanager
+async def timed_topics(
+    path: Path, clock: ManualClock | None = None, dedup: DedupConfig | None = None
+) -> AsyncIterator[TimedTopics]:
+    """Open what is in a folder for as long as the context lasts."""
+    here = TimedTopics(path, clock or ManualClock(), dedup or DedupConfig())
+    try:
+        await here.topics.open()
+        yield here
+    finally:
+        here.close()

@@ -1,0 +1,72 @@
+"""A raw HTTP client: sends bytes as they are, reads answers one by one."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple, cast
+
+
+async def until(claim: Callable[[], object]) -> None:
+    """Let the loop turn until a claim holds."""
+    while not claim():  # noqa: ASYNC110 - the claim is about the server's insides
+        await asyncio.sleep(0)
+
+
+class Answered(NamedTuple):
+    """One response."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class RawClient:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, data: bytes) -> None:
+        """Write, unless the server has closed."""
+        if not self.writer.is_closing():
+            self.writer.write(data)
+
+    def pause_reading(self) -> None:
+        """Leave what comes in the socket."""
+        cast(asyncio.Transport, self.writer.transport).pause_reading()
+
+    async def answer(self, *, to_head: bool = False) -> Answered:
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
+        status_line, *lines = head.strip().split("\r\n")
+        headers = {}
+        for line in lines:
+            name, _, value = line.partition(": ")
+            headers[name.lower()] = value
+        size = 0 if to_head else int(headers["content-length"])
+        return Answered(int(status_line.split()[1]), headers, await self.reader.readexactly(size))
+
+    async def ask(self, request: bytes) -> Answered:
+        self.send(request)
+        return await self.answer()
+
+    async def get(self, path: str) -> Answered:
+        return await self.ask(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+
+    async def is_closed(self) -> bool:
+        """Wait until the server closes; False if it says something more."""
+        return await self.reader.read(1) == b""
+
+
+@asynccontextmanager
+async def raw_client(port: int) -> AsyncIterator[RawClient]:
+    """Connect to a port of this machine."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        yield RawClient(reader, writer)
+    finally:
+        writer.close()

@@ -1,0 +1,116 @@
+"""A real node in a folder, served on real sockets, and a client of plain stubs."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import uvloop
+
+from waterclock.log.schema import encode, from_messages
+from waterclock.model.clock import Clock
+from waterclock.model.config import Config
+from waterclock.model.message import Message
+from waterclock.model.sections import ClusterConfig, LogConfig, NodeConfig
+from waterclock.model.units import MIB
+from waterclock.node.node import Node, running_node
+from waterclock.server.serving import Server, serve
+from waterclock.storage.clock import SystemClock
+from waterclock.v1 import admin_pb2_grpc, broker_pb2_grpc, scheduler_pb2_grpc
+from waterclock.v1 import broker_pb2 as pb
+
+TEST_S = 60
+
+
+@dataclass
+class Served:
+    """What a test has in hand."""
+
+    node: Node
+    server: Server
+    channel: grpc.aio.Channel
+
+    def __post_init__(self) -> None:
+        self.broker: Any = broker_pb2_grpc.BrokerStub(self.channel)
+        self.scheduler: Any = scheduler_pb2_grpc.SchedulerStub(self.channel)
+        self.admin: Any = admin_pb2_grpc.AdminStub(self.channel)
+
+    async def publish(self, *values: bytes, topic: str = "orders", **fields: Any) -> Any:
+        """Publish values as one batch."""
+        arrow = arrow_of(*(Message(v, message_id=b"id-%s" % v[:50]) for v in values))
+        return await self.broker.PublishBatch(
+            pb.PublishBatchRequest(topic=topic, arrow=arrow, **fields)
+        )
+
+
+def config_in(folder: Path, **sections: Any) -> Config:
+    """Return the configuration of a small node on free ports."""
+    config = Config(
+        node=NodeConfig(name="test", data_folder=str(folder)),
+        cluster=ClusterConfig(grpc_port=0, http_port=0),
+        log=LogConfig(preallocate_bytes=1 * MIB),
+    )
+    return replace(config, **sections)
+
+
+def arrow_of(*messages: Message) -> bytes:
+    """Return messages as producers send them."""
+    return bytes(encode(from_messages(messages)))
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, *, clock: Clock | None = None, **sections: Any
+) -> AsyncIterator[Served]:
+    """Run and serve a node, and connect to it."""
+    config = config_in(folder, **sections)
+    async with (
+        running_node(config, clock or SystemClock()) as node,
+        serve(node, config) as server,
+        grpc.aio.insecure_channel(
+            server.addresses.grpc, options=[("grpc.max_receive_message_length", -1)]
+        ) as channel,
+    ):
+        yield Served(node, server, channel)
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    """Run a test in a loop as nodes have it, with an end for those that hang."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(TEST_S):
+            await test()
+
+    uvloop.run(bounded())
+
+
+async def failure(call: Awaitable[object]) -> tuple[grpc.StatusCode, str, dict[str, str]]:
+    """Return (code, details, facts) of a call that fails."""
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        facts = {
+            str(key).removeprefix("waterclock-"): str(value)
+            for key, value in error.trailing_metadata()
+            if str(key).startswith("waterclock-")
+        }
+        return error.code(), error.details() or "", facts
+    raise AssertionError("the call succeeded")
+
+
+class Gate:
+    """Holds every publish of a batch until it is opened; what is there goes to the real node."""
+
+    def __init__(self, node: Node) -> None:
+        self.is_open = asyncio.Event()
+        self.held = 0
+        self._publish = node.publishing.publish_batch
+        node.publishing.publish_batch = self  # type: ignore[method-assign]
+
+    async def __call__(self, *args: Any, **options: Any) -> Any:
+        self.held += 1
+        await self.is_open.wait()
+        return await self._publish(*args, **options)
