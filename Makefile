@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest
 # Two workers: the suite is made for a two-core machine and is bound by it.
 JOBS   ?= 2
 
-BENCHES := log
+BENCHES := log publish consume schedule latency
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -31,7 +31,7 @@ style: $(STAMP)  ## Lint, formatting and spelling
 	@$(BIN)/codespell
 
 types: $(STAMP)  ## Static types (mypy, strict)
-	@$(BIN)/mypy src tests $(wildcard benchmarks/*.py examples/*.py)
+	@$(BIN)/mypy src tests $(wildcard benchmarks/*.py benchmarks/*/*.py examples/*.py)
 
 unit: $(STAMP)  ## The tests alone
 	@$(PYTEST) -q -n $(JOBS)

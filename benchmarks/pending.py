@@ -6,13 +6,15 @@ them are kept in memory.
 """
 
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from benchmarks.client import Stopwatch, run_client
-from benchmarks.harness import Bar, Report, Tick, rounds_of, whole_batches
+from benchmarks.harness import Bar, Report, Tick, is_smoke, rounds_of, whole_batches
 from benchmarks.machine import fitting
 from benchmarks.node.running import running
 from benchmarks.peers.server import Server, memory_mb
@@ -24,13 +26,16 @@ BATCH = 1_000
 WINDOW = 8
 RESTARTS = 3
 STORM_ROUNDS = 3
-LEAD_MS = 5_000
-"""Time to start the clients of a storm and to publish it."""
 SPAN_MS = 1_000
-STORMS = {"1k": 1_000, "10k": 10_000, "100k": 100_000}
-AT_ONCE = "100k_at_once"
-"""The largest again, all due in the same millisecond."""
+STORMS = {
+    "1k": (1_000, SPAN_MS),
+    "10k": (10_000, SPAN_MS),
+    "100k": (100_000, SPAN_MS),
+    "100k_at_once": (100_000, 1),
+}
 FELT = "100k"
+"""The one that is judged."""
+POLL_S = 0.02
 TICK_MS = 100
 
 MEMORY_BAR = Bar(400, is_floor=False)
@@ -41,7 +46,31 @@ STALL_BAR = Bar(50, is_floor=False)
 
 def pending_steps() -> int:
     """Give how often progress is told."""
-    return 1 + rounds_of(RESTARTS) + rounds_of(STORM_ROUNDS) * (len(STORMS) + 2)
+    return 1 + rounds_of(RESTARTS) + rounds_of(STORM_ROUNDS) * (1 + len(storms()))
+
+
+class Stall(NamedTuple):
+    """How long calls about other things took longer than usual, at worst."""
+
+    look_ms: float
+    publish_ms: float
+
+    @property
+    def worst_ms(self) -> float:
+        return max(self)
+
+    def __str__(self) -> str:
+        return f"GetNode {self.look_ms:.1f}, Publish {self.publish_ms:.1f}"
+
+
+def stall_in(feeling: Stopwatch, start_ms: float, end_ms: float) -> Stall:
+    """Give the stalls in a span of time, from the calls that were made before and during it."""
+
+    def stall(calls: list[tuple[float, float]]) -> float:
+        during = [took for begun, took in calls if begun + took > start_ms and begun < end_ms]
+        return max(during) - median(took for _, took in calls)
+
+    return Stall(stall(feeling.more["look"]), stall(feeling.more["publish"]))
 
 
 class Pending:
@@ -104,68 +133,71 @@ class Pending:
         return server
 
     def _storm(self, server: Server) -> None:
-        taken: dict[str, list[Stopwatch]] = {}
-        felt: dict[str, list[Stopwatch]] = {}
+        taken: dict[str, list[Stopwatch]] = {name: [] for name in storms()}
+        felt: dict[str, list[Stall]] = {name: [] for name in ("none", *storms())}
         for _ in range(rounds_of(STORM_ROUNDS)):
             self._tick("no storm")
-            felt.setdefault("none", []).append(self._feel(server))
-            for name, rate in (*STORMS.items(), (AT_ONCE, STORMS[FELT])):
+            with self._feeling(server) as feeling:
+                start_ms = _now_ms()
+                time.sleep(SPAN_MS / 1e3)
+            felt["none"].append(stall_in(feeling.result(), start_ms, _now_ms()))
+            for name, (messages, span_ms) in storms().items():
                 self._tick(f"storm of {name}")
-                span_ms = 1 if name == AT_ONCE else SPAN_MS
-                took, feeling = self._both(server, rate, span_ms)
-                taken.setdefault(name, []).append(took)
-                felt.setdefault(name, []).append(feeling)
+                work = {"batch": BATCH, "messages": max(whole_batches(messages), BATCH)}
+                with self._feeling(server) as feeling:
+                    took = run_client("benchmarks.node.storm:take", server, span_ms=span_ms, **work)
+                taken[name].append(took)
+                span = took.more["start_ms"], took.more["end_ms"]
+                felt[name].append(stall_in(feeling.result(), *span))
         for name, watches in taken.items():
             self._add_lateness(name, watches, felt[name])
         self._add_stalls(felt)
 
-    def _both(self, server: Server, messages: int, span_ms: int) -> tuple[Stopwatch, Stopwatch]:
-        """Have one client take a storm while another one feels it."""
-        start_ms = _now_ms() + LEAD_MS
-        count = whole_batches(messages) if messages > BATCH else BATCH
-        storm = {"start_ms": start_ms, "span_ms": span_ms}
-        work = {**storm, "batch": BATCH, "messages": count, "window": WINDOW}
+    @contextmanager
+    def _feeling(self, server: Server) -> Iterator[Future[Stopwatch]]:
+        """Have a client call the node about other things meanwhile."""
+        begun, enough = self._folder / "begun", self._folder / "enough"
+        for file in (begun, enough):
+            file.unlink(missing_ok=True)
+        files = {"begun": str(begun), "enough": str(enough)}
         with ThreadPoolExecutor(1) as aside:
-            feeling = aside.submit(run_client, "benchmarks.node.storm:feel", server, **storm)
-            taken = run_client("benchmarks.node.storm:take", server, **work)
-            return taken, feeling.result()
+            feeling = aside.submit(run_client, "benchmarks.node.storm:feel", server, **files)
+            try:
+                while not begun.exists() and not feeling.done():
+                    time.sleep(POLL_S)
+                yield feeling
+            finally:
+                enough.touch()
 
-    def _feel(self, server: Server) -> Stopwatch:
-        start_ms = _now_ms() + LEAD_MS
-        return run_client("benchmarks.node.storm:feel", server, start_ms=start_ms, span_ms=SPAN_MS)
-
-    def _add_lateness(self, name: str, taken: list[Stopwatch], felt: list[Stopwatch]) -> None:
+    def _add_lateness(self, name: str, taken: list[Stopwatch], felt: list[Stall]) -> None:
         def middle(what: str, percentile: str) -> float:
             return median(float(watch.more[what][percentile]) for watch in taken)
 
         samples = [watch.more["fired_ms"]["p99"] for watch in taken]
         cpu = median(watch.server_cpu_us for watch in taken)
-        stall = max(_stall_ms(watch) for watch in felt)
         note = (
-            f"{taken[0].messages:,} due in {1 if name == AT_ONCE else SPAN_MS} ms: fired p50 "
-            f"{middle('fired_ms', 'p50'):.0f}; delivered p50 {middle('taken_ms', 'p50'):.0f} p99 "
-            f"{middle('taken_ms', 'p99'):.0f} ms late; stall {stall:.0f} ms; node {cpu:.0f} us each"
+            f"{taken[0].messages:,} due in {storms()[name][1]} ms: fired p50 "
+            f"{middle('fired_ms', 'p50'):.0f}, delivered p50 {middle('taken_ms', 'p50'):.0f} p99 "
+            f"{middle('taken_ms', 'p99'):.0f} ms late; stalls up to "
+            f"{max(stall.worst_ms for stall in felt):.0f} ms; node {cpu:.0f} us each"
         )
         bar = LATENESS_BAR if name == FELT else None
         self._report.add(f"storm_{name}_lateness_p99_ms", samples, "ms", bar=bar, note=note)
 
-    def _add_stalls(self, felt: dict[str, list[Stopwatch]]) -> None:
-        samples = [_stall_ms(watch) for watch in felt[FELT]]
-        kinds = ("look", "publish")
-        worst = {kind: max(w.more[kind]["stall_ms"] for w in felt[FELT]) for kind in kinds}
-        usual = {kind: median(w.more[kind]["p50_ms"] for w in felt[FELT]) for kind in kinds}
-        note = (
-            f"slowest call less the median, worst storm: GetNode {worst['look']:.1f} "
-            f"(median {usual['look']:.1f}), Publish {worst['publish']:.1f} "
-            f"(median {usual['publish']:.1f})"
-        )
-        self._report.add("storm_stall_max_ms", [max(samples)], "ms", bar=STALL_BAR, note=note)
-        quiet = [_stall_ms(watch) for watch in felt["none"]]
-        self._report.add("quiet_stall_max_ms", [max(quiet)], "ms", note="the same without a storm")
+    def _add_stalls(self, felt: dict[str, list[Stall]]) -> None:
+        for case, storm, bar in (
+            ("storm_stall_max_ms", FELT, STALL_BAR),
+            ("quiet_stall_max_ms", "none", None),
+        ):
+            each = ", ".join(f"{stall.worst_ms:.0f}" for stall in felt[storm])
+            worst = max(felt[storm], key=lambda stall: stall.worst_ms)
+            note = f"slowest call less the median, by round {each}; worst: {worst}"
+            self._report.add(case, [worst.worst_ms], "ms", bar=bar, note=note)
 
 
-def _stall_ms(watch: Stopwatch) -> float:
-    return max(float(watch.more[kind]["stall_ms"]) for kind in ("look", "publish"))
+def storms() -> dict[str, tuple[int, int]]:
+    """Give the storms by name: how many messages, due within how many milliseconds."""
+    return {FELT: STORMS[FELT]} if is_smoke() else STORMS
 
 
 def _now_ms() -> int:

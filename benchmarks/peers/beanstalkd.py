@@ -10,7 +10,7 @@ from itertools import repeat
 from pathlib import Path
 
 from benchmarks.client import Stopwatch
-from benchmarks.peers.cache import Programs, debian
+from benchmarks.peers.cache import Programs, debian, program_version
 from benchmarks.peers.server import Server, free_port, started
 from benchmarks.peers.wire import VALUE, Marks, connect, pump
 
@@ -41,6 +41,7 @@ def running(folder: Path, *, is_durable: bool = True) -> Iterator[Server]:
         *sync,
     ]
     with started(command, folder=folder, port=port, environ=its.environ()) as server:
+        server.version = program_version(its, "beanstalkd", "-v")
         yield server
 
 

@@ -6,6 +6,7 @@ deleting that folder undoes everything.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -125,6 +126,16 @@ def python(package: str, version: str) -> Path:
 
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
     return cached(f"python-{package}-{version}-{tag}", fill)
+
+
+def program_version(programs: Programs, name: str, flag: str) -> str:
+    """Ask a program for its version."""
+    command = [programs.find(name), flag]
+    run = subprocess.run(
+        command, env=programs.environ(), capture_output=True, text=True, check=False
+    )
+    found = re.search(r"\d+(\.\d+)+", run.stdout)
+    return found.group() if found else "unknown"
 
 
 def cached(name: str, fill: Callable[[Path], None]) -> Path:

@@ -63,11 +63,6 @@ def archives() -> Path:
     return maven(GROUP, ARTIFACT, VERSION)
 
 
-def version() -> str:
-    """Say which it is."""
-    return f"{VERSION} ({CLIENT} {CLIENT_VERSION})"
-
-
 @contextmanager
 def running(folder: Path, *, warm_up_messages: int = 0) -> Iterator[Server]:
     """Run a broker with both topics, and let it compile itself on so many messages."""
@@ -82,6 +77,7 @@ def running(folder: Path, *, warm_up_messages: int = 0) -> Iterator[Server]:
         [*java, "kafka.tools.StorageTool", "format", *cluster], check=True, capture_output=True
     )
     with started([*java, "kafka.Kafka", config], folder=folder, port=port) as server:
+        server.version = f"{VERSION} ({CLIENT} {CLIENT_VERSION})"
         server.client_environ["PYTHONPATH"] = os.pathsep.join(
             filter(None, [str(client), os.environ.get("PYTHONPATH", "")])
         )

@@ -23,6 +23,11 @@ def is_wanted(peer: str) -> bool:
     return peer.partition("_")[0] in names.split(",")
 
 
+def _name_version(report: Report, peer: str, server: Server) -> None:
+    if peer != OURS and "_" not in peer:
+        report.machine[peer] = server.version
+
+
 @contextmanager
 def lineup(
     report: Report, scratch: Path, openers: Mapping[str, Opener], tick: Tick
@@ -43,4 +48,6 @@ def lineup(
                 if peer == OURS:
                     raise
                 report.notes.append(f"Absent: {peer}, because {reason}.")
+            else:
+                _name_version(report, peer, servers[peer])
         yield servers

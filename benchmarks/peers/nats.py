@@ -6,9 +6,7 @@ By default JetStream answers before any fsync: measured too, and named for it.
 """
 
 import json
-import re
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.client import Stopwatch
-from benchmarks.peers.cache import Absent, Programs, debian, go
+from benchmarks.peers.cache import Absent, Programs, debian, go, program_version
 from benchmarks.peers.pacing import Conversation, tell
 from benchmarks.peers.server import Server, free_port, started
 from benchmarks.peers.wire import VALUE, Marks, connect, drain, pump, received
@@ -49,15 +47,6 @@ def programs() -> Programs:
         return debian("nats-server", ["nats-server"])
 
 
-def version() -> str:
-    """Say which it is."""
-    its = programs()
-    command = [its.find("nats-server"), "--version"]
-    run = subprocess.run(command, env=its.environ(), capture_output=True, text=True, check=True)
-    found = re.search(r"v(\S+)", run.stdout)
-    return found.group(1) if found else "unknown"
-
-
 @contextmanager
 def running(folder: Path, *, is_durable: bool = True) -> Iterator[Server]:
     """Run a server with an empty stream."""
@@ -68,6 +57,7 @@ def running(folder: Path, *, is_durable: bool = True) -> Iterator[Server]:
     config.write_text(CONFIG.format(port=port, folder=folder, sync=sync))
     command: list[str | Path] = [its.find("nats-server"), "-c", config]
     with started(command, folder=folder, port=port, environ=its.environ()) as server:
+        server.version = program_version(its, "nats-server", "--version")
         create_stream(server.port)
         yield server
 

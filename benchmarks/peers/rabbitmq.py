@@ -56,11 +56,6 @@ def _move_erlang(root: Path) -> None:
         script.write_text(text.replace("ROOTDIR=/usr/lib/erlang", f"ROOTDIR={home}"))
 
 
-def version() -> str:
-    """Say which it is."""
-    return _home(programs()).name.rpartition("-")[2]
-
-
 def _home(its: Programs) -> Path:
     """Give the folder RabbitMQ is in."""
     root = its.root or Path("/")
@@ -98,7 +93,9 @@ def running(folder: Path) -> Iterator[Server]:
             started(mapper, folder=folder / "epmd", port=mapper_port, environ=environ)
         )
         command = [home / "sbin" / "rabbitmq-server"]
-        yield stack.enter_context(started(command, folder=folder, port=port, environ=environ))
+        server = stack.enter_context(started(command, folder=folder, port=port, environ=environ))
+        server.version = home.name.rpartition("-")[2]
+        yield server
 
 
 # The protocol: frames of type, channel, size, payload, end

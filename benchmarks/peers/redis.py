@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.client import Stopwatch
-from benchmarks.peers.cache import Programs, debian
+from benchmarks.peers.cache import Programs, debian, program_version
 from benchmarks.peers.pacing import Conversation, tell
 from benchmarks.peers.server import Server, free_port, started
 from benchmarks.peers.wire import VALUE, Marks, connect, drain, received
@@ -36,15 +36,6 @@ def programs() -> Programs:
     return debian("redis-server", ["redis-server", "redis-benchmark"])
 
 
-def version() -> str:
-    """Say which it is."""
-    its = programs()
-    command = [its.find("redis-server"), "--version"]
-    run = subprocess.run(command, env=its.environ(), capture_output=True, text=True, check=True)
-    found = re.search(r"v=(\S+)", run.stdout)
-    return found.group(1) if found else "unknown"
-
-
 @contextmanager
 def running(folder: Path) -> Iterator[Server]:
     """Run a server."""
@@ -54,6 +45,7 @@ def running(folder: Path) -> Iterator[Server]:
     flags = [part for name, value in settings.items() for part in (f"--{name}", value)]
     command = [its.find("redis-server"), *flags]
     with started(command, folder=folder, port=port, environ=its.environ()) as server:
+        server.version = program_version(its, "redis-server", "--version")
         yield server
 
 

@@ -30,6 +30,8 @@ class Server:
         self.port = port
         self.client_environ: dict[str, str] = {}
         """What a client needs in its environment."""
+        self.version = ""
+        """Of the server, and of the client if that is not ours."""
 
     @property
     def group(self) -> int:

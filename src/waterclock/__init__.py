@@ -8,14 +8,128 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from waterclock.client.blocking import BlockingClient, BlockingSubscription, connect_blocking
+    from waterclock.client.client import Client, connect
+    from waterclock.client.consumer import Subscription
+    from waterclock.client.due import Cron, Every
+    from waterclock.client.received import ReceivedBatch, ReceivedMessage
+    from waterclock.client.results import (
+        DeadLetter,
+        GroupInfo,
+        NodeInfo,
+        Receipt,
+        Recurrence,
+        ScheduledMessage,
+        SomeFailed,
+        TopicInfo,
+    )
+    from waterclock.client.rows import LoggedMessage
+    from waterclock.client.settings import ClientSettings
+    from waterclock.model.errors import (
+        AlreadyExists,
+        BadInput,
+        Busy,
+        Closed,
+        LimitExceeded,
+        NodeFailed,
+        NotFound,
+        OffsetOutOfRange,
+        Overloaded,
+        Stopping,
+        StorageFull,
+        TimedOut,
+        Unavailable,
+        UnknownTopic,
+        Unreachable,
+        WaterclockError,
+    )
     from waterclock.model.message import Message
     from waterclock.storage.local_log import open_log
 
-__all__ = ["Message", "__version__", "open_log"]
+__all__ = [
+    "AlreadyExists",
+    "BadInput",
+    "BlockingClient",
+    "BlockingSubscription",
+    "Busy",
+    "Client",
+    "ClientSettings",
+    "Closed",
+    "Cron",
+    "DeadLetter",
+    "Every",
+    "GroupInfo",
+    "LimitExceeded",
+    "LoggedMessage",
+    "Message",
+    "NodeFailed",
+    "NodeInfo",
+    "NotFound",
+    "OffsetOutOfRange",
+    "Overloaded",
+    "Receipt",
+    "ReceivedBatch",
+    "ReceivedMessage",
+    "Recurrence",
+    "ScheduledMessage",
+    "SomeFailed",
+    "Stopping",
+    "StorageFull",
+    "Subscription",
+    "TimedOut",
+    "TopicInfo",
+    "Unavailable",
+    "UnknownTopic",
+    "Unreachable",
+    "WaterclockError",
+    "__version__",
+    "connect",
+    "connect_blocking",
+    "open_log",
+]
 
 __version__ = "0.1.0"
 
-_HOMES = {"Message": "waterclock.model.message", "open_log": "waterclock.storage.local_log"}
+_NAMES = {
+    "waterclock.client.blocking": ["BlockingClient", "BlockingSubscription", "connect_blocking"],
+    "waterclock.client.client": ["Client", "connect"],
+    "waterclock.client.consumer": ["Subscription"],
+    "waterclock.client.due": ["Cron", "Every"],
+    "waterclock.client.received": ["ReceivedBatch", "ReceivedMessage"],
+    "waterclock.client.results": [
+        "DeadLetter",
+        "GroupInfo",
+        "NodeInfo",
+        "Receipt",
+        "Recurrence",
+        "ScheduledMessage",
+        "SomeFailed",
+        "TopicInfo",
+    ],
+    "waterclock.client.rows": ["LoggedMessage"],
+    "waterclock.client.settings": ["ClientSettings"],
+    "waterclock.model.errors": [
+        "AlreadyExists",
+        "BadInput",
+        "Busy",
+        "Closed",
+        "LimitExceeded",
+        "NodeFailed",
+        "NotFound",
+        "OffsetOutOfRange",
+        "Overloaded",
+        "Stopping",
+        "StorageFull",
+        "TimedOut",
+        "Unavailable",
+        "UnknownTopic",
+        "Unreachable",
+        "WaterclockError",
+    ],
+    "waterclock.model.message": ["Message"],
+    "waterclock.storage.local_log": ["open_log"],
+}
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:

@@ -1,12 +1,16 @@
-"""A command line to call in-process, and a small log to call it on."""
+"""A command line to call in-process, a small log and a running node to call it on."""
 
-from collections.abc import Callable
+import json
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from tests.cli.logs import SMALL
+from tests.cli.nodes import RunningNode, running
 from waterclock.cli.app import app
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
@@ -45,3 +49,42 @@ def log_folder(tmp_path: Path) -> Path:
             ]
         )
     return path
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    """Return a node that all tests of this process share; each uses a topic of its own."""
+    settings = ("delivery.retry_delay=100ms", "delivery.max_retries=1", "log.preallocate_bytes=0")
+    options = [word for text in settings for word in ("--set", text)]
+    with running(tmp_path_factory.mktemp("node"), *options) as found:
+        yield found
+
+
+@pytest.fixture
+def call(waterclock: Waterclock, node: RunningNode) -> Waterclock:
+    """Return a function that runs a command line on the node."""
+
+    def run(*args: object) -> Result:
+        return waterclock(*args, "--address", node.address)
+
+    return run
+
+
+@pytest.fixture
+def ask(call: Waterclock) -> Callable[..., Any]:
+    """Return a function that runs a command line on the node and reads its JSON."""
+
+    def run(*args: object) -> Any:
+        result = call(*args, "--json")
+        assert result.exit_code == 0, result.output
+        lines = [json.loads(line) for line in result.stdout.splitlines()]
+        return lines[0] if len(lines) == 1 else lines
+
+    return run
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """Return the name of a topic that only this test uses."""
+    name = "".join(c if c.isalnum() else "-" for c in request.node.name)
+    return f"{name[:150]}-{os.urandom(4).hex()}"

@@ -3,11 +3,16 @@
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from typer.core import TyperGroup
 
 import waterclock as package
+from waterclock.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,12 +26,43 @@ def test_the_version_is_that_of_the_project(waterclock):
     assert package.__version__ == project["version"]
 
 
-@pytest.mark.parametrize("args", [[], ["--help"], ["log", "--help"], ["demo", "-h"]])
-def test_help_is_there(waterclock, args):
-    result = waterclock(*args)
+def paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the words that call each command there is."""
+    yield path
+    if isinstance(command, TyperGroup):
+        for name, below in command.commands.items():
+            yield from paths(below, (*path, name))
 
-    assert "Usage: waterclock" in result.output
-    assert "demo-writer" not in result.output
+
+def command_at(path: tuple[str, ...]) -> Any:
+    """Return the command that some words call."""
+    command: Any = typer.main.get_group(app)
+    for word in path:
+        command = command.commands[word]
+    return command
+
+
+COMMANDS = list(paths(typer.main.get_group(app)))
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself_and_all_it_takes(waterclock, path):
+    command = command_at(path)
+
+    result = waterclock(*path, "--help")
+
+    assert f"Usage: {' '.join(('waterclock', *path))}" in result.output
+    assert command.help
+    assert [parameter.name for parameter in command.params if not parameter.help] == []
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_that_works_can_print_json(path):
+    command = command_at(path)
+
+    assert isinstance(command, TyperGroup) or "--json" in [
+        option for parameter in command.params for option in parameter.opts
+    ]
 
 
 def test_an_unknown_command_is_refused(waterclock):
@@ -55,5 +91,5 @@ def test_what_only_completion_and_help_need_is_light():
 
 
 def test_a_name_the_package_does_not_have_is_refused():
-    with pytest.raises(AttributeError, match="no attribute 'connect'"):
-        package.connect  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'absent'"):
+        package.absent  # noqa: B018

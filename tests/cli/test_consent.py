@@ -34,7 +34,7 @@ def test_yes_is_not_asked(monkeypatch):
 def test_where_nobody_can_answer_it_is_refused(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
 
-    with pytest.raises(BadInput, match="Delete it. Nobody is here to ask: add --yes"):
+    with pytest.raises(BadInput, match="Nobody is here to ask: add --yes"):
         ask("Delete it?", is_agreed=False)
 
 

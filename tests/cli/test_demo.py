@@ -8,23 +8,52 @@ from dataclasses import replace
 
 import pytest
 
-from waterclock.cli import narrator, tour
+from waterclock.cli.tour import performance
+from waterclock.cli.tour.acts import (
+    Acts,
+    Crashed,
+    Fired,
+    Letter,
+    Pending,
+    Promised,
+    Redriven,
+    Replayed,
+    Retried,
+    Rotted,
+    Started,
+    Stopped,
+)
+from waterclock.cli.tour.rotting import rot
 from waterclock.log.recovery import Damage
-from waterclock.model.errors import StorageFailed
 from waterclock.model.ids import Offset
 from waterclock.model.message import Message
 from waterclock.storage.local_log import open_log
 
-KILLED = tour.Crashed(
-    acknowledged=50, found=50, unacknowledged=0, earlier=2_000, promises=tour.PROMISES, reopen_ms=1
-)
-
-
-@pytest.fixture
-def quick(monkeypatch):
-    """Make the demo short, and its crash a tale."""
-    monkeypatch.setattr(tour, "BATCHES", 2)
-    monkeypatch.setattr(tour, "crash", lambda folder: KILLED)
+KEPT = Acts(
+    Started("127.0.0.1:9000", "http://127.0.0.1:8080", 900.0),
+    Promised(
+        messages=10, publish_ms=4.0, cancelled=2, moved=1, scheduled=8, listed=8,
+        soonest=[Pending(1_700_000_000_000, "guest-1", "tea-1")], per_hour=[5, 2, 1],
+    ),
+    Fired(
+        expected=5, came=5, early=0, cancelled_came=0, late_ms={"p50": 51.0, "max": 99.0},
+        late_counts=[("0-100 ms", 5)], tick_ms=100,
+    ),
+    Retried(
+        messages=10, done_at_once=7, done_later=2, dead=1, failing=1, attempts=3,
+        wait_ms=[210.0, 405.0], delay_ms=200,
+    ),
+    Redriven([Letter("0/0", "account-1", "pay 1.00", "nacked", 3)], redriven=1, done=1, left=0),
+    Crashed(
+        acknowledged=100, acknowledged_before=60, scheduled=20, delivered=100, again=7, early=0,
+        refused=0, silence_ms=1_500.0, ready_ms=900.0,
+    ),
+    Replayed(
+        expected=100, found=100, stored_twice=0, broken_off_at=50, again=3, seconds=0.1
+    ),
+    Stopped(exit_code=0, stop_ms=30.0),
+    Rotted("copy", "file", 1, [Damage(0, 1, Offset(0), Offset(1), "rot")], True, 90, 10, 0, True),
+)  # fmt: skip
 
 
 def test_the_demo_runs_and_loses_nothing(tmp_path):
@@ -36,30 +65,52 @@ def test_the_demo_runs_and_loses_nothing(tmp_path):
     assert (run.returncode, run.stderr) == (0, "")
     found = json.loads(run.stdout)
     assert (found["ok"], found["broken"], found["lost"]) == (True, [], 0)
-    assert found["crashed"]["acknowledged"] == found["crashed"]["found"] > 0
-    assert found["published"]["messages"] == found["crashed"]["earlier"]
-    assert found["repeated"]["written"] == 0
-    assert [(d["start"], d["end"]) for d in found["rotted"]["found"]] == [(1000, 2000)]
-    assert (found["rotted"]["wrong"], found["rotted"]["refused"]) == (0, 1000)
+    fired, crashed, replayed = found["fired"], found["crashed"], found["replayed"]
+    assert fired["came"] == fired["expected"] > 0
+    assert (fired["early"], fired["cancelled_came"]) == (0, 0)
+    assert found["retried"]["attempts"] == 3
+    assert found["redriven"]["done"] == found["retried"]["dead"] > 0
+    assert crashed["delivered"] == crashed["acknowledged"] == replayed["found"]
+    assert 0 < crashed["acknowledged_before"] < crashed["acknowledged"]
+    assert replayed["stored_twice"] == 0
+    assert found["stopped"]["exit_code"] == 0
+    assert (found["rotted"]["is_found"], found["rotted"]["wrong"]) == (True, 0)
+
+
+@pytest.fixture
+def played(monkeypatch):
+    """Return a function that sets what came of the acts, without playing them."""
+
+    def plan(acts):
+        async def play(folder, tell):
+            for name in Acts.__slots__:
+                tell(getattr(acts, name))
+            return acts
+
+        monkeypatch.setattr(performance, "play", play)
+
+    return plan
 
 
 def test_the_demo_tells_its_story_in_plain_text_and_ends_with_what_to_type(
-    waterclock, quick, tmp_path
+    waterclock, played, tmp_path
 ):
+    played(KEPT)
+
     result = waterclock("demo", "--data", tmp_path / "demo")
 
     assert result.exit_code == 0
-    assert re.findall(r"^(\d)  ", result.stdout, re.MULTILINE) == ["1", "2", "3", "4", "5"]
+    numbers = re.findall(r"^(\d)  ", result.stdout, re.MULTILINE)
+    assert numbers == [str(number) for number in range(1, 10)]
     assert "\x1b" not in result.output
+    assert max(map(len, result.stdout.splitlines()[2:60])) <= 110
+    assert "0 lost, 0 early" in result.stdout
     assert "Every promise was kept" in result.stdout
-    assert "0 lost" in result.stdout
-    assert f"log show {tmp_path}/demo/log" in result.stdout
-    assert waterclock("log", "check", tmp_path / "demo" / "log").exit_code == 0
-    assert waterclock("log", "check", tmp_path / "demo" / "damaged").exit_code == 1
+    assert f"up --data {tmp_path}/demo/node" in result.stdout
 
 
-def test_a_lost_message_fails_the_demo(waterclock, quick, monkeypatch, tmp_path):
-    monkeypatch.setattr(tour, "crash", lambda folder: replace(KILLED, found=49))
+def test_a_lost_message_fails_the_demo(waterclock, played, tmp_path):
+    played(replace(KEPT, crashed=replace(KEPT.crashed, delivered=99)))
 
     told = waterclock("demo", "--data", tmp_path / "one")
     found = waterclock("demo", "--json", "--data", tmp_path / "two")
@@ -67,6 +118,41 @@ def test_a_lost_message_fails_the_demo(waterclock, quick, monkeypatch, tmp_path)
     assert told.exit_code == found.exit_code == 1
     assert "NOT KEPT: an acknowledged message was lost" in told.stdout
     assert json.loads(found.stdout)["lost"] == 1
+
+
+@pytest.mark.parametrize(
+    ("act", "lie", "broken"),
+    [
+        ("promised", {"scheduled": 7}, "missing from the schedule"),
+        ("promised", {"listed": 7}, "missing from the schedule"),
+        ("fired", {"came": 4}, "a scheduled message did not come"),
+        ("fired", {"early": 1}, "a message came early"),
+        ("fired", {"cancelled_came": 1}, "a cancelled message came"),
+        ("retried", {"done_later": 1}, "a failing message was lost"),
+        ("retried", {"dead": 0, "done_later": 3}, "is no dead letter"),
+        ("retried", {"wait_ms": [199.0, 405.0]}, "tried again too soon"),
+        ("retried", {"wait_ms": [210.0, 399.0]}, "tried again too soon"),
+        ("redriven", {"done": 0}, "a redriven message did not come"),
+        ("redriven", {"left": 1}, "is still a dead letter"),
+        ("crashed", {"delivered": 99}, "an acknowledged message was lost"),
+        ("crashed", {"early": 1}, "came early after the kill"),
+        ("crashed", {"refused": 50}, "a publish failed for good"),
+        ("replayed", {"found": 99}, "a replay left a message out"),
+        ("replayed", {"stored_twice": 1}, "a message was stored twice"),
+        ("stopped", {"exit_code": 1}, "did not stop well"),
+        ("rotted", {"is_found": False}, "damage was not found"),
+        ("rotted", {"wrong": 1}, "a wrong message was served"),
+        ("rotted", {"is_unchanged": False}, "bytes were changed around damage"),
+    ],
+)
+def test_every_lie_is_noticed(act, lie, broken):
+    """Each number that a broken node would give is named as a broken promise."""
+    lying = replace(KEPT, **{act: replace(getattr(KEPT, act), **lie)})
+
+    (found,) = lying.broken()
+
+    assert KEPT.broken() == []
+    assert broken in found
 
 
 def test_a_folder_with_something_in_it_is_refused(waterclock, tmp_path):
@@ -88,55 +174,23 @@ def test_a_folder_that_cannot_be_made_is_told_in_one_line(waterclock, tmp_path):
     assert result.stderr.startswith(f"error: cannot make {tmp_path}/file/demo (Not a directory)")
 
 
-def test_a_writer_that_ends_by_itself_is_told(tmp_path):
-    (tmp_path / "notes.txt").write_text("x")
+def test_a_node_that_cannot_start_is_told_in_one_line(waterclock, monkeypatch, tmp_path):
+    monkeypatch.setattr(performance, "SETTINGS", ("log.fsync=sometimes",))
 
-    with pytest.raises(StorageFailed, match="ended by itself: error: the folder holds no log"):
-        tour.crash(tmp_path)
+    result = waterclock("demo", "--data", tmp_path)
 
-
-def test_lies_are_noticed():
-    """Each number that a broken log would give is named as a broken promise."""
-    damage = Damage(0, 1, Offset(0), Offset(1), "rot")
-    good = tour.Acts(
-        tour.Published(2_000, 2, 1.0, 1.0, 2_000),
-        tour.Repeated(1_000, 0, 1_000, 1.0),
-        tour.Promised(tour.PROMISES, [], [1]),
-        KILLED,
-        tour.Rotted("copy", "file", 1, [damage], True, 10, 1, 0, True),
-    )
-    bad = tour.Acts(
-        good.published,
-        replace(good.repeated, written=1, same_offsets=999),
-        good.promised,
-        replace(KILLED, found=49, earlier=1_999, promises=1),
-        replace(good.rotted, is_found=False, wrong=1, is_unchanged=False),
-    )
-
-    assert good.broken() == []
-    assert len(bad.broken()) == 8
-
-
-def test_the_program_is_named_as_it_can_be_called(monkeypatch, tmp_path):
-    command = tmp_path / "waterclock"
-    command.write_text("#!/bin/sh\n")
-    command.chmod(0o755)
-
-    monkeypatch.setattr(sys, "argv", [str(command)])
-    assert narrator.program() == str(command)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert narrator.program() == "waterclock"
-    monkeypatch.setattr(sys, "argv", ["/x/__main__.py"])
-    assert narrator.program().endswith("-m waterclock")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: the node ended by itself: error: configuration log.")
+    assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("value_bytes", [50, 5_000])  # many batches, or one, per index entry
 def test_all_but_the_damaged_batch_is_served(tmp_path, value_bytes):
-    with open_log(tmp_path / "log", log=tour.LOG) as log:
+    with open_log(tmp_path / "log") as log:
         for first in range(0, 50, 10):
             log.publish([Message(bytes([n]) * value_bytes) for n in range(first, first + 10)])
 
-    found = tour.rot(tmp_path / "log", tmp_path / "copy", at=25)
+    found = rot(tmp_path / "log", tmp_path / "copy")
 
     assert [(d.start, d.end) for d in found.found] == [(20, 30)]
     assert (found.served, found.refused, found.wrong) == (40, 10, 0)

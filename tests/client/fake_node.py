@@ -8,7 +8,7 @@ retry comes at once. Tests make it fail, wait or say what they like.
 import asyncio
 import contextlib
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 
 import grpc
@@ -21,6 +21,7 @@ from waterclock.v1 import admin_pb2, admin_pb2_grpc, broker_pb2, broker_pb2_grpc
 from waterclock.v1.broker_pb2 import Answer, SubscribeRequest, SubscribeResponse
 
 Row = dict[str, object]
+Context = grpc.aio.ServicerContext[object, object]
 NOW_MS = 1_800_000_000_000
 
 
@@ -62,10 +63,11 @@ class FakeGroup:
 class FakeSession:
     """One member's stream, as the node sees it."""
 
-    def __init__(self, topic: FakeTopic, group: FakeGroup, requests: list[SubscribeRequest]):
+    def __init__(self, topic: FakeTopic, group: FakeGroup, moved: asyncio.Event) -> None:
         self.topic = topic
         self.group = group
-        self.requests = requests
+        self.moved = moved
+        self.requests: list[SubscribeRequest] = []
         self.changed = asyncio.Event()
         self.extra: deque[SubscribeResponse] = deque()
         self.held: set[int] = set()
@@ -84,6 +86,7 @@ class FakeSession:
                     self.answered(answer.kind, set(range(start, end)))
         self.has_left |= request.leave
         self.changed.set()
+        self.moved.set()
 
     def answered(self, kind: int, offsets: set[int]) -> None:
         offsets &= self.held
@@ -100,7 +103,7 @@ class FakeSession:
                 self.group.attempts[offset] += 1
 
     def next_delivery(self, count_max: int) -> SubscribeResponse | None:
-        group, room = self.group, self.credit - len(self.held)
+        group, room = self.group, max(self.credit - len(self.held), 0)
         free = [
             offset
             for offset in range(len(self.topic.rows))
@@ -112,6 +115,7 @@ class FakeSession:
             return None
         self.held |= set(free)
         group.held |= set(free)
+        self.moved.set()
         bounds = [bound for offset in free for bound in (offset, offset + 1)]
         delivery = broker_pb2.Delivery(
             partition=0,
@@ -133,10 +137,14 @@ class FakeNode(broker_pb2_grpc.BrokerServicer, admin_pb2_grpc.AdminServicer):
         self.sessions: list[FakeSession] = []
         self.batches: list[list[object]] = []
         """The values of each batch that arrived, refused ones included."""
-        self.fails_before: deque[WaterclockError | None] = deque()
-        """For each publish to come: refuse it so, before it is stored."""
-        self.fails_after: deque[WaterclockError | None] = deque()
+        self.requests: list[broker_pb2.PublishBatchRequest] = []
+        self.fails_before: deque[Exception | None] = deque()
+        """For each publish to come: refuse it so, before it is stored. A ConnectionError breaks the
+        stream."""
+        self.fails_after: deque[Exception | None] = deque()
         """The same, after it was stored: the answer is lost."""
+        self.writing = asyncio.Lock()
+        self.moved = asyncio.Event()
         self.refuses: Callable[[Row], WaterclockError | None] = lambda row: None
         self.is_open = asyncio.Event()
         """Publishes wait for this before they are answered."""
@@ -168,23 +176,49 @@ class FakeNode(broker_pb2_grpc.BrokerServicer, admin_pb2_grpc.AdminServicer):
             session.group.held -= session.held
         self.sessions.clear()
 
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until what was asked of this node, or done by it, makes something true."""
+        while not condition():
+            self.moved.clear()
+            await self.moved.wait()
+
     async def GetNode(self, request, context):
         return admin_pb2.NodeInfo(name="fake", now_ms=NOW_MS, limits=self.limits)
 
-    async def PublishBatch(self, request, context):
+    async def PublishStream(self, request_iterator, context):  # type: ignore[override]
+        async with asyncio.TaskGroup() as tasks:
+            while isinstance(request := await context.read(), broker_pb2.PublishStreamRequest):
+                tasks.create_task(self.answer(request, context))
+
+    async def answer(self, request: broker_pb2.PublishStreamRequest, context: Context) -> None:
+        answer = broker_pb2.PublishStreamResponse(sequence=request.sequence)
+        try:
+            answer.published.CopyFrom(await self.publish(request.batch))
+        except WaterclockError as error:
+            answer.problem.CopyFrom(problem_of(error))
+        except ConnectionError:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the connection broke")
+        async with self.writing:
+            await context.write(answer)
+
+    async def publish(
+        self, request: broker_pb2.PublishBatchRequest
+    ) -> broker_pb2.PublishBatchResponse:
         batch = decode_untrusted(request.arrow)
         self.batches.append(batch.column("value").to_pylist())
+        self.requests.append(request)
+        self.moved.set()
         self.in_flight += 1
         self.in_flight_max = max(self.in_flight_max, self.in_flight)
         try:
             await self.is_open.wait()
-            await fail(context, self.fails_before)
+            fail(self.fails_before)
             for row in batch.to_pylist():
-                await fail(context, deque([self.refuses(row)]))
+                fail(deque([self.refuses(row)]))
             offsets, repeats = self.topics[request.topic].publish(batch)
             for session in self.sessions:
                 session.changed.set()
-            await fail(context, self.fails_after)
+            fail(self.fails_after)
         finally:
             self.in_flight -= 1
         return broker_pb2.PublishBatchResponse(
@@ -195,11 +229,10 @@ class FakeNode(broker_pb2_grpc.BrokerServicer, admin_pb2_grpc.AdminServicer):
             duplicates=repeats,
         )
 
-    async def Subscribe(self, request_iterator, context):
+    async def Subscribe(self, request_iterator, context):  # type: ignore[override]
         first = await context.read()
         place = first.open.topic, first.open.group
-        requests: list[SubscribeRequest] = []
-        session = FakeSession(self.topics[first.open.topic], self.groups[place], requests)
+        session = FakeSession(self.topics[first.open.topic], self.groups[place], self.moved)
         session.hear(first)
         self.sessions.append(session)
         try:
@@ -209,11 +242,13 @@ class FakeNode(broker_pb2_grpc.BrokerServicer, admin_pb2_grpc.AdminServicer):
                     await context.write(response)
                 listening.cancel()
             if session.breaks_with is not None:
-                await fail(context, deque([session.breaks_with]))
+                status = status_of(session.breaks_with, "a test")
+                await context.abort(status.code, status.details, status.trailers)
         finally:
             session.group.held -= session.held
             if session in self.sessions:
                 self.sessions.remove(session)
+            self.moved.set()
 
     async def responses(self, session: FakeSession) -> AsyncIterator[SubscribeResponse]:
         yield SubscribeResponse(
@@ -233,17 +268,29 @@ class FakeNode(broker_pb2_grpc.BrokerServicer, admin_pb2_grpc.AdminServicer):
             await session.changed.wait()
 
 
-async def listen(session: FakeSession, context: grpc.aio.ServicerContext) -> None:
+async def listen(session: FakeSession, context: Context) -> None:
     while isinstance(request := await context.read(), SubscribeRequest):
         session.hear(request)
 
 
-async def fail(context: grpc.aio.ServicerContext, failures: deque[WaterclockError | None]) -> None:
-    """End the call with the next failure, if there is one."""
+def fail(failures: deque[Exception | None]) -> None:
+    """Raise the next failure, if there is one."""
     error = failures.popleft() if failures else None
     if error is not None:
-        status = status_of(error, "a test")
-        await context.abort(status.code, status.details, status.trailers)
+        raise error
+
+
+def problem_of(error: WaterclockError) -> broker_pb2.Problem:
+    """Return what a node says about a batch of a stream."""
+    status = status_of(error, "a test")
+    facts = dict(status.trailers)
+    return broker_pb2.Problem(
+        code=status.code.value[0],
+        message=status.details,
+        error=facts["waterclock-error"],
+        field=facts.get("waterclock-field", ""),
+        limit=int(facts.get("waterclock-limit", "0")),
+    )
 
 
 def merged(bounds: list[int]) -> list[int]:
@@ -266,9 +313,19 @@ def messages(rows: list[Row]) -> broker_pb2.Messages:
 @contextlib.asynccontextmanager
 async def fake_node() -> AsyncIterator[FakeNode]:
     """A fake that is running."""
-    node = FakeNode()
+    node = FakeNode()  # type: ignore[abstract]
     await node.start()
     try:
         yield node
     finally:
         await node.stop()
+
+
+def run(test: Coroutine[object, object, object]) -> None:
+    """Run a test that waits; one that waits for ever fails."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(30):
+            await test
+
+    asyncio.run(bounded())

@@ -1,13 +1,32 @@
-"""No history loses, repeats or misdirects a message, and planted bugs are found."""
+"""No history loses, repeats or misdirects a message, and planted bugs are found (else the histories
+prove nothing)."""
 
 import os
 
-from hypothesis import HealthCheck, settings
+import pytest
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.node.delivery_history import DeliveryHistory
+from waterclock.node import announcing, outgoing, serving
+from waterclock.node.dead_letters import DeadLetters
+from waterclock.node.group_host import GroupHost
+from waterclock.node.groups import Groups
+from waterclock.node.serving import Serving
+from waterclock.node.session import Parcel, Session
 
 HISTORIES = int(os.environ.get("WATERCLOCK_DELIVERY_HISTORIES", "40"))
+HUNT = settings(
+    max_examples=400,
+    stateful_step_count=40,
+    phases=[Phase.generate],
+    derandomize=True,
+    database=None,
+    deadline=None,
+    print_blob=False,
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+)
 
 
 def test_no_history_breaks_a_promise():
@@ -19,3 +38,111 @@ def test_no_history_breaks_a_promise():
             suppress_health_check=[HealthCheck.too_slow],
         ),
     )
+
+
+def listen_to_anyone(original):
+    def answer(self, session, place, kind, **options):
+        original(self, place.session or session, place, kind, **options)
+
+    return answer
+
+
+def count_what_stood_in_line(original):
+    def withdraw(self, place):
+        original(self, place)
+        return []
+
+    return withdraw
+
+
+def leave_a_former_owner_its_line(original):
+    return lambda self, place: [span for p in self.in_line(place) for span in p.ranges]
+
+
+def let_the_line_time_out(original):
+    return lambda self, parcel, now_ms: None
+
+
+def count_a_clean_leave(original):
+    return lambda self, session, *, is_clean: original(self, session, is_clean=False)
+
+
+def forgive_a_broken_connection(original):
+    return lambda self, session, *, is_clean: original(self, session, is_clean=True)
+
+
+def hand_out_what_is_too_late(original):
+    return lambda frame, rows, now_ms: original(frame, rows, 0)
+
+
+def announce_promises(original):
+    def announce(log, start, **options):
+        found = original(log, start, **options)
+        return [
+            serving_range(event) if isinstance(event, announcing.RangeSkipped) else event
+            for event in found
+        ]
+
+    return announce
+
+
+def serving_range(event):
+    return announcing.RangeReadable(event.start, event.end, 1)
+
+
+def forget_a_bit_of_each_parcel(original):
+    return lambda self, offset: original(self, offset + 1)
+
+
+def save_nothing_of_progress(original):
+    async def save(self, hosts):
+        for host in hosts:
+            for place in host.places:
+                place.is_changed = False
+
+    return save
+
+
+def bury_under_a_fresh_id(original):
+    async def bury(self, place, group, letter):
+        await original(self, place, group, letter)
+        place.life += "x"
+        await original(self, place, group, letter)
+
+    return bury
+
+
+def bury_nothing(original):
+    async def bury(self, place, group, letter):
+        pass
+
+    return bury
+
+
+def never_tick(original):
+    return lambda self, place, now_ms: None
+
+
+BUGS = [
+    (Serving, "answer", listen_to_anyone),
+    (Session, "withdraw", count_what_stood_in_line),
+    (Session, "withdraw", leave_a_former_owner_its_line),
+    (Serving, "_renew", let_the_line_time_out),
+    (GroupHost, "member_gone", count_a_clean_leave),
+    (GroupHost, "member_gone", forgive_a_broken_connection),
+    (outgoing, "in_use_at", hand_out_what_is_too_late),
+    (serving, "announce", announce_promises),
+    (Parcel, "drop_below", forget_a_bit_of_each_parcel),
+    (Groups, "_write_progress", save_nothing_of_progress),
+    (DeadLetters, "bury", bury_under_a_fresh_id),
+    (DeadLetters, "bury", bury_nothing),
+    (Serving, "tick", never_tick),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "bug"), BUGS, ids=[bug[2].__name__ for bug in BUGS])
+def test_a_planted_bug_is_found(monkeypatch, kind, name, bug):
+    monkeypatch.setattr(kind, name, bug(getattr(kind, name)))
+
+    with pytest.raises((AssertionError, KeyError)):
+        run_state_machine_as_test(DeliveryHistory, settings=HUNT)

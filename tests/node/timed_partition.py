@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tests.storage.stores import DEDUP, LOG, batch_of, open_store, stored
+from waterclock.log.frame import Frame
 from waterclock.log.schema import decode
 from waterclock.model.message import Message
 from waterclock.model.sections import ScheduleConfig
@@ -92,7 +93,7 @@ class TimedPartition:
             if appended.is_new is not None:
                 later &= appended.is_new
             self.scheduler.promised(np.asarray(appended.offsets)[later], batch.due_ms[later])
-        return np.asarray(appended.offsets).tolist()
+        return [int(offset) for offset in appended.offsets]
 
     def publish(self, *messages: Message) -> list[int]:
         """Publish durably; return the offsets."""
@@ -102,16 +103,19 @@ class TimedPartition:
 
     def cancel(self, *offsets: int) -> list[int]:
         """Cancel; return the outcomes."""
-        return ran(self.scheduler.cancel(int64s(list(offsets)))).tolist()
+        outcomes: list[int] = ran(self.scheduler.cancel(int64s(list(offsets)))).tolist()
+        return outcomes
 
     def reschedule(self, *moves: tuple[int, int]) -> list[int]:
         """Move (offset, due time); return the outcomes."""
         offsets, due = (int64s(list(column)) for column in zip(*moves, strict=True))
-        return ran(self.scheduler.reschedule(offsets, due)).tolist()
+        outcomes: list[int] = ran(self.scheduler.reschedule(offsets, due)).tolist()
+        return outcomes
 
     def fire(self) -> list[int]:
         """Fire all that is due; return the offsets of the promises, in the order written."""
         start = self.store.end
+        ran(self.scheduler.tend())
         for _ in range(10_000):
             if not self.scheduler.fire_slice():
                 break
@@ -125,9 +129,14 @@ class TimedPartition:
         fired: list[int] = []
         for frame in self.store.frames(start):
             if frame.header.type.name == "FIRED":
-                rows = decode(frame.header, frame.body)
-                fired += rows.column("promise_offset").to_pylist()
+                fired += self.promises_in(frame)
         return fired
+
+    @staticmethod
+    def promises_in(frame: Frame) -> list[int]:
+        """Return which promises a `fired` frame speaks of."""
+        rows = decode(frame.header, frame.body)
+        return [int(offset) for offset in rows.column("promise_offset").to_pylist()]
 
     def values(self) -> list[bytes | None]:
         """Return the values of all deliverable messages, in log order."""
@@ -140,6 +149,7 @@ class TimedPartition:
 
     def save(self) -> None:
         """Save the timers."""
+        ran(self.scheduler.tend())
         ran(self.scheduler.save())
 
     def pending(self) -> dict[int, int]:

@@ -31,7 +31,9 @@ class Member:
     async def say(self, **fields: Any) -> None:
         await self.call.write(pb.SubscribeRequest(**fields))
 
-    async def answer(self, kind: int, delivery: pb.Delivery, **fields: Any) -> None:
+    async def answer(
+        self, kind: pb.Answer.Kind.ValueType, delivery: pb.Delivery, **fields: Any
+    ) -> None:
         answer = pb.Answer(
             partition=delivery.partition,
             generation=delivery.generation,
@@ -41,8 +43,9 @@ class Member:
         await self.say(answers=[answer])
 
     async def next(self) -> Event:
-        event: Event = await self.call.read()
+        event: Any = await self.call.read()
         assert event is not EOF, await self.call.details()
+        assert isinstance(event, Event)
         return event
 
     async def hear(self, what: str) -> Event:

@@ -209,7 +209,7 @@ def test_a_publish_whose_caller_went_away_is_stored(tmp_path):
             gate = Gate(it.node)
             gate.is_open.set()
             held = it.node.topics.get("orders").partition(0)
-            held.durable = lambda _: never()  # type: ignore[method-assign]
+            held.durable = lambda _: never()  # type: ignore[method-assign, assignment]
             call = asyncio.ensure_future(it.publish(b"b"))
             await until(lambda: held.store.end == 2)
             call.cancel()

@@ -132,7 +132,7 @@ def test_clients_without_arrow_get_messages(tmp_path):
                 await it.broker.Publish(pb.PublishRequest(topic="orders", message=one))
             member = Member(it, format=pb.FORMAT_MESSAGES)
             await member.open()
-            rows = []
+            rows: list[pb.Message] = []
             while len(rows) < 2:
                 delivery = await member.delivery()
                 assert not delivery.messages.arrow

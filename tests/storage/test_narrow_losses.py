@@ -187,7 +187,7 @@ def test_promises_do_not_keep_their_batches_in_memory() -> None:
     store.append(batch, now_ms=NOW)
 
     assert batch.due_ms is not None
-    kept = store._active_delta._opened[0][1]
+    kept = store.active_delta._opened[0][1]
     assert not np.shares_memory(kept, batch.due_ms)
 
 

@@ -8,7 +8,47 @@ import waterclock
 
 SRC = Path(__file__).parents[2] / "src"
 
-PUBLIC = ["Message", "__version__", "open_log"]
+PUBLIC = [
+    "AlreadyExists",
+    "BadInput",
+    "BlockingClient",
+    "BlockingSubscription",
+    "Busy",
+    "Client",
+    "ClientSettings",
+    "Closed",
+    "Cron",
+    "DeadLetter",
+    "Every",
+    "GroupInfo",
+    "LimitExceeded",
+    "LoggedMessage",
+    "Message",
+    "NodeFailed",
+    "NodeInfo",
+    "NotFound",
+    "OffsetOutOfRange",
+    "Overloaded",
+    "Receipt",
+    "ReceivedBatch",
+    "ReceivedMessage",
+    "Recurrence",
+    "ScheduledMessage",
+    "SomeFailed",
+    "Stopping",
+    "StorageFull",
+    "Subscription",
+    "TimedOut",
+    "TopicInfo",
+    "Unavailable",
+    "UnknownTopic",
+    "Unreachable",
+    "WaterclockError",
+    "__version__",
+    "connect",
+    "connect_blocking",
+    "open_log",
+]
 """What a user may import from `waterclock`: a name added is a promise, a name removed a break."""
 
 

@@ -1,6 +1,7 @@
 """All commands put together, and the one place where an error becomes a line and an exit code."""
 
 import io
+import os
 import sys
 from typing import Annotated, cast
 
@@ -8,12 +9,16 @@ import typer
 from typer.core import TyperGroup
 
 import waterclock
+from waterclock.cli import bench, dlq, groups, schedule, topics
 from waterclock.cli.demo import demo
-from waterclock.cli.demo_writer import demo_writer
 from waterclock.cli.log_check import check
 from waterclock.cli.log_repair import repair
 from waterclock.cli.log_show import show
+from waterclock.cli.publish import publish
+from waterclock.cli.replay import replay, replays_app
+from waterclock.cli.subscribe import subscribe
 from waterclock.cli.terminal import one_line
+from waterclock.cli.up import up
 from waterclock.model.errors import WaterclockError
 
 EXIT_ERROR = 2
@@ -41,9 +46,20 @@ app = typer.Typer(
 )
 log_app = typer.Typer(help="Look into a log on disk, or repair it.", no_args_is_help=True)
 
-app.command("demo")(demo)
-app.command("demo-writer", hidden=True)(demo_writer)
-app.add_typer(log_app, name="log")
+RUNNING, MESSAGES, UPKEEP = "Running", "Messages", "Looking after a node"
+
+app.command("up", rich_help_panel=RUNNING)(up)
+app.command("publish", rich_help_panel=MESSAGES)(publish)
+app.command("subscribe", rich_help_panel=MESSAGES)(subscribe)
+app.command("replay", rich_help_panel=MESSAGES)(replay)
+app.add_typer(schedule.app, name="schedule", rich_help_panel=MESSAGES)
+app.add_typer(dlq.app, name="dlq", rich_help_panel=MESSAGES)
+app.add_typer(topics.app, name="topics", rich_help_panel=UPKEEP)
+app.add_typer(groups.app, name="groups", rich_help_panel=UPKEEP)
+app.add_typer(replays_app, name="replays", rich_help_panel=UPKEEP)
+app.add_typer(bench.app, name="bench", rich_help_panel=RUNNING)
+app.command("demo", rich_help_panel=RUNNING)(demo)
+app.add_typer(log_app, name="log", rich_help_panel=UPKEEP)
 log_app.command("show")(show)
 log_app.command("check")(check)
 log_app.command("repair")(repair)
@@ -67,6 +83,8 @@ def waterclock_command(
 
 def main() -> None:
     """Run the command line of this process."""
+    # gRPC reports to stderr whatever it does to a connection; what matters comes as an error.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     for stream in (sys.stdout, sys.stderr):
         # Names and messages hold any bytes; a terminal that cannot show one gets its code.
         if isinstance(stream, io.TextIOWrapper):

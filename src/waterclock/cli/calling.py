@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-CONNECT_MS = 2_000
+PROBE_S = 2.0
+"""How long a machine may take to say that somebody listens there."""
+CONNECT_MS = 10_000
+"""How long a node may take to answer; one that is busy is worth waiting for."""
 EXIT_INTERRUPTED = 130
 """As shells have it for a command that Ctrl-C ended."""
 
@@ -52,11 +55,29 @@ async def _connected(address: str | None, work: "Callable[[Client], Awaitable[Re
     from waterclock.client.connection import address_of
     from waterclock.client.settings import ClientSettings
 
+    where = address_of(address)
     try:
+        await _check_listening(where)
         async with connect(address, ClientSettings(connect_timeout_ms=CONNECT_MS)) as client:
             return await work(client)
     except Unreachable as error:
         raise Unreachable(
-            f"no node answers at {address_of(address)}: start one with `waterclock up`, or name"
+            f"no node answers at {where}: start one with `waterclock up`, or name"
             " another with --address or WATERCLOCK_ADDRESS"
         ) from error
+
+
+async def _check_listening(address: str) -> None:
+    """Raise Unreachable at once if nobody listens there, where the client would be patient."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(PROBE_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except (OSError, TimeoutError) as error:
+        raise Unreachable(str(error)) from error
+    writer.close()
+
+
+def node_now_ms(client: "Client") -> int:
+    """Return the time by the node's clock."""
+    return client._connection.now_ms()

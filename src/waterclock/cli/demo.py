@@ -1,23 +1,24 @@
-"""`waterclock demo`: a short tour of the log, on a real disk, with a real crash and real rot.
+"""`waterclock demo`: a short tour of a node, with real time, real failures and a real crash.
 
-The acts are in `tour`, and `narrator` tells them. It ends with 1 if any promise was broken, so it
+The acts are in `tour`, whose `narrator` tells them. It ends with 1 if any promise was broken, so it
 doubles as a smoke test of an installation.
 """
 
+import asyncio
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from waterclock.cli.options import AsJson
 from waterclock.cli.terminal import busy, console, print_json
 from waterclock.model.errors import BadInput, StorageFailed
 
 if TYPE_CHECKING:
-    from waterclock.cli.tour import Act, Acts
+    from waterclock.cli.tour.acts import Act, Acts
 
 EXIT_BROKEN = 1
 
@@ -29,21 +30,31 @@ def demo(
             metavar="FOLDER", help="Where: a new or empty folder.", show_default="a temporary one"
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Show the log at work: publish, repeat, promise, kill, recover, and find a flipped bit."""
+    """Show a node at work: schedule, retry, dead-letter, redrive, kill -9, recover, replay."""
+    import uvloop
+
     folder = _folder(data)
     with busy("getting ready"):
-        from waterclock.cli.narrator import Narrator
+        from waterclock.cli.tour.narrator import Narrator
+        from waterclock.cli.tour.performance import play
     started = time.perf_counter()
-    if as_json:
-        acts = _play(folder, tell=lambda act: None)
-        print_json(_plain(folder, acts, time.perf_counter() - started))
-    else:
-        narrator = Narrator(console(), folder)
+    narrator = None if as_json else Narrator(console(), folder)
+    if narrator is not None:
         narrator.begin()
-        acts = _play(folder, tell=narrator.tell)
-        narrator.end(acts, time.perf_counter() - started)
+
+    def tell(act: "Act") -> None:
+        if narrator is not None:
+            narrator.tell(act)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        acts = runner.run(play(folder, tell))
+    seconds = time.perf_counter() - started
+    if narrator is None:
+        print_json(_plain(folder, acts, seconds))
+    else:
+        narrator.end(acts, seconds)
     if acts.broken():
         raise typer.Exit(EXIT_BROKEN)
 
@@ -62,34 +73,9 @@ def _folder(data: Path | None) -> Path:
     return data.absolute()
 
 
-def _play(folder: Path, *, tell: "Callable[[Act], None]") -> "Acts":
-    """Play all acts, telling of each when it is over."""
-    from waterclock.cli import tour
-    from waterclock.storage.local_log import open_log
-
-    path = folder / "log"
-    with open_log(path, log=tour.LOG) as log:
-        with busy("publishing"):
-            published = tour.publish(log)
-        tell(published)
-        with busy("publishing again"):
-            repeated = tour.repeat(log, published)
-        tell(repeated)
-        promised = tour.promise(log)
-        tell(promised)
-    with busy("another process is publishing"):
-        crashed = tour.crash(path)
-    tell(crashed)
-    with busy("copying the log, flipping a bit, reading all of it"):
-        rotted = tour.rot(path, folder / "damaged", at=tour.BATCH * 3 // 2)
-    tell(rotted)
-    return tour.Acts(published, repeated, promised, crashed, rotted)
-
-
 def _plain(folder: Path, acts: "Acts", seconds: float) -> dict[str, object]:
     broken = acts.broken()
     plain = asdict(acts)
-    plain["promised"]["soonest"] = [promise._asdict() for promise in acts.promised.soonest]
     plain["crashed"]["lost"] = acts.crashed.lost
     return {
         "ok": not broken,

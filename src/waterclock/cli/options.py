@@ -10,9 +10,8 @@ Address = Annotated[
         "--address",
         "-a",
         metavar="HOST:PORT",
-        envvar="WATERCLOCK_ADDRESS",
         help="Where the node listens for gRPC.",
-        show_default="localhost:9000",
+        show_default="WATERCLOCK_ADDRESS, or localhost:9000",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
@@ -21,7 +20,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The name of a topic.")]
 SomeTopic = Annotated[
     str | None,
-    typer.Argument(metavar="[TOPIC]", help="The name of a topic.", show_default="all topics"),
+    typer.Argument(metavar="TOPIC", help="The name of a topic.", show_default="all topics"),
 ]
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="The name of a group.")]
 
@@ -44,3 +43,11 @@ Zone = Annotated[
 ]
 Limit = Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many, at most.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Print the values alone, as they are.")]
+
+
+def pass_on(context: typer.Context, *, address: str | None, as_json: bool) -> None:
+    """Let a subcommand have what was typed before its name, unless it has its own."""
+    assert context.invoked_subcommand is not None
+    context.default_map = {
+        context.invoked_subcommand: {"address": address, "as_json": as_json or None}
+    }

@@ -53,7 +53,7 @@ def publish(
     topic: Topic,
     value: Annotated[
         str | None,
-        typer.Argument(metavar="[VALUE|-]", help="The message; - reads lines from stdin."),
+        typer.Argument(metavar="VALUE|-", help="The message; - reads lines from stdin."),
     ] = None,
     key: Key = None,
     header: Header = None,
@@ -79,7 +79,9 @@ def publish(
     ] = False,
     cron: Cron = None,
     zone: Zone = None,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="Of what --cron repeats.")] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of what --cron repeats.")
+    ] = None,
     address: Address = None,
     as_json: AsJson = False,
 ) -> None:
@@ -191,24 +193,35 @@ def _publish_lines(
         print_json({"topic": wanted.topic, "messages": count, "seconds": round(seconds, 3)})
     else:
         rate = rate_text(count, seconds)
-        told = f"Published {counted(count, 'message')} to {wanted.topic} in {seconds:.2f} s ({rate})."
+        told = (
+            f"Published {counted(count, 'message')} to {wanted.topic} in {seconds:.2f} s ({rate})."
+        )
         console().print(told, soft_wrap=True)
 
 
 async def _send_lines(client: "Client", number: int, wanted: _Wanted) -> int:
     """Publish lines as they come; return how many."""
     count = 0
-    with progress("publishing", size_of(number)) as advance:
-        try:
+    try:
+        with progress("publishing", size_of(number)) as advance:
             async for lines in lines_of(number, advance=advance):
-                messages = [_message(client, line, wanted) for line in lines]
+                messages = _messages(lines, wanted, node_now_ms(client))
                 await client.publish_many(wanted.topic, messages, partition=wanted.partition)
                 count += len(messages)
-        except WaterclockError:
-            typer.echo(f"{counted(count, 'line')} were published before this:", err=True)
-            raise
+    except WaterclockError:
+        typer.echo(f"{counted(count, 'line')} had been published before this:", err=True)
+        raise
     return count
 
 
-def _message(client: "Client", line: bytes, wanted: _Wanted) -> "Message":
-    ...
+def _messages(lines: list[bytes], wanted: _Wanted, now_ms: int) -> "list[Message]":
+    from waterclock.client.checks import EXPIRES_HEADER
+    from waterclock.client.due import instant_ms
+    from waterclock.model.message import Message
+
+    due_ms = None if wanted.at is None else instant_ms(wanted.at, now_ms, field="--at")
+    headers = wanted.headers
+    if wanted.expires is not None:
+        until_ms = instant_ms(wanted.expires, due_ms or now_ms, field="--expires")
+        headers = {**(headers or {}), EXPIRES_HEADER: b"%d" % until_ms}
+    return [Message(line, key=wanted.key, headers=headers, due_ms=due_ms) for line in lines]

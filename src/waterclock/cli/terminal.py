@@ -68,7 +68,7 @@ def print_json(found: object) -> None:
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """Show on stderr, if it is a terminal, how much of so many bytes is done."""
     err = Console(stderr=True)
     columns = (
@@ -100,6 +100,13 @@ def busy(what: str) -> Iterator[None]:
         return
     with err.status(what):
         yield
+
+
+def note(text: str) -> None:
+    """Tell a person at a terminal something on stderr; a pipe is not told."""
+    err = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    if err.is_terminal:
+        err.print(Text(text, style="dim"))
 
 
 def counted(count: int, noun: str) -> str:

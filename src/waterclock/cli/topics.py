@@ -1,15 +1,15 @@
 """`waterclock topics`: what topics there are, and making, changing and deleting them."""
 
-from typing import TYPE_CHECKING, Annotated
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from waterclock.cli.calling import call
 from waterclock.cli.consent import ask
-from waterclock.cli.options import Address, AsJson, Topic, Yes
+from waterclock.cli.options import Address, AsJson, Topic, Yes, pass_on
 from waterclock.cli.terminal import (
     console,
     counted,
@@ -19,25 +19,24 @@ from waterclock.cli.terminal import (
     span_text,
     table,
 )
+from waterclock.model.errors import BadInput
 
 if TYPE_CHECKING:
-    from waterclock.client.results import PartitionInfo, TopicInfo
+    from waterclock.client.results import TopicInfo
 
-app = typer.Typer(help="List, make, change and delete topics.", invoke_without_command=True)
+app = typer.Typer(invoke_without_command=True)
 
 Partitions = Annotated[
     int | None,
-    typer.Option(
-        min=1, metavar="N", help="How many logs share the messages.", show_default="the node's"
-    ),
+    typer.Option(min=1, metavar="N", help="How many logs share the messages."),
 ]
 Retention = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="Keep messages so long, as in 7d; 0 for ever."),
+    typer.Option(metavar="TIME", help="Keep messages so long, as in 7d; 0s: for ever."),
 ]
 RetentionBytes = Annotated[
     str | None,
-    typer.Option(metavar="SIZE", help="Keep so much of each partition, as in 10GiB; 0 all."),
+    typer.Option(metavar="SIZE", help="Keep so much of each partition, as in 10GiB; 0: all."),
 ]
 Compacted = Annotated[
     bool | None,
@@ -45,7 +44,7 @@ Compacted = Annotated[
 ]
 Retries = Annotated[
     int | None,
-    typer.Option(min=0, metavar="N", help="Failures that are followed by another attempt."),
+    typer.Option(min=1, metavar="N", help="Failures that are followed by another attempt."),
 ]
 AckTimeout = Annotated[
     str | None,
@@ -53,22 +52,34 @@ AckTimeout = Annotated[
 ]
 
 
+class Settings(TypedDict):
+    """What can be said about a topic; None leaves it as it is."""
+
+    partitions: int | None
+    retention: str | None
+    retention_bytes: int | None
+    is_compacted: bool | None
+    retries_max: int | None
+    ack_timeout: str | None
+
+
 @app.callback()
 def topics(context: typer.Context, address: Address = None, as_json: AsJson = False) -> None:
-    """List, make, change and delete topics. Alone: list."""
+    """List, make, change and delete topics. Alone, it lists them."""
     if context.invoked_subcommand is None:
         list_topics(address, as_json)
+    else:
+        pass_on(context, address=address, as_json=as_json)
 
 
 @app.command("list")
 def list_topics(address: Address = None, as_json: AsJson = False) -> None:
-    """Show all topics: partitions, messages, size and what is scheduled."""
-    found = call(address, lambda client: client.topics())
+    """Show all topics: partitions, offsets, size and what is scheduled."""
+    found = call(address, lambda client: client.topics.list())
     if as_json:
         print_json({"topics": [plain(topic) for topic in found]})
     elif found:
-        out = console()
-        out.print(listing(out, found))
+        tell_all(console(), found)
     else:
         console().print("No topics yet: publishing to one makes it.")
 
@@ -76,11 +87,7 @@ def list_topics(address: Address = None, as_json: AsJson = False) -> None:
 @app.command("show")
 def show(topic: Topic, address: Address = None, as_json: AsJson = False) -> None:
     """Show the settings and the partitions of a topic."""
-    found = call(address, lambda client: client.topic(topic))
-    if as_json:
-        print_json(plain(found))
-    else:
-        tell(console(), found)
+    _answer(call(address, lambda client: client.topics.get(topic)), as_json=as_json)
 
 
 @app.command("create")
@@ -98,10 +105,10 @@ def create(
     address: Address = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a topic."""
+    """Make a topic; what is not given is as the node's configuration says."""
     settings = _settings(partitions, retention, retention_bytes, compacted, retries, ack_timeout)
-    found = call(address, lambda c: c.create_topic(topic, if_absent=if_absent, **settings))
-    _answer(found, as_json=as_json)
+    made = call(address, lambda c: c.topics.create(topic, if_absent=if_absent, **settings))
+    _answer(made, as_json=as_json)
 
 
 @app.command("update")
@@ -118,10 +125,10 @@ def update(
 ) -> None:
     """Change settings of a topic; those not named stay. Partitions can only be added."""
     settings = _settings(partitions, retention, retention_bytes, compacted, retries, ack_timeout)
-    if not settings:
+    if all(value is None for value in settings.values()):
         raise BadInput("nothing to change: name a setting, as in --partitions 8")
-    found = call(address, lambda client: client.update_topic(topic, **settings))
-    _answer(found, as_json=as_json)
+    changed = call(address, lambda client: client.topics.update(topic, **settings))
+    _answer(changed, as_json=as_json)
 
 
 @app.command("delete")
@@ -129,21 +136,14 @@ def delete(
     topic: Topic, yes: Yes = False, address: Address = None, as_json: AsJson = False
 ) -> None:
     """Delete a topic with all its messages, scheduled ones included."""
-    if not yes:
-        found = call(address, lambda client: client.topic(topic))
-        ask(
-            f"Delete {found.name} with {counted(messages(found), 'message')} and"
-            f" {scheduled(found):,} scheduled, for good?",
-            is_agreed=False,
-        )
-    call(address, lambda client: client.delete_topic(topic))
+    found = call(address, lambda client: client.topics.get(topic))
+    what = f"its {size_text(_size(found))} of messages and {_scheduled(found):,} scheduled"
+    ask(f"Delete {found.name} with {what}, for good?", is_agreed=yes)
+    call(address, lambda client: client.topics.delete(topic))
     if as_json:
         print_json({"topic": topic, "deleted": True})
     else:
         console().print(f"Deleted {topic}.")
-
-
-# What was typed
 
 
 def _settings(
@@ -153,30 +153,123 @@ def _settings(
     compacted: bool | None,
     retries: int | None,
     ack_timeout: str | None,
-) -> dict[str, Any]:
-    """Return the settings that were named."""
-    given = {
-        "partitions": partitions,
-        "retention": None if retention is None else _span("--retention", retention),
-        "retention_bytes": None
-        if retention_bytes is None
-        else _parsed("--retention-bytes", retention_bytes, SIZE),
-        "is_compacted": compacted,
-        "retries_max": retries,
-        "ack_timeout": None if ack_timeout is None else _span("--ack-timeout", ack_timeout),
-    }
-    return {name: value for name, value in given.items() if value is not None}
+) -> Settings:
+    return Settings(
+        partitions=partitions,
+        retention=retention,
+        retention_bytes=None if retention_bytes is None else _bytes(retention_bytes),
+        is_compacted=compacted,
+        retries_max=retries,
+        ack_timeout=ack_timeout,
+    )
 
 
-def _span(option: str, text: str) -> timedelta:
-    return timedelta(milliseconds=_parsed(option, text, DURATION))
+def _bytes(text: str) -> int:
+    from waterclock.model.units import SIZE
 
-
-def _parsed(option: str, text: str, units: Units) -> int:
     try:
-        return units.parse(text)
+        return SIZE.parse(text)
     except ValueError as error:
-        raise BadInput(f"{option} {text!r} is {error}: write it as in {_EXAMPLES[units.noun]}") from error
+        raise BadInput(f"--retention-bytes {text!r} is {error}: write it as in 10GiB") from error
 
 
-_EXAMPLES = {SIZE.noun: "512MiB", DURATION.noun: "7d or 30s"}
+# For machines
+
+
+def plain(topic: "TopicInfo") -> dict[str, object]:
+    """Return a topic for machines."""
+    return {
+        "topic": topic.name,
+        "retention_ms": _ms(topic.retention),
+        "retention_bytes": topic.retention_bytes,
+        "is_compacted": topic.is_compacted,
+        "retries_max": topic.retries_max,
+        "ack_timeout_ms": _ms(topic.ack_timeout),
+        "partitions": [
+            {
+                "partition": each.partition,
+                "start_offset": each.start_offset,
+                "end_offset": each.end_offset,
+                "size_bytes": each.size_bytes,
+                "scheduled": each.scheduled,
+                "problem": each.problem or None,
+            }
+            for each in topic.partitions
+        ],
+    }
+
+
+def _ms(span: timedelta | None) -> int | None:
+    return None if span is None else round(span.total_seconds() * 1_000)
+
+
+# For people
+
+
+def _answer(topic: "TopicInfo", *, as_json: bool) -> None:
+    if as_json:
+        print_json(plain(topic))
+    else:
+        tell(console(), topic)
+
+
+def tell_all(out: Console, topics: "list[TopicInfo]") -> None:
+    """Show a line for each topic."""
+    lines = table(out, "topic", ">partitions", ">offsets", ">size", ">scheduled", "~problem")
+    for topic in topics:
+        problems = [each for each in topic.partitions if each.problem]
+        lines.add_row(
+            topic.name,
+            f"{len(topic.partitions):,}",
+            f"{_offsets(topic):,}",
+            size_text(_size(topic)),
+            f"{_scheduled(topic):,}",
+            Text(f"{counted(len(problems), 'partition')}", style="bold red") if problems else "",
+        )
+    out.print(lines)
+
+
+def tell(out: Console, topic: "TopicInfo") -> None:
+    """Show one topic: what was said about it, then its partitions."""
+    out.print(f"{topic.name}: {', '.join(_said(topic))}", style="bold", soft_wrap=True)
+    out.print()
+    lines = table(out, ">partition", ">start", ">end", ">size", ">scheduled", "~problem")
+    for each in topic.partitions:
+        lines.add_row(
+            str(each.partition),
+            f"{each.start_offset:,}",
+            f"{each.end_offset:,}",
+            size_text(each.size_bytes),
+            f"{each.scheduled:,}",
+            Text(one_line(each.problem), style="bold red"),
+        )
+    out.print(lines)
+
+
+def _said(topic: "TopicInfo") -> list[str]:
+    said = [counted(len(topic.partitions), "partition")]
+    kept = []
+    if (retention := _ms(topic.retention)) is not None:
+        kept.append(f"for {span_text(retention)}")
+    if topic.retention_bytes is not None:
+        kept.append(f"up to {size_text(topic.retention_bytes)} a partition")
+    said.append(f"kept {' and '.join(kept)}" if kept else "kept as the node is configured")
+    if topic.is_compacted:
+        said.append("compacted")
+    if topic.retries_max is not None:
+        said.append(f"at most {topic.retries_max} retries")
+    if (timeout := _ms(topic.ack_timeout)) is not None:
+        said.append(f"ack within {span_text(timeout)}")
+    return said
+
+
+def _offsets(topic: "TopicInfo") -> int:
+    return sum(each.end_offset - each.start_offset for each in topic.partitions)
+
+
+def _size(topic: "TopicInfo") -> int:
+    return sum(each.size_bytes for each in topic.partitions)
+
+
+def _scheduled(topic: "TopicInfo") -> int:
+    return sum(each.scheduled for each in topic.partitions)

@@ -23,7 +23,7 @@ from rich.text import Text
 import waterclock
 from waterclock.cli.program import next_lines, program
 from waterclock.cli.terminal import busy, console, print_json
-from waterclock.model.errors import BadConfig, BadInput, FolderInUse
+from waterclock.model.errors import BadConfig, BadInput, FolderInUse, StorageFailed
 
 if TYPE_CHECKING:
     from waterclock.model.config import Config
@@ -75,6 +75,7 @@ def up(
             level=logging.INFO if is_verbose else logging.WARNING,
             format="%(asctime)s %(levelname)s %(name)s %(message)s",
         )
+        _make_folder(Path(config.node.data_folder))
         run = _Run(config, console(), as_json=as_json)
     run.until_stopped()
 
@@ -96,9 +97,7 @@ class _Run:
 
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(
-                    run_node(self._config, on_ready=self._ready, on_stopping=self._stopping)
-                )
+                runner.run(run_node(self._config, on_ready=self._ready, on_stopping=self._stopping))
         except BadConfig as error:
             raise _with_hint(error) from error
         except FolderInUse as error:
@@ -159,6 +158,15 @@ def _config(file: Path | None, flags: dict[str, object]) -> "Config":
             reason = getattr(error, "strerror", None) or "it is no text"
             raise BadInput(f"--config {file}: {reason}; name a YAML file") from error
     return load_config(yaml_text=text, environ=os.environ, flags=flags)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageFailed(
+            f"cannot make {folder} ({error.strerror}): choose another with --data FOLDER"
+        ) from error
 
 
 def _with_hint(error: BadConfig) -> BadConfig:

@@ -7,7 +7,7 @@ thread is a daemon: a program that forgets to close ends all the same.
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from waterclock.client.client import Client
@@ -17,28 +17,28 @@ Result = TypeVar("Result")
 
 
 class Background:
-    """Runs a client's coroutines for other threads."""
+    """Runs a client's coroutines for other threads, between `start` and `stop`."""
 
-    def __init__(self, make: Callable[[], Client]) -> None:
-        self._make = make
-        self._ready: concurrent.futures.Future[Client] = concurrent.futures.Future()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._closing: asyncio.Event | None = None
-        self._thread = threading.Thread(target=self._live, name="waterclock-client", daemon=True)
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._closing: asyncio.Event
 
-    def start(self) -> Client:
+    def start(self) -> None:
         """Connect; raises what connecting raises."""
+        ready: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._thread = threading.Thread(
+            target=self._live, args=(ready,), name="waterclock-client", daemon=True
+        )
         self._thread.start()
-        return self._ready.result()
+        ready.result()
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine on the loop and return its result; an interrupted wait cancels it."""
-        if self._loop is None or not self._thread.is_alive():
+        if self._thread is None or not self._thread.is_alive():
             work.close()
             raise Closed("the client is not open: use it inside `with`")
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise RuntimeError("the blocking client cannot be used on its own loop")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -48,22 +48,23 @@ class Background:
 
     def stop(self) -> None:
         """Close the client and wait until it has hung up. Again is harmless."""
-        if self._loop is not None and self._closing is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._closing.set)
-        if self._thread.ident is not None:
-            self._thread.join()
+        if self._thread is not None:
+            thread, self._thread = self._thread, None
+            if thread.is_alive():
+                self._loop.call_soon_threadsafe(self._closing.set)
+            thread.join()
 
-    def _live(self) -> None:
+    def _live(self, ready: concurrent.futures.Future[None]) -> None:
         try:
-            asyncio.run(self._serve())
+            asyncio.run(self._serve(ready))
         except BaseException as error:
-            if self._ready.done():
+            if ready.done():
                 raise
-            self._ready.set_exception(error)
+            ready.set_exception(error)
 
-    async def _serve(self) -> None:
-        async with self._make() as client:
+    async def _serve(self, ready: concurrent.futures.Future[None]) -> None:
+        async with self._client:
             self._loop = asyncio.get_running_loop()
             self._closing = asyncio.Event()
-            self._ready.set_result(client)
+            ready.set_result(None)
             await self._closing.wait()

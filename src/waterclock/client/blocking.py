@@ -23,7 +23,6 @@ from waterclock.client.background import Background
 from waterclock.client.blocking_admin import DeadLetters, Groups, Replays, Topics, each
 from waterclock.client.blocking_schedule import BlockingSchedulerCalls
 from waterclock.client.client import Client
-from waterclock.client.connection import address_of
 from waterclock.client.consumer import Subscription
 from waterclock.client.due import Cron, Every, When
 from waterclock.client.fetched import Fetched
@@ -48,24 +47,20 @@ class BlockingClient(BlockingSchedulerCalls):
     """A connection to a node; `connect_blocking` makes one, `with` opens and closes it."""
 
     _client: Client
-    topics: Topics
-    groups: Groups
-    dead_letters: DeadLetters
-    replays: Replays
 
     def __init__(self, address: str | None = None, settings: ClientSettings | None = None) -> None:
-        self._address = address_of(address)
-        self._background = Background(lambda: Client(address, settings))
-
-    def __repr__(self) -> str:
-        return f"<BlockingClient of {self._address}>"
-
-    def __enter__(self) -> "BlockingClient":
-        self._client = client = self._background.start()
+        client = self._client = Client(address, settings)
+        self._background = Background(client)
         self.topics = Topics(self._background, client.topics)
         self.groups = Groups(self._background, client.groups)
         self.dead_letters = DeadLetters(self._background, client.dead_letters)
         self.replays = Replays(self._background, client.replays)
+
+    def __repr__(self) -> str:
+        return f"<Blocking{repr(self._client)[1:]}"
+
+    def __enter__(self) -> "BlockingClient":
+        self._background.start()
         return self
 
     def __exit__(
@@ -100,7 +95,7 @@ class BlockingClient(BlockingSchedulerCalls):
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
-        at: When | None = None,
+        at: When | Cron | Every | None = None,
         message_id: bytes | None = None,
         expires: When | None = None,
         partition: int | None = None,

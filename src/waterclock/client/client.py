@@ -37,7 +37,7 @@ from waterclock.client.replay import Replay, past_ms
 from waterclock.client.results import NodeInfo, Receipt, Recurrence
 from waterclock.client.schedule import SchedulerCalls, recurrence_name
 from waterclock.client.settings import ClientSettings
-from waterclock.model.errors import BadInput, Closed
+from waterclock.model.errors import BadInput
 from waterclock.model.message import Message
 from waterclock.v1 import admin_pb2, broker_pb2
 
@@ -55,8 +55,6 @@ class Client(SchedulerCalls):
 
     def __init__(self, address: str | None = None, settings: ClientSettings | None = None) -> None:
         self._connection = Connection(address, settings or ClientSettings())
-        self._tasks = asyncio.TaskGroup()
-        self._is_open = False
         # A running one is held by its task; one that is over need not be left.
         self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
         self.topics = Topics(self._connection)
@@ -65,14 +63,14 @@ class Client(SchedulerCalls):
         self.replays = Replays(self._connection)
 
     def __repr__(self) -> str:
-        state = "" if self._is_open else ", not open"
+        state = "" if self._connection.is_open else ", not open"
         return f"<Client of {self._connection.address}{state}>"
 
     async def __aenter__(self) -> "Client":
         node = node_info(await self._connection.open())
+        self._tasks = asyncio.TaskGroup()
         await self._tasks.__aenter__()
         self._producer = Producer(self._connection, node, self._tasks)
-        self._is_open = True
         return self
 
     async def __aexit__(
@@ -81,7 +79,6 @@ class Client(SchedulerCalls):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._is_open = False
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._connection.settings.close_timeout_ms / 1_000):
@@ -117,7 +114,7 @@ class Client(SchedulerCalls):
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
-        at: When | None = None,
+        at: When | Cron | Every | None = None,
         message_id: bytes | None = None,
         expires: When | None = None,
         partition: int | None = None,
@@ -144,8 +141,7 @@ class Client(SchedulerCalls):
         no use, a delay counting from when it is due. Publishing a `message_id` again changes
         nothing, which makes it safe to try again after an error.
         """
-        if not self._is_open:
-            raise Closed("the client is not open: use it inside `async with`")
+        self._connection.check_open()
         pairs = None if headers is None else checked_headers(headers)
         due_ms = None
         if at is not None:
@@ -183,8 +179,7 @@ class Client(SchedulerCalls):
         If one is wrong by itself, none is published. If the node refuses some, SomeFailed has a
         result for each.
         """
-        if not self._is_open:
-            raise Closed("the client is not open: use it inside `async with`")
+        self._connection.check_open()
         return await self._producer.publish_many(
             (topic, partition, allow_duplicate), list(messages)
         )
@@ -199,8 +194,7 @@ class Client(SchedulerCalls):
     ) -> ArrowReceipt:
         """Publish an Arrow record batch: a column `value`, and perhaps `key`, `headers`, `due_ms`
         and `message_id`."""
-        if not self._is_open:
-            raise Closed("the client is not open: use it inside `async with`")
+        self._connection.check_open()
         return await self._producer.publish_arrow((topic, partition, allow_duplicate), batch)
 
     def subscribe(
@@ -220,8 +214,7 @@ class Client(SchedulerCalls):
         member holds at a time: more hides more of the round trip, less leaves more to others.
         `keep_alive` extends the leases of messages the program works on, however long it takes.
         """
-        if not self._is_open:
-            raise Closed("the client is not open: use it inside `async with`")
+        self._connection.check_open()
         where, start_ms = start_of(start, self._connection.now_ms())
         opening = broker_pb2.SubscribeRequest(
             open=broker_pb2.SubscribeRequest.Open(
@@ -261,8 +254,7 @@ class Client(SchedulerCalls):
 
         With a name it can be broken off and goes on there: what the loop has gone past is done.
         """
-        if not self._is_open:
-            raise Closed("the client is not open: use it inside `async with`")
+        self._connection.check_open()
         begin = broker_pb2.ReplayRequest.Begin(
             topic=topic,
             name=name,

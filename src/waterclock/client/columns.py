@@ -24,7 +24,7 @@ _UUID_BYTES = 16
 class Columns:
     """Rows of messages, a list for each field."""
 
-    __slots__ = ("dues", "headers", "ids", "keys", "size_bytes", "values")
+    __slots__ = ("dues", "headers", "ids", "is_sticky", "keys", "size_bytes", "values")
 
     def __init__(self) -> None:
         self.ids: list[bytes | None] = []
@@ -33,6 +33,9 @@ class Columns:
         self.headers: list[HeaderPairs | None] = []
         self.dues: list[int | None] = []
         self.size_bytes = 0
+        self.is_sticky = True
+        """Messages without a key may go together to any partition: all of them have new ids. One
+        whose id may have been published before must go where that one went."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -44,6 +47,9 @@ class Columns:
         """Give an id to each message that has none; return all ids."""
         ids = self.ids
         missing = ids.count(None)
+        if missing < len(ids):
+            pairs = zip(ids, self.keys, strict=True)
+            self.is_sticky = all(id_ is None or key is not None for id_, key in pairs)
         if missing:
             made = iter(_made_ids(now_ms, missing))
             self.ids = [next(made) if id_ is None else id_ for id_ in ids]

@@ -20,7 +20,7 @@ from waterclock.client.errors import error_of, unreachable
 from waterclock.client.retry import Backoff, is_transient, was_refused
 from waterclock.client.settings import ADDRESS_VARIABLE, DEFAULT_ADDRESS, ClientSettings
 from waterclock.model.clock import Clock
-from waterclock.model.errors import BadInput, TimedOut
+from waterclock.model.errors import BadInput, Closed, TimedOut, Unreachable
 from waterclock.model.ids import Millis
 from waterclock.storage.clock import SystemClock
 from waterclock.v1 import admin_pb2, admin_pb2_grpc, broker_pb2_grpc, scheduler_pb2_grpc
@@ -67,15 +67,43 @@ class Connection:
 
     async def open(self) -> admin_pb2.NodeInfo:
         """Find the node and return what it says of itself; raise Unreachable if there is none."""
-        self._channel = grpc.aio.insecure_channel(self.address, options=_OPTIONS)
-        self.broker = broker_pb2_grpc.BrokerStub(self._channel)
-        self.scheduler = scheduler_pb2_grpc.SchedulerStub(self._channel)
-        self.admin = admin_pb2_grpc.AdminStub(self._channel)
+        channel = self._channel = grpc.aio.insecure_channel(self.address, options=_OPTIONS)
+        self._broker = broker_pb2_grpc.BrokerStub(channel)
+        self._scheduler = scheduler_pb2_grpc.SchedulerStub(channel)
+        self._admin = admin_pb2_grpc.AdminStub(channel)
         try:
             return await self._meet()
         except BaseException:
             await self.close()
             raise
+
+    @property
+    def broker(self) -> "broker_pb2_grpc.BrokerAsyncStub":
+        """The methods of Broker."""
+        self.check_open()
+        return self._broker
+
+    @property
+    def scheduler(self) -> "scheduler_pb2_grpc.SchedulerAsyncStub":
+        """The methods of Scheduler."""
+        self.check_open()
+        return self._scheduler
+
+    @property
+    def admin(self) -> "admin_pb2_grpc.AdminAsyncStub":
+        """The methods of Admin."""
+        self.check_open()
+        return self._admin
+
+    @property
+    def is_open(self) -> bool:
+        """Calls can be made."""
+        return self._channel is not None
+
+    def check_open(self) -> None:
+        """Raise Closed unless calls can be made."""
+        if not self.is_open:
+            raise Closed("the client is not open: use it inside `async with`")
 
     async def close(self) -> None:
         """Hang up. Calls in flight fail."""
@@ -126,9 +154,10 @@ class Connection:
                 error = error_of(rpc, self.address)
                 wait_ms = backoff.next_ms()
                 if isinstance(error, TimedOut):
-                    raise unreachable(self.address, "no answer") from rpc
+                    error = unreachable(self.address, "no answer")
                 if not is_transient(error) or wait_ms >= left_ms:
-                    raise error from rpc
+                    # Whoever has no node needs one sentence, not two tracebacks.
+                    raise error from (None if isinstance(error, Unreachable) else rpc)
             else:
                 took_ms = self.clock.monotonic_ms() - asked_at
                 self._ahead_ms = clock_difference(node.now_ms, asked_ms=asked_ms, took_ms=took_ms)

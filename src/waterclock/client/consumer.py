@@ -59,6 +59,7 @@ class Subscription:
         self._arrived = asyncio.Event()
         self._has_words = asyncio.Event()
         self._has_urgent_words = asyncio.Event()
+        self._sleeps_until_ms = 0
         self._is_leaving = False
         self._is_over = False
         self._failure: WaterclockError | None = None
@@ -233,6 +234,9 @@ class Subscription:
             while isinstance(response := await stream.read(), broker_pb2.SubscribeResponse):
                 session.handle(response)
                 self._arrived.set()
+                deadline_ms = session.next_deadline()
+                if deadline_ms is not None and deadline_ms < self._sleeps_until_ms:
+                    self._has_words.set()  # a lease shorter than the writer's sleep
                 if session.is_open and not self._opened.done():
                     self._opened.set_result(None)
         except grpc.aio.AioRpcError as rpc:
@@ -244,12 +248,13 @@ class Subscription:
     async def _write(self, stream: _Stream, session: Session) -> None:
         """Say what there is to say, and at least heartbeats, until the stream ends."""
         try:
-            while not self._is_leaving:
+            has_left = False
+            while not has_left:
                 await self._words(session)
                 self._has_words.clear()
                 self._has_urgent_words.clear()
                 request = session.request(self._connection.now_ms())
-                request.leave = self._is_leaving
+                request.leave = has_left = self._is_leaving
                 await stream.write(request)
             await stream.done_writing()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
@@ -258,10 +263,11 @@ class Subscription:
     async def _words(self, session: Session) -> None:
         """Wait until it is time to write: acks linger for company, nothing else does."""
         now_ms = self._connection.now_ms()
-        wait_ms = session.heartbeat_ms / 2
+        until_ms = now_ms + session.heartbeat_ms // 2
         if (deadline_ms := session.next_deadline()) is not None:
-            wait_ms = min(wait_ms, max(deadline_ms - now_ms, 0))
-        if await _is_set_within(self._has_words, wait_ms):
+            until_ms = min(until_ms, max(deadline_ms, now_ms))
+        self._sleeps_until_ms = until_ms
+        if await _is_set_within(self._has_words, until_ms - now_ms):
             await _is_set_within(self._has_urgent_words, self._connection.settings.ack_flush_ms)
 
 

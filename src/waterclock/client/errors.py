@@ -21,6 +21,7 @@ from waterclock.model.errors import (
     Unreachable,
     WaterclockError,
 )
+from waterclock.v1 import broker_pb2
 
 _PREFIX = "waterclock-"
 
@@ -31,6 +32,7 @@ _NAMED: dict[str, type[WaterclockError]] = {
 }
 _BROKEN_STREAM = ("rst_stream", "stream removed", "goaway", "connection")
 """How gRPC words a connection that broke in the middle of a call, under several codes."""
+_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 _NUMBERS = {"end", "got", "limit", "offset", "start"}
 _TEXTS = {"field", "name", "problem", "what"}
 """Facts that errors carry. What the node did not tell is None."""
@@ -47,8 +49,19 @@ def error_of(rpc: grpc.aio.AioRpcError, address: str) -> WaterclockError:
     return _unnamed(rpc.code(), details, address)
 
 
+def error_of_problem(problem: broker_pb2.Problem, address: str) -> WaterclockError:
+    """Return the error that the problem with one batch of a stream means."""
+    named = _NAMED.get(problem.error)
+    if named is not None:
+        facts = {f"{_PREFIX}field": problem.field, f"{_PREFIX}limit": str(problem.limit)}
+        return _rebuilt(named, problem.message, facts)
+    return _unnamed(_CODES.get(problem.code, grpc.StatusCode.UNKNOWN), problem.message, address)
+
+
 def unreachable(address: str, details: str) -> Unreachable:
     """Return the error of a node that does not answer; it says what to do."""
+    # gRPC puts the system's own words last, behind two lines of its own.
+    details = details.rsplit(": ", 1)[-1] if "failed to connect" in details else details
     return Unreachable(
         f"no Waterclock node answers at {address} ({details}). Start one with `waterclock up`, or "
         f"name another address: connect('host:port') or WATERCLOCK_ADDRESS"

@@ -16,7 +16,6 @@ whether it was stored; publishing again with the same `message_id` is safe.
 import asyncio
 from collections.abc import Sequence
 
-import grpc
 import pyarrow as pa
 
 from waterclock.client.arrow_batches import ArrowReceipt, messages_of, receipt_of, slices
@@ -29,9 +28,9 @@ from waterclock.client.checks import (
 )
 from waterclock.client.columns import HeaderPairs
 from waterclock.client.connection import Connection
-from waterclock.client.errors import error_of
 from waterclock.client.lanes import Lane
 from waterclock.client.outgoing import ManyCall, Outcome, Outgoing, receipts_of
+from waterclock.client.pipe import Pipe
 from waterclock.client.results import NodeInfo, Receipt
 from waterclock.client.retry import is_transient
 from waterclock.client.room import Room
@@ -73,6 +72,7 @@ class Producer:
         self._connection = connection
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
+        self._pipe = Pipe(connection, tasks)
         self._room = Room(settings.buffer_bytes_max)
         self._outlets: dict[Destination, Outlet] = {}
         self._message_bytes_max = node.message_bytes_max
@@ -158,7 +158,11 @@ class Producer:
                 await self._room.take(len(body))
             try:
                 request = broker_pb2.PublishBatchRequest(
-                    topic=topic, arrow=body, partition=partition, allow_duplicate=allow_duplicate
+                    topic=topic,
+                    arrow=body,
+                    partition=partition,
+                    allow_duplicate=allow_duplicate,
+                    is_sticky="message_id" not in batch.schema.names,
                 )
                 answers.append(await self._attempt(request, ends_ms))
             finally:
@@ -270,6 +274,7 @@ class Producer:
             arrow=batch.encode(start, end),
             partition=outlet.partition,
             allow_duplicate=outlet.allow_duplicate,
+            is_sticky=batch.is_sticky,
         )
         try:
             answer = await self._attempt(request, batch.ends_ms)
@@ -295,12 +300,11 @@ class Producer:
         while (left_ms := ends_ms - self._loop.time() * 1_000) > 0:
             timeout_ms = min(left_ms, connection.settings.call_timeout_ms)
             try:
-                return await connection.broker.PublishBatch(request, timeout=timeout_ms / 1_000)
-            except grpc.aio.AioRpcError as rpc:
-                error = error_of(rpc, connection.address)
-                error.__cause__ = rpc
-                if not is_transient(error):
-                    raise error from rpc
+                return await self._pipe.publish(request, timeout_ms)
+            except WaterclockError as reason:
+                if not is_transient(reason):
+                    raise
+                error = reason
             await asyncio.sleep(min(backoff.next_ms(), left_ms) / 1_000)
         raise error
 
@@ -327,6 +331,7 @@ class Producer:
                 batch.answer([Closed("the client was closed before this was sent")] * len(batch))
         for task in self._sends:
             task.cancel()
+        self._pipe.close()
 
 
 def _may_be_one(error: BadInput) -> bool:

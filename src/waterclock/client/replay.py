@@ -5,8 +5,8 @@
 
 A replay with a name can be broken off and taken up again, by this program or the next: what the
 loop has gone past is reported as done, batch by batch. What is at hand is not, so it comes again
-after a crash. One that exists goes on as it was begun, whatever bounds are given; delete it to begin
-anew.
+after a crash. One that exists goes on as it was begun, whatever bounds are given; delete it to
+begin anew.
 """
 
 import asyncio

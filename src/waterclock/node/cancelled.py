@@ -9,9 +9,29 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
+from waterclock.log.frame import FrameType
+from waterclock.log.schema import decode
+from waterclock.model.errors import Damaged
+from waterclock.storage.partition_store import PartitionStore
+
 Int64s = npt.NDArray[np.int64]
 
 OFFSETS_MAX = 262_144
+TAIL_BYTES = 16 << 20
+"""How much of the log's end is searched for cancels at the start."""
+
+
+def recently_cancelled(store: PartitionStore) -> "Cancelled":
+    """Return what the end of a log says was cancelled of late."""
+    cancelled = Cancelled()
+    try:
+        for frame in store.reader.tail(TAIL_BYTES):
+            if frame.header.type is FrameType.CANCEL:
+                rows = decode(frame.header, frame.body)
+                cancelled.add(rows.column("promise_offset").to_numpy().copy())
+    except Damaged:
+        return cancelled  # the partition is faulty, and says so itself
+    return cancelled
 
 
 class Cancelled:

@@ -111,6 +111,8 @@ class Groups:
                     await self.save_progress(self._hosts.values())
         finally:
             self._tasks = None
+            for host in self._hosts.values():
+                host.end(Ending.STOPPING)
 
     async def save_all(self) -> None:
         """Save the progress of every group."""

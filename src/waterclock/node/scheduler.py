@@ -18,17 +18,18 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from waterclock.log.expiry import expires_ms
 from waterclock.log.frame import OFFSET_MAX, FrameType
-from waterclock.log.promises import Promised, gather
 from waterclock.model.clock import Clock
-from waterclock.model.errors import Closed, Damaged, StorageError, StorageFull
+from waterclock.model.errors import Closed, StorageError
 from waterclock.model.sections import ScheduleConfig
-from waterclock.node.cancelled import Cancelled
-from waterclock.node.counters import Histogram, PartitionCounters
-from waterclock.node.timer_files import TimerFiles, opened_timers, position_of
+from waterclock.node.cancelled import recently_cancelled
+from waterclock.node.counters import PartitionCounters
+from waterclock.node.far_segments import FarSegments
+from waterclock.node.firing import Firing
+from waterclock.node.timer_files import TimerFiles
+from waterclock.schedule.agenda import Agenda
 from waterclock.schedule.ready import due_order
-from waterclock.schedule.timers import HORIZONS_MS, TimerState
+from waterclock.schedule.timers import HORIZONS_MS
 from waterclock.storage.disk import Folder
 from waterclock.storage.os_folder import OsFolder
 from waterclock.storage.partition_store import PartitionStore
@@ -44,8 +45,6 @@ ALREADY_FIRED: Final = 2
 
 SLEEP_MS_MAX = 1_000
 SCAN_ROWS = 65_536
-FIRE_BYTES_MAX = 8 << 20
-"""About how many bytes are fired at once: copying and writing them takes some milliseconds."""
 
 log = logging.getLogger(__name__)
 
@@ -70,15 +69,27 @@ class Scheduler:
         self._counters = counters
         self._wrote = wrote
         self._durable = durable
-        self._cancelled = Cancelled()
-        self._timers, self._saved_end = opened_timers(
-            store, files, now_ms=clock.now_ms(), tick_ms=config.tick_ms, cancelled=self._cancelled
+        self._cancelled = recently_cancelled(store)
+        self._segments = FarSegments(store)
+        self._segments.open(files.load())
+        now_ms = clock.now_ms()
+        self._agenda = Agenda(
+            self._segments.far, now_ms=now_ms, near_ms=config.near_ms, tick_ms=config.tick_ms
+        )
+        for _ in self._agenda.load(now_ms):
+            pass
+        self._firing = Firing(
+            store,
+            self._agenda,
+            self._cancelled,
+            clock,
+            counters,
+            wrote,
+            rows_max=config.fire_messages_max,
         )
         self._alarm = asyncio.Event()
         self._wakes_at = 0
         """When the sleeping task looks at the clock again."""
-        self._problem: str | None = None
-        """Why nothing can be fired at the moment."""
 
     @classmethod
     def open(
@@ -97,16 +108,16 @@ class Scheduler:
 
     def __len__(self) -> int:
         """How many promises are open."""
-        return len(self._timers)
+        return len(self._agenda)
 
     def __repr__(self) -> str:
-        return f"<Scheduler {self._timers!r}, saved to {self._saved_end}>"
+        return f"<Scheduler {self._agenda!r}>"
 
     # What happened
 
     def promised(self, offsets: Int64s, due_ms: Int64s) -> None:
         """Take promises just appended; their offsets ascend."""
-        self._timers.open(offsets, due_ms)
+        self._agenda.open(offsets, due_ms)
         self._expect(due_ms)
 
     async def cancel(self, offsets: Int64s) -> Outcomes:
@@ -115,7 +126,7 @@ class Scheduler:
         chosen = np.unique(offsets[is_open])
         if len(chosen):
             self._store.cancel(chosen, now_ms=self._clock.now_ms())
-            self._timers.retire(chosen)
+            self._agenda.retire(chosen)
             self._cancelled.add(chosen)
             self._counters.cancelled += len(chosen)
             self._wrote()
@@ -132,7 +143,7 @@ class Scheduler:
         if len(chosen):
             due = due_ms[is_open][::-1][last]
             self._store.reschedule(chosen, due, now_ms=self._clock.now_ms())
-            self._timers.move(chosen, due)
+            self._agenda.move(chosen, due)
             self._counters.rescheduled += len(chosen)
             self._expect(due)
             self._wrote()
@@ -160,11 +171,11 @@ class Scheduler:
 
     def is_open(self, offsets: Int64s) -> Bools:
         """Tell which of these are promises neither fired nor cancelled."""
-        return np.asarray(self._timers.state_of(offsets) != TimerState.UNKNOWN)
+        return self._agenda.is_open(offsets)
 
     def due_of(self, offsets: Int64s) -> Int64s:
         """Return the due time of each open promise, -1 for what is none."""
-        return self._timers.due_of(offsets)
+        return self._agenda.due_of(offsets)
 
     async def scan(self, start_ms: int, end_ms: int) -> AsyncIterator[tuple[Int64s, Int64s]]:
         """Yield (offsets, due times) of all promises due in [start_ms, end_ms), by offset.
@@ -173,7 +184,7 @@ class Scheduler:
         """
         cursor = 0
         while True:
-            offsets, due = self._timers.open_from(cursor, SCAN_ROWS)
+            offsets, due = self._agenda.open_from(cursor, SCAN_ROWS)
             if not len(offsets):
                 return
             cursor = int(offsets[-1]) + 1
@@ -206,13 +217,18 @@ class Scheduler:
             counts += np.bincount(edges.searchsorted(due), minlength=len(counts))
         return counts
 
+    def check_invariants(self) -> None:
+        """Raise AssertionError if something contradicts itself. Slow: for tests."""
+        self._agenda.check_invariants()
+
     # Firing
 
     async def run(self) -> None:
         """Fire what is due, until cancelled; save the timers now and then."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._fire_for_ever())
-            tasks.create_task(self._save_for_ever())
+            tasks.create_task(self._read_for_ever())
+            tasks.create_task(self._tend_for_ever())
 
     def wake(self) -> None:
         """Look at the clock now: it may have been set."""
@@ -220,17 +236,29 @@ class Scheduler:
 
     async def _fire_for_ever(self) -> None:
         while True:
+            if self._firing.is_surprised:
+                await self._firing.read_ahead()
             if self.fire_slice():
                 await asyncio.sleep(0)
             else:
                 await self._sleep()
 
+    async def _read_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(SLEEP_MS_MAX / 1_000)
+            await self._firing.read_ahead()
+
     async def _sleep(self) -> None:
         now_ms = self._clock.now_ms()
-        deadline = self._timers.next_deadline()
+        if self._firing.problem is None and self._agenda.is_due(now_ms):
+            # The moment has come since `fire_slice` looked at the clock.
+            await asyncio.sleep(0)
+            return
+        deadline = self._agenda.next_deadline()
         sleep_ms = SLEEP_MS_MAX
-        if deadline is not None and self._problem is None:
-            sleep_ms = min(sleep_ms, max(0, deadline - now_ms))
+        # One that has passed waits for what comes before it to be loaded, or for room on the disk.
+        if deadline is not None and deadline > now_ms and self._firing.problem is None:
+            sleep_ms = min(sleep_ms, deadline - now_ms)
         self._wakes_at = now_ms + sleep_ms
         self._alarm.clear()
         try:
@@ -245,94 +273,48 @@ class Scheduler:
 
     def fire_slice(self) -> bool:
         """Fire the first promises that are due now; tell whether to call again at once."""
-        now_ms = self._clock.now_ms()
-        offsets = self._timers.tick(now_ms, self._config.fire_messages_max)
-        if not len(offsets):
-            self._problem = None
-        else:
-            try:
-                written = self._fire(offsets, now_ms)
-            except (StorageFull, Damaged) as error:
-                self._timers.give_back(offsets)
-                self._note_problem(error)
-                return False
-            self._timers.give_back(offsets[written:])
-            self._problem = None
-        deadline = self._timers.next_deadline()
-        return deadline is not None and deadline <= now_ms
+        return self._firing.slice()
 
-    def _fire(self, offsets: Int64s, now_ms: int) -> int:
-        """Write what is due; return how many of the first were dealt with."""
-        store = self._store
-        due_ms = self._timers.due_of(offsets)
-        promised = gather(store.reader.rows(offsets), offsets, bytes_max=FIRE_BYTES_MAX)
-        count = len(promised.offsets)
-        due_ms = due_ms[:count]
-        promised = promised.due_at(due_ms)
-        if promised.may_expire:
-            expires = expires_ms(promised.rows)
-            is_over = (expires > 0) & (expires <= now_ms)
-            if is_over.any():
-                self._expire(promised.offsets[is_over], now_ms)
-                promised, due_ms = promised.select(~is_over), due_ms[~is_over]
-        if len(promised.offsets):
-            self._write_fired(promised, due_ms, now_ms)
-        self._wrote()
-        return count
+    # Far promises, and what is saved of them
 
-    def _expire(self, offsets: Int64s, now_ms: int) -> None:
-        self._store.cancel(offsets, now_ms=now_ms)
-        self._timers.retire(offsets)
-        self._cancelled.add(np.sort(offsets))
-        self._counters.expired += len(offsets)
-
-    def _write_fired(self, promised: Promised, due_ms: Int64s, now_ms: int) -> None:
-        self._store.fire(promised, now_ms=now_ms)
-        self._timers.retire(promised.offsets)
-        self._counters.fired += len(due_ms)
-        _observe(self._counters.lateness_ms, self._clock.now_ms() - due_ms)
-
-    def _note_problem(self, error: StorageError) -> None:
-        if self._problem is None:
-            log.warning("firing_held reason=%s pending=%d", error, len(self))
-        self._problem = str(error)
-
-    # Saving
-
-    async def _save_for_ever(self) -> None:
+    async def _tend_for_ever(self) -> None:
+        saved_ms = self._clock.monotonic_ms()
         while True:
-            await asyncio.sleep(self._config.checkpoint_ms / 1_000)
-            await self.save()
+            await self.tend()
+            if self._clock.monotonic_ms() - saved_ms >= self._config.checkpoint_ms:
+                await self.save()
+                saved_ms = self._clock.monotonic_ms()
+            await asyncio.sleep(SLEEP_MS_MAX / 1_000)
+
+    async def tend(self) -> None:
+        """Load what is near now, and take in what has become of the segments."""
+        now_ms = self._clock.now_ms()
+        if self._agenda.must_load(now_ms):
+            for _ in self._agenda.load(now_ms):
+                await asyncio.sleep(0)
+            self._alarm.set()
+        if self._segments.is_behind:
+            for _ in self._segments.follow():
+                await asyncio.sleep(0)
 
     async def save(self) -> None:
-        """Save the timers as they are now, once the log up to here is durable."""
-        position = position_of(self._store)
-        if position.end_offset == self._saved_end:
-            return
-        snapshot = self._timers.snapshot()
-        await self._durable(position.end_offset)
-        if self._store.log.fsync == "interval":  # acknowledged, but not on disk yet
-            await asyncio.sleep(2 * self._store.log.fsync_interval_ms / 1_000)
-        is_durable = self._store.flushed_end >= position.end_offset
-        if is_durable and await asyncio.to_thread(self._files.save, position, *snapshot):
-            self._saved_end = position.end_offset
+        """Save which promises of sealed segments are open, if that has changed."""
+        if not self._segments.is_saved and not self._segments.is_behind:
+            checkpoint = self._segments.checkpoint()
+            # Before the wait: what changes meanwhile is to be saved again.
+            self._segments.is_saved = True
+            if not await asyncio.to_thread(self._files.save, checkpoint):
+                self._segments.is_saved = False
 
     def close(self) -> None:
-        """Save the timers, if the log is sound and can be made durable, and let go of the files."""
+        """Save which promises are open, and let go of the files."""
         try:
-            position = position_of(self._store)
-            if position.end_offset != self._saved_end:
-                if self._store.flushed_end < self._store.end:
-                    self._store.sync()
-                self._files.save(position, *self._timers.snapshot())
+            for _ in self._segments.follow():
+                pass
+            if not self._segments.is_saved:
+                self._files.save(self._segments.checkpoint())
         except (StorageError, Closed) as error:
             # The log has all of it: the next opening only takes longer.
             log.warning("timers_not_saved reason=%s", error)
         finally:
             self._files.close()
-
-
-def _observe(histogram: Histogram, lateness_ms: Int64s) -> None:
-    edges = np.searchsorted(histogram.bounds, lateness_ms)
-    counts = np.bincount(edges, minlength=len(histogram.counts))
-    histogram.add(counts.tolist(), float(lateness_ms.sum()))

@@ -20,7 +20,7 @@ How a session ends:
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING
 
@@ -221,9 +221,9 @@ class Session:
             self._line.append(Parcel(place, effect))
         self._wake()
 
-    def in_line(self, place: "Place") -> Iterable[Parcel]:
-        """Yield what of a partition has not gone out."""
-        return (item for item in self._line if isinstance(item, Parcel) and item.place is place)
+    def in_line(self, place: "Place") -> list[Parcel]:
+        """Return what of a partition has not gone out."""
+        return [item for item in self._line if isinstance(item, Parcel) and item.place is place]
 
     def withdraw(self, place: "Place") -> list[Range]:
         """Take what of a partition has not gone out from the line."""

@@ -54,6 +54,16 @@ class Slot:
             start = end
         self._count += len(rows)
 
+    def first(self, count: int) -> Rows:
+        """Return the first `count` rows, or as many as there are."""
+        parts: list[Packed] = []
+        for block in self._blocks:
+            if count <= 0:
+                break
+            parts.append(block.rows[block.start : min(block.end, block.start + count)])
+            count -= len(parts[-1])
+        return np.concatenate(parts).astype(np.intp)
+
     def take(self, count: int) -> Rows:
         """Remove and return the first `count` rows, or as many as there are."""
         taken: list[Packed] = []

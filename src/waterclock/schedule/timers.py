@@ -142,6 +142,16 @@ class Timers:
         known = [tick for tick in ticks if tick is not None]
         return Millis(min(known) * self._tick_ms) if known else None
 
+    def soon(self, until_ms: int, limit: int) -> Int64s:
+        """Return about the first `limit` promises due until a time not far ahead, in no order.
+
+        For reading ahead: some may be missing, and what is due already may be among them.
+        """
+        last = -(-until_ms // self._tick_ms)
+        rows = np.concatenate([wheel.soon(last, limit) for wheel in self._wheels])
+        offsets: Int64s = self._table.offset[rows[self._table.state[rows] == State.WAITING]]
+        return offsets[:limit]
+
     def state_of(self, offsets: Int64s) -> States:
         """Return the `TimerState` of each."""
         return _PUBLIC_STATES[self._table.find(offsets)[1]]

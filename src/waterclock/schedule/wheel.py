@@ -157,6 +157,18 @@ class Wheel:
             events.append(self._staged_first)
         return min(events, default=None)
 
+    def soon(self, last: int, limit: int) -> Rows:
+        """Return about the first `limit` entries up to a tick, of what has sunk to the bottom."""
+        self._file_staged()
+        slots = self._levels[0]
+        parts: list[Rows] = []
+        for turn in sorted(turn for turn in slots if turn <= last):
+            if limit <= 0:
+                break
+            parts.append(slots[turn].first(limit))
+            limit -= len(parts[-1])
+        return np.concatenate([*parts, np.empty(0, np.intp)])
+
     def _first(self) -> tuple[int, int, int] | None:
         """Return (first tick, level, turn) of the earliest slot; of equals, the highest level."""
         best: tuple[int, int, int] | None = None

@@ -11,7 +11,7 @@ from waterclock.model.errors import OffsetOutOfRange
 from waterclock.model.units import MIB, MINUTE_MS
 from waterclock.node.node import Node
 from waterclock.node.partition_host import PartitionHost
-from waterclock.server.calls import Calls, Context
+from waterclock.server.calls import Calls, Stream
 from waterclock.server.fields import check_not_negative, check_range
 from waterclock.server.in_flight import BytesInFlight
 from waterclock.server.publish_stream import PublishStreams
@@ -83,7 +83,7 @@ class BrokerApi:
             )
         return published_to_proto(published)
 
-    async def fetch(self, request: pb.FetchRequest, context: Context) -> None:
+    async def fetch(self, request: pb.FetchRequest, stream: Stream) -> None:
         """Read frames. It writes its one answer itself, to know when it has gone."""
         bytes_max = request.bytes_max or FETCH_BYTES_DEFAULT
         check_range("bytes_max", bytes_max, FETCH_BYTES_MAX)
@@ -101,7 +101,7 @@ class BrokerApi:
         ).SerializeToString()
         with self.fetching.holding(fetched.size_bytes):
             raw = [frame.raw for frame in fetched.frames]
-            await context.write(nested([pb.FetchResponse.FRAMES_FIELD_NUMBER], [small], raw))
+            await stream.write(nested([pb.FetchResponse.FRAMES_FIELD_NUMBER], [small], raw))
 
     async def _fetched(
         self, host: PartitionHost, request: pb.FetchRequest, bytes_max: int

@@ -14,10 +14,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn, Protocol, TypeVar
 
+from google.protobuf.message import DecodeError, Message
 from grpc import StatusCode
-from grpc.aio import ServicerContext
+from grpc.aio import EOF, ServicerContext
 
-from waterclock.model.errors import Overloaded, Stopping
+from waterclock.model.errors import BadInput, Overloaded, Stopping
 from waterclock.node.counters import Histogram
 from waterclock.server.statuses import Status, status_of
 
@@ -27,7 +28,53 @@ Context = ServicerContext[Any, Any]
 
 Unary = Callable[[Request], Awaitable[Response]]
 UnaryHandler = Callable[[Request, Context], Awaitable[Response]]
-Stream = Callable[[Any, Context], Awaitable[None]]
+Conversing = Callable[[Any, "Stream"], Awaitable[None]]
+StreamHandler = Callable[[Any, Context], Awaitable[None]]
+
+
+class Malformed:
+    """Stands for a request whose bytes are none: the parser of gRPC must not raise."""
+
+
+MALFORMED = Malformed()
+
+
+def parser_of(kind: type[Message]) -> Callable[[bytes], Message | Malformed]:
+    """Return what makes requests of bytes."""
+    parse = kind.FromString
+
+    def parsed(data: bytes) -> Message | Malformed:
+        try:
+            return parse(data)
+        except DecodeError:
+            return MALFORMED
+
+    return parsed
+
+
+class Stream:
+    """What a method that is a conversation sees of its call."""
+
+    __slots__ = ("_read", "write")
+
+    def __init__(self, context: Context) -> None:
+        self._read = context.read
+        self.write: Callable[[bytes], Awaitable[None]] = context.write
+        """Returns when gRPC has taken the message: the brake for whoever does not read."""
+
+    async def read(self) -> Any:  # noqa: ANN401 - of the type the method takes
+        """Return the next request, or None if there are no more."""
+        request = await self._read()
+        if request is EOF:
+            return None
+        check_formed(request)
+        return request
+
+
+def check_formed(request: object) -> None:
+    """Raise BadInput if the bytes of a request were none."""
+    if request is MALFORMED:
+        raise BadInput("the request is not a message of this method")
 
 
 class Conversation(Protocol):
@@ -83,6 +130,7 @@ class Calls:
             self.in_flight += 1
             try:
                 self._check_admitted()
+                check_formed(request)
                 return await work(request)
             except asyncio.CancelledError:
                 code = StatusCode.CANCELLED
@@ -98,7 +146,7 @@ class Calls:
 
         return handle
 
-    def stream(self, method: str, work: Stream) -> Stream:
+    def stream(self, method: str, work: Conversing) -> StreamHandler:
         """Return the handler of a method that writes, and perhaps reads, as it goes."""
         counters = self.methods.setdefault(method, MethodCounters())
 
@@ -107,7 +155,8 @@ class Calls:
             self.in_flight += 1
             try:
                 self._check_admitted()
-                await work(request, context)
+                check_formed(request)
+                await work(request, Stream(context))
                 return
             except asyncio.CancelledError:
                 code = StatusCode.CANCELLED

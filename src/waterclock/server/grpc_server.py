@@ -20,11 +20,13 @@ from waterclock.model.config import Config
 from waterclock.model.errors import BadConfig
 from waterclock.model.units import MIB, MINUTE_MS, SECOND_MS
 from waterclock.server.addresses import address_of, check_free
-from waterclock.server.calls import Calls
+from waterclock.server.calls import Calls, parser_of
 
 SETTING = "cluster.grpc_port"
 ENVELOPE_BYTES = 1 * MIB
 """What a request may hold besides its batch."""
+SLACK = 1_000
+"""Calls beyond `calls_max` that are refused in our words; health checks count too."""
 STREAMS_MAX = 10_000
 """Calls of one connection at once."""
 
@@ -63,7 +65,10 @@ async def serve_grpc(
     `streams` are the methods that take (request, context) and write their answers themselves.
     """
     host, port = config.server.host, config.cluster.grpc_port
-    server = grpc.aio.server(options=_options(config), maximum_concurrent_rpcs=None)
+    # `calls` refuses in our words; this, before a request is even read, those far beyond.
+    server = grpc.aio.server(
+        options=_options(config), maximum_concurrent_rpcs=config.server.calls_max + SLACK
+    )
     for descriptor, servicer in services:
         server.add_generic_rpc_handlers((_handlers(descriptor, servicer, streams, calls),))
     names = [descriptor.full_name for descriptor, _ in services]
@@ -119,7 +124,7 @@ def _handler(
 ) -> "grpc.RpcMethodHandler[Any, Any]":
     work: Callable[..., Any] = getattr(servicer, snake_case(method.name))
     name = f"{method.containing_service.name}/{method.name}"
-    parse = GetMessageClass(method.input_type).FromString
+    parse = parser_of(GetMessageClass(method.input_type))
     if method.name in streams:
         # These serialise by themselves.
         kind = (

@@ -7,13 +7,13 @@ stream is not read further until there is room, and HTTP/2 tells the producer to
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 
 from grpc import StatusCode
-from grpc.aio import EOF
 
-from waterclock.model.errors import BadInput, Stopping
+from waterclock.model.errors import BadInput, Stopping, WaterclockError
 from waterclock.node.node import Node
-from waterclock.server.calls import Calls, Context
+from waterclock.server.calls import Calls, Stream
 from waterclock.server.in_flight import BytesInFlight
 from waterclock.server.row_messages import published_to_proto
 from waterclock.server.statuses import Status, status_of
@@ -32,29 +32,29 @@ class PublishStreams:
         self._calls = calls
         self._publishing = publishing
 
-    async def publish_stream(self, _: object, context: Context) -> None:
+    async def publish_stream(self, _: object, stream: Stream) -> None:
         """Serve one producer until it half-closes."""
         problem: Stopping | None = None
         async with task_group() as tasks:
-            stream = PublishStream(self._node, self._publishing, context, tasks)
+            producer = Producer(self._node, self._publishing, stream, tasks)
             try:
                 async with self._calls.waiting():
-                    await stream.read()
+                    await producer.read()
             except Stopping as error:
                 problem = error  # what was read is answered first
         if problem is not None:
             raise problem
 
 
-class PublishStream:
+class Producer:
     """One producer."""
 
     def __init__(
-        self, node: Node, publishing: BytesInFlight, context: Context, tasks: asyncio.TaskGroup
+        self, node: Node, publishing: BytesInFlight, stream: Stream, tasks: asyncio.TaskGroup
     ) -> None:
         self._node = node
         self._publishing = publishing
-        self._context = context
+        self._stream = stream
         self._tasks = tasks
         self._answers: deque[bytes] = deque()
         self._is_writing = False
@@ -63,18 +63,26 @@ class PublishStream:
 
     async def read(self) -> None:
         """Take batches until there are no more."""
-        read, tasks = self._context.read, self._tasks
+        read, tasks = self._stream.read, self._tasks
         while True:
             while self._in_flight >= BATCHES_MAX:
                 self._room.clear()
                 await self._room.wait()
             request = await read()
-            if request is EOF:
+            if request is None:
                 return
             arrow = request.batch.arrow
+            if self._node.topics.find(request.batch.topic) is None:
+                await self._make_topic(request.batch.topic)
             await self._publishing.take(len(arrow))
             self._in_flight += 1
             tasks.create_task(self._publish(request, arrow))
+
+    async def _make_topic(self, name: str) -> None:
+        """Make a topic before its first batch: others would overtake one that waits for it."""
+        # If it cannot be made, publishing the batch tells why.
+        with suppress(WaterclockError):
+            await self._node.topics.ensure(name)
 
     async def _publish(self, request: pb.PublishStreamRequest, arrow: bytes) -> None:
         batch = request.batch
@@ -102,7 +110,7 @@ class PublishStream:
         """Write until nothing is left: one of those who have an answer writes for all."""
         self._is_writing = True
         while self._answers:
-            await self._context.write(self._answers.popleft())
+            await self._stream.write(self._answers.popleft())
             self._in_flight -= 1
             self._room.set()
         self._is_writing = False

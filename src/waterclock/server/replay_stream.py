@@ -7,12 +7,10 @@ ends then, or after a while. Half-closing earlier is fine too: nothing more is r
 
 from collections.abc import Iterator
 
-from grpc.aio import EOF
-
 from waterclock.model.errors import BadInput, LimitExceeded, Stopping
 from waterclock.node.node import Node
 from waterclock.node.replays import OffsetRange, Replay, ReplayBatch, Request, TimeRange
-from waterclock.server.calls import Calls, Context
+from waterclock.server.calls import Calls, Stream
 from waterclock.server.fields import check_not_negative, member_of
 from waterclock.server.row_messages import in_slices, rows_to_proto
 from waterclock.server.task_groups import task_group
@@ -35,10 +33,10 @@ class ReplayStreams:
         self._node = node
         self._calls = calls
 
-    async def replay(self, _: object, context: Context) -> None:
+    async def replay(self, _: object, stream: Stream) -> None:
         """Serve one replay until it is over, or its reader is gone."""
-        first = await context.read()
-        if first is EOF or not first.HasField("begin"):
+        first = await stream.read()
+        if first is None or not first.HasField("begin"):
             raise BadInput("begin: the first request must have it")
         begin: pb.ReplayRequest.Begin = first.begin
         is_arrow = member_of(pb.Format, "format", begin.format) == pb.FORMAT_ARROW
@@ -46,14 +44,14 @@ class ReplayStreams:
         replay = await self._node.replays.begin(
             _request(begin), name=begin.name, checkpoint_every=begin.checkpoint_every
         )
-        stream = ReplayStream(replay, self._calls, is_arrow=is_arrow)
+        reading = Reading(replay, self._calls, is_arrow=is_arrow)
         try:
-            await stream.run(first, context)
+            await reading.run(first, stream)
         finally:
             replay.close()
 
 
-class ReplayStream:
+class Reading:
     """One reading of a replay."""
 
     def __init__(self, replay: Replay, calls: Calls, *, is_arrow: bool) -> None:
@@ -61,18 +59,18 @@ class ReplayStream:
         self._calls = calls
         self._is_arrow = is_arrow
 
-    async def run(self, first: pb.ReplayRequest, context: Context) -> None:
+    async def run(self, first: pb.ReplayRequest, stream: Stream) -> None:
         """Send all of it."""
         async with task_group() as tasks:
             self._hear(first)
-            listening = tasks.create_task(self._listen(context))
+            listening = tasks.create_task(self._listen(stream))
             async for batch in self._replay:
                 for event in self._events(batch):
                     if self._calls.is_stopping:
                         raise Stopping("the node is stopping: a named replay goes on later")
-                    await context.write(event)
+                    await stream.write(event)
             finished = pb.ReplayResponse.Finished(messages=self._replay.messages)
-            await context.write(pb.ReplayResponse(finished=finished).SerializeToString())
+            await stream.write(pb.ReplayResponse(finished=finished).SerializeToString())
             if self._replay.name:
                 try:
                     async with self._calls.waiting(LAST_REPORTS_S):
@@ -81,10 +79,10 @@ class ReplayStream:
                     return
             listening.cancel()
 
-    async def _listen(self, context: Context) -> None:
+    async def _listen(self, stream: Stream) -> None:
         while True:
-            request = await context.read()
-            if request is EOF:
+            request = await stream.read()
+            if request is None:
                 return
             if request.HasField("begin"):
                 raise BadInput("begin: only the first request may have it")

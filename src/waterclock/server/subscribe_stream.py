@@ -15,8 +15,6 @@ a member that does not read, nothing more is read from the log.
 from collections.abc import Iterator
 from typing import assert_never
 
-from grpc.aio import EOF
-
 from waterclock.model.errors import (
     BadInput,
     Busy,
@@ -30,7 +28,7 @@ from waterclock.node.groups import Start
 from waterclock.node.node import Node
 from waterclock.node.outgoing import Assigned, Delivery, Lost, Outgoing, Refused, Revoked
 from waterclock.node.session import AnswerKind, Ending, Session
-from waterclock.server.calls import Calls, Context
+from waterclock.server.calls import Calls, Stream
 from waterclock.server.fields import check_not_negative, member_of, ranges_of
 from waterclock.server.row_messages import in_slices, rows_to_proto
 from waterclock.server.task_groups import task_group
@@ -51,10 +49,10 @@ class Subscriptions:
         self._node = node
         self._calls = calls
 
-    async def subscribe(self, _: object, context: Context) -> None:
+    async def subscribe(self, _: object, stream: Stream) -> None:
         """Serve one member until it leaves or is lost."""
-        first = await context.read()
-        if first is EOF or not first.HasField("open"):
+        first = await stream.read()
+        if first is None or not first.HasField("open"):
             raise BadInput("open: the first request must have it")
         opening: pb.SubscribeRequest.Open = first.open
         check_not_negative(start_ms=opening.start_ms)
@@ -72,7 +70,7 @@ class Subscriptions:
         try:
             if self._calls.is_stopping:
                 subscription.stop()
-            await subscription.run(first, context)
+            await subscription.run(first, stream)
         finally:
             self._calls.conversations.discard(subscription)
             session.close(clean=subscription.is_stopping)
@@ -90,16 +88,16 @@ class Subscription:
     def __repr__(self) -> str:
         return f"<Subscription {self._session!r}>"
 
-    async def run(self, first: pb.SubscribeRequest, context: Context) -> None:
+    async def run(self, first: pb.SubscribeRequest, stream: Stream) -> None:
         """Talk until the session is over; raises why, unless the member left."""
         session = self._session
         async with task_group() as tasks:
-            await context.write(_opened(session))
+            await stream.write(_opened(session))
             self._hear(first)
-            listening = tasks.create_task(self._listen(context))
+            listening = tasks.create_task(self._listen(stream))
             async for item in session:
                 for event in self._events(item):
-                    await context.write(event)
+                    await stream.write(event)
             listening.cancel()
         assert session.ending is not None
         problem = self._problem(session.ending)
@@ -144,11 +142,11 @@ class Subscription:
 
     # What the member says
 
-    async def _listen(self, context: Context) -> None:
+    async def _listen(self, stream: Stream) -> None:
         session = self._session
         while session.ending is None:
-            request = await context.read()
-            if request is EOF:
+            request = await stream.read()
+            if request is None:
                 session.close(clean=False)
                 return
             if request.HasField("open"):

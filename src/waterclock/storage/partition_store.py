@@ -76,7 +76,7 @@ class PartitionStore:
         """Stretches of acknowledged messages that cannot be read; not empty means faulty."""
         self.jobs: deque[SaveJob] = deque()
         """Work that may be done aside: run each, then finish it here; see `run_jobs`."""
-        self._active_delta = active_delta
+        self.active_delta = active_delta
         self.reader = Reader(segments)
         self._writer = Writer(folder, log, segments, faults)
         self._checkpoint_position = segments[-1].end_position
@@ -126,7 +126,7 @@ class PartitionStore:
 
     def open_promises(self) -> tuple[Int64s, Int64s]:
         """Return (offsets, due times) of the promises neither fired nor cancelled."""
-        return open_promises([*self.deltas.values(), self._active_delta.net()])
+        return open_promises([*self.deltas.values(), self.active_delta.net()])
 
     # Appending
 
@@ -199,7 +199,7 @@ class PartitionStore:
         assert batch.due_ms is not None
         offsets = np.arange(self.end - batch.count, self.end, dtype=np.int64)
         # A copy: the column is a view that would keep the whole batch in memory.
-        self._active_delta.open(offsets, batch.due_ms.copy())
+        self.active_delta.open(offsets, batch.due_ms.copy())
 
     def fire(self, promises: Int64s | Promised, *, now_ms: int) -> Appended:
         """Write promises, open and due (by offset, or read already), as deliverable, in order."""
@@ -209,7 +209,7 @@ class PartitionStore:
         frame = fired_frame(promises, self.log.compression)
         with self._in_step():
             base = self._write([frame], now_ms)
-            self._active_delta.retire(promises.offsets.copy())
+            self.active_delta.retire(promises.offsets.copy())
         return answer(None, range(base, self.end), self.end)
 
     def cancel(self, offsets: Int64s, *, now_ms: int) -> Offset:
@@ -217,7 +217,7 @@ class PartitionStore:
         self.check_appendable()
         with self._in_step():
             self._write([cancel_frame(offsets)], now_ms)
-            self._active_delta.retire(offsets.copy())
+            self.active_delta.retire(offsets.copy())
         return self.end
 
     def reschedule(self, offsets: Int64s, due_ms: Int64s, *, now_ms: int) -> Offset:
@@ -225,7 +225,7 @@ class PartitionStore:
         self.check_appendable()
         with self._in_step():
             self._write([reschedule_frame(offsets, due_ms)], now_ms)
-            self._active_delta.move(offsets.copy(), due_ms.copy())
+            self.active_delta.move(offsets.copy(), due_ms.copy())
         return self.end
 
     def begin_epoch(self, epoch: Epoch, *, now_ms: int) -> Offset:
@@ -261,7 +261,7 @@ class PartitionStore:
         self.jobs.append(SaveJob(self, snapshot, is_sealed=True))
         self.deltas[sealed.base_offset] = snapshot.due
         base = self.segments[-1].base_offset
-        self._active_delta = DueDelta(base)
+        self.active_delta = DueDelta(base)
         self._checkpoint = None
         self._checkpoint_position = self.segments[-1].end_position
         if self.ids is not None:
@@ -284,7 +284,7 @@ class PartitionStore:
 
     def _snapshot(self, segment: SegmentFile) -> Snapshot:
         runs = None if self.ids is None else self.ids.active_runs()
-        return Snapshot(segment.coverage, segment.index.copy(), runs, self._active_delta.net())
+        return Snapshot(segment.coverage, segment.index.copy(), runs, self.active_delta.net())
 
     def check_appendable(self) -> None:
         """Raise if nothing may be written: closed, failed or faulty."""

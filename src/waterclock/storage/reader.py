@@ -58,6 +58,13 @@ class Reader:
                 yield frame
                 offset = frame.header.end_offset
 
+    def tail(self, bytes_max: int) -> Iterator[Frame]:
+        """Yield the last frames of the log, those of its last segment in about so many bytes."""
+        segment = self._segments[-1]
+        position = max(HEADER_BYTES, segment.end_position - bytes_max)
+        start = segment.index.position_from(position)
+        return segment.frames(HEADER_BYTES if start is None else start)
+
     def offset_at(self, append_ms: int) -> Offset:
         """Return the first offset appended at or after a time; the log's end if there is none."""
         number = bisect_right(self._segments, append_ms - 1, key=_first_append_ms) - 1

@@ -1,0 +1,122 @@
+"""The pipe that batches go through: one stream to the node, answers matched to batches by number.
+
+A call for each batch would cost twice as much, here and there. The node appends the batches of a
+stream in the order they come, and what is wrong with one is its answer. If the stream breaks, or an
+answer does not come in time, all that wait hear so, and the next batch opens another.
+"""
+
+import asyncio
+from collections import deque
+
+import grpc
+
+from waterclock.client.connection import Connection
+from waterclock.client.errors import error_of, error_of_problem
+from waterclock.model.errors import TimedOut, Unreachable, WaterclockError
+from waterclock.v1 import broker_pb2
+
+Answer = broker_pb2.PublishBatchResponse
+_Stream = grpc.aio.StreamStreamCall[
+    broker_pb2.PublishStreamRequest, broker_pb2.PublishStreamResponse
+]
+
+
+class Pipe:
+    """Carries batches. Its tasks belong to the client's group."""
+
+    def __init__(self, connection: Connection, tasks: asyncio.TaskGroup) -> None:
+        self._connection = connection
+        self._tasks = tasks
+        self._loop = asyncio.get_running_loop()
+        self._stream: _Stream | None = None
+        self._sequence = 0
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._unsent: deque[broker_pb2.PublishStreamRequest] = deque()
+        self._has_unsent = asyncio.Event()
+        self._owners: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._stream is None else "open"
+        return f"<Pipe {state}, {len(self._waiting)} batches wait for their answers>"
+
+    async def publish(self, batch: broker_pb2.PublishBatchRequest, timeout_ms: float) -> Answer:
+        """Send a batch and return its answer, or raise what is wrong with it or with the way."""
+        stream = self._stream or self._open()
+        self._sequence += 1
+        sequence = self._sequence
+        answer: asyncio.Future[Answer] = self._loop.create_future()
+        self._waiting[sequence] = answer
+        self._unsent.append(broker_pb2.PublishStreamRequest(sequence=sequence, batch=batch))
+        self._has_unsent.set()
+        alarm = self._loop.call_later(timeout_ms / 1_000, self._give_up, stream)
+        try:
+            return await answer
+        finally:
+            alarm.cancel()
+            self._waiting.pop(sequence, None)
+
+    def close(self) -> None:
+        """End the stream and its tasks."""
+        for task in self._owners:
+            task.cancel()
+
+    def _open(self) -> _Stream:
+        self._stream = self._connection.broker.PublishStream()
+        task = self._tasks.create_task(self._converse(self._stream))
+        self._owners.add(task)
+        task.add_done_callback(self._owners.discard)
+        return self._stream
+
+    def _give_up(self, stream: _Stream) -> None:
+        """Nothing has come of a batch for too long: end the stream it went by."""
+        if stream is self._stream:
+            address = self._connection.address
+            self._break(TimedOut(f"{address} did not answer in time: it may have been published"))
+            stream.cancel()
+
+    async def _converse(self, stream: _Stream) -> None:
+        """Write and read until the stream ends; tell everyone who waits why it did."""
+        address = self._connection.address
+        error: WaterclockError = Unreachable(f"{address} ended the stream")
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                writer = tasks.create_task(self._write(stream))
+                try:
+                    while isinstance(told := await stream.read(), broker_pb2.PublishStreamResponse):
+                        self._answered(told)
+                except grpc.aio.AioRpcError as rpc:
+                    error = error_of(rpc, address)
+                    error.__cause__ = rpc
+                writer.cancel()
+        finally:
+            if stream is self._stream:
+                self._break(error)
+            stream.cancel()
+
+    async def _write(self, stream: _Stream) -> None:
+        try:
+            while stream is self._stream:
+                if self._unsent:
+                    await stream.write(self._unsent.popleft())
+                else:
+                    self._has_unsent.clear()
+                    await self._has_unsent.wait()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return  # the reader hears why
+
+    def _answered(self, told: broker_pb2.PublishStreamResponse) -> None:
+        answer = self._waiting.pop(told.sequence, None)
+        if answer is None or answer.done():
+            return
+        if told.HasField("problem"):
+            answer.set_exception(error_of_problem(told.problem, self._connection.address))
+        else:
+            answer.set_result(told.published)
+
+    def _break(self, error: WaterclockError) -> None:
+        self._stream = None
+        self._unsent.clear()
+        waiting, self._waiting = self._waiting, {}
+        for answer in waiting.values():
+            if not answer.done():
+                answer.set_exception(error)

@@ -1,0 +1,56 @@
+"""Calling a node that is not there says what to do; interrupting a call ends it quietly."""
+
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def nobody():
+    """Return an address at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    return address
+
+
+def test_a_node_that_is_not_there_is_told_in_one_line(waterclock, nobody):
+    result = waterclock("topics", "--address", nobody)
+
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"error: no node answers at {nobody}: start one with `waterclock up`, or name another with"
+        " --address or WATERCLOCK_ADDRESS\n"
+    )
+
+
+def test_the_address_may_come_from_the_environment(waterclock, node, nobody, monkeypatch):
+    monkeypatch.setenv("WATERCLOCK_ADDRESS", nobody)
+
+    assert nobody in waterclock("topics").stderr
+    assert waterclock("topics", "--address", node.address).exit_code == 0
+
+
+def test_an_address_that_is_none_is_refused(waterclock):
+    result = waterclock("topics", "--address", "here:there")
+
+    assert result.exit_code == 2
+    assert "is not of the form host:port" in result.stderr
+
+
+def test_an_interrupted_call_ends_quietly(node, topic):
+    command = [sys.executable, "-m", "waterclock", "publish", topic, "-", "--address", node.address]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write("one\n")
+        process.stdin.flush()
+        watch = [sys.executable, "-m", "waterclock", "subscribe", topic, "-n", "1", "-g", "g"]
+        subprocess.run([*watch, "--address", node.address], check=True, capture_output=True)
+        process.send_signal(signal.SIGINT)
+        said = (process.stdout.read(), process.stderr.read())  # type: ignore[union-attr]
+
+    assert (process.returncode, said) == (130, ("", ""))

@@ -1,0 +1,119 @@
+"""`up` runs a node, says where it is and what to type, and stops well; or says why it cannot."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+import waterclock as package
+from tests.cli.nodes import running
+
+
+def test_a_program_is_told_the_ports(node, tmp_path):
+    told = node.told
+
+    assert told["version"] == package.__version__
+    assert told["pid"] == node.process.pid
+    assert told["grpc_address"] == f"127.0.0.1:{told['grpc_port']}"
+    assert told["http_address"] == f"http://127.0.0.1:{told['http_port']}"
+    assert Path(told["data_folder"]).is_dir()
+    with urllib.request.urlopen(f"{told['http_address']}/health/ready") as answer:
+        assert answer.status == 200
+
+
+def test_a_person_is_told_what_to_type_and_what_stopping_does(tmp_path):
+    command = [sys.executable, "-m", "waterclock", "up", "--data", str(tmp_path / "data")]
+    with subprocess.Popen(
+        [*command, "--grpc-port", "0", "--http-port", "0", "--set", "node.name=one"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        said = [process.stdout.readline() for _ in range(12)]
+        process.send_signal(signal.SIGTERM)
+        rest, complaints = process.communicate()
+
+    told = "".join(said)
+    assert said[0] == f"Waterclock {package.__version__}: node one is ready\n"
+    address = re.search(r"gRPC +(\S+)", told)
+    assert address is not None
+    assert f"export WATERCLOCK_ADDRESS={address[1]}" in told
+    for command_word in ("publish", "subscribe", "schedule list", "/metrics"):
+        assert command_word in told
+    assert "Stopping: calls have up to 10 s to finish" in rest
+    assert "everything is on disk." in rest
+    assert (process.returncode, complaints) == (0, "")
+
+
+def test_what_was_published_is_there_after_a_restart(waterclock, tmp_path):
+    with running(tmp_path / "data") as node:
+        waterclock("publish", "orders", "hello", "--address", node.address)
+        node.process.send_signal(signal.SIGTERM)
+        assert node.process.wait() == 0
+    with running(tmp_path / "data") as node:
+        told = waterclock("replay", "orders", "--address", node.address)
+
+    assert told.stdout == "0/0  hello\n"
+
+
+def test_a_taken_port_is_told_in_one_line(waterclock, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = waterclock("up", "--data", tmp_path, "--grpc-port", port, "--http-port", 0)
+
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"error: configuration cluster.grpc_port: cannot listen on 127.0.0.1:{port}: Address"
+        " already in use; another node may be running; choose another port with --grpc-port\n"
+    )
+
+
+def test_a_folder_in_use_is_told_in_one_line(waterclock, node):
+    folder = node.told["data_folder"]
+
+    result = waterclock("up", "--data", folder, "--grpc-port", 0, "--http-port", 0)
+
+    assert result.exit_code == 2
+    assert f"is in use by process {node.process.pid}" in result.stderr
+    assert result.stderr.endswith("with --data FOLDER\n")
+    assert result.stderr.count("\n") == 1
+
+
+def test_settings_come_from_flags_environment_and_file(waterclock, tmp_path, monkeypatch):
+    file = tmp_path / "node.yaml"
+    file.write_text("log: {fsync: sometimes}\n")
+
+    by_file = waterclock("up", "--config", file)
+    file.write_text("")
+    by_flag = waterclock("up", "--config", file, "--set", "log.fsync=sometimes")
+    monkeypatch.setenv("WATERCLOCK_LOG__FSYNC", "sometimes")
+    by_environment = waterclock("up")
+
+    problem = (
+        "error: configuration log.fsync: expected group or always or interval, got 'sometimes'"
+    )
+    assert by_file.stderr == f"{problem} in the file\n"
+    assert by_flag.stderr == f"{problem} in the flags\n"
+    assert by_environment.stderr == f"{problem} in the environment\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        (["--set", "log.fsync"], "--set 'log.fsync' is not of the form name=value"),
+        (["--set", "log.fsink=always"], "log.fsink: is not a setting, in the flags; did you mean"),
+        (["--config", "/nowhere"], "--config /nowhere: No such file or directory"),
+        (["--grpc-port", "99999"], "cluster.grpc_port: expected a number from 0 to 65535"),
+        (["--data", "/proc/nowhere"], "cannot make /proc/nowhere (No such file or directory)"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(waterclock, args, line):
+    result = waterclock("up", "--grpc-port", 0, "--http-port", 0, *args)
+
+    assert result.exit_code == 2
+    assert line in result.stderr
+    assert result.stderr.count("\n") == 1

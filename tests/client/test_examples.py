@@ -1,0 +1,46 @@
+"""The examples run, and print what they should."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.client.programs import output_beside_node
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+PRINTED = {
+    "blocking_worker.py": """\
+hello b'ada'
+hello b'grace'
+left over: 0
+""",
+    "bulk_load.py": """\
+published: 100000
+sum: 4999950000
+""",
+    "reminders.py": """\
+moved: moved
+cancelled: cancelled
+planned: b'tea'
+planned: b'stand-up'
+repeats: 0 3 * * * Europe/Berlin
+due now: b'tea' early: False
+too late: already fired
+""",
+    "worker.py": """\
+done: b'easy' at attempt 1
+rejected: b'nonsense' nobody can do this
+failed: b'flaky' try again
+done: b'flaky' at attempt 2
+dead: b'nonsense' rejected
+""",
+}
+
+
+def test_every_example_is_run():
+    assert sorted(PRINTED) == sorted(file.name for file in EXAMPLES.glob("*.py"))
+
+
+@pytest.mark.parametrize("name", sorted(PRINTED))
+def test_an_example_prints_what_it_should(name, tmp_path):
+    assert output_beside_node([str(EXAMPLES / name)], tmp_path) == PRINTED[name]

@@ -1,0 +1,370 @@
+"""What was asked of a node and what it answered, over all its lives, judged as it comes.
+
+Everyone who talks to the node runs in this process, and the node runs on this computer, so there is
+one clock. What only shows once all is quiet (lost, passed over, twice in the log) is judged by
+`verdict.py`; what shows at once is judged here:
+
+    early               received before its due time, or before any due time it was ever given
+    after cancel        received although a cancel was answered with DONE
+    after expiry        handed out although its time was over
+    out of order        a first delivery before that of a lower offset, of one partition and life
+    offset reused       one place, two messages; or a repeat that was answered with another place
+    wrong content       not the value that was published
+    unpublished         nobody ever published it
+    unexplained repeat  delivered again, and nothing that happened to it allows that
+"""
+
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+UNSAVED_MS_MAX = 3_000
+"""Progress is saved every second. What was acked longer than this before a kill, with time for a
+busy computer to spare, must not come again."""
+LATE_MS = 400
+"""How long an answer may take to the node's cursor: later than its deadline less this may be too
+late."""
+TEXTS_MAX = 12
+"""Findings told in full, of each kind."""
+
+Place = tuple[int, int]
+"""Partition and offset."""
+
+
+def now_ms() -> int:
+    """Return the time as the node sees it."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class Published:
+    """One message, by its id."""
+
+    message_id: bytes
+    value: bytes
+    key: bytes | None = None
+    partition: int | None = None
+    dues: set[int] = field(default_factory=set)
+    """The due times it may have now; 0 is none. Several if nobody answered a reschedule."""
+    expires_ms: int = 0
+    place: Place | None = None
+    """Where it was said to be, once a publish was acknowledged."""
+    is_cancel_asked: bool = False
+    cancelled_ms: int = 0
+    """When a cancel was answered with DONE."""
+    received_ms: int = 0
+    """When anyone got it first."""
+
+
+@dataclass(slots=True, eq=False)
+class Life:
+    """One run of the node's process."""
+
+    number: int
+    ready_s: float
+    ended_ms: int = 0
+    is_killed: bool = False
+    told_ms: int = 0
+    """When it was told to stop; 0: it was not."""
+
+
+@dataclass(slots=True, eq=False)
+class Stint:
+    """One stream of one member."""
+
+    group: str
+    member: str
+    life: Life
+    ended_ms: int = 0
+    cut_ms: int = 0
+    """When the member broke off: what was on its way then may be lost. Who leaves in good order is
+    heard to the end."""
+    broken_ms: int = 0
+    """When the node broke off, or was killed."""
+    lost_ms: dict[Place, int] = field(default_factory=dict)
+    """When it heard that it lost (partition, generation)."""
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """The latest delivery of a message to a group, and what was answered."""
+
+    stint: Stint
+    partition: int
+    generation: int
+    attempt: int
+    deadline_ms: int
+    answer: str = ""
+    answered_ms: int = 0
+    is_refused: bool = False
+    before: "Held | None" = None
+    """The delivery of the same message before this one."""
+
+
+@dataclass(slots=True)
+class GroupHistory:
+    """What one group has seen."""
+
+    held: dict[Place, Held] = field(default_factory=dict)
+    acked: set[Place] = field(default_factory=set)
+    rejected: set[Place] = field(default_factory=set)
+    failed: set[Place] = field(default_factory=set)
+    """Nacked, timed out, or lost with its member: what may die of it."""
+    first_until: dict[tuple[int, int], int] = field(default_factory=dict)
+    """By partition and life: up to where first deliveries have come."""
+    deliveries: int = 0
+
+
+class Findings:
+    """What must not be, counted by kind."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.texts: dict[str, list[str]] = defaultdict(list)
+
+    def add(self, kind: str, text: str) -> None:
+        """Note one."""
+        self.counts[kind] += 1
+        if len(self.texts[kind]) < TEXTS_MAX:
+            self.texts[kind].append(text)
+
+    def __str__(self) -> str:
+        lines = []
+        for kind, texts in self.texts.items():
+            lines.append(f"{kind}: {self.counts[kind]}")
+            lines += [f"    {text}" for text in texts]
+        return "\n".join(lines) or "nothing found"
+
+
+class History:
+    """The oracle. Tell it everything, in the order in which it happens."""
+
+    def __init__(self, groups: tuple[str, ...]) -> None:
+        self.messages: dict[bytes, Published] = {}
+        self.groups = {name: GroupHistory() for name in groups}
+        self.lives: list[Life] = []
+        self.findings = Findings()
+        self.counts: Counter[str] = Counter()
+        self.repeats: Counter[str] = Counter()
+        """Messages delivered again, by what allows it."""
+        self._ids: dict[Place, bytes] = {}
+        self._suspects: list[tuple[bytes, Place, Held, Stint, int]] = []
+
+    @property
+    def life(self) -> Life:
+        """The present one, or the last."""
+        return self.lives[-1]
+
+    def born(self, ready_s: float) -> None:
+        """A life of the node begins."""
+        self.lives.append(Life(len(self.lives), ready_s))
+
+    # Publishing
+
+    def asked(self, message: Published) -> None:
+        """A message is about to be published, or to be published again."""
+        self.messages.setdefault(message.message_id, message)
+        self.counts["asked"] += 1
+
+    def stored(self, message_id: bytes, place: Place, *, is_new: bool) -> None:
+        """A publish was acknowledged."""
+        message = self.messages[message_id]
+        self.counts["acknowledged"] += 1
+        self.counts["repeats recognised"] += not is_new
+        if message.place is None:
+            message.place = place
+            self.counts["messages"] += 1
+        elif is_new or message.place != place:
+            self.findings.add(
+                "offset reused", f"{message_id!r} is at {message.place}, again at {place} {is_new=}"
+            )
+        self._named(place, message_id)
+
+    def _named(self, place: Place, message_id: bytes) -> None:
+        known = self._ids.setdefault(place, message_id)
+        if known != message_id:
+            self.findings.add("offset reused", f"{place} is {known!r} and {message_id!r}")
+
+    # Time
+
+    def moving(self, message: Published, due_ms: int) -> None:
+        """A reschedule is about to be asked for: from now on both times are possible."""
+        message.dues.add(due_ms)
+
+    def moved(self, message: Published, due_ms: int, *, outcome: int) -> None:
+        """A reschedule was answered."""
+        if outcome == 1:
+            message.dues = {due_ms}
+            self.counts["rescheduled"] += 1
+        else:
+            message.dues.discard(due_ms)
+            self.counts["rescheduled too late"] += 1
+            if outcome == 0:
+                self.findings.add("lost publish", f"{message.message_id!r} unknown to reschedule")
+
+    def cancelled(self, message: Published, *, outcome: int) -> None:
+        """A cancel was answered."""
+        if outcome == 1:
+            message.cancelled_ms = now_ms()
+            self.counts["cancelled"] += 1
+            if message.received_ms:
+                # It was open when it was cancelled, so nobody can have got it, before or after.
+                self.findings.add("after cancel", f"{message.message_id!r}: DONE after delivery")
+        else:
+            self.counts["cancelled too late"] += 1
+            if outcome == 0:
+                self.findings.add("lost publish", f"{message.message_id!r} unknown to cancel")
+
+    # Delivery
+
+    def received(
+        self,
+        stint: Stint,
+        place: Place,
+        held: Held,
+        *,
+        message_id: bytes,
+        value: bytes | None,
+        due_ms: int,
+        lease_ms: int,
+    ) -> None:
+        """A member got a message."""
+        time_ms = now_ms()
+        group = self.groups[stint.group]
+        group.deliveries += 1
+        self._named(place, message_id)
+        message = self.messages.get(message_id)
+        if message is None:
+            self.findings.add("unpublished", f"{message_id!r} at {place}")
+            return
+        where = f"{message_id!r} at {place} in {stint.group}, life {stint.life.number}"
+        if value != message.value:
+            self.findings.add("wrong content", f"{where}: {value!r}, not {message.value!r}")
+        if time_ms < due_ms:
+            self.findings.add("early", f"{where}: due {due_ms}, {due_ms - time_ms} ms early")
+        elif due_ms not in message.dues:
+            self.findings.add("early", f"{where}: due {due_ms}, given were {message.dues}")
+        message.received_ms = message.received_ms or time_ms
+        if message.cancelled_ms:
+            self.findings.add("after cancel", f"{where}: {time_ms - message.cancelled_ms} ms after")
+        if message.expires_ms and held.deadline_ms - lease_ms >= message.expires_ms:
+            late_ms = held.deadline_ms - lease_ms - message.expires_ms
+            self.findings.add("after expiry", f"{where}: {late_ms} ms after")
+        before = held.before = group.held.get(place)
+        group.held[place] = held
+        if before is None:
+            self._first(group, stint, place, held, where)
+        else:
+            self._again(group, before, stint, place, message_id, time_ms)
+
+    def _first(
+        self, group: GroupHistory, stint: Stint, place: Place, held: Held, where: str
+    ) -> None:
+        # A second attempt of what never arrived here comes when it is due again.
+        if held.attempt > 1:
+            return
+        partition, offset = place
+        key = partition, stint.life.number
+        until = group.first_until.get(key, -1)
+        if offset < until:
+            self.findings.add("out of order", f"{where}: after {until}")
+        group.first_until[key] = max(until, offset)
+
+    def _again(
+        self,
+        group: GroupHistory,
+        before: Held,
+        stint: Stint,
+        place: Place,
+        message_id: bytes,
+        time_ms: int,
+    ) -> None:
+        if before.answer not in ("ack", "reject"):
+            group.failed.add(place)
+        cause = self._cause(before, stint, time_ms)
+        if cause is None:
+            # A refusal of its answer may still be on its way to us.
+            self._suspects.append((message_id, place, before, stint, time_ms))
+        else:
+            self.repeats[cause] += 1
+
+    def _cause(self, before: Held, stint: Stint, time_ms: int) -> str | None:
+        """Return what allows a message to come again."""
+        life = before.stint.life
+        lost_ms = before.stint.lost_ms.get((before.partition, before.generation), 0)
+        if before.answer == "nack":
+            return "nacked"
+        if before.answer == "give back":
+            return "given back"
+        if not before.answer:
+            if life is not stint.life:
+                return "crash or stop, unanswered"
+            if before.stint.ended_ms:
+                return "member gone"
+            if lost_ms:
+                return "partition moved"
+            return "timed out" if time_ms >= before.deadline_ms else None
+        if before.is_refused or before.answered_ms > before.deadline_ms - LATE_MS:
+            return "answered too late"
+        if lost_ms and before.answered_ms > lost_ms - LATE_MS:
+            return "partition moved"
+        cut_ms = before.stint.cut_ms
+        if not cut_ms and life is stint.life:
+            cut_ms = before.stint.broken_ms
+        if cut_ms and before.answered_ms > cut_ms - LATE_MS:
+            return "answer lost with its stream"
+        if life is stint.life:
+            return None
+        if life.told_ms and not life.is_killed:
+            return "answered after the stop" if before.answered_ms >= life.told_ms else None
+        is_recent = life.ended_ms - before.answered_ms <= UNSAVED_MS_MAX
+        return "crash, answer not saved yet" if is_recent else None
+
+    def settle_suspects(self) -> None:
+        """Judge repeats that nothing explained when they came; now all is known."""
+        for message_id, place, before, stint, time_ms in self._suspects:
+            cause = self._cause(before, stint, time_ms)
+            if cause is not None:
+                self.repeats[cause] += 1
+                continue
+            life, now = before.stint.life, stint.life
+            self.findings.add(
+                "unexplained repeat",
+                f"{message_id!r} at {place} in {stint.group}: {before.answer or 'unanswered'} "
+                f"{time_ms - (before.answered_ms or time_ms)} ms before, attempt {before.attempt}, "
+                f"life {life.number} (ended {time_ms - (life.ended_ms or time_ms)} ms before, "
+                f"told {time_ms - (life.told_ms or time_ms)} ms before, killed={life.is_killed}) "
+                f"and {now.number}; stint ended {time_ms - before.stint.ended_ms} ms before, "
+                f"deadline {time_ms - before.deadline_ms} ms before",
+            )
+        self._suspects.clear()
+
+    def answered(self, stint: Stint, place: Place, answer: str, deadline_ms: int = 0) -> None:
+        """A member is about to answer for a message."""
+        group = self.groups[stint.group]
+        held = group.held[place]
+        if answer == "ack":
+            group.acked.add(place)
+        elif answer == "reject":
+            group.rejected.add(place)
+        elif answer == "nack":
+            group.failed.add(place)
+        if held.stint is not stint:
+            return  # it came again to somebody else meanwhile
+        if answer == "extend":
+            held.deadline_ms = max(held.deadline_ms, deadline_ms)
+        else:
+            held.answer = answer
+            held.answered_ms = now_ms()
+
+    def refused(self, stint: Stint, place: Place) -> None:
+        """The node did not take an answer."""
+        held = self.groups[stint.group].held.get(place)
+        while held is not None:
+            if held.stint is stint:
+                held.is_refused = True
+            held = held.before
+
+    def refused_all(self, stint: Stint, partition: int, generation: int) -> None:
+        """The node says that a member does not own a partition."""
+        stint.lost_ms.setdefault((partition, generation), now_ms())

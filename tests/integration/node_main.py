@@ -1,0 +1,88 @@
+"""A node for tests, as a process of its own: any settings, another clock, a bug on purpose.
+
+Told what to be by one JSON argument, it says on stdout where it can be reached, as
+`waterclock up --json` does. Settings are not held to what an operator may ask for: tests roll
+segments of a few KiB. It ends with the process that started it.
+"""
+
+import asyncio
+import ctypes
+import json
+import logging
+import mmap
+import os
+import resource
+import signal
+import struct
+import sys
+from typing import Any, get_type_hints
+
+import uvloop
+
+from tests.integration.plants import plant
+from waterclock.model.config import Config
+from waterclock.model.errors import WaterclockError
+from waterclock.model.ids import Millis
+from waterclock.server import launch
+from waterclock.server.addresses import Addresses
+from waterclock.storage.clock import SystemClock
+
+PR_SET_PDEATHSIG = 1
+REFUSED = 3
+"""The exit code when the node says what is wrong."""
+
+
+class SteppedClock(SystemClock):
+    """The computer's clock, as many milliseconds off as the first 8 bytes of a file say."""
+
+    def __init__(self, path: str) -> None:
+        with open(path, "r+b") as file:
+            self._ahead_ms = mmap.mmap(file.fileno(), 8)
+
+    def now_ms(self) -> Millis:
+        """Return the time as it stands after all steps so far."""
+        return Millis(super().now_ms() + struct.unpack("<q", self._ahead_ms)[0])
+
+
+def config_of(settings: dict[str, dict[str, Any]]) -> Config:
+    """Return a configuration from sections and their fields."""
+    sections = get_type_hints(Config)
+    return Config(**{name: sections[name](**fields) for name, fields in settings.items()})
+
+
+def main(told: dict[str, Any]) -> None:
+    """Run until a signal."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    if told.get("file_bytes_max"):
+        # A write beyond it fails with EFBIG, once the signal is out of the way.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (told["file_bytes_max"],) * 2)
+    if told.get("clock_file"):
+        launch.SystemClock = lambda: SteppedClock(told["clock_file"])  # type: ignore[assignment,misc]
+    if told.get("plant"):
+        plant(told["plant"])
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(launch.run_node(config_of(told["settings"]), on_ready=_tell))
+    except WaterclockError as error:
+        logging.exception("refused")
+        sys.exit(f"{type(error).__name__}: {error}" if str(error) else REFUSED)
+
+
+def _tell(addresses: Addresses) -> None:
+    # Asked by SIGUSR1, it says how many tasks there are.
+    asyncio.get_running_loop().add_signal_handler(
+        signal.SIGUSR1, lambda: _say({"tasks": len(asyncio.all_tasks())})
+    )
+    _say({"grpc_port": addresses.grpc_port, "http_port": addresses.http_port})
+
+
+def _say(facts: dict[str, int]) -> None:
+    os.write(sys.stdout.fileno(), json.dumps(facts).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

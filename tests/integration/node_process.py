@@ -1,0 +1,138 @@
+"""A node as a process under test: started, killed, told to stop, started again in its folder."""
+
+import asyncio
+import json
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from asyncio.subprocess import PIPE, Process
+
+ROOT = Path(__file__).parents[2]
+HOST = "127.0.0.1"
+READY_S_MAX = 60.0
+END_S_MAX = 60.0
+BUGS = re.compile(r"unforeseen error_id|Traceback|Task exception was never retrieved")
+"""What a log line says when the node did not plan for what happened."""
+
+
+class NodeDied(Exception):
+    """The process ended without being told to."""
+
+
+class NodeProcess:
+    """One node, over all its lives. `folder` holds its data and its log."""
+
+    def __init__(self, folder: Path, settings: dict[str, dict[str, Any]], **told: Any) -> None:
+        self.folder = folder
+        self.log_file = folder / "node.log"
+        self.grpc_port = self.http_port = 0
+        own = {
+            "node": {"name": "crash", "data_folder": str(folder / "data")},
+            "cluster": {"grpc_port": 0, "http_port": 0},
+        }
+        self._told = {"settings": {**own, **settings}, **told}
+        self._process: Process | None = None
+
+    @property
+    def address(self) -> str:
+        """Where gRPC is."""
+        return f"{HOST}:{self.grpc_port}"
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """It was started and has not ended."""
+        return self._process is not None and self._process.returncode is None
+
+    async def spawn(self) -> None:
+        """Begin a life; it takes no requests yet."""
+        assert not self.is_running
+        with open(self.log_file, "ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "tests.integration.node_main",
+                json.dumps(self._told),
+                cwd=ROOT,
+                stdout=PIPE,
+                stderr=log,
+            )
+
+    async def ready(self) -> None:
+        """Wait until it takes requests."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        async with asyncio.timeout(READY_S_MAX):
+            line = await self._process.stdout.readline()
+        if not line:
+            await self._process.wait()
+            raise NodeDied(f"it ended with {self._process.returncode}: {self.last_words()}")
+        ports = json.loads(line)
+        self.grpc_port, self.http_port = ports["grpc_port"], ports["http_port"]
+
+    async def start(self) -> float:
+        """Begin a life and wait until it takes requests; return how many seconds that took."""
+        begun = time.monotonic()
+        await self.spawn()
+        await self.ready()
+        return time.monotonic() - begun
+
+    async def kill(self) -> None:
+        """End it at once, whatever it does."""
+        if self.is_running:
+            self._process.kill()  # type: ignore[union-attr]
+            await self._process.wait()  # type: ignore[union-attr]
+
+    def terminate(self) -> None:
+        """Tell it to stop."""
+        assert self._process is not None
+        self._process.terminate()
+
+    async def ended(self) -> int:
+        """Wait until it has ended; return its exit code."""
+        assert self._process is not None
+        async with asyncio.timeout(END_S_MAX):
+            return await self._process.wait()
+
+    def bugs(self) -> list[str]:
+        """Return what its log says of things that nobody planned."""
+        lines = self.log_file.read_text(errors="replace").splitlines()
+        return [line for line in lines if BUGS.search(line)]
+
+    def last_words(self, lines: int = 12) -> str:
+        """Return the end of its log."""
+        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-lines:])
+
+    # What it uses
+
+    def resident_kib(self) -> int:
+        """Return the memory it has in use."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1])
+        raise NodeDied("it has no memory any more")
+
+    def open_files(self) -> int:
+        """Return how many descriptors it has open."""
+        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+
+    async def tasks(self) -> int:
+        """Return how many tasks its loop has."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        self._process.send_signal(signal.SIGUSR1)
+        async with asyncio.timeout(READY_S_MAX):
+            return int(json.loads(await self._process.stdout.readline())["tasks"])
+
+    def threads(self) -> int:
+        """Return how many threads it has."""
+        return len(list(Path(f"/proc/{self.pid}/task").iterdir()))

@@ -1,0 +1,236 @@
+"""Bugs on purpose: each makes a node break one promise, to see that the oracle notices.
+
+`python -m tests.integration.planted` runs the crash matrix on each and tells what was found.
+"""
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from waterclock.delivery.cursor import Cursor
+from waterclock.delivery.progress import empty_tracker, encode_progress
+from waterclock.log.appending import Appended
+from waterclock.node import outgoing
+from waterclock.node.dead_letters import DeadLetters
+from waterclock.node.groups import Groups
+from waterclock.node.partition_host import PartitionHost
+from waterclock.node.scheduler import Scheduler
+from waterclock.node.session import AnswerKind, Parcel, Session
+from waterclock.node.serving import Serving
+
+
+class Plant(NamedTuple):
+    """A bug, and by which of its findings the oracle should give it away."""
+
+    put: Callable[[], None]
+    gives_away: frozenset[str]
+
+
+PLANTS: dict[str, Plant] = {}
+
+
+def plant(name: str) -> None:
+    """Break this process's node in the way named."""
+    PLANTS[name].put()
+
+
+def _planted(*gives_away: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    def keep(put: Callable[[], None]) -> Callable[[], None]:
+        PLANTS[put.__name__] = Plant(put, frozenset(gives_away))
+        return put
+
+    return keep
+
+
+def _swap(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+    setattr(owner, name, wrap(getattr(owner, name)))
+
+
+@_planted("lost publish", "offset reused")
+def acks_what_it_did_not_write() -> None:
+    """Every thirtieth batch is acknowledged and written nowhere."""
+    numbers = count(1)
+
+    def wrap(append: Any) -> Any:
+        def broken(self: PartitionHost, batch: Any, **options: Any) -> Any:
+            if next(numbers) % 30:
+                return append(self, batch, **options)
+            end = self.store.end
+            return Appended(range(end, end + batch.count), None, self.store.acknowledged_end)
+
+        return broken
+
+    _swap(PartitionHost, "append", wrap)
+
+
+@_planted("offset reused", "twice in the log")
+def forgets_ids() -> None:
+    """Every fifth batch is written without a look at what is known."""
+    numbers = count(1)
+
+    def wrap(append: Any) -> Any:
+        def broken(self: PartitionHost, batch: Any, **options: Any) -> Any:
+            if next(numbers) % 5 == 0:
+                options["allow_duplicate"] = True
+            return append(self, batch, **options)
+
+        return broken
+
+    _swap(PartitionHost, "append", wrap)
+
+
+@_planted("after cancel", "lost cancel")
+def forgets_cancels() -> None:
+    """A cancel holds until the node is killed."""
+
+    async def broken(self: Any, offsets: Any) -> Any:
+        outcomes, is_open = self._standing(offsets)
+        chosen = np.unique(offsets[is_open])
+        self._timers.retire(chosen)
+        self._cancelled.add(chosen)
+        return outcomes
+
+    Scheduler.cancel = broken  # type: ignore[method-assign]
+
+
+@_planted("early")
+def fires_early() -> None:
+    """The timers' clock is a little ahead."""
+
+    def wrap(fire_slice: Any) -> Any:
+        def broken(self: Any) -> Any:
+            clock = self._clock
+
+            class Ahead:
+                def now_ms(self) -> int:
+                    return int(clock.now_ms()) + 150
+
+            self._clock = Ahead()
+            try:
+                return fire_slice(self)
+            finally:
+                self._clock = clock
+
+        return broken
+
+    _swap(Scheduler, "fire_slice", wrap)
+
+
+@_planted("twice in the log")
+def fires_twice() -> None:
+    """Every twentieth firing is written again."""
+    numbers = count(1)
+
+    def wrap(write: Any) -> Any:
+        def broken(self: Any, promised: Any, due_ms: Any, now_ms: int) -> None:
+            write(self, promised, due_ms, now_ms)
+            if next(numbers) % 20 == 0:
+                self._store.fire(promised, now_ms=now_ms)
+
+        return broken
+
+    _swap(Scheduler, "_write_fired", wrap)
+
+
+@_planted("not fired", "never done")
+def forgets_timers() -> None:
+    """Saved timers lack one in ten."""
+
+    def wrap(save: Any) -> Any:
+        def broken(self: Any, position: Any, offsets: Any, due_ms: Any) -> Any:
+            keep = np.arange(len(offsets)) % 10 != 9
+            return save(self, position, offsets[keep], due_ms[keep])
+
+        return broken
+
+    from waterclock.node.timer_files import TimerFiles
+
+    _swap(TimerFiles, "save", wrap)
+
+
+@_planted("unexplained repeat")
+def drops_progress() -> None:
+    """What groups have done is never saved."""
+
+    async def broken(self: Any, hosts: Any) -> None:
+        return
+
+    Groups._write_progress = broken  # type: ignore[method-assign]
+
+
+@_planted("unexplained repeat")
+def stops_without_saving() -> None:
+    """Progress is saved every second, but not when the node stops."""
+
+    async def broken(self: Any) -> None:
+        return
+
+    Groups.save_all = broken  # type: ignore[method-assign]
+
+
+@_planted("unexplained repeat")
+def loses_acks() -> None:
+    """One ack in fifty is not heard."""
+    numbers = count(1)
+
+    def wrap(answer: Any) -> Any:
+        def broken(self: Any, session: Any, place: Any, kind: Any, **rest: Any) -> None:
+            if kind is AnswerKind.ACK and next(numbers) % 50 == 0:
+                return
+            answer(self, session, place, kind, **rest)
+
+        return broken
+
+    _swap(Serving, "answer", wrap)
+
+
+@_planted("lost delivery", "passed over")
+def saves_too_much_progress() -> None:
+    """What was handed out counts as done once the node is killed."""
+
+    def broken(self: Any) -> bytes:
+        return encode_progress(empty_tracker(self.read_from), [])
+
+    Cursor.encode = broken  # type: ignore[method-assign]
+
+
+@_planted("out of order")
+def hands_out_the_last_first() -> None:
+    """Messages in line are overtaken by those that follow."""
+
+    def broken(self: Any, place: Any, effect: Any) -> None:
+        self._line.appendleft(Parcel(place, effect))
+        self._wake()
+
+    Session.deliver = broken  # type: ignore[method-assign]
+
+
+@_planted("dead letters")
+def buries_twice() -> None:
+    """A dead letter is written under two names."""
+
+    def wrap(bury: Any) -> Any:
+        async def broken(self: Any, place: Any, group: str, letter: Any) -> None:
+            await bury(self, place, group, letter)
+            life, place.life = place.life, "another"
+            await bury(self, place, group, letter)
+            place.life = life
+
+        return broken
+
+    _swap(DeadLetters, "bury", wrap)
+
+
+@_planted("after expiry")
+def hands_out_what_is_too_late() -> None:
+    """Nobody looks at expiry when messages are handed out."""
+
+    def broken(frame: Any, rows: Any, now_ms: int) -> Any:
+        return np.ones(len(rows), np.bool_)
+
+    from waterclock.node import announcing
+
+    outgoing.in_use_at = broken
+    announcing.in_use_at = broken  # type: ignore[attr-defined]
