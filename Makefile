@@ -11,14 +11,17 @@ BENCHES := log publish consume schedule latency
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run test check style types unit sim cover bench $(BENCHES:%=bench-%) proto lock clean
+.PHONY: help setup run demo test check style types unit sim cover bench $(BENCHES:%=bench-%) proto lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## Create .venv from requirements.lock (does nothing when it is up to date)
 
-run: $(STAMP)  ## Run the demo
+run: $(STAMP)  ## Run a node on the default ports, its data in ./waterclock-data
+	@$(BIN)/waterclock up
+
+demo: $(STAMP)  ## A tour: schedule, fire, retry, redrive, kill -9, replay; nothing lost
 	@$(BIN)/waterclock demo
 
 test: style types unit  ## Everything CI runs: style, types and all tests

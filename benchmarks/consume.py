@@ -23,6 +23,7 @@ from benchmarks.peers import kafka, nats, rabbitmq, redis
 from benchmarks.peers.server import Server
 
 ROUNDS = 5
+TOPIC = "filled"
 WINDOW = 8
 BATCH = 1_000
 MESSAGES = 1_000_000
@@ -38,8 +39,8 @@ SLOW_MESSAGES = 100_000
 def filled_node(folder: Path) -> Iterator[Server]:
     """Run our node with messages in it."""
     with running(folder) as server:
-        call = "benchmarks.node.consuming:fill"
-        run_client(call, server, batch=BATCH, messages=whole_batches(MESSAGES), window=WINDOW)
+        work = {"topic": TOPIC, "batch": BATCH, "messages": whole_batches(MESSAGES)}
+        run_client("benchmarks.node.consuming:fill", server, **work, window=WINDOW)
         yield server
 
 
@@ -66,8 +67,8 @@ def filled_nats(folder: Path) -> Iterator[Server]:
 
 def our_cases() -> list[Case]:
     """Give the cases of our node."""
-    raw = client("node.consuming:raw_batches", messages=whole_batches(MESSAGES))
-    each = client("node.consuming:each_message", messages=whole_batches(SINGLES))
+    raw = client("node.consuming:raw_batches", topic=TOPIC, messages=whole_batches(MESSAGES))
+    each = client("node.consuming:each_message", topic=TOPIC, messages=whole_batches(SINGLES))
     return [
         Case("raw_batches", "node", raw, "acked batch by batch", Bar(1_000_000)),
         Case("async_for_acks", "node", each, "acked one by one", Bar(100_000)),

@@ -23,6 +23,8 @@ from benchmarks.plots import Mark, bar_chart
 
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 SMOKE_SCALE = 0.01
+BUSY_LOAD = 1.0
+"""More than this before a run begins is somebody else's work."""
 HEADINGS = ("case", "value", "unit", "least .. greatest", "bar", "", "note")
 
 T = TypeVar("T")
@@ -111,6 +113,8 @@ class Report:
     def finish(self) -> None:
         """Note what makes this run less than it seems. Call it when the last case is measured."""
         self.machine["load_1m_after"] = round(os.getloadavg()[0], 2)
+        if float(self.machine.get("load_1m", 0)) > BUSY_LOAD:
+            self.notes.append("Others kept the machine busy: compare nothing with this run.")
         if source_digest() != self.source:
             self.notes.append("The source changed during the run: the cases are of different code.")
 
@@ -138,7 +142,8 @@ class Report:
         # Not above: the processes a benchmark starts would load it in vain.
         from benchmarks.display import print_table
 
-        footers = [*(f"Note: {note}" for note in self.notes), self.about_machine()]
+        ratios = [f"Ratio: {ratio}" for ratio in self.shown_ratios()]
+        footers = [*ratios, *(f"Note: {note}" for note in self.notes), self.about_machine()]
         print_table(f"{self.bench}: median of rounds", HEADINGS, self.rows(), footers)
         sys.stdout.flush()
         print(self.as_json(), flush=True)
@@ -146,6 +151,10 @@ class Report:
     def about_machine(self) -> str:
         """Say on what this ran."""
         return ", ".join(f"{fact} {value}" for fact, value in self.machine.items())
+
+    def shown_ratios(self) -> list[str]:
+        """Give the comparisons for people."""
+        return [f"{name} {ratio:.3g}" for name, ratio in self.ratios.items()]
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """Give the table, a cell for each of `HEADINGS`."""
@@ -160,6 +169,9 @@ class Report:
         lines += [" | ".join(("", *HEADINGS, "")).strip(), "|" + "---|" * len(HEADINGS)]
         lines += [" | ".join(("", *row, "")).strip() for row in self.rows()]
         lines += ["", *(f"- {note}" for note in self.notes)]
+        lines += [f"- Ratios, ours by theirs: {', '.join(self.shown_ratios())}."] * bool(
+            self.ratios
+        )
         lines += [f"- Machine: {self.about_machine()}."]
         section = "\n".join(lines) + "\n"
         text = RESULTS.read_text() if RESULTS.exists() else "# Results of the last honest run\n"

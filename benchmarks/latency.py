@@ -21,7 +21,7 @@ from benchmarks.peers import kafka, nats, redis
 from benchmarks.peers.pacing import PERCENTILES
 
 ROUNDS = 3
-SECONDS = 5
+SECONDS = 4
 MESSAGES_LEAST = 50
 RATES = {"100": 100, "1k": 1_000, "5k": 5_000}
 KINDS = {"publish_ack": "ack_ms", "publish_delivery": "delivery_ms"}

@@ -5,6 +5,7 @@ messages fall due in storms while the many still wait. They are due in one to fi
 them are kept in memory.
 """
 
+import shutil
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,6 +36,8 @@ STORMS = {
 }
 FELT = "100k"
 """The one that is judged."""
+STORM_BATCHES = 100
+"""A storm is published in so many."""
 POLL_S = 0.02
 TICK_MS = 100
 
@@ -46,7 +49,7 @@ STALL_BAR = Bar(50, is_floor=False)
 
 def pending_steps() -> int:
     """Give how often progress is told."""
-    return 1 + rounds_of(RESTARTS) + rounds_of(STORM_ROUNDS) * (1 + len(storms()))
+    return 2 + rounds_of(RESTARTS) + rounds_of(STORM_ROUNDS) * (1 + len(storms()))
 
 
 class Stall(NamedTuple):
@@ -92,23 +95,38 @@ class Pending:
     def run(self) -> None:
         """Measure everything."""
         with running(self._folder) as server:
-            self._fill(server)
+            self._measure_memory(server)
             server.kill()
         with ExitStack() as stack:
             self._storm(self._restart(stack))
+        shutil.rmtree(self._folder)
+        with running(self._folder) as server:
+            self._measure_plain(server)
 
-    def _fill(self, server: Server) -> None:
-        self._tick(f"publish {self._messages:,} for later")
-        before = memory_mb(server.group)
-        work = {"topic": "pending", "batch": BATCH, "messages": self._messages, "window": WINDOW}
-        watch = run_client("benchmarks.node.scheduling:fill", server, **work)
-        after = memory_mb(server.group)
-        grown = {kind: after[kind] - before[kind] for kind in after}
+    def _measure_plain(self, server: Server) -> None:
+        grown, _ = self._fill(server, "for now", "benchmarks.node.consuming:fill")
+        note = f"the same for messages that are not scheduled; {grown['anonymous']:.0f} anonymous"
+        self._report.add("unscheduled_10m_mb", [grown["total"]], "MB", note=note)
+
+    def _measure_memory(self, server: Server) -> None:
+        grown, watch = self._fill(server, "for later", "benchmarks.node.scheduling:fill")
         note = (
-            f"RSS of the node, {self._messages:,} pending less none, ids and all; of it "
-            f"{grown['anonymous']:.0f} anonymous; published at {watch.rate / 1e3:.0f} K/s"
+            f"RSS of the node, {self._messages:,} pending less none, ids and all; published at "
+            f"{watch.rate / 1e3:.0f} K/s"
         )
         self._report.add("pending_10m_mb", [grown["total"]], "MB", bar=MEMORY_BAR, note=note)
+        note = "of it not mapped files"
+        self._report.add("pending_10m_anonymous_mb", [grown["anonymous"]], "MB", note=note)
+
+    def _fill(self, server: Server, what: str, function: str) -> tuple[dict[str, float], Stopwatch]:
+        """Publish very many; give by how much the node grew."""
+        self._tick(f"publish {self._messages:,} {what}")
+        before = memory_mb(server.group)
+        watch = run_client(
+            function, server, topic="many", batch=BATCH, messages=self._messages, window=WINDOW
+        )
+        after = memory_mb(server.group)
+        return {kind: after[kind] - before[kind] for kind in after}, watch
 
     def _restart(self, stack: ExitStack) -> Server:
         """Start the node and kill it, again and again; give it as it runs last."""
@@ -143,7 +161,8 @@ class Pending:
             felt["none"].append(stall_in(feeling.result(), start_ms, _now_ms()))
             for name, (messages, span_ms) in storms().items():
                 self._tick(f"storm of {name}")
-                work = {"batch": BATCH, "messages": max(whole_batches(messages), BATCH)}
+                batch = messages // STORM_BATCHES
+                work = {"batch": batch, "messages": whole_batches(messages, batch=batch)}
                 with self._feeling(server) as feeling:
                     took = run_client("benchmarks.node.storm:take", server, span_ms=span_ms, **work)
                 taken[name].append(took)

@@ -32,7 +32,7 @@ async def handle(messages: AsyncIterator[ReceivedMessage], count: int) -> None:
             message.reject()
         except ConnectionError as error:
             print("failed:", message.value, error)
-            message.nack(retry_in="100ms")
+            message.nack(retry_in="1s")
             continue
         else:
             message.ack()
@@ -49,8 +49,6 @@ async def main() -> None:
         # keep_alive: a message may take longer than its lease.
         async with client.subscribe("work", group="workers", keep_alive=True) as messages:
             await handle(messages, count=len(jobs))
-        while not await client.dead_letters.count("work"):
-            await asyncio.sleep(0.1)  # the burial takes a moment
         async for letter in client.dead_letters.list("work"):
             print("dead:", letter.value, letter.reason)
 

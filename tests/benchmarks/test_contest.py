@@ -1,6 +1,7 @@
 """Comparisons are fair and say what they left out."""
 
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +19,7 @@ def report():
 
 @contextmanager
 def there(folder):
-    yield folder.name
+    yield SimpleNamespace(version="1.2")
 
 
 @contextmanager
@@ -41,8 +42,9 @@ def contest(openers, *, ours=(), theirs=()):
 
 def test_a_peer_that_cannot_be_had_is_named_with_the_reason_and_the_others_run(report, tmp_path):
     with lineup(report, tmp_path, {"node": there, "a": absent, "b": there}, ignore) as servers:
-        assert servers == {"node": "node", "b": "b"}
+        assert list(servers) == ["node", "b"]
 
+    assert report.machine == {"b": "1.2"}
     assert report.notes == ["Absent: a, because there is no such thing."]
 
 
@@ -64,7 +66,7 @@ def test_peers_can_be_left_out(report, tmp_path, monkeypatch):
 def test_our_rounds_alternate_with_those_of_the_peers(report, tmp_path):
     ours = [Case("x", "node", took(1)), Case("y", "node", took(1))]
     theirs = [Case(f"{peer}_x", peer, took(2)) for peer in ("a", "b", "c")]
-    told = []
+    told: list[str] = []
 
     tried = contest({"node": there, "a": there, "b": absent, "c": there}, ours=ours, theirs=theirs)
     tried.run(report, tmp_path, told.append)

@@ -87,4 +87,4 @@ def ask(call: Waterclock) -> Callable[..., Any]:
 def topic(request: pytest.FixtureRequest) -> str:
     """Return the name of a topic that only this test uses."""
     name = "".join(c if c.isalnum() else "-" for c in request.node.name)
-    return f"{name[:150]}-{os.urandom(4).hex()}"
+    return f"{name[:40]}-{os.urandom(4).hex()}"

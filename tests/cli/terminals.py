@@ -6,6 +6,7 @@ import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Callable
 from fcntl import ioctl
 from typing import NamedTuple
 
@@ -19,8 +20,15 @@ class Seen(NamedTuple):
     screen: str
 
 
-def at_terminal(*arguments: object, typed: str = "", columns: int = COLUMNS) -> Seen:
-    """Run `python <arguments>` at a terminal where `typed` was typed beforehand."""
+def at_terminal(
+    *arguments: object,
+    typed: str = "",
+    columns: int = COLUMNS,
+    awaited: str = "",
+    then: Callable[[], object] = lambda: None,
+) -> Seen:
+    """Run `python <arguments>` at a terminal where `typed` was typed beforehand; when the awaited
+    words are on the screen, do what is to be done then."""
     ours, theirs = pty.openpty()
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
     command = [sys.executable, *map(str, arguments)]
@@ -29,8 +37,12 @@ def at_terminal(*arguments: object, typed: str = "", columns: int = COLUMNS) -> 
         os.close(theirs)
         os.write(ours, typed.encode())
         said = bytearray()
+        is_awaited = bool(awaited)
         while part := _read(ours):
             said += part
+            if is_awaited and awaited.encode() in said:
+                is_awaited = False
+                then()
     os.close(ours)
     return Seen(run.returncode, said.decode(errors="replace").replace("\r\n", "\n"))
 

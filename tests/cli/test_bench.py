@@ -40,3 +40,14 @@ def test_a_person_sees_the_rate_and_a_table(node):
     assert "5,000 messages of 128 B in batches of 1,000, 4 in flight, 1 partition" in seen.screen
     assert "publishing" in seen.screen
     assert "5 times" in seen.screen
+
+
+def test_a_mistake_is_told_in_one_line(call, topics):
+    """Also one that several tasks make at once."""
+    result = call("bench", "publish", "--size", 2_000_000, "--batch", 1)
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert "exceeds its limit of" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert topics() == []

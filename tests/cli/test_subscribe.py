@@ -93,9 +93,8 @@ def test_a_signal_ends_it_well(node, call, ask, topic, number):
     assert ask("groups", "list", topic) == {"groups": []}
 
 
-def test_a_reader_that_goes_away_ends_it_and_what_it_did_not_see_comes_again(node, call, topic):
-    for number in range(3):
-        call("publish", topic, f"value {number}")
+def test_a_reader_that_goes_away_ends_it_also_if_nothing_more_comes(node, call, topic):
+    call("publish", topic, "value 0")
     command = f"{sys.executable} -m waterclock subscribe {topic} -g g --address {node.address}"
 
     run = subprocess.run(
@@ -115,6 +114,20 @@ def test_a_person_is_told_what_happens(node, call, topic):
     assert seen.exit_code == 0
     assert f"Subscribed to {topic} in group g. Ctrl-C ends it." in seen.screen
     assert "1 message." in seen.screen
+
+
+def test_what_is_published_once_it_says_so_is_seen(node, call, topic):
+    call("publish", topic, "before")
+
+    seen = at_terminal(
+        *("-m", "waterclock", "subscribe", topic, "-n", 1, "-a", node.address),
+        awaited="Ctrl-C ends it.",
+        then=lambda: call("publish", topic, "after"),
+    )
+
+    assert seen.exit_code == 0
+    assert "after" in seen.screen
+    assert "before" not in seen.screen
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,8 @@ def test_sizes_have_three_digits(count, text):
     ("ms", "text"),
     [
         (0, "0 ms"), (999, "999 ms"), (1_000, "1 s"), (61_000, "1 min 1 s"),
-        (3_600_000, "1 h 0 min"), (90_061_000, "1 d 1 h"),
+        (3_600_000, "1 h"), (90_061_000, "1 d 1 h"),
+        (3_601_000, "1 h"), (86_460_000, "1 d"), (5_999, "5 s"),
     ],
 )  # fmt: skip
 def test_lengths_of_time_have_two_units(ms, text):

@@ -8,10 +8,9 @@ from tests.cli.terminals import at_terminal
 def test_publishing_makes_a_topic_that_is_listed(call, ask, topic):
     call("publish", topic, "hello")
 
-    found = {each["topic"]: each for each in ask("topics")["topics"]}[topic]
-
-    assert (len(found["partitions"]), found["partitions"][0]["end_offset"]) == (1, 1)
-    assert ask("topics", "list")["topics"] == ask("topics")["topics"]
+    for listing in (["topics"], ["topics", "list"]):
+        found = {each["topic"]: each for each in ask(*listing)["topics"]}[topic]
+        assert (len(found["partitions"]), found["partitions"][0]["end_offset"]) == (1, 1)
 
 
 def test_a_topic_is_made_as_told_and_shown(call, ask, topic):
@@ -28,7 +27,7 @@ def test_a_topic_is_made_as_told_and_shown(call, ask, topic):
     }  # fmt: skip
     assert len(made["partitions"]) == 3
     assert told.stdout.splitlines()[0] == (
-        f"{topic}: 3 partitions, kept for 7 d 0 h and up to 1 GiB a partition, compacted,"
+        f"{topic}: 3 partitions, kept for 7 d and up to 1 GiB a partition, compacted,"
         " at most 5 retries, ack within 10 s"
     )
 

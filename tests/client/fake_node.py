@@ -144,6 +144,9 @@ class FakeNode(broker_pb2_grpc.BrokerServicer, admin_pb2_grpc.AdminServicer):
         self.fails_after: deque[Exception | None] = deque()
         """The same, after it was stored: the answer is lost."""
         self.writing = asyncio.Lock()
+        self.replayed = 0
+        self.replay_breaks: list[str] = []
+        self.replay_heard_end = False
         self.moved = asyncio.Event()
         self.refuses: Callable[[Row], WaterclockError | None] = lambda row: None
         self.is_open = asyncio.Event()
@@ -249,6 +252,23 @@ class FakeNode(broker_pb2_grpc.BrokerServicer, admin_pb2_grpc.AdminServicer):
             if session in self.sessions:
                 self.sessions.remove(session)
             self.moved.set()
+
+    async def Replay(self, request_iterator, context):  # type: ignore[override]
+        begin = (await context.read()).begin
+        rows = self.topics[begin.topic].rows
+        for at in range(self.replayed, len(rows), self.delivery_size):
+            part = rows[at : at + self.delivery_size]
+            batch = broker_pb2.ReplayResponse.Batch(
+                bounds=[at, at + len(part)], messages=messages(part), next_offset=at + len(part)
+            )
+            await context.write(broker_pb2.ReplayResponse(batch=batch))
+            if begin.name:
+                self.replayed = (await context.read()).done[0].offset
+            if self.replay_breaks:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, self.replay_breaks.pop())
+        finished = broker_pb2.ReplayResponse.Finished(messages=len(rows))
+        await context.write(broker_pb2.ReplayResponse(finished=finished))
+        self.replay_heard_end = await context.read() is grpc.aio.EOF
 
     async def responses(self, session: FakeSession) -> AsyncIterator[SubscribeResponse]:
         yield SubscribeResponse(

@@ -180,6 +180,20 @@ def test_a_slow_consumer_holds_no_more_than_its_prefetch():
     run(test())
 
 
+def test_acks_do_not_linger_while_the_program_waits_for_room():
+    async def test() -> None:
+        async with (
+            connected(9, ClientSettings(ack_flush_ms=60_000)) as (_, client),
+            client.subscribe("orders", group="billing", prefetch=8) as messages,
+        ):
+            held = [await anext(messages) for _ in range(8)]
+            held[0].ack()
+            # The node gives nothing more before it hears of this one.
+            assert (await anext(messages)).offset == 8
+
+    run(test())
+
+
 def test_a_program_that_never_waits_does_not_starve_the_stream():
     async def test() -> None:
         async with subscribed(1_000) as (node, _, messages):

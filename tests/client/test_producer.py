@@ -234,12 +234,14 @@ def test_a_cancelled_caller_takes_its_message_along_if_it_was_not_sent():
                 impatient = tasks.create_task(client.publish("orders", b"withdrawn"))
                 many = [Message(b"m-1"), Message(b"m-2")]
                 bulk = tasks.create_task(client.publish_many("orders", many))
+                last = tasks.create_task(client.publish("orders", b"last"))
                 await asyncio.sleep(0)
                 impatient.cancel()
                 await asyncio.wait([impatient])
                 node.is_open.set()
 
-            assert node.batches[1] == [b"kept", b"m-1", b"m-2"]
+            assert node.batches[1] == [b"kept", b"m-1", b"m-2", b"last"]
+            assert last.result().offset == 4
             assert [receipt.offset for receipt in bulk.result()] == [2, 3]
 
     run(test())

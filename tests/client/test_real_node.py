@@ -27,7 +27,7 @@ from waterclock.model.errors import (
     UnknownTopic,
 )
 from waterclock.model.message import Message
-from waterclock.model.sections import DeliveryConfig, ScheduleConfig
+from waterclock.model.sections import ClusterConfig, DeliveryConfig, ScheduleConfig
 
 
 @contextlib.asynccontextmanager
@@ -445,5 +445,30 @@ def test_the_node_tells_about_itself(tmp_path):
 
             assert (node.name, node.version) == ("test", "0.1.0")
             assert node.message_bytes_max == 10 * 1024 * 1024
+
+    run(test())
+
+
+def test_a_node_that_restarts_loses_nothing_and_nobody(tmp_path):
+    async def test() -> None:
+        async with serving(tmp_path) as served:
+            port = served.server.grpc_port
+            client = connect(f"127.0.0.1:{port}", ClientSettings(retry_delay_ms=1))
+            await client.__aenter__()
+            messages = await client.subscribe("orders", group="billing").__aenter__()
+            await client.publish_many("orders", [Message(b"%d" % n) for n in range(10)])
+            seen = {(await anext(messages)).value for _ in range(3)}
+            await served.server.stop()
+        async with asyncio.TaskGroup() as tasks:
+            meanwhile = tasks.create_task(client.publish("orders", b"meanwhile"))
+            ports = ClusterConfig(grpc_port=port, http_port=0)
+            async with serving(tmp_path, cluster=ports) as served:
+                assert (await meanwhile).offset == 10
+                async for message in messages:
+                    seen.add(message.value)
+                    message.ack()
+                    if len(seen) == 11:
+                        break
+                await client.__aexit__(None, None, None)
 
     run(test())

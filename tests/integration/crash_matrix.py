@@ -79,7 +79,7 @@ class Matrix:
         self.history = History(GROUPS)
         self.node = NodeProcess(self.folder, SETTINGS, plant=self.plant)
         self.line = Line(self.history.findings)
-        self.took_s = 0.0
+        self.took_s = self.quiet_s = 0.0
         self.begun = 0.0
         self.traffic = Traffic(
             self.line,
@@ -173,12 +173,14 @@ class Matrix:
     async def _quiet(self) -> None:
         """Wait until nothing is pending and every group is done with everything."""
         await asyncio.sleep(DUE_AHEAD_MS / 1_000)
+        begun = time.monotonic()
         try:
             async with asyncio.timeout(self.quiet_s_max):
                 while await self._open_work():
                     await asyncio.sleep(0.25)
         except TimeoutError:
             self.history.findings.add("never done", str(await self._open_work()))
+        self.quiet_s = time.monotonic() - begun
 
     async def _open_work(self) -> list[str]:
         counted = await self.line.scheduler.CountScheduled(sp.CountScheduledRequest(topic=TOPIC))
@@ -186,7 +188,8 @@ class Matrix:
         for name in GROUPS:
             group = await self.line.admin.GetGroup(ap.GetGroupRequest(topic=TOPIC, group=name))
             found += [
-                f"{name}/{place.partition}: lag {place.lag} of {place.end_offset}"
+                f"{name}/{place.partition}: lag {place.lag} of {place.end_offset}, {place.unacked} "
+                f"held by {place.member or 'nobody'} of {len(group.members)}, {place.waiting} wait"
                 for place in group.places
                 if place.lag
             ]
@@ -203,6 +206,7 @@ class Matrix:
             ("rounds", self.rounds),
             ("took", f"{self.took_s:.0f} s"),
             *sorted((n, c) for n, c in history.counts.items() if n.startswith("rounds:")),
+            ("quiet after", f"{self.quiet_s:.1f} s"),
             ("lives of the node", len(history.lives)),
             ("start, median", f"{ready[len(ready) // 2]:.2f} s"),
             ("start, slowest", f"{ready[-1]:.2f} s"),

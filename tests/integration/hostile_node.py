@@ -144,6 +144,9 @@ class HostileNode:
                     break
             if ending == "close":
                 await call.done_writing()
+            elif ending == "cancel":
+                await asyncio.sleep(0.005)
+                return UNHEARD
             async with asyncio.timeout(CALL_S if ending == "close" else STREAM_S):
                 while await call.read() is not EOF:
                     pass

@@ -11,7 +11,6 @@ import json
 import logging
 import mmap
 import os
-import resource
 import signal
 import struct
 import sys
@@ -56,10 +55,6 @@ def main(told: dict[str, Any]) -> None:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
-    if told.get("file_bytes_max"):
-        # A write beyond it fails with EFBIG, once the signal is out of the way.
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (told["file_bytes_max"],) * 2)
     if told.get("clock_file"):
         launch.SystemClock = lambda: SteppedClock(told["clock_file"])  # type: ignore[assignment,misc]
     if told.get("plant"):

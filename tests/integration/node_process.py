@@ -26,14 +26,23 @@ class NodeDied(Exception):
 class NodeProcess:
     """One node, over all its lives. `folder` holds its data and its log."""
 
-    def __init__(self, folder: Path, settings: dict[str, dict[str, Any]], **told: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: dict[str, dict[str, Any]],
+        *,
+        prefix: tuple[str, ...] = (),
+        data_folder: str | None = None,
+        **told: Any,
+    ) -> None:
         self.folder = folder
         self.log_file = folder / "node.log"
         self.grpc_port = self.http_port = 0
         own = {
-            "node": {"name": "crash", "data_folder": str(folder / "data")},
+            "node": {"name": "crash", "data_folder": data_folder or str(folder / "data")},
             "cluster": {"grpc_port": 0, "http_port": 0},
         }
+        self._prefix = prefix
         self._told = {"settings": {**own, **settings}, **told}
         self._process: Process | None = None
 
@@ -58,6 +67,7 @@ class NodeProcess:
         assert not self.is_running
         with open(self.log_file, "ab") as log:
             self._process = await asyncio.create_subprocess_exec(
+                *self._prefix,
                 sys.executable,
                 "-m",
                 "tests.integration.node_main",

@@ -30,6 +30,7 @@ def main() -> int:
     parser.add_argument("plants", nargs="*", default=list(PLANTS))
     parser.add_argument("--seed", type=int, default=1)
     told = parser.parse_args()
+    console = Console()
     table = Table("planted", "found", "given away by", title="Planted bugs")
     missed = 0
     for name in told.plants:
@@ -38,7 +39,8 @@ def main() -> int:
         missed += not is_found
         told_by = ", ".join(f"{kind} {count}" for kind, count in sorted(found.items()))
         table.add_row(name, "yes" if is_found else "NO", told_by)
-    Console().print(table)
+        console.print(f"{name}: {'found' if is_found else 'MISSED'} ({told_by})", soft_wrap=True)
+    console.print(table)
     return missed
 
 

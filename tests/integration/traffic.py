@@ -239,8 +239,9 @@ class Traffic:
 
     def _plan(self, message: Published, due_ms: int) -> None:
         """Cancel or move it some time, perhaps at the very moment it fires."""
+        now = now_ms()
         at_ms = self._rng.choice(
-            [due_ms + self._rng.randrange(-60, 60), self._rng.randrange(now_ms(), due_ms + 1)]
+            [due_ms + self._rng.randrange(-60, 60), self._rng.randrange(now, max(now, due_ms) + 1)]
         )
         self._history.counts["plans"] += 1
         heapq.heappush(self._plans, (at_ms, next(self._numbers), message))

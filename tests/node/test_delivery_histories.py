@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.node.delivery_history import DeliveryHistory
-from waterclock.node import announcing, outgoing, serving
+from waterclock.node import outgoing
 from waterclock.node.dead_letters import DeadLetters
 from waterclock.node.group_host import GroupHost
 from waterclock.node.groups import Groups
@@ -29,6 +29,12 @@ HUNT = settings(
 )
 
 
+@pytest.fixture(autouse=True)
+def _small_portions(monkeypatch):
+    """Have what is handed out fall into several pieces, though messages are few."""
+    monkeypatch.setattr(outgoing, "MERGED_ROWS_MAX", 4)
+
+
 def test_no_history_breaks_a_promise():
     run_state_machine_as_test(
         DeliveryHistory,
@@ -38,13 +44,6 @@ def test_no_history_breaks_a_promise():
             suppress_health_check=[HealthCheck.too_slow],
         ),
     )
-
-
-def listen_to_anyone(original):
-    def answer(self, session, place, kind, **options):
-        original(self, place.session or session, place, kind, **options)
-
-    return answer
 
 
 def count_what_stood_in_line(original):
@@ -73,21 +72,6 @@ def forgive_a_broken_connection(original):
 
 def hand_out_what_is_too_late(original):
     return lambda frame, rows, now_ms: original(frame, rows, 0)
-
-
-def announce_promises(original):
-    def announce(log, start, **options):
-        found = original(log, start, **options)
-        return [
-            serving_range(event) if isinstance(event, announcing.RangeSkipped) else event
-            for event in found
-        ]
-
-    return announce
-
-
-def serving_range(event):
-    return announcing.RangeReadable(event.start, event.end, 1)
 
 
 def forget_a_bit_of_each_parcel(original):
@@ -124,14 +108,12 @@ def never_tick(original):
 
 
 BUGS = [
-    (Serving, "answer", listen_to_anyone),
     (Session, "withdraw", count_what_stood_in_line),
     (Session, "withdraw", leave_a_former_owner_its_line),
     (Serving, "_renew", let_the_line_time_out),
     (GroupHost, "member_gone", count_a_clean_leave),
     (GroupHost, "member_gone", forgive_a_broken_connection),
     (outgoing, "in_use_at", hand_out_what_is_too_late),
-    (serving, "announce", announce_promises),
     (Parcel, "drop_below", forget_a_bit_of_each_parcel),
     (Groups, "_write_progress", save_nothing_of_progress),
     (DeadLetters, "bury", bury_under_a_fresh_id),

@@ -12,6 +12,7 @@ from waterclock.model.message import Message
 from waterclock.model.sections import TopicsConfig
 from waterclock.node.groups import Start
 from waterclock.node.outgoing import Assigned, Delivery, Lost, Refused, Revoked
+from waterclock.node.serving import RANGES_MAX
 from waterclock.node.session import REFUSALS_MAX, AnswerKind, Ending
 
 ACK, NACK, GIVE_BACK, REJECT, EXTEND = AnswerKind
@@ -391,14 +392,14 @@ def test_an_answer_that_makes_no_sense_is_an_error(tmp_path, partition, ranges):
     run(main())
 
 
-def test_an_answer_has_no_more_ranges_than_a_member_can_hold(tmp_path):
+def test_an_answer_has_a_limit_of_ranges(tmp_path):
     async def main():
-        async with consuming(tmp_path, delivery=replace(DELIVERY, unacked_max=10)) as c:
+        async with consuming(tmp_path) as c:
             await c.hosts.topic("t")
             member = await c.join()
 
-            with pytest.raises(LimitExceeded, match="bounds of an answer"):
-                member.session.answer(ACK, 0, 1, [(n, n + 1) for n in range(11)])
+            with pytest.raises(LimitExceeded, match="ranges of an answer"):
+                member.session.answer(ACK, 0, 1, [(n, n + 1) for n in range(RANGES_MAX + 1)])
 
     run(main())
 
@@ -726,5 +727,41 @@ def test_messages_that_are_too_late_are_not_handed_out(tmp_path):
             assert c.host().counters.expired == 1, "the other was too late to be announced"
             member.ack(0, 2)
             assert c.groups.get("t", "g").places[0].lag == 0
+
+    run(main())
+
+
+def test_the_log_is_read_on_when_all_that_stood_in_line_was_too_late(tmp_path):
+    async def main():
+        async with consuming(tmp_path, delivery=replace(DELIVERY, unacked_max=2)) as c:
+            await c.hosts.topic("t")
+            headers = {"wc-expires-ms": b"%d" % (c.clock.now_ms() + 500)}
+            await c.send([Message(b"late", headers=headers)] * 2)
+            await c.publish(b"a")
+            member = await c.join()
+            c.clock.advance(500)
+            member.take()
+            await c.settle()
+
+            member.take()
+
+            assert member.offsets == [(0, 2)]
+
+    run(main())
+
+
+def test_the_log_is_read_on_when_the_dead_are_buried(tmp_path):
+    async def main():
+        async with consuming(tmp_path, delivery=replace(DELIVERY, runs_max=2)) as c:
+            await c.hosts.topic("t")
+            await c.publish(b"a", b"b", b"c")
+            member = await c.join()
+            member.take()
+            member.answer(REJECT, 0, 1)
+            await c.settle()
+
+            member.take()
+
+            assert member.offsets == [(0, 0), (0, 1), (0, 2)]
 
     run(main())

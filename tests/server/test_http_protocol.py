@@ -1,6 +1,7 @@
 """HTTP over real sockets: in order, within limits, and never to the harm of others."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 from tests.server.http_client import raw_client, until
 from waterclock.model.errors import BadConfig
 from waterclock.server.http_messages import Request, Response, problem
-from waterclock.server.http_protocol import HttpLimits, HttpServer, serve_http
+from waterclock.server.http_protocol import HttpConnection
 from waterclock.server.http_routes import Routes, answer_from
+from waterclock.server.http_server import HttpLimits, HttpServer, serve_http
 
 GET = b"GET /echo HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -348,6 +350,22 @@ def test_who_goes_away_is_not_answered():
             assert not server.connections
 
     run(test)
+
+
+def test_who_goes_away_before_the_answer_is_begun_leaves_nothing_behind():
+    async def test():
+        async with serving() as (server, echo):
+            connection = HttpConnection(server)
+            connection.connection_made(asyncio.Transport())
+            connection.data_received(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+            connection.connection_lost(None)
+            await asyncio.sleep(0)
+
+            assert not echo.started.is_set()
+
+    # A coroutine nobody ends would warn, and a warning is an error here.
+    run(test)
+    gc.collect()
 
 
 def test_who_half_closes_gets_what_could_be_answered_at_once():

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 from grpc import StatusCode
-from grpc.aio import AioRpcError
+from grpc.aio import EOF, AioRpcError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
@@ -94,6 +94,37 @@ def test_health_follows_the_node(tmp_path):
             await it.server.stop()
 
             assert (await watch.read()).status == NOT_SERVING
+            assert await watch.read() is EOF  # or gRPC could not stop before it
+
+    run(test)
+
+
+def test_health_of_services_nobody_knows(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it:
+            stub: Any = health_pb2_grpc.HealthStub(it.channel)
+            asked = health_pb2.HealthCheckRequest(service="nobody")
+            code, _, _ = await failure(stub.Check(asked))
+            watched = await stub.Watch(asked).read()
+            listed = await stub.List(health_pb2.HealthListRequest())  # type: ignore[attr-defined]
+
+            assert code == StatusCode.NOT_FOUND
+            assert watched.status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+            assert {name: one.status for name, one in listed.statuses.items()} == dict.fromkeys(
+                ("", *SERVICES), SERVING
+            )
+
+    run(test)
+
+
+def test_a_busy_node_does_not_look_dead(tmp_path):
+    async def test():
+        async with serving(tmp_path, server=ServerConfig(calls_max=1)) as it:
+            member = Member(it)
+            await member.open()
+            assert (await failure(it.publish(b"a")))[0] == StatusCode.RESOURCE_EXHAUSTED
+
+            assert await health(it) == SERVING
 
     run(test)
 
@@ -169,12 +200,17 @@ def test_a_member_may_finish_what_it_holds_while_the_node_stops(tmp_path):
             stopping = asyncio.ensure_future(it.server.stop())
             await until(lambda: it.server.calls.is_stopping)
             await member.say(credit=pb.Credit(messages=100, bytes=1_000_000))
-            await member.answer(pb.Answer.ACK, delivery)
+            await member.answer(pb.Answer.ACK, delivery, bounds=[0, 1])
+            await until(lambda: it.node.groups.get("orders", "g").places[0].committed == 1)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            await member.answer(pb.Answer.ACK, delivery, bounds=[1, 2])
             ended = await member.ended()
             await stopping
 
             assert ended == (StatusCode.UNAVAILABLE, "the node is stopping")
-            assert it.node.groups.get("orders", "g").places[0].committed == 2
+            group = it.node.groups.get("orders", "g")
+            assert (group.places[0].committed, group.counters.delivered) == (2, 2)
         async with serving(tmp_path) as it:
             member = Member(it)
             await member.open()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from waterclock.model.errors import Unreachable
+from waterclock.model.errors import Unreachable, WaterclockError
 
 if TYPE_CHECKING:
     from waterclock.client.client import Client
@@ -59,12 +59,23 @@ async def _connected(address: str | None, work: "Callable[[Client], Awaitable[Re
     try:
         await _check_listening(where)
         async with connect(address, ClientSettings(connect_timeout_ms=CONNECT_MS)) as client:
-            return await work(client)
+            return await _worked(client, work)
     except Unreachable as error:
         raise Unreachable(
             f"no node answers at {where}: start one with `waterclock up`, or name"
             " another with --address or WATERCLOCK_ADDRESS"
         ) from error
+
+
+async def _worked(client: "Client", work: "Callable[[Client], Awaitable[Result]]") -> Result:
+    """Do the work; what went wrong in several tasks at once is told by the first that is ours."""
+    try:
+        return await work(client)
+    except ExceptionGroup as problems:
+        group: BaseException = problems.subgroup(WaterclockError) or problems
+        while isinstance(group, BaseExceptionGroup):
+            group = group.exceptions[0]
+        raise group from problems
 
 
 async def _check_listening(address: str) -> None:

@@ -220,8 +220,7 @@ def _labelled(horizons: "list[Horizon]") -> list[tuple[str, int]]:
         if each.within is None:
             counts.append((f"beyond {latest}" if latest else "later", each.count))
         elif each.within:
-            latest = span_text(round(each.within.total_seconds() * 1_000)).removesuffix(" 0 min")
-            latest = latest.removesuffix(" 0 s").removesuffix(" 0 h")
+            latest = span_text(round(each.within.total_seconds() * 1_000))
             counts.append((f"within {latest}", each.count))
         elif each.count:
             counts.append(("overdue", each.count))

@@ -2,11 +2,14 @@
 
 With `--group` it takes part in the work of that group: what it acks, nobody else gets. Without, it
 watches through a group of its own, which begins at the end and is deleted when it ends. A message
-is acked after it was printed, so what a broken pipe swallowed comes again.
+is acked once it is printed. A pipe whose reader is gone ends it, as Ctrl-C does.
 """
 
+import asyncio
 import os
-from contextlib import suppress
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -81,6 +84,22 @@ def subscribe(
     note(f"{counted(watch.shown, 'message')}.")
 
 
+@contextmanager
+def _ended_with_the_reader() -> Iterator[None]:
+    """Cancel this task when stdout is a pipe that nobody reads any more: it may be long until the
+    next message, whose writing would fail."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    if not stat.S_ISFIFO(os.fstat(1).st_mode):
+        yield
+        return
+    loop.add_reader(1, task.cancel)
+    try:
+        yield
+    finally:
+        loop.remove_reader(1)
+
+
 class _Watch:
     """One subscription, printed."""
 
@@ -103,6 +122,10 @@ class _Watch:
 
     async def run(self, client: "Client") -> None:
         """Print messages until there were enough, or somebody ends it."""
+        with _ended_with_the_reader():
+            await self._run(client)
+
+    async def _run(self, client: "Client") -> None:
         if self._group is not None:
             await self._follow(client, self._group)
             return

@@ -11,6 +11,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import pairwise
 from uuid import UUID
 
 from rich import box
@@ -92,21 +93,21 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
-def busy(what: str) -> Iterator[None]:
-    """Show on stderr, if it is a terminal, what is being done."""
+def busy(what: str) -> Iterator[Callable[[str], None]]:
+    """Show on stderr, if it is a terminal, what is being done; yields a way to say it anew."""
     err = Console(stderr=True)
     if not err.is_terminal:
-        yield
+        yield lambda _: None
         return
-    with err.status(what):
-        yield
+    with err.status(what) as status:
+        yield status.update
 
 
 def note(text: str) -> None:
     """Tell a person at a terminal something on stderr; a pipe is not told."""
     err = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if err.is_terminal:
-        err.print(Text(text, style="dim"))
+        err.print(Text(text, style="dim"), soft_wrap=True)
 
 
 def counted(count: int, noun: str) -> str:
@@ -171,14 +172,14 @@ def time_text(ms: int) -> str:
 
 
 def span_text(ms: int) -> str:
-    """Return a length of time in its two greatest units."""
-    units = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"))
-    parts: list[str] = []
-    for size, unit in units:
-        count, ms = divmod(ms, size)
-        if count or parts:
-            parts.append(f"{count} {unit}")
-    return " ".join(parts[:2]) or f"{ms} ms"
+    """Return a length of time in its greatest unit, and the next smaller one if there is some."""
+    units = ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s"), (1, "ms"))
+    for (size, unit), (size_below, unit_below) in pairwise(units):
+        if ms >= size:
+            count, rest = divmod(ms, size)
+            below = rest // size_below if size_below >= SECOND_MS else 0
+            return f"{count} {unit} {below} {unit_below}" if below else f"{count} {unit}"
+    return f"{ms} ms"
 
 
 def due_text(due_ms: int, now_ms: int) -> str:

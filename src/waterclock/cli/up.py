@@ -12,6 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,23 +70,27 @@ def up(
 ) -> None:
     """Run a node: gRPC for publishing, consuming and scheduling, HTTP for metrics and health."""
     flags = _flags(settings or (), data=data, grpc_port=grpc_port, http_port=http_port)
-    with busy("starting"):
-        config = _config(config_file, flags)
-        logging.basicConfig(
-            level=logging.INFO if is_verbose else logging.WARNING,
-            format="%(asctime)s %(levelname)s %(name)s %(message)s",
-        )
-        _make_folder(Path(config.node.data_folder))
-        run = _Run(config, console(), as_json=as_json)
-    run.until_stopped()
+    config = _config(config_file, flags)
+    logging.basicConfig(
+        level=logging.INFO if is_verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    _make_folder(Path(config.node.data_folder))
+    with ExitStack() as starting:
+        starting.enter_context(busy("starting"))
+        _Run(config, console(), starting, as_json=as_json).until_stopped()
 
 
 class _Run:
     """One life of a node, told as it goes."""
 
-    def __init__(self, config: "Config", out: Console, *, as_json: bool) -> None:
+    def __init__(
+        self, config: "Config", out: Console, starting: ExitStack, *, as_json: bool
+    ) -> None:
         self._config = config
         self._out = out
+        self._starting = starting
+        """What is shown meanwhile."""
         self._as_json = as_json
         self._stopping_at: float | None = None
 
@@ -105,6 +110,7 @@ class _Run:
         self._stopped()
 
     def _ready(self, addresses: "Addresses") -> None:
+        self._starting.close()
         if self._as_json:
             print_json(plain(self._config, addresses))
         else:

@@ -41,6 +41,10 @@ _OPTIONS: list[tuple[str, int]] = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    # A node that vanished without a word is noticed, also by a subscription that only waits.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
 ]
 
 
@@ -135,7 +139,7 @@ class Connection:
             except grpc.aio.AioRpcError as rpc:
                 error = error_of(rpc, self.address)
                 wait_ms = backoff.next_ms()
-                if isinstance(error, TimedOut) and not self._is_ready():
+                if isinstance(error, TimedOut) and not self.is_ready:
                     raise unreachable(self.address, "connection refused or lost") from rpc
                 if not was_refused(error) or wait_ms >= left_ms:
                     raise error from rpc
@@ -164,7 +168,9 @@ class Connection:
                 return node
             await asyncio.sleep(wait_ms / 1_000)
 
-    def _is_ready(self) -> bool:
+    @property
+    def is_ready(self) -> bool:
+        """The node can be reached, as far as is known."""
         channel = self._channel
         return channel is not None and channel.get_state() is grpc.ChannelConnectivity.READY
 

@@ -128,11 +128,15 @@ class Subscription:
         return await self._next_message()
 
     async def _next_message(self) -> ReceivedMessage:
-        while (delivery := await self.next_delivery()) is not None:
-            self._current = delivery.messages()
+        while True:
+            # After a wait, others may have begun a delivery: it is finished before the next.
             for message in self._current:
                 return message
-        raise StopAsyncIteration
+            delivery = self._session.next_delivery()
+            if delivery is not None:
+                self._current = delivery.messages()
+            elif not await self._more():
+                raise StopAsyncIteration
 
     async def batches(self) -> AsyncIterator[ReceivedBatch]:
         """Yield what comes as Arrow batches, each to be acked as a whole."""
@@ -141,18 +145,22 @@ class Subscription:
 
     async def next_delivery(self) -> Delivery | None:
         """Wait for messages and take them; return None when there will be none any more."""
-        while True:
-            if self._failure is not None:
-                raise self._failure
-            if self._is_over or self._is_leaving:
+        while (delivery := self._session.next_delivery()) is None:
+            if not await self._more():
                 return None
-            delivery = self._session.next_delivery()
-            if delivery is not None:
-                return delivery
-            if self._session.is_starving:
-                self._session.outbox.hurry()
-            self._arrived.clear()
-            await self._arrived.wait()
+        return delivery
+
+    async def _more(self) -> bool:
+        """Wait until there may be messages; False when there will be none any more."""
+        if self._failure is not None:
+            raise self._failure
+        if self._is_over or self._is_leaving:
+            return False
+        if self._session.is_starving:
+            self._session.outbox.hurry()
+        self._arrived.clear()
+        await self._arrived.wait()
+        return True
 
     async def _yield(self, now: float) -> None:
         """Let the stream's tasks run; without it a program that never waits would starve them."""
@@ -195,6 +203,7 @@ class Subscription:
             self._failure = None if self._is_leaving else failure
             if not self._opened.done():
                 self._opened.set_exception(failure or Closed("the subscription was closed"))
+                self._opened.exception()  # whoever waited for it may be gone
             self._arrived.set()
 
     async def _keep_open(self) -> WaterclockError | None:

@@ -40,7 +40,10 @@ class Pipe:
         return f"<Pipe {state}, {len(self._waiting)} batches wait for their answers>"
 
     async def publish(self, batch: broker_pb2.PublishBatchRequest, timeout_ms: float) -> Answer:
-        """Send a batch and return its answer, or raise what is wrong with it or with the way."""
+        """Send a batch and return its answer, or raise what is wrong with it or with the way.
+
+        It waits no longer than told. If a whole `call_timeout` has passed, the stream is at fault.
+        """
         stream = self._stream or self._open()
         self._sequence += 1
         sequence = self._sequence
@@ -48,7 +51,11 @@ class Pipe:
         self._waiting[sequence] = answer
         self._unsent.append(broker_pb2.PublishStreamRequest(sequence=sequence, batch=batch))
         self._has_unsent.set()
-        alarm = self._loop.call_later(timeout_ms / 1_000, self._give_up, stream)
+        hangs_ms = self._connection.settings.call_timeout_ms
+        if timeout_ms < hangs_ms:
+            alarm = self._loop.call_later(timeout_ms / 1_000, self._run_out, answer)
+        else:
+            alarm = self._loop.call_later(hangs_ms / 1_000, self._give_up, stream)
         try:
             return await answer
         finally:
@@ -67,12 +74,19 @@ class Pipe:
         task.add_done_callback(self._owners.discard)
         return self._stream
 
+    def _run_out(self, answer: asyncio.Future[Answer]) -> None:
+        if not answer.done():
+            answer.set_exception(self._too_late())
+
     def _give_up(self, stream: _Stream) -> None:
         """Nothing has come of a batch for too long: end the stream it went by."""
         if stream is self._stream:
-            address = self._connection.address
-            self._break(TimedOut(f"{address} did not answer in time: it may have been published"))
+            self._break(self._too_late())
             stream.cancel()
+
+    def _too_late(self) -> TimedOut:
+        address = self._connection.address
+        return TimedOut(f"{address} did not answer in time: it may have been published")
 
     async def _converse(self, stream: _Stream) -> None:
         """Write and read until the stream ends; tell everyone who waits why it did."""

@@ -28,6 +28,7 @@ from waterclock.client.checks import (
 )
 from waterclock.client.columns import HeaderPairs
 from waterclock.client.connection import Connection
+from waterclock.client.errors import unreachable
 from waterclock.client.lanes import Lane
 from waterclock.client.outgoing import ManyCall, Outcome, Outgoing, receipts_of
 from waterclock.client.pipe import Pipe
@@ -298,14 +299,15 @@ class Producer:
         backoff = connection.backoff()
         error: WaterclockError = TimedOut("the message waited too long behind others")
         while (left_ms := ends_ms - self._loop.time() * 1_000) > 0:
-            timeout_ms = min(left_ms, connection.settings.call_timeout_ms)
             try:
-                return await self._pipe.publish(request, timeout_ms)
+                return await self._pipe.publish(request, left_ms)
             except WaterclockError as reason:
                 if not is_transient(reason):
                     raise
                 error = reason
             await asyncio.sleep(min(backoff.next_ms(), left_ms) / 1_000)
+        if isinstance(error, TimedOut) and not connection.is_ready:
+            raise unreachable(connection.address, "connection refused or lost")
         raise error
 
     def _is_empty(self) -> bool:

@@ -41,9 +41,8 @@ from waterclock.delivery.events import (
     ReportDrained,
     RevocationCancelled,
     StaleGeneration,
-    UnknownLease,
 )
-from waterclock.delivery.leases import Leases, Piece
+from waterclock.delivery.leases import Leases, Piece, refusal
 from waterclock.delivery.progress import Past, decode_progress, empty_tracker, encode_progress
 from waterclock.delivery.retries import retry_delay_ms
 from waterclock.delivery.spans import Range, SpanMap, Terms, joined
@@ -149,6 +148,10 @@ class Cursor:
     def lag(self, end: int) -> int:
         """Return how many offsets below `end` are not done."""
         return sum(high - low for low, high in self._tracker.missing(end))
+
+    def configure(self, config: DeliveryConfig) -> None:
+        """Go on under other settings; what was handed out before keeps its terms."""
+        self._config = self._leases.config = config
 
     def encode(self) -> bytes:
         """Return progress as bytes, for `decode` after a restart."""
@@ -282,10 +285,10 @@ class Cursor:
         config, leases = self._config, self._leases
         if isinstance(event, Extended):
             until_ms = min(event.deadline_ms, now_ms + config.lease_ms_max)
-            return _refusal(leases.extend(event.ranges, until_ms=until_ms))
+            return refusal(leases.extend(event.ranges, until_ms=until_ms))
         pieces, unknown = leases.take(event.ranges)
         self._free(pieces)
-        effects = _refusal(unknown)
+        effects = refusal(unknown)
         match event:
             case Acked():
                 add = self._tracker.add
@@ -391,7 +394,3 @@ class Cursor:
         if self._credit is None or self._is_draining or messages <= 0:
             return 0
         return self._credit.take(messages, bytes_each=bytes_each)
-
-
-def _refusal(unknown: list[Range]) -> list[Effect]:
-    return [Refuse(UnknownLease(tuple(unknown)))] if unknown else []

@@ -19,7 +19,7 @@ it uses none.
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from waterclock.delivery.events import DeadLetter, Reason
+from waterclock.delivery.events import DeadLetter, Effect, Reason, Refuse, UnknownLease
 from waterclock.delivery.progress import Past
 from waterclock.delivery.retries import retry_delay_ms
 from waterclock.delivery.spans import Range, SpanMap, Terms, TimedSpans, joined
@@ -41,7 +41,7 @@ class Leases:
     def __init__(self, config: DeliveryConfig, *, has_dead_letters: bool = True) -> None:
         """Without dead letters nothing ever dies: what fails too often, or is rejected, comes again
         after the longest wait there is."""
-        self._config = config
+        self.config = config
         self._has_dead_letters = has_dead_letters
         self.leased = TimedSpans()
         self.waiting = TimedSpans()
@@ -92,7 +92,7 @@ class Leases:
         dead: dict[Death, list[Range]] = {}
         for start, end, terms in pieces:
             failed = terms.failed + 1
-            if failed > self._config.max_retries:
+            if failed > self.config.max_retries:
                 if self._has_dead_letters:
                     dead.setdefault(Death(reason, failed), []).append((start, end))
                 else:
@@ -100,7 +100,7 @@ class Leases:
                 continue
             until_ms = retry_at_ms
             if until_ms is None:
-                until_ms = now_ms + retry_delay_ms(self._config, offset=start, failed=failed)
+                until_ms = now_ms + retry_delay_ms(self.config, offset=start, failed=failed)
             self.waiting.put(start, end, Terms(failed, until_ms, terms.bytes_each))
         return self._bury(dead)
 
@@ -118,8 +118,8 @@ class Leases:
     def _put_off(self, piece: Piece, now_ms: int) -> None:
         """Have a message that should be dead come again, as late as may be."""
         start, end, terms = piece
-        failed = self._config.max_retries
-        until_ms = now_ms + self._config.retry_delay_ms_max
+        failed = self.config.max_retries
+        until_ms = now_ms + self.config.retry_delay_ms_max
         self.waiting.put(start, end, Terms(failed, until_ms, terms.bytes_each))
 
     def give_back(self, pieces: Iterable[Piece], *, until_ms: int | None) -> None:
@@ -133,10 +133,10 @@ class Leases:
     def recall(self, piece: Piece, reason: Reason | None) -> list[DeadLetter]:
         """Take up a message where a former run of the node left it."""
         start, end, terms = piece
-        if terms.failed > self._config.max_retries:  # there were more before a restart
+        if terms.failed > self.config.max_retries:  # there were more before a restart
             reason = reason or Reason.NACKED
         if reason is None or not self._has_dead_letters:
-            failed = min(terms.failed, self._config.max_retries)
+            failed = min(terms.failed, self.config.max_retries)
             self.waiting.put(start, end, terms._replace(failed=failed))
             return []
         return self._bury({Death(reason, terms.failed): [(start, end)]})
@@ -176,7 +176,7 @@ class Leases:
         for start, end in everything:
             assert at <= start, f"[{start}, {end}) is in two places"
             at = end
-        assert all(terms.failed <= self._config.max_retries for _, _, terms in living)
+        assert all(terms.failed <= self.config.max_retries for _, _, terms in living)
 
     def _bury(self, dead: dict[Death, list[Range]]) -> list[DeadLetter]:
         letters = []
@@ -185,6 +185,11 @@ class Leases:
                 self.dying.put(start, end, death)
             letters.append(DeadLetter(joined(sorted(ranges)), death.reason, death.attempts))
         return letters
+
+
+def refusal(unknown: list[Range]) -> list[Effect]:
+    """Return the answer to whoever named messages that nobody holds."""
+    return [Refuse(UnknownLease(tuple(unknown)))] if unknown else []
 
 
 def _gaps(start: int, end: int, pieces: Iterable[Piece]) -> list[Range]:

@@ -57,12 +57,22 @@ class DueDelta:
         retired = np.unique(np.concatenate([_NOTHING, *(r for (r,) in self._retired)]))
         opened, due = _joined(self._opened)
         moved, moved_due = _latest(*_joined(self._moves))
-        keep = ~is_among(opened, retired)
-        opened, due = opened[keep], due[keep].copy()
+        if len(retired):
+            keep = ~is_among(opened, retired)
+            opened, due = opened[keep], due[keep]
+        if len(moved):
+            due = due.copy()
         _apply_moves(opened, due, moved, moved_due)
         keep = (moved < self._base_offset) & ~is_among(moved, retired)
         earlier = retired[retired < self._base_offset]
         return NetDelta(opened, due, earlier, moved[keep], moved_due[keep])
+
+    def frozen(self) -> "DueDelta":
+        """Return a delta that later words do not change: to take its `net` somewhere else."""
+        twin = DueDelta(self._base_offset)
+        twin._opened, twin._moves = self._opened.copy(), self._moves.copy()
+        twin._retired, twin._net = self._retired.copy(), self._net
+        return twin
 
     @classmethod
     def resume(cls, base_offset: int, net: "NetDelta") -> "DueDelta":

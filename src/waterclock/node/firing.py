@@ -8,6 +8,7 @@ What cannot be written is given back: without room on the disk everything is hel
 and is tried again. A disk that failed ends the node.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -28,13 +29,13 @@ Int64s = npt.NDArray[np.int64]
 
 FIRE_BYTES_MAX = 8 << 20
 """About how many bytes are fired at once: copying and writing them takes some milliseconds."""
-SLICE_MS = 10
+SLICE_MS = 12
 """How long a slice should take: half as many messages are fired at once if it took twice that."""
 SLICE_ROWS_MIN = 64
-AHEAD_MS = 2_000
-"""How far ahead of their time messages are read: twice as far as there is between two looks."""
-MISSES_MAX = 4_096
-"""Messages read while they fire, after which it is worth reading many ahead first."""
+AHEAD_MS = 5_000
+"""How far ahead of their time messages are read: several times as far as between two looks."""
+MISSES_MAX = 512
+"""Frames read while messages fire, after which it is worth reading ahead first."""
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class Firing:
         self._counters = counters
         self._wrote = wrote
         self._ahead = ReadAhead(store, agenda.is_open)
+        self._reading = asyncio.Lock()
         self._rows_max = rows_max
         self._slice_rows = rows_max
         self.problem: str | None = None
@@ -92,9 +94,9 @@ class Firing:
             self._slice_rows = min(self._rows_max, 2 * self._slice_rows)
 
     async def read_ahead(self) -> None:
-        """Read what fires next, with pauses, unless that is going on."""
-        self._ahead.misses = 0
-        if not self._ahead.is_reading:
+        """Read what fires next, with pauses."""
+        async with self._reading:
+            self._ahead.misses = 0
             await self._ahead.read(self._agenda.soon(self._clock.now_ms(), AHEAD_MS, ROWS_MAX))
 
     @property
@@ -104,6 +106,7 @@ class Firing:
 
     def _fire(self, offsets: Int64s, now_ms: int) -> int:
         """Write what is due; return how many of the first were dealt with."""
+        offsets = offsets[: self._ahead.affordable(offsets)]
         due_ms = self._agenda.due_of(offsets)
         promised = gather(self._ahead.rows(offsets), offsets, bytes_max=FIRE_BYTES_MAX)
         count = len(promised.offsets)

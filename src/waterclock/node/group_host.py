@@ -208,6 +208,12 @@ class GroupHost:
         self._listen(place)
         self._tell(core.PartitionsAdded(len(self.places)))
 
+    def configure(self, delivery: DeliveryConfig) -> None:
+        """Go on under other settings of the topic."""
+        self._serving.config = delivery
+        for place in self.places:
+            place.cursor.configure(delivery)
+
     def _listen(self, place: Place) -> None:
         if place.is_readable:
             place.stop_listening = place.partition.on_readable(
@@ -333,7 +339,6 @@ class GroupHost:
             case core.CancelRevoke(number, member, generation):
                 self._sessions[member].tell(Revoked(number, generation, 0, is_cancelled=True))
                 self._serving.tell(self.places[number], RevocationCancelled(generation))
-                self._serving.wake(self._sessions[member])
             case core.Assign(number, member, generation):
                 self._serving.assign(self.places[number], self._sessions[member], generation)
             case core.RefuseMember() | core.SaveGeneration():

@@ -98,6 +98,7 @@ class Groups:
             self._add(topic, group, places, record.generation)
         await self._metadata.put_many(orphans)
         self._topics.on_opened.append(self._partition_opened)
+        self._topics.on_updated.append(self._topic_updated)
         self._topics.on_deleted.append(self._topic_deleted)
 
     async def run(self) -> None:
@@ -268,6 +269,10 @@ class Groups:
     def _partition_opened(self, topic: Topic, partition: PartitionHost) -> None:
         for host in self._of_topic(topic.name):
             host.add_place(self._place(topic, partition, None, _new_life()))
+
+    def _topic_updated(self, topic: Topic) -> None:
+        for host in self._of_topic(topic.name):
+            host.configure(topic.delivery(self._config.delivery))
 
     def _topic_deleted(self, topic: Topic) -> None:
         for host in self._of_topic(topic.name):

@@ -20,13 +20,14 @@ from waterclock.storage.partition_store import PartitionStore
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-ROWS_MAX = 65_536
+ROWS_MAX = 131_072
 """Messages kept, about, ..."""
 BYTES_MAX = 64 << 20
 """... and their bytes."""
 STEP_ROWS = 256
 """Messages read between two pauses: in the worst case each is in a frame of its own."""
 STEP_BYTES = 8 << 20
+CHUNK_STEPS = 32
 WORTH_ROWS = 64
 """Fewer are read when they fire."""
 
@@ -60,8 +61,7 @@ class ReadAhead:
         self._is_open = is_open
         self._chunks: list[_Chunk] = []
         self.misses = 0
-        """Messages that were asked for and not here, since anybody set this to 0."""
-        self.is_reading = False
+        """Frames that had to be read as their messages fired, since anybody set this to 0."""
 
     def __repr__(self) -> str:
         return f"<ReadAhead {sum(len(chunk.offsets) for chunk in self._chunks)} messages>"
@@ -76,29 +76,28 @@ class ReadAhead:
                 is_left[asks] = False
                 yield chunk.header, chunk.rows, chunk.offsets.searchsorted(offsets[asks]), asks
         left = np.flatnonzero(is_left)
-        self.misses += len(left)
         for header, batch, rows, asks in self._store.reader.rows(offsets[left]):
+            self.misses += 1
             yield header, batch, rows, left[asks]
+
+    def affordable(self, offsets: Int64s) -> int:
+        """Return how many of the first can be had at once: some need a frame read for each."""
+        is_away = np.ones(len(offsets), np.bool_)
+        for chunk in self._chunks:
+            is_away &= ~is_among(offsets, chunk.offsets)
+        away = np.flatnonzero(is_away)
+        return len(offsets) if len(away) <= STEP_ROWS else int(away[STEP_ROWS])
 
     async def read(self, offsets: Int64s) -> None:
         """Read what is not here yet, with pauses, and let go of what is not wanted any more."""
         wanted = np.unique(offsets)
         self._chunks = [c for c in self._chunks if is_among(c.offsets, wanted).any()]
-        for chunk in self._chunks:
-            wanted = wanted[~is_among(wanted, chunk.offsets)]
+        here = np.sort(np.concatenate([np.empty(0, np.int64), *(c.offsets for c in self._chunks)]))
+        wanted = wanted[~is_among(wanted, here)]
         if len(wanted) < WORTH_ROWS:
             return
-        self.is_reading = True
-        try:
-            parts = await self._read(wanted)
-        finally:
-            self.is_reading = False
-        if parts:
-            self._chunks.append(_Chunk(parts))
-
-    async def _read(self, wanted: Int64s) -> list[Promised]:
-        parts: list[Promised] = []
         size = sum(chunk.header.body_len for chunk in self._chunks)
+        parts: list[Promised] = []
         while len(wanted) and size < BYTES_MAX:
             step = wanted[:STEP_ROWS]
             # What has fired meanwhile may be gone from the log.
@@ -108,5 +107,10 @@ class ReadAhead:
                 size += part.rows.nbytes
                 parts.append(part)
             wanted = wanted[STEP_ROWS:]
+            # Joined by and by: one large copy would be a pause for everyone else.
+            if len(parts) == CHUNK_STEPS:
+                self._chunks.append(_Chunk(parts))
+                parts = []
             await asyncio.sleep(0)
-        return parts
+        if parts:
+            self._chunks.append(_Chunk(parts))

@@ -49,6 +49,9 @@ SERVE_LATER_S = 0.002
 """How long a session with little free credit waits to be served."""
 LITTLE_PARTS = 4
 """Less than this part of its credit is little."""
+RANGES_MAX = 20_000
+"""Most ranges of an answer, unless a member may hold more messages than that: each takes about a
+microsecond."""
 
 log = logging.getLogger("waterclock.delivery")
 
@@ -93,9 +96,9 @@ class Serving:
         at_ms: int,
     ) -> None:
         """Tell the cursor what the owner says; refuse what others say."""
-        check("bounds of an answer", len(ranges), self.config.unacked_max)
+        check("ranges of an answer", len(ranges), max(RANGES_MAX, self.config.unacked_max))
         if any(start >= end for start, end in ranges):
-            raise BadInput("bounds of an answer: a range must end behind its start")
+            raise BadInput("ranges of an answer: a range must end behind its start")
         if place.session is not session:
             self._counters.refused += 1
             session.refuse(Refused(place.number, generation, (), is_stale=True))
@@ -136,6 +139,7 @@ class Serving:
             self._counters.expired += found.expired
             skipped = tuple(RangeSkipped(start, end) for start, end in found.gone)
             self._tell(place, LogRead(skipped), now_ms)
+            self.readable(place)  # there is room for others now
         portion = found.portion
         if portion is None:
             return None
@@ -161,7 +165,6 @@ class Serving:
         session.places.append(place)
         session.tell(Assigned(place.number, generation, place.cursor.committed))
         self.tell(place, PartitionAssigned(generation, session.credit))
-        self.wake(session)
 
     def release(self, place: Place, generation: int, *, is_counted: bool) -> None:
         """Have nobody own a partition. What never went out is not counted against it."""
@@ -180,11 +183,12 @@ class Serving:
     def tell(self, place: Place, event: GroupEvent | DeadLettered) -> None:
         """Tell a cursor what the group has decided, or that dead letters are durable."""
         self._tell(place, event, self._clock.now_ms())
+        self.readable(place)
 
     # The log and the time
 
     def readable(self, place: Place) -> None:
-        """Take note that the log has grown."""
+        """Take note that there may be more to hand out: the log has grown, or there is room."""
         if place.session is not None:
             self.wake(place.session)
 

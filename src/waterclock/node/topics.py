@@ -115,6 +115,7 @@ class Topics:
         self._changing = asyncio.Lock()
         self.on_opened: list[Callable[[Topic, PartitionHost], None]] = []
         """Called for each partition that opens: at the start, and when one is made."""
+        self.on_updated: list[Callable[[Topic], None]] = []
         self.on_deleted: list[Callable[[Topic], None]] = []
 
     def __repr__(self) -> str:
@@ -193,6 +194,8 @@ class Topics:
                 topic.settings = old
                 raise
             self._announce(topic, before)
+            for callback in self.on_updated:
+                callback(topic)
             await self._metadata.durable(end)
             return topic
 

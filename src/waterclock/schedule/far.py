@@ -146,7 +146,9 @@ class Far:
                 rows = np.flatnonzero(is_near) + start
                 run.clear(rows, FAR)
                 yield run.offsets[rows], run.due[rows]
-        yield from self._pile.take_due(end_ms)
+        # Again and again: what is done between two parts may join the pieces of the pile.
+        while (part := self._pile.take_due(end_ms)) is not None:
+            yield part
 
     # Segments
 

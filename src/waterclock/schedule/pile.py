@@ -90,16 +90,15 @@ class Pile:
             found[is_here] = piece.due[rows[is_here]]
         return found
 
-    def take_due(self, end_ms: int) -> list[Promises]:
-        """Remove and return what is due before a time; each part ascends."""
-        taken = []
+    def take_due(self, end_ms: int) -> Promises | None:
+        """Remove and return some of what is due before a time, ascending; None if nothing is."""
         for piece in self._pieces:
             rows = np.flatnonzero(piece.is_alive & (piece.due < end_ms))
             if len(rows):
-                taken.append((piece.offsets[rows], piece.due[rows]))
                 piece.retire(rows)
-        self._pieces = [piece for piece in self._pieces if piece.count]
-        return taken
+                self._pieces = [piece for piece in self._pieces if piece.count]
+                return piece.offsets[rows], piece.due[rows]
+        return None
 
     def parts_from(self, offset: int, limit: int) -> list[Promises]:
         """Return, of each piece, the first `limit` promises at or above an offset."""

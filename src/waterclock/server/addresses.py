@@ -63,5 +63,3 @@ def check_free(setting: str, host: str, port: int) -> None:
                 if family == socket.AF_INET6:
                     probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 probe.bind(address)
-                # Binding alone succeeds beside a socket that was bound with SO_REUSEADDR too.
-                probe.listen(1)

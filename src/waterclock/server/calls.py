@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 from grpc import StatusCode
-from grpc.aio import EOF, ServicerContext
+from grpc.aio import EOF, BaseError, ServicerContext
 
 from waterclock.model.errors import BadInput, Overloaded, Stopping
 from waterclock.node.counters import Histogram
@@ -115,7 +115,6 @@ class Calls:
         self.conversations: set[Conversation] = set()
         """Those under way; each adds and removes itself."""
         self._waits: set[asyncio.Timeout] = set()
-        self._idle = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<Calls {self.in_flight} of {self.calls_max}>"
@@ -135,11 +134,14 @@ class Calls:
             except asyncio.CancelledError:
                 code = StatusCode.CANCELLED
                 raise
+            except BaseError:  # of gRPC itself: it has stopped under the call
+                code = StatusCode.UNAVAILABLE
+                raise
             except Exception as error:
                 status = status_of(error, method)
                 code = status.code
             finally:
-                self._leave()
+                self.in_flight -= 1
                 counters.note(code)
                 counters.milliseconds.observe((time.perf_counter() - begun) * 1_000)
             await _abort(context, status)
@@ -161,11 +163,14 @@ class Calls:
             except asyncio.CancelledError:
                 code = StatusCode.CANCELLED
                 raise
+            except BaseError:  # of gRPC itself: it has stopped under the call
+                code = StatusCode.UNAVAILABLE
+                raise
             except Exception as error:
                 status = status_of(error, method)
                 code = status.code
             finally:
-                self._leave()
+                self.in_flight -= 1
                 counters.note(code)
             await _abort(context, status)
 
@@ -176,11 +181,6 @@ class Calls:
             raise _stopping()
         if self.in_flight > self.calls_max:
             raise Overloaded("calls", self.calls_max)
-
-    def _leave(self) -> None:
-        self.in_flight -= 1
-        if self.is_stopping and not self.in_flight:
-            self._idle.set()
 
     # Stopping
 
@@ -210,17 +210,11 @@ class Calls:
                 wait.reschedule(now)
         for conversation in tuple(self.conversations):
             conversation.stop()
-        if not self.in_flight:
-            self._idle.set()
 
     def end(self) -> None:
         """End conversations that go on after `stop`."""
         for conversation in tuple(self.conversations):
             conversation.end()
-
-    async def finished(self) -> None:
-        """Return when, after `stop`, the last call has ended."""
-        await self._idle.wait()
 
 
 def _stopping() -> Stopping:

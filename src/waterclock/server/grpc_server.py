@@ -1,4 +1,4 @@
-"""The gRPC server: which method is served by what, health, reflection, and how it listens.
+"""The gRPC server: which method is served by what, reflection, and how it listens.
 
 Methods are found in the descriptors of the API, so none can be forgotten: `PublishBatch` is served
 by `publish_batch`. A method that writes its answer itself, to know when it has gone, is served as a
@@ -8,12 +8,11 @@ stream; on the wire there is no difference.
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from waterclock.model.config import Config
@@ -30,56 +29,46 @@ SLACK = 1_000
 STREAMS_MAX = 10_000
 """Calls of one connection at once."""
 
-Service = tuple[ServiceDescriptor, object]
+STREAMS = frozenset({"Fetch", "PublishStream", "Replay", "Subscribe", "Watch"})
+"""Methods that take (request, stream) and write their answers themselves."""
+
+
+class Service(NamedTuple):
+    """A service of the API, the object that serves it, and what bounds its calls."""
+
+    descriptor: ServiceDescriptor
+    servicer: object
+    calls: Calls
 
 
 class GrpcServer:
     """A listening server. Make one with `serve_grpc`."""
 
-    def __init__(self, server: grpc.aio.Server, port: int, names: Sequence[str]) -> None:
+    def __init__(self, server: grpc.aio.Server, port: int) -> None:
         self.port = port
         self._server = server
-        self._health = health.aio.HealthServicer()
-        self._names = ("", *names)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
 
-    async def set_serving(self, is_serving: bool) -> None:
-        """Say whether calls are welcome."""
-        statuses = health_pb2.HealthCheckResponse
-        status = statuses.SERVING if is_serving else statuses.NOT_SERVING
-        for name in self._names:
-            await self._health.set(name, status)
-
-    async def stop(self, seconds: float | None) -> None:
-        """Take no more calls; return when those under way have ended, at the latest after so many
-        seconds (None: at once). A second call may only shorten that."""
+    async def stop(self, seconds: float) -> None:
+        """Take no more calls; return when those under way have ended. After so many seconds they
+        are cut off."""
+        # Never twice at once: gRPC 1.85 then uses a server that it has freed (seen to crash).
         await self._server.stop(seconds)
 
 
 @asynccontextmanager
-async def serve_grpc(
-    services: Sequence[Service], streams: frozenset[str], calls: Calls, config: Config
-) -> AsyncIterator[GrpcServer]:
-    """Listen until left; calls still under way then are cancelled.
-
-    `streams` are the methods that take (request, context) and write their answers themselves.
-    """
-    host, port = config.server.host, config.cluster.grpc_port
-    # `calls` refuses in our words; this, before a request is even read, those far beyond.
+async def serve_grpc(services: Sequence[Service], config: Config) -> AsyncIterator[GrpcServer]:
+    """Listen until left; calls still under way then are cancelled."""
+    # `Calls` refuses in our words; this, before a request is even read, those far beyond.
     server = grpc.aio.server(
         options=_options(config), maximum_concurrent_rpcs=config.server.calls_max + SLACK
     )
-    for descriptor, servicer in services:
-        server.add_generic_rpc_handlers((_handlers(descriptor, servicer, streams, calls),))
-    names = [descriptor.full_name for descriptor, _ in services]
-    reflected = (*names, health.SERVICE_NAME, reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(reflected, server)
-    bound = _bind(server, host, port)
-    running = GrpcServer(server, bound, names)
-    await running.set_serving(False)
+    server.add_generic_rpc_handlers(tuple(map(_handlers, services)))
+    names = [service.descriptor.full_name for service in services]
+    reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
+    port = _bind(server, config.server.host, config.cluster.grpc_port)
     await server.start()
     try:
-        yield running
+        yield GrpcServer(server, port)
     finally:
         await server.stop(None)
 
@@ -110,33 +99,27 @@ def _options(config: Config) -> list[tuple[str, Any]]:
     ]
 
 
-def _handlers(
-    service: ServiceDescriptor, servicer: object, streams: frozenset[str], calls: Calls
-) -> grpc.GenericRpcHandler:
-    handlers = {
-        method.name: _handler(method, servicer, streams, calls) for method in service.methods
-    }
-    return grpc.method_handlers_generic_handler(service.full_name, handlers)
+def _handlers(service: Service) -> grpc.GenericRpcHandler:
+    methods = {method.name: _handler(method, service) for method in service.descriptor.methods}
+    return grpc.method_handlers_generic_handler(service.descriptor.full_name, methods)
 
 
-def _handler(
-    method: MethodDescriptor, servicer: object, streams: frozenset[str], calls: Calls
-) -> "grpc.RpcMethodHandler[Any, Any]":
-    work: Callable[..., Any] = getattr(servicer, snake_case(method.name))
-    name = f"{method.containing_service.name}/{method.name}"
+def _handler(method: MethodDescriptor, service: Service) -> "grpc.RpcMethodHandler[Any, Any]":
+    work: Callable[..., Any] = getattr(service.servicer, snake_case(method.name))
+    name = f"{service.descriptor.name}/{method.name}"
     parse = parser_of(GetMessageClass(method.input_type))
-    if method.name in streams:
+    if method.name in STREAMS:
         # These serialise by themselves.
         kind = (
             grpc.stream_stream_rpc_method_handler
             if method.client_streaming
             else grpc.unary_stream_rpc_method_handler
         )
-        return kind(calls.stream(name, work), parse, None)
+        return kind(service.calls.stream(name, work), parse, None)
     assert not method.client_streaming, name
     assert not method.server_streaming, name
     serialize = GetMessageClass(method.output_type).SerializeToString
-    return grpc.unary_unary_rpc_method_handler(calls.unary(name, work), parse, serialize)
+    return grpc.unary_unary_rpc_method_handler(service.calls.unary(name, work), parse, serialize)
 
 
 def snake_case(name: str) -> str:

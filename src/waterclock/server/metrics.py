@@ -116,8 +116,8 @@ class Metrics:
     async def _render(self) -> bytes:
         await self._count_horizons()
         parts = [generate_latest(_Collected(self._process.collect()))]
-        parts += [generate_latest(_Collected(self._histograms()))]
-        for family in self._families():
+        parts += [generate_latest(_Collected(self.histograms()))]
+        for family in self.families():
             samples = iter(family.samples)
             is_first = True
             while chunk := list(islice(samples, CHUNK)):
@@ -140,7 +140,8 @@ class Metrics:
 
     # What there is
 
-    def _families(self) -> Iterator[Family]:
+    def families(self) -> Iterator[Family]:
+        """Yield everything but histograms; samples are made as they are taken."""
         yield from self._node_families()
         for name, (documentation, attribute) in _PARTITION_COUNTS.items():
             yield Family(
@@ -195,7 +196,8 @@ class Metrics:
             ],
         )
 
-    def _histograms(self) -> Iterator[Metric]:
+    def histograms(self) -> Iterator[Metric]:
+        """Yield the histograms, of the whole node each: by partition they would be too many."""
         hosts = list(self._hosts())
         yield _histogram(
             "fsync_seconds", "Time of an fsync.", [host.counters.fsync_ms for host in hosts]

@@ -8,6 +8,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import cast
+
+from google.protobuf.descriptor import ServiceDescriptor
+from grpc_health.v1 import health_pb2
 
 from waterclock.model.config import Config
 from waterclock.node.node import Node
@@ -15,9 +19,10 @@ from waterclock.server.addresses import Addresses
 from waterclock.server.admin_api import AdminApi
 from waterclock.server.broker_api import BrokerApi
 from waterclock.server.calls import Calls
-from waterclock.server.grpc_server import GrpcServer, serve_grpc
-from waterclock.server.http_protocol import HttpServer, serve_http
+from waterclock.server.grpc_server import GrpcServer, Service, serve_grpc
+from waterclock.server.health import Health
 from waterclock.server.http_routes import answer_from
+from waterclock.server.http_server import HttpServer, serve_http
 from waterclock.server.loop_watch import LoopWatch
 from waterclock.server.metrics import Metrics
 from waterclock.server.operations import operations
@@ -27,20 +32,33 @@ from waterclock.v1 import admin_pb2, broker_pb2, scheduler_pb2
 
 log = logging.getLogger(__name__)
 
-STREAMS = frozenset({"Fetch", "PublishStream", "Replay", "Subscribe"})
-"""Methods that write their answers themselves."""
+APIS = (
+    broker_pb2.DESCRIPTOR.services_by_name["Broker"],
+    scheduler_pb2.DESCRIPTOR.services_by_name["Scheduler"],
+    admin_pb2.DESCRIPTOR.services_by_name["Admin"],
+)
+HEALTH = cast(ServiceDescriptor, health_pb2.DESCRIPTOR.services_by_name["Health"])
+
 END_S = 1.0
 """How long calls have to say goodbye once the drain is over."""
+HEALTH_CALLS_MAX = 1_000
+"""Of their own: a node that is merely busy must not look dead."""
 
 
 class Server:
     """A node that can be reached. Make one with `serve`."""
 
     def __init__(
-        self, node: Node, calls: Calls, grpc_server: GrpcServer, http_server: HttpServer
+        self,
+        node: Node,
+        calls: Calls,
+        health: Health,
+        grpc_server: GrpcServer,
+        http_server: HttpServer,
     ) -> None:
         self.node = node
         self.calls = calls
+        self._health = health
         self._grpc = grpc_server
         self._http = http_server
 
@@ -64,25 +82,17 @@ class Server:
         drain_s = self.node.config.server.drain_ms / 1_000
         log.info("stopping calls=%d drain_s=%g", self.calls.in_flight, drain_s)
         self.node.is_ready = False
-        await self._grpc.set_serving(False)
+        self._health.stop()
+        self.calls.stop()
+        self._http.stop()
         async with task_group() as tasks:
-            stopping = tasks.create_task(self._grpc.stop(drain_s + END_S))
-            self.calls.stop()
-            self._http.stop()
-            if not await self._finished(drain_s):
-                self.calls.end()
-                await self._finished(END_S)
-            # What is left now, such as watchers of our health, is cut off.
-            await self._grpc.stop(None)
-            await stopping
+            ending = tasks.create_task(self._end_after(drain_s))
+            await self._grpc.stop(drain_s + END_S)
+            ending.cancel()
 
-    async def _finished(self, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                await self.calls.finished()
-        except TimeoutError:
-            return False
-        return True
+    async def _end_after(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self.calls.end()
 
 
 @asynccontextmanager
@@ -94,21 +104,17 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
     host, port = config.server.host, config.cluster.http_port
     async with serve_http(answer, host=host, port=port) as http_server:
         http_address = Addresses(host, 0, http_server.port).http
+        health = Health(node, tuple(api.full_name for api in APIS))
+        broker, scheduler, admin = APIS
         services = (
-            (broker_pb2.DESCRIPTOR.services_by_name["Broker"], BrokerApi(node, calls)),
-            (scheduler_pb2.DESCRIPTOR.services_by_name["Scheduler"], SchedulerApi(node)),
-            (
-                admin_pb2.DESCRIPTOR.services_by_name["Admin"],
-                AdminApi(node, http_address=http_address),
-            ),
+            Service(broker, BrokerApi(node, calls), calls),
+            Service(scheduler, SchedulerApi(node), calls),
+            Service(admin, AdminApi(node, http_address=http_address), calls),
+            Service(HEALTH, health, Calls(HEALTH_CALLS_MAX)),
         )
-        async with (
-            serve_grpc(services, STREAMS, calls, config) as grpc_server,
-            task_group() as tasks,
-        ):
+        async with serve_grpc(services, config) as grpc_server, task_group() as tasks:
             watching = tasks.create_task(watch.run())
-            await grpc_server.set_serving(node.is_ready)
             try:
-                yield Server(node, calls, grpc_server, http_server)
+                yield Server(node, calls, health, grpc_server, http_server)
             finally:
                 watching.cancel()

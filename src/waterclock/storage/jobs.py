@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from waterclock.log.due import NetDelta
+from waterclock.log.due import DueDelta, NetDelta
 from waterclock.log.id_runs import Entries, merged
 from waterclock.log.index import SparseIndex
 from waterclock.log.sidecar import Coverage
@@ -29,7 +29,8 @@ class Snapshot:
     coverage: Coverage
     index: SparseIndex
     id_runs: list[Entries] | None
-    due: NetDelta
+    due: DueDelta
+    """Frozen: its net is taken aside, as it may be large."""
 
 
 class SaveJob:
@@ -60,9 +61,8 @@ class SaveJob:
         assert snapshot.coverage.end_offset <= self._flushed_end
         self._ids = None if snapshot.id_runs is None else merged(snapshot.id_runs)
         with suppress(StorageFull):
-            save_sidecars(
-                folder, snapshot.coverage, index=snapshot.index, ids=self._ids, due=snapshot.due
-            )
+            due = snapshot.due.net()
+            save_sidecars(folder, snapshot.coverage, index=snapshot.index, ids=self._ids, due=due)
             save_recovery_point(folder, self._flushed_end)
             if self._is_sealed:
                 self._due = load_due(folder, snapshot.coverage)
@@ -74,5 +74,5 @@ class SaveJob:
         if self._is_sealed and ids is not None and self._ids is not None:
             ids.replace(base, self._ids)
         # Unless the segment was rewritten, or went, in the meantime.
-        if self._due is not None and deltas.get(base) is self._snapshot.due:
+        if self._due is not None and deltas.get(base) is self._snapshot.due.net():
             deltas[base] = self._due

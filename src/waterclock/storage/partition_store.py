@@ -259,7 +259,7 @@ class PartitionStore:
         self._writer.roll(now_ms)
         snapshot = self._snapshot(sealed)
         self.jobs.append(SaveJob(self, snapshot, is_sealed=True))
-        self.deltas[sealed.base_offset] = snapshot.due
+        self.deltas[sealed.base_offset] = snapshot.due.net()
         base = self.segments[-1].base_offset
         self.active_delta = DueDelta(base)
         self._checkpoint = None
@@ -284,7 +284,7 @@ class PartitionStore:
 
     def _snapshot(self, segment: SegmentFile) -> Snapshot:
         runs = None if self.ids is None else self.ids.active_runs()
-        return Snapshot(segment.coverage, segment.index.copy(), runs, self.active_delta.net())
+        return Snapshot(segment.coverage, segment.index.copy(), runs, self.active_delta.frozen())
 
     def check_appendable(self) -> None:
         """Raise if nothing may be written: closed, failed or faulty."""

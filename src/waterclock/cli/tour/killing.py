@@ -7,6 +7,7 @@ before its time.
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from waterclock.cli.message_text import millis_of
@@ -106,7 +107,9 @@ class _Orders:
         await self._progress.wait()
 
 
-async def crash(client: Client, node: NodeProcess) -> tuple[Crashed, set[bytes]]:
+async def crash(
+    client: Client, node: NodeProcess, show: Callable[[str], None]
+) -> tuple[Crashed, set[bytes]]:
     """Kill the node while orders are published and consumed, start it again, and count; return
     also the ids of what was acknowledged."""
     await client.topics.create(TOPIC, partitions=PARTITIONS)
@@ -120,7 +123,9 @@ async def crash(client: Client, node: NodeProcess) -> tuple[Crashed, set[bytes]]
                 await orders.until_acknowledged(BEFORE)
                 await node.kill()
                 killed_at = time.perf_counter()
+                show(f"killed after {len(orders.acknowledged):,} acknowledgements; starting again")
                 ready_ms = await node.start()
+                show("it is back; publishing and consuming")
                 await orders.until_acknowledged(len(orders.acknowledged) + AFTER)
                 orders.is_closing = True
                 await asyncio.wait(publishers)

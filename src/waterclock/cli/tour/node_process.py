@@ -8,11 +8,14 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from waterclock.model.errors import StorageFailed
+
+Result = TypeVar("Result")
 
 START_S_MAX = 30.0
 STOP_S_MAX = 30.0
@@ -59,8 +62,7 @@ class NodeProcess:
                 stderr=log,
             )
         assert self._process.stdout is not None
-        async with asyncio.timeout(START_S_MAX):
-            line = await self._process.stdout.readline()
+        line = await _within(START_S_MAX, self._process.stdout.readline(), "start")
         if not line:
             await self._process.wait()
             raise StorageFailed(f"the node ended by itself: {self._last_words()}")
@@ -82,11 +84,18 @@ class NodeProcess:
         assert self._process is not None
         started = time.perf_counter()
         self._process.terminate()
-        async with asyncio.timeout(STOP_S_MAX):
-            exit_code = await self._process.wait()
+        exit_code = await _within(STOP_S_MAX, self._process.wait(), "stop")
         self._process = None
         return exit_code, 1_000 * (time.perf_counter() - started)
 
     def _last_words(self) -> str:
         lines = self._log.read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "without a word"
+
+
+async def _within(seconds: float, step: Awaitable[Result], what: str) -> Result:
+    try:
+        async with asyncio.timeout(seconds):
+            return await step
+    except TimeoutError as error:
+        raise StorageFailed(f"the node did not {what} within {seconds:g} s") from error

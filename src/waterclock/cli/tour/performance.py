@@ -26,8 +26,8 @@ async def play(folder: Path, tell: Callable[[Act], None]) -> Acts:
             with busy("publishing for later"):
                 promised = await timely.promise(client)
             tell(promised)
-            with busy("waiting for them to come due"):
-                fired = await timely.fire(client)
+            with busy("waiting for them to come due") as show:
+                fired = await timely.fire(client, show)
             tell(fired)
             with busy("failing, waiting, trying again"):
                 retried = await failing.retry(client)
@@ -35,8 +35,8 @@ async def play(folder: Path, tell: Callable[[Act], None]) -> Acts:
             with busy("publishing dead letters again"):
                 redriven = await failing.redrive(client)
             tell(redriven)
-            with busy("publishing and consuming; the node will be killed"):
-                crashed, acknowledged = await killing.crash(client, node)
+            with busy("publishing and consuming") as show:
+                crashed, acknowledged = await killing.crash(client, node, show)
             tell(crashed)
             with busy("reading everything again"):
                 replayed = await replaying.replay(client, acknowledged)

@@ -6,6 +6,7 @@ How late a message is, is measured here: from its due time to when the client ha
 import asyncio
 import random
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
 
@@ -103,7 +104,7 @@ def _pending(found: ScheduledMessage) -> Pending:
     )
 
 
-async def fire(client: Client) -> Fired:
+async def fire(client: Client, show: Callable[[str], None]) -> Fired:
     """Take the messages due within seconds as they come, and see how late each is."""
     late_ms: dict[bytes, float] = {}
     cancelled = 0
@@ -116,6 +117,7 @@ async def fire(client: Client) -> Fired:
                     late_ms.setdefault(message.id, now_ms - millis_of(message.due))
                     cancelled += message.id in CANCELLED_IDS
                     message.ack()
+                    show(f"{len(late_ms):,} of {len(EXPECTED_IDS):,} came due")
                     if late_ms.keys() >= EXPECTED_IDS:
                         break
     return Fired(

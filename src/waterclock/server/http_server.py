@@ -1,0 +1,91 @@
+"""All HTTP connections of one port: the listener, the limits, and the sweep that ends idle ones."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from email.utils import formatdate
+
+from waterclock.model.units import KIB, MIB
+from waterclock.server.addresses import bind_errors
+from waterclock.server.http_messages import Answer
+from waterclock.server.http_protocol import HttpConnection
+from waterclock.server.task_groups import task_group
+
+SWEEP_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpLimits:
+    """What HTTP clients may ask for."""
+
+    connections_max: int = 10_000
+    head_bytes_max: int = 16 * KIB
+    body_bytes_max: int = 11 * MIB
+    pipelined_max: int = 64
+    """Requests read ahead of their turn, beyond those that came in one piece."""
+    idle_s: int = 75
+    """More than what proxies keep, so that they end a quiet connection, not we under them."""
+    request_s: int = 30
+
+
+class HttpServer:
+    """All connections of one port. Make one with `serve_http`."""
+
+    def __init__(self, answer: Answer, limits: HttpLimits, tasks: asyncio.TaskGroup) -> None:
+        self.answer = answer
+        self.limits = limits
+        self.tasks = tasks
+        self.connections: set[HttpConnection] = set()
+        self.sweeps = 0
+        self.date = _date_line()
+        self.is_stopping = False
+        self.port = 0
+
+    def __repr__(self) -> str:
+        return f"<HttpServer :{self.port} {len(self.connections)} connections>"
+
+    def sweep(self) -> None:
+        """Count one more sweep: end connections that have outstayed, renew the date."""
+        self.sweeps += 1
+        self.date = _date_line()
+        for connection in tuple(self.connections):
+            connection.sweep()
+
+    async def keep_sweeping(self) -> None:
+        """Sweep about once a second, until cancelled."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self.sweep()
+
+    def stop(self) -> None:
+        """Let answers under way be the last of their connections."""
+        self.is_stopping = True
+        for connection in tuple(self.connections):
+            connection.close_if_idle()
+
+
+@asynccontextmanager
+async def serve_http(
+    answer: Answer, *, host: str, port: int, limits: HttpLimits | None = None
+) -> AsyncIterator[HttpServer]:
+    """Listen until left; whatever is still asked then goes unanswered."""
+    async with task_group() as tasks:
+        server = HttpServer(answer, limits or HttpLimits(), tasks)
+        loop = asyncio.get_running_loop()
+        with bind_errors("cluster.http_port", host, port):
+            listener = await loop.create_server(lambda: HttpConnection(server), host, port)
+        server.port = listener.sockets[0].getsockname()[1]
+        sweeping = tasks.create_task(server.keep_sweeping())
+        try:
+            yield server
+        finally:
+            sweeping.cancel()
+            listener.close()
+            server.stop()
+            for connection in tuple(server.connections):
+                connection.abort()
+
+
+def _date_line() -> bytes:
+    return f"Date: {formatdate(usegmt=True)}\r\n".encode()

@@ -1,0 +1,188 @@
+"""A node whose clock is set while it runs: nothing early, everything in order, nobody forgotten."""
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import uvloop
+
+from tests.integration.consumer import Consumer
+from tests.integration.history import Findings, now_ms
+from tests.integration.line import Line
+from tests.integration.node_process import NodeProcess
+from waterclock.v1 import admin_pb2 as ap
+from waterclock.v1 import broker_pb2 as pb
+from waterclock.v1 import scheduler_pb2 as sp
+
+HOUR_MS = 3_600_000
+TOPIC = "work"
+SETTINGS: dict[str, dict[str, Any]] = {
+    "log": {"preallocate_bytes": 64 << 10},
+    "schedule": {"tick_ms": 50, "checkpoint_ms": 1_000},
+    "delivery": {"ack_timeout_ms": 2_000, "retry_delay_ms": 100, "retry_delay_ms_max": 200},
+    "groups": {"session_timeout_ms": 3_000},
+}
+
+
+class Stepped:
+    """A node with a clock to be set."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "clock"
+        self.step_to(0)
+        self.node = NodeProcess(folder, SETTINGS, clock_file=str(self._file))
+        self.line = Line(Findings())
+
+    def step_to(self, ahead_ms: int) -> None:
+        """Set the node's clock to so much ahead of this computer's."""
+        self.ahead_ms = ahead_ms
+        # In place: the node has the file mapped.
+        with open(self._file, "r+b" if self._file.exists() else "wb") as file:
+            file.write(struct.pack("<q", ahead_ms))
+
+    def now_ms(self) -> int:
+        """Return the time of the node."""
+        return now_ms() + self.ahead_ms
+
+    async def start(self) -> None:
+        await self.node.start()
+        await self.line.open(self.node.address)
+
+    async def kill(self) -> None:
+        await self.line.close()
+        await self.node.kill()
+
+    async def publish(self, name: str, due_ms: int | None = None) -> None:
+        message = pb.Message(message_id=name.encode(), value=b"v", due_ms=due_ms)
+        await self.line.broker.Publish(pb.PublishRequest(topic=TOPIC, message=message))
+
+    async def pending(self) -> int:
+        counted = await self.line.scheduler.CountScheduled(sp.CountScheduledRequest())
+        return int(counted.total)
+
+    async def some_ticks(self) -> None:
+        """Wait until the node has looked at its clock anew, and acted on what it saw."""
+        await asyncio.sleep(1.6)
+
+
+@asynccontextmanager
+async def stepped(folder: Path) -> AsyncIterator[tuple[Stepped, asyncio.TaskGroup]]:
+    it = Stepped(folder)
+    try:
+        await it.start()
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+            yield it, tasks
+        assert it.node.bugs() == [], it.node.last_words(40)
+    finally:
+        await it.kill()
+
+
+def test_nothing_fires_early_when_the_clock_is_set_back(tmp_path):
+    async def run() -> None:
+        async with stepped(tmp_path) as (it, tasks):
+            consumer = Consumer(it.line.broker, TOPIC)
+            await consumer.open(tasks)
+            await it.publish("later", due_ms=it.now_ms() + 1_000)
+
+            it.step_to(-HOUR_MS)
+            await it.publish("now")
+            await consumer.until({b"now"})
+            await it.some_ticks()
+            assert await it.pending() == 1
+            assert consumer.ids == [b"now"]
+
+            it.step_to(0)
+            await consumer.until({b"later"})
+            await consumer.close()
+
+    uvloop.run(run())
+
+
+def test_what_a_step_forward_makes_due_fires_at_once_and_in_order(tmp_path):
+    async def run() -> None:
+        async with stepped(tmp_path) as (it, tasks):
+            rng = Random(17)
+            first = it.now_ms()
+            dues = [first + rng.randrange(60_000, HOUR_MS) for _ in range(300)]
+            for number, due_ms in enumerate(dues):
+                await it.publish(f"m-{number}", due_ms=due_ms)
+            await it.publish("much-later", due_ms=first + 3 * HOUR_MS)
+            consumer = Consumer(it.line.broker, TOPIC)
+            await consumer.open(tasks)
+            await it.some_ticks()
+            assert consumer.ids == []
+
+            it.step_to(2 * HOUR_MS)
+            expected = [f"m-{n}".encode() for n in sorted(range(300), key=lambda n: (dues[n], n))]
+            await consumer.until(set(expected))
+            assert list(dict.fromkeys(consumer.ids)) == expected
+            assert await it.pending() == 1
+            await consumer.close()
+
+    uvloop.run(run())
+
+
+def test_a_node_restarted_with_its_clock_back_fires_nothing_early(tmp_path):
+    async def run() -> None:
+        async with stepped(tmp_path) as (it, tasks):
+            await it.publish("later", due_ms=it.now_ms() + 500)
+            await it.kill()
+            it.step_to(-HOUR_MS)
+            await it.start()
+            consumer = Consumer(it.line.broker, TOPIC)
+            await consumer.open(tasks)
+            await it.publish("now")
+            await consumer.until({b"now"})
+            await it.some_ticks()
+            assert await it.pending() == 1
+            assert consumer.ids == [b"now"]
+
+            it.step_to(HOUR_MS)
+            await consumer.until({b"later"})
+            await consumer.close()
+
+    uvloop.run(run())
+
+
+@pytest.mark.parametrize("ahead_ms", [-HOUR_MS, HOUR_MS])
+def test_a_member_that_beats_is_served_on_after_a_step(tmp_path, ahead_ms):
+    async def run() -> None:
+        async with stepped(tmp_path) as (it, tasks):
+            consumer = Consumer(it.line.broker, TOPIC)
+            await consumer.open(tasks)
+            await it.publish("before")
+            await consumer.until({b"before"})
+
+            it.step_to(ahead_ms)
+            await it.some_ticks()
+            await it.publish("after")
+            await consumer.until({b"after"}, seconds=10)
+            group = await it.line.admin.GetGroup(ap.GetGroupRequest(topic=TOPIC, group="g"))
+            assert len(group.members) == 1
+            await consumer.close()
+
+    uvloop.run(run())
+
+
+@pytest.mark.parametrize("ahead_ms", [-HOUR_MS, HOUR_MS])
+def test_what_a_member_never_answers_comes_again_after_a_step(tmp_path, ahead_ms):
+    async def run() -> None:
+        async with stepped(tmp_path) as (it, tasks):
+            consumer = Consumer(it.line.broker, TOPIC)
+            consumer.is_acking = False
+            await consumer.open(tasks)
+            await it.publish("held")
+            await consumer.until({b"held"})
+
+            it.step_to(ahead_ms)
+            async with asyncio.timeout(10):
+                while consumer.ids != [b"held", b"held"]:
+                    await asyncio.sleep(0.05)
+            await consumer.close()
+
+    uvloop.run(run())

@@ -1,0 +1,142 @@
+"""docs/api.md keeps its word: methods, errors and metrics are those of the code, examples run."""
+
+import json
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import Any, cast
+
+from google.protobuf import json_format
+from google.protobuf.message_factory import GetMessageClass
+from grpc import StatusCode
+from grpc.aio import EOF
+from prometheus_client.core import CounterMetricFamily
+
+from tests.server.served import run, serving
+from waterclock.server.calls import Calls
+from waterclock.server.loop_watch import LoopWatch
+from waterclock.server.metrics import Metrics
+from waterclock.server.statuses import STATUSES
+from waterclock.v1 import admin_pb2, broker_pb2, scheduler_pb2
+
+PAGE = Path(__file__).parents[2] / "docs" / "api.md"
+SERVICES = {
+    service.full_name: service
+    for module in (broker_pb2, scheduler_pb2, admin_pb2)
+    for service in module.DESCRIPTOR.services_by_name.values()
+}
+METRICS_HEAD = "| metric | labels | means |\n|---|---|---|\n"
+
+
+def rows_of(head: str) -> list[list[str]]:
+    """Return the cells of the table that begins with this line."""
+    lines = PAGE.read_text().partition(f"\n{head}\n")[2].splitlines()[1:]
+    rows = []
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    assert rows, head
+    return rows
+
+
+def test_all_methods_are_named():
+    named = {
+        row[0].strip("`"): re.findall(r"`(\w+)`", row[1])
+        for row in rows_of("| service | methods |")
+    }
+    del named["grpc.health.v1.Health"]
+
+    assert named == {
+        name: [method.name for method in service.methods] for name, service in SERVICES.items()
+    }
+
+
+def test_the_table_of_errors_is_that_of_the_code():
+    table = {row[0].strip("`"): row[1] for row in rows_of("| error | status | what to do |")}
+
+    assert table == {error.__name__: code.name for error, code in STATUSES.items()}
+
+
+def test_the_table_of_metrics_is_that_of_the_code(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it:
+            calls = Calls(1)
+            calls.unary("Broker/Publish", it.broker.Publish)
+            metrics = Metrics(it.node, calls, LoopWatch())
+            made = [
+                (
+                    family.name + ("_total" if family.kind is CounterMetricFamily else ""),
+                    " ".join(f"`{label}`" for label in family.labels),
+                    family.documentation,
+                )
+                for family in metrics.families()
+            ]
+            made += [
+                (
+                    metric.name,
+                    " ".join(f"`{label}`" for label in cast(Any, metric)._labelnames),
+                    metric.documentation + " Histogram.",
+                )
+                for metric in metrics.histograms()
+            ]
+            rows = "".join(
+                f"| `{name}` | {labels} | {says} |\n" for name, labels, says in sorted(made)
+            )
+            text = PAGE.read_text()
+            before, head, after = text.partition(METRICS_HEAD)
+            if os.environ.get("WATERCLOCK_REWRITE"):
+                PAGE.write_text(before + head + rows)
+
+            assert after == rows, "WATERCLOCK_REWRITE=1 pytest tests/server/test_api_page.py"
+
+    run(test)
+
+
+def examples() -> list[tuple[str, list[Any]]]:
+    """Return (method, requests) of every grpcurl line."""
+    found = []
+    for block in re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL):
+        for command in re.split(r"\n(?=grpcurl|\()", block.replace("\\\n", " ").strip()):
+            words = shlex.split(command.strip("()"), posix=True) if "|" not in command else None
+            if words is None:
+                sent = re.findall(r"echo '(.*?)'", command)
+                method = command.split()[-1]
+            else:
+                sent = [words[words.index("-d") + 1]] if "-d" in words else ["{}"]
+                method = words[-1]
+            found.append((method, [json.loads(text) for text in sent]))
+    return found
+
+
+def test_the_examples_run(tmp_path):
+    async def call(it, path: str, requests: list[Any]) -> StatusCode:
+        service, name = path.split("/")
+        method = SERVICES[service].methods_by_name[name]
+        kind = GetMessageClass(method.input_type)
+        messages = [json_format.ParseDict(request, kind()) for request in requests]
+        options = {
+            "request_serializer": kind.SerializeToString,
+            "response_deserializer": GetMessageClass(method.output_type).FromString,
+        }
+        if method.client_streaming:
+            stream = it.channel.stream_stream(f"/{path}", **options)()
+            for message in messages:
+                await stream.write(message)
+            assert await stream.read()
+            if name == "Subscribe":
+                await stream.write(kind(leave=True))
+            await stream.done_writing()
+            while await stream.read() is not EOF:
+                pass
+            return StatusCode(await stream.code())
+        return StatusCode(await it.channel.unary_unary(f"/{path}", **options)(messages[0]).code())
+
+    async def test():
+        async with serving(tmp_path) as it:
+            for path, requests in examples():
+                assert await call(it, path, requests) is StatusCode.OK, path
+
+    assert len(examples()) >= 10
+    run(test)
