@@ -11,7 +11,7 @@ BENCHES := log publish consume schedule latency
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo test check style types unit sim cover bench $(BENCHES:%=bench-%) proto lock clean
+.PHONY: help setup run demo test check style types unit sim crash plants fuzz cover bench $(BENCHES:%=bench-%) proto lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,22 @@ sim: $(STAMP)  ## Long random histories of the storage; N= how many, SEED= repla
 	@echo "replay with: make sim N=$(N) SEED=$(SEED)"
 	@WATERCLOCK_HISTORIES=$(N) WATERCLOCK_SEED=$(SEED) $(PYTEST) -q -n $(JOBS) \
 		tests/storage/test_histories.py -k no_history --hypothesis-profile=sim
+
+# gRPC is told not to watch for forks: it would log each start of a node.
+CRASH := GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/python -m tests.integration
+
+crash: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
+crash: N := $(or $(N),50)
+crash: $(STAMP)  ## A node under load, killed N= times: what was lost, early, twice; SEED= chooses
+	@echo "again with: make crash N=$(N) SEED=$(SEED)"
+	@$(CRASH).crash_matrix --rounds $(N) --seed $(SEED)
+
+plants: $(STAMP)  ## The same on nodes with bugs planted in them: each must be found
+	@$(CRASH).planted
+
+fuzz: N := $(or $(N),300)
+fuzz: $(STAMP)  ## Hostile requests to every method; N= how many to each
+	@WATERCLOCK_FUZZ=$(N) $(PYTEST) -q tests/integration/test_hostile.py --hypothesis-profile=sim
 
 cover: $(STAMP)  ## The tests with branch coverage
 	@$(PYTEST) -q -n $(JOBS) --cov

@@ -44,7 +44,7 @@ def test_a_person_sees_the_rate_and_a_table(node):
 
 def test_a_mistake_is_told_in_one_line(call, topics):
     """Also one that several tasks make at once."""
-    result = call("bench", "publish", "--size", 2_000_000, "--batch", 1)
+    result = call("bench", "publish", "--size", 12_000_000, "--batch", 1, "--messages", 3)
 
     assert result.exit_code == 2
     assert result.stderr.startswith("error: ")

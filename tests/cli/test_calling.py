@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+from waterclock.cli.calling import call
+from waterclock.model.errors import BadInput
+
 
 @pytest.fixture
 def nobody():
@@ -54,3 +57,12 @@ def test_an_interrupted_call_ends_quietly(node, topic):
         said = (process.stdout.read(), process.stderr.read())  # type: ignore[union-attr]
 
     assert (process.returncode, said) == (130, ("", ""))
+
+
+def test_of_several_problems_at_once_one_of_ours_is_told(node):
+    async def work(client):
+        ours = ExceptionGroup("below", [BadInput("the value is missing")])
+        raise ExceptionGroup("several", [ValueError("not ours"), ours])
+
+    with pytest.raises(BadInput, match="the value is missing"):
+        call(node.address, work)

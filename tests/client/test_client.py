@@ -202,6 +202,7 @@ def test_every_error_of_the_tree_can_arrive():
         (grpc.StatusCode.CANCELLED, "", Unreachable),
         (grpc.StatusCode.INTERNAL, "Received RST_STREAM with error code 2", Unreachable),
         (grpc.StatusCode.UNKNOWN, "Stream removed", Unreachable),
+        (grpc.StatusCode.INTERNAL, "Internal error from Core", Unreachable),
         (grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", TimedOut),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "Received message larger than max", LimitExceeded),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "too many pings", Unavailable),

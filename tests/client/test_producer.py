@@ -405,6 +405,27 @@ def test_leaving_does_not_wait_for_ever():
     run(test())
 
 
+def test_leaving_lets_nobody_wait_for_room():
+    async def test() -> None:
+        settings = ClientSettings(close_timeout_ms=10, buffer_bytes_max=1_000, linger_ms=10_000)
+        async with fake_node() as node:
+            node.is_open.clear()
+            async with connect(node.address, settings) as client:
+                first = asyncio.gather(
+                    client.publish("orders", b"0", key=b"k"), return_exceptions=True
+                )
+                await node.until(lambda: len(node.batches) == 1)
+                others = asyncio.gather(
+                    *(client.publish("orders", bytes(500), key=b"k") for _ in range(9)),
+                    return_exceptions=True,
+                )
+                await asyncio.sleep(0)
+
+            assert {type(answer) for answer in [*await first, *await others]} == {Closed}
+
+    run(test())
+
+
 def test_a_client_can_be_opened_again():
     async def test() -> None:
         async with fake_node() as node:

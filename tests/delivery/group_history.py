@@ -28,6 +28,7 @@ from waterclock.delivery.groups import (
     HeartbeatReceived,
     MemberJoined,
     MemberLeft,
+    MemberLost,
     PartitionDrained,
     PartitionsAdded,
     RefuseMember,
@@ -145,10 +146,13 @@ class GroupHistory(RuleBasedStateMachine):
         effects = self.tell(MemberJoined(member))
         assert (effects == [RefuseMember(member, 5)]) == is_full
 
-    @rule(member=NAMES)
-    def leave(self, member):
+    @rule(member=NAMES, kind=st.sampled_from([MemberLeft, MemberLost]))
+    def leave(self, member, kind):
         was_there = member in self.group.members
-        effects = self.tell(MemberLeft(member))
+        effects = self.tell(kind(member))
+        releases = [effect for effect in effects if isinstance(effect, Release)]
+        gone = [r.is_counted for r in releases if r.member == member]
+        assert set(gone) <= {kind is MemberLost}
         self.credits.pop(member, None)
         assert (effects == [RefuseMember(member)]) != was_there
 

@@ -48,3 +48,25 @@ def test_lowered_credit_holds_back_until_enough_came_back():
     assert credit.take(1, bytes_each=1) == 0
     credit.give(1, bytes=1)
     assert credit.take(5, bytes_each=1) == 1
+
+
+def test_credit_is_free_as_long_as_there_is_some_of_both_kinds():
+    credit = Credit(1, messages=3, bytes=20)
+    assert credit.free == 3
+
+    credit.take(2, bytes_each=10)
+    assert credit.free == 0, "no bytes"
+    credit.give(1, bytes=10)
+    assert credit.free == 2
+    credit.set(1, messages=0, bytes=20)
+    assert credit.free == 0
+    credit.set(1, messages=5, bytes=0)
+    assert credit.free == 0
+
+
+def test_who_holds_nothing_has_credit_for_one_message_of_any_size():
+    credit = Credit(1, messages=3, bytes=1)
+
+    assert credit.free == 3
+    credit.take(1, bytes_each=100)
+    assert credit.free == 0

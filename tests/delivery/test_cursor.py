@@ -328,3 +328,64 @@ def test_a_cursor_shows_where_it_is(cursor):
     assert repr(cursor) == (
         "<Cursor at 0, read to 3, <Leases 3 leased, 0 waiting, 0 due, 0 dying>>"
     )
+
+
+def test_without_dead_letters_nothing_dies_and_the_longest_wait_is_waited(credit):
+    config = DeliveryConfig(max_retries=1, retry_delay_ms_max=60_000, retry_jitter_percent=0)
+    cursor = Cursor(config, has_dead_letters=False)
+    cursor.handle(PartitionAssigned(1, credit), NOW)
+    cursor.handle(readable(0, 3), NOW)
+
+    assert cursor.handle(Rejected(1, [(0, 1)]), NOW) == []
+    assert cursor.handle(Nacked(1, [(1, 2)]), NOW) == []
+    assert cursor.tick(at(1_000)) == [deliver((1, 2), attempt=2, passed_ms=1_000)]
+    assert cursor.handle(Nacked(1, [(1, 2)]), at(1_000)) == []
+    cursor.handle(Extended(1, [(2, 3)], at(100_000)), NOW)
+    assert cursor.tick(at(59_999)) == []
+    assert cursor.tick(at(60_000)) == [deliver((0, 1), attempt=2, passed_ms=60_000)]
+    assert cursor.tick(at(61_000)) == [deliver((1, 2), attempt=2, passed_ms=61_000)]
+    cursor.check_invariants()
+
+
+def test_what_was_dying_comes_again_where_there_are_no_dead_letters_any_more(cursor, credit):
+    cursor.handle(readable(0, 2), NOW)
+    cursor.handle(Rejected(1, [(0, 1)]), NOW)
+    again = Cursor.decode(cursor.encode(), CONFIG, has_dead_letters=False)
+    again.handle(PartitionAssigned(2, Credit(1, messages=10, bytes=1_000)), NOW)
+
+    effects = again.handle(readable(0, 2), NOW)
+
+    assert [type(effect) for effect in effects] == [Deliver, Deliver]
+    again.check_invariants()
+
+
+def test_a_cursor_says_what_stands_ready_what_waits_and_how_far_it_is_behind(cursor):
+    cursor.handle(readable(0, 15), NOW)
+    assert (cursor.unacked, cursor.backlog, cursor.waiting) == (10, 5, 0)
+
+    cursor.handle(Nacked(1, [(0, 2)]), NOW)
+    cursor.handle(Rejected(1, [(2, 3)]), NOW)
+    cursor.handle(Acked(1, [(5, 7)]), NOW)
+
+    assert (cursor.unacked, cursor.backlog, cursor.waiting) == (10, 0, 3)
+    assert cursor.lag(20) == 18
+
+
+def test_leases_that_end_without_a_word_are_counted(cursor):
+    cursor.handle(readable(0, 3), NOW)
+    cursor.handle(Acked(1, [(1, 2)]), NOW)
+    cursor.tick(at(30_000))
+
+    assert cursor.timed_out == 2
+
+
+def test_other_settings_hold_for_what_is_handed_out_next(cursor):
+    cursor.handle(readable(0, 1), NOW)
+    cursor.configure(DeliveryConfig(ack_timeout_ms=5_000, max_retries=1, retry_jitter_percent=0))
+
+    assert cursor.handle(readable(1, 2), NOW) == [Deliver(1, ((1, 2),), 1, NOW + 5_000)]
+    assert cursor.next_deadline() == NOW + 5_000
+    cursor.tick(at(5_000))
+    cursor.tick(at(6_000))
+    (letter,) = cursor.tick(at(11_000))
+    assert letter == DeadLetter(((1, 2),), Reason.TIMED_OUT, 2)

@@ -32,11 +32,9 @@ def assign_afresh(original):
 
 
 def keep_others_than_before(original):
-    turn = [0]
-
     def assign(members, owners):
-        turn[0] += 1
-        return original(members, owners[::-1])[::-1] if turn[0] % 2 else original(members, owners)
+        is_odd = len(members) % 2
+        return original(members, owners[::-1])[::-1] if is_odd else original(members, owners)
 
     return assign
 

@@ -8,6 +8,7 @@ from waterclock.delivery.groups import (
     HeartbeatReceived,
     MemberJoined,
     MemberLeft,
+    MemberLost,
     PartitionDrained,
     PartitionsAdded,
     RefuseMember,
@@ -135,3 +136,16 @@ def test_new_partitions_are_assigned_and_old_ones_stay(group):
 def test_a_report_about_no_partition_is_ignored(group):
     assert group.handle(PartitionDrained(99, 1), at(5)) == []
     assert group.handle(PartitionDrained(-1, 1), at(5)) == []
+
+
+def test_a_member_whose_connection_broke_is_gone_at_once_and_what_it_held_has_failed(group):
+    group.handle(MemberJoined("b"), at(0))
+
+    assert group.handle(MemberLost("a"), at(1)) == [
+        SaveGeneration(3),
+        Release(0, "a", 1, is_counted=True),
+        Release(1, "a", 1, is_counted=True),
+        Assign(0, "b", 3),
+        Assign(1, "b", 3),
+    ]
+    assert group.handle(MemberLost("a"), at(2)) == [RefuseMember("a")]

@@ -60,3 +60,13 @@ def test_other_bytes_are_refused(data):
 def test_contradictions_are_refused(past):
     with pytest.raises(BadInput, match="contradicts"):
         decode_progress(encode_progress(TRACKER, past))
+
+
+def test_nothing_is_known_of_offsets_behind_the_end_of_the_log():
+    tracker = empty_tracker(5)
+    tracker.add(7, 9)
+
+    assert decode_progress(SAMPLE, log_end=20) == (TRACKER, PAST)
+    assert decode_progress(SAMPLE, log_end=10) == (tracker, [PAST[0], (9, 10, PAST[1][2])])
+    assert decode_progress(SAMPLE, log_end=8)[0].end == 8
+    assert decode_progress(SAMPLE, log_end=3) == (empty_tracker(3), [])

@@ -89,6 +89,12 @@ class Consumer:
             missing = sorted(ids - set(self.ids))
             raise AssertionError(f"{len(missing)} did not come: {missing[:10]}") from None
 
+    async def count(self, messages: int) -> None:
+        """Wait until so many have come, repeats included."""
+        while len(self.got) < messages:
+            self._arrived.clear()
+            await self._arrived.wait()
+
     async def close(self) -> None:
         """Leave."""
         for task in self._tasks:

@@ -89,9 +89,7 @@ class Matrix:
             partitions=PARTITIONS,
             run=f"{self.seed}",
         )
-        self.members = Members(
-            self.line, self.history, self.rng, topic=TOPIC, lease_ms=LEASE_MS
-        )
+        self.members = Members(self.line, self.history, self.rng, topic=TOPIC, lease_ms=LEASE_MS)
 
     async def run(self) -> None:
         """Run all rounds, let it drain, and judge."""
@@ -176,7 +174,7 @@ class Matrix:
         begun = time.monotonic()
         try:
             async with asyncio.timeout(self.quiet_s_max):
-                while await self._open_work():
+                while await self._open_work():  # noqa: ASYNC110  nobody tells us
                     await asyncio.sleep(0.25)
         except TimeoutError:
             self.history.findings.add("never done", str(await self._open_work()))

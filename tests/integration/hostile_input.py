@@ -47,9 +47,7 @@ BAD_NAMES = (
 )
 # Made late, so that nobody prints them.
 LONG_NAMES = st.sampled_from([200, 201, 5_000, 100_000]).map(lambda size: "x" * size)
-NAMES = (
-    st.sampled_from(TOPICS) | st.sampled_from(BAD_NAMES) | LONG_NAMES | st.text(max_size=20)
-)
+NAMES = st.sampled_from(TOPICS) | st.sampled_from(BAD_NAMES) | LONG_NAMES | st.text(max_size=20)
 PAGES = (
     st.sampled_from(["", "0:0", "1:5", ":", "9" * 50, "99999:99999999999999999", "-1:-1", "٣:٤"])
     | st.binary(max_size=40).map(lambda raw: base64.urlsafe_b64encode(raw).decode())
@@ -60,45 +58,52 @@ PAGES = (
     ).map(lambda place: base64.urlsafe_b64encode(struct.pack("<qiq", *place)).decode())
     | st.text(max_size=30)
 )
-CRONS = st.sampled_from(
-    [
-        "* * * * *",
-        "*/5 * * * * *",
-        "0 0 31 2 *",
-        "0 0 29 2 1",
-        "*/0 * * * *",
-        "60 * * * *",
-        "1-0 * * * *",
-        "* * * *",
-        "* * * * * * *",
-        "@daily",
-        "@never",
-        "a b c d e",
-        "",
-        " ",
-        ",".join(map(str, range(60))) + " * * * *",
-        "0-59/1,0-59/1 * * * *",
-        "-1 * * * *",
-        "٣ * * * *",
-        "\0 * * * *",
-    ]
-) | st.text(alphabet="0123456789*/,- LW#?", max_size=20) | LONG_NAMES
-ZONES = st.sampled_from(
-    [
-        "",
-        "UTC",
-        "Europe/Berlin",
-        "America/St_Johns",
-        "Nowhere/City",
-        "../../etc/passwd",
-        "/etc/localtime",
-        "Europe",
-        "posixrules",
-        "\0",
-        "Factory",
-        "tzdata.zi",
-    ]
-) | LONG_NAMES
+CRONS = (
+    st.sampled_from(
+        [
+            "* * * * *",
+            "*/5 * * * * *",
+            "0 0 31 2 *",
+            "0 0 29 2 1",
+            "*/0 * * * *",
+            "60 * * * *",
+            "1-0 * * * *",
+            "* * * *",
+            "* * * * * * *",
+            "@daily",
+            "@never",
+            "a b c d e",
+            "",
+            " ",
+            ",".join(map(str, range(60))) + " * * * *",
+            "0-59/1,0-59/1 * * * *",
+            "-1 * * * *",
+            "٣ * * * *",
+            "\0 * * * *",
+        ]
+    )
+    | st.text(alphabet="0123456789*/,- LW#?", max_size=20)
+    | LONG_NAMES
+)
+ZONES = (
+    st.sampled_from(
+        [
+            "",
+            "UTC",
+            "Europe/Berlin",
+            "America/St_Johns",
+            "Nowhere/City",
+            "../../etc/passwd",
+            "/etc/localtime",
+            "Europe",
+            "posixrules",
+            "\0",
+            "Factory",
+            "tzdata.zi",
+        ]
+    )
+    | LONG_NAMES
+)
 INT64S = (
     st.sampled_from([0, 1, -1, 2**31 - 1, 2**31, -(2**31), 2**53, 2**62, 2**63 - 1, -(2**63)])
     | st.integers(-5, 1_000)
@@ -111,9 +116,7 @@ INT32S = (
 )
 BYTES = (
     st.binary(max_size=40)
-    | st.sampled_from(
-        [b"", b"\0", b"\xff\xfe", b"id-1", b"id-2", b"hostile/0@1"]
-    )
+    | st.sampled_from([b"", b"\0", b"\xff\xfe", b"id-1", b"id-2", b"hostile/0@1"])
     | st.sampled_from([255, 256, 65_537, 1_000_000]).map(bytes)
 )
 

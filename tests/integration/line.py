@@ -1,6 +1,8 @@
 """The way to a node that comes and goes: callers wait for it to be there, and lose it mid-call."""
 
 import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import grpc
@@ -18,6 +20,37 @@ EXPECTED = frozenset({StatusCode.UNAVAILABLE, StatusCode.CANCELLED})
 """How calls may fail while nodes are killed and stopped under them."""
 BROKEN_PIPE = "Internal error from Core"
 """What grpc itself says, without asking anyone, of a write to a call that has just ended."""
+
+
+SAY_S_MAX = 10.0
+
+
+class Gone(Exception):
+    """The line was closed under a call."""
+
+
+@contextmanager
+def hearing() -> Iterator[None]:
+    """Talk inside: a call whose channel is closed says so by cancelling, as if we were meant."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise Gone from None
+
+
+@asynccontextmanager
+async def saying() -> AsyncIterator[None]:
+    """Write to a stream inside. Of a channel that closes while the stream is being opened, gRPC
+    tells nobody: the write would wait for ever."""
+    try:
+        with hearing():
+            async with asyncio.timeout(SAY_S_MAX):
+                yield
+    except TimeoutError:
+        raise Gone from None
 
 
 class Line:
@@ -55,7 +88,9 @@ class Line:
         """Wait until a node is there."""
         await self._up.wait()
 
-    def failed(self, what: str, error: grpc.aio.AioRpcError) -> None:
+    def failed(self, what: str, error: grpc.aio.AioRpcError | Gone) -> None:
         """Take note of a call that failed."""
+        if isinstance(error, Gone):
+            return
         if error.code() not in EXPECTED and error.details() != BROKEN_PIPE:
             self._findings.add("strange status", f"{what}: {error.code()} {error.details()}")

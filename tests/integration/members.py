@@ -1,4 +1,4 @@
-"""Members of groups who behave as members do: most ack, some nack, reject, forget, leave, break off.
+"""Members of groups, as members are: most ack, some nack, reject, forget, leave, break off.
 
 A member's stream is a stint. Messages that say they are poison fail with everyone, so that they die
 of it; all others fail by chance.
@@ -14,7 +14,7 @@ from typing import Any
 from grpc.aio import EOF, AioRpcError
 
 from tests.integration.history import Held, History, Place, Stint, now_ms
-from tests.integration.line import Line
+from tests.integration.line import Gone, Line, hearing, saying
 from waterclock.log.schema import MESSAGES, _read
 from waterclock.v1 import broker_pb2 as pb
 
@@ -111,17 +111,17 @@ class Conversation:
                 await self._listen(tasks)
                 beating.cancel()
                 leaving.cancel()
-        except* AioRpcError as problems:
+        except* (AioRpcError, Gone) as problems:
             self._stint.broken_ms = now_ms()
             for error in problems.exceptions:
-                assert isinstance(error, AioRpcError)
+                assert isinstance(error, AioRpcError | Gone)
                 self._judge(error)
         finally:
             self._stint.ended_ms = self._stint.ended_ms or now_ms()
             self._call.cancel()
 
-    def _judge(self, error: AioRpcError) -> None:
-        details = error.details() or ""
+    def _judge(self, error: AioRpcError | Gone) -> None:
+        details = "" if isinstance(error, Gone) else error.details() or ""
         # A member whose stream broke may meet itself when it comes back.
         if "opened another session" in details or (self._way == "close" and "leave:" in details):
             return
@@ -130,8 +130,9 @@ class Conversation:
     async def _write(self, request: pb.SubscribeRequest) -> bool:
         async with self._writing:
             try:
-                await self._call.write(request)
-            except (AioRpcError, asyncio.InvalidStateError):
+                async with saying():
+                    await self._call.write(request)
+            except (AioRpcError, asyncio.InvalidStateError, Gone):
                 return False  # whoever reads is told how it ended
         return True
 
@@ -159,27 +160,24 @@ class Conversation:
             self._call.cancel()
         else:
             async with self._writing:
-                with suppress(AioRpcError, asyncio.InvalidStateError):
-                    await self._call.done_writing()
+                with suppress(AioRpcError, asyncio.InvalidStateError, Gone):
+                    async with saying():
+                        await self._call.done_writing()
 
     async def _listen(self, tasks: asyncio.TaskGroup) -> None:
-        try:
-            while True:
+        while True:
+            with hearing():
                 event = await self._call.read()
-                if event is EOF:
-                    return
-                match event.WhichOneof("event"):
-                    case "delivery":
-                        self._take(event.delivery, tasks)
-                    case "lost":
-                        lost = event.lost
-                        self._history.refused_all(self._stint, lost.partition, lost.generation)
-                    case "refused":
-                        self._refused(event.refused)
-        except asyncio.CancelledError:
-            # Our own `cancel` of the call is told in this way too.
-            if not self._stint.ended_ms:
-                raise
+            if event is EOF:
+                return
+            match event.WhichOneof("event"):
+                case "delivery":
+                    self._take(event.delivery, tasks)
+                case "lost":
+                    lost = event.lost
+                    self._history.refused_all(self._stint, lost.partition, lost.generation)
+                case "refused":
+                    self._refused(event.refused)
 
     def _refused(self, refused: pb.SubscribeResponse.Refused) -> None:
         if refused.is_stale:
@@ -231,13 +229,11 @@ class Conversation:
             await asyncio.sleep(self._rng.uniform(0, 0.3))
             await self._say(delivery, "ack", offsets, 0)
 
-    async def _say(
-        self, delivery: pb.Delivery, kind: str, offsets: list[int], at_ms: int
-    ) -> None:
+    async def _say(self, delivery: pb.Delivery, kind: str, offsets: list[int], at_ms: int) -> None:
         answer = pb.Answer(
             partition=delivery.partition,
             generation=delivery.generation,
-            kind=KINDS[kind],  # type: ignore[arg-type]
+            kind=KINDS[kind],
             bounds=bounds_of(offsets),
             at_ms=at_ms,
         )

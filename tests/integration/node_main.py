@@ -52,11 +52,9 @@ def config_of(settings: dict[str, dict[str, Any]]) -> Config:
 def main(told: dict[str, Any]) -> None:
     """Run until a signal."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s"
-    )
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     if told.get("clock_file"):
-        launch.SystemClock = lambda: SteppedClock(told["clock_file"])  # type: ignore[assignment,misc]
+        vars(launch)["SystemClock"] = lambda: SteppedClock(told["clock_file"])
     if told.get("plant"):
         plant(told["plant"])
     try:

@@ -6,10 +6,9 @@ import re
 import signal
 import sys
 import time
+from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 from typing import Any
-
-from asyncio.subprocess import PIPE, Process
 
 ROOT = Path(__file__).parents[2]
 HOST = "127.0.0.1"
@@ -65,7 +64,7 @@ class NodeProcess:
     async def spawn(self) -> None:
         """Begin a life; it takes no requests yet."""
         assert not self.is_running
-        with open(self.log_file, "ab") as log:
+        with open(self.log_file, "ab") as log:  # noqa: ASYNC230  at once
             self._process = await asyncio.create_subprocess_exec(
                 *self._prefix,
                 sys.executable,

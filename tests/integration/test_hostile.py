@@ -6,7 +6,6 @@ N=…` tries more of the same.
 
 import asyncio
 import os
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -220,9 +219,7 @@ def test_answers_for_what_was_never_delivered_change_nothing(node, kind, generat
         _answer(partition=2, generation=generation, bounds=[0, 2**62], kind=kind, at_ms=2**62),
         _answer(partition=0, generation=generation, bounds=[10**9, 10**9 + 5], kind=kind),
     ]
-    outcome = node.run(
-        node.talk(method, [OPEN.SerializeToString(), *said], ending="wait")
-    )
+    outcome = node.run(node.talk(method, [OPEN.SerializeToString(), *said], ending="wait"))
     check_outcome(method, outcome, said)
 
 
@@ -237,7 +234,7 @@ def test_a_second_opening_of_the_same_stream_is_refused(node):
 def test_absurd_stretches_of_the_past_are_refused_or_empty(node):
     method = METHODS["waterclock.v1.Broker.Replay"]
     far = 2**63 - 1
-    begins = [
+    begins: list[dict[str, Any]] = [
         {"offsets": {"start": far, "count": far}},
         {"offsets": {"start": far}},
         {"offsets": {"start": -1}},
@@ -266,7 +263,7 @@ def test_streams_that_are_opened_and_left_alone_cost_no_task_once_they_are_gone(
         async with grpc.aio.insecure_channel(
             node.node.address, options=[("grpc.use_local_subchannel_pool", 1)]
         ) as channel:
-            calls = [
+            calls: list[Any] = [
                 channel.stream_stream(f"/waterclock.v1.Broker/{name}")()
                 for name in ("Subscribe", "Replay", "PublishStream")
                 for _ in range(100)

@@ -9,12 +9,13 @@ import heapq
 from contextlib import suppress
 from itertools import count
 from random import Random
+from typing import Any
 
 import grpc
 from grpc.aio import EOF, AioRpcError
 
 from tests.integration.history import History, Published, now_ms
-from tests.integration.line import Line
+from tests.integration.line import Gone, Line, hearing, saying
 from waterclock.log.schema import encode, from_messages
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
@@ -119,8 +120,9 @@ class Traffic:
             await self._line.up()
             self._history.asked(message)
             try:
-                answer = await self._line.broker.Publish(request)
-            except AioRpcError as error:
+                with hearing():
+                    answer = await self._line.broker.Publish(request)
+            except (AioRpcError, Gone) as error:
                 self._line.failed("Publish", error)
                 self._history.counts["unanswered"] += 1
                 if self._rng.random() < 0.3:
@@ -140,7 +142,9 @@ class Traffic:
             partition = self._rng.randrange(self._partitions)
         # All must go where they went before, or where they would go alone.
         batch = [
-            m for m in made.values() if m.partition == partition and (partition is None or not m.key)
+            m
+            for m in made.values()
+            if m.partition == partition and (partition is None or not m.key)
         ]
         if not batch:
             batch = [self._new()]
@@ -173,8 +177,9 @@ class Traffic:
                 for message in batch:
                     self._history.asked(message)
                 try:
-                    answer = await self._line.broker.PublishBatch(request)
-                except AioRpcError as error:
+                    with hearing():
+                        answer = await self._line.broker.PublishBatch(request)
+                except (AioRpcError, Gone) as error:
                     self._line.failed("PublishBatch", error)
                     self._history.counts["unanswered"] += len(batch)
                     if self._rng.random() < 0.3:
@@ -204,10 +209,11 @@ class Traffic:
                         await self._send(call, number, *unanswered[number])
                     await self._heard(call, unanswered)
                     await self._pause(0, 0.1)
-                await call.done_writing()
+                async with saying():
+                    await call.done_writing()
                 while unanswered:
                     await self._heard(call, unanswered)
-            except AioRpcError as error:
+            except (AioRpcError, Gone) as error:
                 self._line.failed("PublishStream", error)
             except (asyncio.InvalidStateError, EOFError):
                 pass  # the call is over; how it ended was told to whoever read last
@@ -216,16 +222,18 @@ class Traffic:
             await self._pause(0, 0.1)
 
     async def _send(
-        self, call: object, number: int, batch: list[Published], request: pb.PublishBatchRequest
+        self, call: Any, number: int, batch: list[Published], request: pb.PublishBatchRequest
     ) -> None:
         for message in batch:
             self._history.asked(message)
-        await call.write(pb.PublishStreamRequest(sequence=number, batch=request))  # type: ignore[attr-defined]
+        async with saying():
+            await call.write(pb.PublishStreamRequest(sequence=number, batch=request))
 
     async def _heard(
-        self, call: object, unanswered: dict[int, tuple[list[Published], pb.PublishBatchRequest]]
+        self, call: Any, unanswered: dict[int, tuple[list[Published], pb.PublishBatchRequest]]
     ) -> None:
-        answer = await call.read()  # type: ignore[attr-defined]
+        with hearing():
+            answer = await call.read()
         if answer is EOF:
             raise EOFError
         if answer.HasField("problem"):
@@ -249,7 +257,7 @@ class Traffic:
     async def _planned(self) -> None:
         while self._plans or not self._is_over.is_set():
             now = now_ms()
-            chosen = []
+            chosen: list[Published] = []
             while self._plans and self._plans[0][0] <= now and len(chosen) < 20:
                 chosen.append(heapq.heappop(self._plans)[2])
             if not chosen:
@@ -257,11 +265,9 @@ class Traffic:
                 continue
             await self._line.up()
             try:
-                if self._rng.random() < 0.6:
-                    await self._cancel(chosen)
-                else:
-                    await self._move(chosen)
-            except AioRpcError as error:
+                with hearing():
+                    await (self._cancel if self._rng.random() < 0.6 else self._move)(chosen)
+            except (AioRpcError, Gone) as error:
                 self._line.failed("Cancel or Reschedule", error)
                 for message in chosen:
                     if self._rng.random() < 0.5:

@@ -1,14 +1,14 @@
 """The judgement once all is quiet: the logs themselves, read by Fetch, against all that was said.
 
-    lost publish      acknowledged, and not in the log where it was said to be
-    lost delivery     in the log for all to get, and some group never got it
-    passed over       a group is done with it, and nobody acked it, nor is it a dead letter
-    not fired         its time has come and gone, and it is still pending
-    twice in the log  one id, two rows; or one promise, fired twice, or fired and cancelled
-    fired early       the log says so itself
-    unasked cancel    a promise ended, and nobody cancelled it, nor had it expired
-    torn log          offsets that do not follow each other
-    dead letters      one twice, or one that nobody failed at
+lost publish      acknowledged, and not in the log where it was said to be
+lost delivery     in the log for all to get, and some group never got it
+passed over       a group is done with it, and nobody acked it, nor is it a dead letter
+not fired         its time has come and gone, and it is still pending
+twice in the log  one id, two rows; or one promise, fired twice, or fired and cancelled
+fired early       the log says so itself
+unasked cancel    a promise ended, and nobody cancelled it, nor had it expired
+torn log          offsets that do not follow each other
+dead letters      one twice, or one that nobody failed at
 """
 
 from collections import Counter

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.node.consuming import GROUPS, Consuming, Member, consuming
 from tests.node.hosts import START_MS
@@ -218,6 +218,16 @@ class DeliveryHistory(RuleBasedStateMachine):
             model.held[partition, offset] = generation, delivery.deadline_ms
 
     # Rules
+
+    @initialize(counts=st.lists(st.integers(0, 7), min_size=2, max_size=2), members=st.sets(NAMES))
+    def begin(self, counts, members):
+        """Begin in the midst of things: histories are short."""
+        for partition, count in enumerate(counts):
+            if count:
+                self.publish(partition, count, "now")
+        for name in sorted(members):
+            self.join(name, 8)
+        self.read_all()
 
     @rule(
         partition=st.integers(0, PARTITIONS - 1),

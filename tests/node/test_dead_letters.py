@@ -6,6 +6,7 @@ import pytest
 
 from tests.node.consuming import Consuming, Member, consuming
 from tests.node.hosts import run
+from waterclock.log.schema import decode
 from waterclock.model.errors import BadInput, StorageFull, UnknownTopic
 from waterclock.model.message import Message
 from waterclock.node import burial
@@ -45,7 +46,11 @@ def test_a_dead_letter_shows_the_message_as_it_was_and_how_it_died(tmp_path):
             assert (letter.origin_partition, letter.origin_offset) == (1, 0)
             assert (letter.partition, letter.offset) == (1, 0)
             assert letter.died_ms == c.clock.now_ms()
-            assert len(c.hosts.topics.get("t.dlq").partitions) == 2
+            dead_topic = c.hosts.topics.get("t.dlq")
+            assert len(dead_topic.partitions) == 2
+            (frame,) = dead_topic.partition(1).store.read(0)
+            names = [name for name, _ in decode(frame.header, frame.body)["headers"][0].as_py()]
+            assert len(names) == len(set(names))
 
     run(main())
 
@@ -107,6 +112,22 @@ def test_a_crash_after_writing_writes_no_dead_letter_twice(tmp_path, monkeypatch
             assert member.offsets == [(0, 0), (0, 1)], "the rejection was saved after all"
             page = await c.dead_letters.list("t")
             assert [letter.message.value for letter in page.letters] == [b"a"]
+
+    run(main())
+
+
+def test_a_dead_message_is_not_delivered_again_after_a_crash(tmp_path):
+    async def main():
+        async with consuming(tmp_path) as c:
+            await c.hosts.topic("t")
+            await c.publish(b"a", b"b")
+            await rejected(c, 0)
+            c.has_crashed = True
+        async with consuming(tmp_path, clock=c.clock) as c:
+            member = await c.join()
+            member.take()
+
+            assert member.values == [b"b"]
 
     run(main())
 

@@ -54,10 +54,6 @@ def count_what_stood_in_line(original):
     return withdraw
 
 
-def leave_a_former_owner_its_line(original):
-    return lambda self, place: [span for p in self.in_line(place) for span in p.ranges]
-
-
 def let_the_line_time_out(original):
     return lambda self, parcel, now_ms: None
 
@@ -109,7 +105,6 @@ def never_tick(original):
 
 BUGS = [
     (Session, "withdraw", count_what_stood_in_line),
-    (Session, "withdraw", leave_a_former_owner_its_line),
     (Serving, "_renew", let_the_line_time_out),
     (GroupHost, "member_gone", count_a_clean_leave),
     (GroupHost, "member_gone", forgive_a_broken_connection),

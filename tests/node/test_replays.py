@@ -122,9 +122,11 @@ def test_a_range_of_due_times_has_what_was_due_within_it(tmp_path):
             got = await read(await c.replays.begin(Request("t", times=times)))
             assert got.values == [b"2000", b"3000"]
             assert got.places == [(0, 6), (0, 7)]
+            overdue = Message(b"overdue", due_ms=begun_ms)
+            await c.send([overdue, Message(b"with it")])
             times = TimeRange(c.clock.now_ms(), c.clock.now_ms() + 1, by_due=True)
             got = await read(await c.replays.begin(Request("t", times=times)))
-            assert got.values == [b"now", b"far off"]
+            assert got.values == [b"now", b"far off", b"with it"]
 
     run(main())
 
@@ -283,7 +285,7 @@ def test_who_begins_a_replay_again_takes_it_over(tmp_path):
         async with consuming(tmp_path) as c:
             await c.hosts.topic("t")
             await large(c, 3)
-            first = await c.replays.begin(EVERYTHING, name="r")
+            first = await c.replays.begin(EVERYTHING, name="r", checkpoint_every=1)
             await read(first, 2)
             first.done(0, 1)
             second = await c.replays.begin(EVERYTHING, name="r")

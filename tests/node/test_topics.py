@@ -10,6 +10,7 @@ from waterclock.model.errors import (
     LimitExceeded,
     NotFound,
     PartitionFaulty,
+    StorageFailed,
     StorageFull,
     UnknownTopic,
 )
@@ -112,6 +113,17 @@ def test_disk_full_while_a_topic_is_made_leaves_nothing(tmp_path, monkeypatch):
             return left, len(topic.partitions)
 
     assert run(make()) == ([], 2)
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_of_ours(tmp_path):
+    (tmp_path / "meta").write_text("a file where the folder should be")
+
+    async def start():
+        async with opened(tmp_path):
+            pass
+
+    with pytest.raises(StorageFailed):
+        run(start())
 
 
 def test_partitions_are_added_and_never_taken_away(tmp_path):

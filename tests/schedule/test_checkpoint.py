@@ -4,37 +4,56 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.model.ids import Offset
 from waterclock.schedule.checkpoint import (
     HEADER_BYTES,
     Checkpoint,
+    SavedSegment,
     decode_checkpoint,
     encode_checkpoint,
 )
 
-INT64S = st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=20)
-
-
-def checkpoint_of(offsets: list[int], due: list[int]) -> Checkpoint:
-    columns = np.array(offsets, np.int64), np.array(due, np.int64)
-    return Checkpoint(bytes(range(16)), Offset(1 << 40), 0xDEADBEEF, *columns)
+FLAGS = st.lists(st.booleans(), max_size=20).map(lambda flags: np.array(flags, np.bool_))
+SEGMENTS = st.builds(
+    SavedSegment,
+    base_offset=st.integers(0, (1 << 64) - 1),
+    generation=st.integers(0, (1 << 32) - 1),
+    last_header_crc=st.integers(0, (1 << 32) - 1),
+    opened=FLAGS,
+    moved=FLAGS,
+)
 
 
 def facts(checkpoint: Checkpoint) -> tuple[object, ...]:
-    return (*checkpoint[:3], checkpoint.offsets.tolist(), checkpoint.due_ms.tolist())
+    segments = [
+        (*segment[:3], segment.opened.tolist(), segment.moved.tolist())
+        for segment in checkpoint.segments
+    ]
+    return checkpoint.log_id, segments
 
 
-SAMPLE = checkpoint_of([3, 7], [1_700_000_000_000, 1_700_000_000_001])
-BYTES_V1 = bytes.fromhex(
-    "f3574354494d450a01000000efbeadde000102030405060708090a0b0c0d0e0f"
-    "00000000000100000200000000000000"
+SAMPLE = Checkpoint(
+    bytes(range(16)),
+    [
+        SavedSegment(
+            1 << 40, 3, 0xDEADBEEF, np.array([True] + [False] * 8 + [True]), np.ones(0, bool)
+        ),
+        SavedSegment(1 << 41, 0, 7, np.ones(0, bool), np.array([False, True])),
+    ],
 )
-"""The first bytes of version 1, to the count. Never changed."""
+BYTES_V2 = bytes.fromhex(
+    "f3574354494d450a0200000002000000000102030405060708090a0b0c0d0e0f4300000000000000"
+)
+"""The first bytes of version 2, to the length of the body. Never changed."""
+BODY_V2 = bytes.fromhex(
+    "000000000001000003000000efbeadde0a000000000000000000000000000000"
+    "8040"
+    "000000000002000000000000070000000000000000000000020000000000000040"
+)
 
 
-@given(INT64S)
-def test_what_is_written_is_read(values):
-    checkpoint = checkpoint_of(values, values[::-1])
+@given(st.lists(SEGMENTS, max_size=4))
+def test_what_is_written_is_read(segments):
+    checkpoint = Checkpoint(bytes(range(16)), segments)
 
     decoded = decode_checkpoint(encode_checkpoint(checkpoint))
 
@@ -45,13 +64,8 @@ def test_what_is_written_is_read(values):
 def test_the_layout_is_the_one_drawn():
     data = encode_checkpoint(SAMPLE)
 
-    assert data[: len(BYTES_V1)] == BYTES_V1
-    assert np.frombuffer(data[HEADER_BYTES:], "<i8").tolist() == [
-        3,
-        7,
-        1_700_000_000_000,
-        1_700_000_000_001,
-    ]
+    assert data[: len(BYTES_V2)] == BYTES_V2
+    assert data[HEADER_BYTES:] == BODY_V2
 
 
 def test_no_flipped_bit_goes_unnoticed():

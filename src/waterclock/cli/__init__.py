@@ -1,9 +1,11 @@
 """The `waterclock` command: one file per command, put together in `app`.
 
 A command that succeeds ends with 0. It ends with 1 if it found what it looks for (damage, a lost
-message), and with 2 if it could not do its work, after one line `error: …` that says what to do.
-What people read goes to stdout, as a table on a terminal and plain in a pipe; `--json` prints one
-object instead. Progress goes to stderr, and only to a terminal.
+message), did not all it was asked to or was declined, and with 2 if it could not do its work, after
+one line `error: …` that says what to do; Ctrl-C ends it with 130. What people read goes to stdout,
+as a table on a terminal and plain in a pipe; `--json` prints one object instead, or one a line for
+messages. Progress and questions go to stderr, and only to a terminal. What cannot be undone is
+asked for; where nobody can answer, it needs `--yes`.
 
 Command modules import what is heavy inside the command: completion and `--help` wait for nothing.
 """

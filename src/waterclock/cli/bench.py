@@ -22,6 +22,7 @@ from waterclock.cli.calling import call
 from waterclock.cli.figures import QUANTILES, ms_text, quantiles, rate_text
 from waterclock.cli.options import Address, AsJson
 from waterclock.cli.terminal import console, counted, print_json, size_text, table
+from waterclock.model.errors import WaterclockError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -149,18 +150,26 @@ async def _fill(
     rows = _rows(min(load.batch, load.messages), load.size)
     waiting = iter(range(0, load.messages, load.batch))
     latency_ms: list[float] = []
+    problems: list[WaterclockError] = []
 
     async def send() -> None:
-        for first in waiting:
-            count = min(load.batch, load.messages - first)
-            started = time.perf_counter()
-            await client.publish_arrow(topic, rows.slice(0, count))
-            latency_ms.append(1_000 * (time.perf_counter() - started))
-            advance(count)
+        # One that fails lets the others finish: a batch on its way must not come after the topic
+        # is deleted, or it would make it anew.
+        try:
+            while not problems and (first := next(waiting, None)) is not None:
+                count = min(load.batch, load.messages - first)
+                started = time.perf_counter()
+                await client.publish_arrow(topic, rows.slice(0, count))
+                latency_ms.append(1_000 * (time.perf_counter() - started))
+                advance(count)
+        except WaterclockError as error:
+            problems.append(error)
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(load.in_flight):
             tasks.create_task(send())
+    if problems:
+        raise problems[0]
     return latency_ms
 
 

@@ -90,5 +90,5 @@ async def _check_listening(address: str) -> None:
 
 
 def node_now_ms(client: "Client") -> int:
-    """Return the time by the node's clock."""
+    """Return the time by the node's clock, by which "in five seconds" is meant."""
     return client._connection.now_ms()

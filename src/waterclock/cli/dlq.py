@@ -124,11 +124,11 @@ def purge(
 ) -> None:
     """Let dead letters go, for good."""
     _check_which(places, everything)
-    count = len(places) if places else call(address, lambda c: c.dead_letters.count(topic))
-    ask(f"Purge {counted(count, 'dead letter')} of {topic}, for good?", is_agreed=yes)
 
     async def work(client: "Client") -> int:
         letters = await _chosen(client, topic, places) if places else None
+        count = await client.dead_letters.count(topic) if letters is None else len(letters)
+        ask(f"Purge {counted(count, 'dead letter')} of {topic}, for good?", is_agreed=yes)
         return await client.dead_letters.purge(topic, letters)
 
     gone = call(address, work)

@@ -14,6 +14,7 @@ from waterclock.cli.terminal import console, counted, print_json, table
 from waterclock.model.errors import BadInput
 
 if TYPE_CHECKING:
+    from waterclock.client.client import Client
     from waterclock.client.results import GroupInfo
 
 app = typer.Typer(invoke_without_command=True)
@@ -51,13 +52,14 @@ def delete(
     topic: Topic, group: Group, yes: Yes = False, address: Address = None, as_json: AsJson = False
 ) -> None:
     """Forget a group and how far it has come."""
-    found = call(address, lambda client: client.groups.get(topic, group))
-    ask(
-        f"Delete group {found.name} of {found.topic}, with a lag of {found.lag:,}? It would begin"
-        " anew.",
-        is_agreed=yes,
-    )
-    call(address, lambda client: client.groups.delete(topic, group))
+
+    async def work(client: "Client") -> None:
+        found = await client.groups.get(topic, group)
+        what = f"group {found.name} of {found.topic}, with a lag of {found.lag:,}"
+        ask(f"Delete {what}? It would begin anew.", is_agreed=yes)
+        await client.groups.delete(topic, group)
+
+    call(address, work)
     if as_json:
         print_json({"topic": topic, "group": group, "deleted": True})
     else:
@@ -85,14 +87,14 @@ def seek(
     if (to is None) is (offset is None):
         raise BadInput("say where to go on: --to earliest, --to latest, --to TIME or --offset 0/12")
     aim = past_of(to) if to is not None else dict(position_of(text) for text in offset or ())
-    before = call(address, lambda client: client.groups.get(topic, group))
-    ask(
-        f"Move group {before.name} of {before.topic}, with a lag of {before.lag:,}, to"
-        f" {to or ', '.join(offset or ())}?",
-        is_agreed=yes,
-    )
-    moved = call(address, lambda client: client.groups.seek(topic, group, aim))
-    _answer(moved, as_json=as_json)
+
+    async def work(client: "Client") -> "GroupInfo":
+        found = await client.groups.get(topic, group)
+        what = f"group {found.name} of {found.topic}, with a lag of {found.lag:,}"
+        ask(f"Move {what}, to {to or ', '.join(offset or ())}?", is_agreed=yes)
+        return await client.groups.seek(topic, group, aim)
+
+    _answer(call(address, work), as_json=as_json)
 
 
 def plain(group: "GroupInfo") -> dict[str, object]:

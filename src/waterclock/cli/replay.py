@@ -1,7 +1,8 @@
 """`waterclock replay`: print a stretch of the past, once, in order, without a group.
 
 With `--name` it can be broken off and goes on there the next time, with the bounds it began with;
-`waterclock replays` lists those replays and forgets them.
+what was printed of the batch at hand comes again. `waterclock replays` lists those replays and
+forgets them.
 """
 
 from typing import TYPE_CHECKING, Annotated

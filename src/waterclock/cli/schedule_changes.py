@@ -104,13 +104,14 @@ def cancel_where(
     if everything is any(value is not None for value in chosen.values()):
         raise BadInput("say which, as in --key-prefix order-, or --all of the topic")
 
-    async def work(client: "Client", *, is_dry: bool) -> "CancelCount":
-        return await client.cancel_where(topic, **chosen, everything=everything, dry_run=is_dry)
-
-    found = call(address, lambda client: work(client, is_dry=True))
-    if not dry_run and found.matched:
+    async def work(client: "Client") -> "CancelCount":
+        found = await client.cancel_where(topic, **chosen, everything=everything, dry_run=True)
+        if dry_run or not found.matched:
+            return found
         ask(f"Cancel {counted(found.matched, 'message')} of {topic}?", is_agreed=yes)
-        found = call(address, lambda client: work(client, is_dry=False))
+        return await client.cancel_where(topic, **chosen, everything=everything)
+
+    found = call(address, work)
     if as_json:
         print_json({"topic": topic, "matched": found.matched, "cancelled": found.cancelled})
     elif dry_run:

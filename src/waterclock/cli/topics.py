@@ -22,6 +22,7 @@ from waterclock.cli.terminal import (
 from waterclock.model.errors import BadInput
 
 if TYPE_CHECKING:
+    from waterclock.client.client import Client
     from waterclock.client.results import TopicInfo
 
 app = typer.Typer(invoke_without_command=True)
@@ -136,10 +137,14 @@ def delete(
     topic: Topic, yes: Yes = False, address: Address = None, as_json: AsJson = False
 ) -> None:
     """Delete a topic with all its messages, scheduled ones included."""
-    found = call(address, lambda client: client.topics.get(topic))
-    what = f"its {size_text(_size(found))} of messages and {_scheduled(found):,} scheduled"
-    ask(f"Delete {found.name} with {what}, for good?", is_agreed=yes)
-    call(address, lambda client: client.topics.delete(topic))
+
+    async def work(client: "Client") -> None:
+        found = await client.topics.get(topic)
+        what = f"its {size_text(_size(found))} of messages and {_scheduled(found):,} scheduled"
+        ask(f"Delete {found.name} with {what}, for good?", is_agreed=yes)
+        await client.topics.delete(topic)
+
+    call(address, work)
     if as_json:
         print_json({"topic": topic, "deleted": True})
     else:

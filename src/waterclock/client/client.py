@@ -208,7 +208,7 @@ class Client(SchedulerCalls):
         prefetch_bytes: int | None = None,
         keep_alive: bool = False,
     ) -> Subscription:
-        """Return a subscription; use it with `async with`, then `async for`.
+        """Return a subscription: iterate over it with `async for`, best inside `async with`.
 
         `start` is where a group that is new begins. `prefetch` and `prefetch_bytes` are what this
         member holds at a time: more hides more of the round trip, less leaves more to others.

@@ -6,7 +6,6 @@ then too, all at once, and kept, so that a batch sent again is the same batch.
 """
 
 import os
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -81,13 +80,8 @@ _KINDS = (_BINARY, _BINARY, _BINARY, HEADERS, _INT64)
 def _array(column: list[Any], count: int, kind: pa.DataType) -> pa.Array:
     # The first and the count tell most columns apart without looking at each value.
     if column[0] is None and column.count(None) == count:
-        return _nulls(count, kind)
+        return pa.nulls(count, kind)
     return pa.array(column, kind)
-
-
-@lru_cache(maxsize=512)
-def _nulls(count: int, kind: pa.DataType) -> pa.Array:
-    return pa.nulls(count, kind)
 
 
 def _made_ids(now_ms: Millis, count: int) -> list[bytes]:

@@ -9,7 +9,8 @@ One task reads the stream, one writes it; the program takes messages from the ba
 waiting for anything. The node bounds what lies here by the credit. If the stream breaks, a new one
 is opened after a while, again and again; what was held by the old one is void and comes again.
 
-Leaving the block sends the last answers and gives back what was not answered.
+Leaving the block sends the last answers and gives back what was not answered; without a block that
+is done when the client is closed.
 """
 
 import asyncio
@@ -38,7 +39,8 @@ _Stream = grpc.aio.StreamStreamCall[broker_pb2.SubscribeRequest, broker_pb2.Subs
 
 
 class Subscription:
-    """Messages as they come. Open it with `async with`; several tasks may iterate over it."""
+    """Messages as they come. Iterating opens it; `async with` also leaves in good order. Several
+    tasks may iterate over it."""
 
     def __init__(
         self,
@@ -156,6 +158,8 @@ class Subscription:
             raise self._failure
         if self._is_over or self._is_leaving:
             return False
+        if self._task is None:
+            await self.__aenter__()
         if self._session.is_starving:
             self._session.outbox.hurry()
         self._arrived.clear()

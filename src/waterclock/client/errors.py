@@ -30,8 +30,9 @@ _NAMED: dict[str, type[WaterclockError]] = {
     for name, found in vars(tree).items()
     if isinstance(found, type) and issubclass(found, WaterclockError)
 }
-_BROKEN_STREAM = ("rst_stream", "stream removed", "goaway", "connection")
-"""How gRPC words a connection that broke in the middle of a call, under several codes."""
+_BROKEN_STREAM = ("rst_stream", "stream removed", "goaway", "connection", "error from core")
+"""How gRPC words a connection that broke in the middle of a call, under several codes. The last is
+what a write to it hears."""
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 _NUMBERS = {"end", "got", "limit", "offset", "start"}
 _TEXTS = {"field", "name", "problem", "what"}

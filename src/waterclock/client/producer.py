@@ -331,6 +331,7 @@ class Producer:
                 outlet.timer.cancel()
             for batch in outlet.lane.waiting():
                 batch.answer([Closed("the client was closed before this was sent")] * len(batch))
+                self._room.give(batch.size_bytes)
         for task in self._sends:
             task.cancel()
         self._pipe.close()

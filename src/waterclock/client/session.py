@@ -177,6 +177,8 @@ class Session:
     def _renewable(self, delivery: Delivery) -> list[int]:
         """Return the rows to extend: those not handed out, and those the program works on."""
         rows = [*range(delivery.next_row, delivery.end_row)]
+        if not self._keep_alive:
+            return rows
         handed = range(delivery.next_row)
         return [row for row in handed if row not in delivery.answered] + rows
 

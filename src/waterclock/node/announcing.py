@@ -8,7 +8,7 @@ No more is announced than there is room for, so that a member of several partiti
 they share, is served by all of them in turn and not by the one with the largest frame.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -44,39 +44,46 @@ def announce(
             break
         if isinstance(frame, Missing) or not frame.header.is_deliverable:
             end = frame.end if isinstance(frame, Missing) else frame.header.end_offset
-            _skip(found, start, end)
+            _add(found, RangeSkipped(start, end))
             start = end
             continue
         for event in _messages(frame, start, room, bytes_free, now_ms):
+            _add(found, event)
+            start = event.end
             if isinstance(event, RangeReadable):
-                found.append(event)
                 room -= event.end - event.start
                 bytes_free -= event.size_bytes
-            else:
-                _skip(found, event.start, event.end)
-            start = event.end
     return found
 
 
-def _skip(found: list[Announcement], start: int, end: int) -> None:
+def _add(found: list[Announcement], event: Announcement) -> None:
+    """Add what follows, as part of the last if both are of one kind."""
     last = found[-1] if found else None
-    if isinstance(last, RangeSkipped):
-        found[-1] = RangeSkipped(last.start, end)
-    else:
-        found.append(RangeSkipped(start, end))
+    if isinstance(event, RangeSkipped):
+        if isinstance(last, RangeSkipped):
+            found[-1] = RangeSkipped(last.start, event.end)
+            return
+    elif isinstance(last, RangeReadable):
+        count, more = last.end - last.start, event.end - event.start
+        # By the mean of both sides, without dividing: of like size if neither is twice the other.
+        left, right = last.size_bytes * more, event.size_bytes * count
+        if left <= 2 * right and right <= 2 * left:
+            size_bytes = last.size_bytes + event.size_bytes
+            found[-1] = RangeReadable(last.start, event.end, size_bytes)
+            return
+    found.append(event)
 
 
 def _messages(
     frame: Frame, start: int, room: int, bytes_free: int, now_ms: int
-) -> Iterator[Announcement]:
-    """Yield what a deliverable frame has from `start` on, in order and without gaps."""
+) -> Iterable[Announcement]:
+    """Return what a deliverable frame has from `start` on, in order and without gaps."""
     header = frame.header
     end = min(header.end_offset, start + room)
     size = header.body_len * (end - start) // header.span
     is_plain = not header.is_sparse and not header.may_expire
     if is_plain and (size <= bytes_free or header.span == 1):
-        yield RangeReadable(start, end, size)
-        return
+        return (RangeReadable(start, end, size),)
     rows = decode(header, frame.body)
     offsets = row_offsets(header, rows)
     in_use = in_use_at(frame, rows, now_ms)
@@ -84,7 +91,7 @@ def _messages(
     wanted = in_use & (offsets >= start)
     offsets, sizes = offsets[wanted][:room], sizes[wanted][:room]
     stop = int(offsets[-1]) + 1 if len(offsets) == room else header.end_offset
-    yield from _runs(offsets, sizes, start, stop)
+    return _runs(offsets, sizes, start, stop)
 
 
 def _runs(offsets: Int64s, sizes: Int64s, start: int, stop: int) -> Iterator[Announcement]:

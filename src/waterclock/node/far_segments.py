@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from waterclock.log.due import NetDelta
 from waterclock.schedule.checkpoint import Checkpoint, SavedSegment
 from waterclock.schedule.far import Far, Words
+from waterclock.storage import memory
 from waterclock.storage.partition_store import PartitionStore
 
 
@@ -77,6 +78,13 @@ class FarSegments:
                 continue
             self._known[base] = delta
             self.is_saved = False
+
+    def let_rest(self) -> None:
+        """Leave the side-cars to the page cache, after all of them were gone through."""
+        for delta in self._known.values():
+            memory.let_rest(delta.opened)
+        memory.let_rest(self._store.active_delta.net().opened)
+        memory.trim()
 
     def checkpoint(self) -> Checkpoint:
         """Return what is known of the sealed segments, all of which are durable."""

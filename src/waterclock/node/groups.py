@@ -31,6 +31,15 @@ from waterclock.model.errors import (
 from waterclock.model.names import check_name
 from waterclock.node.burial import Grave
 from waterclock.node.group_host import GroupHost
+from waterclock.node.group_records import (
+    GROUP,
+    PROGRESS,
+    GroupRecord,
+    group_record,
+    new_life,
+    progress_key,
+    progress_of,
+)
 from waterclock.node.group_views import GroupView, view_of
 from waterclock.node.log_reader import LogReader
 from waterclock.node.metadata import Metadata
@@ -39,8 +48,6 @@ from waterclock.node.place import Place, cursor_from
 from waterclock.node.session import Ending, Session
 from waterclock.node.topics import DEAD_LETTERS, Topic, Topics
 
-GROUP = "group/"
-PROGRESS = "progress/"
 SAVE_EVERY_S = 1.0
 GROUPS_MAX = 10_000
 """Of a node. Each is a record and a cursor for each partition, also without members."""
@@ -54,12 +61,6 @@ class Start(IntEnum):
     EARLIEST = 0
     LATEST = 1
     TIME = 2
-
-
-class _Record(msgspec.Struct, frozen=True):
-    generation: int
-    lives: list[str] = []
-    """One for each partition; see `Place.life`."""
 
 
 class Groups:
@@ -93,7 +94,7 @@ class Groups:
             if topic is None:
                 orphans |= self._forgotten(topic_name, group)
                 continue
-            record = msgspec.json.decode(value, type=_Record)
+            record = msgspec.json.decode(value, type=GroupRecord)
             places = [self._saved_place(record, topic, group, host) for host in topic.partitions]
             self._add(topic, group, places, record.generation)
         await self._metadata.put_many(orphans)
@@ -135,7 +136,7 @@ class Groups:
 
     async def save_generation(self, host: GroupHost, generation: int) -> None:
         """Make a generation of a group durable."""
-        await self._metadata.put_many(_group_record(host, generation))
+        await self._metadata.put_many(group_record(host, generation))
 
     async def save_progress(self, hosts: Iterable[GroupHost]) -> None:
         """Save what has changed of the progress of some groups, in one write."""
@@ -151,7 +152,7 @@ class Groups:
         try:
             await self._metadata.put_many(
                 {
-                    _progress_key(host.topic, host.name, place.number): place.cursor.encode()
+                    progress_key(host.topic, host.name, place.number): place.cursor.encode()
                     for host, place in changed
                 }
             )
@@ -195,12 +196,12 @@ class Groups:
                 return host
             if len(self._hosts) >= GROUPS_MAX:
                 raise LimitExceeded("groups", GROUPS_MAX)
-            places = [self._place(topic, p, None, _new_life()) for p in topic.partitions]
+            places = [self._place(topic, p, None, new_life()) for p in topic.partitions]
             for place in places:
                 self._begin(topic, place, _position(place, start, start_ms))
             host = self._add(topic, group, places, 0)
             try:
-                await self._metadata.put_many(_progress(host) | _group_record(host, 0))
+                await self._metadata.put_many(progress_of(host) | group_record(host, 0))
             except BaseException:
                 self._remove(host, Ending.STOPPING)
                 raise
@@ -237,11 +238,11 @@ class Groups:
     # Places
 
     def _saved_place(
-        self, record: _Record, topic: Topic, group: str, partition: PartitionHost
+        self, record: GroupRecord, topic: Topic, group: str, partition: PartitionHost
     ) -> Place:
         number = partition.partition
-        saved = self._metadata.get(_progress_key(topic.name, group, number))
-        life = record.lives[number] if number < len(record.lives) else _new_life()
+        saved = self._metadata.get(progress_key(topic.name, group, number))
+        life = record.lives[number] if number < len(record.lives) else new_life()
         return self._place(topic, partition, saved, life)
 
     def _place(
@@ -268,7 +269,7 @@ class Groups:
 
     def _partition_opened(self, topic: Topic, partition: PartitionHost) -> None:
         for host in self._of_topic(topic.name):
-            host.add_place(self._place(topic, partition, None, _new_life()))
+            host.add_place(self._place(topic, partition, None, new_life()))
 
     def _topic_updated(self, topic: Topic) -> None:
         for host in self._of_topic(topic.name):
@@ -326,8 +327,8 @@ class Groups:
             targets = _targets(host, start, start_ms, positions)
             for place, offset in targets:
                 self._begin(found, place, offset)
-                place.life = _new_life()
-            await self._metadata.put_many(_progress(host) | _group_record(host, host.generation))
+                place.life = new_life()
+            await self._metadata.put_many(progress_of(host) | group_record(host, host.generation))
         return view_of(host)
 
     def min_committed(self, topic: str, partition: int) -> int | None:
@@ -348,28 +349,6 @@ class Groups:
         if host.members:
             raise Busy(f"group {group!r} has {len(host.members)} members: end them to {what} it")
         return host
-
-
-def _progress_key(topic: str, group: str, partition: int) -> str:
-    return f"{PROGRESS}{topic}/{group}/{partition}"
-
-
-def _new_life() -> str:
-    return os.urandom(4).hex()
-
-
-def _group_record(host: GroupHost, generation: int) -> dict[str, bytes | None]:
-    record = _Record(generation, [place.life for place in host.places])
-    return {f"{GROUP}{host.topic}/{host.name}": msgspec.json.encode(record)}
-
-
-def _progress(host: GroupHost) -> dict[str, bytes | None]:
-    """Return the progress of a group as records."""
-    return {
-        _progress_key(host.topic, host.name, place.number): place.cursor.encode()
-        for place in host.places
-        if place.is_readable
-    }
 
 
 def _position(place: Place, start: Start, start_ms: int) -> int:

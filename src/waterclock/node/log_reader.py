@@ -83,7 +83,11 @@ class LogReader:
         try:
             return self._load(offset)
         except FrameDamaged:
-            return self._damage_at(offset)
+            for damage in self.store.faults:
+                if damage.start <= offset < damage.end:
+                    return Missing(offset, damage.end)
+            # What is damaged spans no offset (ids once seen): the frame behind it can be found.
+            return self._load(offset)
 
     def _load(self, offset: int) -> Frame:
         """Read a stretch from `offset` on."""
@@ -92,6 +96,7 @@ class LogReader:
             newest = _Stretch(offset)
         segment, position = self._place_of(offset)
         limit = self.store.acknowledged_end
+        self._next = None
         try:
             for frame in segment.frames(position):
                 if frame.header.base_offset >= limit:
@@ -102,10 +107,10 @@ class LogReader:
                     newest.add(frame)
                     if newest.is_full:
                         break
+            self._next = newest.end, segment, position
         except FrameDamaged:
             if newest.end <= offset:
                 raise
-        self._next = newest.end, segment, position
         if not self._stretches or self._stretches[0] is not newest:
             self._stretches.appendleft(newest)
         return newest.find(offset)
@@ -119,9 +124,3 @@ class LogReader:
             if next_offset == offset and next_segment is segment:
                 return segment, position
         return segment, segment.position_of(offset)
-
-    def _damage_at(self, offset: int) -> Missing:
-        for damage in self.store.faults:
-            if damage.start <= offset < damage.end:
-                return Missing(offset, damage.end)
-        raise FrameDamaged(f"the log cannot be read at offset {offset}")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from waterclock.log.batch import encode_batch
 from waterclock.model.clock import Clock
-from waterclock.model.errors import PartitionFaulty, WaterclockError
+from waterclock.model.errors import PartitionFaulty, StorageFailed, WaterclockError, translate
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Offset
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
@@ -115,7 +115,8 @@ def open_metadata(
     path: Path, clock: Clock, aside: Aside, on_failed: Callable[[WaterclockError], None]
 ) -> Metadata:
     """Open a node's records. A folder serves one node: raises FolderInUse if it has one."""
-    path.mkdir(parents=True, exist_ok=True)
+    with translate({OSError: StorageFailed}):
+        path.mkdir(parents=True, exist_ok=True)
     store = open_partition(
         OsFolder(path),
         log=LOG,

@@ -16,13 +16,19 @@ from waterclock.log.appending import Appended
 from waterclock.log.batch import Batch
 from waterclock.model.clock import Clock
 from waterclock.model.config import Config
-from waterclock.model.errors import PartitionFaulty, StorageError, WaterclockError
+from waterclock.model.errors import (
+    PartitionFaulty,
+    StorageError,
+    StorageFailed,
+    StorageFull,
+    WaterclockError,
+)
 from waterclock.model.ids import Millis
 from waterclock.node.commits import Aside, Commits
 from waterclock.node.counters import PartitionCounters
 from waterclock.node.scheduler import Scheduler
 from waterclock.storage.opening import open_partition
-from waterclock.storage.os_folder import OsFolder
+from waterclock.storage.os_folder import FULL, OsFolder
 from waterclock.storage.partition_store import PartitionStore
 
 
@@ -146,9 +152,9 @@ def open_host(
         # Beginning an empty log here would hide that the one that was here is gone.
         host.problem = f"its folder {log_folder} is missing: restore it, or delete the topic"
         return host
-    log_folder.mkdir(parents=True, exist_ok=True)
-    timers_folder.mkdir(parents=True, exist_ok=True)
     try:
+        _make(log_folder)
+        _make(timers_folder)
         store = open_partition(
             OsFolder(log_folder),
             log=config.log,
@@ -174,3 +180,10 @@ def open_host(
     )
     host._opened = store, commits, scheduler
     return host
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise (StorageFull if error.errno in FULL else StorageFailed)(str(error)) from error

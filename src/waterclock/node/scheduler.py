@@ -30,6 +30,7 @@ from waterclock.node.timer_files import TimerFiles
 from waterclock.schedule.agenda import Agenda
 from waterclock.schedule.ready import due_order
 from waterclock.schedule.timers import HORIZONS_MS
+from waterclock.storage import memory
 from waterclock.storage.disk import Folder
 from waterclock.storage.os_folder import OsFolder
 from waterclock.storage.partition_store import PartitionStore
@@ -45,6 +46,8 @@ ALREADY_FIRED: Final = 2
 
 SLEEP_MS_MAX = 1_000
 SCAN_ROWS = 65_536
+LARGE = 1_000_000
+"""So many promises move enough memory about for the rest to be worth giving back."""
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +81,7 @@ class Scheduler:
         )
         for _ in self._agenda.load(now_ms):
             pass
+        self._segments.let_rest()
         self._firing = Firing(
             store,
             self._agenda,
@@ -203,6 +207,8 @@ class Scheduler:
         due: Int64s = np.empty(0, np.int64)
         async for more, more_due in self.scan(start_ms, end_ms):
             is_next = (more_due > start_ms) | (more > after)
+            if len(due) == limit:
+                is_next &= more_due < due[-1]  # of the same time, those found before come first
             offsets = np.concatenate([offsets, more[is_next]])
             due = np.concatenate([due, more_due[is_next]])
             order = due_order(due, offsets)[:limit]
@@ -284,6 +290,8 @@ class Scheduler:
             if self._clock.monotonic_ms() - saved_ms >= self._config.checkpoint_ms:
                 await self.save()
                 saved_ms = self._clock.monotonic_ms()
+                if len(self) >= LARGE:
+                    memory.trim()
             await asyncio.sleep(SLEEP_MS_MAX / 1_000)
 
     async def tend(self) -> None:
@@ -293,9 +301,11 @@ class Scheduler:
             for _ in self._agenda.load(now_ms):
                 await asyncio.sleep(0)
             self._alarm.set()
+            self._segments.let_rest()
         if self._segments.is_behind:
             for _ in self._segments.follow():
                 await asyncio.sleep(0)
+            self._segments.let_rest()
 
     async def save(self) -> None:
         """Save which promises of sealed segments are open, if that has changed."""

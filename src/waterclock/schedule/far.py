@@ -147,8 +147,8 @@ class Far:
                 run.clear(rows, FAR)
                 yield run.offsets[rows], run.due[rows]
         # Again and again: what is done between two parts may join the pieces of the pile.
-        while (part := self._pile.take_due(end_ms)) is not None:
-            yield part
+        while (piled := self._pile.take_due(end_ms)) is not None:
+            yield piled
 
     # Segments
 

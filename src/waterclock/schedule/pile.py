@@ -14,6 +14,8 @@ Bools = npt.NDArray[np.bool_]
 Promises = tuple[Int64s, Int64s]
 """Offsets, ascending, and due times."""
 
+_NOTHING: Promises = (np.empty(0, np.int64), np.empty(0, np.int64))
+
 PIECE_MAX = 262_144
 """Pieces are not joined beyond this size: joining takes its time in one go."""
 
@@ -131,5 +133,13 @@ def joined(parts: list[Promises]) -> Promises:
 
 def first_of(parts: list[Promises], limit: int) -> Promises:
     """Return the first `limit` of several ascending parts, each of which was cut at `limit`."""
-    offsets, due = joined([*parts, (np.empty(0, np.int64), np.empty(0, np.int64))])
+    parts = sorted((part for part in parts if len(part[0])), key=lambda part: int(part[0][0]))
+    if not parts:
+        return _NOTHING
+    full = [int(offsets[-1]) for offsets, _ in parts if len(offsets) == limit]
+    if full:
+        # What is behind the end of a full part is not among the first.
+        ends = [int(offsets.searchsorted(min(full), side="right")) for offsets, _ in parts]
+        parts = [(o[:end], due[:end]) for (o, due), end in zip(parts, ends, strict=True)]
+    offsets, due = joined(parts)
     return offsets[:limit], due[:limit]

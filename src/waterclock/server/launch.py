@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from waterclock.model.config import Config
 from waterclock.node.node import running_node
 from waterclock.server.addresses import Addresses
-from waterclock.server.memory import keep_freed_memory
+from waterclock.server.memory import freeze_what_is_there, keep_freed_memory
 from waterclock.server.serving import serve
 from waterclock.storage.clock import SystemClock
 
@@ -41,6 +41,7 @@ async def run_node(
     keep_freed_memory()
     with stop_signals() as told:
         async with running_node(config, SystemClock()) as node, serve(node, config) as server:
+            freeze_what_is_there()
             on_ready(server.addresses)
             log.info("ready grpc=%s http=%s", server.addresses.grpc, server.addresses.http)
             await told.wait()

@@ -73,7 +73,7 @@ class Subscriptions:
             await subscription.run(first, stream)
         finally:
             self._calls.conversations.discard(subscription)
-            session.close(clean=subscription.is_stopping)
+            session.close(clean=False)
 
 
 class Subscription:

@@ -84,6 +84,7 @@ class Threads:
             with self._lock:
                 self._waiting -= 1
             on_end(Ended(work, error, time.perf_counter() - begun))
+            del task, work, on_end  # what was saved may be large, and the next wait long
 
 
 class _Aside:

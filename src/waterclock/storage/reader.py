@@ -11,16 +11,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from waterclock.log.frame import Frame, FrameHeader, FrameType, decode_header
+from waterclock.log.frame import HEADER_BYTES as HEADER_BYTES_OF_FRAME
+from waterclock.log.frame import Frame, FrameHeader, FrameType
 from waterclock.log.recovery import header_crc
 from waterclock.log.rows import row_numbers, row_offsets
 from waterclock.log.schema import decode
 from waterclock.log.segment import HEADER_BYTES
-from waterclock.model.errors import OffsetOutOfRange
+from waterclock.model.errors import FrameDamaged, OffsetOutOfRange
 from waterclock.model.ids import Offset
 from waterclock.storage.segment_file import SegmentFile
 
 Int64s = npt.NDArray[np.int64]
+
+_KEEPS_IDS = frozenset({FrameType.DATA, FrameType.PROMISE})
 
 
 class Reader:
@@ -124,9 +127,8 @@ class Reader:
     def _header_at(self, offset: int) -> tuple[FrameHeader, int]:
         """Return the header of the frame over an offset, and its checksum; bodies rest."""
         segment = self._segments[self.segment_at(offset)]
-        position = segment.position_of(offset)
-        data = segment.view()
-        return decode_header(data, position), header_crc(data, position)
+        position, header = segment.place_of(offset)
+        return header, header_crc(segment.view(), position)
 
     def _frames_of(
         self, offsets: Int64s, *, with_seen: bool
@@ -158,18 +160,49 @@ class Reader:
         return found
 
     def has_ids(self, offsets: Int64s, ids: Sequence[bytes]) -> npt.NDArray[np.bool_]:
-        """Tell which offsets hold a message, in a frame that dedup knows, of the id beside them."""
+        """Tell which offsets hold a message, in a frame that dedup knows, of the id beside them.
+
+        Only the ids are looked at, and the rest of a frame is not checked: rot cannot make an id.
+        """
         found = np.zeros(len(offsets), np.bool_)
-        for frame, _, asks in self._frames_of(offsets, with_seen=False):
-            if frame.header.is_tracked and frame.header.type is not FrameType.SEEN:
-                batch = decode(frame.header, frame.body)
-                column = batch.column("message_id")
-                present = row_offsets(frame.header, batch)
-                at = np.minimum(np.searchsorted(present, offsets[asks]), len(present) - 1)
-                for ask, row in zip(asks.tolist(), at.tolist(), strict=True):
-                    is_there = present[row] == offsets[ask]
-                    found[ask] = is_there and column[row].as_py() == ids[ask]
+        order = np.argsort(offsets, kind="stable")
+        wanted = offsets[order]
+        at, last = np.searchsorted(wanted, [self.start, self.end]).tolist()
+        while at < last:
+            segment = self._segments[self.segment_at(int(wanted[at]))]
+            position, header = segment.place_of(int(wanted[at]))
+            stop = min(last, int(wanted.searchsorted(header.end_offset)))
+            if header.type in _KEEPS_IDS and header.is_tracked:
+                start = position + HEADER_BYTES_OF_FRAME
+                body = segment.view()[start : start + header.body_len]
+                asks = order[at:stop]
+                found[asks] = _has_ids(header, body, wanted[at:stop], [ids[a] for a in asks])
+            at = stop
         return found
+
+
+def _has_ids(
+    header: FrameHeader, body: memoryview, offsets: Int64s, ids: list[bytes]
+) -> list[bool]:
+    try:
+        batch = decode(header, body)
+    except FrameDamaged:
+        return [False] * len(ids)
+    column = batch.column("message_id")
+    present = row_offsets(header, batch) if header.is_sparse else None
+    rows = offsets - header.base_offset
+    if present is not None:
+        rows = np.minimum(present.searchsorted(offsets), len(present) - 1)
+        rows[present[rows] != offsets] = len(column)
+    _, bounds_buffer, bytes_buffer = column.buffers()
+    bounds = np.frombuffer(bounds_buffer, np.int32, len(column) + 1)
+    is_there = rows < len(column)
+    rows = np.where(is_there, rows, 0)
+    data = memoryview(bytes_buffer)
+    cuts = zip(
+        is_there.tolist(), bounds[rows].tolist(), bounds[rows + 1].tolist(), ids, strict=True
+    )
+    return [is_there and data[start:end] == message_id for is_there, start, end, message_id in cuts]
 
 
 def _collect_ids(

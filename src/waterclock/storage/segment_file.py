@@ -6,9 +6,18 @@ stays behind the end could otherwise look like a torn tail, or worse, like a fra
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
-from waterclock.log.frame import SPAN_MAX, Frame, FrameHeader, FrameType, decode_header, read_frame
+from waterclock.log.frame import (
+    SPAN_MAX,
+    Frame,
+    FrameHeader,
+    FrameType,
+    check_body,
+    decode_header,
+    read_frame,
+)
 from waterclock.log.index import SparseIndex
 from waterclock.log.recovery import Damage, scan
 from waterclock.log.segment import (
@@ -157,6 +166,10 @@ class SegmentFile:
 
     def position_of(self, offset: int) -> int:
         """Return where the frame that holds `offset` lies."""
+        return self.place_of(offset)[0]
+
+    def place_of(self, offset: int) -> tuple[int, FrameHeader]:
+        """Return where the frame that holds `offset` lies, and its checked header."""
         assert self.base_offset <= offset < self.end_offset
         start = self.index.position_of_offset(offset)
         position = HEADER_BYTES if start is None else start
@@ -168,7 +181,7 @@ class SegmentFile:
                 continue
             header = self._checked(decode_header, data, position)
             if offset < header.end_offset:
-                return position
+                return position, header
             position += header.size
 
     def frame_and_seen(self, offset: int) -> list[Frame]:
@@ -187,7 +200,10 @@ class SegmentFile:
 
     def frame_at(self, offset: int) -> Frame:
         """Return the frame that spans `offset`."""
-        return self._checked(read_frame, self.view(), self.position_of(offset))
+        position, header = self.place_of(offset)
+        data = self.view()
+        body = self._checked(partial(check_body, header), data, position)
+        return Frame(header, body, data[position : position + header.size])
 
     def seal(self) -> None:
         """Give back preallocated space and make all of it durable."""

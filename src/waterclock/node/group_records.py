@@ -1,0 +1,47 @@
+"""How a group is remembered: the names of its records, and what is in them.
+
+`group/<topic>/<group>` has its generation and the lives of its places, as JSON;
+`progress/<topic>/<group>/<partition>` has a cursor, as drawn in docs/formats/progress.md.
+"""
+
+import os
+
+import msgspec
+
+from waterclock.node.group_host import GroupHost
+
+GROUP = "group/"
+PROGRESS = "progress/"
+
+
+class GroupRecord(msgspec.Struct, frozen=True):
+    """What is remembered of a group besides its progress."""
+
+    generation: int
+    lives: list[str] = []
+    """One for each partition; see `Place.life`."""
+
+
+def new_life() -> str:
+    """Return a name for a run of a group through a log that no other run has."""
+    return os.urandom(4).hex()
+
+
+def progress_key(topic: str, group: str, partition: int) -> str:
+    """Return the name of the record of a group's progress in a partition."""
+    return f"{PROGRESS}{topic}/{group}/{partition}"
+
+
+def group_record(host: GroupHost, generation: int) -> dict[str, bytes | None]:
+    """Return the record of a group."""
+    record = GroupRecord(generation, [place.life for place in host.places])
+    return {f"{GROUP}{host.topic}/{host.name}": msgspec.json.encode(record)}
+
+
+def progress_of(host: GroupHost) -> dict[str, bytes | None]:
+    """Return the records of a group's progress, wherever it can be known."""
+    return {
+        progress_key(host.topic, host.name, place.number): place.cursor.encode()
+        for place in host.places
+        if place.is_readable
+    }

@@ -1,0 +1,42 @@
+"""Giving memory back to the system after something large has been gone through.
+
+Pages of a mapped file that were looked at count as memory of the process until the system needs
+them elsewhere: `let_rest` leaves them to the page cache alone, whence they come back at the cost of
+a minor fault. What numpy frees stays in the allocator's hands between what is still in use:
+`trim` returns whole pages of it. Both only change what the process is seen to use.
+"""
+
+import contextlib
+import ctypes
+import mmap
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+def let_rest(array: npt.NDArray[np.int64]) -> None:
+    """Give up the pages of the whole file an array is mapped from, if it is mapped from one."""
+    holder: object = array
+    while isinstance(holder, np.ndarray):
+        holder = holder.base
+    mapped = holder.obj if isinstance(holder, memoryview) else None
+    if isinstance(mapped, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        # Not every file system takes advice, and nobody needs to.
+        with contextlib.suppress(OSError):
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def trim() -> None:
+    """Return what was freed: some milliseconds for each hundred megabytes."""
+    library = _allocator()
+    if library is not None:
+        library.malloc_trim(0)
+
+
+@lru_cache(maxsize=1)
+def _allocator() -> Any:  # noqa: ANN401 - a library has whatever functions it has
+    """Return the C library, if it has the function: glibc alone does."""
+    library = ctypes.CDLL(None)
+    return library if hasattr(library, "malloc_trim") else None
