@@ -1,17 +1,32 @@
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from waterclock.delivery.cursor import Cursor
 from waterclock.delivery.events import Reason
-from waterclock.delivery.progress import Past, decode_progress, empty_tracker, encode_progress
+from waterclock.delivery.progress import (
+    ROW,
+    Past,
+    Rows,
+    decode_progress,
+    empty_tracker,
+    encode_progress,
+    merged,
+)
 from waterclock.model.errors import BadInput
 from waterclock.model.sections import DeliveryConfig
 
 TRACKER = empty_tracker(5)
 TRACKER.add(7, 9)
 PAST = [(5, 6, Past(1, 77, None)), (9, 12, Past(4, 0, Reason.TIMED_OUT))]
-SAMPLE = encode_progress(TRACKER, PAST)
+
+
+def rows(past: list[tuple[int, int, Past]]) -> Rows:
+    return np.array([(s, e, p.until_ms, p.failed, p.reason or 0) for s, e, p in past], ROW)
+
+
+SAMPLE = encode_progress(TRACKER, rows(PAST))
 
 
 GOLDEN = (
@@ -59,7 +74,7 @@ def test_other_bytes_are_refused(data):
 )
 def test_contradictions_are_refused(past):
     with pytest.raises(BadInput, match="contradicts"):
-        decode_progress(encode_progress(TRACKER, past))
+        decode_progress(encode_progress(TRACKER, rows(past)))
 
 
 def test_nothing_is_known_of_offsets_behind_the_end_of_the_log():
@@ -70,3 +85,11 @@ def test_nothing_is_known_of_offsets_behind_the_end_of_the_log():
     assert decode_progress(SAMPLE, log_end=10) == (tracker, [PAST[0], (9, 10, PAST[1][2])])
     assert decode_progress(SAMPLE, log_end=8)[0].end == 8
     assert decode_progress(SAMPLE, log_end=3) == (empty_tracker(3), [])
+
+
+def test_ranges_that_touch_and_say_the_same_are_one():
+    same, other = Past(1, 77, None), Past(2, 77, None)
+    found = merged(rows([(9, 12, same), (5, 6, same), (6, 9, same), (12, 13, other)]))
+
+    assert found.tolist() == rows([(5, 12, same), (12, 13, other)]).tolist()
+    assert merged(rows([])).tolist() == []

@@ -6,8 +6,8 @@ import re
 import signal
 import sys
 import time
-from asyncio.subprocess import PIPE, Process
 from pathlib import Path
+from subprocess import PIPE, Popen
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +43,9 @@ class NodeProcess:
         }
         self._prefix = prefix
         self._told = {"settings": {**own, **settings}, **told}
-        self._process: Process | None = None
+        self._process: Popen[bytes] | None = None
+        self._words: asyncio.StreamReader
+        self._pipe: asyncio.BaseTransport | None = None
 
     @property
     def address(self) -> str:
@@ -59,32 +61,28 @@ class NodeProcess:
     @property
     def is_running(self) -> bool:
         """It was started and has not ended."""
-        return self._process is not None and self._process.returncode is None
+        return self._process is not None and self._process.poll() is None
 
     async def spawn(self) -> None:
         """Begin a life; it takes no requests yet."""
         assert not self.is_running
+        command = [sys.executable, "-m", "tests.integration.node_main", json.dumps(self._told)]
+        # Not by the loop, which would fork: gRPC minds that, in a process that uses it.
         with open(self.log_file, "ab") as log:  # noqa: ASYNC230  at once
-            self._process = await asyncio.create_subprocess_exec(
-                *self._prefix,
-                sys.executable,
-                "-m",
-                "tests.integration.node_main",
-                json.dumps(self._told),
-                cwd=ROOT,
-                stdout=PIPE,
-                stderr=log,
+            self._process = Popen(  # noqa: ASYNC220
+                [*self._prefix, *command], cwd=ROOT, stdout=PIPE, stderr=log, bufsize=0
             )
+        self._words = asyncio.StreamReader()
+        self._pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(self._words), self._process.stdout
+        )
 
     async def ready(self) -> None:
         """Wait until it takes requests."""
-        assert self._process is not None
-        assert self._process.stdout is not None
         async with asyncio.timeout(READY_S_MAX):
-            line = await self._process.stdout.readline()
+            line = await self._words.readline()
         if not line:
-            await self._process.wait()
-            raise NodeDied(f"it ended with {self._process.returncode}: {self.last_words()}")
+            raise NodeDied(f"it ended with {await self.ended()}: {self.last_words()}")
         ports = json.loads(line)
         self.grpc_port, self.http_port = ports["grpc_port"], ports["http_port"]
 
@@ -97,9 +95,9 @@ class NodeProcess:
 
     async def kill(self) -> None:
         """End it at once, whatever it does."""
-        if self.is_running:
-            self._process.kill()  # type: ignore[union-attr]
-            await self._process.wait()  # type: ignore[union-attr]
+        if self._process is not None:
+            self._process.kill()
+            await self.ended()
 
     def terminate(self) -> None:
         """Tell it to stop."""
@@ -110,7 +108,12 @@ class NodeProcess:
         """Wait until it has ended; return its exit code."""
         assert self._process is not None
         async with asyncio.timeout(END_S_MAX):
-            return await self._process.wait()
+            # It says nothing more once it has ended.
+            await self._words.read()
+            code = await asyncio.to_thread(self._process.wait)
+        if self._pipe is not None:
+            self._pipe.close()
+        return code
 
     def bugs(self) -> list[str]:
         """Return what its log says of things that nobody planned."""
@@ -137,10 +140,9 @@ class NodeProcess:
     async def tasks(self) -> int:
         """Return how many tasks its loop has."""
         assert self._process is not None
-        assert self._process.stdout is not None
         self._process.send_signal(signal.SIGUSR1)
         async with asyncio.timeout(READY_S_MAX):
-            return int(json.loads(await self._process.stdout.readline())["tasks"])
+            return int(json.loads(await self._words.readline())["tasks"])
 
     def threads(self) -> int:
         """Return how many threads it has."""

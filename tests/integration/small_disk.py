@@ -4,10 +4,9 @@ It takes no privileges where the kernel lets users have namespaces. A process th
 holds the namespace; nodes enter it, and the test reaches the files through that process.
 """
 
-import asyncio
 import os
-from asyncio.subprocess import PIPE, Process
 from pathlib import Path
+from subprocess import PIPE, Popen
 
 MOUNT = "/mnt"
 ROOT = Path(__file__).parents[2]
@@ -18,25 +17,24 @@ class SmallDisk:
 
     def __init__(self, size_mib: int) -> None:
         self._size_mib = size_mib
-        self._holder: Process | None = None
+        self._holder: Popen[bytes] | None = None
 
-    async def __aenter__(self) -> "SmallDisk":
+    def __enter__(self) -> "SmallDisk":
         script = (
             f"mount -t tmpfs -o size={self._size_mib}m tmpfs {MOUNT} && echo ready && read -r line"
         )
-        self._holder = await asyncio.create_subprocess_exec(
-            "unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script,
-            stdin=PIPE, stdout=PIPE,
-        )  # fmt: skip
+        self._holder = Popen(
+            ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script],
+            stdin=PIPE,
+            stdout=PIPE,
+        )
         assert self._holder.stdout is not None
-        assert await self._holder.stdout.readline() == b"ready\n", "no namespaces here"
+        assert self._holder.stdout.readline() == b"ready\n", "no namespaces here"
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    def __exit__(self, *_: object) -> None:
         assert self._holder is not None
-        assert self._holder.stdin is not None
-        self._holder.stdin.close()
-        await self._holder.wait()
+        self._holder.communicate()
 
     @property
     def prefix(self) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ def assert_full(error: AioRpcError) -> None:
 
 @asynccontextmanager
 async def patient(folder: Path) -> AsyncIterator[tuple[Patient, asyncio.TaskGroup]]:
-    async with SmallDisk(16) as disk:
+    with SmallDisk(16) as disk:
         node = NodeProcess(folder, SETTINGS, prefix=disk.prefix, data_folder=f"{MOUNT}/data")
         it = Patient(node, disk)
         try:

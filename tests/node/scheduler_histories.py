@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.node.timed_partition import TimedPartition, int64s, ran
 from tests.storage.stores import message
+from waterclock.log.schema import decode
 from waterclock.model.sections import ScheduleConfig
 from waterclock.node.scheduler import ALREADY_FIRED, DONE, UNKNOWN
 from waterclock.storage.rewriting import Wanted, rewrites
@@ -36,6 +37,7 @@ class SchedulerHistories(RuleBasedStateMachine):
         self.cancelled: set[int] = set()
         self.fired: set[int] = set()
         self.count = 0
+        self.ids: dict[int, bytes | None] = {}
 
     @property
     def now_ms(self) -> int:
@@ -59,6 +61,7 @@ class SchedulerHistories(RuleBasedStateMachine):
         self.count += len(delays)
         offsets = self.partition.append(*messages)
         self.open |= {o: now + d for o, d in zip(offsets, delays, strict=True) if d > 0}
+        self.ids |= {o: m.message_id for o, m in zip(offsets, messages, strict=True)}
         if is_durable:
             self.flush()
 
@@ -125,11 +128,21 @@ class SchedulerHistories(RuleBasedStateMachine):
         assert fired == (expected if is_tended else expected[: len(fired)])
         assert not self.cancelled & set(fired), "fired after its cancel was answered"
         assert not self.fired & set(fired), "fired twice"
+        self.check_messages(start)
         for offset in fired:
             del self.open[offset]
         self.fired |= set(fired)
         if is_durable:
             self.flush()
+
+    def check_messages(self, start: int) -> None:
+        """What has fired is what was promised, with the due time it had in the end."""
+        for frame in self.partition.store.reader.frames(start):
+            if frame.header.type.name == "FIRED":
+                for row in decode(frame.header, frame.body).to_pylist():
+                    promise = row["promise_offset"]
+                    assert row["message_id"] == self.ids[promise]
+                    assert row["due_ms"] == self.open[promise] <= self.now_ms, "early"
 
     def just_fired(self, start: int) -> list[int]:
         """Return what the log says has fired from an offset on, flushed or not."""
@@ -179,6 +192,10 @@ class SchedulerHistories(RuleBasedStateMachine):
     @rule()
     def tend(self) -> None:
         ran(self.partition.scheduler.tend())
+
+    @rule()
+    def read_ahead(self) -> None:
+        ran(self.partition.scheduler.read_ahead())
 
     @rule()
     def save(self) -> None:

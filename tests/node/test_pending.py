@@ -13,6 +13,7 @@ from waterclock.node.pending import Named, Page
 from waterclock.node.pending_filter import Filter
 from waterclock.node.scheduler import ALREADY_FIRED, DONE, UNKNOWN
 from waterclock.node.topics import TopicSettings
+from waterclock.storage.rewriting import Wanted, rewrites
 
 HOUR_MS = 3_600_000
 
@@ -75,6 +76,19 @@ def test_messages_are_cancelled_by_id_whatever_partition_they_are_in(run):
     run(story)
 
 
+def test_an_id_may_be_any_bytes(run):
+    async def story(here: TimedTopics) -> None:
+        ids = [bytes([byte]) for byte in range(256)] + [bytes(range(k, 256)) for k in range(1, 9)]
+        due = Millis(here.clock.now_ms() + HOUR_MS)
+        await here.publish("t", [Message(None, message_id=i, due_ms=due) for i in ids])
+
+        outcomes = await here.pending.cancel("t", [Named(i) for i in ids])
+
+        assert outcomes.tolist() == [DONE] * len(ids)
+
+    run(story)
+
+
 def test_a_key_that_is_wrong_or_has_moved_does_not_hide_a_message(run):
     async def story(here: TimedTopics) -> None:
         await here.publish("t", [later(here, f"m{n}", key=b"k%d" % n) for n in range(20)])
@@ -109,6 +123,37 @@ def test_without_an_index_of_ids_only_positions_name_messages(run):
             await here.pending.cancel("t", [Named(b"m")])
 
     run(story, dedup=DedupConfig(enabled=False))
+
+
+@pytest.mark.parametrize("is_rewritten", [False, True])
+def test_a_message_outlives_the_memory_of_dedup_and_is_still_found_by_its_id(run, is_rewritten):
+    async def story(here: TimedTopics) -> None:
+        names = [f"m{n}" for n in range(20)]
+        await here.publish("t", [later(here, name) for name in names])
+        await here.pending.cancel("t", [Named(b"m3")])
+        host = here.topics.get("t").partitions[0]
+        for turn in range(3):
+            host.store.roll(here.clock.now_ms())
+            here.clock.advance(60_000)
+            await here.publish("t", [later(here, f"later {turn}")])
+        host.store.run_jobs()
+        if is_rewritten:
+            wanted = Wanted(keep_from=host.store.end)
+            for job in rewrites(host.store, wanted, now_ms=here.clock.now_ms()):
+                job.run()
+                job.finish()
+        assert host.store.ids is not None
+        assert not host.store.ids.knows(0)
+
+        named = [Named(name.encode()) for name in [*names, "never"]]
+        outcomes = await here.pending.cancel("t", named)
+
+        expected = [DONE] * 21
+        expected[3] = UNKNOWN if is_rewritten else DONE
+        expected[20] = UNKNOWN
+        assert outcomes.tolist() == expected
+
+    run(story, partitions=1, dedup=DedupConfig(window_ms=1_000))
 
 
 def test_what_has_fired_is_told_apart_from_what_never_was(run):

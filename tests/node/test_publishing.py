@@ -167,7 +167,7 @@ def test_messages_for_later_reach_the_scheduler(tmp_path):
             await hosts.publishing.publish_batch("t", arrow_of(*messages))
             await hosts.publishing.publish_batch("t", arrow_of(*messages))
             scheduler = topic.partition(0).scheduler
-            offsets, times = scheduler.upcoming(0, 1 << 62, 10)
+            offsets, times = await scheduler.upcoming(0, 1 << 62, 10)
             return offsets.tolist(), times.tolist()
 
     assert run(publish()) == ([2, 3], [START_MS + 5_000, START_MS + 9_000])

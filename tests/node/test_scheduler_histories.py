@@ -7,7 +7,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+import waterclock.node.read_ahead as read_ahead
+import waterclock.schedule.far as far
 from tests.node.scheduler_histories import SchedulerHistories
+from waterclock.log.promises import Promised
+from waterclock.node.read_ahead import ReadAhead
 from waterclock.schedule.agenda import Agenda
 from waterclock.schedule.far import FAR, OPEN, Far, Run
 from waterclock.schedule.near import Near
@@ -22,6 +26,15 @@ SOUND = settings(
 )
 PLANTED = settings(SOUND, max_examples=2_000, database=None, phases=[Phase.generate])
 """It is enough to find them; nobody reads how."""
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch):
+    """Make few messages many: they are read ahead, in steps, and fired in mixed slices."""
+    monkeypatch.setattr(read_ahead, "WORTH_ROWS", 1)
+    monkeypatch.setattr(read_ahead, "STEP_ROWS", 3)
+    monkeypatch.setattr(read_ahead, "CHUNK_STEPS", 2)
+    monkeypatch.setattr(far, "STEP_ROWS", 2)
 
 
 def test_no_history_breaks_a_promise():
@@ -74,7 +87,24 @@ def a_slice_that_failed_is_not_given_back(monkeypatch):
     monkeypatch.setattr(Near, "_keep", lambda self, wings, handed, chosen: chosen)
 
 
+def a_message_read_ahead_is_that_of_its_neighbour(monkeypatch):
+    rows = ReadAhead.rows
+
+    def shifted(self, offsets):
+        for header, batch, which, asks in rows(self, offsets):
+            is_ahead = header.base_offset == 0 and header.log_tag == 0
+            yield header, batch, (which + is_ahead) % len(batch), asks
+
+    monkeypatch.setattr(ReadAhead, "rows", shifted)
+
+
+def a_rescheduled_message_read_ahead_fires_with_its_old_due_time(monkeypatch):
+    monkeypatch.setattr(Promised, "due_at", lambda self, due_ms: self)
+
+
 BUGS = [
+    a_message_read_ahead_is_that_of_its_neighbour,
+    a_rescheduled_message_read_ahead_fires_with_its_old_due_time,
     early,
     wings_fired_one_after_the_other,
     moved_promises_keep_their_old_row,

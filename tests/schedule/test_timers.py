@@ -30,7 +30,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timers, "TIDY_ROWS_MIN", 1)
     monkeypatch.setattr(timers, "TIDY_ROWS_EACH", 2)
     monkeypatch.setattr(timers, "STALE_SLACK", 2)
-    monkeypatch.setattr(timers, "SCAN_ROWS", 3)
     monkeypatch.setattr(slot, "BLOCK_MIN", 1)
     monkeypatch.setattr(slot, "BLOCK_MAX", 4)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.schedule.timer_model import TimerModel
-from waterclock.schedule.timers import HORIZONS_MS, Int64s, Timers
+from waterclock.schedule.timers import Int64s, Timers
 
 START_MS = 1_700_000_000_000
 STRETCHES_MS = [0, 50, 250, 7_000, 60_000, 800_000, 10_000_000, 3_000_000_000, 200_000_000_000]
@@ -150,7 +150,8 @@ class TimerHistories(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.timers = Timers.restore(self.saved, self.now_ms, self.model.tick_ms)
+        self.timers = Timers(self.now_ms, self.model.tick_ms)
+        self.timers.open(*self.saved)
         for kind, offsets, due in self.tail:
             if kind == "open":
                 self.timers.open(offsets, due)
@@ -160,22 +161,18 @@ class TimerHistories(RuleBasedStateMachine):
                 assert self.timers.move(offsets, due).all()
         self.model.firing = set()
 
-    @rule(start=STRETCH, length=STRETCH, limit=st.integers(1, 20))
-    def list_upcoming(self, start: int, length: int, limit: int) -> None:
-        start_ms = self.now_ms - 1_000 + start
-        offsets, due = self.timers.upcoming(start_ms, start_ms + length, limit)
-        found = list(zip(offsets.tolist(), due.tolist(), strict=True))
-        assert found == self.model.upcoming(start_ms, start_ms + length, limit)
+    @rule(offset=st.integers(0, 60), limit=st.sampled_from([1, 7, 1_000]))
+    def list_from(self, offset: int, limit: int) -> None:
+        offsets, due = self.timers.open_from(offset, limit)
+        expected = [(o, self.model.due[o]) for o in sorted(self.model.due) if o >= offset][:limit]
+        assert list(zip(offsets.tolist(), due.tolist(), strict=True)) == expected
 
-    @rule()
-    def count_horizons(self) -> None:
-        edges = [self.now_ms + horizon for horizon in HORIZONS_MS]
-        within = [sum(due <= edge for due in self.model.due.values()) for edge in edges]
-        counts = [
-            after - before
-            for before, after in zip([0, *within], [*within, len(self.model.due)], strict=True)
-        ]
-        assert self.timers.horizons(self.now_ms) == counts
+    @rule(ahead=STRETCH, limit=st.sampled_from([1, 7, 1_000]))
+    def look_ahead(self, ahead: int, limit: int) -> None:
+        soon = self.timers.soon(self.now_ms + ahead, limit).tolist()
+        waiting = {o for o in self.model.due if o not in self.model.firing}
+        assert len(soon) <= limit
+        assert set(soon) <= waiting
 
     @invariant()
     def timers_and_model_agree(self) -> None:

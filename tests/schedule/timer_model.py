@@ -21,7 +21,3 @@ class TimerModel:
         if offset in self.firing:
             return TimerState.FIRING
         return TimerState.OPEN if offset in self.due else TimerState.UNKNOWN
-
-    def upcoming(self, start_ms: int, end_ms: int, limit: int) -> list[tuple[int, int]]:
-        chosen = sorted((due, o) for o, due in self.due.items() if start_ms <= due < end_ms)
-        return [(offset, due) for due, offset in chosen[:limit]]

@@ -17,6 +17,8 @@ in mind until it is acked or durably dead (`leases.py`). Rules:
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
+import numpy as np
+
 from waterclock.delivery.ahead import SKIP, Ahead
 from waterclock.delivery.credits import Credit
 from waterclock.delivery.events import (
@@ -43,7 +45,14 @@ from waterclock.delivery.events import (
     StaleGeneration,
 )
 from waterclock.delivery.leases import Leases, Piece, refusal
-from waterclock.delivery.progress import Past, decode_progress, empty_tracker, encode_progress
+from waterclock.delivery.progress import (
+    Past,
+    decode_progress,
+    empty_tracker,
+    encode_progress,
+    merged,
+    rows_of,
+)
 from waterclock.delivery.retries import retry_delay_ms
 from waterclock.delivery.spans import Range, SpanMap, Terms, joined
 from waterclock.model.ids import Millis, Offset
@@ -155,10 +164,8 @@ class Cursor:
 
     def encode(self) -> bytes:
         """Return progress as bytes, for `decode` after a restart."""
-        merged: SpanMap[Past] = SpanMap()
-        for start, end, what in sorted([*self._leases.pasts(), *self._past]):
-            merged.put(start, end, what)
-        return encode_progress(self._tracker, list(merged))
+        rows = np.concatenate([*self._leases.past_rows(), rows_of(self._past)])
+        return encode_progress(self._tracker, merged(rows))
 
     # The contract of every core
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from waterclock.delivery.events import DeadLetter, Effect, Reason, Refuse, UnknownLease
-from waterclock.delivery.progress import Past
+from waterclock.delivery.progress import Rows, made_rows
 from waterclock.delivery.retries import retry_delay_ms
 from waterclock.delivery.spans import Range, SpanMap, Terms, TimedSpans, joined
 from waterclock.model.sections import DeliveryConfig
@@ -153,13 +153,22 @@ class Leases:
         dying = self.dying.cut(start, end)
         return leased, [piece[:2] for piece in (*leased, *others, *dying)]
 
-    def pasts(self) -> list[tuple[int, int, Past]]:
+    def past_rows(self) -> list[Rows]:
         """Return what must be known of these messages after a restart."""
-        past = [(s, e, Past(t.failed, 0, None)) for s, e, t in self.leased if t.failed]
-        past += [(s, e, Past(t.failed, 0, None)) for s, e, t in self.due if t.failed]
-        past += [(s, e, Past(t.failed, t.until_ms, None)) for s, e, t in self.waiting]
-        past += [(s, e, Past(d.attempts, 0, d.reason)) for s, e, d in self.dying]
-        return past
+        found = []
+        for spans in (self.leased, self.due, self.waiting):
+            starts, ends, values = spans.columns()
+            failed = [terms.failed for terms in values]
+            is_waiting = spans is self.waiting
+            until = [terms.until_ms for terms in values] if is_waiting else 0
+            rows = made_rows(starts, ends, until=until, failed=failed, reason=0)
+            # What merely was handed out, or given back, is handed out as if it were new.
+            found.append(rows if is_waiting else rows[rows["failed"] > 0])
+        starts, ends, deaths = self.dying.columns()
+        attempts = [death.attempts for death in deaths]
+        reasons = [int(death.reason) for death in deaths]
+        found.append(made_rows(starts, ends, until=0, failed=attempts, reason=reasons))
+        return found
 
     def next_deadline(self) -> int | None:
         """Return when a lease or a wait may end."""

@@ -11,9 +11,11 @@ import struct
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from crc32c import crc32c
 
 from waterclock.delivery.events import Reason
+from waterclock.delivery.spans import SpanMap
 from waterclock.model.errors import BadInput
 from waterclock.model.tracker import OffsetTracker
 
@@ -22,9 +24,10 @@ VERSION = 1
 
 _HEAD = struct.Struct("<4sBI")
 _LENGTH = struct.Struct("<I")
-_ROW = np.dtype(
+ROW = np.dtype(
     [("start", "<i8"), ("end", "<i8"), ("until", "<i8"), ("failed", "u1"), ("reason", "u1")]
 )
+Rows = npt.NDArray[np.void]
 _REASONS = {0, *Reason}
 _TRACKER_RUNS_MAX = 1 << 40
 """No limit of the tracker's own: the cursor hands out too little for it to be reached, and what was
@@ -44,12 +47,50 @@ def empty_tracker(committed: int) -> OffsetTracker:
     return OffsetTracker(committed, runs_max=_TRACKER_RUNS_MAX)
 
 
-def encode_progress(tracker: OffsetTracker, past: list[tuple[int, int, Past]]) -> bytes:
-    """Return progress as bytes."""
-    done = tracker.encode()
-    rows = np.array(
-        [(start, end, p.until_ms, p.failed, p.reason or 0) for start, end, p in past], _ROW
+def rows_of(spans: SpanMap[Past]) -> Rows:
+    """Return what happened to ranges as rows."""
+    starts, ends, values = spans.columns()
+    return made_rows(
+        starts,
+        ends,
+        until=[past.until_ms for past in values],
+        failed=[past.failed for past in values],
+        reason=[past.reason or 0 for past in values],
     )
+
+
+def made_rows(
+    starts: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    *,
+    until: list[int] | int,
+    failed: list[int],
+    reason: list[int] | int,
+) -> Rows:
+    """Return rows from their columns."""
+    rows = np.empty(len(starts), ROW)
+    rows["start"], rows["end"] = starts, ends
+    rows["until"], rows["failed"], rows["reason"] = until, failed, reason
+    return rows
+
+
+def merged(rows: Rows) -> Rows:
+    """Return rows in order, those that touch and say the same made one."""
+    rows = rows[np.argsort(rows["start"])]
+    if len(rows) < 2:
+        return rows
+    before, after = rows[:-1], rows[1:]
+    goes_on = before["end"] == after["start"]
+    for name in ("until", "failed", "reason"):
+        goes_on &= before[name] == after[name]
+    result = rows[np.append(True, ~goes_on)]
+    result["end"] = rows["end"][np.append(~goes_on, True)]
+    return result
+
+
+def encode_progress(tracker: OffsetTracker, rows: Rows) -> bytes:
+    """Return progress as bytes; rows must be in order."""
+    done = tracker.encode()
     body = _LENGTH.pack(len(done)) + done + rows.tobytes()
     return _HEAD.pack(MAGIC, VERSION, crc32c(body)) + body
 
@@ -68,12 +109,12 @@ def decode_progress(
         raise BadInput("the progress of a group fails its checksum")
     (length,) = _LENGTH.unpack_from(body)
     rest = body[_LENGTH.size + length :]
-    if len(body) < _LENGTH.size + length or len(rest) % _ROW.itemsize:
+    if len(body) < _LENGTH.size + length or len(rest) % ROW.itemsize:
         raise BadInput("the progress of a group is cut short")
     tracker = OffsetTracker.decode(
         body[_LENGTH.size : _LENGTH.size + length], runs_max=_TRACKER_RUNS_MAX
     )
-    past = _past_of(np.frombuffer(rest, _ROW))
+    past = _past_of(np.frombuffer(rest, ROW))
     return (tracker, past) if log_end is None else _below(log_end, tracker, past)
 
 

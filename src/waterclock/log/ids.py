@@ -155,6 +155,10 @@ class IdIndex:
         if self._filter.capacity > _FILTER_SHRINK * max(len(self), _FILTER_IDS_MIN):
             self._succession = self._successor()
 
+    def knows(self, base_offset: int) -> bool:
+        """Tell whether the ids of a segment are here."""
+        return base_offset in self._sealed or base_offset in self._unsealed
+
     def overflow(self) -> list[int]:
         """Give the base offsets of the oldest segments: dropped, they leave at most `ids_max`.
 

@@ -114,12 +114,9 @@ class OffsetTracker:
 
     def encode(self) -> bytes:
         """Return the tracker as bytes: a version, then distances as base-128 numbers."""
-        numbers = [self._committed]
-        at = self._committed
-        for start, end in zip(self._starts, self._ends, strict=True):
-            numbers += (start - at, end - start)
-            at = end
-        return bytes([_VERSION]) + b"".join(map(_varint, numbers))
+        bounds = np.array([self._starts, self._ends], np.int64).T.ravel()
+        numbers = np.diff(bounds, prepend=self._committed)
+        return bytes([_VERSION]) + _varint(self._committed) + _varints_of(numbers)
 
     @classmethod
     def decode(cls, data: bytes, *, runs_max: int = RUNS_MAX) -> "OffsetTracker":
@@ -155,6 +152,16 @@ def _varint(number: int) -> bytes:
         number >>= 7
     out.append(number)
     return bytes(out)
+
+
+def _varints_of(numbers: npt.NDArray[np.int64]) -> bytes:
+    """Return numbers as `_varint` does, all at once: there may be 200,000, and a loop waits."""
+    shifts = np.arange(0, 63, 7)
+    groups = numbers[:, None] >> shifts
+    is_used = (groups > 0) | (shifts == 0)
+    # All but the last group of a number say that more follow.
+    groups = (groups & 127) | np.where(groups >> 7 > 0, 128, 0)
+    return groups.astype(np.uint8)[is_used].tobytes()
 
 
 def _varints(data: bytes) -> list[int]:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from waterclock.delivery.events import RangeReadable, RangeSkipped
 from waterclock.log.frame import Frame
 from waterclock.log.rows import row_offsets
-from waterclock.log.schema import decode
+from waterclock.model.units import MIB
 from waterclock.node.log_reader import LogReader, Missing
 from waterclock.node.outgoing import in_use_at
 
@@ -26,7 +26,8 @@ Int64s = npt.NDArray[np.int64]
 Announcement = RangeReadable | RangeSkipped
 
 FRAMES_MAX = 256
-"""Frames looked at in one go, so that passing a long stretch of promises holds nobody up."""
+BYTES_MAX = 64 * MIB
+"""Looked at in one go, so that passing a long stretch of promises holds nobody up."""
 LARGE_FACTOR = 4
 """A message this much larger than the mean of its frame is announced apart."""
 
@@ -36,7 +37,7 @@ def announce(
 ) -> list[Announcement]:
     """Return what follows at `start`, up to `room` messages; nothing if the log ends there."""
     found: list[Announcement] = []
-    room_before = room
+    room_before, passed_bytes = room, 0
     for _ in range(FRAMES_MAX):
         is_enough = room <= 0 or (bytes_free <= 0 and room < room_before)
         frame = None if is_enough else log.at(start)
@@ -46,8 +47,11 @@ def announce(
             end = frame.end if isinstance(frame, Missing) else frame.header.end_offset
             _add(found, RangeSkipped(start, end))
             start = end
+            passed_bytes += 0 if isinstance(frame, Missing) else frame.header.size
+            if passed_bytes > BYTES_MAX:
+                break
             continue
-        for event in _messages(frame, start, room, bytes_free, now_ms):
+        for event in _messages(log, frame, start, room, bytes_free, now_ms):
             _add(found, event)
             start = event.end
             if isinstance(event, RangeReadable):
@@ -75,7 +79,7 @@ def _add(found: list[Announcement], event: Announcement) -> None:
 
 
 def _messages(
-    frame: Frame, start: int, room: int, bytes_free: int, now_ms: int
+    log: LogReader, frame: Frame, start: int, room: int, bytes_free: int, now_ms: int
 ) -> Iterable[Announcement]:
     """Return what a deliverable frame has from `start` on, in order and without gaps."""
     header = frame.header
@@ -84,7 +88,7 @@ def _messages(
     is_plain = not header.is_sparse and not header.may_expire
     if is_plain and (size <= bytes_free or header.span == 1):
         return (RangeReadable(start, end, size),)
-    rows = decode(header, frame.body)
+    rows = log.rows(frame)
     offsets = row_offsets(header, rows)
     in_use = in_use_at(frame, rows, now_ms)
     sizes = _sizes(frame, rows)

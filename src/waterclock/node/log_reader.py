@@ -13,7 +13,10 @@ from bisect import bisect_right
 from collections import deque
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from waterclock.log.frame import Frame
+from waterclock.log.schema import decode
 from waterclock.model.errors import FrameDamaged
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.segment_file import SegmentFile
@@ -62,6 +65,7 @@ class LogReader:
         self._stretches: deque[_Stretch] = deque(maxlen=STRETCHES_MAX)
         # Where the next frame lies, if the log is read on from there.
         self._next: tuple[int, SegmentFile, int] | None = None
+        self._decoded: tuple[Frame, pa.RecordBatch] | None = None
 
     def __repr__(self) -> str:
         return f"<LogReader of {self.store!r}>"
@@ -88,6 +92,13 @@ class LogReader:
                     return Missing(offset, damage.end)
             # What is damaged spans no offset (ids once seen): the frame behind it can be found.
             return self._load(offset)
+
+    def rows(self, frame: Frame) -> pa.RecordBatch:
+        """Return the rows of a frame. Those of the last one are kept: a large frame goes out in
+        many pieces, and would have to be inflated for each if it is compressed."""
+        if self._decoded is None or self._decoded[0] is not frame:
+            self._decoded = frame, decode(frame.header, frame.body)
+        return self._decoded[1]
 
     def _load(self, offset: int) -> Frame:
         """Read a stretch from `offset` on."""

@@ -213,13 +213,13 @@ def gather(log: LogReader, ranges: Sequence[Range], now_ms: int) -> Gathered:
                 continue
             stop = min(frame.header.end_offset, end)
             if not pieces.has_room_for(frame, stop - at):
-                return _portion(pieces, gone, at, now_ms)
+                return _portion(log, pieces, gone, at, now_ms)
             pieces.add(frame, at, stop)
             at = stop
-    return _portion(pieces, gone, at, now_ms)
+    return _portion(log, pieces, gone, at, now_ms)
 
 
-def _portion(pieces: _Pieces, gone: list[Range], end: int, now_ms: int) -> Gathered:
+def _portion(log: LogReader, pieces: _Pieces, gone: list[Range], end: int, now_ms: int) -> Gathered:
     taken = pieces.taken
     if not taken:
         return Gathered(None, gone, 0, end)
@@ -234,7 +234,7 @@ def _portion(pieces: _Pieces, gone: list[Range], end: int, now_ms: int) -> Gathe
     kept: list[Range] = []
     expired = 0
     for frame, ranges in taken:
-        cut = cut_rows(frame, ranges, now_ms)
+        cut = cut_rows(frame, log.rows(frame), ranges, now_ms)
         expired += cut.expired
         gone += cut.gone
         if cut.kept:
@@ -262,14 +262,13 @@ class Cut(NamedTuple):
     expired: int
 
 
-def cut_rows(frame: Frame, ranges: list[Range], now_ms: int) -> Cut:
+def cut_rows(frame: Frame, rows: pa.RecordBatch, ranges: list[Range], now_ms: int) -> Cut:
     """Return the messages of a frame that lie in `ranges` and are of use at `now_ms`."""
     header = frame.header
-    rows = decode(header, frame.body)
-    if len(rows.schema) > len(MESSAGES):
-        rows = rows.select(MESSAGES.names)
     if header.is_sparse or header.may_expire:
         return _cut_some(frame, rows, ranges, now_ms)
+    if len(rows.schema) > len(MESSAGES):
+        rows = rows.select(MESSAGES.names)
     base = header.base_offset
     if len(ranges) == 1:
         start, end = ranges[0]
@@ -280,7 +279,7 @@ def cut_rows(frame: Frame, ranges: list[Range], now_ms: int) -> Cut:
 
 def _cut_some(frame: Frame, rows: pa.RecordBatch, ranges: list[Range], now_ms: int) -> Cut:
     """Do so where offsets have no row, or a row is too late."""
-    offsets = row_offsets(frame.header, decode(frame.header, frame.body))
+    offsets = row_offsets(frame.header, rows)
     in_use = in_use_at(frame, rows, now_ms)
     wanted = np.zeros(len(offsets), np.bool_)
     gone: list[Range] = []
@@ -291,7 +290,8 @@ def _cut_some(frame: Frame, rows: pa.RecordBatch, ranges: list[Range], now_ms: i
         gone += _holes(start, end, ranges_of(present))
     expired = int((wanted & ~in_use).sum())
     wanted &= in_use
-    return Cut(rows.filter(pa.array(wanted)), ranges_of(offsets[wanted]), gone, expired)
+    kept = rows.select(MESSAGES.names).filter(pa.array(wanted))
+    return Cut(kept, ranges_of(offsets[wanted]), gone, expired)
 
 
 def in_use_at(frame: Frame, rows: pa.RecordBatch, now_ms: int) -> npt.NDArray[np.bool_]:

@@ -12,7 +12,7 @@ for everyone else between two of them: so it sees what fires or comes meanwhile,
 import asyncio
 import base64
 import struct
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -28,8 +28,8 @@ from waterclock.model.limits import Limits, check
 from waterclock.model.message import Message
 from waterclock.node.partition_host import PartitionHost
 from waterclock.node.pending_filter import Filter
-from waterclock.node.pending_ids import NOWHERE, find_ids
-from waterclock.node.routing import partition_of_key
+from waterclock.node.pending_ids import NOWHERE, IdSearch
+from waterclock.node.routing import partitions_of_keys
 from waterclock.node.scheduler import DONE, UNKNOWN, Outcomes
 from waterclock.node.topics import Topic, Topics
 from waterclock.schedule.timers import HORIZONS_MS
@@ -41,7 +41,10 @@ NAMED_MAX = 100_000
 """Most messages one request may name."""
 PAGE_MAX = 1_000
 PAGE_DEFAULT = 100
-CANCEL_SLICE = 1_000
+SEARCH_SLICE = 1_000
+"""Messages looked for by id in one go: each may be in a frame of its own."""
+CHANGE_SLICE = 10_000
+"""Messages cancelled or moved in one go."""
 LIST_ROWS_MAX = 20_000
 """Messages that are read for one page, at most: a filter that few pass makes pages short."""
 
@@ -107,17 +110,19 @@ class PendingMessages:
         self._topics = topics
         self._limits = limits
         self._clock = clock
+        self._ids = IdSearch()
 
     # One by one, many at once
 
     async def cancel(self, topic: str, named: Sequence[Named]) -> Outcomes:
         """Cancel messages; say of each what became of it. Durable on return."""
-        found, where, offsets = self._found(topic, named)
+        found, where, offsets = await self._found(topic, named)
         outcomes = np.full(len(named), UNKNOWN, np.uint8)
 
         async def one(number: int, rows: Int64s) -> None:
             scheduler = found.partition(number).scheduler
-            outcomes[rows] = await scheduler.cancel(offsets[rows])
+            for part in _slices(rows, CHANGE_SLICE):
+                outcomes[part] = await scheduler.cancel(offsets[part])
 
         await asyncio.gather(*(one(number, rows) for number, rows in _groups(where)))
         return outcomes
@@ -132,17 +137,18 @@ class PendingMessages:
         for time_ms in (min(due_ms), max(due_ms)):
             self._limits.check_due(Millis(time_ms), now_ms=now_ms)
         due = np.broadcast_to(np.array(due_ms, np.int64), len(named))
-        found, where, offsets = self._found(topic, named)
+        found, where, offsets = await self._found(topic, named)
         outcomes = np.full(len(named), UNKNOWN, np.uint8)
 
         async def one(number: int, rows: Int64s) -> None:
             scheduler = found.partition(number).scheduler
-            outcomes[rows] = await scheduler.reschedule(offsets[rows], due[rows])
+            for part in _slices(rows, CHANGE_SLICE):
+                outcomes[part] = await scheduler.reschedule(offsets[part], due[part])
 
         await asyncio.gather(*(one(number, rows) for number, rows in _groups(where)))
         return outcomes
 
-    def _found(self, topic: str, named: Sequence[Named]) -> tuple[Topic, Int32s, Int64s]:
+    async def _found(self, topic: str, named: Sequence[Named]) -> tuple[Topic, Int32s, Int64s]:
         """Return where each message is: partition and offset, both -1 for what is not known."""
         if not named:
             raise BadInput("pending: no message is named")
@@ -159,10 +165,32 @@ class PendingMessages:
                 by_id.append(row)
             else:
                 raise BadInput(f"pending[{row}]: has neither a message_id nor a position")
-        if by_id:
-            rows = np.array(by_id, np.int64)
-            where[rows], offsets[rows] = _searched(found, [named[row] for row in by_id])
+        for rows in _slices(np.array(by_id, np.int64), SEARCH_SLICE):
+            where[rows], offsets[rows] = self._searched(found, [named[row] for row in rows])
+            await asyncio.sleep(0)
         return found, where, offsets
+
+    def _searched(self, topic: Topic, named: Sequence[Named]) -> tuple[Int32s, Int64s]:
+        """Return partition and offset of messages named by id, -1 for those that are nowhere."""
+        count = len(topic.partitions)
+        where = np.full(len(named), NOWHERE, np.int32)
+        offsets = np.full(len(named), NOWHERE, np.int64)
+        ids = pa.array([name.message_id for name in named], pa.binary())
+        # Where it is most likely: by its key, or by its id if it has none. Partitions may have been
+        # added since it was published, or it was sent to one of them, so then the others are asked.
+        likely = partitions_of_keys(
+            pa.array([n.message_id if n.key is None else n.key for n in named], pa.binary()), count
+        )
+        for is_likely in (True, False):
+            for host in topic.partitions:
+                rows = np.flatnonzero(
+                    (offsets == NOWHERE) & ((likely == host.partition) == is_likely)
+                )
+                if len(rows) and host.is_open:
+                    at = self._ids.find(host, ids.take(pa.array(rows)))
+                    offsets[rows] = at
+                    where[rows[at != NOWHERE]] = host.partition
+        return where, offsets
 
     # All that match
 
@@ -175,8 +203,7 @@ class PendingMessages:
         for host in wanted.hosts(found):
             async for offsets in self._matching(host, wanted):
                 matched += len(offsets)
-                for start in range(0, 0 if dry_run else len(offsets), CANCEL_SLICE):
-                    part = offsets[start : start + CANCEL_SLICE]
+                for part in [] if dry_run else _slices(offsets, CHANGE_SLICE):
                     outcomes = await host.scheduler.cancel(part)
                     cancelled += int((outcomes == DONE).sum())
         return Cancelling(matched, cancelled)
@@ -184,8 +211,7 @@ class PendingMessages:
     async def _matching(self, host: PartitionHost, wanted: Filter) -> AsyncIterator[Int64s]:
         """Yield the pending messages of a partition that match, as there were at the beginning."""
         async for offsets, _ in host.scheduler.scan(*wanted.span):
-            for start in range(0, len(offsets), wanted.slice_rows):
-                part = offsets[start : start + wanted.slice_rows]
+            for part in _slices(offsets, wanted.slice_rows):
                 # What fired since it was found may be gone from the log.
                 part = part[host.scheduler.is_open(part)]
                 if len(part):
@@ -252,25 +278,9 @@ class _Place(NamedTuple):
 _START = _Place(-1, NOWHERE, NOWHERE)
 
 
-def _searched(topic: Topic, named: list[Named]) -> tuple[Int32s, Int64s]:
-    """Return partition and offset of messages named by id, -1 for those that are nowhere."""
-    count = len(topic.partitions)
-    where = np.full(len(named), NOWHERE, np.int32)
-    offsets = np.full(len(named), NOWHERE, np.int64)
-    ids = pa.array([name.message_id for name in named], pa.binary())
-    # Where it is most likely: by its key, or by its id if it has none. Partitions may have been
-    # added since it was published, or it was sent to one of them, so then the others are asked.
-    likely = np.array(
-        [partition_of_key(n.message_id if n.key is None else n.key, count) for n in named]
-    )
-    for is_likely in (True, False):
-        for host in topic.partitions:
-            rows = np.flatnonzero((offsets == NOWHERE) & ((likely == host.partition) == is_likely))
-            if len(rows) and host.is_open:
-                at = find_ids(host, ids.take(pa.array(rows)))
-                offsets[rows] = at
-                where[rows[at != NOWHERE]] = host.partition
-    return where, offsets
+def _slices(rows: Int64s, count: int) -> Iterator[Int64s]:
+    for start in range(0, len(rows), count):
+        yield rows[start : start + count]
 
 
 def _groups(where: Int32s) -> list[tuple[int, Int64s]]:

@@ -97,7 +97,7 @@ class Scan:
     def _due_within(self, frame: Frame, start: int, stop: int) -> Portion | None:
         """Return the messages of a frame that are due in time."""
         assert self._due_ms is not None
-        cut = cut_rows(frame, [(start, stop)], _AT_NO_TIME)
+        cut = cut_rows(frame, self._log.rows(frame), [(start, stop)], _AT_NO_TIME)
         due = due_times(cut.rows)
         # Without a due time a message is due when it is appended.
         due = np.where(due == 0, frame.header.append_ms, due)

@@ -47,7 +47,9 @@ ALREADY_FIRED: Final = 2
 SLEEP_MS_MAX = 1_000
 SCAN_ROWS = 65_536
 LARGE = 1_000_000
-"""So many promises move enough memory about for the rest to be worth giving back."""
+"""So many promises move enough memory about for what is freed to be worth giving back ..."""
+TRIM_MS = 5_000
+"""... so often."""
 
 log = logging.getLogger(__name__)
 
@@ -243,7 +245,7 @@ class Scheduler:
     async def _fire_for_ever(self) -> None:
         while True:
             if self._firing.is_surprised:
-                await self._firing.read_ahead()
+                await self.read_ahead()
             if self.fire_slice():
                 await asyncio.sleep(0)
             else:
@@ -252,7 +254,11 @@ class Scheduler:
     async def _read_for_ever(self) -> None:
         while True:
             await asyncio.sleep(SLEEP_MS_MAX / 1_000)
-            await self._firing.read_ahead()
+            await self.read_ahead()
+
+    async def read_ahead(self) -> None:
+        """Read the messages that fire next, so that their moment is not spent on it."""
+        await self._firing.read_ahead()
 
     async def _sleep(self) -> None:
         now_ms = self._clock.now_ms()
@@ -284,14 +290,16 @@ class Scheduler:
     # Far promises, and what is saved of them
 
     async def _tend_for_ever(self) -> None:
-        saved_ms = self._clock.monotonic_ms()
+        saved_ms = trimmed_ms = self._clock.monotonic_ms()
         while True:
             await self.tend()
-            if self._clock.monotonic_ms() - saved_ms >= self._config.checkpoint_ms:
+            now_ms = self._clock.monotonic_ms()
+            if now_ms - saved_ms >= self._config.checkpoint_ms:
                 await self.save()
-                saved_ms = self._clock.monotonic_ms()
-                if len(self) >= LARGE:
-                    memory.trim()
+                saved_ms = now_ms
+            if now_ms - trimmed_ms >= TRIM_MS and len(self) >= LARGE:
+                memory.trim()
+                trimmed_ms = now_ms
             await asyncio.sleep(SLEEP_MS_MAX / 1_000)
 
     async def tend(self) -> None:

@@ -162,7 +162,7 @@ class Topics:
             self._check_room(settings.partitions, is_new=True)
             topic = Topic(name, f"{name}-{os.urandom(6).hex()}", settings)
             try:
-                self._open_partitions(topic, is_new=True)
+                topic.partitions = await self._open_partitions(topic, settings, is_new=True)
                 end = self._save(topic)
             except BaseException:
                 self._close_partitions(topic, 0)
@@ -185,9 +185,10 @@ class Topics:
                     f"(got {settings.partitions})"
                 )
             self._check_room(settings.partitions - before, is_new=False)
+            opened = await self._open_partitions(topic, settings, is_new=True)
             old, topic.settings = topic.settings, settings
+            topic.partitions += opened
             try:
-                self._open_partitions(topic, is_new=True)
                 end = self._save(topic)
             except BaseException:
                 self._close_partitions(topic, before)
@@ -219,10 +220,9 @@ class Topics:
             name = key.removeprefix(RECORD)
             record = msgspec.json.decode(value, type=_Record)
             topic = Topic(name, record.folder, record.settings)
-            self._open_partitions(topic, is_new=False)
+            topic.partitions = await self._open_partitions(topic, topic.settings, is_new=False)
             self._topics[name] = topic
             self._announce(topic, 0)
-            await asyncio.sleep(0)
 
     def close(self) -> None:
         """Flush and close every partition."""
@@ -236,20 +236,33 @@ class Topics:
         if problems:
             raise problems[0]
 
-    def _open_partitions(self, topic: Topic, *, is_new: bool) -> None:
-        first = len(topic.partitions)
-        for number in range(first, topic.settings.partitions):
-            host = open_host(
-                topic.name,
-                number,
-                folder=self._path / topic.folder / str(number),
-                config=self._config,
-                clock=self._clock,
-                aside=self._aside,
-                on_failed=self._on_failed,
-                is_new=is_new,
-            )
-            topic.partitions.append(host)
+    async def _open_partitions(
+        self, topic: Topic, settings: TopicSettings, *, is_new: bool
+    ) -> list[PartitionHost]:
+        """Open the partitions the topic does not have yet, all or none.
+
+        Nobody sees them before all are open: a key must not move twice.
+        """
+        opened: list[PartitionHost] = []
+        try:
+            for number in range(len(topic.partitions), settings.partitions):
+                host = open_host(
+                    topic.name,
+                    number,
+                    folder=self._path / topic.folder / str(number),
+                    config=self._config,
+                    clock=self._clock,
+                    aside=self._aside,
+                    on_failed=self._on_failed,
+                    is_new=is_new,
+                )
+                opened.append(host)
+                await asyncio.sleep(0)  # each takes a few fsyncs, here in the loop
+        except BaseException:
+            for host in opened:
+                host.close()
+            raise
+        return opened
 
     def _announce(self, topic: Topic, first: int) -> None:
         for host in topic.partitions[first:]:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from waterclock.model.ids import Millis
 from waterclock.model.units import DAY_MS, HOUR_MS, MINUTE_MS
-from waterclock.schedule.ready import Entries, Ready, due_order
+from waterclock.schedule.ready import Entries, Ready
 from waterclock.schedule.slot import Rows
 from waterclock.schedule.table import Bools, State, States, Table
 from waterclock.schedule.wheel import NEVER, Wheel
@@ -37,10 +37,8 @@ TIDY_ROWS_EACH = 8
 """Rows cleared up for each row touched: more than one, or clearing up would never catch up."""
 STALE_SLACK = 65_536
 """Stale entries that are not worth a new wheel, beyond half as many as there are timers."""
-SCAN_ROWS = 262_144
-
 HORIZONS_MS = (0, MINUTE_MS, HOUR_MS, DAY_MS, 30 * DAY_MS)
-"""`Timers.horizons` counts what is due within each of these, and what is later than all."""
+"""How soon promises are due is told in counts: within each of these, and later than all."""
 
 
 class TimerState(IntEnum):
@@ -166,51 +164,11 @@ class Timers:
         rows = self._table.living_from(offset, limit)
         return self._table.offset[rows], self._table.due[rows]
 
-    def upcoming(self, start_ms: int, end_ms: int, limit: int) -> tuple[Int64s, Int64s]:
-        """Return (offsets, due times) of the first promises due in [start_ms, end_ms), in order."""
-        assert limit > 0, limit
-        offsets: Int64s = np.empty(0, np.int64)
-        due: Int64s = np.empty(0, np.int64)
-        for start in range(0, self._table.count, SCAN_ROWS):
-            rows = slice(start, min(start + SCAN_ROWS, self._table.count))
-            column = self._table.due[rows]
-            chosen = (column >= start_ms) & (column < end_ms) & (self._table.state[rows] != 0)
-            if chosen.any():
-                offsets = np.concatenate([offsets, self._table.offset[rows][chosen]])
-                due = np.concatenate([due, column[chosen]])
-                order = due_order(due, offsets)[:limit]
-                offsets, due = offsets[order], due[order]
-                if len(due) == limit:
-                    end_ms = int(due[-1])  # the same time at a later offset comes after
-        return offsets, due
-
-    def horizons(self, now_ms: int) -> list[int]:
-        """Count promises: overdue, due within each later one of `HORIZONS_MS`, and later still."""
-        edges = np.array([now_ms + horizon for horizon in HORIZONS_MS], np.int64)
-        counts = np.zeros(len(edges) + 1, np.int64)
-        for start in range(0, self._table.count, SCAN_ROWS):
-            rows = slice(start, min(start + SCAN_ROWS, self._table.count))
-            due = self._table.due[rows][self._table.state[rows] != 0]
-            within = [int(np.count_nonzero(due <= edge)) for edge in edges]
-            counts += np.diff([0, *within, len(due)])
-        return [int(count) for count in counts]
-
-    # Checkpoints
-
     def snapshot(self) -> tuple[Int64s, Int64s]:
         """Return (offsets, due times) of all promises, firing ones included, as copies."""
         count = self._table.count
         is_alive = self._table.state[:count] != State.DEAD
         return self._table.offset[:count][is_alive], self._table.due[:count][is_alive]
-
-    @classmethod
-    def restore(
-        cls, snapshot: tuple[Int64s, Int64s], now_ms: int, tick_ms: int = TICK_MS
-    ) -> "Timers":
-        """Return the timers of a snapshot; what was firing is open again."""
-        timers = cls(now_ms, tick_ms)
-        timers.open(*snapshot)
-        return timers
 
     # How
 

@@ -15,8 +15,9 @@ from waterclock.log.id_runs import Entries, merged
 from waterclock.log.index import SparseIndex
 from waterclock.log.sidecar import Coverage
 from waterclock.model.errors import StorageFull
+from waterclock.storage import memory
 from waterclock.storage.checkpoint import save_recovery_point
-from waterclock.storage.sidecar_files import load_due, save_sidecars
+from waterclock.storage.sidecar_files import load_due, load_ids, save_sidecars
 
 if TYPE_CHECKING:
     from waterclock.storage.partition_store import PartitionStore
@@ -65,7 +66,19 @@ class SaveJob:
             save_sidecars(folder, snapshot.coverage, index=snapshot.index, ids=self._ids, due=due)
             save_recovery_point(folder, self._flushed_end)
             if self._is_sealed:
-                self._due = load_due(folder, snapshot.coverage)
+                self._map_what_was_saved()
+
+    def _map_what_was_saved(self) -> None:
+        """Take the files' pages instead of memory of our own: a sealed segment is seldom asked."""
+        folder, coverage = self._store.folder, self._snapshot.coverage
+        self._due = load_due(folder, coverage)
+        if self._due is not None:
+            memory.let_rest(self._due.opened)
+        if self._ids is not None:
+            mapped = load_ids(folder, coverage)
+            if mapped is not None:
+                memory.let_rest(mapped)
+                self._ids = mapped
 
     def finish(self) -> None:
         """Let the index use the merged ids, and the store the mapped promises; by the owner."""

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 
-def let_rest(array: npt.NDArray[np.int64]) -> None:
+def let_rest(array: npt.NDArray[np.int64] | npt.NDArray[np.uint64]) -> None:
     """Give up the pages of the whole file an array is mapped from, if it is mapped from one."""
     holder: object = array
     while isinstance(holder, np.ndarray):

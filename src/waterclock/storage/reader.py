@@ -4,7 +4,8 @@ What is handed out are checked frames as they lie in the memory map. Rows are de
 somebody asks for rows (firing, confirming a repeat), and then a frame at a time.
 """
 
-from bisect import bisect_right
+import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -13,7 +14,6 @@ import pyarrow as pa
 
 from waterclock.log.frame import HEADER_BYTES as HEADER_BYTES_OF_FRAME
 from waterclock.log.frame import Frame, FrameHeader, FrameType
-from waterclock.log.recovery import header_crc
 from waterclock.log.rows import row_numbers, row_offsets
 from waterclock.log.schema import decode
 from waterclock.log.segment import HEADER_BYTES
@@ -23,6 +23,7 @@ from waterclock.storage.segment_file import SegmentFile
 
 Int64s = npt.NDArray[np.int64]
 
+_BOUNDS = struct.Struct("<ii")
 _KEEPS_IDS = frozenset({FrameType.DATA, FrameType.PROMISE})
 
 
@@ -106,29 +107,12 @@ class Reader:
         wanted = offsets[order]
         at, last = np.searchsorted(wanted, [self.start, self.end]).tolist()
         while at < last:
-            header = self._header_at(int(wanted[at]))[0]
+            segment = self._segments[self.segment_at(int(wanted[at]))]
+            _, header = segment.place_of(int(wanted[at]))
             stop = min(last, int(np.searchsorted(wanted, header.end_offset)))
             found[order[at:stop]] = header.type
             at = stop
         return found
-
-    def fingerprint_before(self, end: int) -> int | None:
-        """Return the checksum of the header of the frame that ends at `end`, None if none does.
-
-        With nothing before it, it is 0.
-        """
-        if end == 0:
-            return 0
-        if not self.start < end <= self.end:
-            return None
-        header, crc = self._header_at(end - 1)
-        return crc if header.end_offset == end else None
-
-    def _header_at(self, offset: int) -> tuple[FrameHeader, int]:
-        """Return the header of the frame over an offset, and its checksum; bodies rest."""
-        segment = self._segments[self.segment_at(offset)]
-        position, header = segment.place_of(offset)
-        return header, header_crc(segment.view(), position)
 
     def _frames_of(
         self, offsets: Int64s, *, with_seen: bool
@@ -166,43 +150,43 @@ class Reader:
         """
         found = np.zeros(len(offsets), np.bool_)
         order = np.argsort(offsets, kind="stable")
-        wanted = offsets[order]
-        at, last = np.searchsorted(wanted, [self.start, self.end]).tolist()
+        # Lists: most frames have one or two of them, for which NumPy's fixed costs are too high.
+        asks, wanted = order.tolist(), offsets[order].tolist()
+        at, last = bisect_left(wanted, self.start), bisect_left(wanted, self.end)
         while at < last:
-            segment = self._segments[self.segment_at(int(wanted[at]))]
-            position, header = segment.place_of(int(wanted[at]))
-            stop = min(last, int(wanted.searchsorted(header.end_offset)))
+            segment = self._segments[self.segment_at(wanted[at])]
+            position, header = segment.place_of(wanted[at])
+            stop = bisect_left(wanted, header.end_offset, at, last)
             if header.type in _KEEPS_IDS and header.is_tracked:
                 start = position + HEADER_BYTES_OF_FRAME
                 body = segment.view()[start : start + header.body_len]
-                asks = order[at:stop]
-                found[asks] = _has_ids(header, body, wanted[at:stop], [ids[a] for a in asks])
+                here = [ids[ask] for ask in asks[at:stop]]
+                found[order[at:stop]] = _has_ids(header, body, wanted[at:stop], here)
             at = stop
         return found
 
 
 def _has_ids(
-    header: FrameHeader, body: memoryview, offsets: Int64s, ids: list[bytes]
+    header: FrameHeader, body: memoryview, offsets: list[int], ids: list[bytes]
 ) -> list[bool]:
     try:
         batch = decode(header, body)
     except FrameDamaged:
         return [False] * len(ids)
-    column = batch.column("message_id")
-    present = row_offsets(header, batch) if header.is_sparse else None
-    rows = offsets - header.base_offset
-    if present is not None:
-        rows = np.minimum(present.searchsorted(offsets), len(present) - 1)
-        rows[present[rows] != offsets] = len(column)
-    _, bounds_buffer, bytes_buffer = column.buffers()
-    bounds = np.frombuffer(bounds_buffer, np.int32, len(column) + 1)
-    is_there = rows < len(column)
-    rows = np.where(is_there, rows, 0)
-    data = memoryview(bytes_buffer)
-    cuts = zip(
-        is_there.tolist(), bounds[rows].tolist(), bounds[rows + 1].tolist(), ids, strict=True
-    )
-    return [is_there and data[start:end] == message_id for is_there, start, end, message_id in cuts]
+    rows: dict[int, int] | None = None
+    if header.is_sparse:
+        rows = {offset: row for row, offset in enumerate(row_offsets(header, batch).tolist())}
+    _, bounds, data = batch.column("message_id").buffers()
+    data = memoryview(data).cast("B")  # Arrow's bytes are signed, and so unequal to ours
+    found = []
+    for offset, message_id in zip(offsets, ids, strict=True):
+        row = offset - header.base_offset if rows is None else rows.get(offset)
+        if row is None:
+            found.append(False)
+        else:
+            start, end = _BOUNDS.unpack_from(bounds, 4 * row)
+            found.append(data[start:end] == message_id)
+    return found
 
 
 def _collect_ids(

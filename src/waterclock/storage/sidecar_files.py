@@ -83,12 +83,21 @@ def load_sidecars(
 
 
 def load_due(folder: Folder, coverage: Coverage) -> NetDelta | None:
-    """Return a `.due` side-car just saved, as it lies in its memory map, if it is there."""
-    name = sidecar_name(coverage.base_offset, SidecarKind.DUE)
-    sidecar = _load(folder, name, SidecarKind.DUE) if name in folder.names() else None
-    if sidecar is None or sidecar.coverage != coverage:
-        return None
-    return NetDelta.decode(sidecar.body)
+    """Return the `.due` side-car of a whole segment as it lies in its memory map, if it is so."""
+    body = _load_whole(folder, coverage, SidecarKind.DUE)
+    return None if body is None else NetDelta.decode(body)
+
+
+def load_ids(folder: Folder, coverage: Coverage) -> Entries | None:
+    """Return the `.ids` side-car of a whole segment as it lies in its memory map, if it is so."""
+    body = _load_whole(folder, coverage, SidecarKind.IDS)
+    return None if body is None or len(body) % 8 else np.frombuffer(body, dtype=np.uint64)
+
+
+def _load_whole(folder: Folder, coverage: Coverage, kind: SidecarKind) -> memoryview | None:
+    name = sidecar_name(coverage.base_offset, kind)
+    sidecar = _load(folder, name, kind) if name in folder.names() else None
+    return None if sidecar is None or sidecar.coverage != coverage else sidecar.body
 
 
 def vouched_end(folder: Folder, header: SegmentHeader) -> Offset:

@@ -1,0 +1,113 @@
+"""Until when a message is of use is read from a whole column, and frames say where to look."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.log.frames import LogBuilder, sample
+from waterclock.log.appending import split_by_due
+from waterclock.log.batch import Batch, encode_batch, parse_batch
+from waterclock.log.compaction import Rewriter, Survivors
+from waterclock.log.expiry import HEADER, expires_ms
+from waterclock.log.frame import FLAG_EXPIRES, Frame, FrameType
+from waterclock.log.promises import fired_frame, gather
+from waterclock.log.schema import decode, encode, from_messages
+from waterclock.model.errors import BadBatch
+from waterclock.model.ids import Millis
+from waterclock.model.limits import Limits
+from waterclock.model.message import Message
+
+HEADERS = st.one_of(
+    st.none(),
+    st.dictionaries(st.sampled_from(["a", HEADER[:-1], "z"]), st.just(b"7"), max_size=3),
+)
+EXPIRIES = st.one_of(st.none(), st.integers(1, 10**18 - 1))
+
+
+def message(number: int, headers: dict[str, bytes] | None, expires: int | None) -> Message:
+    if expires is not None:
+        headers = {**(headers or {}), HEADER: b"%d" % expires}
+    return Message(b"v", message_id=b"%d" % number, headers=headers)
+
+
+def batch_of(*messages: Message) -> Batch:
+    return encode_batch(messages, Limits(), now_ms=1_000)
+
+
+@given(st.lists(st.tuples(HEADERS, EXPIRIES), min_size=1, max_size=12), st.data())
+def test_each_row_says_until_when_it_is_of_use(rows, data):
+    batch = from_messages([message(i, *row) for i, row in enumerate(rows)])
+    expected = [expires or 0 for _, expires in rows]
+
+    assert expires_ms(batch).tolist() == expected
+    start = data.draw(st.integers(0, len(rows)))
+    end = data.draw(st.integers(start, len(rows)))
+    assert expires_ms(batch.slice(start, end - start)).tolist() == expected[start:end]
+
+
+@given(st.lists(st.tuples(HEADERS, EXPIRIES), min_size=1, max_size=6))
+def test_a_batch_says_whether_one_may_expire(rows):
+    batch = batch_of(*(message(i, *row) for i, row in enumerate(rows)))
+
+    assert batch.may_expire == any(expires for _, expires in rows)
+    assert parse_batch(batch.body, Limits(), now_ms=1_000).may_expire == batch.may_expire
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"-1", b"+5", b"1.5", b"0x10", b" 7", b"7\n", b"9" * 19, b"\xff", "٣".encode()]
+)
+def test_nonsense_is_refused_and_the_field_is_named(text):
+    bad = Message(b"", message_id=b"1", headers={HEADER: text})
+
+    with pytest.raises(BadBatch, match=HEADER):
+        batch_of(Message(b"", message_id=b"0"), bad)
+
+
+def test_a_null_value_is_refused():
+    headers = pa.array([[(HEADER, None)]], pa.map_(pa.string(), pa.binary()))
+    rows = from_messages([Message(b"", message_id=b"1")]).set_column(3, "headers", headers)
+
+    with pytest.raises(BadBatch, match=HEADER):
+        parse_batch(encode(rows), Limits(), now_ms=1_000)
+
+
+def test_the_flag_stays_with_the_messages_on_their_way():
+    expiry = {HEADER: b"9000"}
+    now = Message(b"", message_id=b"0", headers=expiry)
+    later = Message(b"", message_id=b"1", headers=expiry, due_ms=Millis(5_000))
+    plain = Message(b"", message_id=b"2", due_ms=Millis(5_000))
+
+    parts = split_by_due(batch_of(now, later, plain), now_ms=1_000)
+    assert [part.frame.flags for part in parts] == [FLAG_EXPIRES, FLAG_EXPIRES]
+    (part,) = split_by_due(batch_of(plain), now_ms=1_000)
+    assert part.frame.flags == 0
+    selected = batch_of(now, later).select(np.array([False, True]))
+    assert selected.may_expire
+
+
+def promise_of(messages: list[Message]) -> Frame:
+    log = LogBuilder(50)
+    log.publish(messages)
+    (frame,) = log.frames
+    return frame
+
+
+def test_fired_and_rewritten_messages_keep_the_flag():
+    expiring = Message(b"v", message_id=b"e", headers={HEADER: b"9000"}, due_ms=Millis(5_000))
+    frame = promise_of([sample(1, due_ms=5_000), expiring, sample(2, due_ms=5_000)])
+    rows = decode(frame.header, frame.body)
+    flagged = frame.header._replace(flags=FLAG_EXPIRES)
+
+    fired = fired_frame(gather([(flagged, rows, np.array([1]), np.array([0]))], np.array([51])))
+    assert (fired.kind, fired.flags) == (FrameType.FIRED, FLAG_EXPIRES)
+    plain = fired_frame(
+        gather([(frame.header, rows, np.array([0]), np.array([0]))], np.array([50]))
+    )
+    assert plain.flags == 0
+
+    survivors = Survivors(99, np.array([51]), np.zeros(0, np.int64), seen_from_ms=None)
+    ((header, _),) = Rewriter(survivors, "none").rewrite([frame._replace(header=flagged)])
+    assert header.may_expire
+    assert header.is_sparse
