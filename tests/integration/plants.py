@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from waterclock.delivery.cursor import Cursor
-from waterclock.delivery.progress import empty_tracker, encode_progress
 from waterclock.log.appending import Appended
 from waterclock.node import groups, outgoing
 from waterclock.node.dead_letters import DeadLetters
@@ -191,10 +190,13 @@ def loses_acks() -> None:
 def saves_too_much_progress() -> None:
     """What was handed out counts as done once the node is killed."""
 
-    def broken(self: Any) -> bytes:
-        return encode_progress(empty_tracker(self.read_from), [])
+    def wrap(encode: Any) -> Any:
+        def broken(self: Any) -> Any:
+            return encode(Cursor(self._config, committed=self.read_from))
 
-    Cursor.encode = broken  # type: ignore[method-assign]
+        return broken
+
+    _swap(Cursor, "encode", wrap)
 
 
 @_planted("out of order")

@@ -201,6 +201,29 @@ def test_whoever_must_write_on_a_full_disk_is_told_so_and_can_free_it(tmp_path):
     uvloop.run(run())
 
 
+def test_a_recurrence_deleted_on_a_full_disk_does_not_come_once_there_is_space(tmp_path):
+    async def run() -> None:
+        async with patient(tmp_path) as (it, tasks):
+            consumer = await with_work(it, tasks)
+            scheduler = it.line.scheduler
+            recurrence = sp.Recurrence(name="tick", topic=TOPIC, rule=sp.Rule(every_ms=3_000))
+            await scheduler.PutRecurrence(sp.PutRecurrenceRequest(recurrence=recurrence))
+            await it.fill()
+            is_deleted = True
+            try:
+                await scheduler.DeleteRecurrence(sp.DeleteRecurrenceRequest(name="tick"))
+            except AioRpcError as error:
+                assert_full(error)
+                is_deleted = False
+            it.disk.free()
+            await asyncio.sleep(3.5)
+            came = any(id_.startswith(b"tick") for id_ in consumer.ids)
+            await consumer.close()
+            assert not (is_deleted and came)
+
+    uvloop.run(run())
+
+
 def test_a_node_that_is_stopped_on_a_full_disk_ends_well(tmp_path):
     async def run() -> None:
         async with patient(tmp_path) as (it, tasks):

@@ -149,3 +149,29 @@ def test_random_bytes_are_a_delta_or_refused(data):
 
     if delta is not None:
         assert delta.encode() == data
+
+
+def test_a_frozen_delta_is_not_changed_by_what_follows():
+    delta = DueDelta(10)
+    delta.open(np.array([10, 11]), np.array([5, 6]))
+    frozen = delta.frozen()
+    net = delta.net()
+    assert delta.net() is net
+
+    delta.retire(np.array([3, 10]))
+    delta.move(np.array([11]), np.array([9]))
+
+    assert frozen.net().encode() == net.encode()
+    assert delta.net().encode() != net.encode()
+
+
+def test_a_delta_resumed_from_a_side_car_is_the_side_car_until_something_happens():
+    loaded = NetDelta(*(np.array(column) for column in ([10, 11], [5, 6], [3], [4], [8])))
+    delta = DueDelta.resume(10, loaded)
+    assert delta.net() is loaded
+
+    delta.retire(np.array([10]))
+
+    assert delta.net().opened.tolist() == [11]
+    assert delta.net().retired.tolist() == [3]
+    assert loaded.opened.tolist() == [10, 11]

@@ -1,5 +1,7 @@
 """The groups of a node: remembered over restarts, looked at, moved, deleted."""
 
+import asyncio
+
 import pytest
 
 from tests.node.consuming import consuming
@@ -13,10 +15,11 @@ from waterclock.model.errors import (
     StorageFull,
     UnknownTopic,
 )
-from waterclock.node import group_host, groups
+from waterclock.node import burial, group_host, groups
 from waterclock.node.groups import Start
 from waterclock.node.metadata import Metadata
 from waterclock.node.outgoing import Assigned, Delivery
+from waterclock.node.partition_host import PartitionHost
 from waterclock.node.session import AnswerKind
 from waterclock.node.topics import TopicSettings
 
@@ -239,6 +242,66 @@ def test_a_group_goes_on_where_it_is_told_also_after_a_crash(tmp_path, seek, exp
             member.take()
             assert [offset for _, offset in member.offsets] == expected
             assert member.words[0].generation == 3
+
+    run(main())
+
+
+def test_a_full_disk_leaves_a_group_where_it_was(tmp_path, monkeypatch):
+    async def main():
+        async with consuming(tmp_path) as c:
+            await c.hosts.topic("t")
+            await c.publish(b"a", b"b")
+            member = await c.join()
+            member.take()
+            member.ack(0)
+            member.session.leave()
+            await c.settle()
+
+            def full(self, records):
+                raise StorageFull("no space left")
+
+            monkeypatch.setattr(Metadata, "write", full)
+            with pytest.raises(StorageFull):
+                await c.groups.seek("t", "g", start=Start.LATEST)
+            with pytest.raises(StorageFull):
+                await c.groups.delete("t", "g")
+            monkeypatch.undo()
+
+            assert c.groups.get("t", "g").places[0].committed == 1
+            again = await c.join()
+            again.take()
+            assert again.values == [b"b"]
+
+    run(main())
+
+
+def test_a_topic_deleted_while_its_dead_are_buried_harms_nobody(tmp_path, monkeypatch):
+    async def main():
+        async with consuming(tmp_path) as c:
+            await c.hosts.topic("t")
+            for _ in range(3):
+                await c.publish(b"x" * 100_000)
+            member = await c.join()
+            member.take()
+            publish, deleted = PartitionHost.publish, asyncio.Event()
+
+            async def delete_first(self, batch, **options):
+                if self.topic == "t.dlq" and not deleted.is_set():
+                    await c.hosts.topics.delete("t")
+                    c.forget_frames()
+                    deleted.set()
+                return await publish(self, batch, **options)
+
+            monkeypatch.setattr(PartitionHost, "publish", delete_first)
+            monkeypatch.setattr(burial, "RETRY_S", 0)
+            member.answer(AnswerKind.REJECT, 0, 1, 2)
+            await deleted.wait()
+            await c.hosts.topic("u")
+            await c.publish(b"a", topic="u")
+
+            other = await c.join(topic="u")
+            other.take()
+            assert other.values == [b"a"]
 
     run(main())
 

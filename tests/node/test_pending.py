@@ -2,6 +2,7 @@
 
 import asyncio
 
+import numpy as np
 import pytest
 
 from tests.node.timed_topics import TimedTopics, timed_topics
@@ -87,6 +88,22 @@ def test_an_id_may_be_any_bytes(run):
         assert outcomes.tolist() == [DONE] * len(ids)
 
     run(story)
+
+
+def test_ids_that_look_alike_to_the_index_are_told_apart(run, monkeypatch):
+    monkeypatch.setattr(
+        "waterclock.log.ids.fingerprints", lambda ids, _: np.full(len(ids), 7, np.uint64)
+    )
+
+    async def story(here: TimedTopics) -> None:
+        await here.publish("t", [later(here, f"m{n}") for n in range(9)])
+
+        outcomes = await here.pending.cancel("t", [Named(b"m4"), Named(b"m"), Named(b"m44")])
+
+        assert outcomes.tolist() == [DONE, UNKNOWN, UNKNOWN]
+        assert sorted(await listed(here)) == [f"m{n}" for n in range(9) if n != 4]
+
+    run(story, partitions=1)
 
 
 def test_a_key_that_is_wrong_or_has_moved_does_not_hide_a_message(run):

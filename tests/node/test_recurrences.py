@@ -1,6 +1,7 @@
 """One occurrence ahead is always promised; crashes, downtime and clock steps double none."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def run(tmp_path, clock):
     return run
 
 
-def every(ms: int = MINUTE_MS, name: str = "beat", **more: object) -> Recurring:
+def every(ms: int = MINUTE_MS, name: str = "beat", **more: Any) -> Recurring:
     return Recurring(name=name, topic="t", rule=Rule(every_ms=ms), value=b"tick", **more)
 
 
@@ -128,11 +129,34 @@ def test_a_crash_between_noting_and_cancelling_leaves_work_for_the_next_start(ru
 
         with monkeypatch.context() as crashing:
             crashing.setattr(here.recurrences, "_settled", crash)
-            await here.recurrences.delete("beat")
+            with pytest.raises(StorageFull):
+                await here.recurrences.delete("beat")
         assert await promised(here) == [MINUTE_MS]
 
         here.recurrences = Recurrences(here.metadata, here.publishing, here.pending, here.clock)
         assert here.recurrences.list() == []
+        await here.recurrences.settle()
+        assert await promised(here) == []
+        assert here.metadata.items("recurrence/") == []
+
+    run(story)
+
+
+def test_a_cancel_that_finds_no_space_is_told_and_done_once_there_is(run, monkeypatch):
+    async def story(here: TimedTopics) -> None:
+        await here.recurrences.put(every())
+
+        async def full(*_: object) -> None:
+            raise StorageFull("no space")
+
+        with monkeypatch.context() as crowded:
+            crowded.setattr(here.pending, "cancel", full)
+            with pytest.raises(StorageFull):
+                await here.recurrences.put(every(HOUR_MS))
+            with pytest.raises(StorageFull):
+                await here.recurrences.delete("beat")
+        assert here.recurrences.list() == []
+
         await here.recurrences.settle()
         assert await promised(here) == []
         assert here.metadata.items("recurrence/") == []

@@ -17,8 +17,6 @@ in mind until it is acked or durably dead (`leases.py`). Rules:
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
-import numpy as np
-
 from waterclock.delivery.ahead import SKIP, Ahead
 from waterclock.delivery.credits import Credit
 from waterclock.delivery.events import (
@@ -50,7 +48,6 @@ from waterclock.delivery.progress import (
     decode_progress,
     empty_tracker,
     encode_progress,
-    merged,
     rows_of,
 )
 from waterclock.delivery.retries import retry_delay_ms
@@ -164,8 +161,7 @@ class Cursor:
 
     def encode(self) -> bytes:
         """Return progress as bytes, for `decode` after a restart."""
-        rows = np.concatenate([*self._leases.past_rows(), rows_of(self._past)])
-        return encode_progress(self._tracker, merged(rows))
+        return encode_progress(self._tracker, *self._leases.past_rows(), rows_of(self._past))
 
     # The contract of every core
 

@@ -83,15 +83,15 @@ def merged(rows: Rows) -> Rows:
     goes_on = before["end"] == after["start"]
     for name in ("until", "failed", "reason"):
         goes_on &= before[name] == after[name]
-    result = rows[np.append(True, ~goes_on)]
+    result: Rows = rows[np.append(True, ~goes_on)]
     result["end"] = rows["end"][np.append(~goes_on, True)]
     return result
 
 
-def encode_progress(tracker: OffsetTracker, rows: Rows) -> bytes:
-    """Return progress as bytes; rows must be in order."""
-    done = tracker.encode()
-    body = _LENGTH.pack(len(done)) + done + rows.tobytes()
+def encode_progress(tracker: OffsetTracker, *rows: Rows) -> bytes:
+    """Return progress as bytes."""
+    done, past = tracker.encode(), merged(np.concatenate(rows))
+    body = _LENGTH.pack(len(done)) + done + past.tobytes()
     return _HEAD.pack(MAGIC, VERSION, crc32c(body)) + body
 
 

@@ -60,8 +60,6 @@ class DueDelta:
         if len(retired):
             keep = ~is_among(opened, retired)
             opened, due = opened[keep], due[keep]
-        if len(moved):
-            due = due.copy()
         _apply_moves(opened, due, moved, moved_due)
         keep = (moved < self._base_offset) & ~is_among(moved, retired)
         earlier = retired[retired < self._base_offset]

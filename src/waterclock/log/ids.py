@@ -155,6 +155,10 @@ class IdIndex:
         if self._filter.capacity > _FILTER_SHRINK * max(len(self), _FILTER_IDS_MIN):
             self._succession = self._successor()
 
+    def sealed_runs(self) -> list[Entries]:
+        """Give the entries of the sealed segments."""
+        return [run.entries for run in self._sealed.values()]
+
     def knows(self, base_offset: int) -> bool:
         """Tell whether the ids of a segment are here."""
         return base_offset in self._sealed or base_offset in self._unsealed

@@ -22,6 +22,8 @@ def check_name(what: str, name: str) -> None:
         raise BadInput(f"{what} name has {len(name)} characters; at most {NAME_CHARS_MAX}")
     if not _NAME.fullmatch(name):
         shown = ascii(name[:50])
-        raise BadInput(f"{what} name {shown}: only letters, digits, _ . - and the last two not first")
+        raise BadInput(
+            f"{what} name {shown}: only letters, digits, _ . - and the last two not first"
+        )
     if name.startswith(INTERNAL):
         raise BadInput(f"{what} name {name!r}: two underscores at the start are the node's own")

@@ -161,7 +161,7 @@ def _varints_of(numbers: npt.NDArray[np.int64]) -> bytes:
     is_used = (groups > 0) | (shifts == 0)
     # All but the last group of a number say that more follow.
     groups = (groups & 127) | np.where(groups >> 7 > 0, 128, 0)
-    return groups.astype(np.uint8)[is_used].tobytes()
+    return bytes(groups.astype(np.uint8)[is_used])
 
 
 def _varints(data: bytes) -> list[int]:

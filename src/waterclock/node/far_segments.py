@@ -80,10 +80,11 @@ class FarSegments:
             self.is_saved = False
 
     def let_rest(self) -> None:
-        """Leave the side-cars to the page cache, after all of them were gone through."""
-        for delta in self._known.values():
+        """Leave the side-cars to the page cache, and give back what was freed."""
+        for delta in self._store.deltas.values():
             memory.let_rest(delta.opened)
-        memory.let_rest(self._store.active_delta.net().opened)
+        for run in [] if self._store.ids is None else self._store.ids.sealed_runs():
+            memory.let_rest(run)
         memory.trim()
 
     def checkpoint(self) -> Checkpoint:

@@ -162,8 +162,12 @@ class GroupHost:
 
     def heard(self, session: Session) -> None:
         """Note that a member is there."""
-        if self._members.get(session.member) is session:
-            self._group.handle(core.HeartbeatReceived(session.member), self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        # Not for each of a thousand answers: what matters are seconds.
+        if now_ms - session.heard_ms >= session.heartbeat_ms // 8:
+            session.heard_ms = now_ms
+            if self._members.get(session.member) is session:
+                self._group.handle(core.HeartbeatReceived(session.member), now_ms)
 
     def member_gone(self, session: Session, *, is_clean: bool) -> None:
         """Let a member go: it left, or its connection broke."""

@@ -307,8 +307,9 @@ class Groups:
         """Forget a group; raises Busy while it has members."""
         async with self._changing:
             host = self._idle_host(topic, group, "delete")
+            end = self._metadata.write(self._forgotten(topic, group))
             self._remove(host, Ending.STOPPING)
-            await self._metadata.put_many(self._forgotten(topic, group))
+            await self._metadata.durable(end)
 
     async def seek(
         self,
@@ -325,10 +326,17 @@ class Groups:
         async with self._changing:
             host = self._idle_host(topic, group, "move")
             targets = _targets(host, start, start_ms, positions)
+            before = [(place, place.cursor, place.life) for place in host.places]
             for place, offset in targets:
                 self._begin(found, place, offset)
                 place.life = new_life()
-            await self._metadata.put_many(progress_of(host) | group_record(host, host.generation))
+            try:
+                end = self._metadata.write(progress_of(host) | group_record(host, host.generation))
+            except StorageFull:
+                for place, cursor, life in before:
+                    place.cursor, place.life = cursor, life
+                raise
+            await self._metadata.durable(end)
         return view_of(host)
 
     def min_committed(self, topic: str, partition: int) -> int | None:

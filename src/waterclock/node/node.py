@@ -64,7 +64,9 @@ class Node:
             self.topics, config.limits, clock, gather_ms=config.server.gather_ms
         )
         self.pending = PendingMessages(self.topics, config.limits, clock)
-        self.recurrences = Recurrences(self.metadata, self.publishing, self.pending, clock)
+        self.recurrences = Recurrences(
+            self.metadata, self.publishing, self.pending, clock, config.limits
+        )
         self.dead_letters = DeadLetters(self.topics, self.metadata, clock)
         self.groups = Groups(self.topics, self.metadata, self.dead_letters, config, clock)
         self.replays = Replays(self.topics, self.metadata, clock)

@@ -91,8 +91,10 @@ class ReadAhead:
     async def read(self, offsets: Int64s) -> None:
         """Read what is not here yet, with pauses, and let go of what is not wanted any more."""
         wanted = np.unique(offsets)
+        await asyncio.sleep(0)
         self._chunks = [c for c in self._chunks if is_among(c.offsets, wanted).any()]
         here = np.sort(np.concatenate([np.empty(0, np.int64), *(c.offsets for c in self._chunks)]))
+        await asyncio.sleep(0)
         wanted = wanted[~is_among(wanted, here)]
         if len(wanted) < WORTH_ROWS:
             return

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -23,7 +24,13 @@ from waterclock.log.batch import encode_batch
 from waterclock.log.expiry import HEADER as EXPIRES_HEADER
 from waterclock.log.fingerprint import fingerprint
 from waterclock.model.clock import Clock
-from waterclock.model.errors import BadInput, LimitExceeded, StorageFailed, WaterclockError
+from waterclock.model.errors import (
+    BadInput,
+    LimitExceeded,
+    NotFound,
+    StorageFailed,
+    WaterclockError,
+)
 from waterclock.model.ids import Millis
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
@@ -162,11 +169,16 @@ class Recurrences:
                 raise LimitExceeded("recurrences", RECURRENCES_MAX)
             record = msgspec.structs.replace(record, unwanted=_unwanted(before))
             await self._save({recurring.name: record})
-            await self._settle([recurring.name])
+            problems = await self._settle([recurring.name])
+            if self._records[recurring.name].unwanted:
+                raise problems[recurring.name]
             return self._recurs(self._records[recurring.name])
 
     async def delete(self, name: str) -> bool:
-        """End a recurrence and cancel what it has promised; tell whether there was one."""
+        """End a recurrence and cancel what it has promised; tell whether there was one.
+
+        If that cannot be cancelled now, this raises why, and it is tried again until it can.
+        """
         async with self._changing:
             before = self._records.get(name)
             if before is None or before.is_deleted:
@@ -178,7 +190,9 @@ class Recurrences:
                     )
                 }
             )
-            await self._settle([name])
+            problems = await self._settle([name])
+            if problems:
+                raise problems[name]
             return True
 
     def list(self, topic: str = "") -> "Sequence[Recurs]":
@@ -220,7 +234,9 @@ class Recurrences:
 
     # One step: cancel what must go, promise what is next, write down both
 
-    async def _settle(self, names: Iterable[str]) -> None:
+    async def _settle(self, names: Iterable[str]) -> dict[str, WaterclockError]:
+        """Do what is to be done; return what could not be, and why. It is tried again later."""
+        problems: dict[str, WaterclockError] = {}
         changed: dict[str, _Record | None] = {}
         names = tuple(names)
         results = await asyncio.gather(
@@ -228,21 +244,23 @@ class Recurrences:
         )
         for name, result in zip(names, results, strict=True):
             if isinstance(result, BaseException):
-                self._note_problem(name, result)
+                problems[name] = self._note_problem(name, result)
             else:
                 self._problems.discard(name)
                 changed[name] = result
         if changed:
             await self._save(changed)
             self._alarm.set()
+        return problems
 
-    def _note_problem(self, name: str, error: BaseException) -> None:
+    def _note_problem(self, name: str, error: BaseException) -> WaterclockError:
         """Try again later what may succeed then; what is no mere shortage ends the node."""
         if not isinstance(error, WaterclockError) or isinstance(error, StorageFailed):
             raise error
         if name not in self._problems:
             log.warning("recurrence_held name=%s reason=%s", name, error)
         self._problems.add(name)
+        return error
 
     async def _settled(self, record: _Record) -> _Record | None:
         """Do what a record asks for; return it as it is then, None if it is done with."""
@@ -268,14 +286,10 @@ class Recurrences:
         return _Promise(recurring.topic, answer.partition, answer.first_offset, due_ms)
 
     async def _cancel(self, promise: _Promise) -> None:
-        try:
+        # Gone with its topic, it fires no more. Anything else may pass, and then it would fire.
+        with suppress(NotFound):
             position = promise.partition, promise.offset
             await self._pending.cancel(promise.topic, [Named(position=position)])
-        except WaterclockError as error:
-            if isinstance(error, StorageFailed):
-                raise
-            # The topic is gone, or cannot be written: then the promise does not fire either.
-            log.warning("recurrence_not_cancelled topic=%s reason=%s", promise.topic, error)
 
     async def _save(self, records: "Mapping[str, _Record | None]") -> None:
         end = self._metadata.write(

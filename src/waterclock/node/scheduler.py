@@ -30,7 +30,6 @@ from waterclock.node.timer_files import TimerFiles
 from waterclock.schedule.agenda import Agenda
 from waterclock.schedule.ready import due_order
 from waterclock.schedule.timers import HORIZONS_MS
-from waterclock.storage import memory
 from waterclock.storage.disk import Folder
 from waterclock.storage.os_folder import OsFolder
 from waterclock.storage.partition_store import PartitionStore
@@ -94,6 +93,8 @@ class Scheduler:
             rows_max=config.fire_messages_max,
         )
         self._alarm = asyncio.Event()
+        self._chores = asyncio.Event()
+        """There may be something to load, to read ahead or to save."""
         self._wakes_at = 0
         """When the sleeping task looks at the clock again."""
 
@@ -232,10 +233,9 @@ class Scheduler:
     # Firing
 
     async def run(self) -> None:
-        """Fire what is due, until cancelled; save the timers now and then."""
+        """Fire what is due, until cancelled; load, read ahead and save now and then."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._fire_for_ever())
-            tasks.create_task(self._read_for_ever())
             tasks.create_task(self._tend_for_ever())
 
     def wake(self) -> None:
@@ -244,6 +244,7 @@ class Scheduler:
 
     async def _fire_for_ever(self) -> None:
         while True:
+            self._chores.set()
             if self._firing.is_surprised:
                 await self.read_ahead()
             if self.fire_slice():
@@ -251,20 +252,16 @@ class Scheduler:
             else:
                 await self._sleep()
 
-    async def _read_for_ever(self) -> None:
-        while True:
-            await asyncio.sleep(SLEEP_MS_MAX / 1_000)
-            await self.read_ahead()
-
-    async def read_ahead(self) -> None:
-        """Read the messages that fire next, so that their moment is not spent on it."""
-        await self._firing.read_ahead()
-
     async def _sleep(self) -> None:
         now_ms = self._clock.now_ms()
         if self._firing.problem is None and self._agenda.is_due(now_ms):
             # The moment has come since `fire_slice` looked at the clock.
             await asyncio.sleep(0)
+            return
+        self._alarm.clear()
+        if not len(self._agenda):
+            self._wakes_at = OFFSET_MAX
+            await self._alarm.wait()
             return
         deadline = self._agenda.next_deadline()
         sleep_ms = SLEEP_MS_MAX
@@ -272,7 +269,6 @@ class Scheduler:
         if deadline is not None and deadline > now_ms and self._firing.problem is None:
             sleep_ms = min(sleep_ms, deadline - now_ms)
         self._wakes_at = now_ms + sleep_ms
-        self._alarm.clear()
         try:
             async with asyncio.timeout(sleep_ms / 1_000):
                 await self._alarm.wait()
@@ -290,17 +286,25 @@ class Scheduler:
     # Far promises, and what is saved of them
 
     async def _tend_for_ever(self) -> None:
+        """Do the chores, each second as long as something is pending."""
         saved_ms = trimmed_ms = self._clock.monotonic_ms()
         while True:
+            await self._chores.wait()
+            self._chores.clear()
+            await self.read_ahead()
             await self.tend()
             now_ms = self._clock.monotonic_ms()
             if now_ms - saved_ms >= self._config.checkpoint_ms:
                 await self.save()
                 saved_ms = now_ms
             if now_ms - trimmed_ms >= TRIM_MS and len(self) >= LARGE:
-                memory.trim()
+                self._segments.let_rest()
                 trimmed_ms = now_ms
             await asyncio.sleep(SLEEP_MS_MAX / 1_000)
+
+    async def read_ahead(self) -> None:
+        """Read the messages that fire next, so that their moment is not spent on it."""
+        await self._firing.read_ahead()
 
     async def tend(self) -> None:
         """Load what is near now, and take in what has become of the segments."""

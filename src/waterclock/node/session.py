@@ -106,6 +106,7 @@ class Session:
         self.member = member
         self.heartbeat_ms = heartbeat_ms
         """The member should be heard at least this often."""
+        self.heard_ms = 0
         self.credit = credit
         self.ending: Ending | None = None
         """Why it is over, once it is."""

@@ -1,0 +1,139 @@
+"""What is saved is mapped instead of kept, and mapped files can be left to the page cache."""
+
+import mmap
+
+import numpy as np
+import pytest
+
+from tests.storage.stores import DEDUP, LOG, batch_of, message, offsets, open_store
+from waterclock.storage import memory
+from waterclock.storage.os_folder import OsFolder
+from waterclock.storage.partition_store import PartitionStore
+from waterclock.storage.rewriting import Wanted, rewrites
+
+NOW = 1_000
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = open_store(OsFolder(tmp_path), log=LOG, dedup=DEDUP, now_ms=NOW)
+    yield store
+    store.close()
+
+
+def promise(store: PartitionStore, *numbers: int) -> None:
+    messages = [message(number, due_ms=NOW + 60_000) for number in numbers]
+    store.append(batch_of(messages, NOW), now_ms=NOW)
+
+
+def holder(array: np.ndarray) -> object:
+    """Return what an array's bytes belong to in the end."""
+    found: object = array
+    while isinstance(found, np.ndarray):
+        found = found.base
+    return found.obj if isinstance(found, memoryview) else found
+
+
+def test_a_sealed_segment_has_its_promises_and_ids_in_files(store):
+    promise(store, *range(10))
+    store.cancel(offsets(3), now_ms=NOW)
+    store.roll(NOW)
+    assert not isinstance(holder(store.deltas[0].opened), mmap.mmap)
+    before = store.open_promises()
+
+    store.run_jobs()
+
+    assert isinstance(holder(store.deltas[0].opened), mmap.mmap)
+    assert store.ids is not None
+    assert all(isinstance(holder(run), mmap.mmap) for run in store.ids.sealed_runs())
+    assert np.array_equal(before, store.open_promises())
+    answer = store.append(batch_of([message(4), message(99)], NOW), now_ms=NOW)
+    assert answer.is_new is not None
+    assert answer.is_new.tolist() == [False, True]
+
+
+def test_so_has_a_segment_that_was_opened_or_rewritten(tmp_path):
+    store = open_store(OsFolder(tmp_path), log=LOG, dedup=DEDUP, now_ms=NOW)
+    promise(store, *range(10))
+    store.roll(NOW)
+    promise(store, 10)
+    store.cancel(offsets(3), now_ms=NOW)
+    store.close()
+
+    store = open_store(OsFolder(tmp_path), log=LOG, dedup=DEDUP, now_ms=NOW)
+    assert isinstance(holder(store.deltas[0].opened), mmap.mmap)
+    promises = store.open_promises()
+    for job in rewrites(store, Wanted(keep_from=store.end), now_ms=NOW):
+        job.run()
+        job.finish()
+    assert isinstance(holder(store.deltas[0].opened), mmap.mmap)
+    assert len(store.deltas[0].opened) == 9
+    assert np.array_equal(promises, store.open_promises())
+    store.close()
+
+
+def test_a_segment_rewritten_before_its_side_cars_were_saved_keeps_the_new_ones(store):
+    promise(store, *range(4))
+    store.roll(NOW)
+    job = store.jobs[0]
+    job.run()
+    other = store.deltas[0] = type(store.deltas[0])(*(offsets() for _ in range(5)))
+
+    job.finish()
+
+    assert store.deltas[0] is other
+    store.jobs.clear()
+
+
+def test_resting_pages_come_back(tmp_path):
+    path = tmp_path / "numbers"
+    path.write_bytes(np.arange(100_000).tobytes())
+    with path.open("rb") as file:
+        mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    array = np.frombuffer(mapped, np.int64)[10:]
+
+    memory.let_rest(array)
+
+    assert array.sum() == sum(range(10, 100_000))
+
+
+def test_what_is_not_mapped_is_left_alone():
+    array = np.arange(10)
+
+    memory.let_rest(array)
+    memory.let_rest(np.frombuffer(bytes(80), np.int64))
+    memory.trim()
+
+    assert array.sum() == 45
+
+
+def test_a_frame_tells_what_kind_of_offset_it_has(store):
+    promise(store, 0, 1)
+    store.append(batch_of([message(2)], NOW), now_ms=NOW)
+    store.cancel(offsets(0), now_ms=NOW)
+
+    assert store.reader.types(offsets(3, 99, 0, 2, 1, -5)).tolist() == [4, 0, 2, 1, 2, 0]
+
+
+def test_ids_are_confirmed_where_they_are(store):
+    promise(store, 0, 1, 2)
+    store.append(batch_of([message(3)], NOW), now_ms=NOW, allow_duplicate=True)
+    store.cancel(offsets(0), now_ms=NOW)
+    asked = [(2, b"id-2"), (2, b"id-1"), (0, b"id-0"), (3, b"id-3"), (4, b"id-0"), (99, b"id-1")]
+
+    found = store.reader.has_ids(offsets(*(o for o, _ in asked)), [i for _, i in asked])
+
+    assert found.tolist() == [True, False, True, False, False, False]
+
+
+def test_the_end_of_a_log_can_be_read_alone(store):
+    for number in range(20):
+        store.append(batch_of([message(number)], NOW), now_ms=NOW)
+    size = store.segments[-1].end_position
+    everything = [frame.header.base_offset for frame in store.reader.tail(1 << 30)]
+
+    last = [frame.header.base_offset for frame in store.reader.tail(size // 4)]
+
+    assert everything == list(range(20))
+    assert last == everything[-len(last) :]
+    assert 0 < len(last) < 10
