@@ -141,8 +141,9 @@ class CursorHistory(RuleBasedStateMachine):
         self.dead[offset] = (reason, self.log[offset].failed)
 
     def let_go(self, *, is_counted: bool) -> None:
-        for offset in self.held():
-            if is_counted:
+        held = sorted(self.held())
+        for offset in held:
+            if is_counted and offset == held[0]:
                 self.fail(offset, Reason.OWNER_LOST)
             else:
                 self.log[offset] = Message("waiting", self.log[offset].failed)

@@ -248,16 +248,30 @@ def test_a_revoked_partition_hands_out_nothing_and_says_when_it_is_drained(curso
     assert cursor.handle(RevocationCancelled(1), NOW) == [deliver((10, 12))]
 
 
-def test_what_a_lost_owner_held_counts_and_what_a_leaving_one_held_does_not(cursor):
+def test_the_first_a_lost_owner_held_counts_and_what_a_leaving_one_held_does_not(cursor):
     cursor.handle(readable(0, 2), NOW)
     cursor.handle(PartitionReleased(1, is_counted=False), NOW)
     again = cursor.handle(PartitionAssigned(2, Credit(2, messages=9, bytes=99)), NOW)
     assert again == [deliver((0, 2), generation=2)]
 
     cursor.handle(PartitionReleased(2, is_counted=True), NOW)
-    cursor.handle(PartitionAssigned(3, Credit(3, messages=9, bytes=99)), NOW)
+    again = cursor.handle(PartitionAssigned(3, Credit(3, messages=9, bytes=99)), NOW)
+    assert again == [deliver((1, 2), generation=3)]
     again = cursor.tick(at(1_000))
-    assert again == [deliver((0, 2), attempt=2, generation=3, passed_ms=1_000)]
+    assert again == [deliver((0, 1), attempt=2, generation=3, passed_ms=1_000)]
+
+
+def test_bad_connections_make_no_dead_letters_of_what_was_merely_sent():
+    cursor = Cursor(CONFIG)
+    cursor.handle(readable(0, 9), NOW)
+    effects = []
+    for generation in range(1, CONFIG.max_retries + 2):
+        later = at(10_000 * generation)
+        cursor.handle(PartitionAssigned(generation, Credit(1, messages=9, bytes=999)), later)
+        assert cursor.unacked == 9
+        effects += cursor.handle(PartitionReleased(generation, is_counted=True), later)
+
+    assert [effect.ranges for effect in effects if isinstance(effect, DeadLetter)] == [((0, 1),)]
 
 
 def test_cursors_of_a_member_share_its_credit(cursor, credit):

@@ -181,6 +181,8 @@ class Matrix:
         self.quiet_s = time.monotonic() - begun
 
     async def _open_work(self) -> list[str]:
+        if not self.node.is_running:
+            raise NodeDied(self.node.last_words())
         counted = await self.line.scheduler.CountScheduled(sp.CountScheduledRequest(topic=TOPIC))
         found = [f"{counted.total} pending"] if counted.total else []
         for name in GROUPS:

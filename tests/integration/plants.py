@@ -15,9 +15,10 @@ from waterclock.node import groups, outgoing
 from waterclock.node.dead_letters import DeadLetters
 from waterclock.node.groups import Groups
 from waterclock.node.partition_host import PartitionHost
-from waterclock.node.scheduler import Scheduler
 from waterclock.node.serving import Serving
 from waterclock.node.session import AnswerKind, Parcel, Session
+from waterclock.schedule.timers import Timers
+from waterclock.storage.partition_store import PartitionStore
 
 
 class Plant(NamedTuple):
@@ -82,39 +83,25 @@ def forgets_ids() -> None:
 
 @_planted("after cancel", "lost cancel")
 def forgets_cancels() -> None:
-    """A cancel holds until the node is killed."""
+    """A cancel holds until the node is killed: it is not written."""
 
-    async def broken(self: Any, offsets: Any) -> Any:
-        outcomes, is_open = self._standing(offsets)
-        chosen = np.unique(offsets[is_open])
-        self._timers.retire(chosen)
-        self._cancelled.add(chosen)
-        return outcomes
+    def broken(self: Any, offsets: Any, *, now_ms: int) -> Any:
+        return self.end
 
-    Scheduler.cancel = broken  # type: ignore[method-assign]
+    PartitionStore.cancel = broken  # type: ignore[method-assign]
 
 
 @_planted("early")
 def fires_early() -> None:
     """The timers' clock is a little ahead."""
 
-    def wrap(fire_slice: Any) -> Any:
-        def broken(self: Any) -> Any:
-            clock = self._clock
-
-            class Ahead:
-                def now_ms(self) -> int:
-                    return int(clock.now_ms()) + 150
-
-            self._clock = Ahead()
-            try:
-                return fire_slice(self)
-            finally:
-                self._clock = clock
+    def wrap(tick: Any) -> Any:
+        def broken(self: Any, now_ms: int, limit: int) -> Any:
+            return tick(self, now_ms + 150, limit)
 
         return broken
 
-    _swap(Scheduler, "fire_slice", wrap)
+    _swap(Timers, "tick", wrap)
 
 
 @_planted("twice in the log")
@@ -122,31 +109,30 @@ def fires_twice() -> None:
     """Every twentieth firing is written again."""
     numbers = count(1)
 
-    def wrap(write: Any) -> Any:
-        def broken(self: Any, promised: Any, due_ms: Any, now_ms: int) -> None:
-            write(self, promised, due_ms, now_ms)
+    def wrap(fire: Any) -> Any:
+        def broken(self: Any, promises: Any, *, now_ms: int) -> Any:
             if next(numbers) % 20 == 0:
-                self._store.fire(promised, now_ms=now_ms)
+                fire(self, promises, now_ms=now_ms)
+            return fire(self, promises, now_ms=now_ms)
 
         return broken
 
-    _swap(Scheduler, "_write_fired", wrap)
+    _swap(PartitionStore, "fire", wrap)
 
 
 @_planted("not fired", "never done")
 def forgets_timers() -> None:
     """Saved timers lack one in ten."""
 
-    def wrap(save: Any) -> Any:
-        def broken(self: Any, position: Any, offsets: Any, due_ms: Any) -> Any:
+    def wrap(snapshot: Any) -> Any:
+        def broken(self: Any) -> Any:
+            offsets, due_ms = snapshot(self)
             keep = np.arange(len(offsets)) % 10 != 9
-            return save(self, position, offsets[keep], due_ms[keep])
+            return offsets[keep], due_ms[keep]
 
         return broken
 
-    from waterclock.node.timer_files import TimerFiles
-
-    _swap(TimerFiles, "save", wrap)
+    _swap(Timers, "snapshot", wrap)
 
 
 @_planted("unexplained repeat")

@@ -23,7 +23,13 @@ from tests.integration.hostile_input import (
     messages,
     valid_arrow,
 )
-from tests.integration.hostile_node import CALL_S, HostileNode, Usage, check_outcome
+from tests.integration.hostile_node import (
+    CALL_S,
+    DOCUMENTED,
+    HostileNode,
+    Usage,
+    check_outcome,
+)
 from waterclock.v1 import broker_pb2 as pb
 
 EXAMPLES = int(os.environ.get("WATERCLOCK_FUZZ", "0")) or 12
@@ -374,7 +380,7 @@ async def _attack_all(node: HostileNode, data: st.DataObject) -> None:
         for name, method in METHODS.items()
     }
     for _ in range(20):
-        await asyncio.gather(
+        outcomes = await asyncio.gather(
             *(
                 node.talk(METHODS[name], [raw], ending="cancel")
                 if METHODS[name].client_streaming
@@ -382,4 +388,7 @@ async def _attack_all(node: HostileNode, data: st.DataObject) -> None:
                 for name, raw in raws.items()
             )
         )
+        # They cross each other: what one of them uses, another deletes.
+        for name, outcome in zip(raws, outcomes, strict=True):
+            assert outcome.code in {*DOCUMENTED, grpc.StatusCode.UNAVAILABLE}, (name, outcome)
     await node.sing()

@@ -150,7 +150,7 @@ def written(partition: Partition, log: list[tuple[str, int]]) -> list[int]:
 def test_announcements_have_no_gap_and_say_of_each_offset_what_is_there(log, room, free):
     partition = Partition()
     deliverable = written(partition, log)
-    reader, at, readable, size = LogReader(partition.store), 0, [], 0
+    reader, at, readable = LogReader(partition.store), 0, list[int]()
     while at < partition.store.end:
         found = announce(reader, at, room=room, bytes_free=free, now_ms=partition.clock.now_ms())
         assert found
@@ -161,7 +161,6 @@ def test_announcements_have_no_gap_and_say_of_each_offset_what_is_there(log, roo
             if isinstance(event, RangeReadable):
                 readable += range(event.start, event.end)
                 assert event.size_bytes > 0
-                size += event.size_bytes
 
     assert readable == deliverable
     assert at == partition.store.end

@@ -8,10 +8,12 @@ from tests.node.consuming import Consuming, Member, consuming
 from tests.node.hosts import run
 from waterclock.log.schema import decode
 from waterclock.model.errors import BadInput, StorageFull, UnknownTopic
+from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.node import burial
 from waterclock.node.dead_letters import DeadLetters
 from waterclock.node.metadata import Metadata
+from waterclock.node.outgoing import Delivery
 from waterclock.node.session import AnswerKind
 from waterclock.node.topics import TopicSettings
 
@@ -31,7 +33,7 @@ def test_a_dead_letter_shows_the_message_as_it_was_and_how_it_died(tmp_path):
     async def main():
         async with consuming(tmp_path) as c:
             await c.hosts.topic("t", partitions=2)
-            due_ms = c.clock.now_ms() - 5
+            due_ms = Millis(c.clock.now_ms() - 5)
             expires_ms = b"%d" % (c.clock.now_ms() + 10_000)
             headers = {"colour": b"red", "wc-expires-ms": expires_ms, "wc-dlq-group": b"forged"}
             message = Message(b"v", key=b"k", message_id=b"id", headers=headers, due_ms=due_ms)
@@ -285,6 +287,7 @@ def test_redriven_messages_come_again_under_a_new_id_and_leave_the_list(tmp_path
             await c.settle()
             (again,) = member.take()
 
+            assert isinstance(again, Delivery)
             rows = again.rows()
             assert rows["value"].to_pylist() == [b"a"]
             assert rows["key"].to_pylist() == [b"k"]
@@ -306,6 +309,7 @@ def test_a_message_that_was_redriven_and_dies_again_counts_its_redrives(tmp_path
                 assert await c.dead_letters.redrive("t") == 1
                 await c.settle()
                 (again,) = member.take()
+                assert isinstance(again, Delivery)
                 assert dict(again.rows()["headers"].to_pylist()[0])["wc-redriven"] == b"%d" % times
                 member.answer(REJECT, times)
                 await c.settle()

@@ -15,6 +15,7 @@ from waterclock.model.errors import (
     OffsetOutOfRange,
     UnknownTopic,
 )
+from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.node import replays
 from waterclock.node.replays import OffsetRange, Replay, Request, TimeRange
@@ -111,7 +112,7 @@ def test_a_range_of_due_times_has_what_was_due_within_it(tmp_path):
         async with consuming(tmp_path) as c:
             await c.hosts.topic("t")
             begun_ms = c.clock.now_ms()
-            dues = [begun_ms + 1_000 * number for number in (1, 5, 2, 4, 3)]
+            dues = [Millis(begun_ms + 1_000 * number) for number in (1, 5, 2, 4, 3)]
             await c.send([Message(b"%d" % (due - begun_ms), due_ms=due) for due in dues])
             c.clock.advance(10_000)
             await c.fire(0, 2, 4, 3, 1)

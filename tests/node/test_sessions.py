@@ -128,6 +128,7 @@ def test_a_member_waits_for_messages_that_come_later(tmp_path):
                 await c.publish(b"late")
                 delivery = await waiting
 
+            assert isinstance(delivery, Delivery)
             assert places_of(delivery) == [(0, 0)]
 
     run(main())

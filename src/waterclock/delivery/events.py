@@ -83,8 +83,8 @@ class RevocationCancelled:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReleased:
-    """Nobody owns the partition. What the owner still held is handed out again; it counts as a
-    failure if the owner died of it, for all we know (`is_counted`)."""
+    """Nobody owns the partition. What the owner still held is handed out again; the first of it
+    counts as a failure if the owner died of it, for all we know (`is_counted`)."""
 
     generation: int
     is_counted: bool
