@@ -51,9 +51,7 @@ def test_promises_fire_in_the_order_asked_whatever_frames_they_lie_in(batches, d
         log.epoch()
     offsets = data.draw(st.lists(st.sampled_from(sorted(log.promised)), min_size=1, unique=True))
 
-    planned = fired_frame(
-        gather(found_in(log.frames, offsets), np.array(offsets)), compression
-    )
+    planned = fired_frame(gather(found_in(log.frames, offsets), np.array(offsets)), compression)
 
     promised = [log.promised[offset] for offset in offsets]
     rows = rows_of(planned).to_pylist()

@@ -29,6 +29,9 @@ async def rejected(c: Consuming, *offsets: int, partition: int = 0) -> Member:
     return member
 
 
+BY_HAND = {"wc-dlq-attempts": b"many", "wc-dlq-group": b"\xff", "wc-dlq-reason": b"\xfe"}
+
+
 def test_a_dead_letter_shows_the_message_as_it_was_and_how_it_died(tmp_path):
     async def main():
         async with consuming(tmp_path) as c:
@@ -388,11 +391,11 @@ def test_what_somebody_published_to_the_dead_letter_topic_by_hand_is_listed_too(
         async with consuming(tmp_path) as c:
             await c.hosts.topic("t")
             await c.hosts.topic("t.dlq")
-            await c.publish(b"by hand", topic="t.dlq", headers={"wc-dlq-attempts": b"many"})
+            await c.publish(b"by hand", topic="t.dlq", headers=BY_HAND)
 
             (letter,) = (await c.dead_letters.list("t")).letters
 
-            assert (letter.reason, letter.attempts) == ("unknown", 0)
+            assert (letter.reason, letter.group, letter.attempts) == ("\ufffd", "\ufffd", 0)
             assert await c.dead_letters.redrive("t") == 1
 
     run(main())

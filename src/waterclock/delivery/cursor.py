@@ -278,16 +278,7 @@ class Cursor:
         self._free(held)
         self._generation, self._credit = None, None
         self._is_draining = self._is_drained = False
-        lost: list[Piece] = []
-        if is_counted and held:
-            # The first is what the owner was at, for all we know. To count all that it had merely
-            # been sent would make dead letters of a thousand messages after a few bad connections.
-            (start, end, terms), *held = held
-            lost = [(start, start + 1, terms)]
-            if end > start + 1:
-                held.insert(0, (start + 1, end, terms))
-        self._leases.give_back(held, until_ms=None)
-        return self._leases.fail(lost, Reason.OWNER_LOST, now_ms=now_ms, retry_at_ms=None)
+        return self._leases.lose(held, now_ms=now_ms, is_counted=is_counted)
 
     def _answer(self, event: MemberEvent, now_ms: int) -> list[Effect]:
         """Do what the owner says, and refuse what it says of messages it does not hold."""

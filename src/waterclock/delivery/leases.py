@@ -130,6 +130,20 @@ class Leases:
             else:
                 self.waiting.put(start, end, terms._replace(until_ms=until_ms))
 
+    def lose(self, pieces: list[Piece], *, now_ms: int, is_counted: bool) -> list[DeadLetter]:
+        """Let leases that were taken come again because their owner is gone; if `is_counted`, the
+        first has failed."""
+        lost: list[Piece] = []
+        if is_counted and pieces:
+            # The first is what the owner was at, for all we know. To count all that it had merely
+            # been sent would make dead letters of a thousand messages after a few bad connections.
+            (start, end, terms), *pieces = pieces
+            lost = [(start, start + 1, terms)]
+            if end > start + 1:
+                pieces.insert(0, (start + 1, end, terms))
+        self.give_back(pieces, until_ms=None)
+        return self.fail(lost, Reason.OWNER_LOST, now_ms=now_ms, retry_at_ms=None)
+
     def recall(self, piece: Piece, reason: Reason | None) -> list[DeadLetter]:
         """Take up a message where a former run of the node left it."""
         start, end, terms = piece

@@ -100,7 +100,7 @@ def letters_of(
         facts, kept = split_headers(pairs)
         if "expires-ms" in facts:
             kept.append((EXPIRES, facts["expires-ms"]))
-        was_due_ms = _number(facts, "due-ms") if "due-ms" in facts else due_ms
+        was_due_ms = Millis(_number(facts, "due-ms")) if "due-ms" in facts else due_ms
         message = Message(
             value,
             key=key,
@@ -112,8 +112,8 @@ def letters_of(
             partition,
             offset,
             message,
-            facts.get("group", b"").decode(),
-            facts.get("reason", b"unknown").decode(),
+            facts.get("group", b"").decode(errors="replace"),
+            facts.get("reason", b"unknown").decode(errors="replace"),
             _number(facts, "attempts"),
             _number(facts, "partition"),
             _number(facts, "offset"),
