@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 UNSAVED_MS_MAX = 3_000
 """Progress is saved every second. What was acked longer than this before a kill, with time for a
 busy computer to spare, must not come again."""
-LATE_MS = 400
+LATE_MS = 800
 """How long an answer may take to the node's cursor: later than its deadline less this may be too
 late."""
 TEXTS_MAX = 12
@@ -46,6 +46,8 @@ class Published:
     partition: int | None = None
     dues: set[int] = field(default_factory=set)
     """The due times it may have now; 0 is none. Several if nobody answered a reschedule."""
+    asked_due: int | None = None
+    """The time that the last reschedule added to these."""
     expires_ms: int = 0
     place: Place | None = None
     """Where it was said to be, once a publish was acknowledged."""
@@ -189,6 +191,7 @@ class History:
 
     def moving(self, message: Published, due_ms: int) -> None:
         """A reschedule is about to be asked for: from now on both times are possible."""
+        message.asked_due = None if due_ms in message.dues else due_ms
         message.dues.add(due_ms)
 
     def moved(self, message: Published, due_ms: int, *, outcome: int) -> None:
@@ -197,7 +200,7 @@ class History:
             message.dues = {due_ms}
             self.counts["rescheduled"] += 1
         else:
-            message.dues.discard(due_ms)
+            message.dues -= {message.asked_due}
             self.counts["rescheduled too late"] += 1
             if outcome == 0:
                 self.findings.add("lost publish", f"{message.message_id!r} unknown to reschedule")
@@ -355,6 +358,12 @@ class History:
             held.deadline_ms = max(held.deadline_ms, deadline_ms)
         else:
             held.answer = answer
+            held.answered_ms = now_ms()
+
+    def sent(self, stint: Stint, place: Place) -> None:
+        """An answer has left: the time until it is heard begins now."""
+        held = self.groups[stint.group].held[place]
+        if held.stint is stint and held.answered_ms:
             held.answered_ms = now_ms()
 
     def refused(self, stint: Stint, place: Place) -> None:

@@ -240,10 +240,12 @@ class Conversation:
         if self._stint.ended_ms:
             return
         self._history.counts[f"{kind}s"] += len(offsets)
-        for offset in offsets:
-            place: Place = delivery.partition, offset
+        places: list[Place] = [(delivery.partition, offset) for offset in offsets]
+        for place in places:
             self._history.answered(self._stint, place, kind, at_ms)
         await self._write(pb.SubscribeRequest(answers=[answer]))
+        for place in places:
+            self._history.sent(self._stint, place)
 
 
 def rows_of(messages: pb.Messages) -> Iterator[tuple[bytes, bytes | None, int | None]]:

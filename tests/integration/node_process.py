@@ -127,9 +127,9 @@ class NodeProcess:
     # What it uses
 
     def resident_kib(self) -> int:
-        """Return the memory it has in use."""
+        """Return the memory it has in use, but for the files it has mapped."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
+            if line.startswith("RssAnon:"):
                 return int(line.split()[1])
         raise NodeDied("it has no memory any more")
 

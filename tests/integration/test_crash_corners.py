@@ -12,7 +12,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import pytest
 import uvloop
 from grpc import StatusCode
 from grpc.aio import EOF, AioRpcError
@@ -269,18 +268,6 @@ def test_topics_are_there_or_gone_as_was_said_over_kills(tmp_path):
         assert not gone & it.folders()
 
     run(tmp_path, 4, test)
-
-
-@pytest.mark.xfail(reason="a topic made by halves leaves its folder, with its reserve, for good")
-def test_what_is_left_of_a_topic_that_was_killed_before_it_was_made_is_removed(tmp_path):
-    async def test(it: Victim) -> None:
-        await it.publish("m")
-        left = it.data / "topics" / "half-0123456789ab" / "0" / "log"
-        left.mkdir(parents=True)
-        await it.restart()
-        assert it.folders() == {TOPIC}
-
-    run(tmp_path, 7, test)
 
 
 async def _fetched(it: Victim, topic: str, partition: int) -> pb.FetchResponse:

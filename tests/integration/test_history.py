@@ -115,6 +115,16 @@ def test_a_message_that_came_as_due_at_a_time_nobody_gave_it_is_early(scene):
     assert scene.found == {"early": 1}
 
 
+def test_a_reschedule_that_comes_too_late_changes_nothing_also_to_the_same_time(scene):
+    due_ms = now_ms() - 100
+    message = scene.published(due_ms=due_ms)
+    for moved_ms in (due_ms + 50, due_ms):
+        scene.history.moving(message, moved_ms)
+        scene.history.moved(message, moved_ms, outcome=2)
+    scene.received(due_ms=due_ms)
+    assert scene.found == {}
+
+
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_delivery_of_a_cancelled_message_is_found_whichever_is_heard_first(scene, is_first):
     message = scene.published()

@@ -73,6 +73,18 @@ def test_a_null_value_is_refused():
         parse_batch(encode(rows), Limits(), now_ms=1_000)
 
 
+def test_what_a_null_row_hides_does_not_count():
+    shown = from_messages([message(0, None, 5), message(1, None, 6), message(2, {"a": b""}, None)])
+    headers = shown.column("headers")
+    entries = pa.StructArray.from_arrays([headers.keys, headers.items], ["key", "value"])
+    hiding = pa.Array.from_buffers(
+        headers.type, 3, [pa.py_buffer(b"\x05"), headers.buffers()[1]], children=[entries]
+    )
+    rows = shown.set_column(3, "headers", hiding)
+
+    assert expires_ms(rows).tolist() == [5, 0, 0]
+
+
 def test_the_flag_stays_with_the_messages_on_their_way():
     expiry = {HEADER: b"9000"}
     now = Message(b"", message_id=b"0", headers=expiry)

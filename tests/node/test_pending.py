@@ -228,6 +228,7 @@ FILTERS = [
     (Filter(headers={"x": b"1", "y": b"2"}), {"none"}),
     (Filter(headers={"x": b"1"}, key_prefix=b"a"), {"a1"}),
     (Filter(key=b"zz"), set()),
+    (Filter(key_prefix=b"1"), set()),
 ]
 
 

@@ -73,11 +73,12 @@ def test_a_rescheduled_promise_fires_with_the_due_time_it_has_now(partition):
 
 def test_the_last_of_several_new_due_times_holds(partition):
     now = partition.clock.now_ms()
-    (offset,) = later(partition, 1_000)
+    a, b = later(partition, 1_000, 1_000)
+    moves = [(a, now + 100), (b, now + 200), (a, now + 300), (b, now + 400), (b, now + 500)]
 
-    assert partition.reschedule((offset, now + 700), (offset, now + 900)) == [DONE, DONE]
+    assert partition.reschedule(*moves) == [DONE] * 5
 
-    assert partition.pending() == {offset: now + 900}
+    assert partition.pending() == {a: now + 300, b: now + 500}
 
 
 def test_a_cancelled_promise_never_fires(partition):

@@ -24,7 +24,7 @@ SOUND = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-PLANTED = settings(SOUND, max_examples=2_000, database=None, phases=[Phase.generate])
+PLANTED = settings(SOUND, max_examples=20_000, database=None, phases=[Phase.generate])
 """It is enough to find them; nobody reads how."""
 
 

@@ -115,6 +115,34 @@ def test_disk_full_while_a_topic_is_made_leaves_nothing(tmp_path, monkeypatch):
     assert run(make()) == ([], 2)
 
 
+def test_what_is_left_of_a_topic_made_by_halves_goes_and_a_strangers_folder_stays(
+    tmp_path, monkeypatch
+):
+    real = open_host
+
+    def killed_at_the_second(topic, partition, **rest):
+        if partition == 1:
+            monkeypatch.setattr(shutil, "rmtree", killed_at_the_second)
+            raise RuntimeError("killed")
+        return real(topic, partition, **rest)
+
+    async def make():
+        async with opened(tmp_path) as hosts:
+            monkeypatch.setattr(topics_module, "open_host", killed_at_the_second)
+            with pytest.raises((RuntimeError, TypeError)):
+                await hosts.topic("orders", partitions=2)
+
+    async def restart():
+        async with opened(tmp_path) as hosts:
+            return hosts.topics.all(), [folder.name for folder in (tmp_path / "topics").iterdir()]
+
+    run(make())
+    monkeypatch.undo()
+    (tmp_path / "topics" / "orders-of-a-stranger").mkdir()
+
+    assert run(restart()) == ([], ["orders-of-a-stranger"])
+
+
 def test_a_folder_that_cannot_be_made_is_an_error_of_ours(tmp_path):
     (tmp_path / "meta").write_text("a file where the folder should be")
 

@@ -1,6 +1,7 @@
 """A checkpoint is read as it was written, or not at all."""
 
 import numpy as np
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,3 +88,18 @@ def test_a_cut_or_lengthened_checkpoint_is_refused():
 @given(st.binary(max_size=200))
 def test_no_bytes_make_reading_fail(data):
     assert decode_checkpoint(data) is None
+
+
+VERSION_1 = bytes.fromhex(
+    "f3574354494d450a01000000efbeadde000102030405060708090a0b0c0d0e0f"
+    "00000000000100000200000000000000a046a2a0000000000000000007885b82"
+    "030000000000000007000000000000000068e5cf8b0100000168e5cf8b010000"
+)
+"""A whole checkpoint as version 1 wrote it: offsets 3 and 7, and when they are due."""
+
+
+def test_a_checkpoint_of_an_older_version_is_refused_for_its_version_alone():
+    fields, crc = VERSION_1[:60], VERSION_1[60:64]
+    assert crc32c(fields).to_bytes(4, "little") == crc
+
+    assert decode_checkpoint(VERSION_1) is None

@@ -80,12 +80,11 @@ class FarSegments:
             self.is_saved = False
 
     def let_rest(self) -> None:
-        """Leave the side-cars to the page cache, and give back what was freed."""
+        """Leave the side-cars to the page cache."""
         for delta in self._store.deltas.values():
             memory.let_rest(delta.opened)
         for run in [] if self._store.ids is None else self._store.ids.sealed_runs():
             memory.let_rest(run)
-        memory.trim()
 
     def checkpoint(self) -> Checkpoint:
         """Return what is known of the sealed segments, all of which are durable."""

@@ -32,8 +32,8 @@ FIRE_BYTES_MAX = 8 << 20
 SLICE_MS = 12
 """How long a slice should take: half as many messages are fired at once if it took twice that."""
 SLICE_ROWS_MIN = 64
-AHEAD_MS = 5_000
-"""How far ahead of their time messages are read: several times as far as between two looks."""
+AHEAD_MS = 10_000
+"""How far ahead of their time messages are read, once it is only half as far."""
 MISSES_MAX = 512
 """Frames read while messages fire, after which it is worth reading ahead first."""
 
@@ -62,6 +62,8 @@ class Firing:
         self._wrote = wrote
         self._ahead = ReadAhead(store, agenda.is_open)
         self._reading = asyncio.Lock()
+        self._read_until_ms = 0
+        """What fires until then was read ahead, but for what was promised since."""
         self._rows_max = rows_max
         self._slice_rows = rows_max
         self.problem: str | None = None
@@ -94,10 +96,15 @@ class Firing:
             self._slice_rows = min(self._rows_max, 2 * self._slice_rows)
 
     async def read_ahead(self) -> None:
-        """Read what fires next, with pauses."""
+        """Read what fires next, with pauses, unless enough of it is here."""
         async with self._reading:
-            self._ahead.misses = 0
-            await self._ahead.read(self._agenda.soon(self._clock.now_ms(), AHEAD_MS, ROWS_MAX))
+            now_ms = self._clock.now_ms()
+            # Much at once: the more messages are read together, the more of them share a frame.
+            if self.is_surprised or now_ms + AHEAD_MS // 2 >= self._read_until_ms:
+                self._ahead.misses = 0
+                offsets = self._agenda.soon(now_ms, AHEAD_MS, ROWS_MAX)
+                self._read_until_ms = now_ms + (AHEAD_MS if len(offsets) < ROWS_MAX else 0)
+                await self._ahead.read(offsets)
 
     @property
     def is_surprised(self) -> bool:

@@ -30,6 +30,7 @@ from waterclock.node.timer_files import TimerFiles
 from waterclock.schedule.agenda import Agenda
 from waterclock.schedule.ready import due_order
 from waterclock.schedule.timers import HORIZONS_MS
+from waterclock.storage import memory
 from waterclock.storage.disk import Folder
 from waterclock.storage.os_folder import OsFolder
 from waterclock.storage.partition_store import PartitionStore
@@ -83,6 +84,7 @@ class Scheduler:
         for _ in self._agenda.load(now_ms):
             pass
         self._segments.let_rest()
+        memory.trim()
         self._firing = Firing(
             store,
             self._agenda,
@@ -298,7 +300,7 @@ class Scheduler:
                 await self.save()
                 saved_ms = now_ms
             if now_ms - trimmed_ms >= TRIM_MS and len(self) >= LARGE:
-                self._segments.let_rest()
+                await self._give_back_memory()
                 trimmed_ms = now_ms
             await asyncio.sleep(SLEEP_MS_MAX / 1_000)
 
@@ -313,11 +315,15 @@ class Scheduler:
             for _ in self._agenda.load(now_ms):
                 await asyncio.sleep(0)
             self._alarm.set()
-            self._segments.let_rest()
+            await self._give_back_memory()
         if self._segments.is_behind:
             for _ in self._segments.follow():
                 await asyncio.sleep(0)
-            self._segments.let_rest()
+            await self._give_back_memory()
+
+    async def _give_back_memory(self) -> None:
+        self._segments.let_rest()
+        await asyncio.to_thread(memory.trim)
 
     async def save(self) -> None:
         """Save which promises of sealed segments are open, if that has changed."""

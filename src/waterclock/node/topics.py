@@ -1,9 +1,9 @@
 """The topics of a node: their settings, their partitions, their folders.
 
 A topic is a record in the metadata (`topic/<name>`) and a folder of its own, whose name nobody else
-ever had: a topic deleted and made again finds nothing of the old one. Making: folders first, then
-the record. Deleting: the record goes and the folder is marked in one write, then the files go; a
-crash between leaves work for the next start, never half a topic.
+ever had: a topic deleted and made again finds nothing of the old one. A folder is marked as trash
+before it is made, and the record takes the mark off; deleting, the record goes and the mark comes
+in one write, then the files go. A crash between leaves work for the next start, never half a topic.
 """
 
 import asyncio
@@ -26,7 +26,8 @@ from waterclock.model.errors import (
     WaterclockError,
 )
 from waterclock.model.ids import Offset
-from waterclock.model.names import check_name
+from waterclock.model.limits import check
+from waterclock.model.names import NAME_CHARS_MAX, check_name
 from waterclock.model.sections import DeliveryConfig
 from waterclock.model.units import DAY_MS
 from waterclock.node.commits import Aside
@@ -153,6 +154,9 @@ class Topics:
     async def create(self, name: str, settings: TopicSettings, *, if_absent: bool = False) -> Topic:
         """Make a topic; one that exists is returned as it is if `if_absent`."""
         check_name("topic", name)
+        if not name.endswith(DEAD_LETTERS):
+            # Its dead letters need a name too.
+            check("topic name characters", len(name), NAME_CHARS_MAX - len(DEAD_LETTERS))
         self._check(settings)
         async with self._changing:
             if name in self._topics:
@@ -161,12 +165,13 @@ class Topics:
                 raise AlreadyExists("topic", name)
             self._check_room(settings.partitions, is_new=True)
             topic = Topic(name, f"{name}-{os.urandom(6).hex()}", settings)
+            await self._metadata.put(TRASH + topic.folder, b"")  # until it is whole
             try:
                 topic.partitions = await self._open_partitions(topic, settings, is_new=True)
                 end = self._save(topic)
             except BaseException:
                 self._close_partitions(topic, 0)
-                await asyncio.to_thread(shutil.rmtree, self._path / topic.folder, True)
+                await self._empty_trash()
                 raise
             self._topics[name] = topic
             self._announce(topic, 0)
@@ -276,7 +281,8 @@ class Topics:
 
     def _save(self, topic: Topic) -> Offset:
         record = _Record(folder=topic.folder, settings=topic.settings)
-        return self._metadata.write({RECORD + topic.name: msgspec.json.encode(record)})
+        saved = {RECORD + topic.name: msgspec.json.encode(record), TRASH + topic.folder: None}
+        return self._metadata.write(saved)
 
     async def _empty_trash(self) -> None:
         for key, _ in self._metadata.items(TRASH):

@@ -158,15 +158,18 @@ class Wheel:
         return min(events, default=None)
 
     def soon(self, last: int, limit: int) -> Rows:
-        """Return about the first `limit` entries up to a tick, of what has sunk to the bottom."""
+        """Return about the first `limit` entries up to a tick, of the two lowest levels."""
         self._file_staged()
-        slots = self._levels[0]
         parts: list[Rows] = []
-        for turn in sorted(turn for turn in slots if turn <= last):
-            if limit <= 0:
-                break
-            parts.append(slots[turn].first(limit))
-            limit -= len(parts[-1])
+        for slots, span in zip(self._levels[:2], SPANS[:2], strict=True):
+            for turn in sorted(turn for turn in slots if turn * span <= last):
+                if limit <= 0:
+                    break
+                rows = slots[turn].first(WORK_MAX)
+                parts.append(
+                    rows[self._ticks_of(rows) <= last][:limit] if span > 1 else rows[:limit]
+                )
+                limit -= len(parts[-1])
         return np.concatenate([*parts, np.empty(0, np.intp)])
 
     def _first(self) -> tuple[int, int, int] | None:
