@@ -61,7 +61,7 @@ plants: $(STAMP)  ## The same on nodes with bugs planted in them: each must be f
 
 fuzz: N := $(or $(N),300)
 fuzz: $(STAMP)  ## Hostile requests to every method; N= how many to each
-	@WATERCLOCK_FUZZ=$(N) $(PYTEST) -q tests/integration/test_hostile.py --hypothesis-profile=sim
+	@WATERCLOCK_FUZZ=$(N) $(PYTEST) -q $(wildcard tests/integration/test_hostile*.py) --hypothesis-profile=sim
 
 cover: $(STAMP)  ## The tests with branch coverage
 	@$(PYTEST) -q -n $(JOBS) --cov

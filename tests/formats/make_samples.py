@@ -156,7 +156,7 @@ def write_samples(folder: Path) -> None:
     bodies = {
         SidecarKind.INDEX: derived.index.encode(),
         SidecarKind.IDS: derived.entries().astype(np.uint64).tobytes(),
-        SidecarKind.DUE: derived.due.net().encode(),
+        SidecarKind.DUE: bytes(derived.due.net().encode()),
     }
     (folder / segment_name(SEGMENT.base_offset)).write_bytes(segment + bytes(ZEROS))
     for kind, body in bodies.items():

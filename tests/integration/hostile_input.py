@@ -6,6 +6,7 @@ refused at the door.
 """
 
 import base64
+import os
 import struct
 import time
 from typing import Any
@@ -14,6 +15,7 @@ import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message as ProtoMessage
 from google.protobuf.message_factory import GetMessageClass
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from waterclock.log.schema import MESSAGES, encode, from_messages
@@ -28,6 +30,14 @@ SERVICES = (
 METHODS: dict[str, MethodDescriptor] = {
     method.full_name: method for service in SERVICES for method in service.methods
 }
+
+EXAMPLES = int(os.environ.get("WATERCLOCK_FUZZ", "0")) or 12
+"""How many of each kind: `make fuzz` asks for more."""
+hostile = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 TOPICS = ("hostile", "hostile", "hostile-2", "hostile.dlq", "lonely", "nobody-has-this")
 BAD_NAMES = (

@@ -7,6 +7,7 @@ segments of a few KiB. It ends with the process that started it.
 
 import asyncio
 import ctypes
+import errno
 import json
 import logging
 import mmap
@@ -14,6 +15,7 @@ import os
 import signal
 import struct
 import sys
+import time
 from typing import Any, get_type_hints
 
 import uvloop
@@ -43,6 +45,21 @@ class SteppedClock(SystemClock):
         return Millis(super().now_ms() + struct.unpack("<q", self._ahead_ms)[0])
 
 
+def trouble_disk(path: str) -> None:
+    """Have every fsync of a file wait while there is a file at `path`, or fail if that says so."""
+    flush = os.fdatasync
+
+    def troubled(number: int) -> None:
+        while os.path.exists(path):
+            with open(path) as file:
+                if file.read() == "fail":
+                    raise OSError(errno.EIO, "the disk is broken, for a test")
+            time.sleep(0.01)
+        flush(number)
+
+    vars(os)["fdatasync"] = troubled
+
+
 def config_of(settings: dict[str, dict[str, Any]]) -> Config:
     """Return a configuration from sections and their fields."""
     sections = get_type_hints(Config)
@@ -55,6 +72,8 @@ def main(told: dict[str, Any]) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     if told.get("clock_file"):
         vars(launch)["SystemClock"] = lambda: SteppedClock(told["clock_file"])
+    if told.get("trouble_file"):
+        trouble_disk(told["trouble_file"])
     if told.get("plant"):
         plant(told["plant"])
     try:

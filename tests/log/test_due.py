@@ -130,7 +130,7 @@ def test_a_side_car_is_three_counts_and_five_columns():
 def test_a_body_of_another_length_is_refused(events, change):
     replay = Replay()
     replay.run(events)
-    body = replay.deltas[-1].encode()
+    body = bytes(replay.deltas[-1].encode())
 
     assert NetDelta.decode(memoryview(body + bytes(change))) is None
     assert NetDelta.decode(memoryview(body[: max(0, len(body) - change)])) is None

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from waterclock.log.due import is_among
+from waterclock.log.due import distinct, is_among
 from waterclock.log.frame import FLAG_EXPIRES, FrameType, header_of
 from waterclock.log.promises import FoundRows, Promised, gather
 from waterclock.storage.partition_store import PartitionStore
@@ -90,7 +90,7 @@ class ReadAhead:
 
     async def read(self, offsets: Int64s) -> None:
         """Read what is not here yet, with pauses, and let go of what is not wanted any more."""
-        wanted = np.unique(offsets)
+        wanted = distinct(offsets)
         await asyncio.sleep(0)
         self._chunks = [c for c in self._chunks if is_among(c.offsets, wanted).any()]
         here = np.sort(np.concatenate([np.empty(0, np.int64), *(c.offsets for c in self._chunks)]))

@@ -20,7 +20,7 @@ from waterclock.delivery.progress import empty_tracker
 from waterclock.log.frame import Frame
 from waterclock.log.rows import row_offsets
 from waterclock.log.schema import MESSAGES, decode
-from waterclock.model.errors import BadInput
+from waterclock.model.errors import BadInput, UnknownTopic
 from waterclock.model.tracker import OffsetTracker
 from waterclock.node.dead_letter_rows import REDRIVEN, Pairs, batch_of, short_id, split_headers
 from waterclock.node.log_reader import LogReader, Missing
@@ -149,6 +149,8 @@ def chosen(living: Living, only: set[int] | None, limit: int) -> Living:
 
 async def publish_again(topic: Topic, dead: Living) -> None:
     """Publish dead letters to the partitions they came from; they are durable on return."""
+    if not topic.partitions:
+        raise UnknownTopic(topic.name)  # it was deleted meanwhile
     ids: list[bytes] = []
     headers: list[Pairs] = []
     homes: list[int] = []

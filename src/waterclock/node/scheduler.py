@@ -48,7 +48,7 @@ SLEEP_MS_MAX = 1_000
 SCAN_ROWS = 65_536
 LARGE = 1_000_000
 """So many promises move enough memory about for what is freed to be worth giving back ..."""
-TRIM_MS = 5_000
+TRIM_MS = 2_000
 """... so often."""
 
 log = logging.getLogger(__name__)

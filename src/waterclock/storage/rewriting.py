@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from waterclock.log.compaction import Rewriter, Survivors, latest_offsets
 from waterclock.log.derived import Derived
-from waterclock.log.due import NetDelta
+from waterclock.log.due import NetDelta, is_among
 from waterclock.log.frame import Frame, FrameType, encode_header
 from waterclock.log.id_runs import Entries
 from waterclock.log.recovery import header_crc
@@ -119,7 +119,7 @@ def _survivors(
     return Survivors(
         keep_from=wanted.keep_from,
         open_promises=opened,
-        dead_promises=np.setdiff1d(written, opened),
+        dead_promises=written[~is_among(written, opened)],
         seen_from_ms=None if store.ids is None else store.log_time_ms - store.dedup.window_ms,
         tombstones_from_ms=now_ms - wanted.tombstone_grace_ms,
     )
