@@ -11,13 +11,14 @@ import numpy as np
 
 from waterclock.delivery.cursor import Cursor
 from waterclock.log.appending import Appended
-from waterclock.node import groups, outgoing
+from waterclock.node import outgoing
 from waterclock.node.dead_letters import DeadLetters
 from waterclock.node.groups import Groups
 from waterclock.node.partition_host import PartitionHost
 from waterclock.node.serving import Serving
 from waterclock.node.session import AnswerKind, Parcel, Session
 from waterclock.schedule.timers import Timers
+from waterclock.server.serving import Server
 from waterclock.storage.partition_store import PartitionStore
 
 
@@ -146,13 +147,25 @@ def drops_progress() -> None:
 
 @_planted("unexplained repeat")
 def stops_without_saving() -> None:
-    """Progress is saved when partitions move, but not when the node stops."""
+    """Progress is saved every second, until the node is told to stop."""
+    told: list[bool] = []
 
-    async def broken(self: Any) -> None:
-        return
+    def wrap_stop(stop: Any) -> Any:
+        async def noted(self: Any) -> None:
+            told.append(True)
+            await stop(self)
 
-    groups.SAVE_EVERY_S = 3_600.0
-    Groups.save_all = broken  # type: ignore[method-assign]
+        return noted
+
+    def wrap_write(write: Any) -> Any:
+        async def broken(self: Any, hosts: Any) -> None:
+            if not told:
+                await write(self, hosts)
+
+        return broken
+
+    _swap(Server, "stop", wrap_stop)
+    _swap(Groups, "_write_progress", wrap_write)
 
 
 @_planted("unexplained repeat")
