@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.node.timed_partition import TimedPartition
+from tests.node.timed_partition import TimedPartition, ran
 from tests.storage.stores import message
 from waterclock.log.schema import decode
 from waterclock.model.errors import StorageFailed
@@ -44,6 +44,17 @@ def test_nothing_fires_before_its_tick_has_come(partition):
     partition.clock.advance(1_099)
     assert partition.fire() == []
     partition.clock.advance(1)
+    assert partition.fire() == [offset]
+
+
+def test_a_moment_that_comes_between_looking_and_sleeping_is_not_slept_through(partition):
+    (offset,) = later(partition, 1_000)
+    assert partition.fire() == []
+    partition.clock.advance(1_000)
+
+    ran(partition.scheduler._sleep())
+
+    assert partition.scheduler._wakes_at == 0, "it went to sleep though something was due"
     assert partition.fire() == [offset]
 
 

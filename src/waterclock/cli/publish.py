@@ -215,8 +215,8 @@ async def _send_lines(client: "Client", number: int, wanted: _Wanted) -> int:
 
 
 def _messages(lines: list[bytes], wanted: _Wanted, now_ms: int) -> "list[Message]":
-    from waterclock.client.checks import EXPIRES_HEADER
     from waterclock.client.due import instant_ms
+    from waterclock.log.expiry import HEADER as EXPIRES_HEADER
     from waterclock.model.message import Message
 
     due_ms = None if wanted.at is None else instant_ms(wanted.at, now_ms, field="--at")

@@ -11,7 +11,6 @@ from waterclock.client.columns import HeaderPairs
 from waterclock.model.errors import BadInput, LimitExceeded
 from waterclock.model.message import Message
 
-EXPIRES_HEADER = "wc-expires-ms"
 MESSAGE_OVERHEAD_BYTES = 64
 """What a message takes besides its own bytes, here and in Arrow: id, offsets, due time."""
 

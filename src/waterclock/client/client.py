@@ -26,7 +26,7 @@ from waterclock.client.admin import (
     start_of,
 )
 from waterclock.client.arrow_batches import ArrowReceipt
-from waterclock.client.checks import EXPIRES_HEADER, as_bytes, checked_headers
+from waterclock.client.checks import as_bytes, checked_headers
 from waterclock.client.columns import HeaderPairs
 from waterclock.client.connection import Connection
 from waterclock.client.consumer import Subscription, credit_of
@@ -37,6 +37,7 @@ from waterclock.client.replay import Replay, past_ms
 from waterclock.client.results import NodeInfo, Receipt, Recurrence
 from waterclock.client.schedule import SchedulerCalls, recurrence_name
 from waterclock.client.settings import ClientSettings
+from waterclock.log.expiry import HEADER as EXPIRES_HEADER
 from waterclock.model.errors import BadInput
 from waterclock.model.message import Message
 from waterclock.v1 import admin_pb2, broker_pb2

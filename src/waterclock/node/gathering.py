@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from waterclock.log.batch import encode_batch
+from waterclock.log.expiry import HEADER as EXPIRES_HEADER
 from waterclock.model.clock import Clock
 from waterclock.model.errors import BadInput, Stopping, WaterclockError
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, uuid7_batch
@@ -21,7 +22,6 @@ from waterclock.node.partition_host import PartitionHost
 from waterclock.node.routing import partition_of_key
 from waterclock.node.topics import Topic, Topics
 
-EXPIRES_HEADER = "wc-expires-ms"
 GATHER_MESSAGES_MAX = 1_000
 GATHER_BYTES_MAX = 4 * MIB
 

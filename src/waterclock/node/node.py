@@ -31,6 +31,7 @@ from waterclock.node.pending import PendingMessages
 from waterclock.node.publishing import Publishing
 from waterclock.node.recurrences import Recurrences
 from waterclock.node.replays import Replays
+from waterclock.node.task_groups import task_group
 from waterclock.node.topics import Topic, Topics
 
 
@@ -160,27 +161,13 @@ async def running_node(config: Config, clock: Clock) -> AsyncIterator[Node]:
     """
     node: Node | None = None
     try:
-        async with asyncio.TaskGroup() as tasks:
+        async with task_group() as tasks:
             node = Node(config, clock, tasks)
             await node.start()
             try:
                 yield node
             finally:
                 await node.stop()
-    except BaseExceptionGroup as problems:
-        raise _first(problems) from problems
     finally:
         if node is not None:
             node.close()
-
-
-def _first(problems: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return what a caller can act on: of several, the error that is ours."""
-    ours, others = problems.split(WaterclockError)
-    group: BaseExceptionGroup[BaseException] | None = ours or others
-    while group is not None:
-        error = group.exceptions[0]
-        if not isinstance(error, BaseExceptionGroup):
-            return error
-        group = error
-    return problems

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from email.utils import formatdate
 
 from waterclock.model.units import KIB, MIB
+from waterclock.node.task_groups import task_group
 from waterclock.server.addresses import bind_errors
 from waterclock.server.http_messages import Answer
 from waterclock.server.http_protocol import HttpConnection
-from waterclock.server.task_groups import task_group
 
 SWEEP_S = 1.0
 

@@ -13,11 +13,11 @@ from grpc import StatusCode
 
 from waterclock.model.errors import BadInput, Stopping, WaterclockError
 from waterclock.node.node import Node
+from waterclock.node.task_groups import task_group
 from waterclock.server.calls import Calls, Stream
 from waterclock.server.in_flight import BytesInFlight
 from waterclock.server.row_messages import published_to_proto
 from waterclock.server.statuses import Status, status_of
-from waterclock.server.task_groups import task_group
 from waterclock.v1 import broker_pb2 as pb
 
 BATCHES_MAX = 256

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from waterclock.model.errors import BadInput, LimitExceeded, Stopping
 from waterclock.node.node import Node
 from waterclock.node.replays import OffsetRange, Replay, ReplayBatch, Request, TimeRange
+from waterclock.node.task_groups import task_group
 from waterclock.server.calls import Calls, Stream
 from waterclock.server.fields import check_not_negative, member_of
 from waterclock.server.row_messages import in_slices, rows_to_proto
-from waterclock.server.task_groups import task_group
 from waterclock.server.wire import nested
 from waterclock.v1 import broker_pb2 as pb
 

@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2
 
 from waterclock.model.config import Config
 from waterclock.node.node import Node
+from waterclock.node.task_groups import task_group
 from waterclock.server.addresses import Addresses
 from waterclock.server.admin_api import AdminApi
 from waterclock.server.broker_api import BrokerApi
@@ -27,7 +28,6 @@ from waterclock.server.loop_watch import LoopWatch
 from waterclock.server.metrics import Metrics
 from waterclock.server.operations import operations
 from waterclock.server.scheduler_api import SchedulerApi
-from waterclock.server.task_groups import task_group
 from waterclock.v1 import admin_pb2, broker_pb2, scheduler_pb2
 
 log = logging.getLogger(__name__)

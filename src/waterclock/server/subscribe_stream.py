@@ -28,10 +28,10 @@ from waterclock.node.groups import Start
 from waterclock.node.node import Node
 from waterclock.node.outgoing import Assigned, Delivery, Lost, Outgoing, Refused, Revoked
 from waterclock.node.session import AnswerKind, Ending, Session
+from waterclock.node.task_groups import task_group
 from waterclock.server.calls import Calls, Stream
 from waterclock.server.fields import check_not_negative, member_of, ranges_of
 from waterclock.server.row_messages import in_slices, rows_to_proto
-from waterclock.server.task_groups import task_group
 from waterclock.server.wire import nested
 from waterclock.v1 import broker_pb2 as pb
 

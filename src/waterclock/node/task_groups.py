@@ -1,7 +1,7 @@
 """A TaskGroup that raises what went wrong as it was, not wrapped in a group.
 
-Callers of a server want its error, not the shape of its tasks. Of several errors the first that is
-ours is told; the group is its cause.
+Callers of a node or a server want its error, not the shape of its tasks. Of several errors the
+first that is ours is told; the group is its cause.
 """
 
 import asyncio
