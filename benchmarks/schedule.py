@@ -41,9 +41,16 @@ def our_cases() -> list[Case]:
     work = {"batch": BATCH, "window": WINDOW}
     publish = client("node.scheduling:publish", **work, messages=whole_batches(MESSAGES))
     cancel = client("node.scheduling:cancel", **work, messages=whole_batches(CANCELLED))
+    scattered = client(
+        "node.scheduling:cancel",
+        **work,
+        messages=whole_batches(CANCELLED),
+        is_scattered=True,
+    )
     return [
         Case("publish", "node", publish, "due in 1 to 5 hours", Bar(300_000)),
         Case("cancel", "node", cancel, "by message id, 1000 a call", Bar(50_000)),
+        Case("cancel_scattered", "node", scattered, "the same ids, shuffled", Bar(50_000)),
     ]
 
 

@@ -1,6 +1,7 @@
 """Clients that publish to our node for later, cancel, and watch a storm of messages fall due."""
 
 import os
+import random
 import time
 
 import numpy as np
@@ -85,8 +86,19 @@ def fill(
     uvloop.run(run())
 
 
-def cancel(watch: Stopwatch, port: int, *, batch: int, messages: int, window: int) -> None:
-    """Publish for later, then cancel all of it by message id, a batch in a call."""
+def cancel(
+    watch: Stopwatch,
+    port: int,
+    *,
+    batch: int,
+    messages: int,
+    window: int,
+    is_scattered: bool = False,
+) -> None:
+    """Publish for later, then cancel all of it by message id, a batch in a call.
+
+    Scattered: each call names messages from everywhere, as people cancel, not a batch as it came.
+    """
 
     async def run() -> None:
         async with opened(port) as channel, fresh_topic(channel) as topic:
@@ -95,7 +107,12 @@ def cancel(watch: Stopwatch, port: int, *, batch: int, messages: int, window: in
             await stream_all(channel, promises.requests(batches), window=window)
             # The same number gives the same ids.
             ids = Producer(promises.number, batch_messages=batch).ids(batches)
-            requests = [_cancel_request(topic, some.to_pylist()) for some in ids]
+            named = [id_ for some in ids for id_ in some.to_pylist()]
+            if is_scattered:
+                random.shuffle(named)
+            requests = [
+                _cancel_request(topic, named[at : at + batch]) for at in range(0, messages, batch)
+            ]
             with watch.running(messages):
                 answers = await call_all(channel, CANCEL, requests, window=window)
         outcomes = [o for a in answers for o in scheduler_pb2.CancelResponse.FromString(a).outcomes]

@@ -41,6 +41,12 @@ def test_progress_survives():
     assert decode_progress(SAMPLE) == (TRACKER, PAST)
 
 
+def test_times_are_moved_by_a_shift_but_where_there_is_none():
+    shifted = encode_progress(TRACKER, rows(PAST), shift_ms=1_000)
+
+    assert [past.until_ms for _, _, past in decode_progress(shifted)[1]] == [1_077, 0]
+
+
 def test_the_bytes_are_those_of_version_1():
     assert SAMPLE.hex() == GOLDEN
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from waterclock.model.clock import Clock
+from waterclock.model.clock import Clock, SteadyClock
 from waterclock.storage.clock import SystemClock
 from waterclock.testing.clock import ManualClock
 
@@ -59,3 +59,15 @@ def test_time_does_not_pass_backwards():
 
 def test_repr_of_a_manual_clock_shows_both_hands():
     assert repr(ManualClock(now_ms=500)) == "<ManualClock wall 500 ms, 0 ms since start>"
+
+
+def test_a_steady_clock_goes_on_when_the_wall_clock_is_set():
+    clock = ManualClock(now_ms=500)
+    clock.advance(7)
+    steady = SteadyClock(clock)
+
+    clock.advance(30)
+    clock.step(-400)
+
+    assert (steady.now_ms(), steady.set_by_ms()) == (537, -400)
+    assert steady.now_ms() + steady.set_by_ms() == clock.now_ms()

@@ -159,9 +159,13 @@ class Cursor:
         """Go on under other settings; what was handed out before keeps its terms."""
         self._config = self._leases.config = config
 
-    def encode(self) -> bytes:
-        """Return progress as bytes, for `decode` after a restart."""
-        return encode_progress(self._tracker, *self._leases.past_rows(), rows_of(self._past))
+    def encode(self, *, shift_ms: int = 0) -> bytes:
+        """Return progress as bytes, for `decode` after a restart; its times are moved by a shift.
+
+        After the restart they mean the wall clock's time, whatever clock told `now_ms` before.
+        """
+        rows = (*self._leases.past_rows(), rows_of(self._past))
+        return encode_progress(self._tracker, *rows, shift_ms=shift_ms)
 
     # The contract of every core
 

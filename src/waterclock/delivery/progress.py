@@ -88,9 +88,10 @@ def merged(rows: Rows) -> Rows:
     return result
 
 
-def encode_progress(tracker: OffsetTracker, *rows: Rows) -> bytes:
-    """Return progress as bytes."""
+def encode_progress(tracker: OffsetTracker, *rows: Rows, shift_ms: int = 0) -> bytes:
+    """Return progress as bytes; what waits for a time waits for one that much later."""
     done, past = tracker.encode(), merged(np.concatenate(rows))
+    past["until"][past["until"] > 0] += shift_ms
     body = _LENGTH.pack(len(done)) + done + past.tobytes()
     return _HEAD.pack(MAGIC, VERSION, crc32c(body)) + body
 

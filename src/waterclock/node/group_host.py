@@ -24,7 +24,7 @@ from waterclock.delivery.events import (
     RevocationCancelled,
 )
 from waterclock.delivery.spans import Range
-from waterclock.model.clock import Clock
+from waterclock.model.clock import Clock, SteadyClock
 from waterclock.model.errors import BadInput, LimitExceeded, Stopping, StorageFull, Unavailable
 from waterclock.model.sections import DeliveryConfig, GroupConfig
 from waterclock.node.burial import Burial, Grave
@@ -34,8 +34,6 @@ from waterclock.node.place import Place
 from waterclock.node.serving import Serving
 from waterclock.node.session import AnswerKind, Ending, Parcel, Session
 
-TIMER_MS_MAX = 1_000
-"""The wall clock is looked at this often, in case somebody sets it."""
 SAVE_RETRY_S = 1.0
 
 log = logging.getLogger("waterclock.delivery")
@@ -98,9 +96,10 @@ class GroupHost:
         self.places = places
         self.counters = GroupCounters()
         self._config = groups
-        self._clock = clock
+        self._clock = SteadyClock(clock)
+        """Leases, waits and heartbeats: setting the wall clock must not end or prolong them."""
         self._group = core.Group(groups, partitions=len(places), generation=generation)
-        self._serving = Serving(delivery, clock, self.counters, self)
+        self._serving = Serving(delivery, clock, self._clock, self.counters, self)
         self._burial = Burial(name, grave)
         self._records = records
         self._spawn = spawn
@@ -199,6 +198,10 @@ class GroupHost:
         """Return the next messages of a parcel, if there are any left."""
         return self._serving.hand_out(parcel)
 
+    def progress(self, place: Place) -> bytes:
+        """Return how far the group has come in a partition, to be saved."""
+        return place.cursor.encode(shift_ms=self._clock.set_by_ms())
+
     def wake(self, session: Session) -> None:
         """Serve a session soon."""
         self._serving.wake(session)
@@ -272,7 +275,7 @@ class GroupHost:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_ms = deadline_ms
-        wait_ms = min(max(1, deadline_ms - self._clock.now_ms()), TIMER_MS_MAX)
+        wait_ms = max(1, deadline_ms - self._clock.now_ms())
         self._timer = asyncio.get_running_loop().call_later(wait_ms / 1_000, self._rang)
 
     def _rang(self) -> None:
@@ -338,7 +341,8 @@ class GroupHost:
                 self._serving.release(self.places[number], generation, is_counted=is_counted)
                 self._has_moved = True
             case core.Revoke(number, member, generation, deadline_ms):
-                self._sessions[member].tell(Revoked(number, generation, deadline_ms))
+                ends_ms = deadline_ms + self._clock.set_by_ms()
+                self._sessions[member].tell(Revoked(number, generation, ends_ms))
                 self._serving.tell(self.places[number], PartitionRevoked(generation))
             case core.CancelRevoke(number, member, generation):
                 self._sessions[member].tell(Revoked(number, generation, 0, is_cancelled=True))

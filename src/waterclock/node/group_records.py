@@ -41,7 +41,7 @@ def group_record(host: GroupHost, generation: int) -> dict[str, bytes | None]:
 def progress_of(host: GroupHost) -> dict[str, bytes | None]:
     """Return the records of a group's progress, wherever it can be known."""
     return {
-        progress_key(host.topic, host.name, place.number): place.cursor.encode()
+        progress_key(host.topic, host.name, place.number): host.progress(place)
         for place in host.places
         if place.is_readable
     }

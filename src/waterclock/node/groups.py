@@ -152,7 +152,7 @@ class Groups:
         try:
             await self._metadata.put_many(
                 {
-                    progress_key(host.topic, host.name, place.number): place.cursor.encode()
+                    progress_key(host.topic, host.name, place.number): host.progress(place)
                     for host, place in changed
                 }
             )

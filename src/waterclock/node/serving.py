@@ -34,7 +34,7 @@ from waterclock.delivery.events import (
     StaleGeneration,
 )
 from waterclock.delivery.spans import Range
-from waterclock.model.clock import Clock
+from waterclock.model.clock import Clock, SteadyClock
 from waterclock.model.errors import BadInput, WaterclockError
 from waterclock.model.ids import Millis
 from waterclock.model.limits import check
@@ -76,9 +76,16 @@ class Serving:
     """Drives the cursors of a group."""
 
     def __init__(
-        self, config: DeliveryConfig, clock: Clock, counters: GroupCounters, watcher: Watcher
+        self,
+        config: DeliveryConfig,
+        wall: Clock,
+        clock: SteadyClock,
+        counters: GroupCounters,
+        watcher: Watcher,
     ) -> None:
         self.config = config
+        self._wall = wall
+        """Tells which messages have expired. Everything else goes by the other."""
         self._clock = clock
         self._counters = counters
         self._watcher = watcher
@@ -103,6 +110,8 @@ class Serving:
             self._counters.refused += 1
             session.refuse(Refused(place.number, generation, (), is_stale=True))
             return
+        if at_ms:
+            at_ms = max(1, at_ms - self._clock.set_by_ms())
         event = _event(kind, generation, list(ranges), at_ms)
         effects = place.cursor.handle(event, self._clock.now_ms())
         named = sum(end - start for start, end in ranges)
@@ -133,7 +142,7 @@ class Serving:
     def hand_out(self, parcel: Parcel) -> Delivery | None:
         """Read the next messages of a parcel from the log; None if those had all disappeared."""
         place, now_ms = parcel.place, self._clock.now_ms()
-        found = gather(place.log, parcel.ranges, now_ms)
+        found = gather(place.log, parcel.ranges, self._wall.now_ms())
         parcel.drop_below(found.end)
         if found.gone:
             self._counters.expired += found.expired
@@ -151,7 +160,8 @@ class Serving:
         if deadline_ms - now_ms < self._lease_ms * 3 // 4:
             deadline_ms = now_ms + self._lease_ms
             self._tell(place, Extended(parcel.generation, portion.ranges, deadline_ms), now_ms)
-        return Delivery(place.number, parcel.generation, parcel.attempt, deadline_ms, portion)
+        ends_ms = deadline_ms + self._clock.set_by_ms()
+        return Delivery(place.number, parcel.generation, parcel.attempt, ends_ms, portion)
 
     @property
     def _lease_ms(self) -> int:
@@ -258,7 +268,7 @@ class Serving:
                 cursor.read_from,
                 room=cursor.room,
                 bytes_free=credit.bytes_max - credit.held_bytes,
-                now_ms=now_ms,
+                now_ms=self._wall.now_ms(),
             )
         except WaterclockError as error:
             place.problem = str(error)

@@ -1,0 +1,92 @@
+"""Leases and waits of groups when somebody sets the wall clock: they last as long as they last."""
+
+import pytest
+
+from tests.node.consuming import DELIVERY, GROUPS, consuming
+from tests.node.hosts import run
+from waterclock.node.session import AnswerKind
+
+HOUR_MS = 3_600_000
+steps = pytest.mark.parametrize("step_ms", [-HOUR_MS, HOUR_MS])
+
+
+@steps
+def test_a_lease_ends_after_its_time(tmp_path, step_ms):
+    async def main():
+        async with consuming(tmp_path) as c:
+            await c.hosts.topic("t")
+            await c.publish(b"a")
+            member = await c.join()
+            member.take()
+
+            c.clock.step(step_ms)
+            await c.pass_time(DELIVERY.ack_timeout_ms - 1)
+            assert c.host().counters.timed_out == 0
+            await c.pass_time(1)
+            assert c.host().counters.timed_out == 1
+            await c.pass_time(DELIVERY.retry_delay_ms)
+            member.take()
+            assert [d.attempt for d in member.deliveries] == [1, 2]
+
+    run(main())
+
+
+@steps
+def test_deadlines_are_told_and_taken_in_the_time_of_the_wall(tmp_path, step_ms):
+    async def main():
+        async with consuming(tmp_path) as c:
+            await c.hosts.topic("t")
+            member = await c.join()
+            c.clock.step(step_ms)
+            await c.publish(b"a")
+            await c.settle()
+            member.take()
+
+            now_ms = c.clock.now_ms()
+            assert member.deliveries[0].deadline_ms == now_ms + DELIVERY.ack_timeout_ms
+
+            member.answer(AnswerKind.NACK, 0, at_ms=now_ms + 700)
+            await c.pass_time(699)
+            assert member.take() == []
+            await c.pass_time(1)
+            assert len(member.take()) == 1
+
+    run(main())
+
+
+@steps
+def test_a_wait_goes_on_after_a_restart(tmp_path, step_ms):
+    async def main():
+        async with consuming(tmp_path) as c:
+            await c.hosts.topic("t")
+            await c.publish(b"a")
+            member = await c.join()
+            member.take()
+            member.answer(AnswerKind.NACK, 0, at_ms=c.clock.now_ms() + 700)
+            c.clock.step(step_ms)
+        async with consuming(tmp_path, clock=c.clock) as c:
+            member = await c.join()
+            await c.pass_time(699)
+            member.take()
+            assert member.deliveries == []
+            await c.pass_time(1)
+            member.take()
+            assert len(member.deliveries) == 1
+
+    run(main())
+
+
+@steps
+def test_a_member_has_its_whole_time_to_be_heard(tmp_path, step_ms):
+    async def main():
+        async with consuming(tmp_path) as c:
+            await c.hosts.topic("t")
+            await c.join()
+
+            c.clock.step(step_ms)
+            await c.pass_time(GROUPS.session_timeout_ms - 1)
+            assert c.host().members == ("m",)
+            await c.pass_time(1)
+            assert c.host().members == ()
+
+    run(main())
