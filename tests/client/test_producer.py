@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from tests.client.fake_node import FakeNode, fake_node, run
@@ -401,6 +403,38 @@ def test_leaving_does_not_wait_for_ever():
                 await asyncio.sleep(0)
 
             assert {type(answer) for answer in [*await callers, *await more]} == {Closed}
+
+    run(test())
+
+
+def test_leaving_waits_for_arrow_batches():
+    async def test() -> None:
+        async with fake_node() as node, asyncio.TaskGroup() as tasks:
+            node.is_open.clear()
+            rows = pa.record_batch({"value": [b"a"]})
+            async with connect(node.address) as client:
+                call = tasks.create_task(client.publish_arrow("orders", rows))
+                await node.until(lambda: len(node.batches) == 1)
+                node.is_open.set()
+
+            assert len(call.result()) == 1
+
+    run(test())
+
+
+def test_leaving_does_not_wait_for_ever_for_arrow_batches():
+    async def test() -> None:
+        async with fake_node() as node:
+            node.is_open.clear()
+            rows = pa.record_batch({"value": [b"a"]})
+            async with connect(node.address, replace(QUICK, close_timeout_ms=10)) as client:
+                call = asyncio.ensure_future(client.publish_arrow("orders", rows))
+                await node.until(lambda: len(node.batches) == 1)
+
+            with pytest.raises(Closed):
+                await call
+            with pytest.raises(Closed):
+                await client.publish_arrow("orders", rows)
 
     run(test())
 

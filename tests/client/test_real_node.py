@@ -234,6 +234,8 @@ def test_groups_are_looked_at_moved_and_deleted(tmp_path):
             assert [each.name for each in await client.groups.list()] == ["billing"]
             await client.groups.seek("orders", "billing", {0: 3})
             assert [m.value for m in await take(client, "orders", 2)] == [b"3", b"4"]
+            with pytest.raises(BadInput, match="names no partition"):
+                await client.groups.seek("orders", "billing", {})
             await client.groups.seek("orders", "billing", "earliest")
             async with client.subscribe("orders", group="billing") as messages:
                 assert (await anext(messages)).value == b"0"
@@ -347,6 +349,19 @@ def test_a_replay_broken_off_comes_again_from_what_was_not_done(tmp_path):
             # The second was at hand, so it is not done; the first may be.
             again = [message.partition async for message in client.replay("orders", name="audit")]
             assert again[-2:] == [1, 2]
+
+    run(test())
+
+
+def test_a_fetch_may_wait_longer_than_other_calls(tmp_path):
+    async def test() -> None:
+        async with connected(tmp_path) as first:
+            await first.publish("orders", b"0")
+            settings = ClientSettings(call_timeout_ms=100)
+            async with connect(first._connection.address, settings) as client:
+                fetched = await client.fetch("orders", 0, 1, wait_ms=300)
+
+            assert fetched.table().num_rows == 0
 
     run(test())
 

@@ -290,6 +290,26 @@ def test_fetch_waits_for_what_comes(tmp_path):
     run(test)
 
 
+def test_fetch_gives_what_is_in_front_of_damage(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it:
+            for value in (b"sound", b"rotten", b"behind"):
+                await it.publish(value)
+            [segment] = tmp_path.glob("topics/*/0/log/*.seg")
+            log = segment.read_bytes()
+            with segment.open("r+b") as file:
+                file.seek(log.index(b"rotten"))
+                file.write(b"r0tten")
+
+            request = pb.FetchRequest(topic="orders")
+            fetched = await it.broker.Fetch(request)
+            assert values_in(fetched.frames) == [b"sound"]
+            request.offset = fetched.next_offset
+            assert (await failure(it.broker.Fetch(request)))[0] == StatusCode.DATA_LOSS
+
+    run(test)
+
+
 def test_fetch_answers_empty_when_nothing_came_in_time(tmp_path):
     async def test():
         async with serving(tmp_path) as it:

@@ -1,6 +1,7 @@
 """PublishStream over real sockets, against a real node."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from grpc import StatusCode
@@ -12,6 +13,7 @@ from waterclock.model.message import Message
 from waterclock.model.sections import ServerConfig, TopicsConfig
 from waterclock.model.units import KIB
 from waterclock.server import publish_stream
+from waterclock.server.in_flight import BytesInFlight
 from waterclock.v1 import broker_pb2 as pb
 
 
@@ -168,5 +170,40 @@ def test_a_stopping_node_answers_what_it_has_read_and_ends_the_stream(tmp_path):
 
             assert (answer.sequence, answer.published.count) == (1, 1)
             assert await call.code() == StatusCode.UNAVAILABLE
+
+    run(test)
+
+
+class BrokenStream:
+    """Brings a second batch in the very turn in which the first one's answer cannot be written."""
+
+    def __init__(self) -> None:
+        self._requests = [batch(1, b"a"), batch(2, b"b")]
+        self._is_broken = asyncio.Event()
+
+    async def read(self) -> pb.PublishStreamRequest:
+        if len(self._requests) == 1:
+            await self._is_broken.wait()
+        return self._requests.pop(0)
+
+    async def write(self, message: bytes) -> None:
+        await asyncio.sleep(0)
+        self._is_broken.set()
+        raise ConnectionResetError
+
+
+def test_a_batch_that_was_never_begun_gives_its_bytes_back(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it:
+            publishing = BytesInFlight("bytes", 1_000_000)
+            stream: Any = BrokenStream()
+
+            async def produce() -> None:
+                async with asyncio.TaskGroup() as tasks:
+                    await publish_stream.Producer(it.node, publishing, stream, tasks).read()
+
+            with pytest.raises(ExceptionGroup):
+                await produce()
+            assert publishing.held == 0
 
     run(test)

@@ -133,6 +133,8 @@ class Groups:
         has members."""
         request = admin_pb2.SeekGroupRequest(topic=topic, group=group)
         if isinstance(to, Mapping):
+            if not to:  # no positions at all would mean the beginning
+                raise BadInput("to: names no partition")
             request.positions.extend(_position(*place) for place in to.items())
         else:
             request.start, request.start_ms = start_of(to, self._connection.now_ms())

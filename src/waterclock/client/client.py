@@ -295,7 +295,9 @@ class Client(SchedulerCalls):
             wait_ms=wait_ms,
             deliverable_only=deliverable_only,
         )
-        answer = await self._connection.call(self._connection.broker.Fetch, request)
+        answer = await self._connection.call(
+            self._connection.broker.Fetch, request, wait_ms=wait_ms
+        )
         return Fetched(answer.frames, answer.next_offset, answer.start_offset, answer.end_offset)
 
     async def node(self) -> NodeInfo:

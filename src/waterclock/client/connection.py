@@ -128,22 +128,24 @@ class Connection:
             rng=self.rng,
         )
 
-    async def call(self, method: Method[Request, Response], request: Request) -> Response:
-        """Make one request and return its answer, or raise our error."""
+    async def call(
+        self, method: Method[Request, Response], request: Request, *, wait_ms: int = 0
+    ) -> Response:
+        """Make a request, which the node may let wait; return its answer, or raise our error."""
         backoff = self.backoff()
-        ends_ms = self.clock.monotonic_ms() + self.settings.call_timeout_ms
+        ends_ms = self.clock.monotonic_ms() + self.settings.call_timeout_ms + wait_ms
         while True:
             left_ms = ends_ms - self.clock.monotonic_ms()
             try:
                 return await method(request, timeout=max(left_ms, 1) / 1_000, wait_for_ready=True)
             except grpc.aio.AioRpcError as rpc:
                 error = error_of(rpc, self.address)
-                wait_ms = backoff.next_ms()
+                pause_ms = backoff.next_ms()
                 if isinstance(error, TimedOut) and not self.is_ready:
                     raise unreachable(self.address, "connection refused or lost") from rpc
-                if not was_refused(error) or wait_ms >= left_ms:
+                if not was_refused(error) or pause_ms >= left_ms:
                     raise error from rpc
-            await asyncio.sleep(wait_ms / 1_000)
+            await asyncio.sleep(pause_ms / 1_000)
 
     async def _meet(self) -> admin_pb2.NodeInfo:
         """Ask who is there until somebody answers or patience ends."""

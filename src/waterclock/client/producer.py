@@ -83,7 +83,9 @@ class Producer:
         self._body_bytes_max = node.batch_bytes_max
         self._linger_ms = settings.linger_ms
         self._sends: set[asyncio.Task[None]] = set()
+        self._arrow_calls = 0
         self._is_closed = False
+        self._is_abandoned = False
         self._drained: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
@@ -150,24 +152,31 @@ class Producer:
         """Publish rows in order; return when all are durable."""
         topic, partition, allow_duplicate = destination
         check_name("topic", topic)
+        if self._is_closed:
+            raise Closed("the client is closed")
         rows = messages_of(batch, self._connection.clock.now_ms())
         ends_ms = self._loop.time() * 1_000 + self._connection.settings.delivery_timeout_ms
         answers = []
         limits = {"messages_max": self._rows_max, "bytes_max": self._body_bytes_max}
-        for body in slices(rows, **limits) if rows.num_rows else ():
-            if not self._room.take_nowait(len(body)):
-                await self._room.take(len(body))
-            try:
-                request = broker_pb2.PublishBatchRequest(
-                    topic=topic,
-                    arrow=body,
-                    partition=partition,
-                    allow_duplicate=allow_duplicate,
-                    is_sticky="message_id" not in batch.schema.names,
-                )
-                answers.append(await self._attempt(request, ends_ms))
-            finally:
-                self._room.give(len(body))
+        self._arrow_calls += 1
+        try:
+            for body in slices(rows, **limits) if rows.num_rows else ():
+                if not self._room.take_nowait(len(body)):
+                    await self._room.take(len(body))
+                try:
+                    request = broker_pb2.PublishBatchRequest(
+                        topic=topic,
+                        arrow=body,
+                        partition=partition,
+                        allow_duplicate=allow_duplicate,
+                        is_sticky="message_id" not in batch.schema.names,
+                    )
+                    answers.append(await self._attempt(request, ends_ms))
+                finally:
+                    self._room.give(len(body))
+        finally:
+            self._arrow_calls -= 1
+            self._note_drained()
         return receipt_of(topic, rows.num_rows, answers)
 
     def _fitting(self, sizes: list[int], start: int) -> tuple[int, int]:
@@ -263,8 +272,7 @@ class Producer:
             self._room.give(size)
             batch.answer(outcomes)
             self._loop.call_soon(self._advance, outlet)
-            if self._drained is not None and not self._drained.done() and self._is_empty():
-                self._drained.set_result(None)
+            self._note_drained()
 
     async def _deliver(
         self, outlet: Outlet, batch: Outgoing, start: int, end: int
@@ -299,6 +307,8 @@ class Producer:
         backoff = connection.backoff()
         error: WaterclockError = TimedOut("the message waited too long behind others")
         while (left_ms := ends_ms - self._loop.time() * 1_000) > 0:
+            if self._is_abandoned:
+                raise Closed("the client was closed before the node answered")
             try:
                 return await self._pipe.publish(request, left_ms)
             except WaterclockError as reason:
@@ -311,7 +321,12 @@ class Producer:
         raise error
 
     def _is_empty(self) -> bool:
-        return all(outlet.lane.is_empty for outlet in self._outlets.values())
+        lanes = (outlet.lane for outlet in self._outlets.values())
+        return not self._arrow_calls and all(lane.is_empty for lane in lanes)
+
+    def _note_drained(self) -> None:
+        if self._drained is not None and not self._drained.done() and self._is_empty():
+            self._drained.set_result(None)
 
     async def close(self) -> None:
         """Send what waits, and return when all of it is answered, well or not."""
@@ -325,7 +340,7 @@ class Producer:
 
     def abandon(self) -> None:
         """Let nobody wait any longer for what was not answered."""
-        self._is_closed = True
+        self._is_closed = self._is_abandoned = True
         for outlet in self._outlets.values():
             if outlet.timer is not None:
                 outlet.timer.cancel()

@@ -4,10 +4,11 @@ Bytes in flight are bounded both ways. A publish counts until it is answered; wh
 counts until gRPC has taken it for sending: who asks for much and reads nothing is held up.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from waterclock.log.frame import Frame
-from waterclock.model.errors import OffsetOutOfRange
+from waterclock.model.errors import FrameDamaged, OffsetOutOfRange
 from waterclock.model.units import MIB, MINUTE_MS
 from waterclock.node.node import Node
 from waterclock.node.partition_host import PartitionHost
@@ -130,7 +131,7 @@ def _collect(
         fetched.is_full = True
         return fetched
     scanned = 0
-    for frame in host.store.frames(offset, end):
+    for frame in _sound(host.store.frames(offset, end), fetched):
         size = frame.header.size
         scanned += size
         is_wanted = frame.header.is_deliverable or not request.deliverable_only
@@ -145,3 +146,13 @@ def _collect(
             fetched.is_full = True
             break
     return fetched
+
+
+def _sound(frames: Iterator[Frame], fetched: _Fetched) -> Iterator[Frame]:
+    """Yield frames up to damage, which is raised only if nothing was found in front of it."""
+    try:
+        yield from frames
+    except FrameDamaged:
+        if not fetched.frames:
+            raise
+        fetched.is_full = True

@@ -7,7 +7,7 @@ stream is not read further until there is room, and HTTP/2 tells the producer to
 
 import asyncio
 from collections import deque
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from grpc import StatusCode
 
@@ -75,8 +75,12 @@ class Producer:
             if self._node.topics.find(request.batch.topic) is None:
                 await self._make_topic(request.batch.topic)
             await self._publishing.take(len(arrow))
+            held = ExitStack()
+            held.callback(self._publishing.give, len(arrow))
             self._in_flight += 1
-            tasks.create_task(self._publish(request, arrow))
+            task = tasks.create_task(self._publish(request, arrow, held))
+            # A task that is cancelled before its first step gives nothing back by itself.
+            task.add_done_callback(lambda _, held=held: held.close())  # type: ignore[misc]
 
     async def _make_topic(self, name: str) -> None:
         """Make a topic before its first batch: others would overtake one that waits for it."""
@@ -84,7 +88,9 @@ class Producer:
         with suppress(WaterclockError):
             await self._node.topics.ensure(name)
 
-    async def _publish(self, request: pb.PublishStreamRequest, arrow: bytes) -> None:
+    async def _publish(
+        self, request: pb.PublishStreamRequest, arrow: bytes, held: ExitStack
+    ) -> None:
         batch = request.batch
         answer = pb.PublishStreamResponse(sequence=request.sequence)
         try:
@@ -101,7 +107,7 @@ class Producer:
         except Exception as error:
             answer.problem.CopyFrom(_problem(status_of(error, "Broker/PublishStream")))
         finally:
-            self._publishing.give(len(arrow))
+            held.close()
         self._answers.append(answer.SerializeToString())
         if not self._is_writing:
             await self._write_answers()
