@@ -23,6 +23,19 @@ def test_spans_are_a_dictionary_of_offsets(steps):
         assert [(at, v) for s, e, v in found for at in range(s, e)] == sorted(model.items())
 
 
+@given(st.sets(st.integers(0, 38)), st.lists(spans))
+def test_ranges_are_parted_by_what_has_a_span(covered, ranges):
+    found: SpanMap[None] = SpanMap()
+    for at in covered:
+        found.put(at, at + 1, None)
+
+    inside, outside = found.part(ranges)
+
+    named = {at for start, end in ranges for at in range(start, end)}
+    assert [at for s, e in inside for at in range(s, e)] == sorted(named & covered)
+    assert [at for s, e in outside for at in range(s, e)] == sorted(named - covered)
+
+
 @given(st.lists(st.tuples(spans, st.integers(0, 20)), max_size=30), st.integers(0, 20))
 def test_spans_end_at_their_time_and_not_before(puts, now_ms):
     timed = TimedSpans()

@@ -224,6 +224,7 @@ async def consuming(
         dead_letters = DeadLetters(hosts.topics, hosts.metadata, clock)
         groups = Groups(hosts.topics, hosts.metadata, dead_letters, config, clock)
         replays = Replays(hosts.topics, hosts.metadata, clock)
+        await dead_letters.open()
         await groups.open()
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(groups.run())

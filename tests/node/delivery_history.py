@@ -72,7 +72,7 @@ class Model:
     credit_max: int
     """The most it could hold since its line was last empty."""
     held: dict[Place, tuple[int, int]] = field(default_factory=dict)
-    """Generation and deadline of each message it holds."""
+    """Generation of each message it holds, and when its lease ends, by the clock nobody sets."""
     owned: set[tuple[int, int]] = field(default_factory=set)
     taken: int = 0
 
@@ -137,6 +137,10 @@ class DeliveryHistory(RuleBasedStateMachine):
         is_owner = where.session is model.member.session
         return is_owner and where.cursor.generation == generation
 
+    def steady(self, wall_ms: int) -> int:
+        """Return when that is by the clock nobody sets, if nobody sets the wall clock either."""
+        return wall_ms - self.clock.now_ms() + self.clock.monotonic_ms()
+
     # What happens to messages
 
     def fail(self, place: Place) -> None:
@@ -148,7 +152,7 @@ class DeliveryHistory(RuleBasedStateMachine):
 
     def expire(self) -> None:
         """Let leases end that end now, and members die that were silent for too long."""
-        now_ms = self.clock.now_ms()
+        now_ms = self.clock.monotonic_ms()
         for model in self.models.values():
             for place, (_, deadline_ms) in list(model.held.items()):
                 if deadline_ms <= now_ms and self.is_valid(model, place):
@@ -156,7 +160,8 @@ class DeliveryHistory(RuleBasedStateMachine):
                     del model.held[place]
         heard = self.c.host()._group._heard_ms if self.models else {}
         for name, ms in heard.items():
-            if ms + GROUPS.session_timeout_ms <= now_ms and name in self.models:
+            silent_ms = self.c.host()._clock.now_ms() - ms
+            if silent_ms >= GROUPS.session_timeout_ms and name in self.models:
                 self.lose(name)
 
     def lose(self, name: str) -> None:
@@ -218,7 +223,7 @@ class DeliveryHistory(RuleBasedStateMachine):
                 assert offset > self.highest.get(partition, -1), "not in log order"
                 self.highest[partition] = offset
             fact.seen_in = self.incarnation
-            model.held[partition, offset] = generation, delivery.deadline_ms
+            model.held[partition, offset] = generation, self.steady(delivery.deadline_ms)
 
     # Rules
 
@@ -311,7 +316,7 @@ class DeliveryHistory(RuleBasedStateMachine):
             del model.held[place]
             return
         if kind is AnswerKind.EXTEND:
-            model.held[place] = model.held[place][0], at_ms
+            model.held[place] = model.held[place][0], self.steady(at_ms)
             return
         del model.held[place]
         if kind is AnswerKind.ACK:
@@ -322,6 +327,24 @@ class DeliveryHistory(RuleBasedStateMachine):
             fact.was_given_back = True
         else:
             fact.is_dead = True
+
+    @precondition(lambda self: self.models)
+    @rule(
+        data=st.data(),
+        kind=st.sampled_from(AnswerKind),
+        partition=st.integers(0, PARTITIONS - 1),
+        offsets=st.sets(st.integers(0, 9), min_size=1),
+    )
+    def answer_for_what_is_not_held(self, data, kind, partition, offsets):
+        """Say something of messages that are done, fail, are others', or stand in line."""
+        model = self.models[data.draw(st.sampled_from(sorted(self.models)))]
+        named = [(o, o + 1) for o in sorted(offsets) if (partition, o) not in model.held]
+        generation = self.c.host().places[partition].cursor.generation
+        if named and generation is not None:
+            refused_before = self.c.host().counters.refused
+            self.do(model.member.session.answer, kind, partition, generation, named, 1)
+            assert self.c.host().counters.refused > refused_before
+            self.wait(self.settle())
 
     @precondition(lambda self: self.models)
     @rule(data=st.data(), credit=st.integers(0, 12))

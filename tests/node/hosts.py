@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from waterclock.model.sections import NodeConfig
 from waterclock.node.commits import Aside
 from waterclock.node.metadata import Metadata, open_metadata
 from waterclock.node.publishing import Publishing
+from waterclock.node.task_groups import task_group
 from waterclock.node.topics import Topic, Topics, TopicSettings
 from waterclock.testing.clock import ManualClock
 
@@ -58,22 +59,23 @@ async def opened(
     aside = Aside()
     failures: list[WaterclockError] = []
     metadata = open_metadata(folder / "meta", clock, aside, failures.append)
-    topics = Topics(
-        folder / "topics",
-        metadata,
-        config=config,
-        clock=clock,
-        aside=aside,
-        on_failed=failures.append,
-    )
-    try:
-        await topics.open()
-        publishing = Publishing(topics, config.limits, clock)
-        yield Hosts(config, clock, metadata, topics, publishing, failures)
-    finally:
-        topics.close()
-        metadata.close()
-        aside.stop()
+    with ExitStack() as rest:
+        rest.callback(aside.stop)
+        rest.callback(metadata.close)
+        async with task_group() as tasks:
+            topics = Topics(
+                folder / "topics",
+                metadata,
+                config=config,
+                clock=clock,
+                aside=aside,
+                tasks=tasks,
+                on_failed=failures.append,
+            )
+            rest.callback(topics.close)
+            await topics.open()
+            publishing = Publishing(topics, config.limits, clock)
+            yield Hosts(config, clock, metadata, topics, publishing, failures)
 
 
 def batch_of(*messages: Message, now_ms: int = START_MS) -> Batch:

@@ -9,6 +9,7 @@ from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.node.commits import Aside, Commits
 from waterclock.node.counters import Histogram
+from waterclock.storage.jobs import SaveJob
 from waterclock.storage.opening import open_partition
 from waterclock.storage.os_folder import OsFolder
 from waterclock.storage.partition_store import PartitionStore
@@ -103,6 +104,48 @@ def test_a_failed_fsync_fails_who_waits_and_who_comes_later_and_tells_the_node(
         return [type(answer) for answer in answers], len(kit.failures), kit.store.acknowledged_end
 
     assert run(write()) == ([StorageFailed, StorageFailed], 1, 0)
+
+
+def test_a_job_that_fails_in_an_unforeseen_way_tells_the_node(tmp_path, monkeypatch):
+    def fail(job: SaveJob) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(SaveJob, "run", fail)
+
+    async def write():
+        kit = Kit(tmp_path)
+        await kit.commits.durable(kit.append())
+        kit.store.roll(START_MS)
+        kit.commits.wrote()
+        async with asyncio.timeout(10):
+            with pytest.raises(StorageFailed, match="MemoryError"):
+                await kit.commits.durable(100)
+        with pytest.raises(StorageFailed, match="MemoryError"):
+            kit.append()
+        kit.close()
+        return [type(failure) for failure in kit.failures]
+
+    assert run(write()) == [StorageFailed]
+
+
+def test_a_bug_where_work_is_taken_in_tells_the_node(tmp_path, monkeypatch):
+    def fail(job: SaveJob) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(SaveJob, "finish", fail)
+
+    async def write():
+        kit = Kit(tmp_path)
+        await kit.commits.durable(kit.append())
+        kit.store.roll(START_MS)
+        kit.commits.wrote()
+        async with asyncio.timeout(10):
+            with pytest.raises(StorageFailed, match="a bug"):
+                await kit.commits.durable(100)
+        kit.close()
+        return len(kit.failures)
+
+    assert run(write()) == 1
 
 
 def test_readers_hear_of_more_to_read_until_they_stop_listening(tmp_path):

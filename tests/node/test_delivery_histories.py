@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.node.delivery_history import DeliveryHistory
+from waterclock.delivery.spans import SpanMap
+from waterclock.model.clock import SteadyClock
 from waterclock.node import outgoing
 from waterclock.node.dead_letters import DeadLetters
 from waterclock.node.group_host import GroupHost
@@ -99,6 +101,14 @@ def bury_nothing(original):
     return bury
 
 
+def believe_what_was_never_seen(original):
+    return lambda self, ranges: ([], list(ranges))
+
+
+def go_by_the_wall(original):
+    return lambda self: self._clock.now_ms()
+
+
 def never_tick(original):
     return lambda self, place, now_ms: None
 
@@ -113,6 +123,8 @@ BUGS = [
     (Groups, "_write_progress", save_nothing_of_progress),
     (DeadLetters, "bury", bury_under_a_fresh_id),
     (DeadLetters, "bury", bury_nothing),
+    (SpanMap, "part", believe_what_was_never_seen),
+    (SteadyClock, "now_ms", go_by_the_wall),
     (Serving, "tick", never_tick),
 ]
 

@@ -6,6 +6,7 @@ from tests.node.timed_partition import TimedPartition, ran
 from tests.storage.stores import files_of, flipped, message
 from waterclock.model.sections import ScheduleConfig
 from waterclock.node.scheduler import DONE
+from waterclock.schedule import far
 from waterclock.storage.rewriting import Wanted, rewrites
 
 DAY_MS = 86_400_000
@@ -219,3 +220,28 @@ def test_a_full_disk_only_costs_the_checkpoint(partition, caplog):
 
     assert len(partition.scheduler) == 1
     assert "timers_not_saved" in caplog.text
+
+
+@pytest.mark.parametrize("pauses", range(1, 7))
+def test_a_node_that_stops_while_a_segment_is_taken_in_forgets_nothing(
+    partition, monkeypatch, pauses
+):
+    monkeypatch.setattr(far, "STEP_ROWS", 1)
+    now = partition.clock.now_ms()
+    a, b, c, d = promise(partition, DAY_MS, DAY_MS, DAY_MS, DAY_MS)
+    seal(partition)
+    partition.save()
+    partition.reschedule((b, now + 2 * DAY_MS), (c, now + 2 * DAY_MS))
+    partition.cancel(d)
+    (e,) = promise(partition, DAY_MS)
+    partition.store.roll(now)
+    partition.store.run_jobs()
+    tending = partition.scheduler.tend()
+    for _ in range(pauses):
+        tending.send(None)
+    tending.close()
+
+    partition.restart()
+
+    day, later = now + DAY_MS, now + 2 * DAY_MS
+    assert partition.pending() == {a: day, b: later, c: later, e: day}

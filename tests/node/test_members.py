@@ -67,6 +67,25 @@ def test_a_partition_whose_owner_does_not_finish_moves_when_the_grace_is_over(tm
     run(main())
 
 
+def test_a_member_that_loses_a_partition_goes_on_with_the_credit_it_gets_back(tmp_path):
+    async def main():
+        async with consuming(tmp_path) as c:
+            await c.hosts.topic("t", partitions=2)
+            one = await c.join("one", credit=5)
+            await c.publish(*values(5), partition=1)
+            await c.settle()
+            one.take()
+            await c.publish(*values(5), partition=0)
+            await c.join("two")
+            await c.pass_time(500)
+            one.take()
+
+            assert one.words[-1] == Lost(1, 1)
+            assert one.offsets[5:] == [(0, n) for n in range(5)]
+
+    run(main())
+
+
 def test_what_stood_in_line_goes_to_the_next_owner_and_not_to_the_former(tmp_path):
     async def main():
         async with consuming(tmp_path) as c:

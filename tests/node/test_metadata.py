@@ -1,10 +1,15 @@
 import asyncio
+import threading
+from collections.abc import Iterable
 
 import pytest
 
 from tests.node.hosts import START_MS, opened, run
+from waterclock.log.compaction import latest_offsets
+from waterclock.log.frame import Frame
 from waterclock.model.errors import FolderInUse
 from waterclock.node import metadata as metadata_module
+from waterclock.storage import rewriting
 from waterclock.storage.fsync import Work
 
 
@@ -55,6 +60,28 @@ def test_history_is_dropped_once_there_is_much_of_it(tmp_path, monkeypatch):
 
     assert after < before / 10
     assert run(read()) == [("k/0", b"297"), ("k/1", b"298"), ("k/2", b"299")]
+
+
+def test_what_is_latest_is_found_out_aside(tmp_path, monkeypatch):
+    monkeypatch.setattr(metadata_module, "HISTORY_BYTES_MIN", 1)
+    threads: list[threading.Thread] = []
+
+    def noted(frames: Iterable[Frame]) -> object:
+        threads.append(threading.current_thread())
+        return latest_offsets(frames)
+
+    monkeypatch.setattr(rewriting, "latest_offsets", noted)
+
+    async def write():
+        async with opened(tmp_path) as hosts:
+            for number in range(50):
+                await hosts.metadata.put("k", b"%d" % number)
+            await hosts.metadata.compact()
+
+    run(write())
+
+    assert len(threads) == 1
+    assert threads[0] is not threading.main_thread()
 
 
 def test_records_written_together_share_an_fsync(tmp_path):

@@ -1,14 +1,18 @@
 """One occurrence ahead is always promised; crashes, downtime and clock steps double none."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from tests.node.timed_topics import TimedTopics, timed_topics
 from waterclock.model.errors import BadInput, StorageFull
+from waterclock.model.ids import Millis
+from waterclock.model.message import Message
 from waterclock.node.pending_filter import Filter
-from waterclock.node.recurrences import Recurrences, Recurring, Rule
+from waterclock.node.recurrences import Recurring, Rule
 from waterclock.testing.clock import ManualClock
 
 MINUTE_MS = 60_000
@@ -82,7 +86,7 @@ def test_a_crash_between_promising_and_noting_it_doubles_nothing(run):
         assert await promised(here) == [0, MINUTE_MS]
 
         await here.metadata.put_many(dict(before))  # the note was lost
-        here.recurrences = Recurrences(here.metadata, here.publishing, here.pending, here.clock)
+        here.reopen_recurrences()
         await here.recurrences.settle()
 
         assert await promised(here) == [0, MINUTE_MS]
@@ -133,7 +137,7 @@ def test_a_crash_between_noting_and_cancelling_leaves_work_for_the_next_start(ru
                 await here.recurrences.delete("beat")
         assert await promised(here) == [MINUTE_MS]
 
-        here.recurrences = Recurrences(here.metadata, here.publishing, here.pending, here.clock)
+        here.reopen_recurrences()
         assert here.recurrences.list() == []
         await here.recurrences.settle()
         assert await promised(here) == []
@@ -229,6 +233,122 @@ def test_a_full_disk_holds_a_recurrence_and_loses_none(run, monkeypatch, caplog)
         await here.recurrences.settle()
 
         assert await promised(here) == [0, MINUTE_MS]
+
+    run(story)
+
+
+def test_a_topic_made_anew_keeps_what_others_promised_at_the_same_position(run):
+    async def story(here: TimedTopics) -> None:
+        due = Millis(here.clock.now_ms() + HOUR_MS)
+        await here.recurrences.put(every())
+        for change in (here.recurrences.put(every()), here.recurrences.delete("beat")):
+            await here.topics.delete("t")
+            await here.create("t")
+            await here.publish("t", [Message(b"precious", message_id=b"theirs", due_ms=due)])
+            await change
+
+            page = await here.pending.list("t", Filter())
+            assert b"theirs" in [one.message.message_id for one in page.scheduled]
+
+    run(story)
+
+
+def test_a_promise_whose_caller_has_left_is_known_to_those_who_come_after(run, monkeypatch):
+    async def story(here: TimedTopics) -> None:
+        real = here.publishing.publish_batch
+        is_promised, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slowly(*args: Any) -> Any:
+            answer = await real(*args)
+            is_promised.set()
+            await go_on.wait()
+            return answer
+
+        monkeypatch.setattr(here.publishing, "publish_batch", slowly)
+        caller = here.tasks.create_task(here.recurrences.put(every()))
+        await is_promised.wait()
+        caller.cancel()
+        await asyncio.wait([caller])
+        go_on.set()
+
+        assert await here.recurrences.delete("beat")
+        assert await promised(here) == []
+
+    run(story)
+
+
+def test_a_delete_whose_caller_has_left_is_done_all_the_same(run, monkeypatch):
+    async def story(here: TimedTopics) -> None:
+        await here.recurrences.put(every())
+        real = here.pending.cancel
+        has_begun, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slowly(*args: Any) -> Any:
+            has_begun.set()
+            await go_on.wait()
+            return await real(*args)
+
+        monkeypatch.setattr(here.pending, "cancel", slowly)
+        caller = here.tasks.create_task(here.recurrences.delete("beat"))
+        await has_begun.wait()
+        caller.cancel()
+        await asyncio.wait([caller])
+        go_on.set()
+        await here.recurrences.settle()
+
+        assert await promised(here) == []
+        assert here.metadata.items("recurrence/") == []
+
+    run(story)
+
+
+@pytest.fixture
+def records_full(monkeypatch):
+    """Let the log of the node's records be full while inside."""
+
+    @contextmanager
+    def records_full(here: TimedTopics) -> Iterator[None]:
+        def full(*_: object) -> None:
+            raise StorageFull("no space")
+
+        with monkeypatch.context() as crowded:
+            crowded.setattr(here.metadata, "write", full)
+            yield
+
+    return records_full
+
+
+def test_a_promise_that_cannot_be_written_down_is_once_there_is_space(run, records_full, caplog):
+    async def story(here: TimedTopics) -> None:
+        await here.recurrences.put(every())
+        here.clock.advance(MINUTE_MS)
+        with records_full(here):
+            await here.recurrences.settle()
+            await here.recurrences.settle()
+        assert await promised(here) == [0, MINUTE_MS]
+        assert len(caplog.records) == 1
+
+        await here.recurrences.settle()
+        here.reopen_recurrences()
+
+        assert [r.next_ms - here.clock.now_ms() for r in here.recurrences.list()] == [MINUTE_MS]
+        await here.recurrences.delete("beat")
+        assert await promised(here) == [0]
+
+    run(story)
+
+
+def test_a_delete_cancels_also_what_could_not_be_written_down(run, records_full):
+    async def story(here: TimedTopics) -> None:
+        await here.recurrences.put(every())
+        here.clock.advance(MINUTE_MS)
+        with records_full(here):
+            await here.recurrences.settle()
+
+        assert await here.recurrences.delete("beat")
+        assert await promised(here) == [0]
+        await here.recurrences.settle()
+        assert here.metadata.items("recurrence/") == []
 
     run(story)
 

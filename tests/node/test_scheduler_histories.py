@@ -33,7 +33,7 @@ def small_steps(monkeypatch):
     """Make few messages many: they are read ahead, in steps, and fired in mixed slices."""
     monkeypatch.setattr(read_ahead, "WORTH_ROWS", 1)
     monkeypatch.setattr(read_ahead, "STEP_ROWS", 3)
-    monkeypatch.setattr(read_ahead, "CHUNK_STEPS", 2)
+    monkeypatch.setattr(read_ahead, "CHUNK_BYTES", 400)
     monkeypatch.setattr(far, "STEP_ROWS", 2)
 
 

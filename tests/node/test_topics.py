@@ -1,5 +1,6 @@
 import asyncio
 import shutil
+from itertools import pairwise
 
 import pytest
 
@@ -7,6 +8,7 @@ from tests.node.hosts import batch_of, config_in, opened, run
 from waterclock.model.errors import (
     AlreadyExists,
     BadInput,
+    Closed,
     LimitExceeded,
     NotFound,
     PartitionFaulty,
@@ -17,8 +19,8 @@ from waterclock.model.errors import (
 from waterclock.model.message import Message
 from waterclock.model.sections import TopicsConfig
 from waterclock.node import topics as topics_module
-from waterclock.node.partition_host import open_host
-from waterclock.node.topics import TopicSettings
+from waterclock.node.partition_host import PartitionHost, open_host
+from waterclock.node.topics import Topic, TopicSettings
 
 
 def test_a_topic_and_its_messages_are_there_after_a_restart(tmp_path):
@@ -254,3 +256,74 @@ def test_a_partition_that_is_not_there_is_named_in_the_error(tmp_path):
                 topic.partition(-1)
 
     run(ask())
+
+
+def test_a_partition_that_cannot_be_closed_leaves_no_other_open(tmp_path, monkeypatch):
+    async def stop():
+        async with opened(tmp_path) as hosts:
+            topic = await hosts.topic("orders", partitions=2)
+
+            def fail() -> None:
+                raise AssertionError("a bug")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(topic.partition(0).scheduler, "close", fail)
+                with pytest.raises(AssertionError, match="a bug"):
+                    hosts.topics.close()
+            with pytest.raises(Closed):
+                topic.partition(1).check_usable()
+            hosts.topics.get("orders").partitions.clear()
+
+    run(stop())
+
+
+def test_a_topic_whose_deleter_has_left_is_deleted_all_the_same(tmp_path):
+    async def delete():
+        async with opened(tmp_path) as hosts, asyncio.TaskGroup() as tasks:
+            host = (await hosts.topic("orders")).partition(0)
+            has_begun, go_on = asyncio.Event(), asyncio.Event()
+
+            async def slowly(topic: Topic) -> None:
+                has_begun.set()
+                await go_on.wait()
+
+            hosts.topics.before_closing.append(slowly)
+            caller = tasks.create_task(hosts.topics.delete("orders"))
+            await has_begun.wait()
+            caller.cancel()
+            await asyncio.wait([caller])
+            host.check_usable()
+            go_on.set()
+            await hosts.topic("orders")
+            with pytest.raises(Closed):
+                host.check_usable()
+            return len(list((tmp_path / "topics").iterdir()))
+
+    assert run(delete()) == 1
+
+
+def test_others_get_a_turn_between_the_partitions_of_a_deleted_topic(tmp_path, monkeypatch):
+    turns: list[str] = []
+    real = PartitionHost.close
+
+    def close(host: PartitionHost) -> None:
+        turns.append("close")
+        real(host)
+
+    async def tick() -> None:
+        while True:
+            turns.append("tick")
+            await asyncio.sleep(0)
+
+    async def delete():
+        async with opened(tmp_path) as hosts, asyncio.TaskGroup() as tasks:
+            await hosts.topic("orders", partitions=3)
+            monkeypatch.setattr(PartitionHost, "close", close)
+            ticking = tasks.create_task(tick())
+            await hosts.topics.delete("orders")
+            ticking.cancel()
+
+    run(delete())
+
+    assert turns.count("close") == 3
+    assert ("close", "close") not in pairwise(turns)

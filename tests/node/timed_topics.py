@@ -1,7 +1,8 @@
-"""Topics on a real disk, a clock turned by hand, and no task: what is due is fired by call."""
+"""Topics on a real disk, a clock turned by hand, and no timer: what is due is fired by call."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from waterclock.node.metadata import open_metadata
 from waterclock.node.pending import PendingMessages
 from waterclock.node.publishing import Published, Publishing
 from waterclock.node.recurrences import Recurrences
+from waterclock.node.task_groups import task_group
 from waterclock.node.topics import Topics, TopicSettings
 from waterclock.storage.local_log import stored_messages
 from waterclock.testing.clock import ManualClock
@@ -26,8 +28,11 @@ LOG = LogConfig(preallocate_bytes=64 * KIB)
 class TimedTopics:
     """Topics, what publishes to them and what knows of their pending messages."""
 
-    def __init__(self, path: Path, clock: ManualClock, dedup: DedupConfig) -> None:
+    def __init__(
+        self, path: Path, clock: ManualClock, dedup: DedupConfig, tasks: asyncio.TaskGroup
+    ) -> None:
         self.clock = clock
+        self.tasks = tasks
         self.limits = Limits()
         config = replace(Config(), log=LOG, dedup=dedup)
         self._aside = Aside()
@@ -38,15 +43,22 @@ class TimedTopics:
             config=config,
             clock=clock,
             aside=self._aside,
+            tasks=tasks,
             on_failed=self._failed,
         )
         self.publishing = Publishing(self.topics, self.limits, clock)
         self.pending = PendingMessages(self.topics, self.limits, clock)
-        self.recurrences = Recurrences(self.metadata, self.publishing, self.pending, clock)
+        self.reopen_recurrences()
 
     @staticmethod
     def _failed(error: BaseException) -> None:
         raise AssertionError(f"the disk failed: {error}")
+
+    def reopen_recurrences(self) -> None:
+        """Take up recurrences as a node does that starts."""
+        self.recurrences = Recurrences(
+            self.metadata, self.publishing, self.pending, self.clock, self.tasks
+        )
 
     async def create(self, name: str, partitions: int = 1) -> None:
         """Create a topic."""
@@ -82,9 +94,9 @@ async def timed_topics(
     path: Path, clock: ManualClock | None = None, dedup: DedupConfig | None = None
 ) -> AsyncIterator[TimedTopics]:
     """Open what is in a folder for as long as the context lasts."""
-    here = TimedTopics(path, clock or ManualClock(), dedup or DedupConfig())
-    try:
-        await here.topics.open()
-        yield here
-    finally:
-        here.close()
+    with ExitStack() as rest:
+        async with task_group() as tasks:
+            here = TimedTopics(path, clock or ManualClock(), dedup or DedupConfig(), tasks)
+            rest.callback(here.close)
+            await here.topics.open()
+            yield here

@@ -129,7 +129,7 @@ def test_an_unknown_path_is_404_and_a_wrong_method_405_and_the_connection_lives(
                 "status": 404,
                 "detail": "there is nothing at /nowhere",
             }
-            assert (wrong.status, wrong.headers["allow"]) == (405, "GET, HEAD, POST")
+            assert (wrong.status, wrong.headers["allow"]) == (405, "GET, HEAD, OPTIONS, POST")
             assert (await client.get("/echo")).status == 200
 
     run(test)

@@ -98,16 +98,17 @@ def trust_pages_of_a_failed_fsync(patch: pytest.MonkeyPatch) -> None:
 def rewrite_before_flushing(patch: pytest.MonkeyPatch) -> None:
     real = rewriting.rewrites
 
-    def careless(store, wanted, *, now_ms):
+    def careless(store, wanted, **rest):
         patch.setattr(PartitionStore, "sync", lambda store: None)
-        return real(store, wanted, now_ms=now_ms)
+        return real(store, wanted, **rest)
 
     patch.setattr("waterclock.testing.checked_store.rewrites", careless)
 
 
 def drop_ids_with_their_messages(patch: pytest.MonkeyPatch) -> None:
-    real = rewriting._survivors
-    patch.setattr(rewriting, "_survivors", lambda *args: replace(real(*args), seen_from_ms=1 << 60))
+    job = rewriting.RewriteJob
+    real = job._survivors
+    patch.setattr(job, "_survivors", lambda self: replace(real(self), seen_from_ms=1 << 60))
 
 
 def sync_a_moving_target(patch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from tests.storage.stores import (
+    FIRST,
     Partition,
     batch_of,
     message,
@@ -14,13 +15,17 @@ from tests.storage.stores import (
     open_store,
     stored,
 )
+from waterclock.log.batch import encode_batch
 from waterclock.log.frame import Frame
 from waterclock.model.errors import OffsetOutOfRange
+from waterclock.model.limits import Limits
 from waterclock.storage.disk import Folder
 from waterclock.storage.os_folder import OsFolder
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.rewriting import Wanted, rewrites
 from waterclock.testing.disk import SimulatedFolder
+
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 def bases(frames: list[Frame]) -> list[int]:
@@ -280,3 +285,34 @@ def test_frames_stay_readable_after_their_segment_was_rewritten_removed_and_clos
     store.close()
 
     assert [bytes(frame.raw) for frame in frames] == raw
+
+
+# Ids
+
+
+def test_ids_are_confirmed_without_inflating_the_rest_of_a_frame():
+    partition = Partition()
+    now = partition.clock.now_ms()
+    messages = [message(n, value=bytes(10_000)) for n in range(20)]
+    batch = encode_batch(messages, Limits(), now_ms=now, compression="zstd")
+    partition.store.append(batch, now_ms=now)
+    # Damage shows what is read.
+    segment = bytes(partition.store.segments[0].view())
+    partition.folder.flip(FIRST, segment.rindex(ZSTD_MAGIC), 0)
+
+    found = partition.store.reader.has_ids(offsets(3, 19, 0), [b"id-3", b"id-19", b"id-1"])
+
+    assert found.tolist() == [True, True, False]
+
+
+def test_ids_in_a_frame_that_lost_rows_are_confirmed():
+    partition = Partition()
+    now = partition.clock.now_ms()
+    partition.publish(*(message(n, due_ms=now + 1_000) for n in range(6)))
+    partition.store.cancel(offsets(0, 2), now_ms=now)
+    partition.roll()
+    partition.rewrite(keep_from=partition.store.end)
+
+    found = partition.store.reader.has_ids(offsets(1, 2, 3), [b"id-1", b"id-2", b"id-4"])
+
+    assert found.tolist() == [True, False, False]

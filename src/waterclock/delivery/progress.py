@@ -112,24 +112,28 @@ def decode_progress(
     rest = body[_LENGTH.size + length :]
     if len(body) < _LENGTH.size + length or len(rest) % ROW.itemsize:
         raise BadInput("the progress of a group is cut short")
-    tracker = OffsetTracker.decode(
-        body[_LENGTH.size : _LENGTH.size + length], runs_max=_TRACKER_RUNS_MAX
-    )
+    tracker = decode_tracker(body[_LENGTH.size : _LENGTH.size + length])
     past = _past_of(np.frombuffer(rest, ROW))
-    return (tracker, past) if log_end is None else _below(log_end, tracker, past)
+    if log_end is None:
+        return tracker, past
+    kept = [(start, min(end, log_end), what) for start, end, what in past if start < log_end]
+    return below(log_end, tracker), kept
 
 
-def _below(
-    end: int, tracker: OffsetTracker, past: list[tuple[int, int, Past]]
-) -> tuple[OffsetTracker, list[tuple[int, int, Past]]]:
-    """Return what is said of offsets below `end`."""
-    if tracker.end > end:
-        kept = empty_tracker(min(tracker.committed, end))
-        for start, run_end in tracker.runs():
-            if start < end:
-                kept.add(start, min(run_end, end))
-        tracker = kept
-    return tracker, [(start, min(stop, end), what) for start, stop, what in past if start < end]
+def decode_tracker(data: bytes) -> OffsetTracker:
+    """Return a tracker that was encoded, or raise BadInput."""
+    return OffsetTracker.decode(data, runs_max=_TRACKER_RUNS_MAX)
+
+
+def below(end: int, tracker: OffsetTracker) -> OffsetTracker:
+    """Return what a tracker says of offsets below `end`."""
+    if tracker.end <= end:
+        return tracker
+    kept = empty_tracker(min(tracker.committed, end))
+    for start, run_end in tracker.runs():
+        if start < end:
+            kept.add(start, min(run_end, end))
+    return kept
 
 
 def _past_of(rows: np.ndarray) -> list[tuple[int, int, Past]]:

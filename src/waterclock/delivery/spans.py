@@ -134,6 +134,28 @@ class SpanMap(Generic[Value]):
         self.offsets -= sum(high - low for low, high, _ in taken)
         return taken
 
+    def part(self, ranges: Iterable[Range]) -> tuple[list[Range], list[Range]]:
+        """Return what of some ranges has a span, and what has none: each offset once, in order."""
+        inside: list[Range] = []
+        outside: list[Range] = []
+        named_end: int | None = None
+        for start, end in sorted(ranges):
+            if named_end is not None:
+                start = max(start, named_end)
+            if start >= end:
+                continue
+            named_end = end
+            at = bisect_right(self._ends, start)
+            while start < end and at < len(self) and self._starts[at] < end:
+                low, high = max(start, self._starts[at]), min(end, self._ends[at])
+                if start < low:
+                    outside.append((start, low))
+                inside.append((low, high))
+                start, at = high, at + 1
+            if start < end:
+                outside.append((start, end))
+        return inside, outside
+
     def check_invariants(self) -> None:
         """Fail if spans are empty, overlap, are out of order or miscounted."""
         at = -1

@@ -35,6 +35,8 @@ MESSAGES = pa.schema(
     ]
 )
 """The columns a producer sends. A null value is a tombstone; a null due time means now."""
+_IDS = pa.schema([MESSAGE_ID])
+"""The first of them: Arrow reads as many columns as it is told of."""
 
 _SCHEMAS = {
     FrameType.DATA: MESSAGES,
@@ -95,6 +97,15 @@ def decode(header: FrameHeader, body: memoryview) -> pa.RecordBatch:
     schema = schema_of(header.type, header.flags)
     if not schema.names:
         return pa.record_batch([], schema=schema)
+    return _decode(header, body, schema)
+
+
+def decode_ids(header: FrameHeader, body: memoryview) -> pa.RecordBatch:
+    """Return the ids alone of a frame of messages; the other columns are not even inflated."""
+    return _decode(header, body, _IDS)
+
+
+def _decode(header: FrameHeader, body: memoryview, schema: pa.Schema) -> pa.RecordBatch:
     try:
         batch = _read(body, schema)
     except _ARROW_ERRORS as error:

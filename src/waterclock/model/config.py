@@ -35,6 +35,7 @@ from waterclock.model.sections import (
     RetentionConfig,
     ScheduleConfig,
     ServerConfig,
+    StreamsConfig,
     TopicsConfig,
 )
 from waterclock.model.settings import (
@@ -58,6 +59,7 @@ class Config:
     node: NodeConfig = field(default_factory=NodeConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     matching: MatchingConfig = field(default_factory=MatchingConfig)
+    streams: StreamsConfig = field(default_factory=StreamsConfig)
     hash_ring: HashRingConfig = field(default_factory=HashRingConfig)
     log: LogConfig = field(default_factory=LogConfig)
     dedup: DedupConfig = field(default_factory=DedupConfig)

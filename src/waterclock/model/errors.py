@@ -13,7 +13,8 @@
     ├── Unavailable              nothing is wrong with the request; try again
     │   ├── Overloaded           there is too much at once: wait a little
     │   ├── Stopping             the node is going down: try elsewhere, or later
-    │   └── Unreachable          no node answers at the address
+    │   ├── Unreachable          no node answers at the address
+    │   └── StoreUnavailable     the database of the streams does not answer: try again later
     ├── TimedOut                 no answer in time: it may have happened, or may still happen
     ├── NodeFailed               the node answered what nobody planned: a bug, or not a node
     ├── StorageError             the disk or what is on it
@@ -128,6 +129,13 @@ class Stopping(Unavailable):
 
 class Unreachable(Unavailable):
     """No node answers at the address."""
+
+
+class StoreUnavailable(Unavailable):
+    """The database that keeps the streams does not answer. It may have happened; try again later.
+
+    Storing again under the same `message_id` is safe.
+    """
 
 
 class TimedOut(WaterclockError):

@@ -91,6 +91,46 @@ class MatchingConfig(Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsConfig(Section):
+    """What light streams may take, and where stored ones are kept."""
+
+    section: ClassVar[str] = "streams"
+
+    ring_messages: Annotated[int, count(0, 1_000_000)] = 100
+    """Messages a stream holds if its first sender does not say; 0: sender and receiver meet."""
+
+    ring_messages_max: Annotated[int, count(0, 1_000_000)] = 10_000
+    """The largest size a sender may ask for."""
+
+    message_bytes_max: Annotated[int, size(1, 10 * MIB)] = 10 * MIB
+    """A message as JSON. Stores keep no more than 10 MiB."""
+
+    bytes_max: Annotated[int, size(1 * MIB, 1 * TIB)] = 1 * GIB
+    """Messages of all streams in memory; more are refused until some are overwritten."""
+
+    streams_max: Annotated[int, count(1, 100_000_000)] = 2_000_000
+    """Streams known at once; about 300 bytes each, besides their messages."""
+
+    waiters_max: Annotated[int, count(1, 10_000_000)] = 100_000
+    """Senders and receivers that wait at once, over all streams."""
+
+    consumers_max: Annotated[int, count(1, 1_000_000)] = 1_000
+    """Named consumers of one stream."""
+
+    idle_ms: Annotated[int, duration(1 * SECOND_MS, 365 * DAY_MS)] = 1 * HOUR_MS
+    """A stream nobody has used for so long is forgotten, with the messages in memory. Longer keeps
+    them for late readers."""
+
+    consumer_idle_ms: Annotated[int, duration(1 * SECOND_MS, 365 * DAY_MS)] = 10 * MINUTE_MS
+    """A named consumer that has not asked for so long is forgotten: senders who wait for everyone
+    to have read wait for it that long."""
+
+    store: Annotated[str, Text(4_096)] = "log:"
+    """Where stored streams are kept: `log:` is on this node's own disk; else the URL of a database,
+    such as `postgresql://user:password@host/name`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HashRingConfig(Section):
     """Who owns a stream."""
 

@@ -11,7 +11,6 @@ import logging
 from collections import deque
 from typing import NamedTuple, Protocol
 
-from waterclock.delivery.cursor import Cursor
 from waterclock.delivery.events import DeadLetter
 from waterclock.model.errors import StorageFailed, WaterclockError
 from waterclock.node.place import Place
@@ -30,9 +29,10 @@ class Grave(Protocol):
         ...
 
 
-class _Dead(NamedTuple):
+class Dead(NamedTuple):
+    """Messages of a place that have to be written."""
+
     place: Place
-    cursor: Cursor
     letter: DeadLetter
 
 
@@ -42,20 +42,20 @@ class Burial:
     def __init__(self, group: str, grave: Grave) -> None:
         self._group = group
         self._grave = grave
-        self._line: deque[_Dead] = deque()
+        self._line: deque[Dead] = deque()
 
     def __len__(self) -> int:
         return len(self._line)
 
     def add(self, place: Place, letter: DeadLetter) -> None:
         """Put messages in line to be written by `next`."""
-        self._line.append(_Dead(place, place.cursor, letter))
+        self._line.append(Dead(place, letter))
 
     def end(self) -> None:
         """Write no more; what was not written is remembered with the progress."""
         self._line.clear()
 
-    async def next(self) -> tuple[Place, DeadLetter] | None:
+    async def next(self) -> Dead | None:
         """Write those in front; return them, or None if nobody wants to know any more."""
         delay_s = RETRY_S
         while self._line:
@@ -73,6 +73,5 @@ class Burial:
             if dead not in self._line:
                 return None
             self._line.remove(dead)
-            # Not if the group was told to go on elsewhere since.
-            return (dead.place, dead.letter) if dead.place.cursor is dead.cursor else None
+            return dead
         return None

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import count
 
 from waterclock.model.clock import Clock
-from waterclock.model.errors import Closed, StorageError, WaterclockError
+from waterclock.model.errors import Closed, StorageError, StorageFailed, WaterclockError
 from waterclock.node.counters import Histogram
 from waterclock.storage.fsync import GroupCommit, Threads
 from waterclock.storage.partition_store import PartitionStore
@@ -68,7 +68,10 @@ class Commits:
         return f"<Commits {len(self._waiters)} waiting, {self._store!r}>"
 
     def wrote(self) -> None:
-        """Have what was written made durable, together with all else of this turn of the loop."""
+        """Have what was written made durable, together with all else of this turn of the loop.
+
+        You must call this after a write that raised, too: if the store failed, the node must end.
+        """
         if not self._is_poke_due:
             self._is_poke_due = True
             self._loop.call_soon(self._poke)
@@ -111,9 +114,12 @@ class Commits:
             return
         try:
             self._group.poke()
-        except StorageError as error:
-            self._fail(error)
-            self._on_failed(error)
+        # Also what nobody foresaw: those who wait would do so for ever, and the node seem sound.
+        except Exception as error:
+            self._store.fail(error)
+            failure = error if isinstance(error, StorageError) else StorageFailed(repr(error))
+            self._fail(failure)
+            self._on_failed(failure)
             return
         self._announce()
         if self._store.log.fsync == "interval" and self._store.flushed_end < self._store.end:

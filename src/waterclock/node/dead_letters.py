@@ -27,11 +27,12 @@ from waterclock.node.dead_letter_rows import (
     letters_of,
     short_id,
 )
+from waterclock.node.marks import marks_key
 from waterclock.node.metadata import Metadata
 from waterclock.node.outgoing import Portion, gather
 from waterclock.node.partition_host import PartitionHost
 from waterclock.node.place import Place
-from waterclock.node.redrive import Ward, chosen, marks_key, publish_again, wanted_by_partition
+from waterclock.node.redrive import Ward, chosen, publish_again, wanted_by_partition
 from waterclock.node.topics import DEAD_LETTERS, Topic, Topics, TopicSettings
 
 BURIED_AT_ONCE = 500
@@ -58,6 +59,26 @@ class DeadLetters:
         self._clock = clock
         self._wards: dict[PartitionHost, Ward] = {}
         self._changing = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Take up what is done with. Call it once the topics are open, before anyone is buried: the
+        next dead letters may get offsets that a log has lost, and that marks still speak of."""
+        outlived: dict[str, bytes | None] = {}
+        for topic in self._topics.all():
+            for host in topic.partitions:
+                saved = self._metadata.get(marks_key(host))
+                if saved is not None and host.is_open:
+                    ward = self._wards[host] = Ward(host, saved)
+                    if ward.record() != saved:
+                        outlived[ward.key] = ward.record()
+        await self._metadata.put_many(outlived)
+        self._topics.on_deleted.append(self._topic_deleted)
+
+    def _topic_deleted(self, topic: Topic) -> None:
+        for host in topic.partitions:
+            ward = self._wards.pop(host, None)
+            if ward is not None:
+                ward.is_gone = True
 
     # From the groups
 
@@ -175,12 +196,9 @@ class DeadLetters:
         self._topics.get(topic)
         dead = self._topics.find(topic + DEAD_LETTERS)
         living = [] if dead is None else [host for host in dead.partitions if host.is_open]
-        gone = [host for host in self._wards if host.topic == topic + DEAD_LETTERS]
-        for host in set(gone) - set(living):
-            del self._wards[host]
         for host in living:
             if host not in self._wards:
-                self._wards[host] = Ward(host, self._metadata.get(marks_key(host)))
+                self._wards[host] = Ward(host, None)
         return tuple(self._wards[host] for host in living)
 
 

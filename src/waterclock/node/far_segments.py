@@ -21,6 +21,9 @@ class FarSegments:
         self.far = Far()
         self.is_saved = False
         """The last checkpoint tells of the segments as they are."""
+        self.is_torn = False
+        """A segment is taken in by half: what is known of promises must not be saved, nor can it be
+        taken in anew. For a moment, or for good if that was cut short; the log has all of it."""
         self._store = store
         self._known: dict[int, NetDelta] = {}
 
@@ -66,12 +69,15 @@ class FarSegments:
 
     def follow(self) -> Iterator[None]:
         """Take in what has become of the segments, yielding between parts."""
+        assert not self.is_torn, "half of a segment would be folded twice"
         for base in [base for base in self._known if base not in self._store.deltas]:
             self.far.drop(base)
             del self._known[base]
         for base, delta in list(self._store.deltas.items()):
             if base not in self._known:
+                self.is_torn = True
                 yield from self.far.fold(base, _words(delta))
+                self.is_torn = False
             elif delta is not self._known[base]:
                 self.far.refit(base, _words(delta))
             else:

@@ -63,7 +63,9 @@ class Firing:
         self._ahead = ReadAhead(store, agenda.is_open)
         self._reading = asyncio.Lock()
         self._read_until_ms = 0
-        """What fires until then was read ahead, but for what was promised since."""
+        """What fires until then was read ahead, but for what was promised since, ..."""
+        self._unread = 0
+        """... which are so many."""
         self._rows_max = rows_max
         self._slice_rows = rows_max
         self.problem: str | None = None
@@ -95,13 +97,18 @@ class Firing:
         elif took_ms < SLICE_MS:
             self._slice_rows = min(self._rows_max, 2 * self._slice_rows)
 
+    def promised(self, due_ms: Int64s) -> None:
+        """Take note of due times that were not known before."""
+        self._unread += int(np.count_nonzero(due_ms < self._read_until_ms))
+
     async def read_ahead(self) -> None:
         """Read what fires next, with pauses, unless enough of it is here."""
         async with self._reading:
             now_ms = self._clock.now_ms()
+            is_little = self._unread < MISSES_MAX and not self.is_surprised
             # Much at once: the more messages are read together, the more of them share a frame.
-            if self.is_surprised or now_ms + AHEAD_MS // 2 >= self._read_until_ms:
-                self._ahead.misses = 0
+            if not is_little or now_ms + AHEAD_MS // 2 >= self._read_until_ms:
+                self._ahead.misses = self._unread = 0
                 offsets = self._agenda.soon(now_ms, AHEAD_MS, ROWS_MAX)
                 self._read_until_ms = now_ms + (AHEAD_MS if len(offsets) < ROWS_MAX else 0)
                 await self._ahead.read(offsets)
@@ -133,7 +140,7 @@ class Firing:
     def _expire(self, offsets: Int64s, now_ms: int) -> None:
         self._store.cancel(offsets, now_ms=now_ms)
         self._agenda.retire(offsets)
-        self._cancelled.add(np.sort(offsets))
+        self._cancelled.add(offsets)
         self._counters.expired += len(offsets)
 
     def _write(self, promised: Promised, due_ms: Int64s, now_ms: int) -> None:

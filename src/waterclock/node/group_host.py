@@ -129,6 +129,11 @@ class GroupHost:
         """Who is in the group."""
         return self._group.members
 
+    @property
+    def has_dead(self) -> bool:
+        """Dead messages wait to be written, and only the cursors know of them."""
+        return bool(self._burial)
+
     # Members
 
     async def join(self, member: str, *, credit: tuple[int, int] | None = None) -> Session:

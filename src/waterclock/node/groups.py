@@ -98,6 +98,7 @@ class Groups:
             places = [self._saved_place(record, topic, group, host) for host in topic.partitions]
             self._add(topic, group, places, record.generation)
         await self._metadata.put_many(orphans)
+        await self.save_all()
         self._topics.on_opened.append(self._partition_opened)
         self._topics.on_updated.append(self._topic_updated)
         self._topics.on_deleted.append(self._topic_deleted)
@@ -136,7 +137,8 @@ class Groups:
 
     async def save_generation(self, host: GroupHost, generation: int) -> None:
         """Make a generation of a group durable."""
-        await self._metadata.put_many(group_record(host, generation))
+        if self._is_current(host):
+            await self._metadata.put_many(group_record(host, generation))
 
     async def save_progress(self, hosts: Iterable[GroupHost]) -> None:
         """Save what has changed of the progress of some groups, in one write."""
@@ -146,7 +148,8 @@ class Groups:
             log.warning("progress_not_saved error=%s", error)
 
     async def _write_progress(self, hosts: Iterable[GroupHost]) -> None:
-        changed = [(host, place) for host in hosts for place in host.places if place.is_changed]
+        current = [host for host in hosts if self._is_current(host)]
+        changed = [(host, place) for host in current for place in host.places if place.is_changed]
         for _, place in changed:
             place.is_changed = False
         try:
@@ -160,6 +163,10 @@ class Groups:
             for _, place in changed:
                 place.is_changed = True
             raise
+
+    def _is_current(self, host: GroupHost) -> bool:
+        """Tell whether a group was not removed while something of it waited to be saved."""
+        return self._hosts.get((host.topic, host.name)) is host
 
     def _forgotten(self, topic: str, group: str) -> dict[str, bytes | None]:
         keys = [f"{GROUP}{topic}/{group}"]
@@ -208,12 +215,9 @@ class Groups:
             return host
 
     def _begin(self, topic: Topic, place: Place, committed: int) -> None:
-        has_dead_letters = not topic.name.endswith(DEAD_LETTERS)
-        place.cursor = Cursor(
-            topic.delivery(self._config.delivery),
-            committed=committed,
-            has_dead_letters=has_dead_letters,
-        )
+        config = topic.delivery(self._config.delivery)
+        has_letters = not topic.name.endswith(DEAD_LETTERS)
+        place.cursor = Cursor(config, committed=committed, has_dead_letters=has_letters)
 
     def _add(self, topic: Topic, group: str, places: list[Place], generation: int) -> GroupHost:
         host = GroupHost(
@@ -257,7 +261,10 @@ class Groups:
         )
         if problem is not None:
             log.error("progress_lost partition=%r error=%s", partition, problem)
-        return Place(partition, reader, cursor, life=life)
+        place = Place(partition, reader, cursor, life=life)
+        # A log that lost its tail gives those offsets to others, of which the record is not true.
+        place.is_changed = saved is not None and problem is None and cursor.encode() != saved
+        return place
 
     def _reader(self, partition: PartitionHost) -> LogReader | None:
         if not partition.is_open:
@@ -321,10 +328,12 @@ class Groups:
         positions: dict[int, int] | None = None,
     ) -> GroupView:
         """Set where a group goes on: everywhere by `start`, or in some partitions by offset. Raises
-        Busy while it has members."""
+        Busy while it has members, or messages that died and wait to be written."""
         found = self._topics.get(topic)
         async with self._changing:
             host = self._idle_host(topic, group, "move")
+            if host.has_dead:
+                raise Busy(f"group {group!r} has dead letters that are not written: try again")
             targets = _targets(host, start, start_ms, positions)
             before = [(place, place.cursor, place.life) for place in host.places]
             for place, offset in targets:

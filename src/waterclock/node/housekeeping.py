@@ -1,20 +1,19 @@
 """Retention and compaction, in the background and in small steps.
 
 Now and then every partition is looked at: what has had its time is rewritten away; on a compacted
-topic, all but the latest message of each key, and what some group has yet to read. The rewriting
-runs aside; what the store's owner must do is done in slices, the loop let go in between. A pass
-that finds the disk full ends, and the next one tries again.
+topic, all but the latest message of each key, and what some group has yet to read. All that takes
+long runs aside. What goes wrong with one partition (the disk is full, or bytes have rotted, or its
+topic is deleted) is left for the next pass, and the others have their turn.
 """
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from weakref import WeakKeyDictionary
 
-from waterclock.log.compaction import latest_offsets
-from waterclock.log.frame import Frame
 from waterclock.model.config import Config
-from waterclock.model.errors import StorageFull
+from waterclock.model.errors import StorageFailed, WaterclockError
 from waterclock.model.ids import Offset
 from waterclock.model.sections import RetentionConfig
 from waterclock.model.units import MIB, MINUTE_MS
@@ -22,10 +21,9 @@ from waterclock.node.metadata import Metadata
 from waterclock.node.partition_host import PartitionHost
 from waterclock.node.topics import Topic, Topics
 from waterclock.storage.partition_store import PartitionStore
-from waterclock.storage.rewriting import Wanted, retained_from, rewrites
+from waterclock.storage.rewriting import Pass, Thinned, Wanted, retained_from
 
 EVERY_MS = 1 * MINUTE_MS
-SLICE_S = 0.005
 COMPACT_BYTES_MIN = 16 * MIB
 """A compacted topic is looked at again once its log has grown by this, and by half."""
 
@@ -47,7 +45,12 @@ class Housekeeping:
         self._consumed_end = consumed_end
         self._metadata = metadata
         self._config = config
-        self._compacted_bytes: dict[PartitionHost, int] = {}
+        self._compacted_bytes: WeakKeyDictionary[PartitionHost, int] = WeakKeyDictionary()
+        self._thinned = Thinned()
+        self._rewriting = asyncio.Lock()
+        self._topic: Topic | None = None
+        """Whose segment is rewritten, or was last."""
+        topics.before_closing.append(self._let_go)
 
     async def run(self) -> None:
         """Look at every partition, again and again, until cancelled."""
@@ -57,14 +60,13 @@ class Housekeeping:
 
     async def once(self) -> None:
         """Look at every partition once."""
-        await self._metadata.compact()
+        with _putting_off("records"):
+            await self._metadata.compact()
         for topic in self._topics.all():
-            for host in topic.partitions:
+            for host in tuple(topic.partitions):
                 if host.is_open and not host.store.faults and not host.store.jobs:
-                    try:
+                    with _putting_off(f"{topic.name}/{host.partition}"):
                         await self._tidy(topic, host)
-                    except StorageFull as error:
-                        log.warning("retention_put_off topic=%s error=%s", topic.name, error)
 
     async def _tidy(self, topic: Topic, host: PartitionHost) -> None:
         store, now_ms = host.store, host.now_ms()
@@ -74,19 +76,35 @@ class Housekeeping:
                 return
             readable = store.acknowledged_end
             keep_from = readable if consumed is None else Offset(min(consumed, readable))
-            latest = await asyncio.to_thread(latest_offsets, await _frames(store))
             wanted = Wanted(keep_from=keep_from, by_key=True)
         else:
             retention = self._retention(topic)
             keep_from = retained_from(store, retention, now_ms=now_ms, consumed_end=consumed)
             if keep_from <= store.start:
                 return
-            latest, wanted = None, Wanted(keep_from=keep_from)
-        for job in rewrites(store, wanted, now_ms=now_ms, latest=latest):
-            await asyncio.to_thread(job.run)
-            job.finish()
-            log.info("rewrote topic=%s/%d %r", topic.name, host.partition, job)
+            wanted = Wanted(keep_from=keep_from)
+        this_pass = Pass(store, wanted, now_ms=now_ms, thinned=self._thinned)
+        host.wrote()
+        await host.durable(this_pass.end)
+        await self._rewrite(topic, host, this_pass)
         self._compacted_bytes[host] = _size(store)
+
+    async def _rewrite(self, topic: Topic, host: PartitionHost, this_pass: Pass) -> None:
+        for job in this_pass.jobs():
+            async with self._rewriting:
+                if self._topics.find(topic.name) is not topic:
+                    return
+                self._topic = topic
+                await asyncio.to_thread(job.run)
+                job.finish()
+            if job.is_changed:
+                log.info("rewrote topic=%s/%d %r", topic.name, host.partition, job)
+
+    async def _let_go(self, topic: Topic) -> None:
+        """Return when no thread works on the files of a topic that was deleted."""
+        if self._topic is topic:
+            async with self._rewriting:
+                self._topic = None
 
     def _retention(self, topic: Topic) -> RetentionConfig:
         own, node = topic.settings, self._config.retention
@@ -100,16 +118,15 @@ class Housekeeping:
         return size > before + COMPACT_BYTES_MIN and size > before * 3 // 2
 
 
-async def _frames(store: PartitionStore) -> list[Frame]:
-    """Return all frames there are now, letting the loop go in between."""
-    frames: list[Frame] = []
-    begun = time.perf_counter()
-    for frame in store.frames(store.start):
-        frames.append(frame)
-        if time.perf_counter() - begun > SLICE_S:
-            await asyncio.sleep(0)
-            begun = time.perf_counter()
-    return frames
+@contextmanager
+def _putting_off(what: str) -> Iterator[None]:
+    """Leave for the next pass what cannot be done in this one, unless the disk has failed."""
+    try:
+        yield
+    except StorageFailed:
+        raise
+    except WaterclockError as error:
+        log.warning("housekeeping_put_off of=%s error=%s", what, error)
 
 
 def _size(store: PartitionStore) -> int:

@@ -77,10 +77,12 @@ class Metadata:
         messages = [Message(value, key=name.encode()) for name, value in records.items()]
         entropy = os.urandom(UUID7_ENTROPY_BYTES)
         batch = encode_batch(messages, _LIMITS, now_ms=now_ms, entropy=entropy)
-        end = self._store.append(batch, now_ms=now_ms, allow_duplicate=True).durable_at
+        try:
+            end = self._store.append(batch, now_ms=now_ms, allow_duplicate=True).durable_at
+        finally:
+            self._commits.wrote()
         for name, value in records.items():
             self._remember(name, value)
-        self._commits.wrote()
         return end
 
     async def durable(self, end: int) -> None:

@@ -5,6 +5,7 @@
                   ├── groups, replays              out
                   ├── pending, recurrences         time
                   └── dead letters, housekeeping
+    streams ── storing                             light ones, in memory and in a store
 
 A node is a context: inside, it runs; leaving it, all that was accepted is flushed, timers and
 progress are saved. If its disk fails, it ends by itself with that error: nothing after a failed
@@ -12,6 +13,7 @@ fsync can be trusted, and a restart begins with what is proven.
 """
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -26,13 +28,23 @@ from waterclock.node.gathering import Gathering
 from waterclock.node.groups import Groups
 from waterclock.node.housekeeping import Housekeeping
 from waterclock.node.metadata import Metadata, open_metadata
+from waterclock.node.ownership import Alone, Ownership
 from waterclock.node.partition_host import PartitionHost
 from waterclock.node.pending import PendingMessages
 from waterclock.node.publishing import Publishing
 from waterclock.node.recurrences import Recurrences
 from waterclock.node.replays import Replays
+from waterclock.node.storing import Storing
+from waterclock.node.stream_host import StreamHost
 from waterclock.node.task_groups import task_group
 from waterclock.node.topics import Topic, Topics
+from waterclock.stores.opening import open_store
+from waterclock.stores.store import Record, Stored, StreamStore
+from waterclock.streams.ring import Item
+from waterclock.streams.tokens import KEY_BYTES, Tokens
+
+TOKEN_KEY = "streams/token_key"
+"""The record with the key of resume tokens."""
 
 
 class Node:
@@ -58,6 +70,7 @@ class Node:
             config=config,
             clock=clock,
             aside=self._aside,
+            tasks=tasks,
             on_failed=self._fail,
         )
         self.publishing = Publishing(self.topics, config.limits, clock)
@@ -66,11 +79,15 @@ class Node:
         )
         self.pending = PendingMessages(self.topics, config.limits, clock)
         self.recurrences = Recurrences(
-            self.metadata, self.publishing, self.pending, clock, config.limits
+            self.metadata, self.publishing, self.pending, clock, tasks, config.limits
         )
         self.dead_letters = DeadLetters(self.topics, self.metadata, clock)
         self.groups = Groups(self.topics, self.metadata, self.dead_letters, config, clock)
         self.replays = Replays(self.topics, self.metadata, clock)
+        self.ownership: Ownership = Alone()
+        self.streams = StreamHost(config.streams, clock)
+        self.stream_tokens: Tokens
+        self.storing = Storing(_store_of(config, path), clock, self.spawn, self._stored)
         self.housekeeping = Housekeeping(
             self.topics, self.metadata, config, consumed_end=self.groups.min_committed
         )
@@ -94,30 +111,37 @@ class Node:
     async def start(self) -> None:
         """Open all there is and begin to work."""
         self.topics.on_opened.append(self._run_scheduler)
-        self.topics.on_deleted.append(self._end_schedulers)
+        self.topics.before_closing.append(self._end_schedulers)
+        self.stream_tokens = Tokens(await self._token_key())
         await self.topics.open()
+        await self.dead_letters.open()
         await self.groups.open()
         for work in (
             self.gathering.run(),
             self.groups.run(),
             self.recurrences.run(),
             self.housekeeping.run(),
+            self.streams.run(),
+            self.storing.run(),
             self._watch(),
         ):
-            self._spawn(work)
+            self.spawn(work)
         self.is_ready = True
 
     async def stop(self) -> None:
         """Save what is known of progress, and end all that runs."""
         self.is_ready = False
         try:
+            self.streams.drain()
+            await self.storing.close()
             if not self._failure.done():
                 await self.groups.close()
         finally:
             for task in tuple(self._running):
                 task.cancel()
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Run something until it ends or the node does."""
         task = self._tasks.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -136,13 +160,29 @@ class Node:
 
     def _run_scheduler(self, topic: Topic, host: PartitionHost) -> None:
         if host.is_open:
-            self._schedulers[host] = self._spawn(host.scheduler.run())
+            self._schedulers[host] = self.spawn(host.scheduler.run())
 
-    def _end_schedulers(self, topic: Topic) -> None:
-        for host in topic.partitions:
-            task = self._schedulers.pop(host, None)
-            if task is not None:
-                task.cancel()
+    async def _end_schedulers(self, topic: Topic) -> None:
+        """Return when no timer of a topic can touch its log any more."""
+        found = [self._schedulers.pop(host, None) for host in topic.partitions]
+        tasks = [task for task in found if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _token_key(self) -> bytes:
+        """Return the key of resume tokens, made when the node first runs."""
+        key = self.metadata.get(TOKEN_KEY)
+        if key is None:
+            key = os.urandom(KEY_BYTES)
+            await self.metadata.put(TOKEN_KEY, key)
+        return key
+
+    def _stored(self, stream: str, stored: Stored, record: Record) -> None:
+        now_ms = self.clock.now_ms()
+        item = Item(record.body, record.message_id, now_ms, stored=stored.position)
+        self.streams.stored(stream, stored.position, item)
 
     def _fail(self, error: WaterclockError) -> None:
         if not self._failure.done():
@@ -171,3 +211,8 @@ async def running_node(config: Config, clock: Clock) -> AsyncIterator[Node]:
     finally:
         if node is not None:
             node.close()
+
+
+def _store_of(config: Config, folder: Path) -> StreamStore:
+    url = config.streams.store
+    return open_store(f"sqlite:{folder / 'streams.db'}" if url == "log:" else url)

@@ -66,7 +66,7 @@ class Lost:
 @dataclass(frozen=True, slots=True)
 class Refused:
     """An answer spoke of messages the member does not hold, or (`is_stale`) of a partition it does
-    not own in that generation."""
+    not own in that generation. A member that reads no refusals is not told which messages."""
 
     partition: int
     generation: int

@@ -78,7 +78,10 @@ class PartitionHost:
         """Append a batch; you must wait for `durable(durable_at)` before you answer for it."""
         store, _, scheduler = self._parts()
         now_ms = self.clock.now_ms()
-        appended = store.append(batch, now_ms=now_ms, allow_duplicate=allow_duplicate)
+        try:
+            appended = store.append(batch, now_ms=now_ms, allow_duplicate=allow_duplicate)
+        finally:
+            self.wrote()
         if batch.due_ms is not None:
             later = batch.due_ms > now_ms
             if appended.is_new is not None:
@@ -91,7 +94,6 @@ class PartitionHost:
         counters.published += new
         counters.published_bytes += len(batch.body)
         counters.duplicates += batch.count - new
-        self.wrote()
         return appended
 
     def wrote(self) -> None:
@@ -155,31 +157,48 @@ def open_host(
     try:
         _make(log_folder)
         _make(timers_folder)
-        store = open_partition(
-            OsFolder(log_folder),
-            log=config.log,
-            dedup=config.dedup,
-            now_ms=clock.now_ms(),
-            new_log_id=os.urandom(16),
+        host._opened = _open_parts(
+            host, OsFolder(log_folder), timers_folder, config, aside, on_failed
         )
     except StorageError as error:
         if is_new:
             raise
         host.problem = str(error)
-        return host
-    counters = host.counters
-    commits = Commits(store, clock, aside, fsync_ms=counters.fsync_ms, on_failed=on_failed)
-    scheduler = Scheduler.open(
-        store,
-        timers_folder,
-        config.schedule,
-        clock,
-        counters,
-        commits.wrote,
-        commits.durable,
-    )
-    host._opened = store, commits, scheduler
     return host
+
+
+def _open_parts(
+    host: PartitionHost,
+    folder: OsFolder,
+    timers_folder: Path,
+    config: Config,
+    aside: Aside,
+    on_failed: Callable[[WaterclockError], None],
+) -> tuple[PartitionStore, Commits, Scheduler]:
+    """Open a log and its timers, both or none: what is open already is closed again."""
+    clock, counters = host.clock, host.counters
+    with ExitStack() as undo:
+        undo.callback(folder.close)
+        store = open_partition(
+            folder,
+            log=config.log,
+            dedup=config.dedup,
+            now_ms=clock.now_ms(),
+            new_log_id=os.urandom(16),
+        )
+        commits = Commits(store, clock, aside, fsync_ms=counters.fsync_ms, on_failed=on_failed)
+        undo.callback(commits.close)
+        scheduler = Scheduler.open(
+            store,
+            timers_folder,
+            config.schedule,
+            clock,
+            counters,
+            commits.wrote,
+            commits.durable,
+        )
+        undo.pop_all()
+    return store, commits, scheduler
 
 
 def _make(folder: Path) -> None:

@@ -41,7 +41,7 @@ NAMED_MAX = 100_000
 """Most messages one request may name."""
 PAGE_MAX = 1_000
 PAGE_DEFAULT = 100
-SEARCH_SLICE = 1_000
+SEARCH_SLICE = 250
 """Messages looked for by id in one go: each may be in a frame of its own."""
 CHANGE_SLICE = 10_000
 """Messages cancelled or moved in one go."""
@@ -55,7 +55,10 @@ _TOKEN = struct.Struct("<qiq")
 
 
 class Named(NamedTuple):
-    """A pending message as a caller names it: by id, perhaps with its key, or by position."""
+    """A pending message as a caller names it: by id, perhaps with its key, or by position.
+
+    By id and position, only the message of that id is meant, and only there.
+    """
 
     message_id: bytes = b""
     key: bytes | None = None
@@ -159,8 +162,9 @@ class PendingMessages:
         by_id: list[int] = []
         for row, (message_id, _, position) in enumerate(named):
             if position is not None:
-                found.partition(position[0])
-                where[row], offsets[row] = position
+                host = found.partition(position[0])
+                if not message_id or _is_at(host, position[1], message_id):
+                    where[row], offsets[row] = position
             elif message_id:
                 by_id.append(row)
             else:
@@ -276,6 +280,10 @@ class _Place(NamedTuple):
 
 
 _START = _Place(-1, NOWHERE, NOWHERE)
+
+
+def _is_at(host: PartitionHost, offset: int, message_id: bytes) -> bool:
+    return bool(host.store.reader.has_ids(np.array([offset], np.int64), [message_id])[0])
 
 
 def _slices(rows: Int64s, count: int) -> Iterator[Int64s]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from waterclock.delivery.cursor import Cursor
+from waterclock.delivery.spans import SpanMap
 from waterclock.model.errors import BadInput, PartitionFaulty
 from waterclock.model.sections import DeliveryConfig
 from waterclock.node.log_reader import LogReader
@@ -23,6 +24,8 @@ class Place:
         self.cursor = cursor
         self.session: Session | None = None
         """The owner's."""
+        self.unsent: SpanMap[None] = SpanMap()
+        """What stands in the owner's line: the cursor has leased it, the owner cannot know it."""
         self.is_changed = False
         """There is progress that was not saved."""
         self.problem: str | None = None

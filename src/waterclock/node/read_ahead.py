@@ -15,6 +15,7 @@ import pyarrow as pa
 from waterclock.log.due import distinct, is_among
 from waterclock.log.frame import FLAG_EXPIRES, FrameType, header_of
 from waterclock.log.promises import FoundRows, Promised, gather
+from waterclock.model.errors import Damaged, OffsetOutOfRange
 from waterclock.storage.partition_store import PartitionStore
 
 Int64s = npt.NDArray[np.int64]
@@ -25,9 +26,12 @@ ROWS_MAX = 131_072
 BYTES_MAX = 64 << 20
 """... and their bytes."""
 STEP_ROWS = 256
-"""Messages read between two pauses: in the worst case each is in a frame of its own."""
+"""Messages read between two pauses: in the worst case each is in a frame of its own, ..."""
+STEP_DECODED_BYTES = 8 << 20
+"""... so that many bytes are decoded for few messages."""
 STEP_BYTES = 8 << 20
-CHUNK_STEPS = 32
+CHUNK_BYTES = 4 << 20
+"""Messages with so many bytes are joined: one large copy would be a pause for everyone else."""
 WORTH_ROWS = 64
 """Fewer are read when they fire."""
 
@@ -98,21 +102,38 @@ class ReadAhead:
         wanted = wanted[~is_among(wanted, here)]
         if len(wanted) < WORTH_ROWS:
             return
-        size = sum(chunk.header.body_len for chunk in self._chunks)
+        size = joined = sum(chunk.header.body_len for chunk in self._chunks)
         parts: list[Promised] = []
         while len(wanted) and size < BYTES_MAX:
-            step = wanted[:STEP_ROWS]
-            # What has fired meanwhile may be gone from the log.
-            step = step[self._is_open(step)]
-            if len(step):
-                part = gather(self._store.reader.rows(step), step, bytes_max=STEP_BYTES)
+            part, wanted = self._step(wanted)
+            if part is not None:
                 size += part.rows.nbytes
                 parts.append(part)
-            wanted = wanted[STEP_ROWS:]
-            # Joined by and by: one large copy would be a pause for everyone else.
-            if len(parts) == CHUNK_STEPS:
+            if size - joined >= CHUNK_BYTES:
                 self._chunks.append(_Chunk(parts))
+                joined = size
                 parts = []
             await asyncio.sleep(0)
         if parts:
             self._chunks.append(_Chunk(parts))
+
+    def _step(self, wanted: Int64s) -> tuple[Promised | None, Int64s]:
+        """Read the first of some messages, by offset; return them, and those that come next."""
+        step, rest = wanted[:STEP_ROWS], wanted[STEP_ROWS:]
+        # What has fired meanwhile may be gone from the log.
+        step = step[self._is_open(step)]
+        frames: list[FoundRows] = []
+        decoded = 0
+        try:
+            for found in self._store.reader.rows(step):
+                frames.append(found)
+                decoded += found[1].nbytes
+                if decoded >= STEP_DECODED_BYTES:
+                    break
+        except (Damaged, OffsetOutOfRange):
+            return None, rest  # whoever fires them will say so
+        if not frames:
+            return None, rest
+        step = step[: int(frames[-1][3].max()) + 1]
+        part = gather(frames, step, bytes_max=STEP_BYTES)
+        return part, wanted[int(wanted.searchsorted(step[-1])) + 1 :]

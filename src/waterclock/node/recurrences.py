@@ -8,7 +8,8 @@ A record in the metadata says what recurs and what was promised last. The id of 
 `<name>/<token>@<due time>`, the token being new with each `put`: a crash between promising and
 writing that down promises the same id again, which dedup recognises. A recurrence that is replaced
 or deleted first writes down which promise must go, then cancels it: a crash between leaves work for
-the next start.
+the next start. A promise is cancelled only where its id stands: a topic made anew has other
+messages at the same positions.
 """
 
 import asyncio
@@ -38,6 +39,7 @@ from waterclock.model.names import check_name
 from waterclock.node.metadata import Metadata
 from waterclock.node.pending import Named, PendingMessages
 from waterclock.node.publishing import Publishing
+from waterclock.node.sheltered import sheltered
 from waterclock.schedule.calendar import (
     INTERVAL_MS_MAX,
     INTERVAL_MS_MIN,
@@ -104,6 +106,8 @@ class _Promise(msgspec.Struct, frozen=True, array_like=True):
     partition: int
     offset: int
     due_ms: int
+    message_id: str = ""
+    """Records of earlier versions have none: whatever is at the position is meant."""
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,12 +141,14 @@ class Recurrences:
         publishing: Publishing,
         pending: PendingMessages,
         clock: Clock,
+        tasks: asyncio.TaskGroup,
         limits: Limits | None = None,
     ) -> None:
         self._metadata = metadata
         self._publishing = publishing
         self._pending = pending
         self._clock = clock
+        self._tasks = tasks
         self._limits = limits or Limits()
         self._records: dict[str, _Record] = {}
         self._rules: dict[str, Recurrence] = {}
@@ -151,7 +157,7 @@ class Recurrences:
         self._changing = asyncio.Lock()
         self._alarm = asyncio.Event()
         self._problems: set[str] = set()
-        """Recurrences whose last promise failed: said once."""
+        """Recurrences with something left to do, or to write down: said once, tried again."""
 
     def __repr__(self) -> str:
         return f"<Recurrences {len(self._records)}>"
@@ -163,16 +169,19 @@ class Recurrences:
         now_ms = self._clock.now_ms()
         record = _Record(recurring=recurring, token=os.urandom(6).hex(), anchor_ms=now_ms)
         self._check(record, now_ms)
+        # A caller that leaves after the promise was made must not keep it from being written down.
+        return await sheltered(self._tasks, self._put(recurring.name, record))
+
+    async def _put(self, name: str, record: _Record) -> Recurs:
         async with self._changing:
-            before = self._records.get(recurring.name)
+            before = self._records.get(name)
             if before is None and len(self._records) >= RECURRENCES_MAX:
                 raise LimitExceeded("recurrences", RECURRENCES_MAX)
-            record = msgspec.structs.replace(record, unwanted=_unwanted(before))
-            await self._save({recurring.name: record})
-            problems = await self._settle([recurring.name])
-            if self._records[recurring.name].unwanted:
-                raise problems[recurring.name]
-            return self._recurs(self._records[recurring.name])
+            await self._save({name: msgspec.structs.replace(record, unwanted=_unwanted(before))})
+            problems = await self._settle([name])
+            if self._records[name].unwanted:
+                raise problems[name]
+            return self._recurs(self._records[name])
 
     async def delete(self, name: str) -> bool:
         """End a recurrence and cancel what it has promised; tell whether there was one.
@@ -213,7 +222,8 @@ class Recurrences:
     async def settle(self) -> None:
         """Promise what is next of each recurrence whose time has come."""
         async with self._changing:
-            await self._settle(_due_names(self._records, self._clock.now_ms()))
+            due = _due_names(self._records, self._clock.now_ms())
+            await self._settle(sorted(self._problems.union(due)))
 
     async def _sleep(self) -> None:
         now_ms = self._clock.now_ms()
@@ -246,12 +256,25 @@ class Recurrences:
             if isinstance(result, BaseException):
                 problems[name] = self._note_problem(name, result)
             else:
-                self._problems.discard(name)
                 changed[name] = result
         if changed:
-            await self._save(changed)
+            problems |= await self._write_down(changed)
             self._alarm.set()
         return problems
+
+    async def _write_down(
+        self, changed: "Mapping[str, _Record | None]"
+    ) -> dict[str, WaterclockError]:
+        """Save what was done; what cannot be is known here at least, and saved later."""
+        try:
+            await self._save(changed)
+        except WaterclockError as error:
+            for name, record in changed.items():
+                if record is not None:  # a delete must find what was promised
+                    self._keep(name, record)
+            return {name: self._note_problem(name, error) for name in changed}
+        self._problems.difference_update(changed)
+        return {}
 
     def _note_problem(self, name: str, error: BaseException) -> WaterclockError:
         """Try again later what may succeed then; what is no mere shortage ends the node."""
@@ -279,17 +302,18 @@ class Recurrences:
 
     async def _promise(self, record: _Record, due_ms: int) -> _Promise:
         recurring = record.recurring
-        message_id = f"{recurring.name}/{record.token}@{due_ms}".encode()
-        message = recurring.message(message_id, due_ms)
+        message_id = f"{recurring.name}/{record.token}@{due_ms}"
+        message = recurring.message(message_id.encode(), due_ms)
         batch = encode_batch([message], self._limits, now_ms=self._clock.now_ms())
         answer = await self._publishing.publish_batch(recurring.topic, batch.body)
-        return _Promise(recurring.topic, answer.partition, answer.first_offset, due_ms)
+        return _Promise(recurring.topic, answer.partition, answer.first_offset, due_ms, message_id)
 
     async def _cancel(self, promise: _Promise) -> None:
         # Gone with its topic, it fires no more. Anything else may pass, and then it would fire.
         with suppress(NotFound):
             position = promise.partition, promise.offset
-            await self._pending.cancel(promise.topic, [Named(position=position)])
+            named = Named(promise.message_id.encode(), position=position)
+            await self._pending.cancel(promise.topic, [named])
 
     async def _save(self, records: "Mapping[str, _Record | None]") -> None:
         end = self._metadata.write(

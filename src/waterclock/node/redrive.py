@@ -9,6 +9,7 @@ A redriven message is a new one to the topic: every group gets it, also those th
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
@@ -21,20 +22,16 @@ from waterclock.log.frame import Frame
 from waterclock.log.rows import row_offsets
 from waterclock.log.schema import MESSAGES, decode
 from waterclock.model.errors import BadInput, UnknownTopic
-from waterclock.model.tracker import OffsetTracker
 from waterclock.node.dead_letter_rows import REDRIVEN, Pairs, batch_of, short_id, split_headers
 from waterclock.node.log_reader import LogReader, Missing
+from waterclock.node.marks import decode_marks, encode_marks, marks_key
 from waterclock.node.partition_host import PartitionHost
 from waterclock.node.topics import Topic
 
 SLICE_S = 0.005
 """After this long the loop is let go."""
-_RUNS_MAX = 1 << 40
 
-
-def marks_key(host: PartitionHost) -> str:
-    """Return the name of the record of what is done with in a partition."""
-    return f"progress/{host.topic}/__redrive/{host.partition}"
+log = logging.getLogger("waterclock.delivery")
 
 
 class Living(NamedTuple):
@@ -48,12 +45,20 @@ class Ward:
     """The dead letters of one partition, and which of them are done with."""
 
     def __init__(self, host: PartitionHost, marks: bytes | None) -> None:
+        """Bring the marks that were saved when the partition opens, before more is written."""
         self.host = host
         self.key = marks_key(host)
+        self.is_gone = False
+        """The topic was deleted: there is nothing to read, and nothing to mark."""
         self._log = LogReader(host.store)
         self._done = empty_tracker(0)
         if marks is not None:
-            self._done = OffsetTracker.decode(marks, runs_max=_RUNS_MAX)
+            try:
+                self._done = decode_marks(marks, log_id=host.store.log_id, log_end=host.store.end)
+            except BadInput as error:
+                # Showing what was done with is allowed, hiding what was not is not.
+                log.error("marks_lost partition=%r error=%s", host, error)
+        self._counting = asyncio.Lock()
         self._counted_start = 0
         self._counted_end = 0
         self._rows = 0
@@ -84,30 +89,44 @@ class Ward:
 
     async def count(self) -> int:
         """Return how many dead letters are not done with."""
-        start = self.host.store.start
-        if start != self._counted_start:
-            self._counted_start = self._counted_end = start
-            self._rows = 0
-        end = self.end
-        begin, self._counted_end = self._counted_end, max(self._counted_end, end)
-        async for frame in self._frames(begin, end):
-            self._rows += frame.header.rows
+        async with self._counting:
+            start, end = self.host.store.start, self.end
+            if start != self._counted_start:
+                self._counted_start = self._counted_end = start
+                self._rows = 0
+            async for frame in self._frames(self._counted_end, end):
+                # Together: who counts may be given up after any frame.
+                self._rows += frame.header.rows
+                self._counted_end = frame.header.end_offset
         done = max(0, self._done.committed - start)
         done += sum(high - max(low, start) for low, high in self._done.runs() if high > start)
         return max(0, self._rows - done)
 
     def mark(self, offsets: Sequence[int]) -> bytes:
-        """Note that dead letters are done with; return the record to save."""
+        """Note that dead letters are done with; return the record, to be saved in this turn.
+
+        Raises UnknownTopic if they are gone: the record would outlive them.
+        """
+        self._check_there()
         # What retention took is done as well, or it would be a hole for ever.
         self._done.add(0, self.host.store.start)
         self._done.add_many(np.array(offsets, np.int64))
-        return self._done.encode()
+        return self.record()
+
+    def record(self) -> bytes:
+        """Return what is done with, to be saved."""
+        return encode_marks(self.host.store.log_id, self._done)
+
+    def _check_there(self) -> None:
+        if self.is_gone:
+            raise UnknownTopic(self.host.topic)
 
     async def _frames(self, start: int, end: int) -> AsyncIterator[Frame]:
         """Yield the readable frames with messages, letting the loop go in between."""
         at = max(start, self.host.store.start)
         begun = time.perf_counter()
         while at < end:
+            self._check_there()
             frame = self._log.at(at)
             if frame is None:
                 return

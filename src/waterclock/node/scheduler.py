@@ -113,7 +113,11 @@ class Scheduler:
     ) -> "Scheduler":
         """Find the open promises of a store. Blocks; `folder` is for saved timers alone."""
         files = TimerFiles(OsFolder(folder) if isinstance(folder, Path) else folder)
-        return cls(store, files, config, clock, counters, wrote, durable)
+        try:
+            return cls(store, files, config, clock, counters, wrote, durable)
+        except BaseException:
+            files.close()
+            raise
 
     def __len__(self) -> int:
         """How many promises are open."""
@@ -134,11 +138,13 @@ class Scheduler:
         outcomes, is_open = self._standing(offsets)
         chosen = np.unique(offsets[is_open])
         if len(chosen):
-            self._store.cancel(chosen, now_ms=self._clock.now_ms())
-            self._agenda.retire(chosen)
+            try:
+                self._store.cancel(chosen, now_ms=self._clock.now_ms())
+                self._agenda.retire(chosen)
+            finally:
+                self._wrote()
             self._cancelled.add(chosen)
             self._counters.cancelled += len(chosen)
-            self._wrote()
         return await self._answered(outcomes)
 
     async def reschedule(self, offsets: Int64s, due_ms: Int64s) -> Outcomes:
@@ -151,11 +157,13 @@ class Scheduler:
         chosen, last = np.unique(offsets[is_open][::-1], return_index=True)
         if len(chosen):
             due = due_ms[is_open][::-1][last]
-            self._store.reschedule(chosen, due, now_ms=self._clock.now_ms())
-            self._agenda.move(chosen, due)
+            try:
+                self._store.reschedule(chosen, due, now_ms=self._clock.now_ms())
+                self._agenda.move(chosen, due)
+            finally:
+                self._wrote()
             self._counters.rescheduled += len(chosen)
             self._expect(due)
-            self._wrote()
         return await self._answered(outcomes)
 
     def _standing(self, offsets: Int64s) -> tuple[Outcomes, Bools]:
@@ -278,6 +286,7 @@ class Scheduler:
             return
 
     def _expect(self, due_ms: Int64s) -> None:
+        self._firing.promised(due_ms)
         if len(due_ms) and int(due_ms.min()) < self._wakes_at:
             self._alarm.set()
 
@@ -336,13 +345,19 @@ class Scheduler:
 
     def close(self) -> None:
         """Save which promises are open, and let go of the files."""
+        # What is not saved is in the log: the next opening only takes longer.
         try:
-            for _ in self._segments.follow():
-                pass
-            if not self._segments.is_saved:
-                self._files.save(self._segments.checkpoint())
+            if self._segments.is_torn:
+                log.info("timers_not_saved reason=stopped while a segment was taken in")
+            else:
+                self._save_now()
         except (StorageError, Closed) as error:
-            # The log has all of it: the next opening only takes longer.
             log.warning("timers_not_saved reason=%s", error)
         finally:
             self._files.close()
+
+    def _save_now(self) -> None:
+        for _ in self._segments.follow():
+            pass
+        if not self._segments.is_saved:
+            self._files.save(self._segments.checkpoint())

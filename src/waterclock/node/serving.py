@@ -33,7 +33,7 @@ from waterclock.delivery.events import (
     ReportDrained,
     StaleGeneration,
 )
-from waterclock.delivery.spans import Range
+from waterclock.delivery.spans import Range, joined
 from waterclock.model.clock import Clock, SteadyClock
 from waterclock.model.errors import BadInput, WaterclockError
 from waterclock.model.ids import Millis
@@ -112,6 +112,8 @@ class Serving:
             return
         if at_ms:
             at_ms = max(1, at_ms - self._clock.set_by_ms())
+        if place.unsent and generation == place.cursor.generation:
+            ranges = self._sent(session, place, generation, ranges)
         event = _event(kind, generation, list(ranges), at_ms)
         effects = place.cursor.handle(event, self._clock.now_ms())
         named = sum(end - start for start, end in ranges)
@@ -122,6 +124,21 @@ class Serving:
         place.is_changed = True
         self._perform(place, effects)
         self.wake(session)
+
+    def _sent(
+        self, session: Session, place: Place, generation: int, ranges: Sequence[Range]
+    ) -> Sequence[Range]:
+        """Refuse what still stands in line, of which the member cannot know; return the rest.
+
+        Were it believed, a message given back would stand in line once more each time.
+        """
+        if max((end for _, end in ranges), default=0) <= place.unsent.first()[0]:
+            return ranges  # as nearly always
+        unsent, sent = place.unsent.part(ranges)
+        if unsent:
+            self._counters.refused += 1
+            session.refuse(Refused(place.number, generation, joined(unsent), is_stale=False))
+        return sent
 
     def _refuse(self, session: Session, place: Place, generation: int, effect: Refuse) -> int:
         """Tell the member; return how many messages it named in vain."""
@@ -189,6 +206,7 @@ class Serving:
         place.session = None
         session.places.remove(place)
         session.tell(Lost(place.number, generation))
+        self.wake(session)  # it has credit again for its other partitions
 
     def tell(self, place: Place, event: GroupEvent | DeadLettered) -> None:
         """Tell a cursor what the group has decided, or that dead letters are durable."""

@@ -21,7 +21,8 @@ How a session ends:
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 REFUSALS_MAX = 1_000
 """Refusals in line for a member that does not read them; it is told of no more than these."""
+REFUSED_RANGES_MAX = 20_000
+"""Ranges these name, give or take an answer's; further ones name none."""
 
 
 class AnswerKind(IntEnum):
@@ -91,10 +94,11 @@ class Parcel:
 
     def drop_below(self, offset: int) -> None:
         """Take out what was dealt with."""
-        ranges = self.ranges
+        ranges, unsent = self.ranges, self.place.unsent
         while ranges and ranges[0][1] <= offset:
-            ranges.popleft()
+            unsent.cut(*ranges.popleft())
         if ranges and ranges[0][0] < offset:
+            unsent.cut(ranges[0][0], offset)
             ranges[0] = offset, ranges[0][1]
 
 
@@ -113,12 +117,14 @@ class Session:
         """Why it is over, once it is."""
         self.places: list[Place] = []
         """What it owns; the host keeps this."""
+        self.on_refused: Callable[[Refused], None] | None = None
+        """Hears of refusals while an answer is taken; they do not go out then."""
         self.turn = 0
         self.pump: asyncio.Handle | None = None
         self.is_pump_late = False
         self._host = host
         self._line: deque[Assigned | Revoked | Lost | Refused | Parcel] = deque()
-        self._refusals = 0
+        self._refusals = self._refused_ranges = 0
         self._waiter: asyncio.Future[None] | None = None
         self._credit_changes = 0
 
@@ -179,11 +185,15 @@ class Session:
                 return found
             if self.ending is not None:
                 raise StopAsyncIteration
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+            await self.ready()
+
+    async def ready(self) -> None:
+        """Return once something more may go out, or the session is over. One may wait at a time."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
 
     def take(self) -> Outgoing | None:
         """Return the next thing to go out, if there is one now."""
@@ -191,7 +201,9 @@ class Session:
             item = self._line[0]
             if not isinstance(item, Parcel):
                 self._line.popleft()
-                self._refusals -= isinstance(item, Refused)
+                if isinstance(item, Refused):
+                    self._refusals -= 1
+                    self._refused_ranges -= len(item.ranges)
                 return item
             delivery = self._host.hand_out(item)
             if not item.ranges and self._line and self._line[0] is item:
@@ -208,14 +220,21 @@ class Session:
         self._wake()
 
     def refuse(self, refusal: Refused) -> None:
-        """Have a refusal go out, unless there are too many."""
-        if self._refusals < REFUSALS_MAX:
+        """Have a refusal go out, unless there are too many, or somebody hears of them at once."""
+        if self.on_refused is not None:
+            self.on_refused(refusal)
+        elif self._refusals < REFUSALS_MAX:
+            if self._refused_ranges >= REFUSED_RANGES_MAX:
+                refusal = replace(refusal, ranges=())
             self._refusals += 1
+            self._refused_ranges += len(refusal.ranges)
             self._line.append(refusal)
             self._wake()
 
     def deliver(self, place: "Place", effect: Deliver) -> None:
         """Have messages go out."""
+        for start, end in effect.ranges:
+            place.unsent.put(start, end, None)
         last = self._line[-1] if self._line else None
         if isinstance(last, Parcel) and last.ranges and last.takes(place, effect):
             last.add(effect)
@@ -233,6 +252,8 @@ class Session:
         if withdrawn:
             kept = (i for i in self._line if not (isinstance(i, Parcel) and i.place is place))
             self._line = deque(kept)
+            for span in withdrawn:
+                place.unsent.cut(*span)
         return withdrawn
 
     def end(self, ending: Ending) -> None:

@@ -7,9 +7,10 @@ in one write, then the files go. A crash between leaves work for the next start,
 """
 
 import asyncio
+import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,11 +34,14 @@ from waterclock.model.units import DAY_MS
 from waterclock.node.commits import Aside
 from waterclock.node.metadata import Metadata
 from waterclock.node.partition_host import PartitionHost, open_host
+from waterclock.node.sheltered import sheltered
 
 RECORD = "topic/"
 TRASH = "trash/"
 PARTITIONS_MAX = 1_024
 DEAD_LETTERS = ".dlq"
+
+log = logging.getLogger(__name__)
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +108,7 @@ class Topics:
         config: Config,
         clock: Clock,
         aside: Aside,
+        tasks: asyncio.TaskGroup,
         on_failed: Callable[[WaterclockError], None],
     ) -> None:
         self._path = path
@@ -111,6 +116,7 @@ class Topics:
         self._config = config
         self._clock = clock
         self._aside = aside
+        self._tasks = tasks
         self._on_failed = on_failed
         self._topics: dict[str, Topic] = {}
         self._changing = asyncio.Lock()
@@ -118,6 +124,8 @@ class Topics:
         """Called for each partition that opens: at the start, and when one is made."""
         self.on_updated: list[Callable[[Topic], None]] = []
         self.on_deleted: list[Callable[[Topic], None]] = []
+        self.before_closing: list[Callable[[Topic], Awaitable[None]]] = []
+        """Awaited before the partitions of a deleted topic close: none may be at work then."""
 
     def __repr__(self) -> str:
         return f"<Topics {len(self._topics)}>"
@@ -207,6 +215,10 @@ class Topics:
 
     async def delete(self, name: str) -> None:
         """Delete a topic and its messages, for good."""
+        # A caller that leaves half-way would leave partitions open that nobody knows any more.
+        await sheltered(self._tasks, self._delete(name))
+
+    async def _delete(self, name: str) -> None:
         async with self._changing:
             topic = self.get(name)
             records: dict[str, bytes | None] = {RECORD + name: None, TRASH + topic.folder: b""}
@@ -214,7 +226,12 @@ class Topics:
             del self._topics[name]
             for callback in self.on_deleted:
                 callback(topic)
-            self._close_partitions(topic, 0)
+            for ended in self.before_closing:
+                await ended(topic)
+            for host in topic.partitions:
+                host.close()
+                await asyncio.sleep(0)  # each takes a few fsyncs, here in the loop
+            topic.partitions.clear()
             await self._metadata.durable(end)
             await self._empty_trash()
 
@@ -231,12 +248,13 @@ class Topics:
 
     def close(self) -> None:
         """Flush and close every partition."""
-        problems: list[BaseException] = []
+        problems: list[Exception] = []
         for topic in self.all():
             for host in topic.partitions:
                 try:
                     host.close()
-                except WaterclockError as error:
+                # Also what nobody foresaw: the others are to be saved all the same.
+                except Exception as error:
                     problems.append(error)
         if problems:
             raise problems[0]
@@ -287,8 +305,13 @@ class Topics:
     async def _empty_trash(self) -> None:
         for key, _ in self._metadata.items(TRASH):
             folder = self._path / key.removeprefix(TRASH)
-            if folder.exists():
-                await asyncio.to_thread(shutil.rmtree, folder)
+            try:
+                if folder.exists():
+                    await asyncio.to_thread(shutil.rmtree, folder)
+            except OSError as error:
+                # It stays marked as trash, and is tried again.
+                log.warning("trash_not_removed folder=%s reason=%s", folder, error)
+                continue
             await self._metadata.delete(key)
 
     def _check_room(self, partitions: int, *, is_new: bool) -> None:

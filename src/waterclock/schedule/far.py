@@ -158,7 +158,10 @@ class Far:
         return self._bases
 
     def fold(self, base: int, words: Words) -> Iterator[None]:
-        """Take in what a segment says: the next one, now sealed. Yields between parts."""
+        """Take in what a segment says: the next one, now sealed. Yields between parts.
+
+        You must go on to the end: rows lose their flags here before others have them.
+        """
         assert not self._bases or base > self._bases[-1], "segments are folded in order"
         for start in range(0, len(words.retired), STEP_ROWS):
             self._clear_open(words.retired[start : start + STEP_ROWS])

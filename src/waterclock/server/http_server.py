@@ -9,10 +9,13 @@ from email.utils import formatdate
 from waterclock.model.units import KIB, MIB
 from waterclock.node.task_groups import task_group
 from waterclock.server.addresses import bind_errors
+from waterclock.server.http_cors import Cors
 from waterclock.server.http_messages import Answer
 from waterclock.server.http_protocol import HttpConnection
 
 SWEEP_S = 1.0
+BACKLOG = 4_096
+"""Clients that may be connecting at once; the kernel may allow fewer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +35,18 @@ class HttpLimits:
 class HttpServer:
     """All connections of one port. Make one with `serve_http`."""
 
-    def __init__(self, answer: Answer, limits: HttpLimits, tasks: asyncio.TaskGroup) -> None:
+    def __init__(
+        self,
+        answer: Answer,
+        limits: HttpLimits,
+        tasks: asyncio.TaskGroup,
+        cors: Cors | None = None,
+    ) -> None:
         self.answer = answer
         self.limits = limits
         self.tasks = tasks
+        self.cors = cors or Cors()
+        self.loop = asyncio.get_running_loop()
         self.connections: set[HttpConnection] = set()
         self.sweeps = 0
         self.date = _date_line()
@@ -59,22 +70,29 @@ class HttpServer:
             self.sweep()
 
     def stop(self) -> None:
-        """Let answers under way be the last of their connections."""
+        """Let answers under way be the last of their connections; those in pieces end here."""
         self.is_stopping = True
         for connection in tuple(self.connections):
-            connection.close_if_idle()
+            connection.stop()
 
 
 @asynccontextmanager
 async def serve_http(
-    answer: Answer, *, host: str, port: int, limits: HttpLimits | None = None
+    answer: Answer,
+    *,
+    host: str,
+    port: int,
+    limits: HttpLimits | None = None,
+    cors: Cors | None = None,
 ) -> AsyncIterator[HttpServer]:
     """Listen until left; whatever is still asked then goes unanswered."""
     async with task_group() as tasks:
-        server = HttpServer(answer, limits or HttpLimits(), tasks)
-        loop = asyncio.get_running_loop()
+        server = HttpServer(answer, limits or HttpLimits(), tasks, cors)
+        loop = server.loop
         with bind_errors("cluster.http_port", host, port):
-            listener = await loop.create_server(lambda: HttpConnection(server), host, port)
+            listener = await loop.create_server(
+                lambda: HttpConnection(server), host, port, backlog=BACKLOG
+            )
         server.port = listener.sockets[0].getsockname()[1]
         sweeping = tasks.create_task(server.keep_sweeping())
         try:

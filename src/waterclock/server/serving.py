@@ -22,12 +22,14 @@ from waterclock.server.broker_api import BrokerApi
 from waterclock.server.calls import Calls
 from waterclock.server.grpc_server import GrpcServer, Service, serve_grpc
 from waterclock.server.health import Health
+from waterclock.server.http_operations import routes_of
 from waterclock.server.http_routes import answer_from
 from waterclock.server.http_server import HttpServer, serve_http
 from waterclock.server.loop_watch import LoopWatch
 from waterclock.server.metrics import Metrics
 from waterclock.server.operations import operations
 from waterclock.server.scheduler_api import SchedulerApi
+from waterclock.server.streams_api import StreamsApi
 from waterclock.v1 import admin_pb2, broker_pb2, scheduler_pb2
 
 log = logging.getLogger(__name__)
@@ -84,6 +86,7 @@ class Server:
         self.node.is_ready = False
         self._health.stop()
         self.calls.stop()
+        self.node.streams.drain()
         self._http.stop()
         async with task_group() as tasks:
             ending = tasks.create_task(self._end_after(drain_s))
@@ -100,7 +103,8 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
     """Answer requests to a node until left. `Server.stop` first ends well what is under way."""
     calls = Calls(config.server.calls_max)
     watch = LoopWatch()
-    answer = answer_from(operations(node, Metrics(node, calls, watch)))
+    offered = StreamsApi(node).operations()
+    answer = answer_from({**operations(node, Metrics(node, calls, watch)), **routes_of(offered)})
     host, port = config.server.host, config.cluster.http_port
     async with serve_http(answer, host=host, port=port) as http_server:
         http_address = Addresses(host, 0, http_server.port).http

@@ -110,7 +110,7 @@ def write_whole(folder: Folder, name: str, parts: list[Bytes]) -> None:
         file.sync()
         folder.rename(name + TEMPORARY, name)
     except StorageFull:
-        file.close()
         folder.remove(name + TEMPORARY)
         raise
-    file.close()
+    finally:
+        file.close()

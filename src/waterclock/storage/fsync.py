@@ -157,7 +157,7 @@ class GroupCommit:
         if ended is None:
             return
         assert isinstance(ended.work, Sync)
-        failure = None if ended.error is None else StorageFailed(str(ended.error))
+        failure = None if ended.error is None else _failure(ended.error)
         self._store.finish_sync(ended.work, failure)
         if failure is not None:
             raise failure from ended.error
@@ -172,7 +172,7 @@ class GroupCommit:
         job = jobs.popleft() if jobs and jobs[0] is ended.work else None
         if ended.error is not None:
             self._store.fail(ended.error)
-            raise ended.error
+            raise _failure(ended.error) from ended.error
         if job is not None:
             job.finish()
 
@@ -189,3 +189,8 @@ class GroupCommit:
                 rest.callback(threads.stop)
             rest.callback(self._collect_job, block=True)
             self._collect_fsync(block=True)
+
+
+def _failure(error: Exception) -> StorageFailed:
+    """Return what ends a store: whatever went wrong aside, nobody can tell what was done."""
+    return StorageFailed(str(error) or type(error).__name__)

@@ -50,6 +50,11 @@ class SaveJob:
     def __repr__(self) -> str:
         return f"<SaveJob of segment {self._snapshot.coverage.base_offset}>"
 
+    @property
+    def base_offset(self) -> int:
+        """Which segment it is about."""
+        return self._snapshot.coverage.base_offset
+
     def run(self) -> None:
         """Write the files; may run on another thread. Whoever is second waits for the first."""
         with self._mutex:

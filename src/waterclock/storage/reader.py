@@ -15,7 +15,7 @@ import pyarrow as pa
 from waterclock.log.frame import HEADER_BYTES as HEADER_BYTES_OF_FRAME
 from waterclock.log.frame import Frame, FrameHeader, FrameType
 from waterclock.log.rows import row_numbers, row_offsets
-from waterclock.log.schema import decode
+from waterclock.log.schema import decode, decode_ids
 from waterclock.log.segment import HEADER_BYTES
 from waterclock.model.errors import FrameDamaged, OffsetOutOfRange
 from waterclock.model.ids import Offset
@@ -170,7 +170,7 @@ def _has_ids(
     header: FrameHeader, body: memoryview, offsets: list[int], ids: list[bytes]
 ) -> list[bool]:
     try:
-        batch = decode(header, body)
+        batch = (decode if header.is_sparse else decode_ids)(header, body)
     except FrameDamaged:
         return [False] * len(ids)
     rows: dict[int, int] | None = None

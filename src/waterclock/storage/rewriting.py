@@ -1,31 +1,36 @@
 """Retention and compaction on disk: closed segments rewritten, swapped whole, or removed.
 
-Both are one mechanism: `rewrites` yields a job for each closed segment that may have something to
-give up. A job writes the segment anew into another file (aside, if the owner likes: a closed
-segment does not change), then swaps it in by renaming; readers of the old file go on undisturbed.
-Segments come oldest first, and each swap is durable before the next is planned:
-`waterclock.log.compaction` says why. A first segment that holds nothing any more is removed, and
-the log starts later.
+Both are one mechanism: a pass yields a job for each closed segment that may have something to give
+up. A job finds out what must live, writes the segment anew into another file (both aside, if the
+owner likes: a closed segment does not change), then swaps it in by renaming; readers of the old
+file go on undisturbed. Segments come oldest first, and each swap is durable before the next is
+planned: `waterclock.log.compaction` says why. A first segment that holds nothing any more is
+removed, and the log starts later.
+
+Promises may pin a segment for months. So a segment that retention has been over is left alone until
+a good part of what was left may go: see `Thinned`.
 """
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from waterclock.log.compaction import Rewriter, Survivors, latest_offsets
 from waterclock.log.derived import Derived
-from waterclock.log.due import NetDelta, is_among
+from waterclock.log.due import NetDelta, is_among, open_promises
 from waterclock.log.frame import Frame, FrameType, encode_header
 from waterclock.log.id_runs import Entries
 from waterclock.log.recovery import header_crc
 from waterclock.log.retention import SegmentFacts, expired_end
 from waterclock.log.segment import HEADER_BYTES, encode_segment_header, segment_name
 from waterclock.log.sidecar import SidecarKind, sidecar_name
-from waterclock.model.errors import StorageFull
+from waterclock.model.errors import Damaged, StorageFull
 from waterclock.model.ids import Offset
 from waterclock.model.sections import RetentionConfig
 from waterclock.model.units import DAY_MS
@@ -37,7 +42,12 @@ if TYPE_CHECKING:
     from waterclock.storage.partition_store import PartitionStore
 
 Int64s = npt.NDArray[np.int64]
+Thinned = WeakKeyDictionary[SegmentFile, bool]
+"""Segments from which retention has taken all messages: what is left are promises, words about
+promises, and ids; of these False says that some may still have to be remembered."""
 
+AGAIN_PART = 4
+"""A thinned segment is written anew once one in so many of what was left in it may go."""
 _WRITE_BYTES = 8 << 20
 _HOLLOW = frozenset({FrameType.NOOP, FrameType.EPOCH})
 
@@ -81,63 +91,96 @@ def retained_from(
     )
 
 
-def rewrites(
-    store: "PartitionStore", wanted: Wanted, *, now_ms: int, latest: Int64s | None = None
-) -> Iterator["RewriteJob"]:
-    """Yield one job for each closed segment in question. You must finish each before the next.
+class Pass:
+    """One pass over the closed segments of a store, as they are when this is made.
 
-    If one fails, the pass ends: what is dropped from later segments counts on it. With `by_key`,
-    `latest` spares reading the whole log here: the offsets of the latest message of each key, true
-    for all messages below `keep_from`.
+    Everything below `end` must be durable before the first job: a promise counts as over only once
+    the frame that ended it cannot be lost any more in a crash, after the rewrite took the promise.
     """
-    # A promise counts as over only once the frame that ended it is durable: otherwise a crash could
-    # take that frame after the rewrite took the promise.
-    store.sync()
-    opened, _ = store.open_promises()
-    if wanted.by_key and latest is None:
-        latest = latest_offsets(store.frames(store.start))
-    bases = [s.base_offset for s in store.segments[:-1]]
-    for base in bases:
-        store.run_jobs()
-        segment = next((s for s in store.segments if s.base_offset == base), None)
-        if segment is None:  # it was hollow, and went with the one before it
-            continue
-        if wanted.by_key or segment.end_offset <= wanted.keep_from:
-            survivors = _survivors(store, segment, wanted, opened, now_ms)
-            job = RewriteJob(store, segment, replace(survivors, latest=latest))
-            yield job
-            if not job.is_finished:
-                return
+
+    def __init__(
+        self,
+        store: "PartitionStore",
+        wanted: Wanted,
+        *,
+        now_ms: int,
+        thinned: Thinned | None = None,
+    ) -> None:
+        store.check_appendable()
+        self.end = store.end
+        self.wanted = wanted
+        self.tombstones_from_ms = now_ms - wanted.tombstone_grace_ms
+        # What by_key keeps is not told by promises and ids.
+        self.thinned: Thinned = Thinned() if thinned is None or wanted.by_key else thinned
+        self._store = store
+        self._bases = [segment.base_offset for segment in store.segments[:-1]]
+        self._deltas = [*store.deltas.values()]
+        self._active_delta = store.active_delta.frozen()
+        views = [(segment, segment.view()) for segment in store.segments if wanted.by_key]
+        self._frames = (frame for s, view in views for frame in s.frames(HEADER_BYTES, data=view))
+
+    def jobs(self) -> Iterator["RewriteJob"]:
+        """Yield one job for each closed segment in question. You must finish each before the next.
+
+        If one fails, the pass ends: what is dropped from later segments counts on it.
+        """
+        store, wanted = self._store, self.wanted
+        if store.flushed_end < self.end:
+            store.sync()
+        for base in self._bases:
+            segment = next((s for s in store.segments if s.base_offset == base), None)
+            if segment is None:  # it was hollow, and went with the one before it
+                continue
+            if wanted.by_key or segment.end_offset <= wanted.keep_from:
+                if any(job.base_offset == base for job in store.jobs):
+                    store.run_jobs()  # or it would overwrite what the rewrite saves
+                job = RewriteJob(store, segment, self)
+                yield job
+                if not job.is_finished:
+                    return
+
+    # Asked by jobs, perhaps elsewhere: only of what does not change any more
+
+    @cached_property
+    def open_promises(self) -> Int64s:
+        """The promises that were open when the pass began, sorted."""
+        return open_promises([*self._deltas, self._active_delta.net()])[0]
+
+    @cached_property
+    def latest(self) -> Int64s | None:
+        """The offset of the latest message of each key, true for all of the pass."""
+        return latest_offsets(self._frames) if self.wanted.by_key else None
 
 
-def _survivors(
-    store: "PartitionStore", segment: SegmentFile, wanted: Wanted, opened: Int64s, now_ms: int
-) -> Survivors:
-    """Return what must be left of a segment, given the promises open when the pass began."""
-    earlier = [net.opened for base, net in store.deltas.items() if base < segment.base_offset]
-    written = np.concatenate([*earlier, np.zeros(0, dtype=np.int64)])
-    return Survivors(
-        keep_from=wanted.keep_from,
-        open_promises=opened,
-        dead_promises=written[~is_among(written, opened)],
-        seen_from_ms=None if store.ids is None else store.log_time_ms - store.dedup.window_ms,
-        tombstones_from_ms=now_ms - wanted.tombstone_grace_ms,
-    )
+def rewrites(
+    store: "PartitionStore", wanted: Wanted, *, now_ms: int, thinned: Thinned | None = None
+) -> Iterator["RewriteJob"]:
+    """Yield the jobs of a pass that begins now; see `Pass.jobs`."""
+    yield from Pass(store, wanted, now_ms=now_ms, thinned=thinned).jobs()
 
 
 class RewriteJob:
     """Write one closed segment anew and swap it in."""
 
-    def __init__(self, store: "PartitionStore", segment: SegmentFile, survivors: Survivors) -> None:
+    def __init__(self, store: "PartitionStore", segment: SegmentFile, of: Pass) -> None:
         self._store = store
         self._old = segment
-        self._survivors = survivors
+        self._pass = of
+        self._delta = store.deltas[segment.base_offset]
+        deltas = store.deltas.items()
+        self._earlier = [net.opened for base, net in deltas if base < segment.base_offset]
+        self._seen_from_ms = (
+            None if store.ids is None else store.log_time_ms - store.dedup.window_ms
+        )
+        self._forgot_ids = of.thinned.get(segment)
+        """So it was when it was thinned; None: it never was."""
         self._fresh: SegmentFile | None = None
         self._ids: Entries | None = None
         self._due: NetDelta | None = None
         self.freed_bytes = 0
         """How much smaller the segment has become; less than nothing if it has grown."""
         self.is_changed = False
+        self.has_run = False
         self.is_finished = False
 
     def __repr__(self) -> str:
@@ -145,6 +188,45 @@ class RewriteJob:
 
     def run(self) -> None:
         """Write the new file; may run on another thread. It counts for nothing until `finish`."""
+        survivors = self._survivors()
+        if self._is_worthwhile(survivors):
+            self._write_anew(survivors)
+        self.has_run = True
+
+    def _survivors(self) -> Survivors:
+        """Return what must be left of the segment, given the promises open when the pass began."""
+        retired = self._delta.retired
+        is_standing = np.zeros(len(retired), np.bool_)
+        for opened in self._earlier:
+            is_standing |= is_among(retired, opened)
+        return Survivors(
+            keep_from=self._pass.wanted.keep_from,
+            open_promises=self._pass.open_promises,
+            dead_promises=retired[is_standing],
+            seen_from_ms=self._seen_from_ms,
+            latest=self._pass.latest,
+            tombstones_from_ms=self._pass.tombstones_from_ms,
+        )
+
+    @property
+    def _forgets_ids(self) -> bool:
+        """No id of the segment has to be remembered any more."""
+        last = self._old.last
+        since = self._seen_from_ms
+        return since is None or last is None or last.append_ms < since
+
+    def _is_worthwhile(self, survivors: Survivors) -> bool:
+        """Tell whether much may go; of what nobody has thinned yet, it may."""
+        if self._forgot_ids is None or (self._forgets_ids and not self._forgot_ids):
+            return True
+        net = self._delta
+        before = len(net.opened) + len(net.moved) + len(net.retired)
+        left = int(is_among(net.opened, survivors.open_promises).sum())
+        left += int(is_among(net.moved, survivors.open_promises).sum())
+        left += len(survivors.dead_promises)
+        return 0 < before <= AGAIN_PART * (before - left)
+
+    def _write_anew(self, survivors: Survivors) -> None:
         old, store = self._old, self._store
         header = old.header._replace(generation=old.header.generation + 1)
         seed = None if store.ids is None else store.ids.seed
@@ -154,9 +236,9 @@ class RewriteJob:
         try:
             file.allocate(HEADER_BYTES)
             file.write(0, [encode_segment_header(header)])
-            self._copy(fresh, derived)
+            self._copy(fresh, derived, survivors)
             file.sync()
-        except StorageFull:
+        except (StorageFull, Damaged):
             file.close()
             store.folder.remove(segment_name(old.base_offset) + TEMPORARY)
             raise
@@ -173,9 +255,8 @@ class RewriteJob:
                 )
                 self._due = load_due(store.folder, fresh.coverage) or self._due
 
-    def _copy(self, fresh: SegmentFile, derived: Derived) -> None:
-        compression = self._store.log.compression
-        rewriter = Rewriter(self._survivors, compression)
+    def _copy(self, fresh: SegmentFile, derived: Derived, survivors: Survivors) -> None:
+        rewriter = Rewriter(survivors, self._store.log.compression)
         parts: list[Bytes] = []
         position = written = HEADER_BYTES
         for header, body in rewriter.rewrite(self._old.frames(HEADER_BYTES)):
@@ -193,24 +274,29 @@ class RewriteJob:
 
     def finish(self) -> None:
         """Swap the new file in, or remove what is hollow; on the owner's thread."""
-        fresh, store = self._fresh, self._store
-        assert fresh is not None, "run it first"
-        name = segment_name(fresh.base_offset)
+        assert self.has_run, "run it first"
+        if self._fresh is not None:
+            self._swap(self._fresh)
+            left = self._fresh if self.is_changed else self._old
+            self._pass.thinned[left] = self._forgets_ids
+            _remove_hollow(self._store)
+        self.is_finished = True
+
+    def _swap(self, fresh: SegmentFile) -> None:
+        folder, name = self._store.folder, segment_name(fresh.base_offset)
         if not self.is_changed:
             fresh.file.close()
-            store.folder.remove(name + TEMPORARY)
-        else:
-            try:
-                store.folder.rename(name + TEMPORARY, name)
-            except StorageFull:
-                fresh.file.close()
-                store.folder.remove(name + TEMPORARY)
-                raise
-            store.folder.sync()
-            fresh.file.name = name
-            self._take_place(fresh)
-        _remove_hollow(store)
-        self.is_finished = True
+            folder.remove(name + TEMPORARY)
+            return
+        try:
+            folder.rename(name + TEMPORARY, name)
+        except StorageFull:
+            fresh.file.close()
+            folder.remove(name + TEMPORARY)
+            raise
+        folder.sync()
+        fresh.file.name = name
+        self._take_place(fresh)
 
     def _take_place(self, fresh: SegmentFile) -> None:
         store = self._store

@@ -19,7 +19,7 @@ from waterclock.storage.disk import Folder
 from waterclock.storage.opening import open_partition
 from waterclock.storage.overlay import OverlayFolder
 from waterclock.storage.partition_store import PartitionStore
-from waterclock.storage.rewriting import Wanted, rewrites
+from waterclock.storage.rewriting import Thinned, Wanted, rewrites
 from waterclock.testing.clock import ManualClock
 from waterclock.testing.disk import SimulatedFolder
 from waterclock.testing.log_model import LogModel, Row
@@ -40,6 +40,7 @@ class CheckedStore:
         self.model = LogModel(WINDOW_MS)
         self.folder = SimulatedFolder()
         self.was_released = False
+        self.thinned = Thinned()
         self.store: PartitionStore
         self.open()
 
@@ -116,7 +117,7 @@ class CheckedStore:
         """Rewrite the closed segments, all the way."""
         closed_end = self.store.segments[-1].base_offset
         now = self.clock.now_ms()
-        for job in rewrites(self.store, wanted, now_ms=now):
+        for job in rewrites(self.store, wanted, now_ms=now, thinned=self.thinned):
             job.run()
             job.finish()
         self.acknowledge()

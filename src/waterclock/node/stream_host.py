@@ -1,0 +1,192 @@
+"""Light streams in a running node: the core, its clock, and those who wait to hear from it.
+
+Callers bring a handle for each sender and receiver; it is told what became of it, once, perhaps
+before the call returns. Nobody waits in a task. One task for all streams tells the time.
+
+Times are those of a clock that nobody sets, also for messages that expire in memory.
+"""
+
+import asyncio
+from collections import deque
+from typing import Protocol, assert_never
+
+from waterclock.model.clock import Clock, SteadyClock
+from waterclock.model.sections import StreamsConfig
+from waterclock.streams.effects import (
+    Accept,
+    Deliver,
+    Dismiss,
+    Effect,
+    ReadStore,
+    Refuse,
+    TimeOut,
+)
+from waterclock.streams.ring import Item
+from waterclock.streams.stream import Stream
+from waterclock.streams.streams import Streams
+from waterclock.streams.waiting import Receiver, Sender, Waiter
+
+TICK_S = 0.05
+"""How late a deadline may be noticed."""
+INCARNATIONS_PER_MS = 1 << 16
+"""Streams begun faster than this, for as long as a node runs, would repeat incarnations."""
+
+
+class Handle(Protocol):
+    """Whoever sent or receives."""
+
+    def accepted(self, position: int, receivers: int) -> None:
+        """Its message is in the stream, or was handed over."""
+        ...
+
+    def delivered(self, given: Deliver) -> bool:
+        """Messages for it; False if it is not there any more: then others get them."""
+        ...
+
+    def refused(self, missed: int, oldest: int) -> None:
+        """What follows its position is gone."""
+        ...
+
+    def must_read(self, receiver: Receiver) -> None:
+        """There is more in the store than it was told of."""
+        ...
+
+    def timed_out(self) -> None:
+        """Nobody came."""
+        ...
+
+    def dismissed(self) -> None:
+        """It should ask again: the node stops, or the stream is gone or moving."""
+        ...
+
+
+class StreamHost:
+    """All light streams of a node."""
+
+    def __init__(self, config: StreamsConfig, clock: Clock) -> None:
+        self.config = config
+        self._clock = SteadyClock(clock)
+        first = clock.now_ms() * INCARNATIONS_PER_MS
+        self._streams = Streams(config, first_incarnation=first)
+        self.counters = self._streams.counters
+
+    def __repr__(self) -> str:
+        return f"<StreamHost {self._streams!r}>"
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait, senders and receivers."""
+        return self._streams.waiting
+
+    @property
+    def size_bytes(self) -> int:
+        """About what the messages in memory take."""
+        return self._streams.size_bytes
+
+    def now_ms(self) -> int:
+        """Return the time by which deadlines and expiry are told."""
+        return self._clock.now_ms()
+
+    def find(self, name: str) -> Stream | None:
+        """Return a stream that is known."""
+        return self._streams.find(name)
+
+    def names(self) -> list[str]:
+        """Return the names of all streams."""
+        return list(self._streams.names())
+
+    # What callers do
+
+    def send(self, sender: Sender, *, size: int) -> None:
+        """Take a message; the sender's handle hears of it, now or later."""
+        self._perform(self._streams.send(sender, size=size, now_ms=self.now_ms()))
+
+    def offer(self, name: str, item: Item) -> None:
+        """Put a message into a stream for whoever wants it; nobody waits for that."""
+        sender = Sender(name, item, _NOBODY, deadline_ms=self.now_ms())
+        self.send(sender, size=self.config.ring_messages)
+        self.leave(sender)
+
+    def receive(self, receiver: Receiver) -> None:
+        """Give messages to a receiver's handle, now or later."""
+        self._perform(self._streams.receive(receiver, now_ms=self.now_ms()))
+
+    def tail(self, receiver: Receiver) -> None:
+        """Give what is stored after a position to a receiver's handle when it comes."""
+        self._perform(self._streams.tail(receiver, now_ms=self.now_ms()))
+
+    def stored(self, name: str, position: int, item: Item) -> None:
+        """Tell those who wait for it that a message was stored."""
+        self._perform(self._streams.stored(name, position, item))
+
+    def leave(self, waiter: Waiter) -> None:
+        """Let somebody go who waits no more."""
+        self._streams.leave(waiter)
+
+    def resize(self, name: str, size: int) -> None:
+        """Let a stream hold another number of messages."""
+        self._perform(self._streams.resize(name, size, now_ms=self.now_ms()))
+
+    def forget(self, name: str) -> bool:
+        """Forget a stream; return whether it was there."""
+        is_known = self._streams.find(name) is not None
+        self._perform(self._streams.forget(name))
+        return is_known
+
+    def drain(self) -> None:
+        """Send everyone away, now and from now on."""
+        self._perform(self._streams.drain())
+
+    async def run(self) -> None:
+        """Tell the time until cancelled."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._perform(self._streams.tick(self.now_ms()))
+
+    def _perform(self, effects: list[Effect]) -> None:
+        todo = deque(effects)
+        while todo:
+            effect = todo.popleft()
+            match effect:
+                case Accept(sender, position, receivers):
+                    _handle(sender).accepted(position, receivers)
+                case Deliver():
+                    todo += self._deliver(effect)
+                case Refuse(receiver, missed, oldest):
+                    _handle(receiver).refused(missed, oldest)
+                case ReadStore(receiver):
+                    _handle(receiver).must_read(receiver)
+                case TimeOut(waiter):
+                    _handle(waiter).timed_out()
+                case Dismiss(waiter):
+                    _handle(waiter).dismissed()
+                case _:
+                    assert_never(effect)
+
+    def _deliver(self, given: Deliver) -> list[Effect]:
+        if not _handle(given.receiver).delivered(given):
+            return self._streams.give_back(given, now_ms=self.now_ms())
+        if given.sender is not None:
+            _handle(given.sender).accepted(given.positions[0], 1)
+        return []
+
+
+class _Nobody:
+    """Sends, and does not listen."""
+
+    def accepted(self, position: int, receivers: int) -> None:
+        pass
+
+    def dismissed(self) -> None:
+        pass
+
+
+_NOBODY = _Nobody()
+
+
+def _handle(waiter: Waiter) -> Handle:
+    handle: Handle = waiter.handle  # type: ignore[assignment]
+    return handle

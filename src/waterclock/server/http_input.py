@@ -1,0 +1,95 @@
+"""What requests say, read into types: parameters of path and query, and the body as JSON.
+
+A type is a msgspec struct; its bounds are checked here and are told in the OpenAPI description, so
+that the two cannot differ. What does not fit is a `BadField` that names the field.
+"""
+
+import re
+from functools import cache
+from typing import Any, TypeVar
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from waterclock.server.http_messages import Request
+from waterclock.server.problems import BadField
+
+Shape = TypeVar("Shape")
+
+_WHERE = re.compile(r"(.*) - at `(?:key in )?\$\.?(.*)`$", re.DOTALL)
+_BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+def query_of(request: Request) -> dict[str, str]:
+    """Return the parameters of the query, decoded; raise BadField if one is given twice."""
+    found: dict[str, str] = {}
+    if not request.query:
+        return found
+    for pair in request.query.split(b"&"):
+        name, _, value = pair.partition(b"=")
+        key = _decoded("query", name)
+        if key in found:
+            raise BadField(key, "is given twice")
+        if key or value:
+            found[key] = _decoded(key, value)
+    return found
+
+
+def _decoded(field: str, raw: bytes) -> str:
+    if b"+" in raw:
+        raw = raw.replace(b"+", b" ")
+    if b"%" in raw:
+        if _BAD_ESCAPE.search(raw):
+            raise BadField(field, "a % is not followed by two hexadecimal digits")
+        raw = unquote_to_bytes(raw)
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise BadField(field, "is not UTF-8") from None
+
+
+def parameters_of(request: Request, shape: type[Shape]) -> Shape:
+    """Return the parameters of path and query as a struct."""
+    given = query_of(request)
+    for name in request.params:
+        if name in given:
+            raise BadField(name, "stands in the path")
+    try:
+        return msgspec.convert({**given, **request.params}, shape, strict=False)
+    except msgspec.ValidationError as error:
+        raise bad_field(error, "query") from None
+
+
+def body_of(request: Request, shape: type[Shape]) -> Shape:
+    """Return the body, which must be JSON whatever its type is called, as a struct."""
+    kind: Any = shape
+    if not request.body:
+        raise BadField("body", "is empty; it must be JSON")
+    try:
+        found: Shape = _decoder(kind).decode(request.body)
+        return found
+    except msgspec.ValidationError as error:
+        raise bad_field(error, "body") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadField("body", f"is not JSON: {error}") from None
+    except RecursionError:
+        raise BadField("body", "is nested too deeply") from None
+
+
+@cache
+def _decoder(shape: Any) -> "msgspec.json.Decoder[Any]":  # noqa: ANN401 - a type, or a union
+    return msgspec.json.Decoder(shape)
+
+
+def bad_field(error: msgspec.ValidationError, whole: str) -> BadField:
+    """Return the error with the field it speaks of; `whole` if it speaks of none."""
+    text = str(error)
+    found = _WHERE.match(text)
+    said, field = (found[1], found[2]) if found is not None else (text, "")
+    return BadField(field or _unknown(said) or whole, said[:1].lower() + said[1:])
+
+
+def _unknown(said: str) -> str:
+    """Return the field of which msgspec says that it is missing or unknown, if it does."""
+    named: Any = re.search(r"field `(.*?)`", said)
+    return named[1] if named is not None else ""

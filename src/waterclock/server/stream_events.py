@@ -1,0 +1,202 @@
+"""A stream as server-sent events: each message an event, its resume token the event's id.
+
+A browser that loses the connection comes back with `Last-Event-ID` and goes on where it was. Without
+a consumer's name every subscriber gets every message, beginning with the oldest there is.
+
+    event: gone         what was to follow is lost; `missed` says how much, and events go on
+    : ping              now and then, so that proxies do not take quiet for dead
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import msgspec
+
+from waterclock.model.errors import StoreUnavailable
+from waterclock.node.node import Node
+from waterclock.server.http_messages import EVENTS, Answered, Request, Streamed, problem
+from waterclock.server.problems import RETRY_AFTER
+from waterclock.server.stream_calls import told_messages
+from waterclock.server.stream_reading import EARLIEST, END, LATEST, deliver_of
+from waterclock.server.stream_shapes import WORDS, ReceiveParameters
+from waterclock.streams.effects import Deliver
+from waterclock.streams.tokens import STORED
+from waterclock.streams.waiting import Receiver
+
+PING_MS = 15_000
+EVENTS_AT_ONCE = 100
+HEADERS = b"Cache-Control: no-store\r\nX-Accel-Buffering: no\r\n"
+PING = b": ping\n\n"
+
+
+class _Gone(NamedTuple):
+    missed: int
+    oldest: int
+
+
+class _Feed:
+    """Hears of messages for one subscriber; it is asked for one thing at a time."""
+
+    def __init__(self) -> None:
+        self.news: asyncio.Future[Deliver | _Gone | str] = _future()
+
+    def tell(self, news: "Deliver | _Gone | str") -> bool:
+        if self.news.done():
+            return False
+        self.news.set_result(news)
+        return True
+
+    def accepted(self, position: int, receivers: int) -> None:
+        raise AssertionError(self)
+
+    def delivered(self, given: Deliver) -> bool:
+        return self.tell(given)
+
+    def refused(self, missed: int, oldest: int) -> None:
+        self.tell(_Gone(missed, oldest))
+
+    def must_read(self, receiver: Receiver) -> None:
+        self.tell("read")
+
+    def timed_out(self) -> None:
+        self.tell("quiet")
+
+    def dismissed(self) -> None:
+        self.tell("over")
+
+
+def _future() -> "asyncio.Future[Deliver | _Gone | str]":
+    return asyncio.get_running_loop().create_future()
+
+
+class StreamEvents:
+    """Serves subscribers."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._host = node.streams
+        self._tokens = node.stream_tokens
+
+    async def open(self, request: Request, asked: ReceiveParameters) -> Answered:
+        """Begin to serve one; what is wrong with its token is said at once."""
+        last_id = request.header(b"last-event-id")
+        token = last_id.decode("latin-1") if last_id else asked.resume_token
+        if token is None and asked.consumer_id is None:
+            token = EARLIEST
+        subscriber = _Subscriber(self._node, asked)
+        try:
+            await subscriber.begin(token)
+        except StoreUnavailable as error:
+            return problem(503, str(error), RETRY_AFTER, error="StoreUnavailable")
+        if subscriber.is_gone:
+            detail = "the resume token is of a stream that was forgotten"
+            return problem(410, detail, error="Gone", field="resumeToken", resumeToken=LATEST)
+        return Streamed(200, subscriber.pieces(), EVENTS, HEADERS)
+
+
+class _Subscriber:
+    """One who listens: where it stands, in memory or in the store."""
+
+    def __init__(self, node: Node, asked: ReceiveParameters) -> None:
+        self._node = node
+        self._host = node.streams
+        self._name = asked.stream_id
+        self._words = WORDS[asked.as_]
+        self._consumer = asked.consumer_id or ""
+        self._after: int | None = None
+        self._is_stored = False
+        self.is_gone = False
+
+    async def begin(self, token: str | None) -> None:
+        """Find the place to begin at."""
+        if token in (EARLIEST, LATEST):
+            page = await self._node.storing.read(
+                self._name, after=END if token == LATEST else 0, limit=1
+            )
+            stream = self._host.find(self._name)
+            ring = None if stream is None else stream.ring
+            if page.last:
+                self._is_stored = True
+                first = page.messages[0].position if page.messages else page.last + 1
+                self._after = first - 1
+            elif ring is not None:
+                self._after = ring.end if token == LATEST else ring.first - 1
+            else:
+                self._after = 0
+        elif token is not None:
+            found = self._node.stream_tokens.decode(self._name, token)
+            self._is_stored = found.kind == STORED
+            self._after = found.position
+            self.is_gone = not self._is_stored and found.incarnation != self._incarnation()
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Yield events until the node stops, or whoever listens has gone."""
+        yield PING
+        while True:
+            news = await self._next()
+            match news:
+                case Deliver():
+                    yield self._events(news)
+                case _Gone(missed, oldest):
+                    self._after = oldest
+                    yield b'event: gone\ndata: {"missed":%d}\n\n' % missed
+                case "quiet":
+                    yield PING
+                case "over":
+                    return
+
+    async def _next(self) -> "Deliver | _Gone | str":
+        """Return what comes next for this subscriber."""
+        if self._is_stored:
+            assert self._after is not None
+            page = await self._node.storing.read(
+                self._name, after=self._after, limit=EVENTS_AT_ONCE
+            )
+            first = page.messages[0].position if page.messages else page.last + 1
+            if first > self._after + 1:
+                return _Gone(first - self._after - 1, first - 1)
+            if page.messages:
+                receiver = Receiver(self._name)
+                return deliver_of(receiver, page, after=self._after)
+        feed = _Feed()
+        receiver = Receiver(
+            self._name,
+            feed,
+            deadline_ms=self._host.now_ms() + PING_MS,
+            consumer=self._consumer,
+            after=self._after,
+            limit=EVENTS_AT_ONCE,
+        )
+        if self._is_stored:
+            self._host.tail(receiver)
+        else:
+            self._host.receive(receiver)
+        try:
+            return await feed.news
+        finally:
+            self._host.leave(receiver)
+
+    def _events(self, given: Deliver) -> bytes:
+        if not self._consumer:
+            self._after = given.positions[-1]
+        tokens = self._node.stream_tokens
+        told = told_messages(given, self._incarnation(), self._name, self._words, tokens)
+        missed = b'"missed":%d,' % given.missed if given.missed else b""
+        name = msgspec.json.encode(self._name)
+        pieces = []
+        for token, facts in told:
+            facts = (
+                facts
+                if b"\n" not in facts
+                else msgspec.json.format(b"{%b}" % facts, indent=-1)[1:-1]
+            )
+            pieces.append(
+                b'id: %b\ndata: {"streamId":%b,%b%b}\n\n' % (token.encode(), name, missed, facts)
+            )
+            missed = b""
+        return b"".join(pieces)
+
+    def _incarnation(self) -> int:
+        stream = self._host.find(self._name)
+        return 0 if stream is None else stream.incarnation

@@ -1,0 +1,106 @@
+"""Receivers that bring a position: from a resume token, or `earliest` and `latest`.
+
+A token of a message in memory is answered by the ring, one of a stored message by the store. When
+the store has no more, the receiver waits to be told, and reads again only if it missed something.
+"""
+
+from waterclock.model.errors import WaterclockError
+from waterclock.node.node import Node
+from waterclock.server.http_messages import Request
+from waterclock.server.problems import problem_of
+from waterclock.server.stream_calls import ReceiveCall
+from waterclock.stores.store import Page
+from waterclock.streams.effects import Deliver
+from waterclock.streams.ring import Item
+from waterclock.streams.tokens import STORED, Token
+from waterclock.streams.waiting import Receiver
+
+EARLIEST = "earliest"
+LATEST = "latest"
+END = 1 << 62
+"""A position behind all others."""
+
+_REQUEST = Request(b"GET", b"/streams/receive", b"", [], b"")
+
+
+class StoredReading:
+    """Reads for receivers that have a position."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._host = node.streams
+        self._tokens = node.stream_tokens
+
+    def resume(self, call: ReceiveCall, receiver: Receiver, token: str) -> None:
+        """Give a receiver what follows its token, now or later."""
+        if token in (EARLIEST, LATEST):
+            self._node.spawn(self._begin(call, receiver, is_latest=token == LATEST))
+            return
+        found = self._tokens.decode(receiver.stream, token)
+        if found.kind == STORED:
+            receiver.after = found.position
+            self._node.spawn(self._read(call, receiver))
+        elif found.incarnation != call.incarnation():
+            call.gone(0, LATEST)
+        else:
+            receiver.after = found.position
+            self._host.receive(receiver)
+
+    def read_on(self, call: ReceiveCall, receiver: Receiver) -> None:
+        """Read again: something was stored that the receiver was not told of."""
+        self._node.spawn(self._read(call, receiver))
+
+    async def _begin(self, call: ReceiveCall, receiver: Receiver, *, is_latest: bool) -> None:
+        after = END if is_latest else 0
+        page = await self._page(call, receiver, after)
+        if page is None:
+            return
+        if not page.last:  # nothing was ever stored: what is in memory counts
+            stream = self._host.find(receiver.stream)
+            ring = None if stream is None else stream.ring
+            first, end = (1, 0) if ring is None else (ring.first, ring.end)
+            receiver.after = end if is_latest else first - 1
+            self._host.receive(receiver)
+        elif page.messages:
+            self._give(call, receiver, page, after=page.messages[0].position - 1)
+        else:
+            receiver.after = page.last
+            self._host.tail(receiver)
+
+    async def _read(self, call: ReceiveCall, receiver: Receiver) -> None:
+        assert receiver.after is not None
+        after = receiver.after
+        page = await self._page(call, receiver, after)
+        if page is None:
+            return
+        next_position = page.messages[0].position if page.messages else page.last + 1
+        if next_position > after + 1:
+            oldest = Token(STORED, 0, next_position - 1)
+            call.gone(next_position - after - 1, self._tokens.encode(receiver.stream, oldest))
+        elif page.messages:
+            self._give(call, receiver, page, after=after)
+        else:
+            self._host.tail(receiver)
+
+    def _give(self, call: ReceiveCall, receiver: Receiver, page: Page, *, after: int) -> None:
+        call.delivered(deliver_of(receiver, page, after=after))
+
+    async def _page(self, call: ReceiveCall, receiver: Receiver, after: int) -> Page | None:
+        """Return what the store has; None if nobody wants it any more, or it cannot be had."""
+        try:
+            page = await self._node.storing.read(receiver.stream, after=after, limit=receiver.limit)
+        except WaterclockError as error:
+            call.answer(problem_of(error, _REQUEST))
+            return None
+        return None if call.is_over else page
+
+
+def deliver_of(receiver: Receiver, page: Page, *, after: int) -> Deliver:
+    """Return what was read, as if it had been in memory."""
+    positions = [message.position for message in page.messages]
+    items = [
+        Item(message.body, message.message_id, message.stored_ms, 0, message.position)
+        for message in page.messages
+    ]
+    missed = positions[-1] - after - len(positions)
+    return Deliver(receiver, positions, items, missed)

@@ -1,0 +1,188 @@
+"""Publishing over HTTP: one message, or many at once, now or later."""
+
+from dataclasses import replace
+from typing import Annotated
+
+from msgspec import UNSET, Meta, UnsetType
+
+from waterclock.log.batch import encode_batch
+from waterclock.log.expiry import HEADER as EXPIRES_HEADER
+from waterclock.model.limits import check
+from waterclock.model.message import Message
+from waterclock.node.node import Node
+from waterclock.node.publishing import Published
+from waterclock.server.http_input import body_of, parameters_of
+from waterclock.server.http_messages import Request, Response, json
+from waterclock.server.http_operations import Operation
+from waterclock.server.http_operations import Told as Answer
+from waterclock.server.in_flight import BytesInFlight
+from waterclock.server.problems import BadField
+from waterclock.server.topics_api_shapes import (
+    ONE_OF_EACH,
+    MessageShape,
+    Partition,
+    Shape,
+    Told,
+    Topic,
+    expires_of,
+    message_of,
+)
+
+MESSAGES_MAX = 100_000
+
+
+class PublishParameters(Shape):
+    """Where to."""
+
+    topic: Topic
+
+
+class PublishOne(MessageShape):
+    """A message, and how to publish it."""
+
+    partition: Partition | UnsetType = UNSET
+    allow_duplicate: bool = False
+
+
+Messages = Annotated[
+    list[Annotated[MessageShape, Meta(extra_json_schema=ONE_OF_EACH)]],
+    Meta(min_length=1, max_length=MESSAGES_MAX),
+]
+
+
+class PublishMany(Shape):
+    """Messages, and how to publish them."""
+
+    messages: Messages
+    partition: Partition | UnsetType = UNSET
+    allow_duplicate: bool = False
+
+
+class _Publish(PublishOne):
+    """Either of both."""
+
+    messages: Messages | UnsetType = UNSET
+
+
+_OF_ONE = tuple(MessageShape.__struct_fields__)
+
+
+class PublishedOne(Told):
+    """Where a message is."""
+
+    partition: int
+    offset: int
+    message_id: str
+    is_new: bool = True
+    """False: it was published before, and this is where."""
+
+
+class PublishedMany(Told):
+    """Where messages are, one for each in their order."""
+
+    messages: list[PublishedOne]
+
+
+class PublishApi:
+    """Answers publishes."""
+
+    def __init__(self, node: Node, publishing: BytesInFlight) -> None:
+        self._node = node
+        self._publishing = publishing
+
+    def operations(self) -> list[Operation]:
+        """Return its part of the table."""
+        told = (PublishedOne, PublishedMany)
+        return [
+            Operation(
+                "POST",
+                "/topics/{topic}/messages",
+                self.publish,
+                name="publish",
+                tag="messages",
+                summary="Publish a message, or several as `messages`.",
+                description="What is stored is durable when this is answered. A message without "
+                "`messageId` gets one; publishing an id again changes nothing and tells where it "
+                "is. If one of several is refused, so are all.",
+                parameters=PublishParameters,
+                body=(Annotated[PublishOne, Meta(extra_json_schema=ONE_OF_EACH)], PublishMany),
+                body_example={"value": "hello", "key": "ada", "delay": "5s"},
+                answers={
+                    200: Answer("It was published before.", told),
+                    201: Answer("It is stored.", told),
+                },
+                problems=(404, 409, 507),
+            ),
+        ]
+
+    async def publish(self, request: Request) -> Response:
+        """Publish what the body says."""
+        topic = parameters_of(request, PublishParameters).topic
+        with self._publishing.holding(len(request.body)):
+            given = body_of(request, _Publish)
+            now_ms = self._node.clock.now_ms()
+            if given.messages is UNSET:
+                return await self._publish_one(topic, given, now_ms)
+            for name in _OF_ONE:
+                if getattr(given, name) not in (UNSET, {}):
+                    raise BadField(name, "is given beside messages")
+            messages = [_expiring(one, now_ms) for one in given.messages]
+            return await self._publish_many(topic, given, messages, now_ms)
+
+    async def _publish_one(self, topic: str, one: PublishOne, now_ms: int) -> Response:
+        message = message_of(one, now_ms)
+        published = await self._node.gathering.publish(
+            topic,
+            message,
+            partition=None if one.partition is UNSET else one.partition,
+            allow_duplicate=one.allow_duplicate,
+            expires_ms=expires_of(one, message, now_ms),
+        )
+        told = _told(message, published.partition, published.offset, is_new=published.is_new)
+        return json(201 if published.is_new else 200, told)
+
+    async def _publish_many(
+        self, topic: str, given: PublishOne, messages: list[Message], now_ms: int
+    ) -> Response:
+        limits = self._node.config.limits
+        check("messages", len(messages), limits.batch_messages_max)
+        batch = encode_batch(messages, limits, now_ms=now_ms)
+        published = await self._node.publishing.publish_parsed(
+            await self._node.topics.ensure(topic),
+            batch,
+            partition=None if given.partition is UNSET else given.partition,
+            allow_duplicate=given.allow_duplicate,
+        )
+        told = _told_many(messages, published)
+        is_new = any(one.is_new for one in told)
+        return json(201 if is_new else 200, PublishedMany(messages=told))
+
+
+def _expiring(shape: MessageShape, now_ms: int) -> Message:
+    message = message_of(shape, now_ms)
+    expires_ms = expires_of(shape, message, now_ms)
+    if expires_ms is None:
+        return message
+    headers = {**(message.headers or {}), EXPIRES_HEADER: b"%d" % expires_ms}
+    return replace(message, headers=headers)
+
+
+def _told(message: Message, partition: int, offset: int, *, is_new: bool) -> PublishedOne:
+    message_id = (message.message_id or b"").decode()
+    return PublishedOne(partition=partition, offset=offset, message_id=message_id, is_new=is_new)
+
+
+def _told_many(messages: list[Message], published: Published) -> list[PublishedOne]:
+    count = len(messages)
+    first = published.first_offset
+    offsets = range(first, first + count) if published.offsets is None else published.offsets
+    partitions = [published.partition] * count
+    if published.partitions is not None:
+        partitions = published.partitions.tolist()
+    old = set() if published.duplicates is None else set(published.duplicates.tolist())
+    return [
+        _told(message, partition, int(offset), is_new=row not in old)
+        for row, (message, partition, offset) in enumerate(
+            zip(messages, partitions, offsets, strict=True)
+        )
+    ]

@@ -1,0 +1,254 @@
+"""Messages and times as JSON: the words that all operations on topics share.
+
+Bytes are text where they are UTF-8, else base64 in a field of its own: `value` or `valueBase64`,
+`key` or `keyBase64`, `messageId` or `messageIdBase64`. Either may be given, one of both.
+"""
+
+import base64
+import binascii
+import os
+import uuid
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7
+from waterclock.model.message import Message
+from waterclock.schedule.when import parse_duration, parse_time
+from waterclock.server.problems import BadField
+
+NAME = r"^([A-Za-z0-9][A-Za-z0-9._-]*|_([A-Za-z0-9.-][A-Za-z0-9._-]*)?)$"
+DURATION = r"^([0-9]{1,4}d|[0-9]{1,5}h|[0-9]{1,6}m|[0-9]{1,8}s|[0-9]{1,9}ms){1,3}$"
+_LEAP = "|".join(f"{year:04}" for year in range(1972, 2100, 4))
+_DAY = (
+    r"(19[789][0-9]|20[0-9]{2})-("
+    r"(0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|"
+    r"02-(0[1-9]|1[0-9]|2[0-8]))"
+)
+TIME = (
+    rf"^({_DAY}|({_LEAP})-02-29)T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{{1,9}})?"
+    r"(Z|[+-](0[0-9]|1[0-3]):[0-5][0-9])$"
+)
+BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+TIME_MS_MAX = 4_102_444_800_000
+"""The year 2100; what is later is microseconds taken for milliseconds."""
+OFFSET_MAX = (1 << 53) - 1
+"""What every JSON parser reads exactly."""
+
+Topic = Annotated[
+    str, Meta(pattern=NAME, max_length=196, description="Of a topic.", examples=["orders"])
+]
+AnyTopic = Annotated[
+    str, Meta(pattern=NAME, max_length=200, description="Of a topic.", examples=["orders"])
+]
+Group = Annotated[
+    str, Meta(pattern=NAME, max_length=200, description="Of a group.", examples=["billing"])
+]
+Name = Annotated[str, Meta(pattern=NAME, max_length=200, examples=["nightly"])]
+Duration = Annotated[
+    str, Meta(pattern=DURATION, max_length=40, description="A length of time.", examples=["90s"])
+]
+Time = Annotated[
+    str,
+    Meta(
+        pattern=TIME,
+        max_length=40,
+        description="RFC 3339, with its offset from UTC.",
+        examples=["2026-11-15T10:00:00Z"],
+    ),
+]
+TimeMs = Annotated[int, Meta(ge=0, le=TIME_MS_MAX, description="Milliseconds since 1970.")]
+Base64 = Annotated[str, Meta(pattern=BASE64, description="Bytes in base64.", examples=["AAEC"])]
+Partition = Annotated[int, Meta(ge=0, le=1_023, description="Of a partition.")]
+Offset = Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="In a partition.")]
+Text = Annotated[str, Meta(max_length=10 << 20)]
+
+
+def exclusive(*fields: str) -> dict[str, Any]:
+    """Return the rule, for a description, that at most one of some fields is given."""
+    pairs = [(a, b) for i, a in enumerate(fields) for b in fields[i + 1 :]]
+    return {"allOf": [{"not": {"required": [a, b]}} for a, b in pairs]}
+
+
+class Shape(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """What clients send: a field nobody knows is a mistake."""
+
+
+class Told(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
+    """What clients are told; fields with nothing to say are left out."""
+
+
+class PositionShape(Shape):
+    """A place in a topic."""
+
+    partition: Partition
+    offset: Offset
+
+
+class MessageShape(Shape):
+    """A message to be published: at most one of `value`, `valueBase64` and `json`, none being a
+    tombstone; and at most one of `at`, `dueMs` and `delay`, none being now."""
+
+    value: str | UnsetType = UNSET
+    value_base64: Base64 | UnsetType = UNSET
+    json: msgspec.Raw | UnsetType = UNSET
+    key: str | UnsetType = UNSET
+    key_base64: Base64 | UnsetType = UNSET
+    headers: Annotated[dict[str, str], Meta(max_length=63)] = {}
+    message_id: Annotated[str, Meta(min_length=1, max_length=255)] | UnsetType = UNSET
+    at: Time | UnsetType = UNSET
+    due_ms: TimeMs | UnsetType = UNSET
+    delay: Duration | UnsetType = UNSET
+    expires_at: Time | UnsetType = UNSET
+    expires_ms: TimeMs | UnsetType = UNSET
+    expires_in: Duration | UnsetType = UNSET
+
+
+ONE_OF_EACH = {
+    "allOf": [
+        *exclusive("value", "valueBase64", "json")["allOf"],
+        *exclusive("key", "keyBase64")["allOf"],
+        *exclusive("at", "dueMs", "delay")["allOf"],
+        *exclusive("expiresAt", "expiresMs", "expiresIn")["allOf"],
+    ]
+}
+
+
+class MessageTold(Told):
+    """A message."""
+
+    message_id: str | UnsetType = UNSET
+    message_id_base64: str | UnsetType = UNSET
+    key: str | UnsetType = UNSET
+    key_base64: str | UnsetType = UNSET
+    value: str | UnsetType = UNSET
+    value_base64: str | UnsetType = UNSET
+    headers: dict[str, str] = {}
+    headers_base64: dict[str, str] = {}
+    due_ms: int | UnsetType = UNSET
+
+
+def one_of(**given: object) -> str | None:
+    """Return the name of the field that is given, if one is; raise BadField if two are."""
+    names = [name for name, value in given.items() if value is not UNSET]
+    if len(names) > 1:
+        raise BadField(names[1], f"is given beside {names[0]}: give one of both")
+    return names[0] if names else None
+
+
+def message_of(shape: MessageShape, now_ms: int) -> Message:
+    """Return what a client sent; without an id it is given one that can be written."""
+    message_id = shape.message_id
+    if message_id is UNSET:
+        message_id = str(uuid.UUID(bytes=uuid7(Millis(now_ms), os.urandom(UUID7_ENTROPY_BYTES))))
+    due_ms = moment_of(shape.at, shape.due_ms, shape.delay, now_ms, fields=_DUE_FIELDS)
+    return Message(
+        _value(shape),
+        key=bytes_of(shape.key, shape.key_base64, "key", "keyBase64"),
+        message_id=message_id.encode(),
+        headers={name: value.encode() for name, value in shape.headers.items()} or None,
+        due_ms=None if due_ms is None else Millis(due_ms),
+    )
+
+
+_DUE_FIELDS = ("at", "dueMs", "delay")
+_EXPIRY_FIELDS = ("expiresAt", "expiresMs", "expiresIn")
+
+
+def expires_of(shape: MessageShape, message: Message, now_ms: int) -> int | None:
+    """Return until when a message is of use; a length of time counts from when it is due."""
+    begin_ms = max(now_ms, message.due_ms or 0)
+    return moment_of(
+        shape.expires_at, shape.expires_ms, shape.expires_in, begin_ms, fields=_EXPIRY_FIELDS
+    )
+
+
+def moment_of(
+    at: str | UnsetType,
+    time_ms: int | UnsetType,
+    after: str | UnsetType,
+    now_ms: int,
+    *,
+    fields: tuple[str, str, str],
+) -> int | None:
+    """Return a time that is given as text, in milliseconds, or from now; None if it is not."""
+    found = one_of(**dict(zip(fields, (at, time_ms, after), strict=True)))
+    if found is None:
+        return None
+    if at is not UNSET:
+        return parse_time(at)
+    if time_ms is not UNSET:
+        return time_ms
+    assert after is not UNSET
+    return now_ms + parse_duration(after)
+
+
+def bytes_of(
+    text: str | UnsetType, encoded: str | UnsetType, field: str, field_base64: str
+) -> bytes | None:
+    """Return bytes given as text or in base64; None if they are not."""
+    one_of(**{field: text, field_base64: encoded})
+    if text is not UNSET:
+        return text.encode()
+    return None if encoded is UNSET else _decoded(field_base64, encoded)
+
+
+def _value(shape: MessageShape) -> bytes | None:
+    one_of(value=shape.value, valueBase64=shape.value_base64, json=shape.json)
+    if shape.json is not UNSET:
+        return bytes(shape.json)
+    return bytes_of(shape.value, shape.value_base64, "value", "valueBase64")
+
+
+def _decoded(field: str, encoded: str) -> bytes:
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError):
+        raise BadField(field, "is not base64") from None
+
+
+def told_fields(
+    message_id: bytes | None,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Mapping[str, bytes] | None,
+    due_ms: int | None,
+) -> dict[str, Any]:
+    """Return the fields of a `MessageTold`."""
+    fields: dict[str, Any] = {}
+    for name, raw in (("message_id", message_id), ("key", key), ("value", value)):
+        if raw is None:
+            continue
+        text = text_of(raw)
+        if text is None:
+            fields[name + "_base64"] = base64.b64encode(raw).decode()
+        else:
+            fields[name] = text
+    if headers:
+        texts = {name: text_of(value) for name, value in headers.items()}
+        fields["headers"] = {name: text for name, text in texts.items() if text is not None}
+        fields["headers_base64"] = {
+            name: base64.b64encode(headers[name]).decode()
+            for name, text in texts.items()
+            if text is None
+        }
+    if due_ms is not None:
+        fields["due_ms"] = due_ms
+    return fields
+
+
+def told_message(message: Message) -> dict[str, Any]:
+    """Return the fields of a `MessageTold` of a message."""
+    return told_fields(
+        message.message_id, message.key, message.value, message.headers, message.due_ms
+    )
+
+
+def text_of(raw: bytes) -> str | None:
+    """Return bytes as text, if they are."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,141 @@
+"""Who writes to a stream, and with whom: one at a time, and those who wait meanwhile go together.
+
+Databases whose writers collide instead of queueing (a conflict, a lost compare-and-set) would spend
+their time on retries if every caller went by itself. So the callers of one store object take turns
+on each stream, and whoever has the turn carries the records of those behind it as well: one round
+trip serves many. Between store objects, in other processes, the database decides.
+
+A carrier may be cancelled half-way. Those it carried go on with the next carrier, and a *token* in
+every stored message tells them that what they find there is their own, so that it counts as new.
+"""
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from waterclock.model.errors import StoreUnavailable
+from waterclock.stores.placing import Placed, place
+from waterclock.stores.store import Record, Stored, check_records
+
+TOKEN_BYTES = 8
+
+
+class Entry(NamedTuple):
+    """A record on its way."""
+
+    key: bytes
+    """Its id."""
+    record: Record
+    token: bytes
+    """Of the call it came with."""
+    now_ms: int
+
+
+class Known(NamedTuple):
+    """What is stored under an id."""
+
+    position: int
+    token: bytes
+
+
+class Call:
+    """A call of `store`, until it has its answer."""
+
+    def __init__(self, records: Sequence[Record], *, now_ms: int) -> None:
+        keys = check_records(records)
+        token = os.urandom(TOKEN_BYTES)
+        self.entries = [Entry(*pair, token, now_ms) for pair in zip(keys, records, strict=True)]
+        self.size = sum(len(record.body) for record in records)
+        self.stored: list[Stored] | None = None
+        self.problem: str | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Say whether somebody brought it to its end."""
+        return self.stored is not None or self.problem is not None
+
+
+Write = Callable[[bytes, list[Entry]], Awaitable[list[Stored]]]
+
+
+class Turns:
+    """The lines of callers before the streams of a store."""
+
+    def __init__(self, write: Write, *, records_max: int, bytes_max: int) -> None:
+        self._write = write
+        self._records_max = records_max
+        self._bytes_max = bytes_max
+        self._lines: dict[bytes, _Line] = {}
+
+    async def store(self, stream: bytes, records: Sequence[Record], *, now_ms: int) -> list[Stored]:
+        """Have the records written, by this call's own turn or by one before it."""
+        call = Call(records, now_ms=now_ms)
+        if not records:
+            return []
+        line = self._lines.setdefault(stream, _Line())
+        line.waiting.append(call)
+        line.count += 1
+        try:
+            async with line.turn:
+                while not call.is_done:
+                    await self._carry(stream, line)
+        finally:
+            if not call.is_done and call in line.waiting:
+                line.waiting.remove(call)
+            line.count -= 1
+            if not line.count:
+                del self._lines[stream]
+        if call.stored is None:
+            raise StoreUnavailable(call.problem)
+        return call.stored
+
+    async def _carry(self, stream: bytes, line: "_Line") -> None:
+        calls = self._next(line.waiting)
+        try:
+            stored = await self._write(stream, [e for call in calls for e in call.entries])
+        except StoreUnavailable as error:
+            # Each raises an error of its own: they are different tasks.
+            for call in calls:
+                call.problem = str(error)
+        except BaseException:  # cancelled, or a bug: the others must not suffer from it
+            line.waiting.extendleft(reversed(calls))
+            raise
+        answers = iter(stored if not calls[0].is_done else ())
+        for call in calls:
+            if not call.is_done:
+                call.stored = [next(answers) for _ in call.entries]
+
+    def _next(self, waiting: deque[Call]) -> list[Call]:
+        """Take the first call, and as many after it as fit."""
+        calls = [waiting.popleft()]
+        count, size = len(calls[0].entries), calls[0].size
+        while waiting:
+            count += len(waiting[0].entries)
+            size += waiting[0].size
+            if count > self._records_max or size > self._bytes_max:
+                break
+            calls.append(waiting.popleft())
+        return calls
+
+
+class _Line:
+    """Those who want to write to one stream."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.waiting: deque[Call] = deque()
+        self.count = 0
+
+
+def place_entries(entries: Sequence[Entry], known: Mapping[bytes, Known], last: int) -> Placed:
+    """Give each entry its position; what its own call stored before counts as new."""
+    placed = place([e.key for e in entries], {k: v.position for k, v in known.items()}, last)
+    fresh = {key for key, found in known.items()}
+    stored = []
+    for entry, answer in zip(entries, placed.stored, strict=True):
+        is_own = entry.key in fresh and known[entry.key].token == entry.token
+        fresh.discard(entry.key)
+        stored.append(Stored(answer.position, is_new=True) if is_own else answer)
+    return placed._replace(stored=stored)

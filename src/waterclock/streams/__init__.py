@@ -1,0 +1,1 @@
+"""Light streams, matched in memory: rings, positions, who waits, resume tokens. Pure."""

@@ -1,0 +1,57 @@
+"""What streams tell the shell to do, in this order."""
+
+from typing import NamedTuple
+
+from waterclock.streams.ring import Item
+from waterclock.streams.waiting import Receiver, Sender, Waiter
+
+
+class Deliver(NamedTuple):
+    """Give messages to a receiver. If it is not there any more: `Streams.give_back`."""
+
+    receiver: Receiver
+    positions: list[int]
+    items: list[Item]
+    missed: int = 0
+    """Messages it was too late for: overwritten before it came."""
+    sender: Sender | None = None
+    """Who waits to hear that this was taken; answer it after the receiver, and only then."""
+
+
+class Accept(NamedTuple):
+    """Tell a sender that its message was taken."""
+
+    sender: Sender
+    position: int
+    receivers: int
+    """How many were waiting for it."""
+
+
+class Refuse(NamedTuple):
+    """Tell a receiver that what follows its position is gone."""
+
+    receiver: Receiver
+    missed: int
+    oldest: int
+    """It may go on after this position."""
+
+
+class ReadStore(NamedTuple):
+    """Read what a receiver wants from the store: there is more than it was told of."""
+
+    receiver: Receiver
+
+
+class TimeOut(NamedTuple):
+    """Tell somebody that nobody came in time."""
+
+    waiter: Waiter
+
+
+class Dismiss(NamedTuple):
+    """Tell somebody to ask again, elsewhere or later."""
+
+    waiter: Waiter
+
+
+Effect = Deliver | Accept | Refuse | ReadStore | TimeOut | Dismiss

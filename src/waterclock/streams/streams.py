@@ -1,0 +1,271 @@
+"""All streams of a node: found by name, made by their first use, forgotten when idle.
+
+There is no task and no timer for a stream. `tick` ends the waiting of those whose time is over and
+walks over some of the streams, to forget those that nobody has used for long.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from waterclock.model.errors import LimitExceeded
+from waterclock.model.ids import Millis
+from waterclock.model.sections import StreamsConfig
+from waterclock.streams.effects import (
+    Accept,
+    Deliver,
+    Dismiss,
+    Effect,
+    ReadStore,
+    Refuse,
+    TimeOut,
+)
+from waterclock.streams.ring import Item
+from waterclock.streams.stream import Stream
+from waterclock.streams.waiting import Deadlines, Receiver, Sender, Waiter
+
+WALK = 2_000
+"""Streams looked at in a tick."""
+
+
+@dataclass(slots=True)
+class StreamCounters:
+    """What has happened, for metrics."""
+
+    sent: int = 0
+    received: int = 0
+    matched: int = 0
+    """Messages for which somebody was waiting."""
+    overwritten: int = 0
+    missed: int = 0
+    send_timeouts: int = 0
+    receive_timeouts: int = 0
+    given_back: int = 0
+    forgotten: int = 0
+
+
+class Streams:
+    """The table of streams."""
+
+    def __init__(self, config: StreamsConfig, *, first_incarnation: int = 1) -> None:
+        """Incarnations must not repeat: begin behind the last one of the run before."""
+        self._config = config
+        self.counters = StreamCounters()
+        self.size_bytes = 0
+        """About what the messages in all rings take."""
+        self._streams: dict[str, Stream] = {}
+        self._deadlines = Deadlines()
+        self._waiting = 0
+        self._next_incarnation = first_incarnation
+        self._next_number = 1
+        self._walk: Iterator[str] = iter(())
+        self._is_draining = False
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def __repr__(self) -> str:
+        return f"<Streams {len(self)}, {self._waiting} waiting, {self.size_bytes} B>"
+
+    @property
+    def waiting(self) -> int:
+        """How many wait, senders and receivers."""
+        return self._waiting
+
+    def find(self, name: str) -> Stream | None:
+        """Return a stream that is known."""
+        return self._streams.get(name)
+
+    def names(self) -> Iterator[str]:
+        """Return the names of all streams, as they were first used."""
+        return iter(self._streams)
+
+    # What senders and receivers do
+
+    def send(self, sender: Sender, *, size: int, now_ms: int) -> list[Effect]:
+        """Take a message; without an `Accept` or `Deliver` of it, its sender waits."""
+        if self._is_draining:
+            return [Dismiss(sender)]
+        room = self._config.bytes_max - sender.item.size_bytes
+        if self.size_bytes > room:
+            raise LimitExceeded("bytes of all streams", self._config.bytes_max)
+        stream = self._stream(sender.stream, now_ms)
+        if not size or sender.is_patient:
+            self._check_waiters()
+        self.counters.sent += 1
+        return self._settled(stream, stream.send(sender, size, now_ms), sender)
+
+    def receive(self, receiver: Receiver, *, now_ms: int) -> list[Effect]:
+        """Give what there is; without a `Deliver` or `Refuse`, the receiver waits."""
+        if self._is_draining:
+            return [Dismiss(receiver)]
+        self._check_waiters()
+        stream = self._stream(receiver.stream, now_ms)
+        if receiver.consumer and len(stream.consumers or ()) >= self._config.consumers_max:
+            assert stream.consumers is not None
+            if receiver.consumer not in stream.consumers:
+                raise LimitExceeded("consumers of a stream", self._config.consumers_max)
+        receiver.number = self._next_number
+        self._next_number += 1
+        return self._settled(stream, stream.receive(receiver, now_ms), receiver)
+
+    def tail(self, receiver: Receiver, *, now_ms: int) -> list[Effect]:
+        """Let a receiver wait for what is stored after its position."""
+        if self._is_draining:
+            return [Dismiss(receiver)]
+        self._check_waiters()
+        stream = self._stream(receiver.stream, now_ms)
+        return self._settled(stream, stream.tail(receiver), receiver)
+
+    def stored(self, name: str, position: int, item: Item) -> list[Effect]:
+        """Tell those who wait for it that a message was stored."""
+        stream = self._streams.get(name)
+        return [] if stream is None else self._settled(stream, stream.stored(position, item))
+
+    def leave(self, waiter: Waiter) -> None:
+        """Let somebody go who waits no more; nothing is matched to it from now on."""
+        if waiter.line is not None:
+            waiter.line.leave(waiter)
+            self._waits_no_more(waiter)
+
+    def give_back(self, given: Deliver, *, now_ms: int) -> list[Effect]:
+        """Take back what a receiver could not be given; others may get it."""
+        self.counters.given_back += len(given.items)
+        self.counters.received -= len(given.items)
+        stream = self._stream(given.receiver.stream, now_ms)
+        return self._settled(stream, stream.give_back(given, now_ms), given.sender)
+
+    # What others do
+
+    def resize(self, name: str, size: int, *, now_ms: int) -> list[Effect]:
+        """Let a stream hold another number of messages."""
+        stream = self._stream(name, now_ms)
+        return self._settled(stream, stream.resize(size, now_ms))
+
+    def forget(self, name: str) -> list[Effect]:
+        """Forget a stream; who waits there is sent away."""
+        stream = self._streams.pop(name, None)
+        if stream is None:
+            return []
+        effects = self._settled(stream, stream.dismiss())
+        self._drop_bytes(stream)
+        return effects
+
+    def drain(self) -> list[Effect]:
+        """Send everyone away who waits, and whoever comes from now on."""
+        self._is_draining = True
+        streams = list(self._streams.values())
+        return [each for stream in streams for each in self._settled(stream, stream.dismiss())]
+
+    # Time
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """End the waiting of those whose time is over, and forget what is idle."""
+        effects: list[Effect] = []
+        for waiter in self._deadlines.over(now_ms):
+            assert waiter.line is not None
+            waiter.line.leave(waiter)
+            self._waiting -= 1
+            effects.append(TimeOut(waiter))
+            if isinstance(waiter, Sender):
+                self.counters.send_timeouts += 1
+            else:
+                self.counters.receive_timeouts += 1
+        for _ in range(min(WALK, len(self._streams))):
+            effects += self._look_at_next(now_ms)
+        return effects
+
+    def next_deadline(self) -> Millis | None:
+        """Return when somebody's time is over."""
+        return self._deadlines.next_ms()
+
+    def _look_at_next(self, now_ms: int) -> list[Effect]:
+        name = next(self._walk, None)
+        if name is None:
+            self._walk = iter(list(self._streams))
+            return []
+        stream = self._streams.get(name)
+        if stream is None:
+            return []
+        if now_ms - stream.touched_ms >= self._config.idle_ms and not stream.waiting:
+            del self._streams[name]
+            self._drop_bytes(stream)
+            self.counters.forgotten += 1
+            return []
+        over_ms = now_ms - self._config.consumer_idle_ms
+        idle = [n for n, each in (stream.consumers or {}).items() if each.seen_ms <= over_ms]
+        return self._settled(stream, [e for n in idle for e in stream.forget_consumer(n, now_ms)])
+
+    # Keeping count
+
+    def _stream(self, name: str, now_ms: int) -> Stream:
+        stream = self._streams.get(name)
+        if stream is None:
+            if len(self._streams) >= self._config.streams_max:
+                raise LimitExceeded("streams", self._config.streams_max)
+            stream = self._streams[name] = Stream(name, self._next_incarnation)
+            self._next_incarnation += 1
+        stream.touched_ms = now_ms
+        return stream
+
+    def _check_waiters(self) -> None:
+        if self._waiting >= self._config.waiters_max:
+            raise LimitExceeded("waiting senders and receivers", self._config.waiters_max)
+
+    def _settled(
+        self, stream: Stream, effects: list[Effect], newcomer: Waiter | None = None
+    ) -> list[Effect]:
+        """Take note of what a stream has decided."""
+        counters = self.counters
+        for effect in effects:
+            match effect:
+                case Deliver(receiver, _, items, missed, sender):
+                    counters.received += len(items)
+                    counters.missed += missed
+                    self._waits_no_more(receiver, newcomer)
+                    if sender is not None:
+                        counters.matched += 1
+                        self._waits_no_more(sender, newcomer)
+                case Accept(sender, _, receivers):
+                    counters.matched += receivers > 0
+                    self.size_bytes += sender.item.size_bytes
+                    self._waits_no_more(sender, newcomer)
+                case Refuse(receiver, missed):
+                    counters.missed += missed
+                case ReadStore(receiver):
+                    self._waits_no_more(receiver, newcomer)
+                case Dismiss(waiter):
+                    self._waits_no_more(waiter, newcomer)
+        if stream.displaced:
+            counters.overwritten += stream.displaced
+            self.size_bytes -= stream.displaced_bytes
+            stream.displaced = stream.displaced_bytes = 0
+        if newcomer is not None and newcomer.line is not None:
+            self._waits(newcomer)
+        return effects
+
+    def _waits(self, waiter: Waiter) -> None:
+        self._waiting += 1
+        self._deadlines.add(waiter)
+
+    def _waits_no_more(self, waiter: Waiter, newcomer: Waiter | None = None) -> None:
+        if waiter is not newcomer:
+            self._waiting -= 1
+            self._deadlines.discard(waiter)
+
+    def _drop_bytes(self, stream: Stream) -> None:
+        if stream.ring is not None:
+            ring = stream.ring
+            self.size_bytes -= sum(item.size_bytes for item in ring.read(ring.first, len(ring)))
+
+    def check_invariants(self) -> None:
+        """Fail if counts contradict what is counted. Slow: for tests."""
+        waiting = sum(stream.waiting for stream in self._streams.values())
+        assert waiting == self._waiting == len(self._deadlines)
+        assert all(waiter.line is not None for waiter in self._deadlines.all())
+        total = 0
+        for stream in self._streams.values():
+            ring = stream.ring
+            total += (
+                sum(item.size_bytes for item in ring.read(ring.first, len(ring))) if ring else 0
+            )
+        assert total == self.size_bytes

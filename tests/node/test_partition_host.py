@@ -1,0 +1,182 @@
+"""A partition in a node: what it does when its disk fails, or what is on it cannot be read."""
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.node.hosts import START_MS, Hosts, batch_of, opened, run
+from waterclock.model.errors import StorageFailed, StorageFull
+from waterclock.model.message import Message
+from waterclock.node.partition_host import PartitionHost
+from waterclock.storage.os_folder import LOCK_NAME, OsFolder
+
+# A disk that fails
+
+
+async def publish(host: PartitionHost) -> None:
+    await host.publish(batch_of(Message(b"two", message_id=b"2")))
+
+
+async def cancel(host: PartitionHost) -> None:
+    await host.scheduler.cancel(np.array([0]))
+
+
+async def reschedule(host: PartitionHost) -> None:
+    await host.scheduler.reschedule(np.array([0]), np.array([START_MS + 9_000]))
+
+
+@pytest.mark.parametrize("write", [publish, cancel, reschedule])
+def test_a_failed_write_is_told_to_the_node(
+    tmp_path, monkeypatch, write: Callable[[PartitionHost], Awaitable[None]]
+):
+    async def fail():
+        async with opened(tmp_path) as hosts:
+            host = (await hosts.topic("orders")).partition(0)
+            await host.publish(batch_of(Message(b"one", due_ms=START_MS + 5_000)))
+            monkeypatch.setattr(host.store.segments[-1].file, "write", broken)
+            with pytest.raises(StorageFailed, match="the disk is gone"):
+                await write(host)
+            await asyncio.sleep(0)
+            return [str(failure) for failure in hosts.failures]
+
+    (failure,) = run(fail())
+    assert "the disk is gone" in failure
+
+
+def test_a_failed_write_of_the_nodes_own_records_is_told_to_the_node(tmp_path, monkeypatch):
+    async def fail(hosts: Hosts) -> None:
+        monkeypatch.setattr(hosts.metadata._store.segments[-1].file, "write", broken)
+        with pytest.raises(StorageFailed):
+            hosts.metadata.write({"a": b"b"})
+        await asyncio.sleep(0)
+
+    async def main():
+        async with opened(tmp_path) as hosts:
+            await fail(hosts)
+            return len(hosts.failures)
+
+    assert run(main()) == 1
+
+
+def broken(*_: object) -> None:
+    raise StorageFailed("the disk is gone")
+
+
+# Files that cannot be read
+
+
+def spoilt(folder: Path) -> None:
+    """Make a checkpoint that nobody can open, whoever he is."""
+    (folder / "timers").unlink(missing_ok=True)
+    (folder / "timers").mkdir()
+
+
+def make_two(folder: Path) -> list[Path]:
+    """Make two topics with a pending message each; return their folders for timers."""
+
+    async def make() -> None:
+        async with opened(folder) as hosts:
+            for name in ("a", "b"):
+                host = (await hosts.topic(name)).partition(0)
+                await host.publish(batch_of(Message(b"one", due_ms=START_MS + 5_000)))
+
+    run(make())
+    return sorted(folder.glob("topics/*/0/timers"))
+
+
+def test_a_checkpoint_that_cannot_be_read_counts_as_none(tmp_path, caplog):
+    async def reopen():
+        async with opened(tmp_path) as hosts:
+            host = hosts.topics.get("a").partition(0)
+            host.store.roll(START_MS)
+            await host.scheduler.tend()
+            await host.scheduler.save()
+            return len(host.scheduler)
+
+    timers, _ = make_two(tmp_path)
+    spoilt(timers)
+
+    assert run(reopen()) == 1
+    assert "timers_not_read" in caplog.text
+    assert "timers_not_saved" in caplog.text
+
+
+@pytest.fixture
+def left_open(monkeypatch) -> Callable[[Path], list[OsFolder]]:
+    """Tell which folders below a folder somebody has opened and not closed."""
+    folders: list[OsFolder] = []
+    begin = OsFolder.__init__
+
+    def noted(folder: OsFolder, path: Path) -> None:
+        begin(folder, path)
+        folders.append(folder)
+
+    def is_open(folder: OsFolder) -> bool:
+        return not folder._descriptor.is_closed or folder._lock is not None or bool(folder._files)
+
+    monkeypatch.setattr(OsFolder, "__init__", noted)
+    return lambda path: [f for f in folders if is_open(f) and f.path.is_relative_to(path)]
+
+
+def test_timers_that_cannot_be_opened_are_the_problem_of_their_partition_alone(tmp_path, left_open):
+    timers, _ = make_two(tmp_path)
+    (timers / LOCK_NAME).unlink()
+    (timers / LOCK_NAME).mkdir()
+
+    async def reopen():
+        async with opened(tmp_path) as hosts:
+            a, b = (hosts.topics.get(name).partition(0) for name in ("a", "b"))
+            assert "is not a regular file" in str(a.problem)
+            assert (a.is_open, b.is_open) == (False, True)
+            assert left_open(timers.parent) == []
+
+    run(reopen())
+
+
+@pytest.mark.parametrize("part", ["log", "timers"])
+@pytest.mark.parametrize("step", ["lock", "names", "open", "create"])
+def test_a_partition_that_cannot_be_begun_leaves_no_file_open(
+    tmp_path, monkeypatch, left_open, part, step
+):
+    real = getattr(OsFolder, step)
+
+    def fail(folder: OsFolder, *args: str) -> object:
+        if folder.path.name == part:
+            raise StorageFull("no descriptors left")
+        return real(folder, *args)
+
+    async def begin():
+        async with opened(tmp_path) as hosts:
+            monkeypatch.setattr(OsFolder, step, fail)
+            with suppress(StorageFull):
+                await hosts.topic("a")
+                await hosts.topics.delete("a")
+            assert left_open(tmp_path / "topics") == []
+
+    run(begin())
+
+
+def test_trash_that_cannot_be_removed_waits_for_the_next_start(tmp_path, monkeypatch, caplog):
+    def fail(path: Path) -> None:
+        raise PermissionError(13, "not yours", str(path))
+
+    async def delete():
+        async with opened(tmp_path) as hosts:
+            await hosts.topic("orders")
+            with monkeypatch.context() as patch:
+                patch.setattr(shutil, "rmtree", fail)
+                await hosts.topics.delete("orders")
+        return len(list((tmp_path / "topics").iterdir()))
+
+    async def restart():
+        async with opened(tmp_path):
+            return len(list((tmp_path / "topics").iterdir()))
+
+    assert run(delete()) == 1
+    assert "trash_not_removed" in caplog.text
+    assert run(restart()) == 0

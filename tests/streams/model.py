@@ -1,0 +1,179 @@
+"""A stream as simple as can be: lists of what each reader has not read yet. Slow, and easy to trust.
+
+`expected` effects are told in words that do not depend on how the core keeps its books.
+"""
+
+from dataclasses import dataclass, field
+
+from waterclock.streams.waiting import Receiver, Sender
+
+Told = tuple[object, ...]
+
+
+@dataclass
+class Reader:
+    """What somebody has not read yet."""
+
+    unread: list[int] = field(default_factory=list)
+    missed: int = 0
+
+    def lose(self, positions: set[int]) -> None:
+        lost = [each for each in self.unread if each in positions]
+        self.missed += len(lost)
+        self.unread = [each for each in self.unread if each not in positions]
+
+
+class ModelStream:
+    """Says what must happen."""
+
+    def __init__(self) -> None:
+        self.size: int | None = None
+        self.end = 0
+        self.kept: dict[int, tuple[bytes, int]] = {}
+        """Body and when it expires, by position."""
+        self.shared = Reader()
+        self.is_shared = False
+        self.named: dict[str, Reader] = {}
+        self.receivers: list[Receiver] = []
+        self.resumed: dict[Receiver, Reader] = {}
+        self.senders: list[Sender] = []
+
+    # What is asked
+
+    def send(self, sender: Sender, size: int, now_ms: int) -> list[Told]:
+        if self.size is None:
+            self.size = size
+        told: list[Told] = []
+        is_behind = sender.is_patient and bool(self.senders)
+        if not self.size or is_behind or (sender.is_patient and self.is_full()):
+            self.senders.append(sender)
+            self.admit(told)
+        else:
+            self.put(sender, told)
+        return told
+
+    def receive(self, receiver: Receiver, now_ms: int) -> list[Told]:
+        told: list[Told] = []
+        if receiver.competes:
+            self.is_shared = True
+            reader = self.shared
+        elif receiver.after is not None:
+            first = min(self.kept, default=self.end + 1)
+            if self.size and receiver.after < first - 1:
+                if receiver.consumer:
+                    self.named[receiver.consumer] = Reader(sorted(self.kept), first - 1 - receiver.after)
+                told.append(("refuse", receiver, first - 1 - receiver.after, first - 1))
+                self.admit(told)
+                return told
+            unread = [each for each in sorted(self.kept) if each > receiver.after]
+            reader = Reader(unread, self.end - receiver.after - len(unread))
+            if receiver.consumer:
+                self.named[receiver.consumer] = reader
+            else:
+                self.resumed[receiver] = reader
+        else:
+            reader = self.named.setdefault(receiver.consumer, Reader(sorted(self.kept)))
+        positions = self.next_of(receiver, reader, now_ms)
+        if positions:
+            self.deliver(receiver, reader, positions, told)
+        else:
+            self.receivers.append(receiver)
+        self.admit(told)
+        return told
+
+    def next_of(self, receiver: Receiver, reader: Reader, now_ms: int) -> list[int]:
+        """Take what comes next out of what is unread."""
+        found: list[int] = []
+        while reader.unread and not (found if not receiver.competes else len(found) >= receiver.limit):
+            # Those who compete are given what is left, one by one; others a piece of the ring.
+            count = 1 if receiver.competes else receiver.limit
+            piece, reader.unread = reader.unread[:count], reader.unread[count:]
+            found += [p for p in piece if not 0 < self.kept[p][1] <= now_ms]
+        return found
+
+    def give_back(self, receiver: Receiver, positions: list[int], missed: int, sender: Sender | None, now_ms: int, *, competed: bool) -> list[Told]:  # fmt: skip
+        told: list[Told] = []
+        if sender is not None:
+            self.senders.insert(0, sender)
+        elif receiver.consumer:
+            again = [p for p in sorted(self.kept) if p >= positions[0]]
+            reader = self.named.setdefault(receiver.consumer, Reader())
+            reader.missed += len([p for p in positions if p not in self.kept and p not in reader.unread])
+            reader.unread = sorted({*reader.unread, *again})
+        elif competed:
+            self.shared.missed += missed + len([p for p in positions if p not in self.kept])
+            self.shared.unread = sorted([*self.shared.unread, *(p for p in positions if p in self.kept)])
+            self.offer(now_ms, told)
+        self.admit(told)
+        return told
+
+    def resize(self, size: int) -> list[Told]:
+        told: list[Told] = []
+        self.size = size
+        self.drop(len(self.kept) - size)
+        self.admit(told)
+        return told
+
+    # What follows
+
+    def is_full(self) -> bool:
+        assert self.size is not None
+        readers = list(self.named.values())
+        if self.is_shared or not readers:
+            readers.append(self.shared)
+        oldest = min((r.unread[0] for r in readers if r.unread), default=self.end + 1)
+        return self.end - oldest + 1 >= self.size
+
+    def drop(self, count: int) -> None:
+        gone = set(sorted(self.kept)[: max(0, count)])
+        for position in gone:
+            del self.kept[position]
+        for reader in (self.shared, *self.named.values(), *self.resumed.values()):
+            reader.lose(gone)
+
+    def put(self, sender: Sender, told: list[Told]) -> None:
+        assert self.size
+        self.drop(len(self.kept) + 1 - self.size)
+        self.end += 1
+        self.kept[self.end] = sender.item.body, sender.item.expires_ms
+        waiting = [r for r in self.receivers if not r.competes] + [
+            r for r in self.receivers if r.competes
+        ][:1]
+        told.append(("accept", sender, self.end, len(waiting)))
+        for reader in (self.shared, *self.named.values(), *self.resumed.values()):
+            reader.unread.append(self.end)
+        for receiver in waiting:
+            self.receivers.remove(receiver)
+            reader = self.reader_of(receiver)
+            reader.unread.remove(self.end)
+            self.deliver(receiver, reader, [self.end], told)
+
+    def reader_of(self, receiver: Receiver) -> Reader:
+        if receiver.consumer:
+            return self.named[receiver.consumer]
+        return self.resumed[receiver] if receiver in self.resumed else self.shared
+
+    def deliver(self, receiver: Receiver, reader: Reader, positions: list[int], told: list[Told], sender: Sender | None = None) -> None:  # fmt: skip
+        told.append(("deliver", receiver, tuple(positions), reader.missed, sender))
+        reader.missed = 0
+
+    def admit(self, told: list[Told]) -> None:
+        while self.senders:
+            if self.size:
+                if self.is_full():
+                    return
+                self.put(self.senders.pop(0), told)
+            elif self.receivers:
+                sender, receiver = self.senders.pop(0), self.receivers.pop(0)
+                self.end += 1
+                told.append(("meet", receiver, self.end, sender))
+            else:
+                return
+
+    def offer(self, now_ms: int, told: list[Told]) -> None:
+        for receiver in [r for r in self.receivers if r.competes]:
+            positions = self.next_of(receiver, self.shared, now_ms)
+            if not positions:
+                return
+            self.receivers.remove(receiver)
+            self.deliver(receiver, self.shared, positions, told)
