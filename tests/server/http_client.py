@@ -47,7 +47,7 @@ class RawClient:
         for line in lines:
             name, _, value = line.partition(": ")
             headers[name.lower()] = value
-        size = 0 if to_head else int(headers["content-length"])
+        size = 0 if to_head else int(headers.get("content-length", 0))
         return Answered(int(status_line.split()[1]), headers, await self.reader.readexactly(size))
 
     async def ask(self, request: bytes) -> Answered:

@@ -9,6 +9,7 @@ from waterclock.model import errors
 from waterclock.model.errors import (
     BadBatch,
     BadInput,
+    CapacityReached,
     Closed,
     LimitExceeded,
     NotFound,
@@ -24,6 +25,7 @@ from waterclock.server.statuses import STATUSES, code_of, status_of
 
 FACTS = {
     LimitExceeded: ("batch messages", 10),
+    CapacityReached: ("batch messages", 10),
     BadBatch: ("body", "torn"),
     errors.BadConfig: ("log.fsync", "is not a setting"),
     NotFound: ("group", "g"),
@@ -33,7 +35,7 @@ FACTS = {
 }
 
 
-CLIENTS_OWN = {WaterclockError, errors.NodeFailed, errors.TimedOut}
+CLIENTS_OWN = {WaterclockError, errors.Gone, errors.NodeFailed, errors.TimedOut}
 """No node raises these."""
 
 
@@ -61,7 +63,7 @@ def test_every_error_of_ours_has_a_code_and_its_name(error):
     [
         (BadInput("x"), StatusCode.INVALID_ARGUMENT),
         (LimitExceeded("key bytes", 5), StatusCode.INVALID_ARGUMENT),
-        (LimitExceeded("topics", 5), StatusCode.RESOURCE_EXHAUSTED),
+        (CapacityReached("topics", 5), StatusCode.RESOURCE_EXHAUSTED),
         (Overloaded("calls", 5), StatusCode.RESOURCE_EXHAUSTED),
         (StorageFull("x"), StatusCode.RESOURCE_EXHAUSTED),
         (Stopping("x"), StatusCode.UNAVAILABLE),

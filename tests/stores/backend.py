@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from waterclock.stores.opening import open_store
 from waterclock.stores.store import StreamStore
 
-NAMES = ("sqlite", "postgres", "mysql", "mongodb")
+NAMES = ("log", "sqlite", "postgres", "mysql", "mongodb")
 
 
 class Crashing(Protocol):

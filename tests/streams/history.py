@@ -1,4 +1,4 @@
-"""Random histories of streams: what the core does is what the model says, and keeps its promises."""
+"""Random histories of streams: what the core does is what the model says, and what is promised."""
 
 from random import Random
 
@@ -70,7 +70,8 @@ class History:
             after=after,
             limit=self.rng.choice([1, 1, 2, 5]),
         )
-        if any(w.consumer == consumer for w in self.waiting if isinstance(w, Receiver) and consumer):
+        taken = {waiter.consumer for waiter in self.waiting if isinstance(waiter, Receiver)}
+        if consumer and consumer in taken:
             return  # two at once under one name share its position: nothing is promised but order
         expected = self.model[name].receive(receiver, self.now_ms)
         self.check(name, self.core.receive(receiver, now_ms=self.now_ms), expected, receiver)
@@ -106,9 +107,7 @@ class History:
         given, competed = self.given.pop()
         self.given.clear()
         name = given.receiver.stream
-        expected = self.model[name].give_back(
-            given.receiver, given.positions, given.missed, given.sender, self.now_ms, competed=competed
-        )
+        expected = self.model[name].give_back(given, self.now_ms, competed=competed)
         if competed and given.sender is None:
             for position in given.positions:
                 self.seen[name][position] -= 1

@@ -1,10 +1,11 @@
-"""A stream as simple as can be: lists of what each reader has not read yet. Slow, and easy to trust.
+"""A stream as simple as can be: lists of what each reader has not read yet. Slow, easy to trust.
 
 `expected` effects are told in words that do not depend on how the core keeps its books.
 """
 
 from dataclasses import dataclass, field
 
+from waterclock.streams.effects import Deliver
 from waterclock.streams.waiting import Receiver, Sender
 
 Told = tuple[object, ...]
@@ -60,9 +61,10 @@ class ModelStream:
         elif receiver.after is not None:
             first = min(self.kept, default=self.end + 1)
             if self.size and receiver.after < first - 1:
+                missed = first - 1 - receiver.after
                 if receiver.consumer:
-                    self.named[receiver.consumer] = Reader(sorted(self.kept), first - 1 - receiver.after)
-                told.append(("refuse", receiver, first - 1 - receiver.after, first - 1))
+                    self.named[receiver.consumer] = Reader(sorted(self.kept), missed)
+                told.append(("refuse", receiver, missed, first - 1))
                 self.admit(told)
                 return told
             unread = [each for each in sorted(self.kept) if each > receiver.after]
@@ -84,25 +86,26 @@ class ModelStream:
     def next_of(self, receiver: Receiver, reader: Reader, now_ms: int) -> list[int]:
         """Take what comes next out of what is unread."""
         found: list[int] = []
-        while reader.unread and not (found if not receiver.competes else len(found) >= receiver.limit):
-            # Those who compete are given what is left, one by one; others a piece of the ring.
-            count = 1 if receiver.competes else receiver.limit
+        # Those who compete are given what is left, one by one; others a piece of the ring.
+        count, enough = (1, receiver.limit) if receiver.competes else (receiver.limit, 1)
+        while reader.unread and len(found) < enough:
             piece, reader.unread = reader.unread[:count], reader.unread[count:]
             found += [p for p in piece if not 0 < self.kept[p][1] <= now_ms]
         return found
 
-    def give_back(self, receiver: Receiver, positions: list[int], missed: int, sender: Sender | None, now_ms: int, *, competed: bool) -> list[Told]:  # fmt: skip
+    def give_back(self, given: Deliver, now_ms: int, *, competed: bool) -> list[Told]:
         told: list[Told] = []
-        if sender is not None:
-            self.senders.insert(0, sender)
-        elif receiver.consumer:
-            again = [p for p in sorted(self.kept) if p >= positions[0]]
-            reader = self.named.setdefault(receiver.consumer, Reader())
-            reader.missed += len([p for p in positions if p not in self.kept and p not in reader.unread])
+        kept = [position for position in given.positions if position in self.kept]
+        if given.sender is not None:
+            self.senders.insert(0, given.sender)
+        elif given.receiver.consumer:
+            again = [p for p in sorted(self.kept) if p >= given.positions[0]]
+            reader = self.named.setdefault(given.receiver.consumer, Reader())
+            reader.missed += len(given.positions) - len(kept)
             reader.unread = sorted({*reader.unread, *again})
         elif competed:
-            self.shared.missed += missed + len([p for p in positions if p not in self.kept])
-            self.shared.unread = sorted([*self.shared.unread, *(p for p in positions if p in self.kept)])
+            self.shared.missed += given.missed + len(given.positions) - len(kept)
+            self.shared.unread = sorted([*self.shared.unread, *kept])
             self.offer(now_ms, told)
         self.admit(told)
         return told
@@ -151,10 +154,12 @@ class ModelStream:
     def reader_of(self, receiver: Receiver) -> Reader:
         if receiver.consumer:
             return self.named[receiver.consumer]
-        return self.resumed[receiver] if receiver in self.resumed else self.shared
+        return self.resumed.get(receiver, self.shared)
 
-    def deliver(self, receiver: Receiver, reader: Reader, positions: list[int], told: list[Told], sender: Sender | None = None) -> None:  # fmt: skip
-        told.append(("deliver", receiver, tuple(positions), reader.missed, sender))
+    def deliver(
+        self, receiver: Receiver, reader: Reader, positions: list[int], told: list[Told]
+    ) -> None:
+        told.append(("deliver", receiver, tuple(positions), reader.missed, None))
         reader.missed = 0
 
     def admit(self, told: list[Told]) -> None:

@@ -14,6 +14,7 @@ PUBLIC = [
     "BlockingClient",
     "BlockingSubscription",
     "Busy",
+    "CapacityReached",
     "Client",
     "ClientSettings",
     "Closed",

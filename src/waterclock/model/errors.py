@@ -10,6 +10,7 @@
     ├── AlreadyExists            choose another name, or use what is there
     ├── Busy                     it is in use; end that first
     ├── OffsetOutOfRange         ask again within [start, end)
+    ├── Gone                     what follows the resume token is lost: go on behind the gap
     ├── Unavailable              nothing is wrong with the request; try again
     │   ├── Overloaded           there is too much at once: wait a little
     │   ├── Stopping             the node is going down: try elsewhere, or later
@@ -51,6 +52,11 @@ class LimitExceeded(BadInput):
         self.field = field
         self.limit = limit
         self.got = got
+
+
+class CapacityReached(LimitExceeded):
+    """There is no room for one more: all together are at their limit, and nothing is wrong with the
+    request itself."""
 
 
 class BadBatch(BadInput):
@@ -108,6 +114,18 @@ class OffsetOutOfRange(WaterclockError):
         self.offset = offset
         self.start = start
         self.end = end
+
+
+class Gone(WaterclockError):
+    """What follows a resume token was overwritten, has expired, or was lost with the node.
+
+    `missed` says how many messages, 0 if nobody knows; `resume_token` leads on behind the gap.
+    """
+
+    def __init__(self, detail: str, *, missed: int, resume_token: str) -> None:
+        super().__init__(detail)
+        self.missed = missed
+        self.resume_token = resume_token
 
 
 class Unavailable(WaterclockError):

@@ -25,7 +25,7 @@ from waterclock.delivery.events import (
 )
 from waterclock.delivery.spans import Range
 from waterclock.model.clock import Clock, SteadyClock
-from waterclock.model.errors import BadInput, LimitExceeded, Stopping, StorageFull, Unavailable
+from waterclock.model.errors import BadInput, CapacityReached, Stopping, StorageFull, Unavailable
 from waterclock.model.sections import DeliveryConfig, GroupConfig
 from waterclock.node.burial import Burial, Grave
 from waterclock.node.counters import GroupCounters
@@ -137,7 +137,7 @@ class GroupHost:
     # Members
 
     async def join(self, member: str, *, credit: tuple[int, int] | None = None) -> Session:
-        """Open a session; raises LimitExceeded if there is no room for one more member.
+        """Open a session; raises CapacityReached if there is no room for one more member.
 
         It begins with `credit` messages and bytes, or with what is configured.
         """
@@ -150,7 +150,7 @@ class GroupHost:
         session = Session(self, member, credit=held, heartbeat_ms=heartbeat_ms)
         effects = self._group.handle(core.MemberJoined(member), self._clock.now_ms())
         if isinstance(effects[0], core.RefuseMember):
-            raise LimitExceeded("members of a group", self._config.members_max)
+            raise CapacityReached("members of a group", self._config.members_max)
         self._members[member] = session
         answer = asyncio.get_running_loop().create_future()
         # The old session of this name, if there is one, ends before the new one is known.

@@ -22,7 +22,7 @@ from waterclock.model.config import Config
 from waterclock.model.errors import (
     BadInput,
     Busy,
-    LimitExceeded,
+    CapacityReached,
     NotFound,
     OffsetOutOfRange,
     Stopping,
@@ -202,7 +202,7 @@ class Groups:
             if host is not None:
                 return host
             if len(self._hosts) >= GROUPS_MAX:
-                raise LimitExceeded("groups", GROUPS_MAX)
+                raise CapacityReached("groups", GROUPS_MAX)
             places = [self._place(topic, p, None, new_life()) for p in topic.partitions]
             for place in places:
                 self._begin(topic, place, _position(place, start, start_ms))

@@ -27,7 +27,7 @@ from waterclock.log.fingerprint import fingerprint
 from waterclock.model.clock import Clock
 from waterclock.model.errors import (
     BadInput,
-    LimitExceeded,
+    CapacityReached,
     NotFound,
     StorageFailed,
     WaterclockError,
@@ -176,7 +176,7 @@ class Recurrences:
         async with self._changing:
             before = self._records.get(name)
             if before is None and len(self._records) >= RECURRENCES_MAX:
-                raise LimitExceeded("recurrences", RECURRENCES_MAX)
+                raise CapacityReached("recurrences", RECURRENCES_MAX)
             await self._save({name: msgspec.structs.replace(record, unwanted=_unwanted(before))})
             problems = await self._settle([name])
             if self._records[name].unwanted:

@@ -21,7 +21,7 @@ from waterclock.model.errors import (
     AlreadyExists,
     BadInput,
     Busy,
-    LimitExceeded,
+    CapacityReached,
     NotFound,
     OffsetOutOfRange,
     StorageFull,
@@ -246,7 +246,7 @@ class Replays:
 
     def _check_room(self) -> None:
         if len(self._metadata.items(REPLAY)) >= REPLAYS_MAX:
-            raise LimitExceeded("replays", REPLAYS_MAX)
+            raise CapacityReached("replays", REPLAYS_MAX)
 
     async def _bounded(self, request: Request, checkpoint_every: int) -> _Record:
         """Fix the bounds of a replay, from now on and for ever."""

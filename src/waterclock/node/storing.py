@@ -143,8 +143,9 @@ class Storing:
 
     async def _purge(self) -> None:
         try:
-            while await self._store.purge(now_ms=self._clock.now_ms()) >= PURGE_MESSAGES:
-                await asyncio.sleep(0)
+            removed = PURGE_MESSAGES
+            while removed >= PURGE_MESSAGES:
+                removed = await self._store.purge(now_ms=self._clock.now_ms(), limit=PURGE_MESSAGES)
         except StoreUnavailable as error:
             self._note(error)
 

@@ -12,6 +12,7 @@ from typing import Protocol, assert_never
 
 from waterclock.model.clock import Clock, SteadyClock
 from waterclock.model.sections import StreamsConfig
+from waterclock.node.counters import Histogram
 from waterclock.streams.effects import (
     Accept,
     Deliver,
@@ -69,6 +70,9 @@ class StreamHost:
         first = clock.now_ms() * INCARNATIONS_PER_MS
         self._streams = Streams(config, first_incarnation=first)
         self.counters = self._streams.counters
+        self.wait_ms = Histogram()
+        """How long messages waited for a receiver; of those given together, the oldest."""
+        self._wall = clock
 
     def __repr__(self) -> str:
         return f"<StreamHost {self._streams!r}>"
@@ -169,6 +173,7 @@ class StreamHost:
     def _deliver(self, given: Deliver) -> list[Effect]:
         if not _handle(given.receiver).delivered(given):
             return self._streams.give_back(given, now_ms=self.now_ms())
+        self.wait_ms.observe(max(0, self._wall.now_ms() - given.items[0].sent_ms))
         if given.sender is not None:
             _handle(given.sender).accepted(given.positions[0], 1)
         return []

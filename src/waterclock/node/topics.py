@@ -21,7 +21,7 @@ from waterclock.model.config import Config
 from waterclock.model.errors import (
     AlreadyExists,
     BadInput,
-    LimitExceeded,
+    CapacityReached,
     NotFound,
     UnknownTopic,
     WaterclockError,
@@ -317,10 +317,10 @@ class Topics:
     def _check_room(self, partitions: int, *, is_new: bool) -> None:
         limits = self._config.topics
         if is_new and len(self._topics) >= limits.topics_max:
-            raise LimitExceeded("topics", limits.topics_max)
+            raise CapacityReached("topics", limits.topics_max)
         have = sum(len(topic.partitions) for topic in self._topics.values())
         if have + partitions > limits.partitions_max:
-            raise LimitExceeded("partitions of the node", limits.partitions_max)
+            raise CapacityReached("partitions of the node", limits.partitions_max)
 
     def _check(self, settings: TopicSettings) -> None:
         _check_range("partitions", settings.partitions, 1, PARTITIONS_MAX)

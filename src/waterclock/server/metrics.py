@@ -70,6 +70,20 @@ _GROUP_COUNTS = {
 }
 
 
+_STREAM_COUNTS = {
+    "stream_sent_messages": ("Messages senders brought.", "sent"),
+    "stream_received_messages": ("Messages receivers were given.", "received"),
+    "stream_matched_messages": ("Messages for which somebody was waiting.", "matched"),
+    "stream_polls_answered": ("Polls answered with messages.", "polled"),
+    "stream_poll_timeouts": ("Polls for which nothing came in time.", "receive_timeouts"),
+    "stream_send_timeouts": ("Sends for which nobody came in time.", "send_timeouts"),
+    "stream_overwritten_messages": ("Messages that gave way to newer ones.", "overwritten"),
+    "stream_missed_messages": ("Messages that readers were told they missed.", "missed"),
+    "stream_returned_messages": ("Messages matched to somebody who had gone.", "given_back"),
+    "stream_forgotten": ("Idle streams that were forgotten.", "forgotten"),
+}
+
+
 class Family(NamedTuple):
     """One metric and where its samples come from."""
 
@@ -143,6 +157,7 @@ class Metrics:
     def families(self) -> Iterator[Family]:
         """Yield everything but histograms; samples are made as they are taken."""
         yield from self._node_families()
+        yield from self._stream_families()
         for name, (documentation, attribute) in _PARTITION_COUNTS.items():
             yield Family(
                 CounterMetricFamily,
@@ -196,6 +211,18 @@ class Metrics:
             ],
         )
 
+    def _stream_families(self) -> Iterator[Family]:
+        host, storing = self._node.streams, self._node.storing
+        for name, (documentation, attribute) in _STREAM_COUNTS.items():
+            yield _count(name, documentation, getattr(host.counters, attribute))
+        yield _gauge("streams", "Light streams in memory.", (), [((), len(host))])
+        yield _gauge("stream_waiting", "Senders and receivers that wait.", (), [((), host.waiting)])
+        yield _gauge("stream_bytes", "Messages in memory.", (), [((), host.size_bytes)])
+        yield _count("stream_stored_messages", "Messages brought to the store.", storing.stored)
+        yield _count("stream_store_failures", "Messages it did not take.", storing.failed)
+        is_up = [((), float(storing.problem is None))]
+        yield _gauge("stream_store_up", "Whether the store can be reached.", (), is_up)
+
     def histograms(self) -> Iterator[Metric]:
         """Yield the histograms, of the whole node each: by partition they would be too many."""
         hosts = list(self._hosts())
@@ -211,6 +238,11 @@ class Metrics:
             "schedule_lateness_seconds",
             "How long after their due time messages were fired.",
             [host.counters.lateness_ms for host in hosts],
+        )
+        yield _histogram(
+            "stream_wait_seconds",
+            "How long messages of light streams waited for a receiver.",
+            [self._node.streams.wait_ms],
         )
         yield _histogram(
             "loop_stall_seconds", "How long nothing at all ran.", [self._watch.stall_ms]
@@ -253,6 +285,10 @@ class Metrics:
 
 def _counter(name: str) -> Callable[[PartitionHost | GroupHost], float]:
     return lambda host: getattr(host.counters, name)
+
+
+def _count(name: str, documentation: str, value: int) -> Family:
+    return Family(CounterMetricFamily, f"waterclock_{name}", documentation, (), [((), value)])
 
 
 def _gauge(

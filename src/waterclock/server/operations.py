@@ -1,19 +1,42 @@
-"""What operators and their machines ask a node over HTTP.
+"""What operators and their machines ask a node over HTTP, and what describes all the rest.
 
 GET /health/live     200 while the process turns its loop
 GET /health/ready    200 if the node takes requests, else 503; either way, what is wrong
 GET /metrics         for Prometheus
+GET /openapi.json    what there is, for programs
+GET /docs            the same for people
 """
 
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+import waterclock
 from waterclock.node.node import Node
-from waterclock.server.http_messages import Request, Response, json
-from waterclock.server.http_routes import Routes
+from waterclock.server.docs_page import page_of
+from waterclock.server.http_messages import HTML, JSON, Request, Response, json
+from waterclock.server.http_operations import Operation, Told
 from waterclock.server.metrics import CONTENT_TYPE, Metrics
+from waterclock.server.openapi import describe
 
 
-def operations(node: Node, metrics: Metrics) -> Routes:
-    """Return the routes."""
-    alive = json(200, {"status": "live"})
+class Live(msgspec.Struct):
+    """The process turns its loop."""
+
+    status: str
+
+
+class Ready(msgspec.Struct):
+    """Whether the node takes requests, and what is wrong."""
+
+    status: str
+    problems: list[str]
+
+
+def operations(node: Node, metrics: Metrics) -> list[Operation]:
+    """Return the part of the table for operators."""
+    alive = json(200, Live("live"))
 
     def live(_: Request) -> Response:
         return alive
@@ -21,14 +44,71 @@ def operations(node: Node, metrics: Metrics) -> Routes:
     def ready(_: Request) -> Response:
         problems = node.problems()
         if node.is_ready:
-            return json(200, {"status": "ready", "problems": problems})
-        return json(503, {"status": "not ready", "problems": problems})
+            return json(200, Ready("ready", problems))
+        return json(503, Ready("not ready", problems))
 
     async def scrape(_: Request) -> Response:
         return Response(200, await metrics.text(), CONTENT_TYPE)
 
-    return {
-        b"/health/live": {b"GET": live},
-        b"/health/ready": {b"GET": ready},
-        b"/metrics": {b"GET": scrape},
-    }
+    operation = partial(Operation, tag="node")
+    return [
+        operation(
+            "GET",
+            "/health/live",
+            live,
+            name="live",
+            summary="Tell whether the process lives.",
+            answers={200: Told("It does.", Live)},
+        ),
+        operation(
+            "GET",
+            "/health/ready",
+            ready,
+            name="ready",
+            summary="Tell whether the node takes requests.",
+            answers={200: Told("It does.", Ready), 503: Told("It does not.", Ready)},
+        ),
+        operation(
+            "GET",
+            "/metrics",
+            scrape,
+            name="metrics",
+            summary="Metrics for Prometheus.",
+            answers={200: Told("Metrics.", content_type=CONTENT_TYPE)},
+        ),
+    ]
+
+
+def with_description(table: Sequence[Operation]) -> list[Operation]:
+    """Return the table with what describes it, itself included."""
+    made: dict[str, Response] = {}
+
+    def openapi(_: Request) -> Response:
+        return made["openapi"]
+
+    def docs(_: Request) -> Response:
+        return made["docs"]
+
+    whole = [
+        *table,
+        Operation(
+            "GET",
+            "/openapi.json",
+            openapi,
+            name="openapi",
+            summary="This description.",
+            answers={200: Told("OpenAPI 3.1.", dict[str, object])},
+        ),
+        Operation(
+            "GET",
+            "/docs",
+            docs,
+            name="docs",
+            summary="The same as a page.",
+            answers={200: Told("A page.", content_type=HTML)},
+        ),
+    ]
+    description = describe(whole, title="Waterclock", version=waterclock.__version__)
+    made["openapi"] = Response(200, msgspec.json.encode(description), JSON)
+    made["docs"] = Response(200, page_of(description), HTML)
+    return whole

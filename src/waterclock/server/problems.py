@@ -48,11 +48,13 @@ def status_of(error: WaterclockError) -> int:
     return HTTP_STATUSES[code_of(error)]
 
 
-def problem_of(error: BaseException, request: Request) -> Response:
+def problem_of(error: BaseException, request: Request | None = None) -> Response:
     """Return what to answer; what is a bug of ours goes to the log, with an id to find it by."""
     found = ours(error)
     if found is None:
-        where = f"{request.method.decode()} {request.path.decode('latin-1')}"
+        where = "HTTP"
+        if request is not None:
+            where = f"{request.method.decode()} {request.path.decode('latin-1')}"
         error_id = log_unforeseen(where, error)
         detail = f"something unforeseen happened, logged as error {error_id}"
         return problem(500, detail, errorId=error_id)

@@ -23,13 +23,16 @@ from waterclock.server.calls import Calls
 from waterclock.server.grpc_server import GrpcServer, Service, serve_grpc
 from waterclock.server.health import Health
 from waterclock.server.http_operations import routes_of
+from waterclock.server.http_operations import routes_of
 from waterclock.server.http_routes import answer_from
 from waterclock.server.http_server import HttpServer, serve_http
 from waterclock.server.loop_watch import LoopWatch
 from waterclock.server.metrics import Metrics
-from waterclock.server.operations import operations
+from waterclock.server.operations import operations, with_description
+from waterclock.server.polled_members import PolledMembers
 from waterclock.server.scheduler_api import SchedulerApi
 from waterclock.server.streams_api import StreamsApi
+from waterclock.server.topics_api import topic_operations
 from waterclock.v1 import admin_pb2, broker_pb2, scheduler_pb2
 
 log = logging.getLogger(__name__)
@@ -111,14 +114,15 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
         health = Health(node, tuple(api.full_name for api in APIS))
         broker, scheduler, admin = APIS
         services = (
-            Service(broker, BrokerApi(node, calls), calls),
+            Service(broker, broker_api, calls),
             Service(scheduler, SchedulerApi(node), calls),
             Service(admin, AdminApi(node, http_address=http_address), calls),
             Service(HEALTH, health, Calls(HEALTH_CALLS_MAX)),
         )
         async with serve_grpc(services, config) as grpc_server, task_group() as tasks:
-            watching = tasks.create_task(watch.run())
+            running = [tasks.create_task(work) for work in (watch.run(), members.run())]
             try:
                 yield Server(node, calls, health, grpc_server, http_server)
             finally:
-                watching.cancel()
+                for task in running:
+                    task.cancel()

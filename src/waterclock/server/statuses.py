@@ -21,9 +21,9 @@ from waterclock.model.errors import (
     AlreadyExists,
     BadInput,
     Busy,
+    CapacityReached,
     Closed,
     Damaged,
-    LimitExceeded,
     NotFound,
     OffsetOutOfRange,
     Overloaded,
@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 STATUSES: Mapping[type[WaterclockError], StatusCode] = {
     BadInput: StatusCode.INVALID_ARGUMENT,
+    CapacityReached: StatusCode.RESOURCE_EXHAUSTED,
     NotFound: StatusCode.NOT_FOUND,
     AlreadyExists: StatusCode.ALREADY_EXISTS,
     Busy: StatusCode.FAILED_PRECONDITION,
@@ -51,9 +52,6 @@ STATUSES: Mapping[type[WaterclockError], StatusCode] = {
     Closed: StatusCode.UNAVAILABLE,
 }
 """The nearest class in an error's ancestry decides."""
-
-CAPACITIES = frozenset({"groups", "members of a group", "partitions of the node", "topics"})
-"""Limits on all requests together: over one of these, the request itself is not wrong."""
 
 DETAILS_CHARS_MAX = 1_000
 FACT_CHARS_MAX = 250
@@ -86,8 +84,6 @@ def status_of(error: BaseException, where: str) -> Status:
 
 def code_of(error: WaterclockError) -> StatusCode:
     """Return the gRPC code of an error of ours."""
-    if isinstance(error, LimitExceeded) and error.field in CAPACITIES:
-        return StatusCode.RESOURCE_EXHAUSTED
     for ancestor in type(error).__mro__:
         if ancestor in STATUSES:
             return STATUSES[ancestor]

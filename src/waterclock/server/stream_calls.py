@@ -168,12 +168,10 @@ def told_messages(
     """Return for each message its token, and what is told of it as JSON, without braces."""
     told = []
     for position, item in zip(given.positions, given.items, strict=True):
-        if item.stored:
-            token = Token(STORED, 0, item.stored)
-        else:
-            token = Token(LIVE, incarnation, position)
+        facts = (STORED, 0, item.stored) if item.stored else (LIVE, incarnation, position)
+        token = Token(*facts)
         text = tokens.encode(stream, token)
-        facts = b'%b%b,%b%b,"position":%d,"sentMs":%d,"resumeToken":"%b"' % (
+        said = b'%b%b,%b%b,"position":%d,"sentMs":%d,"resumeToken":"%b"' % (
             words.message,
             item.body,
             words.uuid,
@@ -182,5 +180,5 @@ def told_messages(
             item.sent_ms,
             text.encode(),
         )
-        told.append((text, facts))
+        told.append((text, said))
     return told

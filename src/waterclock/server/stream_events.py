@@ -1,7 +1,7 @@
 """A stream as server-sent events: each message an event, its resume token the event's id.
 
-A browser that loses the connection comes back with `Last-Event-ID` and goes on where it was. Without
-a consumer's name every subscriber gets every message, beginning with the oldest there is.
+A browser that loses the connection comes back with `Last-Event-ID` and goes on where it was.
+Without a consumer's name every subscriber gets every message, beginning with the oldest there is.
 
     event: gone         what was to follow is lost; `missed` says how much, and events go on
     : ping              now and then, so that proxies do not take quiet for dead

@@ -314,4 +314,4 @@ class StreamsApi:
 
 def _check_name(name: str) -> None:
     size = len(name) if name.isascii() else len(name.encode("utf-8", "surrogatepass"))
-    check("streamId bytes", size, STREAM_BYTES_MAX)
+    check("streamId (UTF-8 bytes)", size, STREAM_BYTES_MAX)

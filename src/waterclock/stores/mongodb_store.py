@@ -16,11 +16,10 @@ refused for long ends such transactions.
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
-import pymongo
 from bson.binary import Binary
 from bson.int64 import Int64
 from pymongo import AsyncMongoClient, IndexModel, ReturnDocument
@@ -57,8 +56,10 @@ DATABASE = "waterclock"
 """If the URL names none."""
 APP_NAME = "waterclock-streams"
 CALL_S_MAX = 20.0
-SERVER_MS_MAX = 4_000
+SERVER_MS_MAX = 2_000
 """How long to look for a server that takes writes: a fail-over takes longer, and callers retry."""
+AWAY_S = 1.0
+"""After looking in vain, calls fail at once for so long, unless a server has been found."""
 CONNECTIONS_MAX = 32
 GROUP_RECORDS_MAX = 5_000
 GROUP_BYTES_MAX = 16 * MIB
@@ -78,6 +79,7 @@ class MongodbStore:
     def __init__(self, url: str) -> None:
         self._url = url
         self._client: AsyncMongoClient[Document] | None = None
+        self._away_until = 0.0
         self._turns = Turns(self._write, records_max=GROUP_RECORDS_MAX, bytes_max=GROUP_BYTES_MAX)
 
     def __repr__(self) -> str:
@@ -92,11 +94,11 @@ class MongodbStore:
             connectTimeoutMS=SERVER_MS_MAX,
             waitQueueTimeoutMS=int(CALL_S_MAX * 1_000),
             maxPoolSize=CONNECTIONS_MAX,
-            timeoutMS=int(CALL_S_MAX * 1_000),
+            socketTimeoutMS=int(CALL_S_MAX * 1_000),
         )
         self._client = client
         try:
-            with _ours():
+            async with self._reaching():
                 await self._create()
         except BaseException:
             await self.close()
@@ -111,7 +113,7 @@ class MongodbStore:
     ) -> Page:
         """Give messages at positions > `after`: at least one if there is one."""
         name = Binary(stream_key(stream))
-        with _ours(), pymongo.timeout(CALL_S_MAX):
+        async with self._reaching():
             head = await self._streams.find_one({"_id": name})
             last = head["last"] if head else 0
             if after >= last:
@@ -131,7 +133,7 @@ class MongodbStore:
     async def delete(self, stream: str, *, older_than_ms: int | None = None) -> int:
         """Remove the messages stored before then, or all; say how many."""
         name = Binary(stream_key(stream))
-        with _ours():
+        async with self._reaching():
             head = await self._streams.find_one({"_id": name})
             if head is None:
                 return 0
@@ -147,7 +149,7 @@ class MongodbStore:
 
     async def purge(self, *, now_ms: int, limit: int = 1_000) -> int:
         """Remove expired messages, at most so many; say how many."""
-        with _ours():
+        async with self._reaching():
             return await self._remove({"until": {"$lte": Int64(now_ms)}}, sort="until", limit=limit)
 
     async def close(self) -> None:
@@ -161,6 +163,24 @@ class MongodbStore:
         if self._client is None:
             raise Closed("the store is not open")
         return self._client
+
+    @asynccontextmanager
+    async def _reaching(self) -> AsyncIterator[None]:
+        """Bound what is done in the block, and say if the database is out of reach."""
+        clock = asyncio.get_running_loop().time
+        found = self._opened.topology_description.has_writable_server()
+        if clock() < self._away_until and not found:
+            raise StoreUnavailable("mongodb: there is no server that takes writes")
+        try:
+            async with asyncio.timeout(CALL_S_MAX):
+                yield
+        except TimeoutError as error:
+            raise StoreUnavailable(f"mongodb took longer than {CALL_S_MAX} s") from error
+        except PyMongoError as error:
+            if not _is_out_of_reach(error):
+                raise
+            self._away_until = clock() + AWAY_S
+            raise StoreUnavailable(f"mongodb: {error}") from error
 
     def _collection(self, name: str) -> AsyncCollection[Document]:
         # Majority throughout: what was read or acknowledged survives a fail-over.
@@ -205,7 +225,7 @@ class MongodbStore:
                 raise
 
     async def _write(self, stream: bytes, entries: list[Entry]) -> list[Stored]:
-        with _ours(), pymongo.timeout(CALL_S_MAX):
+        async with self._reaching():
             known: dict[bytes, Known] = {}
             conflicts_since: float | None = None
             clock = asyncio.get_running_loop().time
@@ -333,15 +353,8 @@ def _is_duplicate(error: PyMongoError) -> bool:
     return isinstance(error, DuplicateKeyError)
 
 
-@contextmanager
-def _ours() -> Iterator[None]:
+def _is_out_of_reach(error: PyMongoError) -> bool:
     """Tell a database out of reach from a bug."""
-    try:
-        yield
-    except (AutoReconnect, ConnectionFailure, ExecutionTimeout, WTimeoutError) as error:
-        raise StoreUnavailable(f"mongodb: {error}") from error
-    except PyMongoError as error:
-        labels = ("TransientTransactionError", "RetryableWriteError")
-        if error.timeout or any(map(error.has_error_label, labels)):
-            raise StoreUnavailable(f"mongodb: {error}") from error
-        raise
+    away = (AutoReconnect, ConnectionFailure, ExecutionTimeout, WTimeoutError)
+    labels = ("TransientTransactionError", "RetryableWriteError")
+    return isinstance(error, away) or error.timeout or any(map(error.has_error_label, labels))

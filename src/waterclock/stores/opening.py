@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from waterclock.model.errors import BadConfig
+from waterclock.stores.log_store import LogStore
 from waterclock.stores.sqlite_store import SqliteStore
 from waterclock.stores.store import StreamStore
 
@@ -21,10 +22,12 @@ _SERVERS = {
 def open_store(url: str) -> StreamStore:
     """Make the store a URL names. You must `open` it, on the loop that will use it."""
     scheme = url.partition(":")[0]
+    if scheme == "log":
+        return LogStore(_path(url))
     if scheme == "sqlite":
         return SqliteStore(_path(url))
     if scheme not in _SERVERS:
-        known = ", ".join(["sqlite", *sorted(_SERVERS)])
+        known = ", ".join(["log", "sqlite", *sorted(_SERVERS)])
         raise BadConfig(FIELD, f"knows no scheme {scheme!r}; there are {known}")
     extra, module, name = _SERVERS[scheme]
     try:

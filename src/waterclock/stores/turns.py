@@ -12,7 +12,7 @@ every stored message tells them that what they find there is their own, so that 
 import asyncio
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from waterclock.model.errors import StoreUnavailable
@@ -94,18 +94,17 @@ class Turns:
     async def _carry(self, stream: bytes, line: "_Line") -> None:
         calls = self._next(line.waiting)
         try:
-            stored = await self._write(stream, [e for call in calls for e in call.entries])
+            answers = iter(await self._write(stream, [e for call in calls for e in call.entries]))
         except StoreUnavailable as error:
             # Each raises an error of its own: they are different tasks.
             for call in calls:
                 call.problem = str(error)
+            return
         except BaseException:  # cancelled, or a bug: the others must not suffer from it
             line.waiting.extendleft(reversed(calls))
             raise
-        answers = iter(stored if not calls[0].is_done else ())
         for call in calls:
-            if not call.is_done:
-                call.stored = [next(answers) for _ in call.entries]
+            call.stored = [next(answers) for _ in call.entries]
 
     def _next(self, waiting: deque[Call]) -> list[Call]:
         """Take the first call, and as many after it as fit."""
@@ -132,10 +131,30 @@ class _Line:
 def place_entries(entries: Sequence[Entry], known: Mapping[bytes, Known], last: int) -> Placed:
     """Give each entry its position; what its own call stored before counts as new."""
     placed = place([e.key for e in entries], {k: v.position for k, v in known.items()}, last)
-    fresh = {key for key, found in known.items()}
+    fresh = set(known)
     stored = []
     for entry, answer in zip(entries, placed.stored, strict=True):
         is_own = entry.key in fresh and known[entry.key].token == entry.token
         fresh.discard(entry.key)
         stored.append(Stored(answer.position, is_new=True) if is_own else answer)
     return placed._replace(stored=stored)
+
+
+async def write_in_chunks(
+    entries: Sequence[Entry],
+    chunks: Callable[[Sequence[Entry]], Iterable[Sequence[Entry]]],
+    write: Callable[[Sequence[Entry]], Awaitable[list[Stored]]],
+) -> list[Stored]:
+    """Write entries in chunks, one after the other; each id goes once, with its first entry.
+
+    It stops at the first chunk that fails: what was written until then stays, in order.
+    """
+    firsts = {entry.key: entry for entry in reversed(entries)}
+    unique = [entry for entry in entries if firsts[entry.key] is entry]
+    answers: dict[bytes, Stored] = {}
+    for chunk in chunks(unique):
+        answers.update(zip((e.key for e in chunk), await write(chunk), strict=True))
+    return [
+        answers[entry.key]._replace(is_new=firsts[entry.key] is entry and answers[entry.key].is_new)
+        for entry in entries
+    ]

@@ -36,7 +36,7 @@ def running(folder: Path) -> Iterator[Backend]:
     """Run a server."""
     port, data = free_port(), folder / "data"
     data.mkdir(parents=True)
-    command = [
+    command: list[str | Path] = [
         program(), "--dbpath", data, "--port", str(port), "--bind_ip", "127.0.0.1",
         "--replSet", REPLICA_SET, "--wiredTigerCacheSizeGB", "0.25", "--unixSocketPrefix", folder,
         "--setParameter", "diagnosticDataCollectionEnabled=false",

@@ -1,0 +1,269 @@
+"""Consuming over HTTP: long polls, server-sent events, and answers by lease."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from waterclock.model.errors import WaterclockError
+from waterclock.model.ids import Millis
+from waterclock.model.limits import check
+from waterclock.model.units import MINUTE_MS
+from waterclock.node.groups import Start
+from waterclock.node.node import Node
+from waterclock.node.session import AnswerKind
+from waterclock.schedule.when import parse_duration, parse_time
+from waterclock.server.http_input import body_of, parameters_of
+from waterclock.server.http_messages import (
+    EVENTS,
+    Answered,
+    Later,
+    Request,
+    Response,
+    Streamed,
+    json,
+    problem,
+)
+from waterclock.server.http_operations import Operation
+from waterclock.server.http_operations import Told as Answer
+from waterclock.server.polled_member import Key, Lease, PolledMember
+from waterclock.server.polled_members import PolledMembers
+from waterclock.server.polled_takers import NO_STORE, HandedPage, Listening, Poll, event_of
+from waterclock.server.problems import problem_of
+from waterclock.server.topics_api_shapes import (
+    AnyTopic,
+    Duration,
+    Group,
+    Name,
+    Shape,
+    Time,
+    Told,
+)
+
+CONSUMER = "http"
+"""The name of consumers that give none; they share one member."""
+WAIT_MS_MAX = 5 * MINUTE_MS
+WAIT_MS_MIN = 100
+"""What there is takes a moment to be handed out, too."""
+LIMIT_MAX = 1_000
+LEASES_MAX = 10_000
+BEAT_S = 15.0
+"""A stream with nothing to say says so this often, so that nobody in between takes it for dead."""
+
+_LEASE = r"^[0-9]{1,4}-[0-9]{1,16}-[0-9]{1,16}-[0-9]{1,9}$"
+
+LeaseText = Annotated[
+    str, Meta(pattern=_LEASE, max_length=50, description="As it came with the message.")
+]
+Leases = Annotated[tuple[LeaseText, ...], Meta(max_length=LEASES_MAX)]
+
+
+class ConsumeParameters(Shape):
+    """Who consumes, and how much."""
+
+    topic: AnyTopic
+    group: Group
+    consumer: Annotated[
+        Name, Meta(description="Consumers of a group that give the same name, or none, are one.")
+    ] = CONSUMER
+    limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="At most so many messages.")] = 10
+    wait: Annotated[
+        Duration,
+        Meta(description="How long to wait for the first message; at most 5m.", examples=["30s"]),
+    ] = "30s"
+    start: Annotated[
+        Literal["earliest", "latest"], Meta(description="Where a new group begins.")
+    ] = "earliest"
+    since: Annotated[Time, Meta(description="A new group begins there instead.")] | None = None
+
+
+class EventsParameters(Shape):
+    """Who listens, and how far ahead."""
+
+    topic: AnyTopic
+    group: Group
+    consumer: Annotated[
+        Name, Meta(description="Consumers of a group that give the same name, or none, are one.")
+    ] = CONSUMER
+    window: Annotated[
+        int, Meta(ge=1, le=10_000, description="Most messages that are not answered for.")
+    ] = 100
+    ack: Annotated[
+        Literal["manual", "auto"],
+        Meta(description="auto: what was sent is acked, whether it was processed or not."),
+    ] = "manual"
+    start: Annotated[
+        Literal["earliest", "latest"], Meta(description="Where a new group begins.")
+    ] = "earliest"
+    since: Annotated[Time, Meta(description="A new group begins there instead.")] | None = None
+
+
+class AcksParameters(Shape):
+    """Of which topic."""
+
+    topic: AnyTopic
+
+
+class Acks(Shape):
+    """Answers about messages, by lease."""
+
+    group: Group
+    consumer: Name = CONSUMER
+    ack: Annotated[Leases, Meta(description="Done.")] = ()
+    nack: Annotated[Leases, Meta(description="Failed: again after a while.")] = ()
+    retry_in: Annotated[Duration, Meta(description="When to try again what failed.")] | None = None
+    give_back: Annotated[Leases, Meta(description="Not begun: not counted as a failure.")] = ()
+    reject: Annotated[Leases, Meta(description="Hopeless: to the dead letters.")] = ()
+    extend: Annotated[Leases, Meta(description="Still at it.")] = ()
+    extend_by: Annotated[Duration, Meta(description="How long that takes, from now.")] = "30s"
+    leave: Annotated[bool, Meta(description="The member leaves its group after this.")] = False
+
+
+class AcksTold(Told):
+    """What became of the answers."""
+
+    accepted: int
+    refused: list[str]
+    """Leases that are over: the message may be in other hands."""
+
+
+class ConsumeApi:
+    """Answers consumers."""
+
+    def __init__(self, node: Node, members: PolledMembers) -> None:
+        self._node = node
+        self._members = members
+
+    # Polls
+
+    def poll(self, request: Request) -> Answered | Later:
+        """Return messages, once there are some."""
+        asked = parameters_of(request, ConsumeParameters)
+        member = self._members.find(Key(asked.topic, asked.group, asked.consumer))
+        if member is None:
+            return self._open_and_poll(asked)
+        return self._poll(member, asked)
+
+    async def _open_and_poll(self, asked: ConsumeParameters) -> Answered:
+        return self._poll(await self._open(asked), asked)
+
+    def _poll(self, member: PolledMember, asked: ConsumeParameters) -> Answered:
+        wait_ms = min(max(parse_duration(asked.wait), WAIT_MS_MIN), WAIT_MS_MAX)
+        poll = Poll(self._members, member, asked.limit)
+        self._members.wait(member, poll, wait_ms / 1_000)
+        return poll
+
+    async def _open(self, asked: ConsumeParameters | EventsParameters) -> PolledMember:
+        key = Key(asked.topic, asked.group, asked.consumer)
+        start = Start[asked.start.upper()]
+        start_ms = Millis(0)
+        if asked.since is not None:
+            start, start_ms = Start.TIME, parse_time(asked.since)
+        return await self._members.open(key, start=start, start_ms=start_ms)
+
+    # Streams
+
+    async def events(self, request: Request) -> Streamed:
+        """Return messages as they come."""
+        asked = parameters_of(request, EventsParameters)
+        member = await self._open(asked)
+        pieces = self._pieces(member, asked.window, is_auto=asked.ack == "auto")
+        return Streamed(200, pieces, EVENTS, NO_STORE)
+
+    async def _pieces(
+        self, member: PolledMember, window: int, *, is_auto: bool
+    ) -> AsyncIterator[bytes]:
+        yield b": %b\n\n" % "/".join(member.key).encode()
+        stream = Listening(member, window)
+        try:
+            while True:
+                batch = stream.ask()
+                while not (await asyncio.wait([batch.found], timeout=BEAT_S))[0]:
+                    yield b": nothing yet\n\n"
+                messages = batch.found.result()
+                yield b"".join(map(event_of, messages))
+                stream.sent(is_acked=is_auto)
+        except WaterclockError as error:
+            yield b"event: problem\ndata: %b\n\n" % problem_of(error).body
+        finally:
+            stream.close()
+
+    # Answers
+
+    def acks(self, request: Request) -> Response:
+        """Take what a consumer says of messages."""
+        topic = parameters_of(request, AcksParameters).topic
+        said = body_of(request, Acks)
+        self._node.topics.get(topic)
+        answers = [
+            (AnswerKind.ACK, said.ack, 0),
+            (AnswerKind.NACK, said.nack, self._moment(said.retry_in)),
+            (AnswerKind.GIVE_BACK, said.give_back, 0),
+            (AnswerKind.REJECT, said.reject, 0),
+            (AnswerKind.EXTEND, said.extend, self._moment(said.extend_by)),
+        ]
+        count = sum(len(leases) for _, leases, _ in answers)
+        check("leases", count, LEASES_MAX)
+        member = self._members.find(Key(topic, said.group, said.consumer))
+        refused: list[str] = []
+        for kind, leases, at_ms in answers:
+            if member is None:
+                refused += leases
+            elif leases:
+                refused += map(str, member.answer(kind, map(_lease, leases), at_ms))
+        if member is not None and said.leave:
+            member.session.leave()
+        if count and len(refused) == count:
+            return problem(409, "these leases are over", error="Busy", field="lease")
+        return json(200, AcksTold(accepted=count - len(refused), refused=refused))
+
+    def _moment(self, after: str | None) -> int:
+        return 0 if after is None else self._node.clock.now_ms() + parse_duration(after)
+
+    def operations(self) -> list[Operation]:
+        """Return its part of the table."""
+        return [
+            Operation(
+                "GET",
+                "/topics/{topic}/messages",
+                self.poll,
+                name="poll",
+                tag="messages",
+                summary="Take messages for a group; waits for the first.",
+                description="Each comes with a lease. Answer for it before its deadline with "
+                "POST /topics/{topic}/acks, or it comes again.",
+                parameters=ConsumeParameters,
+                answers={200: Answer("Messages; none if the time is up.", HandedPage)},
+                problems=(404, 409),
+            ),
+            Operation(
+                "GET",
+                "/topics/{topic}/events",
+                self.events,
+                name="listen",
+                tag="messages",
+                summary="Take messages for a group as they come, as server-sent events.",
+                description="The data of an event is a message as in a poll, its id the lease.",
+                parameters=EventsParameters,
+                answers={200: Answer("Events.", content_type=EVENTS)},
+                problems=(404, 409),
+            ),
+            Operation(
+                "POST",
+                "/topics/{topic}/acks",
+                self.acks,
+                name="ack",
+                tag="messages",
+                summary="Say what became of messages: ack, nack, give back, reject, extend.",
+                parameters=AcksParameters,
+                body=Acks,
+                body_example={"group": "billing", "ack": ["0-1-0-1"]},
+                answers={200: Answer("What was accepted.", AcksTold)},
+                problems=(404, 409),
+            ),
+        ]
+
+
+def _lease(text: str) -> Lease:
+    return Lease(*map(int, text.split("-")))

@@ -1,0 +1,224 @@
+"""Recurrences over HTTP: messages that come again and again."""
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, UnsetType, field
+
+from waterclock.model.errors import NotFound
+from waterclock.node.node import Node
+from waterclock.node.recurrences import Recurring, Recurs, Rule
+from waterclock.schedule.when import parse_duration
+from waterclock.server.http_input import body_of, parameters_of
+from waterclock.server.http_messages import Request, Response, json
+from waterclock.server.http_operations import Operation
+from waterclock.server.http_operations import Told as Answer
+from waterclock.server.problems import BadField
+from waterclock.server.topics_api_shapes import (
+    AnyTopic,
+    Base64,
+    Duration,
+    MessageTold,
+    Name,
+    Shape,
+    TimeMs,
+    Told,
+    Topic,
+    bytes_of,
+    one_of,
+    told_fields,
+)
+
+
+class RecurrenceParameters(Shape):
+    """Which one."""
+
+    name: Name
+
+
+class RecurrencesParameters(Shape):
+    """Which ones."""
+
+    topic: Annotated[AnyTopic, Meta(description="Only to this topic.")] | None = None
+
+
+class RecurrenceShape(Shape):
+    """What recurs, and when: `cron` or `every`."""
+
+    topic: Topic
+    cron: (
+        Annotated[str, Meta(max_length=200, description="Five fields, or six with seconds first.")]
+        | UnsetType
+    ) = UNSET
+    every: Annotated[Duration, Meta(description="At least 1s.")] | UnsetType = UNSET
+    zone: Annotated[str, Meta(max_length=100, examples=["Europe/Berlin"])] = "UTC"
+    jitter: Annotated[Duration, Meta(description="Each comes up to so much later.")] | UnsetType = (
+        UNSET
+    )
+    start_ms: TimeMs | UnsetType = UNSET
+    end_ms: TimeMs | UnsetType = UNSET
+    value: str | UnsetType = UNSET
+    value_base64: Base64 | UnsetType = UNSET
+    key: str | UnsetType = UNSET
+    key_base64: Base64 | UnsetType = UNSET
+    headers: Annotated[dict[str, str], Meta(max_length=63)] = field(default_factory=dict)
+    expires_after: Duration | UnsetType = UNSET
+
+
+class RecurrenceTold(Told, kw_only=True):
+    """A recurrence as it stands."""
+
+    name: str
+    topic: str
+    message: MessageTold
+    next_ms: int
+    """When it happens next; 0 if it does not any more."""
+    cron: str | UnsetType = UNSET
+    every_ms: int | UnsetType = UNSET
+    zone: str
+    jitter_ms: int
+    start_ms: int | UnsetType = UNSET
+    end_ms: int | UnsetType = UNSET
+    expires_after_ms: int | UnsetType = UNSET
+
+
+class RecurrencesTold(Told):
+    """Recurrences by name."""
+
+    recurrences: list[RecurrenceTold]
+
+
+class RecurrencesApi:
+    """Answers questions about recurrences."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def put(self, request: Request) -> Response:
+        """Create a recurrence or replace the one of that name."""
+        name = parameters_of(request, RecurrenceParameters).name
+        return json(200, _told(await self._node.recurrences.put(_recurring(name, request))))
+
+    def get(self, request: Request) -> Response:
+        """Return a recurrence."""
+        name = parameters_of(request, RecurrenceParameters).name
+        for recurs in self._node.recurrences.list(""):
+            if recurs.recurring.name == name:
+                return json(200, _told(recurs))
+        raise NotFound("recurrence", name)
+
+    async def delete(self, request: Request) -> Response:
+        """End a recurrence."""
+        name = parameters_of(request, RecurrenceParameters).name
+        if not await self._node.recurrences.delete(name):
+            raise NotFound("recurrence", name)
+        return Response(204)
+
+    def list_all(self, request: Request) -> Response:
+        """Return recurrences by name."""
+        topic = parameters_of(request, RecurrencesParameters).topic or ""
+        found = [_told(recurs) for recurs in self._node.recurrences.list(topic)]
+        return json(200, RecurrencesTold(recurrences=found))
+
+    def operations(self) -> list[Operation]:
+        """Return its part of the table."""
+        told = {200: Answer("As it stands.", RecurrenceTold)}
+        path = "/recurrences/{name}"
+        return [
+            Operation(
+                "GET",
+                "/recurrences",
+                self.list_all,
+                name="listRecurrences",
+                tag="schedule",
+                summary="List what recurs.",
+                parameters=RecurrencesParameters,
+                answers={200: Answer("All, by name.", RecurrencesTold)},
+            ),
+            Operation(
+                "GET",
+                path,
+                self.get,
+                name="getRecurrence",
+                tag="schedule",
+                summary="Show a recurrence.",
+                parameters=RecurrenceParameters,
+                answers=told,
+                problems=(404,),
+            ),
+            Operation(
+                "PUT",
+                path,
+                self.put,
+                name="putRecurrence",
+                tag="schedule",
+                summary="Let a message come again and again.",
+                parameters=RecurrenceParameters,
+                body=RecurrenceShape,
+                body_example={
+                    "topic": "reports",
+                    "cron": "0 9 * * MON",
+                    "zone": "Europe/Berlin",
+                    "value": "weekly",
+                },
+                answers=told,
+                problems=(404, 409, 507),
+            ),
+            Operation(
+                "DELETE",
+                path,
+                self.delete,
+                name="deleteRecurrence",
+                tag="schedule",
+                summary="End a recurrence.",
+                parameters=RecurrenceParameters,
+                answers={204: Answer("It is over.")},
+                problems=(404, 409, 507),
+            ),
+        ]
+
+
+def _recurring(name: str, request: Request) -> Recurring:
+    given = body_of(request, RecurrenceShape)
+    if one_of(cron=given.cron, every=given.every) is None:
+        raise BadField("cron", "is missing: give cron or every")
+    return Recurring(
+        name=name,
+        topic=given.topic,
+        rule=Rule(
+            cron=None if given.cron is UNSET else given.cron,
+            every_ms=_length(given.every),
+            zone=given.zone,
+            jitter_ms=_length(given.jitter) or 0,
+            start_ms=None if given.start_ms is UNSET else given.start_ms,
+            end_ms=None if given.end_ms is UNSET else given.end_ms,
+        ),
+        key=bytes_of(given.key, given.key_base64, "key", "keyBase64"),
+        value=bytes_of(given.value, given.value_base64, "value", "valueBase64"),
+        headers={key: value.encode() for key, value in given.headers.items()} or None,
+        expires_after_ms=_length(given.expires_after),
+    )
+
+
+def _length(text: str | UnsetType) -> int | None:
+    return None if text is UNSET else parse_duration(text)
+
+
+def _told(recurs: Recurs) -> RecurrenceTold:
+    recurring, rule = recurs.recurring, recurs.recurring.rule
+    fields = told_fields(None, recurring.key, recurring.value, recurring.headers, None)
+    given: dict[str, Any] = {
+        "cron": rule.cron,
+        "every_ms": rule.every_ms,
+        "start_ms": rule.start_ms,
+        "end_ms": rule.end_ms,
+        "expires_after_ms": recurring.expires_after_ms,
+    }
+    return RecurrenceTold(
+        name=recurring.name,
+        topic=recurring.topic,
+        message=MessageTold(**fields),
+        next_ms=recurs.next_ms,
+        zone=rule.zone,
+        jitter_ms=rule.jitter_ms,
+        **{name: value for name, value in given.items() if value is not None},
+    )
