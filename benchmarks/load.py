@@ -9,9 +9,7 @@ import json
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
-from itertools import cycle
 from pathlib import Path
 
 from benchmarks.client import Stopwatch
@@ -19,6 +17,9 @@ from benchmarks.harness import is_smoke
 from benchmarks.peers.cache import debian
 from benchmarks.peers.wire import connect
 
+BODY_BYTES = 128
+BODY = b'{"text":"%b"}' % (b"x" * (BODY_BYTES - 11))
+"""A message: JSON, as large as those of the other benchmarks."""
 CONNECTIONS = 64
 """Of one client."""
 WINDOW = 256
@@ -113,6 +114,11 @@ def answer_bytes(data: bytes | bytearray) -> int | None:
     at = data.find(b"\nContent-Length: ", 0, end)
     size = end + 4 + (int(data[at + 17 : data.index(b"\r", at)]) if at >= 0 else 0)
     return size if len(data) >= size else None
+
+
+def names(kind: str, count: int) -> list[str]:
+    """Give names of streams."""
+    return [f"{kind}-{number}" for number in range(count)]
 
 
 def post(path: str, body: bytes) -> bytes:

@@ -1,22 +1,10 @@
 """Clients of light streams in our node, by HTTP."""
 
-import json
 import time
-from urllib.request import Request, urlopen
 
 from benchmarks.client import Stopwatch
-from benchmarks.load import get, play, post, send_all
+from benchmarks.load import BODY, get, names, play, post, send_all
 from benchmarks.polling import Scene, hold, match
-
-BODY_BYTES = 128
-BODY = b'{"text":"%b"}' % (b"x" * (BODY_BYTES - 11))
-"""A message: JSON of 128 bytes."""
-
-
-def names(kind: str, count: int) -> list[str]:
-    """Give names of streams."""
-    return [f"{kind}-{number}" for number in range(count)]
-
 
 def send_to(name: str, body: bytes = BODY, *, size: int | None = None) -> bytes:
     """Encode a send."""
@@ -50,7 +38,6 @@ def send_receive(watch: Stopwatch, port: int, *, streams: int, seconds: int) -> 
     found = names(f"both-{streams}", streams)
     both = [request for name in found for request in (send_to(name), receive_from(name))]
     play(watch, port, both, seconds=seconds)
-    forget(port, found)
 
 
 def forget(port: int, found: list[str]) -> None:

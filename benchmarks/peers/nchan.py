@@ -4,23 +4,24 @@ One worker, for a node of ours is one process too; all in memory, as our rings a
 all get every message: it knows no receivers that compete. Each says which message it had last.
 """
 
+import gzip
 import re
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.client import Stopwatch
-from benchmarks.load import get, play, post, send_all
-from benchmarks.node.streaming import BODY, names
+from benchmarks.load import BODY, get, names, play, post, send_all
 from benchmarks.peers.cache import Programs, debian
 from benchmarks.peers.server import Server, free_port, started
 from benchmarks.polling import Scene, hold, match
 
 NAME = "nchan"
+NGINX = "usr/sbin/nginx"
 MODULE = "usr/lib/nginx/modules/ngx_nchan_module.so"
+CHANGES = "usr/share/doc/libnginx-mod-nchan/changelog.Debian.gz"
 SETTINGS = """
-load_module {root}/{module};
+load_module {module};
 daemon off;
 worker_processes 1;
 worker_rlimit_nofile {files};
@@ -29,11 +30,6 @@ error_log {folder}/error.log crit;
 events {{ worker_connections {files}; }}
 http {{
   access_log off;
-  client_body_temp_path {folder}/body;
-  proxy_temp_path {folder}/proxy;
-  fastcgi_temp_path {folder}/fastcgi;
-  uwsgi_temp_path {folder}/uwsgi;
-  scgi_temp_path {folder}/scgi;
   keepalive_timeout 1h;
   keepalive_requests 1000000000;
   nchan_shared_memory_size 1G;
@@ -52,6 +48,8 @@ http {{
 }}
 """
 FILES = 16_384
+THEIR_FOLDER, OUR_FOLDER = b"/var/lib/nginx/", b"temporary-of-a-"
+"""Both of the same length."""
 
 
 def programs() -> Programs:
@@ -64,20 +62,35 @@ def running(folder: Path) -> Iterator[Server]:
     """Run nginx."""
     its, port = programs(), free_port()
     folder.mkdir(parents=True)
-    nginx, file = its.find("usr/sbin/nginx"), folder / "nginx.conf"
-    facts = {"root": its.root, "module": MODULE, "folder": folder, "port": port, "files": FILES}
+    file = folder / "nginx.conf"
+    module = _movable(its, MODULE, folder)
+    facts = {"module": module, "folder": folder, "port": port, "files": FILES}
     file.write_text(SETTINGS.format(**facts))
-    command = [nginx, "-p", str(folder), "-c", str(file)]
+    nginx = _movable(its, NGINX, folder)
+    command = [nginx, "-p", folder, "-c", file, "-e", folder / "error.log"]
     with started(command, folder=folder, port=port, environ=its.environ()) as server:
-        server.version = _version(its, nginx)
+        server.version = _version(its)
         yield server
 
 
-def _version(its: Programs, nginx: str) -> str:
-    run = subprocess.run([nginx, "-v"], env=its.environ(), capture_output=True, text=True)
-    nchan = [p.name for p in Path(str(its.root)).glob("usr/share/doc/libnginx-mod-nchan")]
-    found = re.search(r"\d+(\.\d+)+", run.stderr)
-    return f"nginx {found.group() if found else 'unknown'}{'' if nchan else ' without nchan'}"
+def _movable(its: Programs, name: str, folder: Path) -> Path:
+    """Copy a part of nginx, and have the copy keep its temporary files in our folder.
+
+    Debian compiles in paths below /var/lib, also into the module, where no setting changes them. A
+    path that does not begin with a slash is one in the folder.
+    """
+    program = Path(its.find(name))
+    copy = folder / program.name
+    copy.write_bytes(program.read_bytes().replace(THEIR_FOLDER, OUR_FOLDER))
+    copy.chmod(0o755)
+    return copy
+
+
+def _version(its: Programs) -> str:
+    assert its.root is not None
+    with gzip.open(its.root / CHANGES, "rt") as changes:
+        found = re.search(r"\((?:\d+:)?(\d+(\.\d+)+)", changes.readline())
+    return found.group(1) if found else "unknown"
 
 
 def publish_to(name: str, body: bytes = BODY) -> bytes:

@@ -104,16 +104,24 @@ def is_listening(port: int) -> bool:
 
 def cpu_seconds(group: int) -> float:
     """Give the processor time that all processes of a group have taken so far."""
-    total = 0
+    # utime, stime, and the same of its children that have ended.
+    ticks = sum(sum(map(int, fields[11:15])) for _, fields in _processes(group))
+    return ticks / CLOCK_TICKS
+
+
+def process_ids(group: int) -> list[int]:
+    """Give all processes of a group."""
+    return [pid for pid, _ in _processes(group)]
+
+
+def _processes(group: int) -> Iterator[tuple[int, list[str]]]:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:  # it has ended meanwhile
             continue
         if int(fields[2]) == group:
-            # utime, stime, and the same of its children that have ended.
-            total += sum(map(int, fields[11:15]))
-    return total / CLOCK_TICKS
+            yield int(stat.parent.name), fields
 
 
 def memory_mb(pid: int) -> dict[str, float]:

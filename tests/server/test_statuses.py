@@ -35,7 +35,13 @@ FACTS = {
 }
 
 
-CLIENTS_OWN = {WaterclockError, errors.Gone, errors.NodeFailed, errors.TimedOut}
+CLIENTS_OWN = {
+    WaterclockError,
+    errors.Gone,
+    errors.NobodyCame,
+    errors.NodeFailed,
+    errors.TimedOut,
+}
 """No node raises these."""
 
 

@@ -3,19 +3,26 @@
 The node names the class of its error in the trailing metadata (`waterclock-error`), and its facts
 beside it (`waterclock-field`, `waterclock-limit`), so `except LimitExceeded` works here as it does
 there. What has no name was not said by a node: the connection, a deadline or something else on the
-way.
+way. Over HTTP the same is told by a problem (RFC 9457), in JSON.
 """
 
 from collections.abc import Iterable
 
 import grpc
+import msgspec
 
 from waterclock.model import errors as tree
 from waterclock.model.errors import (
     BadInput,
+    Busy,
+    Gone,
     LimitExceeded,
+    NobodyCame,
     NodeFailed,
     NotFound,
+    Overloaded,
+    Stopping,
+    StorageFull,
     TimedOut,
     Unavailable,
     Unreachable,
@@ -38,6 +45,22 @@ _NUMBERS = {"end", "got", "limit", "offset", "start"}
 _TEXTS = {"field", "name", "problem", "what"}
 """Facts that errors carry. What the node did not tell is None."""
 _TOO_LARGE = "larger than max"
+_STATUSES: dict[int, type[WaterclockError]] = {
+    400: BadInput,
+    404: NotFound,
+    408: TimedOut,
+    409: Busy,
+    410: Gone,
+    413: LimitExceeded,
+    424: Stopping,  # another node has the stream, or will
+    429: Overloaded,
+    502: Unavailable,
+    503: Unavailable,
+    504: Unavailable,
+    507: StorageFull,
+}
+"""Over HTTP, what has no name of ours."""
+_DETAIL_CHARS = 200
 
 
 def error_of(rpc: grpc.aio.AioRpcError, address: str) -> WaterclockError:
@@ -57,6 +80,27 @@ def error_of_problem(problem: broker_pb2.Problem, address: str) -> WaterclockErr
         facts = {f"{_PREFIX}field": problem.field, f"{_PREFIX}limit": str(problem.limit)}
         return _rebuilt(named, problem.message, facts)
     return _unnamed(_CODES.get(problem.code, grpc.StatusCode.UNKNOWN), problem.message, address)
+
+
+def error_of_answer(status: int, body: bytes, address: str) -> WaterclockError:
+    """Return the error that an HTTP answer means; of a problem, with its facts."""
+    try:
+        told = msgspec.json.decode(body, type=dict)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        told = {}
+    named = _NAMED.get(str(told.get("error"))) or _STATUSES.get(status)
+    if named is TimedOut and status == 424:
+        named = NobodyCame
+    details = str(told.get("detail") or body[:_DETAIL_CHARS].decode(errors="replace"))
+    if named is None or named is WaterclockError:
+        return NodeFailed(f"{address} answered {status}: {details}")
+    facts = {f"{_PREFIX}{name}": str(value) for name, value in told.items()}
+    error = _rebuilt(named, details or f"{address} answered {status}", facts)
+    if isinstance(error, Gone):
+        missed, token = told.get("missed"), told.get("resumeToken")
+        error.missed = missed if isinstance(missed, int) else 0
+        error.resume_token = token if isinstance(token, str) else ""
+    return error
 
 
 def unreachable(address: str, details: str) -> Unreachable:

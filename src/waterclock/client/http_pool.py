@@ -57,15 +57,15 @@ class HttpPool:
 
     async def ask(self, request: HttpRequest, *, timeout_s: float) -> HttpAnswer:
         """Return the answer to a request; if none comes in time, raise TimedOut."""
-        place = self._places[request.is_poll]
+        has_place = False
         try:
-            async with asyncio.timeout(timeout_s):
-                async with place:
-                    return await self._ask(request)
+            async with asyncio.timeout(timeout_s), self._places[request.is_poll]:
+                has_place = True
+                return await self._ask(request)
         except TimeoutError:
-            if place.locked():
-                raise Overloaded("requests about streams", self._connections_max) from None
-            raise TimedOut(f"{self.url} did not answer in time") from None
+            if has_place:
+                raise TimedOut(f"{self.url} did not answer in time") from None
+            raise Overloaded("requests about streams", self._connections_max) from None
 
     async def _ask(self, request: HttpRequest) -> HttpAnswer:
         data = self._encoded(request)
@@ -141,6 +141,6 @@ def _target_of(url: str) -> tuple[str, int, str]:
         parts = urlsplit("")
     if parts.scheme != "http" or not host or parts.query or parts.fragment or parts.username:
         raise BadInput(f"http_address {url!r} is not of the form http://host:port")
-    prefix = parts.path.rstrip("/").replace("%", "%%")
-    head = f"%s {prefix}%s HTTP/1.1\r\nHost: {parts.netloc}\r\nAccept: application/json\r\n"
+    prefix, place = (text.replace("%", "%%") for text in (parts.path.rstrip("/"), parts.netloc))
+    head = f"%s {prefix}%s HTTP/1.1\r\nHost: {place}\r\nAccept: application/json\r\n"
     return host, DEFAULT_PORT if port is None else port, head

@@ -17,6 +17,7 @@
     │   ├── Unreachable          no node answers at the address
     │   └── StoreUnavailable     the database of the streams does not answer: try again later
     ├── TimedOut                 no answer in time: it may have happened, or may still happen
+    │   └── NobodyCame           the other side of a stream did not: nothing was handed over
     ├── NodeFailed               the node answered what nobody planned: a bug, or not a node
     ├── StorageError             the disk or what is on it
     │   ├── StorageFull          free space, then publish again; reads go on
@@ -161,6 +162,10 @@ class TimedOut(WaterclockError):
 
     Publishing again with the same `message_id` is safe.
     """
+
+
+class NobodyCame(TimedOut):
+    """Nobody took the message from its stream, or made room for it, in time. It was not sent."""
 
 
 class NodeFailed(WaterclockError):

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from grpc import StatusCode
 
+from waterclock.model import errors
 from waterclock.model.errors import BadInput, LimitExceeded, StorageFull, WaterclockError
 from waterclock.server.http_messages import Request, Response, problem
 from waterclock.server.statuses import code_of, log_unforeseen, ours
@@ -64,7 +65,9 @@ def problem_of(error: BaseException, request: Request | None = None) -> Response
 
 
 def _facts(error: WaterclockError) -> dict[str, object]:
-    facts: dict[str, object] = {"error": type(error).__name__}
+    # As the client's own tree has it: those of this package are kinds of others.
+    name = next(k.__name__ for k in type(error).__mro__ if k.__module__ == errors.__name__)
+    facts: dict[str, object] = {"error": name}
     facts |= {k: v for k, v in vars(error).items() if isinstance(v, int | str) and k != "problem"}
     if isinstance(error, BadInput) and "field" not in facts:
         named = _FIELD.match(str(error))

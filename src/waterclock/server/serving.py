@@ -23,7 +23,6 @@ from waterclock.server.calls import Calls
 from waterclock.server.grpc_server import GrpcServer, Service, serve_grpc
 from waterclock.server.health import Health
 from waterclock.server.http_operations import routes_of
-from waterclock.server.http_operations import routes_of
 from waterclock.server.http_routes import answer_from
 from waterclock.server.http_server import HttpServer, serve_http
 from waterclock.server.loop_watch import LoopWatch
@@ -106,8 +105,16 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
     """Answer requests to a node until left. `Server.stop` first ends well what is under way."""
     calls = Calls(config.server.calls_max)
     watch = LoopWatch()
-    offered = StreamsApi(node).operations()
-    answer = answer_from({**operations(node, Metrics(node, calls, watch)), **routes_of(offered)})
+    members = PolledMembers(node, calls)
+    broker_api = BrokerApi(node, calls)
+    table = with_description(
+        [
+            *operations(node, Metrics(node, calls, watch)),
+            *topic_operations(node, members, broker_api.publishing),
+            *StreamsApi(node).operations(),
+        ]
+    )
+    answer = answer_from(routes_of(table))
     host, port = config.server.host, config.cluster.http_port
     async with serve_http(answer, host=host, port=port) as http_server:
         http_address = Addresses(host, 0, http_server.port).http

@@ -76,8 +76,8 @@ class Shape(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=
     """What clients send: a field nobody knows is a mistake."""
 
 
-class Told(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True):
-    """What clients are told; fields with nothing to say are left out."""
+class Told(msgspec.Struct, rename="camel", kw_only=True):
+    """What clients are told; fields that are not set are left out."""
 
 
 class PositionShape(Shape):
@@ -116,7 +116,7 @@ ONE_OF_EACH = {
 }
 
 
-class MessageTold(Told):
+class MessageTold(Told, omit_defaults=True):
     """A message."""
 
     message_id: str | UnsetType = UNSET

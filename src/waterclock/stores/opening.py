@@ -15,6 +15,7 @@ _SERVERS = {
     "postgresql": ("postgres", "waterclock.stores.postgres_store", "PostgresStore"),
     "mysql": ("mysql", "waterclock.stores.mysql_store", "MysqlStore"),
     "mongodb": ("mongodb", "waterclock.stores.mongodb_store", "MongodbStore"),
+    "dynamodb": ("dynamodb", "waterclock.stores.dynamodb_store", "DynamodbStore"),
 }
 """By scheme: the extra with the driver, the module, the class; made from the URL."""
 

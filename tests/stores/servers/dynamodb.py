@@ -32,7 +32,7 @@ def running(folder: Path) -> Iterator[Backend]:
         raise Absent("there is no Java to run DynamoDB Local with")
     jars, port, data = maven(GROUP, ARTIFACT, VERSION), free_port(), folder / "data"
     data.mkdir(parents=True)
-    command = [
+    command: list[str | Path] = [
         java, f"-Xmx{HEAP_MB}m", f"-Djava.library.path={jars}", "-cp", f"{jars}/*", MAIN,
         "-dbPath", data, "-sharedDb", "-disableTelemetry", "-port", str(port),
     ]  # fmt: skip

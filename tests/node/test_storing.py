@@ -1,0 +1,209 @@
+"""Messages on their way into a store: together, in order, and what a store that is away means."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.node.hosts import run
+from waterclock.model.errors import Overloaded, StoreUnavailable
+from waterclock.node import storing as module
+from waterclock.node.storing import Storing
+from waterclock.stores.store import Page, Record, Stored, StoredMessage
+from waterclock.testing.clock import ManualClock
+
+
+class FakeStore:
+    """Keeps messages in a list; waits for its gate, and fails when told to."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+        self.kept: dict[str, list[Record]] = {}
+        self.is_away = False
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.purged = 0
+
+    async def open(self) -> None:
+        self._check()
+
+    async def store(self, stream: str, records: Sequence[Record], *, now_ms: int) -> list[Stored]:
+        self.calls.append([record.message_id for record in records])
+        await self.gate.wait()
+        self._check()
+        kept = self.kept.setdefault(stream, [])
+        answers = []
+        for record in records:
+            known = [r.message_id for r in kept]
+            if record.message_id in known:
+                answers.append(Stored(known.index(record.message_id) + 1, False))
+            else:
+                kept.append(record)
+                answers.append(Stored(len(kept), True))
+        return answers
+
+    async def read(
+        self, stream: str, *, after: int, limit: int, now_ms: int, bytes_max: int = 0
+    ) -> Page:
+        self._check()
+        kept = self.kept.get(stream, [])
+        numbered = list(enumerate(kept, 1))[after : after + limit]
+        messages = [StoredMessage(n, r.message_id, r.body, 0, None) for n, r in numbered]
+        return Page(messages, len(kept))
+
+    async def delete(self, stream: str, *, older_than_ms: int | None = None) -> int:
+        return len(self.kept.pop(stream, []))
+
+    async def purge(self, *, now_ms: int, limit: int = 1_000) -> int:
+        self._check()
+        self.purged += 1
+        return 0
+
+    async def close(self) -> None:
+        pass
+
+    def _check(self) -> None:
+        if self.is_away:
+            raise StoreUnavailable("the database is away")
+
+
+class Setting:
+    def __init__(self, tasks: asyncio.TaskGroup) -> None:
+        self.store = FakeStore()
+        self.heard: list[tuple[str, int]] = []
+        self.storing = Storing(
+            self.store,
+            ManualClock(),
+            tasks.create_task,
+            lambda stream, stored, record: self.heard.append((stream, stored.position)),
+        )
+
+    async def put(self, stream: str, *ids: str, size: int = 1) -> list[Stored]:
+        records = [Record(id_, bytes(size)) for id_ in ids]
+        return await asyncio.gather(*(self.storing.store(stream, record) for record in records))
+
+
+async def called(store: FakeStore, times: int) -> None:
+    """Let the loop turn until a store was called so often, and then a little more."""
+    while len(store.calls) < times:  # noqa: ASYNC110 - it is about the insides of a fake
+        await asyncio.sleep(0)
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def setting() -> AsyncIterator[Setting]:
+    async with asyncio.TaskGroup() as tasks:
+        it = Setting(tasks)
+        running = tasks.create_task(it.storing.run())
+        while it.storing.problem is not None:  # noqa: ASYNC110 - until it is open
+            await asyncio.sleep(0)
+        yield it
+        running.cancel()
+
+
+def test_what_comes_during_a_call_goes_together_in_the_next():
+    async def main():
+        async with setting() as it:
+            it.store.gate.clear()
+            first = asyncio.ensure_future(it.put("s", "a"))
+            await called(it.store, 1)
+            rest = asyncio.ensure_future(it.put("s", "b", "c", "a"))
+            other = asyncio.ensure_future(it.put("t", "x"))
+            await called(it.store, 2)
+            it.store.gate.set()
+
+            assert await first == [Stored(1, True)]
+            assert await rest == [Stored(2, True), Stored(3, True), Stored(1, False)]
+            assert await other == [Stored(1, True)]
+            assert it.store.calls == [["a"], ["x"], ["b", "c", "a"]]
+            assert [p for s, p in it.heard if s == "s"] == [1, 2, 3]
+            assert it.storing.stored == 5
+
+    run(main())
+
+
+def test_a_store_that_is_away_fails_its_calls_and_is_asked_again():
+    async def main():
+        async with setting() as it:
+            it.store.is_away = True
+            with pytest.raises(StoreUnavailable, match="away"):
+                await it.put("s", "a")
+            with pytest.raises(StoreUnavailable):
+                await it.storing.read("s", after=0, limit=1)
+            assert it.storing.problem == "the database is away"
+
+            it.store.is_away = False
+            assert await it.put("s", "a") == [Stored(1, True)]
+            assert it.storing.problem is None
+            assert it.storing.failed == 1
+
+    run(main())
+
+
+def test_a_node_begins_without_its_store(monkeypatch):
+    monkeypatch.setattr(module, "REOPEN_S", 0)
+
+    async def main():
+        async with asyncio.TaskGroup() as tasks:
+            it = Setting(tasks)
+            it.store.is_away = True
+            with pytest.raises(StoreUnavailable, match="not open yet"):
+                await it.put("s", "a")
+            running = tasks.create_task(it.storing.run())
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert it.storing.problem == "the database is away"
+            it.store.is_away = False
+            while it.storing.problem is not None:
+                await asyncio.sleep(0)
+            assert await it.put("s", "a") == [Stored(1, True)]
+            running.cancel()
+
+    run(main())
+
+
+def test_too_much_on_its_way_is_refused(monkeypatch):
+    monkeypatch.setattr(module, "WAITING_BYTES_MAX", 100)
+
+    async def main():
+        async with setting() as it:
+            it.store.gate.clear()
+            first = asyncio.ensure_future(it.put("s", "a", size=90))
+            await called(it.store, 1)
+            with pytest.raises(Overloaded, match="bytes on their way into the store"):
+                await it.storing.store("s", Record("b", bytes(20)))
+            it.store.gate.set()
+            await first
+            assert await it.put("s", "b", size=90) == [Stored(2, True)]
+
+    run(main())
+
+
+def test_large_messages_go_by_themselves(monkeypatch):
+    monkeypatch.setattr(module, "BATCH_BYTES", 100)
+
+    async def main():
+        async with setting() as it:
+            await it.put("s", "a", "b", "c", size=60)
+
+            assert it.store.calls == [["a"], ["b"], ["c"]]
+
+    run(main())
+
+
+def test_a_caller_that_leaves_stops_nobody_else():
+    async def main():
+        async with setting() as it:
+            it.store.gate.clear()
+            leaving = asyncio.ensure_future(it.put("s", "a"))
+            staying = asyncio.ensure_future(it.put("s", "b"))
+            await called(it.store, 1)
+            leaving.cancel()
+            it.store.gate.set()
+
+            assert (await staying)[0].is_new
+            assert [r.message_id for r in it.store.kept["s"]] == ["a", "b"]
+
+    run(main())
