@@ -7,7 +7,7 @@ PYTEST := $(BIN)/python -m pytest
 # Two workers: the suite is made for a two-core machine and is bound by it.
 JOBS   ?= 2
 
-BENCHES := log publish consume schedule latency
+BENCHES := log publish consume schedule latency streams
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -42,10 +42,12 @@ unit: $(STAMP)  ## The tests alone
 # The seed is chosen here, not by Hypothesis, so that a failing run always names the way back to it.
 sim: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
 sim: N := $(or $(N),20000)
-sim: $(STAMP)  ## Long random histories of the storage; N= how many, SEED= replays
+sim: $(STAMP)  ## Long random histories of storage and streams; N= how many, SEED= replays
 	@echo "replay with: make sim N=$(N) SEED=$(SEED)"
 	@WATERCLOCK_HISTORIES=$(N) WATERCLOCK_SEED=$(SEED) $(PYTEST) -q -n $(JOBS) \
 		tests/storage/test_histories.py -k no_history --hypothesis-profile=sim
+	@WATERCLOCK_HISTORIES=$(N) WATERCLOCK_SEED=$(SEED) $(PYTEST) -q -n $(JOBS) \
+		tests/streams/test_histories.py
 
 # gRPC is told not to watch for forks: it would log each start of a node.
 CRASH := GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/python -m tests.integration

@@ -11,16 +11,14 @@ from benchmarks.peers.server import Server, free_port, started
 
 @contextmanager
 def running(folder: Path, *, is_http: bool = False, **settings: object) -> Iterator[Server]:
-    """Run a node, to talk to by gRPC or by HTTP; a setting's name has two underscores for its dot."""
+    """Run a node, for clients of gRPC or HTTP; a setting's name has two underscores for its dot."""
     grpc_port, http_port = free_port(), free_port()
     flags = [f"--set={name.replace('__', '.')}={value}" for name, value in settings.items()]
     command: list[str | Path] = [sys.executable, "-m", "waterclock", "up"]
     command += ["--data", folder / "data", *flags]
     command += ["--grpc-port", str(grpc_port), "--http-port", str(http_port)]
     port = http_port if is_http else grpc_port
-    with started(
-        command, folder=folder, port=port, is_ready=lambda: is_ready(http_port)
-    ) as server:
+    with started(command, folder=folder, port=port, is_ready=lambda: is_ready(http_port)) as server:
         yield server
 
 

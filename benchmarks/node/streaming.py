@@ -6,6 +6,7 @@ from benchmarks.client import Stopwatch
 from benchmarks.load import BODY, get, names, play, post, send_all
 from benchmarks.polling import Scene, hold, match
 
+
 def send_to(name: str, body: bytes = BODY, *, size: int | None = None) -> bytes:
     """Encode a send."""
     told = b"" if size is None else b',"inMemoryStreamSize":%d' % size

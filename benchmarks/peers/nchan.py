@@ -67,7 +67,7 @@ def running(folder: Path) -> Iterator[Server]:
     facts = {"module": module, "folder": folder, "port": port, "files": FILES}
     file.write_text(SETTINGS.format(**facts))
     nginx = _movable(its, NGINX, folder)
-    command = [nginx, "-p", folder, "-c", file, "-e", folder / "error.log"]
+    command: list[str | Path] = [nginx, "-p", folder, "-c", file, "-e", folder / "error.log"]
     with started(command, folder=folder, port=port, environ=its.environ()) as server:
         server.version = _version(its)
         yield server

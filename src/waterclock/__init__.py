@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from waterclock.client.blocking import BlockingClient, BlockingSubscription, connect_blocking
+    from waterclock.client.blocking_streams import BlockingFollowing
     from waterclock.client.client import Client, connect
     from waterclock.client.consumer import Subscription
     from waterclock.client.due import Cron, Every
+    from waterclock.client.following import Following
     from waterclock.client.received import ReceivedBatch, ReceivedMessage
     from waterclock.client.results import (
         DeadLetter,
@@ -25,19 +27,23 @@ if TYPE_CHECKING:
     )
     from waterclock.client.rows import LoggedMessage
     from waterclock.client.settings import ClientSettings
+    from waterclock.client.stream_results import Sent, StoredAt, StreamInfo, StreamMessage
     from waterclock.model.errors import (
         AlreadyExists,
         BadInput,
         Busy,
         CapacityReached,
         Closed,
+        Gone,
         LimitExceeded,
+        NobodyCame,
         NodeFailed,
         NotFound,
         OffsetOutOfRange,
         Overloaded,
         Stopping,
         StorageFull,
+        StoreUnavailable,
         TimedOut,
         Unavailable,
         UnknownTopic,
@@ -51,6 +57,7 @@ __all__ = [
     "AlreadyExists",
     "BadInput",
     "BlockingClient",
+    "BlockingFollowing",
     "BlockingSubscription",
     "Busy",
     "CapacityReached",
@@ -60,10 +67,13 @@ __all__ = [
     "Cron",
     "DeadLetter",
     "Every",
+    "Following",
+    "Gone",
     "GroupInfo",
     "LimitExceeded",
     "LoggedMessage",
     "Message",
+    "NobodyCame",
     "NodeFailed",
     "NodeInfo",
     "NotFound",
@@ -74,9 +84,14 @@ __all__ = [
     "ReceivedMessage",
     "Recurrence",
     "ScheduledMessage",
+    "Sent",
     "SomeFailed",
     "Stopping",
     "StorageFull",
+    "StoreUnavailable",
+    "StoredAt",
+    "StreamInfo",
+    "StreamMessage",
     "Subscription",
     "TimedOut",
     "TopicInfo",
@@ -94,9 +109,11 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "waterclock.client.blocking": ["BlockingClient", "BlockingSubscription", "connect_blocking"],
+    "waterclock.client.blocking_streams": ["BlockingFollowing"],
     "waterclock.client.client": ["Client", "connect"],
     "waterclock.client.consumer": ["Subscription"],
     "waterclock.client.due": ["Cron", "Every"],
+    "waterclock.client.following": ["Following"],
     "waterclock.client.received": ["ReceivedBatch", "ReceivedMessage"],
     "waterclock.client.results": [
         "DeadLetter",
@@ -110,19 +127,23 @@ _NAMES = {
     ],
     "waterclock.client.rows": ["LoggedMessage"],
     "waterclock.client.settings": ["ClientSettings"],
+    "waterclock.client.stream_results": ["Sent", "StoredAt", "StreamInfo", "StreamMessage"],
     "waterclock.model.errors": [
         "AlreadyExists",
         "BadInput",
         "Busy",
         "CapacityReached",
         "Closed",
+        "Gone",
         "LimitExceeded",
+        "NobodyCame",
         "NodeFailed",
         "NotFound",
         "OffsetOutOfRange",
         "Overloaded",
         "Stopping",
         "StorageFull",
+        "StoreUnavailable",
         "TimedOut",
         "Unavailable",
         "UnknownTopic",

@@ -43,6 +43,14 @@ CASES = {
         "publish_ack_1k_p99_ms": "ms",
         "publish_delivery_1k_p99_ms": "ms",
     },
+    "streams": {
+        "send_receive_ops": "operations/s",
+        "match_100x10_p99_ms": "ms",
+        "match_10k_waiters_p99_ms": "ms",
+        "bytes_per_waiter": "B",
+        "idle_1m_streams_mb": "MB",
+        "ring_ops": "operations/s",
+    },
 }
 """The names that were agreed on, with their units; results are compared over time by them."""
 

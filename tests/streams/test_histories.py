@@ -6,8 +6,8 @@ import pytest
 
 from tests.streams.history import History
 
-HISTORIES = int(os.environ.get("STREAM_HISTORIES", "300"))
-SEED = int(os.environ.get("SEED", "0"))
+HISTORIES = int(os.environ.get("WATERCLOCK_HISTORIES", "300"))
+SEED = int(os.environ.get("WATERCLOCK_SEED", "0"))
 CHUNKS = 10
 
 

@@ -9,13 +9,15 @@ import typer
 from typer.core import TyperGroup
 
 import waterclock
-from waterclock.cli import bench, dlq, groups, schedule, topics
+from waterclock.cli import bench, dlq, groups, schedule, streams, topics
 from waterclock.cli.demo import demo
 from waterclock.cli.log_check import check
 from waterclock.cli.log_repair import repair
 from waterclock.cli.log_show import show
 from waterclock.cli.publish import publish
+from waterclock.cli.receive import receive
 from waterclock.cli.replay import replay, replays_app
+from waterclock.cli.send import send
 from waterclock.cli.subscribe import subscribe
 from waterclock.cli.terminal import one_line
 from waterclock.cli.up import up
@@ -52,10 +54,13 @@ app.command("up", rich_help_panel=RUNNING)(up)
 app.command("publish", rich_help_panel=MESSAGES)(publish)
 app.command("subscribe", rich_help_panel=MESSAGES)(subscribe)
 app.command("replay", rich_help_panel=MESSAGES)(replay)
+app.command("send", rich_help_panel=MESSAGES)(send)
+app.command("receive", rich_help_panel=MESSAGES)(receive)
 app.add_typer(schedule.app, name="schedule", rich_help_panel=MESSAGES)
 app.add_typer(dlq.app, name="dlq", rich_help_panel=MESSAGES)
 app.add_typer(topics.app, name="topics", rich_help_panel=UPKEEP)
 app.add_typer(groups.app, name="groups", rich_help_panel=UPKEEP)
+app.add_typer(streams.app, name="streams", rich_help_panel=UPKEEP)
 app.add_typer(replays_app, name="replays", rich_help_panel=UPKEEP)
 app.add_typer(bench.app, name="bench", rich_help_panel=RUNNING)
 app.command("demo", rich_help_panel=RUNNING)(demo)

@@ -5,8 +5,11 @@ one. Ctrl-C and SIGTERM end the work where it waits, with all it holds given bac
 """
 
 import asyncio
+import os
 import signal
-from collections.abc import Awaitable, Callable
+import stat
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
@@ -87,6 +90,22 @@ async def _check_listening(address: str) -> None:
     except (OSError, TimeoutError) as error:
         raise Unreachable(str(error)) from error
     writer.close()
+
+
+@contextmanager
+def ended_with_the_reader() -> Iterator[None]:
+    """Cancel this task when stdout is a pipe that nobody reads any more: it may be long until the
+    next message, whose writing would fail."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    if not stat.S_ISFIFO(os.fstat(1).st_mode):
+        yield
+        return
+    loop.add_reader(1, task.cancel)
+    try:
+        yield
+    finally:
+        loop.remove_reader(1)
 
 
 def node_now_ms(client: "Client") -> int:

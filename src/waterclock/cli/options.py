@@ -22,6 +22,7 @@ SomeTopic = Annotated[
     str | None,
     typer.Argument(metavar="TOPIC", help="The name of a topic.", show_default="all topics"),
 ]
+Stream = Annotated[str, typer.Argument(metavar="STREAM", help="The name of a stream.")]
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="The name of a group.")]
 
 Key = Annotated[str | None, typer.Option(metavar="KEY", help="The key of the message.")]
@@ -40,6 +41,12 @@ Cron = Annotated[
 Zone = Annotated[
     str | None,
     typer.Option(metavar="ZONE", help="Of --cron, as in Europe/Berlin.", show_default="UTC"),
+]
+Wait = Annotated[
+    str | None,
+    typer.Option(
+        "--timeout", metavar="TIME", help="How long to wait, as in 5s.", show_default="30s"
+    ),
 ]
 Limit = Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="How many, at most.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Print the values alone, as they are.")]

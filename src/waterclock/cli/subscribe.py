@@ -5,17 +5,14 @@ watches through a group of its own, which begins at the end and is deleted when 
 is acked once it is printed. A pipe whose reader is gone ends it, as Ctrl-C does.
 """
 
-import asyncio
 import os
-import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from waterclock.cli.arguments import past_of
-from waterclock.cli.calling import EXIT_INTERRUPTED, call
+from waterclock.cli.calling import EXIT_INTERRUPTED, call, ended_with_the_reader
 from waterclock.cli.message_text import MessagePrinter, form_of
 from waterclock.cli.options import Address, AsJson, Raw, Topic
 from waterclock.cli.terminal import counted, note
@@ -84,22 +81,6 @@ def subscribe(
     note(f"{counted(watch.shown, 'message')}.")
 
 
-@contextmanager
-def _ended_with_the_reader() -> Iterator[None]:
-    """Cancel this task when stdout is a pipe that nobody reads any more: it may be long until the
-    next message, whose writing would fail."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    if not stat.S_ISFIFO(os.fstat(1).st_mode):
-        yield
-        return
-    loop.add_reader(1, task.cancel)
-    try:
-        yield
-    finally:
-        loop.remove_reader(1)
-
-
 class _Watch:
     """One subscription, printed."""
 
@@ -122,7 +103,7 @@ class _Watch:
 
     async def run(self, client: "Client") -> None:
         """Print messages until there were enough, or somebody ends it."""
-        with _ended_with_the_reader():
+        with ended_with_the_reader():
             await self._run(client)
 
     async def _run(self, client: "Client") -> None:

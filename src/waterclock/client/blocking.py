@@ -22,6 +22,7 @@ from waterclock.client.arrow_batches import ArrowReceipt
 from waterclock.client.background import Background
 from waterclock.client.blocking_admin import DeadLetters, Groups, Replays, Topics, each
 from waterclock.client.blocking_schedule import BlockingSchedulerCalls
+from waterclock.client.blocking_streams import Streams
 from waterclock.client.client import Client
 from waterclock.client.consumer import Subscription
 from waterclock.client.due import Cron, Every, When
@@ -34,13 +35,17 @@ from waterclock.model.message import Message
 
 
 def connect_blocking(
-    address: str | None = None, settings: ClientSettings | None = None
+    address: str | None = None,
+    settings: ClientSettings | None = None,
+    *,
+    http_address: str | None = None,
 ) -> "BlockingClient":
     """Return a blocking client for the node at `host:port`; use it with `with`.
 
-    Without an address it takes the one in WATERCLOCK_ADDRESS, or else localhost:9000.
+    Without an address it takes the one in WATERCLOCK_ADDRESS, or else localhost:9000. Streams go
+    over HTTP, to `http_address` or where the node says.
     """
-    return BlockingClient(address, settings)
+    return BlockingClient(address, settings, http_address=http_address)
 
 
 class BlockingClient(BlockingSchedulerCalls):
@@ -48,13 +53,20 @@ class BlockingClient(BlockingSchedulerCalls):
 
     _client: Client
 
-    def __init__(self, address: str | None = None, settings: ClientSettings | None = None) -> None:
-        client = self._client = Client(address, settings)
+    def __init__(
+        self,
+        address: str | None = None,
+        settings: ClientSettings | None = None,
+        *,
+        http_address: str | None = None,
+    ) -> None:
+        client = self._client = Client(address, settings, http_address=http_address)
         self._background = Background(client)
         self.topics = Topics(self._background, client.topics)
         self.groups = Groups(self._background, client.groups)
         self.dead_letters = DeadLetters(self._background, client.dead_letters)
         self.replays = Replays(self._background, client.replays)
+        self.streams = Streams(self._background, client.streams)
 
     def __repr__(self) -> str:
         return f"<Blocking{repr(self._client)[1:]}"

@@ -37,24 +37,37 @@ from waterclock.client.replay import Replay, past_ms
 from waterclock.client.results import NodeInfo, Receipt, Recurrence
 from waterclock.client.schedule import SchedulerCalls, recurrence_name
 from waterclock.client.settings import ClientSettings
+from waterclock.client.streams import Streams
 from waterclock.log.expiry import HEADER as EXPIRES_HEADER
 from waterclock.model.errors import BadInput
 from waterclock.model.message import Message
 from waterclock.v1 import admin_pb2, broker_pb2
 
 
-def connect(address: str | None = None, settings: ClientSettings | None = None) -> "Client":
+def connect(
+    address: str | None = None,
+    settings: ClientSettings | None = None,
+    *,
+    http_address: str | None = None,
+) -> "Client":
     """Return a client for the node at `host:port`; use it with `async with`.
 
-    Without an address it takes the one in WATERCLOCK_ADDRESS, or else localhost:9000.
+    Without an address it takes the one in WATERCLOCK_ADDRESS, or else localhost:9000. Streams go
+    over HTTP, to `http_address` or where the node says.
     """
-    return Client(address, settings)
+    return Client(address, settings, http_address=http_address)
 
 
 class Client(SchedulerCalls):
     """A connection to a node; `connect` makes one, `async with` opens and closes it."""
 
-    def __init__(self, address: str | None = None, settings: ClientSettings | None = None) -> None:
+    def __init__(
+        self,
+        address: str | None = None,
+        settings: ClientSettings | None = None,
+        *,
+        http_address: str | None = None,
+    ) -> None:
         self._connection = Connection(address, settings or ClientSettings())
         # A running one is held by its task; one that is over need not be left.
         self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
@@ -62,6 +75,7 @@ class Client(SchedulerCalls):
         self.groups = Groups(self._connection)
         self.dead_letters = DeadLetters(self._connection)
         self.replays = Replays(self._connection)
+        self.streams = Streams(self._connection, http_address)
 
     def __repr__(self) -> str:
         state = "" if self._connection.is_open else ", not open"
@@ -69,6 +83,7 @@ class Client(SchedulerCalls):
 
     async def __aenter__(self) -> "Client":
         node = node_info(await self._connection.open())
+        self.streams.open(node.http_address)
         self._tasks = asyncio.TaskGroup()
         await self._tasks.__aenter__()
         self._producer = Producer(self._connection, node, self._tasks)
@@ -93,6 +108,7 @@ class Client(SchedulerCalls):
             # The body's error is not the tasks': they are ended as if there were none, so that it
             # comes out as it went in.
             await self._tasks.__aexit__(None, None, None)
+            self.streams.close()
             await self._connection.close()
 
     @overload

@@ -9,9 +9,9 @@ from collections import deque
 from typing import Any
 
 from waterclock.client.http_pool import HttpRequest
-from waterclock.client.stream_calls import StreamCalls
-from waterclock.client.stream_results import StreamMessage, message_of
 from waterclock.client.retry import is_transient
+from waterclock.client.stream_calls import StreamCalls
+from waterclock.client.stream_results import StreamMessage, page_of
 from waterclock.model.errors import Closed, Gone, NobodyCame, WaterclockError
 
 MESSAGES_AT_ONCE = 64
@@ -33,7 +33,7 @@ class Following:
         self._behind = resume if resume or consumer else EARLIEST
         """What the next poll goes on after."""
         self._waiting: deque[StreamMessage] = deque()
-        self._gap: Gone | None = None
+        self._turn = asyncio.Lock()
         self.resume_token = resume
         """To go on after the last message that was handed out; None if there was none."""
 
@@ -44,27 +44,31 @@ class Following:
         return self
 
     async def __anext__(self) -> StreamMessage:
+        while (message := self.take()) is None:
+            await self.fill()
+        return message
+
+    def take(self) -> StreamMessage | None:
+        """Hand out a message that has come, if there is one."""
         if not self._waiting:
-            self._waiting.extend(await self.batch())
+            return None
         message = self._waiting.popleft()
         self.resume_token = message.resume_token
         return message
 
-    async def batch(self) -> list[StreamMessage]:
-        """Wait for messages that nobody has seen, and return all that there are, at least one.
+    async def fill(self) -> None:
+        """Wait until there are messages to take. Who is cancelled here has lost nothing."""
+        async with self._turn:
+            if not self._waiting:
+                await self._fill()
 
-        They are not handed out by iterating, and `resume_token` does not count them.
-        """
-        if self._waiting:
-            batch = [*self._waiting]
-            self._waiting.clear()
-            return batch
+    async def _fill(self) -> None:
         connection = self._calls.connection
         backoff = connection.backoff()
         while True:
             began_ms = connection.clock.monotonic_ms()
             try:
-                return self._taken(await self._poll())
+                answer = await self._poll()
             except Gone as gone:
                 # The next poll goes on behind the gap. A stream the node has forgotten begins anew:
                 # of what is in it now, nothing was seen.
@@ -78,17 +82,13 @@ class Following:
             except WaterclockError as error:
                 if isinstance(error, Closed) or not is_transient(error):
                     raise
+            else:
+                with self._calls.reading():
+                    batch = page_of(self.stream, answer)
+                    self._behind = batch[-1].resume_token
+                self._waiting.extend(batch)
+                return
             await asyncio.sleep(backoff.next_ms() / 1_000)
-
-    def _taken(self, answer: dict[str, Any]) -> list[StreamMessage]:
-        with self._calls.reading():
-            told, missed = answer["messages"], answer["missed"]
-            batch = [
-                message_of(self.stream, each, missed=0 if at else missed)
-                for at, each in enumerate(told)
-            ]
-            self._behind = batch[-1].resume_token
-            return batch
 
     async def _poll(self) -> dict[str, Any]:
         query: dict[str, object] = {"streamId": self.stream, "limit": MESSAGES_AT_ONCE}

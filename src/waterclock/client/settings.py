@@ -55,6 +55,10 @@ class ClientSettings:
     """How long acks gather before they are sent. Longer costs less; a crash then has more messages
     delivered again, and a member without credit to spare waits longer for new ones."""
 
+    stream_connections_max: int = 1_000
+    """Requests about streams under way at once, each on a connection of its own: so many that send
+    or look, and so many that wait for messages. More wait for their turn."""
+
     close_timeout_ms: int = 10 * SECOND_MS
     """How long leaving waits for what was published to be answered."""
 

@@ -114,7 +114,9 @@ class StreamCalls:
 def _may_repeat(error: WaterclockError, *, is_safe: bool) -> bool:
     if isinstance(error, NobodyCame | Closed):
         return False
-    return was_refused(error) or isinstance(error, NotConnected) or (is_safe and is_transient(error))
+    return (
+        was_refused(error) or isinstance(error, NotConnected) or (is_safe and is_transient(error))
+    )
 
 
 def wait_ms_of(field: str, wait: Wait) -> int:

@@ -112,6 +112,15 @@ def message_of(stream: str, told: Mapping[str, Any], *, missed: int) -> StreamMe
     )
 
 
+def page_of(stream: str, told: Mapping[str, Any]) -> list[StreamMessage]:
+    """Return a page of messages; what was missed came before the first."""
+    missed = told["missed"]
+    return [
+        message_of(stream, each, missed=0 if at else missed)
+        for at, each in enumerate(told["messages"])
+    ]
+
+
 def info_of(told: Mapping[str, Any]) -> StreamInfo:
     """Return a stream as the node tells of it."""
     return StreamInfo(

@@ -24,6 +24,7 @@ from waterclock.client.stream_results import (
     encoded,
     info_of,
     message_of,
+    page_of,
 )
 from waterclock.model.errors import BadInput, NobodyCame
 
@@ -133,7 +134,7 @@ class Streams:
         self,
         stream: str,
         *,
-        timeout: Wait,
+        timeout: Wait,  # noqa: ASYNC109
         consumer: str | None = None,
         resume: str | None = None,
         limit: None = None,
@@ -144,7 +145,7 @@ class Streams:
         self,
         stream: str,
         *,
-        timeout: Wait,
+        timeout: Wait,  # noqa: ASYNC109
         consumer: str | None = None,
         resume: str | None = None,
         limit: int,
@@ -174,17 +175,16 @@ class Streams:
             return HttpRequest("GET", "/streams/receive", fields, is_poll=True)
 
         wait_ms = wait_ms_of("timeout", timeout)
-        # From a position nothing is taken away by reading: an answer that was lost can be had again.
-        is_safe = resume not in (None, "latest")
+        # From a position, reading takes nothing away: an answer that was lost can be had again.
+        is_safe = resume is not None
         try:
             answer = await self._calls.call(made, wait_ms=wait_ms, is_safe=is_safe)
         except NobodyCame:
             return None if limit is None else []
         with self._calls.reading():
-            missed = answer.get("missed", 0)
-            if limit is None:
-                return message_of(stream, answer, missed=missed)
-            return page_of(stream, answer)
+            if limit is not None:
+                return page_of(stream, answer)
+            return message_of(stream, answer, missed=answer.get("missed", 0))
 
     def follow(
         self, stream: str, *, consumer: str | None = None, resume: str | None = None
@@ -233,14 +233,6 @@ class Streams:
     def _info(self, answer: Mapping[str, Any]) -> StreamInfo:
         with self._calls.reading():
             return info_of(answer)
-
-
-def page_of(stream: str, answer: Mapping[str, Any]) -> list[StreamMessage]:
-    """Return a page of messages; what was missed came before the first."""
-    told, missed = answer["messages"], answer["missed"]
-    return [
-        message_of(stream, each, missed=0 if at else missed) for at, each in enumerate(told)
-    ]
 
 
 def _message(

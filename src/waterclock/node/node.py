@@ -38,6 +38,7 @@ from waterclock.node.storing import Storing
 from waterclock.node.stream_host import StreamHost
 from waterclock.node.task_groups import task_group
 from waterclock.node.topics import Topic, Topics
+from waterclock.stores.log_store import LogStore
 from waterclock.stores.opening import open_store
 from waterclock.stores.store import Record, Stored, StreamStore
 from waterclock.streams.ring import Item
@@ -215,4 +216,4 @@ async def running_node(config: Config, clock: Clock) -> AsyncIterator[Node]:
 
 def _store_of(config: Config, folder: Path) -> StreamStore:
     url = config.streams.store
-    return open_store(f"sqlite:{folder / 'streams.db'}" if url == "log:" else url)
+    return LogStore(folder / "streams") if url == "log:" else open_store(url)

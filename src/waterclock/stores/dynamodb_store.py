@@ -120,6 +120,8 @@ class DynamodbStore:
         """Remove the messages stored before then, or all; say how many."""
         name = stream_key(stream)
         head = head_of(await self._table.get(stream_item(name, HEAD)))
+        if not head.last:
+            return 0
         total = 0
         pages = self._table.query(
             b"s" + name, start=message_sk(1), end=message_sk(head.last),

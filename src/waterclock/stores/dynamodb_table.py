@@ -11,7 +11,8 @@ from typing import Any
 
 from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError
+from botocore.exceptions import ClientError, HTTPClientError, NoCredentialsError
+from botocore.exceptions import ConnectionError as NoConnection
 
 from waterclock.model.errors import BadConfig, Closed, StoreUnavailable
 from waterclock.stores.dynamodb_items import ACTIONS_MAX, INDEX, TABLE, Action, Item, number
@@ -227,10 +228,8 @@ class DynamodbTable:
             raise StoreUnavailable(f"dynamodb took longer than {CALL_S_MAX} s") from error
         except NoCredentialsError as error:
             raise BadConfig("streams.store", f"dynamodb: {error}") from error
-        except (HTTPClientError, OSError) as error:
+        except (NoConnection, HTTPClientError, OSError) as error:
             raise StoreUnavailable(f"dynamodb: {error}") from error
-        except BotoCoreError as error:
-            raise BadConfig("streams.store", f"dynamodb: {error}") from error
         except ClientError as error:
             if _code(error) in AWAY_CODES:
                 raise StoreUnavailable(f"dynamodb: {error}") from error

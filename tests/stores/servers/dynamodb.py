@@ -1,6 +1,8 @@
 """DynamoDB Local, Amazon's own stand-in for the service, keeping its data in files.
 
 It listens on all interfaces and cannot be told otherwise; there is nothing in it but test data.
+It acknowledges a transaction some milliseconds before it is on its way to the disk, which the
+service itself does not: killed, it would lose what it acknowledged. So it is asked to end.
 """
 
 import os
@@ -15,13 +17,21 @@ from typing import Any
 from benchmarks.peers.cache import Absent, maven
 from benchmarks.peers.server import free_port, started
 from tests.stores.backend import Backend, numbered
-from tests.stores.servers.restarting import restarting
+from tests.stores.servers.restarting import Restarting, restarting
 
 GROUP, ARTIFACT, VERSION = "software.amazon.dynamodb", "DynamoDBLocal", "3.0.0"
 MAIN = "software.amazon.dynamodb.services.local.main.ServerRunner"
 HEAP_MB = 512
 # Any will do, but there must be some.
 KEYS = {"AWS_ACCESS_KEY_ID": "waterclock", "AWS_SECRET_ACCESS_KEY": "waterclock"}
+
+
+class Ending(Restarting):
+    """A server that saves what it has before it is away."""
+
+    def kill(self) -> None:
+        """End it in good order."""
+        self.stop()
 
 
 @contextmanager
@@ -42,7 +52,7 @@ def running(folder: Path) -> Iterator[Backend]:
 
     for name, value in KEYS.items():
         os.environ.setdefault(name, value)
-    with restarting(run) as server:
+    with restarting(Ending(run)) as server:
         endpoint = f"http://127.0.0.1:{port}"
         urls = numbered(f"dynamodb://local/streams_{{}}?endpoint={endpoint}")
         yield Backend(

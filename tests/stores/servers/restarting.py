@@ -30,9 +30,8 @@ class Restarting:
 
 
 @contextmanager
-def restarting(run: Callable[[], AbstractContextManager[Server]]) -> Iterator[Restarting]:
+def restarting(server: Restarting) -> Iterator[Restarting]:
     """Run a server until the end of the block, whatever happens to it within."""
-    server = Restarting(run)
     try:
         server.start()
         yield server
