@@ -11,7 +11,7 @@ BENCHES := log publish consume schedule latency streams
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo test check style types unit sim crash plants fuzz cover bench $(BENCHES:%=bench-%) proto lock clean
+.PHONY: help setup run demo test check style types unit stores-big sim crash plants fuzz cover bench $(BENCHES:%=bench-%) proto lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,10 @@ types: $(STAMP)  ## Static types (mypy, strict)
 
 unit: $(STAMP)  ## The tests alone
 	@$(PYTEST) -q -n $(JOBS)
+
+stores-big: N := $(or $(N),1000000)
+stores-big: $(STAMP)  ## Every store with N= messages in one stream, read page by page
+	@WATERCLOCK_STORES_BIG=$(N) $(PYTEST) -q -s tests/stores/test_paging.py
 
 # The seed is chosen here, not by Hypothesis, so that a failing run always names the way back to it.
 sim: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))

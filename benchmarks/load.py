@@ -82,8 +82,12 @@ def play(watch: Stopwatch, port: int, requests: Sequence[bytes], *, seconds: int
 
 
 def _play_once(watch: Stopwatch, port: int, requests: Sequence[bytes]) -> None:
-    with watch.running(len(requests)):
-        send_all(port, requests)
+    """Play all requests once, on two connections in turn: one may wait for the other."""
+    with connect(port) as one, connect(port) as other, watch.running(len(requests)):
+        for wire, part in ((one, requests[::2]), (other, requests[1::2])):
+            wire.sendall(b"".join(part))
+        _expect(one, len(requests[::2]))
+        _expect(other, len(requests[1::2]))
 
 
 def send_all(port: int, requests: Sequence[bytes]) -> None:

@@ -4,10 +4,11 @@
     python -m benchmarks.streams --record     also writes RESULTS.md and the plot beside it
 
 Requests a second are counted by `wrk`, on 64 connections; messages are JSON of 128 B, 100 streams
-unless the case says otherwise, and the last 100 messages of each are kept. Latency is from the
-moment a message was meant to be sent to the answer of the poll that gets it. Where `match` is in
-the name, ten polls of a stream compete for each message, which Nchan does not know; where it is
-`broadcast`, all ten get it, of both servers. A ratio is ours by theirs.
+unless the case says otherwise, and the last 100 messages of each are kept. In `send_receive` each
+message is there when it is asked for; in `poll_send` the poll comes first and waits. Latency is
+from the moment a message was meant to be sent to the answer of the poll that gets it. Where
+`match` is in the name, ten polls of a stream compete for each message, which Nchan does not know;
+where it is `broadcast`, all ten get it, of both servers. A ratio is ours by theirs.
 """
 
 from functools import partial
@@ -23,7 +24,7 @@ from benchmarks.polling import allow_files, files_allowed
 from benchmarks.stream_memory import POLLS, StreamMemory, memory_steps
 
 ROUNDS = 5
-SECONDS = 4
+SECONDS = 3
 RATE = "operations/s"
 STREAMS = 100
 WAITERS = 10
@@ -33,7 +34,7 @@ BROADCASTS_PER_S = 100
 RECEIVE_SECONDS = 2
 RECEIVES_PER_S_MAX = 50_000
 """So many messages are there to be received, for each second."""
-OPS = ("send", "receive", "send_receive", "send_receive_10k_streams")
+OPS = ("send", "receive", "send_receive", "poll_send", "send_receive_10k_streams")
 LATENCIES = ("match_100x10", "match_10k_waiters", "broadcast_100x10", "broadcast_10k_waiters")
 BARS = {
     "send_receive_ops": Bar(25_000),
@@ -66,6 +67,7 @@ def rate_cases(prefix: str, server: str, module: str) -> list[Case]:
         Case(f"{prefix}send", server, client(f"{module}:send", **work)),
         Case(f"{prefix}receive", server, client(f"{module}:receive", **taken)),
         Case(f"{prefix}send_receive", server, client(f"{module}:send_receive", **work)),
+        Case(f"{prefix}poll_send", server, client(f"{module}:poll_send", **work)),
         Case(f"{prefix}send_receive_10k_streams", server, client(f"{module}:send_receive", **many)),
     ]
 

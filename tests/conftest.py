@@ -5,6 +5,8 @@ and never the dice's. `make sim` explores with the seed it prints.
 """
 
 import os
+import re
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -19,13 +21,37 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 SKIPS_ALLOWED_IN_CI: frozenset[str] = frozenset()
 """Node ids CI may skip, each with a comment why; a test nobody runs proves nothing."""
 
+OFFLINE = "Skipped: offline:"
+"""A server of somebody else's that is not in the cache, and its registry does not answer."""
+
+STORE_TEST = re.compile(r"tests/stores/test_(?:(\w+)_store\.py|\w+\.py::\w+\[(\w+))")
+"""The tests of one store: by their file, or by the parameter they run with."""
+
 _skipped: list[str] = []
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give all tests of a store to one worker: its server is started once, and not on two.
+
+    pytest-xdist has groups for that, but since pytest 9.2 it cannot tell the scheduler of them.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByStore(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            found = STORE_TEST.match(nodeid)
+            return nodeid if found is None else f"store {found[1] or found[2]}"
+
+    return ByStore(config, log)
 
 
 def _note_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     # An expected failure also reports as skipped; it ran, and xfail_strict watches it.
     if report.skipped and not hasattr(report, "wasxfail"):
-        _skipped.append(report.nodeid)
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+        if not str(reason).startswith(OFFLINE):
+            _skipped.append(report.nodeid)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

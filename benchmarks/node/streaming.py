@@ -41,6 +41,13 @@ def send_receive(watch: Stopwatch, port: int, *, streams: int, seconds: int) -> 
     play(watch, port, both, seconds=seconds)
 
 
+def poll_send(watch: Stopwatch, port: int, *, streams: int, seconds: int) -> None:
+    """Wait for the next message of each stream in turn, and send it."""
+    found = names("next", streams)
+    both = [request for name in found for request in (receive_from(name), send_to(name))]
+    play(watch, port, both, seconds=seconds)
+
+
 def forget(port: int, found: list[str]) -> None:
     """Delete streams."""
     send_all(port, [f"DELETE /streams/{n} HTTP/1.1\r\nHost: bench\r\n\r\n".encode() for n in found])

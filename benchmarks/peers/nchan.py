@@ -44,6 +44,11 @@ http {{
       nchan_subscriber_first_message oldest;
       nchan_channel_id $arg_id;
     }}
+    location = /next {{
+      nchan_subscriber longpoll;
+      nchan_subscriber_first_message newest;
+      nchan_channel_id $arg_id;
+    }}
   }}
 }}
 """
@@ -124,6 +129,16 @@ def send_receive(watch: Stopwatch, port: int, *, streams: int, seconds: int) -> 
         request
         for name in names(f"both-{streams}", streams)
         for request in (publish_to(name), receive_from(name))
+    ]
+    play(watch, port, both, seconds=seconds)
+
+
+def poll_send(watch: Stopwatch, port: int, *, streams: int, seconds: int) -> None:
+    """Wait for the next message of each channel in turn, and publish it."""
+    both = [
+        request
+        for name in names("next", streams)
+        for request in (get(f"/next?id={name}"), publish_to(name))
     ]
     play(watch, port, both, seconds=seconds)
 

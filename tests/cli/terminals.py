@@ -2,6 +2,7 @@
 
 import os
 import pty
+import signal
 import struct
 import subprocess
 import sys
@@ -26,9 +27,10 @@ def at_terminal(
     columns: int = COLUMNS,
     awaited: str = "",
     then: Callable[[], object] = lambda: None,
+    is_interrupted: bool = False,
 ) -> Seen:
     """Run `python <arguments>` at a terminal where `typed` was typed beforehand; when the awaited
-    words are on the screen, do what is to be done then."""
+    words are on the screen, do what is to be done then, and press Ctrl-C if it is interrupted."""
     ours, theirs = pty.openpty()
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
     command = [sys.executable, *map(str, arguments)]
@@ -43,6 +45,8 @@ def at_terminal(
             if is_awaited and awaited.encode() in said:
                 is_awaited = False
                 then()
+                if is_interrupted:
+                    run.send_signal(signal.SIGINT)
     os.close(ours)
     return Seen(run.returncode, said.decode(errors="replace").replace("\r\n", "\n"))
 

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-Said = list[bytes] | None
-"""Pieces to write; then the connection is kept. None: it is closed without a word."""
+Said = list[bytes]
+"""Pieces to write. The connection is kept, unless the last piece is `END`."""
+END = b""
 
 
 class Scripted:
@@ -34,12 +35,11 @@ class Scripted:
                         size = int(line.partition(b":")[2])
                 self.requests.append(head + await reader.readexactly(size))
                 said = self._answers(len(self.requests) - 1)
-                if said is None:
-                    return
                 for piece in said:
                     writer.write(piece)
                     await writer.drain()
-                    await asyncio.sleep(0)  # each in a read of its own, more or less
+                if said and said[-1] == END:
+                    return
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -62,6 +62,11 @@ async def scripted(answers: Callable[[int], Said]) -> AsyncIterator[Scripted]:
 def ok(body: bytes, headers: bytes = b"") -> list[bytes]:
     """Return a whole answer."""
     return [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n%b\r\n%b" % (len(body), headers, body)]
+
+
+def refusal(status: int, body: bytes = b"") -> list[bytes]:
+    """Return an answer that is an error."""
+    return [b"HTTP/1.1 %d Some Error\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body)]
 
 
 class Proxy:

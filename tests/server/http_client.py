@@ -40,19 +40,47 @@ class RawClient:
         """Leave what comes in the socket."""
         cast(asyncio.Transport, self.writer.transport).pause_reading()
 
-    async def answer(self, *, to_head: bool = False) -> Answered:
+    async def head(self) -> tuple[int, dict[str, str]]:
+        """Return status and headers of the next answer; what follows is left to be read."""
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
         status_line, *lines = head.strip().split("\r\n")
         headers = {}
         for line in lines:
             name, _, value = line.partition(": ")
             headers[name.lower()] = value
-        size = 0 if to_head else int(headers.get("content-length", 0))
-        return Answered(int(status_line.split()[1]), headers, await self.reader.readexactly(size))
+        return int(status_line.split()[1]), headers
+
+    async def chunk(self) -> bytes:
+        """Return the next chunk of a body; the last is empty."""
+        size = int(await self.reader.readuntil(b"\r\n"), 16)
+        data = await self.reader.readexactly(size + 2)
+        assert data[-2:] == b"\r\n"
+        return data[:-2]
+
+    async def answer(self, *, to_head: bool = False) -> Answered:
+        status, headers = await self.head()
+        if to_head:
+            return Answered(status, headers, b"")
+        if headers.get("transfer-encoding") == "chunked":
+            body = b""
+            while chunk := await self.chunk():
+                body += chunk
+            return Answered(status, headers, body)
+        size = int(headers.get("content-length", 0))
+        return Answered(status, headers, await self.reader.readexactly(size))
 
     async def ask(self, request: bytes) -> Answered:
         self.send(request)
         return await self.answer()
+
+    async def post(self, path: str, value: Any, method: str = "POST") -> Answered:
+        """Send a value as JSON."""
+        body = json.dumps(value).encode()
+        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        return await self.ask(head.encode() + body)
+
+    async def delete(self, path: str) -> Answered:
+        return await self.ask(f"DELETE {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
 
     async def get(self, path: str) -> Answered:
         return await self.ask(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())

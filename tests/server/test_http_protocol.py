@@ -151,6 +151,39 @@ def test_http_1_0_and_connection_close_end_the_connection():
     run(test)
 
 
+@pytest.mark.parametrize("behind", [GET, b"\x00garbage", b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"])
+def test_what_comes_behind_the_last_request_is_not_heard(behind, caplog):
+    async def test():
+        last = b"GET /echo?last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        for request in (last, b"GET /echo?last HTTP/1.0\r\n\r\n"):
+            async with serving() as (server, echo), raw_client(server.port) as client:
+                client.send(request + behind)
+
+                assert (await client.answer()).body == b"last|"
+                assert await client.is_closed()
+                assert len(echo.asked) == 1
+        assert not caplog.records
+
+    run(test)
+
+
+def test_a_stopping_server_does_not_hear_what_comes_behind_the_answer():
+    async def test():
+        async with serving() as (server, echo), raw_client(server.port) as client:
+            client.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+            await echo.started.wait()
+            server.stop()
+            client.send(GET + GET)
+            await until(lambda: any(c._queue for c in server.connections))
+            echo.gate.set()
+
+            assert (await client.answer()).body == b"slow"
+            assert await client.is_closed()
+            assert not echo.asked
+
+    run(test)
+
+
 def test_a_target_may_be_a_whole_address():
     async def test():
         async with serving() as (server, _), raw_client(server.port) as client:
@@ -319,6 +352,38 @@ def test_a_quiet_connection_is_closed_and_a_dripped_request_is_408():
             for _ in range(5):
                 server.sweep()
             assert await quiet.is_closed()
+
+    run(test)
+
+
+def test_a_request_dripped_behind_another_is_408_too():
+    async def test():
+        async with (
+            serving(HttpLimits(request_s=2)) as (server, _),
+            raw_client(server.port) as loris,
+        ):
+            assert (await loris.ask(GET + b"GE")).status == 200
+            server.sweep()
+            loris.send(b"T /ec")
+            server.sweep()
+
+            assert (await loris.answer()).status == 408
+
+    run(test)
+
+
+def test_a_request_may_come_in_pieces_behind_one_that_waits():
+    async def test():
+        async with serving() as (server, echo), raw_client(server.port) as client:
+            request = post(b"behind")
+            client.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n" + request[:9])
+            await echo.started.wait()
+            server.sweep()
+            client.send(request[9:])
+            await until(lambda: any(c._queue for c in server.connections))
+            echo.gate.set()
+
+            assert [(await client.answer()).body for _ in range(2)] == [b"slow", b"|behind"]
 
     run(test)
 

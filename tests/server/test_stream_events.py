@@ -28,7 +28,7 @@ class Listener:
                 self._text += (await self._chunk()).decode()
             block, _, self._text = self._text.partition("\n\n")
             fields = dict(line.split(": ", 1) for line in block.split("\n") if line[0] != ":")
-            if fields:
+            if "data" in fields:
                 data = json.loads(fields["data"])
                 found.append(Event(fields.get("id", ""), fields.get("event", "message"), data))
         return found
@@ -134,6 +134,20 @@ def test_a_named_consumer_keeps_its_place_between_connections(tmp_path):
     run(test)
 
 
+def test_a_named_consumer_that_brings_a_position_goes_on_from_there(tmp_path):
+    async def test():
+        async with streaming(tmp_path) as it:
+            for n in range(3):
+                await it.send("s", n)
+            [first, *_] = await (await listening(it, "streamId=s&consumerId=me")).events(3)
+            again = await listening(it, "streamId=s&consumerId=me", last_id=first.id)
+            assert await again.messages(2) == [1, 2]
+            await it.send("s", 3)
+            assert await again.messages(1) == [3]
+
+    run(test)
+
+
 def test_latest_begins_with_what_comes(tmp_path):
     async def test():
         async with streaming(tmp_path) as it:
@@ -181,7 +195,7 @@ def test_listeners_end_cleanly_when_the_node_stops(tmp_path):
             await until(lambda: it.host.waiting)
             await it.served.server.stop()
 
-            assert await listener._chunk() == b": ping\n\n"
+            assert (await listener._chunk()).endswith(b": ping\n\n")
             assert await listener.is_ended()
 
     run(test)

@@ -187,6 +187,22 @@ def test_a_token_goes_on_where_it_was_and_says_when_that_is_gone(tmp_path):
     run(test)
 
 
+def test_a_poll_that_found_nothing_says_where_to_ask_again(tmp_path):
+    async def test():
+        async with streaming(tmp_path) as it:
+            await it.send("live", 0)
+            await it.store("stored", 0)
+            for stream, add in (("live", it.send), ("stored", it.store)):
+                empty = await it.receive(stream, "resumeToken=latest&timeout=1ms")
+                await add(stream, 1)
+                token = empty.json()["resumeToken"]
+                found = await it.receive(stream, f"resumeToken={token}")
+
+                assert (empty.status, found.json()["message"]) == (424, 1)
+
+    run(test)
+
+
 def test_a_token_of_another_stream_or_life_is_refused(tmp_path):
     async def test():
         async with streaming(tmp_path) as it:

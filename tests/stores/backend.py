@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from waterclock.stores.opening import open_store
 from waterclock.stores.store import StreamStore
 
-NAMES = ("log", "sqlite", "postgres", "mysql", "mongodb", "dynamodb")
+NAMES = ("log", "sqlite", "postgres", "mysql", "mongodb", "dynamodb", "cassandra")
 
 
 class Crashing(Protocol):

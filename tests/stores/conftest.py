@@ -1,4 +1,7 @@
-"""Each backend is started once a run, when the first test needs it."""
+"""Each backend is started once a run, when the first test needs it.
+
+Under pytest-xdist all tests of one backend are given to one worker (`tests/conftest.py`).
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,14 +16,7 @@ DRIVERS_WARNINGS = {
     # Cancelled while it connects, pymongo leaves the socket to the garbage collector.
     "mongodb": [pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")],
 }
-# One worker for all tests of a backend: its server is started once.
-BACKENDS = [
-    pytest.param(
-        name,
-        marks=[pytest.mark.xdist_group(f"store-{name}"), *DRIVERS_WARNINGS.get(name, [])],
-    )
-    for name in NAMES
-]
+BACKENDS = [pytest.param(name, marks=DRIVERS_WARNINGS.get(name, [])) for name in NAMES]
 REGISTRIES = {"mongodb": "pypi", "cassandra": "maven", "dynamodb": "maven"}
 """Where a backend's server comes from, if not from Debian."""
 

@@ -23,8 +23,8 @@ HOSTILE_NAMES = [
     "case",
     "stra\u00dfe",
     "strasse",
-    "caf\u00e9",
-    "cafe\u0301",
+    "\u00e9",
+    "e\u0301",
     "\u0430dmin",  # a Cyrillic letter that looks like a Latin one
     "admin",
     "\U0001f680",

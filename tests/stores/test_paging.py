@@ -14,6 +14,7 @@ from waterclock.stores.store import Record, Stored
 
 BIG = int(os.environ.get("WATERCLOCK_STORES_BIG", "0"))
 PAGE = 5_000
+DELETED = 25_000
 
 
 def test_a_long_stream_is_read_page_by_page(backend, url):
@@ -50,5 +51,22 @@ def test_a_long_stream_is_read_page_by_page(backend, url):
             f"\n{backend.name}: {count:,} messages stored in {written - begun:.1f} s, "
             f"opened in {again - written:.1f} s, read in {read - again:.1f} s"
         )
+
+    asyncio.run(main())
+
+
+def test_a_long_stream_is_deleted_without_what_comes_meanwhile(backend, url):
+    count = min(DELETED, backend.paged)
+
+    async def main():
+        async with opened(url) as store:
+            await store.store("s", numbered_records(count), now_ms=NOW_MS)
+            records = numbered_records(1, prefix="later ")
+            deleting = asyncio.ensure_future(store.delete("s", older_than_ms=NOW_MS + 1))
+            stored = await store.store("s", records, now_ms=NOW_MS + 1)
+
+            assert await deleting == count
+            page = await store.read("s", after=0, limit=9, now_ms=NOW_MS)
+            assert [message.position for message in page.messages] == [stored[0].position]
 
     asyncio.run(main())

@@ -219,3 +219,14 @@ def test_who_waits_for_stored_messages_gets_the_next_or_reads_on():
     assert table.tail(behind, now_ms=NOW) == [ReadStore(behind)]
     assert table.stored("unheard of", 1, Item(b"1")) == []
     table.check_invariants()
+
+
+@pytest.mark.parametrize("facts", [{}, {"consumer": "x"}])
+def test_a_receiver_of_many_gets_no_more_bytes_than_fit(facts, monkeypatch):
+    monkeypatch.setattr("waterclock.streams.stream.GIVEN_BYTES_MAX", 10)
+    table = streams()
+    for _ in range(3):
+        send(table, b"12345678")
+
+    assert len(bodies(receive(table, limit=9, **facts))) == 2
+    assert len(bodies(receive(table, limit=9, **facts))) == 1

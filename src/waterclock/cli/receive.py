@@ -122,8 +122,7 @@ class _Follow:
                 try:
                     message = await anext(following)
                 except Gone as gone:
-                    count = counted(gone.missed, "message") if gone.missed else "Messages"
-                    typer.echo(f"{count} may be missing here: {gone}", err=True)
+                    typer.echo(f"{_missing(gone.missed)} here: {gone}", err=True)
                     continue
                 self._printer.show(message)
                 self.shown += 1
@@ -156,6 +155,12 @@ class _Printer:
         if message.missed:
             line.append(f"  ({message.missed:,} missed before it)", style="yellow not dim")
         return line
+
+
+def _missing(count: int) -> str:
+    if not count:
+        return "Messages may be missing"
+    return f"{counted(count, 'message')} {'is' if count == 1 else 'are'} missing"
 
 
 def _text(value: object) -> str:

@@ -96,10 +96,11 @@ def error_of_answer(status: int, body: bytes, address: str) -> WaterclockError:
         return NodeFailed(f"{address} answered {status}: {details}")
     facts = {f"{_PREFIX}{name}": str(value) for name, value in told.items()}
     error = _rebuilt(named, details or f"{address} answered {status}", facts)
+    if isinstance(error, Gone | NobodyCame):
+        error.resume_token = str(told.get("resumeToken") or "")
     if isinstance(error, Gone):
-        missed, token = told.get("missed"), told.get("resumeToken")
+        missed = told.get("missed")
         error.missed = missed if isinstance(missed, int) else 0
-        error.resume_token = token if isinstance(token, str) else ""
     return error
 
 

@@ -75,7 +75,8 @@ class Following:
                 token = gone.resume_token
                 self._behind = EARLIEST if token in ("", LATEST) else token
                 raise
-            except NobodyCame:
+            except NobodyCame as nobody:
+                self._behind = nobody.resume_token or self._behind
                 if connection.clock.monotonic_ms() - began_ms >= QUICK_MS:
                     backoff.reset()
                     continue

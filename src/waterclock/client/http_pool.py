@@ -12,7 +12,7 @@ from urllib.parse import urlencode, urlsplit
 
 from waterclock.client.errors import unreachable
 from waterclock.client.http_wire import ConnectionBroken, HttpAnswer, HttpConnection, NotConnected
-from waterclock.model.errors import BadInput, Closed, Overloaded, TimedOut
+from waterclock.model.errors import BadInput, Closed, Overloaded, TimedOut, WaterclockError
 
 IDLE_S = 30.0
 """A connection that was idle for longer is not used again: less than nodes and most proxies keep
@@ -36,7 +36,7 @@ class HttpPool:
 
     def __init__(self, url: str, *, connections_max: int) -> None:
         self.url = url
-        self._host, self._port, self._head = _target_of(url)
+        self._host, self._port, self._head = target_of(url)
         self._connections_max = connections_max
         self._places = {is_poll: asyncio.Semaphore(connections_max) for is_poll in (False, True)}
         self._idle: list[HttpConnection] = []
@@ -57,19 +57,27 @@ class HttpPool:
 
     async def ask(self, request: HttpRequest, *, timeout_s: float) -> HttpAnswer:
         """Return the answer to a request; if none comes in time, raise TimedOut."""
-        has_place = False
+        data = self._encoded(request)
+        stage = "waiting"
         try:
             async with asyncio.timeout(timeout_s), self._places[request.is_poll]:
-                has_place = True
-                return await self._ask(request)
+                stage = "connecting"
+                connection = self._take() or await self._connect()
+                stage = "asking"
+                return await self._ask(connection, data)
         except TimeoutError:
-            if has_place:
-                raise TimedOut(f"{self.url} did not answer in time") from None
-            raise Overloaded("requests about streams", self._connections_max) from None
+            raise self._too_late(stage) from None
 
-    async def _ask(self, request: HttpRequest) -> HttpAnswer:
-        data = self._encoded(request)
-        connection = self._take() or await self._connect()
+    def _too_late(self, stage: str) -> WaterclockError:
+        match stage:
+            case "waiting":
+                return Overloaded("requests about streams", self._connections_max)
+            case "connecting":
+                return self._not_connected("no answer")
+            case _:
+                return TimedOut(f"{self.url} did not answer in time")
+
+    async def _ask(self, connection: HttpConnection, data: bytes) -> HttpAnswer:
         try:
             answer = await connection.ask(data)
         except ConnectionBroken as error:
@@ -105,12 +113,15 @@ class HttpPool:
             )
         except OSError as error:
             reason = error.strerror or str(error)
-            raise NotConnected(str(unreachable(self.url, reason))) from None
+            raise self._not_connected(reason) from None
         self._all.add(connection)
         if self._is_closed:
             connection.abort()
         self._check_open()
         return connection
+
+    def _not_connected(self, reason: str) -> NotConnected:
+        return NotConnected(str(unreachable(self.url, reason)))
 
     def _lost(self, connection: HttpConnection) -> None:
         self._all.discard(connection)
@@ -131,7 +142,7 @@ class HttpPool:
         return f"{lines}{kind}".encode() + request.body
 
 
-def _target_of(url: str) -> tuple[str, int, str]:
+def target_of(url: str) -> tuple[str, int, str]:
     """Return host, port, and the head of a request with places for method and target."""
     try:
         parts = urlsplit(url)

@@ -17,11 +17,18 @@ from urllib.parse import urlsplit
 from waterclock.client.connection import Connection
 from waterclock.client.due import span_ms
 from waterclock.client.errors import error_of_answer
-from waterclock.client.http_pool import HttpPool, HttpRequest
+from waterclock.client.http_pool import HttpPool, HttpRequest, target_of
 from waterclock.client.http_wire import NotConnected
 from waterclock.client.retry import is_transient, was_refused
 from waterclock.client.stream_results import decoded
-from waterclock.model.errors import BadInput, Closed, NobodyCame, NodeFailed, WaterclockError
+from waterclock.model.errors import (
+    BadInput,
+    Closed,
+    NobodyCame,
+    NodeFailed,
+    Unreachable,
+    WaterclockError,
+)
 from waterclock.model.units import SECOND_MS
 
 Wait = timedelta | str | float
@@ -39,28 +46,38 @@ class StreamCalls:
     def __init__(self, connection: Connection, http_address: str | None) -> None:
         self.connection = connection
         self._given = None if http_address is None else _url(http_address)
+        if self._given is not None:
+            target_of(self._given)  # a mistake is told at once
+        self._told = ""
         self._pool: HttpPool | None = None
 
     def __repr__(self) -> str:
         return f"<StreamCalls by {self._pool}>"
 
     def open(self, told: str) -> None:
-        """Begin; the node has told its address for HTTP."""
-        url = self._given or reachable(told, self.connection.address)
-        settings = self.connection.settings
-        self._pool = HttpPool(url, connections_max=settings.stream_connections_max)
+        """Begin; the node has told its address for HTTP. Nothing is asked there before it must."""
+        self._told = told
 
     def close(self) -> None:
         """Hang up. Calls in flight fail."""
         if self._pool is not None:
-            self._pool.close()
+            pool, self._pool = self._pool, None
+            pool.close()
 
     @property
     def pool(self) -> HttpPool:
-        """The connections."""
+        """The connections, made when first used."""
         self.connection.check_open()
         if self._pool is None:
-            raise Closed("the client is not open: use it inside `async with`")
+            connection = self.connection
+            if not self._given and not self._told:
+                raise Unreachable(
+                    f"the node at {connection.address} does not say where it listens for HTTP: "
+                    "name it with connect(http_address=...)"
+                )
+            url = self._given or reachable(self._told, connection.address)
+            most = connection.settings.stream_connections_max
+            self._pool = HttpPool(url, connections_max=most)
         return self._pool
 
     async def call(
@@ -108,7 +125,7 @@ class StreamCalls:
         try:
             yield
         except (KeyError, TypeError, IndexError) as error:
-            raise NodeFailed(f"{self.pool.url} gave an answer without {error}") from error
+            raise NodeFailed(f"an answer about streams lacks something: {error!r}") from error
 
 
 def _may_repeat(error: WaterclockError, *, is_safe: bool) -> bool:

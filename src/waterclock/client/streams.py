@@ -193,7 +193,7 @@ class Streams:
 
         It never ends by itself: connections that are lost are made again, and it goes on where it
         was, with no message lost or repeated. What the node has lost is told by Gone, once; to go
-        on behind the gap, iterate on.
+        on behind the gap, iterate on. From "latest", that holds from the first message on.
         """
         return Following(self._calls, _name(stream), consumer, resume)
 

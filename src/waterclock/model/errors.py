@@ -165,7 +165,12 @@ class TimedOut(WaterclockError):
 
 
 class NobodyCame(TimedOut):
-    """Nobody took the message from its stream, or made room for it, in time. It was not sent."""
+    """Nobody took the message from its stream, or made room for it, in time. It was not sent.
+
+    Who was to receive is told by `resume_token` where it waited, if the node says so.
+    """
+
+    resume_token: str = ""
 
 
 class NodeFailed(WaterclockError):

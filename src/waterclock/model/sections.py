@@ -350,3 +350,7 @@ class ServerConfig(Section):
 
     drain_ms: Annotated[int, duration(0, 10 * MINUTE_MS)] = 10 * SECOND_MS
     """How long a stopping node lets calls finish."""
+
+    cors_origins: Annotated[str, Text(4_096)] = "*"
+    """Web pages that may use the HTTP API from a browser: their origins, parted by commas, such as
+    `https://app.example.com`. `*` is any page, which is as safe as letting anyone reach the port."""

@@ -6,7 +6,7 @@ that the two cannot differ. What does not fit is a `BadField` that names the fie
 
 import re
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -15,6 +15,9 @@ from waterclock.server.http_messages import Request
 from waterclock.server.problems import BadField
 
 Shape = TypeVar("Shape")
+
+WHOLE_MAX = 1 << 53
+"""Up to this every whole number is one; beyond, a float may mean several."""
 
 _WHERE = re.compile(r"(.*) - at `(?:key in )?\$\.?(.*)`$", re.DOTALL)
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
@@ -66,14 +69,33 @@ def body_of(request: Request, shape: type[Shape]) -> Shape:
     if not request.body:
         raise BadField("body", "is empty; it must be JSON")
     try:
-        found: Shape = _decoder(kind).decode(request.body)
-        return found
+        return cast(Shape, _decoder(kind).decode(request.body))
     except msgspec.ValidationError as error:
-        raise bad_field(error, "body") from None
+        if not str(error).startswith("Expected `int`, got `float`"):
+            raise bad_field(error, "body") from None
+        return cast(Shape, _with_whole_numbers(request.body, kind))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadField("body", f"is not JSON: {error}") from None
     except RecursionError:
         raise BadField("body", "is nested too deeply") from None
+
+
+def _with_whole_numbers(body: bytes, kind: Any) -> Any:  # noqa: ANN401 - what `kind` is
+    """Return a body in which whole numbers are written as 5.0, which JSON allows."""
+    try:
+        return _decoder(kind).decode(msgspec.json.encode(_whole(msgspec.json.decode(body))))
+    except msgspec.ValidationError as error:
+        raise bad_field(error, "body") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadField("body", f"is not JSON: {error}") from None
+
+
+def _whole(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    if isinstance(value, float) and value.is_integer() and abs(value) < WHOLE_MAX:
+        return int(value)
+    if isinstance(value, dict):
+        return {name: _whole(one) for name, one in value.items()}
+    return [_whole(one) for one in value] if isinstance(value, list) else value
 
 
 @cache

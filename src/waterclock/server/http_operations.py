@@ -13,10 +13,11 @@ A handler is an `Answer`: it takes the request and reads its parameters and body
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from waterclock.server.http_messages import JSON, Answer
+from waterclock.model.errors import Stopping
+from waterclock.server.http_messages import JSON, Answer, Request, Response
 from waterclock.server.http_routes import Routes
 
 
@@ -56,10 +57,23 @@ class Operation:
     body_example: object = None
     problems: tuple[int, ...] = ()
     """Statuses of problems it may answer with, beside those that all may."""
+    is_last_to_stop: bool = False
+    """A node that is stopping still answers it."""
 
     def __post_init__(self) -> None:
         assert self.path.startswith("/"), self.path
         assert self.method.isupper(), self.method
+
+
+def stopping_routes_of(operations: Iterable[Operation]) -> Routes:
+    """Return the routes of a table while the node stops: nearly all are told to go elsewhere."""
+
+    def stopping(_: Request) -> Response:
+        raise Stopping("the node is stopping: try again, or elsewhere")
+
+    return routes_of(
+        one if one.is_last_to_stop else replace(one, handler=stopping) for one in operations
+    )
 
 
 def routes_of(operations: Iterable[Operation]) -> Routes:

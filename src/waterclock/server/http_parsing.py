@@ -71,6 +71,11 @@ class RequestParsing(asyncio.Protocol):
     def _continue_if_due(self) -> None:
         """Tell the client to send its body, if it waits for that and it is its turn."""
 
+    def on_message_begin(self) -> None:
+        """Take note that a request has begun."""
+        self._is_receiving = True
+        self._since = self._server.sweeps
+
     def on_url(self, url: bytes) -> None:
         """Take the target, or a piece of it."""
         self._url += url

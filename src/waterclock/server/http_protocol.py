@@ -95,12 +95,8 @@ class HttpConnection(RequestParsing):
         if self._is_refused:
             return
         was_in_head = self._is_receiving and self._in_head
-        if not self._is_receiving:
-            self._is_receiving = True
-            self._since = self._server.sweeps
-            if self._parser is None:
-                self._parser = HttpRequestParser(self)
-        assert self._parser is not None
+        if self._parser is None:
+            self._parser = HttpRequestParser(self)
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
@@ -140,6 +136,8 @@ class HttpConnection(RequestParsing):
     # Answering
 
     def _received(self, request: Request) -> None:
+        if self._is_refused:
+            return  # it came behind the last one
         if self._queue or self._work is not None or self._is_blocked:
             if self._queue is None:
                 self._queue = deque()
@@ -299,6 +297,8 @@ class HttpConnection(RequestParsing):
 
     def _refuse(self, response: Response) -> None:
         """Answer with an error and hear no more. What was asked before goes unanswered."""
+        if self._is_refused:
+            return
         was_streaming = isinstance(self._work, Sending)
         self._give_up_work()
         if was_streaming:
@@ -346,6 +346,12 @@ class HttpConnection(RequestParsing):
             self._transport.close()
         elif not self._is_receiving:
             self._parser = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Something is being worked on, or sent."""
+        is_working = self._work is not None or bool(self._queue)
+        return is_working or self._transport.get_write_buffer_size() > 0
 
     def stop(self) -> None:
         """Let what is under way be the last: pieces end here, and who asked nothing may go."""

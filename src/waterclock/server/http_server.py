@@ -14,6 +14,7 @@ from waterclock.server.http_messages import Answer
 from waterclock.server.http_protocol import HttpConnection
 
 SWEEP_S = 1.0
+DRAIN_STEP_S = 0.02
 BACKLOG = 4_096
 """Clients that may be connecting at once; the kernel may allow fewer."""
 
@@ -41,8 +42,10 @@ class HttpServer:
         limits: HttpLimits,
         tasks: asyncio.TaskGroup,
         cors: Cors | None = None,
+        stopping: Answer | None = None,
     ) -> None:
         self.answer = answer
+        self._stopping = stopping or answer
         self.limits = limits
         self.tasks = tasks
         self.cors = cors or Cors()
@@ -72,8 +75,18 @@ class HttpServer:
     def stop(self) -> None:
         """Let answers under way be the last of their connections; those in pieces end here."""
         self.is_stopping = True
+        self.answer = self._stopping
         for connection in tuple(self.connections):
             connection.stop()
+
+    async def drain(self, seconds: float) -> None:
+        """Return when what was asked is answered and sent, or after so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                while any(connection.is_busy for connection in self.connections):  # noqa: ASYNC110
+                    await asyncio.sleep(DRAIN_STEP_S)
+        except TimeoutError:
+            return
 
 
 @asynccontextmanager
@@ -84,10 +97,12 @@ async def serve_http(
     port: int,
     limits: HttpLimits | None = None,
     cors: Cors | None = None,
+    stopping: Answer | None = None,
 ) -> AsyncIterator[HttpServer]:
-    """Listen until left; whatever is still asked then goes unanswered."""
+    """Listen until left; whatever is still asked then goes unanswered. Once it stops, requests are
+    answered by `stopping`."""
     async with task_group() as tasks:
-        server = HttpServer(answer, limits or HttpLimits(), tasks, cors)
+        server = HttpServer(answer, limits or HttpLimits(), tasks, cors, stopping)
         loop = server.loop
         with bind_errors("cluster.http_port", host, port):
             listener = await loop.create_server(

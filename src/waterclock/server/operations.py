@@ -51,7 +51,7 @@ def operations(node: Node, metrics: Metrics) -> list[Operation]:
     async def scrape(_: Request) -> Response:
         return Response(200, await metrics.text(), CONTENT_TYPE)
 
-    operation = partial(Operation, tag="node")
+    operation = partial(Operation, tag="node", is_last_to_stop=True)
     return [
         operation(
             "GET",

@@ -11,13 +11,19 @@ from collections.abc import Mapping
 from grpc import StatusCode
 
 from waterclock.model import errors
-from waterclock.model.errors import BadInput, LimitExceeded, StorageFull, WaterclockError
+from waterclock.model.errors import (
+    BadInput,
+    CapacityReached,
+    LimitExceeded,
+    StorageFull,
+    WaterclockError,
+)
 from waterclock.server.http_messages import Request, Response, problem
 from waterclock.server.statuses import code_of, log_unforeseen, ours
 
 HTTP_STATUSES: Mapping[StatusCode, int] = {
     StatusCode.INVALID_ARGUMENT: 400,
-    StatusCode.OUT_OF_RANGE: 400,
+    StatusCode.OUT_OF_RANGE: 404,
     StatusCode.NOT_FOUND: 404,
     StatusCode.ALREADY_EXISTS: 409,
     StatusCode.FAILED_PRECONDITION: 409,
@@ -44,7 +50,8 @@ def status_of(error: WaterclockError) -> int:
     """Return the HTTP status of an error of ours."""
     if isinstance(error, StorageFull):
         return 507
-    if isinstance(error, LimitExceeded) and error.field.endswith("bytes"):
+    is_size = isinstance(error, LimitExceeded) and error.field.endswith("bytes")
+    if is_size and not isinstance(error, CapacityReached):
         return 413
     return HTTP_STATUSES[code_of(error)]
 

@@ -22,7 +22,8 @@ from waterclock.server.broker_api import BrokerApi
 from waterclock.server.calls import Calls
 from waterclock.server.grpc_server import GrpcServer, Service, serve_grpc
 from waterclock.server.health import Health
-from waterclock.server.http_operations import routes_of
+from waterclock.server.http_cors import Cors
+from waterclock.server.http_operations import routes_of, stopping_routes_of
 from waterclock.server.http_routes import answer_from
 from waterclock.server.http_server import HttpServer, serve_http
 from waterclock.server.loop_watch import LoopWatch
@@ -92,6 +93,7 @@ class Server:
         self._http.stop()
         async with task_group() as tasks:
             ending = tasks.create_task(self._end_after(drain_s))
+            tasks.create_task(self._http.drain(drain_s))
             await self._grpc.stop(drain_s + END_S)
             ending.cancel()
 
@@ -114,9 +116,12 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
             *StreamsApi(node).operations(),
         ]
     )
-    answer = answer_from(routes_of(table))
+    answer, stopping = answer_from(routes_of(table)), answer_from(stopping_routes_of(table))
     host, port = config.server.host, config.cluster.http_port
-    async with serve_http(answer, host=host, port=port) as http_server:
+    cors = Cors(tuple(origin.strip() for origin in config.server.cors_origins.split(",")))
+    async with serve_http(
+        answer, host=host, port=port, cors=cors, stopping=stopping
+    ) as http_server:
         http_address = Addresses(host, 0, http_server.port).http
         health = Health(node, tuple(api.full_name for api in APIS))
         broker, scheduler, admin = APIS

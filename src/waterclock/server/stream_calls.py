@@ -4,6 +4,7 @@ A poll that waits is two small objects, this and the core's; it has no task and 
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -16,7 +17,16 @@ from waterclock.streams.ring import Item
 from waterclock.streams.tokens import LIVE, STORED, Token, Tokens
 from waterclock.streams.waiting import Receiver, Sender, Waiter
 
+NOBODY_CAME = "nobody came within the timeout"
+OVERWRITTEN = "what follows the resume token was overwritten or has expired"
+FORGOTTEN = "the resume token is of a stream that was forgotten"
+
 _encode = msgspec.json.encode
+
+
+def gone_members(missed: int, token: str) -> dict[str, Any]:
+    """Return what a 410 tells besides its words."""
+    return {"error": "Gone", "field": "resumeToken", "missed": missed, "resumeToken": token}
 
 
 def message_uuid(item: Item, incarnation: int, position: int) -> str:
@@ -66,7 +76,7 @@ class Call(Pending):
 
     def timed_out(self) -> None:
         """Answer that nobody came."""
-        self.answer(problem(424, "nobody came within the timeout", error="TimedOut"))
+        self.answer(problem(424, NOBODY_CAME, error="TimedOut"))
 
     def dismissed(self) -> None:
         """Answer that the client should ask again."""
@@ -107,7 +117,7 @@ class SendCall(Call):
 class ReceiveCall(Call):
     """A request to receive."""
 
-    __slots__ = ("_is_list", "_on_store", "_tokens")
+    __slots__ = ("_is_list", "_on_store", "_tokens", "is_stored")
 
     def __init__(
         self,
@@ -123,6 +133,8 @@ class ReceiveCall(Call):
         self._tokens = tokens
         self._is_list = is_list
         self._on_store = on_store
+        self.is_stored = False
+        """Its position is one in the store."""
 
     def delivered(self, given: Deliver) -> bool:
         """Answer with messages."""
@@ -148,13 +160,22 @@ class ReceiveCall(Call):
         token = Token(LIVE, self.incarnation(), oldest)
         self.gone(missed, self._tokens.encode(self.stream, token))
 
-    def gone(self, missed: int, token: str) -> None:
+    def gone(self, missed: int, token: str, detail: str = OVERWRITTEN) -> None:
         """Answer that what was to follow is gone, and how to go on."""
-        detail = "what follows the resume token was overwritten or has expired"
-        told = problem(
-            410, detail, error="Gone", field="resumeToken", missed=missed, resumeToken=token
+        self.answer(problem(410, detail, **gone_members(missed, token)))
+
+    def timed_out(self) -> None:
+        """Answer that nothing came, and from where to ask again, so that nothing is passed over."""
+        assert isinstance(self.waiter, Receiver)
+        after = self.waiter.after
+        if after is None:
+            super().timed_out()
+            return
+        token = (
+            Token(STORED, 0, after) if self.is_stored else Token(LIVE, self.incarnation(), after)
         )
-        self.answer(told)
+        text = self._tokens.encode(self.stream, token)
+        self.answer(problem(424, NOBODY_CAME, error="TimedOut", resumeToken=text))
 
     def must_read(self, receiver: Receiver) -> None:
         """Have the store read again."""

@@ -17,11 +17,11 @@ from waterclock.model.errors import StoreUnavailable
 from waterclock.node.node import Node
 from waterclock.server.http_messages import EVENTS, Answered, Request, Streamed, problem
 from waterclock.server.problems import RETRY_AFTER
-from waterclock.server.stream_calls import told_messages
+from waterclock.server.stream_calls import FORGOTTEN, gone_members, told_messages
 from waterclock.server.stream_reading import EARLIEST, END, LATEST, deliver_of
 from waterclock.server.stream_shapes import WORDS, ReceiveParameters
 from waterclock.streams.effects import Deliver
-from waterclock.streams.tokens import STORED
+from waterclock.streams.tokens import LIVE, STORED, Token
 from waterclock.streams.waiting import Receiver
 
 PING_MS = 15_000
@@ -90,8 +90,7 @@ class StreamEvents:
         except StoreUnavailable as error:
             return problem(503, str(error), RETRY_AFTER, error="StoreUnavailable")
         if subscriber.is_gone:
-            detail = "the resume token is of a stream that was forgotten"
-            return problem(410, detail, error="Gone", field="resumeToken", resumeToken=LATEST)
+            return problem(410, FORGOTTEN, **gone_members(0, EARLIEST))
         return Streamed(200, subscriber.pieces(), EVENTS, HEADERS)
 
 
@@ -132,7 +131,7 @@ class _Subscriber:
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yield events until the node stops, or whoever listens has gone."""
-        yield PING
+        yield self._id() + PING
         while True:
             news = await self._next()
             match news:
@@ -140,7 +139,7 @@ class _Subscriber:
                     yield self._events(news)
                 case _Gone(missed, oldest):
                     self._after = oldest
-                    yield b'event: gone\ndata: {"missed":%d}\n\n' % missed
+                    yield self._id() + b'event: gone\ndata: {"missed":%d}\n\n' % missed
                 case "quiet":
                     yield PING
                 case "over":
@@ -178,7 +177,7 @@ class _Subscriber:
             self._host.leave(receiver)
 
     def _events(self, given: Deliver) -> bytes:
-        if not self._consumer:
+        if self._after is not None:  # otherwise the stream remembers, by the consumer's name
             self._after = given.positions[-1]
         tokens = self._node.stream_tokens
         told = told_messages(given, self._incarnation(), self._name, self._words, tokens)
@@ -196,6 +195,15 @@ class _Subscriber:
             )
             missed = b""
         return b"".join(pieces)
+
+    def _id(self) -> bytes:
+        """Return where this listener stands, so that it can come back to it."""
+        incarnation = self._incarnation()
+        if self._after is None or not (self._is_stored or incarnation):
+            return b""
+        facts = (STORED, 0) if self._is_stored else (LIVE, incarnation)
+        token = self._node.stream_tokens.encode(self._name, Token(*facts, self._after))
+        return b"id: %b\n" % token.encode()
 
     def _incarnation(self) -> int:
         stream = self._host.find(self._name)

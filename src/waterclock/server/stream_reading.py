@@ -8,7 +8,7 @@ from waterclock.model.errors import WaterclockError
 from waterclock.node.node import Node
 from waterclock.server.http_messages import Request
 from waterclock.server.problems import problem_of
-from waterclock.server.stream_calls import ReceiveCall
+from waterclock.server.stream_calls import FORGOTTEN, ReceiveCall
 from waterclock.stores.store import Page
 from waterclock.streams.effects import Deliver
 from waterclock.streams.ring import Item
@@ -38,10 +38,11 @@ class StoredReading:
             return
         found = self._tokens.decode(receiver.stream, token)
         if found.kind == STORED:
+            call.is_stored = True
             receiver.after = found.position
             self._node.spawn(self._read(call, receiver))
         elif found.incarnation != call.incarnation():
-            call.gone(0, LATEST)
+            call.gone(0, EARLIEST, FORGOTTEN)
         else:
             receiver.after = found.position
             self._host.receive(receiver)
@@ -64,6 +65,7 @@ class StoredReading:
         elif page.messages:
             self._give(call, receiver, page, after=page.messages[0].position - 1)
         else:
+            call.is_stored = True
             receiver.after = page.last
             self._host.tail(receiver)
 

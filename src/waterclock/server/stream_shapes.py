@@ -4,6 +4,7 @@ Some clients call a message *output*. Whoever sends one is answered in the same 
 say which they want with `as`.
 """
 
+from functools import lru_cache
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -231,7 +232,12 @@ def span_ms(field: str, text: str | None, seconds: float | None) -> int | None:
         raise BadField(field, f"is told twice, as {field} and {field}Seconds")
     if text is not None:
         try:
-            return parse_duration(text)
+            return _parsed(text)
         except BadInput as error:
             raise BadField(field, str(error)) from None
     return None if seconds is None else int(seconds * 1_000)
+
+
+@lru_cache(maxsize=1_000)  # clients say the same few over and over
+def _parsed(text: str) -> int:
+    return parse_duration(text)

@@ -11,6 +11,7 @@ from waterclock.server.polled_members import PolledMembers
 from waterclock.server.topics_api_admin import TopicsApi
 from waterclock.server.topics_api_consume import ConsumeApi
 from waterclock.server.topics_api_groups import GroupsApi
+from waterclock.server.topics_api_letters import LettersApi
 from waterclock.server.topics_api_publish import PublishApi
 from waterclock.server.topics_api_recurrences import RecurrencesApi
 from waterclock.server.topics_api_replay import ReplayApi
@@ -29,4 +30,5 @@ def topic_operations(
         *GroupsApi(node).operations(),
         *TopicsApi(node, waterclock.__version__).operations(),
         *ReplayApi(node).operations(),
+        *LettersApi(node).operations(),
     ]

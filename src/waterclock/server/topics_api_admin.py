@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from waterclock.model.errors import Busy
 from waterclock.model.units import DAY_MS, HOUR_MS
 from waterclock.node.node import Node
 from waterclock.node.partition_host import PartitionHost
@@ -157,7 +158,13 @@ class TopicsApi:
         """Give a topic other settings, or more partitions."""
         name = _of(request).topic
         topics = self._node.topics
-        settings = _changed(topics.get(name).settings, body_of(request, SettingsShape))
+        given = body_of(request, SettingsShape)
+        topic = topics.get(name)
+        if given.partitions is not UNSET and given.partitions < len(topic.partitions):
+            raise Busy(
+                f"partitions: {name} has {len(topic.partitions)}, and none can be taken away"
+            )
+        settings = _changed(topic.settings, given)
         return json(200, _topic(await topics.update(name, settings)))
 
     async def delete_topic(self, request: Request) -> Response:

@@ -29,7 +29,7 @@ from waterclock.server.http_operations import Operation
 from waterclock.server.http_operations import Told as Answer
 from waterclock.server.polled_member import Key, Lease, PolledMember
 from waterclock.server.polled_members import PolledMembers
-from waterclock.server.polled_takers import NO_STORE, HandedPage, Listening, Poll, event_of
+from waterclock.server.polled_takers import NO_STORE, Batch, HandedPage, Listening, Poll, event_of
 from waterclock.server.problems import problem_of
 from waterclock.server.topics_api_shapes import (
     AnyTopic,
@@ -39,6 +39,7 @@ from waterclock.server.topics_api_shapes import (
     Shape,
     Time,
     Told,
+    Topic,
 )
 
 CONSUMER = "http"
@@ -48,6 +49,8 @@ WAIT_MS_MIN = 100
 """What there is takes a moment to be handed out, too."""
 LIMIT_MAX = 1_000
 LEASES_MAX = 10_000
+LISTEN_S = 3_600.0
+"""How long a stream lasts; then the client asks again, as browsers do by themselves."""
 BEAT_S = 15.0
 """A stream with nothing to say says so this often, so that nobody in between takes it for dead."""
 
@@ -62,7 +65,7 @@ Leases = Annotated[tuple[LeaseText, ...], Meta(max_length=LEASES_MAX)]
 class ConsumeParameters(Shape):
     """Who consumes, and how much."""
 
-    topic: AnyTopic
+    topic: Topic
     group: Group
     consumer: Annotated[
         Name, Meta(description="Consumers of a group that give the same name, or none, are one.")
@@ -81,7 +84,7 @@ class ConsumeParameters(Shape):
 class EventsParameters(Shape):
     """Who listens, and how far ahead."""
 
-    topic: AnyTopic
+    topic: Topic
     group: Group
     consumer: Annotated[
         Name, Meta(description="Consumers of a group that give the same name, or none, are one.")
@@ -176,10 +179,14 @@ class ConsumeApi:
     ) -> AsyncIterator[bytes]:
         yield b": %b\n\n" % "/".join(member.key).encode()
         stream = Listening(member, window)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + LISTEN_S
         try:
             while True:
                 batch = stream.ask()
-                while not (await asyncio.wait([batch.found], timeout=BEAT_S))[0]:
+                while not await _within(batch, min(BEAT_S, end - loop.time())):
+                    if loop.time() >= end:
+                        return
                     yield b": nothing yet\n\n"
                 messages = batch.found.result()
                 yield b"".join(map(event_of, messages))
@@ -261,8 +268,14 @@ class ConsumeApi:
                 body_example={"group": "billing", "ack": ["0-1-0-1"]},
                 answers={200: Answer("What was accepted.", AcksTold)},
                 problems=(404, 409),
+                is_last_to_stop=True,
             ),
         ]
+
+
+async def _within(batch: Batch, seconds: float) -> bool:
+    done, _ = await asyncio.wait([batch.found], timeout=seconds)
+    return bool(done)
 
 
 def _lease(text: str) -> Lease:

@@ -1,13 +1,17 @@
 """Recurrences over HTTP: messages that come again and again."""
 
 from typing import Annotated, Any
+from zoneinfo import available_timezones
 
 from msgspec import UNSET, Meta, UnsetType, field
 
 from waterclock.model.errors import NotFound
 from waterclock.node.node import Node
 from waterclock.node.recurrences import Recurring, Recurs, Rule
+from waterclock.schedule.calendar import zone_of
+from waterclock.schedule.cron import TEXT_CHARS_MAX
 from waterclock.schedule.when import parse_duration
+from waterclock.server.cron_pattern import cron_pattern
 from waterclock.server.http_input import body_of, parameters_of
 from waterclock.server.http_messages import Request, Response, json
 from waterclock.server.http_operations import Operation
@@ -24,9 +28,31 @@ from waterclock.server.topics_api_shapes import (
     Told,
     Topic,
     bytes_of,
+    exclusive,
     one_of,
     told_fields,
 )
+
+_JITTER = r"^([0-9]{1,7}ms|[0-9]{1,4}s|[0-9]{1,3}m|([0-9]|1[0-9]|2[0-3])h)$"
+_SECONDS = r"^([1-9][0-9]{0,3}d|[1-9][0-9]{0,4}h|[1-9][0-9]{0,5}m|[1-9][0-9]{0,7}s){1,3}$"
+CronText = Annotated[
+    str,
+    Meta(
+        pattern=cron_pattern(),
+        max_length=TEXT_CHARS_MAX,
+        description="Five fields, or six with seconds first.",
+        examples=["0 9 * * MON"],
+    ),
+]
+LongDuration = Annotated[str, Meta(pattern=_SECONDS, description="At least 1s.", examples=["90s"])]
+Zone = Annotated[
+    str,
+    Meta(
+        max_length=100,
+        examples=["Europe/Berlin"],
+        extra_json_schema={"enum": sorted(available_timezones())},
+    ),
+]
 
 
 class RecurrenceParameters(Shape):
@@ -45,23 +71,31 @@ class RecurrenceShape(Shape):
     """What recurs, and when: `cron` or `every`."""
 
     topic: Topic
-    cron: (
-        Annotated[str, Meta(max_length=200, description="Five fields, or six with seconds first.")]
-        | UnsetType
-    ) = UNSET
-    every: Annotated[Duration, Meta(description="At least 1s.")] | UnsetType = UNSET
-    zone: Annotated[str, Meta(max_length=100, examples=["Europe/Berlin"])] = "UTC"
-    jitter: Annotated[Duration, Meta(description="Each comes up to so much later.")] | UnsetType = (
-        UNSET
+    cron: CronText | UnsetType = UNSET
+    every: LongDuration | UnsetType = UNSET
+    zone: Zone = "UTC"
+    jitter: Annotated[str, Meta(pattern=_JITTER, description="Each comes up to so much later.")] = (
+        "0s"
     )
     start_ms: TimeMs | UnsetType = UNSET
-    end_ms: TimeMs | UnsetType = UNSET
+    lasts: (
+        Annotated[LongDuration, Meta(description="It ends so long after it began.")] | UnsetType
+    ) = UNSET
     value: str | UnsetType = UNSET
     value_base64: Base64 | UnsetType = UNSET
     key: str | UnsetType = UNSET
     key_base64: Base64 | UnsetType = UNSET
     headers: Annotated[dict[str, str], Meta(max_length=63)] = field(default_factory=dict)
     expires_after: Duration | UnsetType = UNSET
+
+
+_ONE_OF_EACH = {
+    "oneOf": [{"required": ["cron"]}, {"required": ["every"]}],
+    "allOf": [
+        *exclusive("value", "valueBase64")["allOf"],
+        *exclusive("key", "keyBase64")["allOf"],
+    ],
+}
 
 
 class RecurrenceTold(Told, kw_only=True):
@@ -96,7 +130,8 @@ class RecurrencesApi:
     async def put(self, request: Request) -> Response:
         """Create a recurrence or replace the one of that name."""
         name = parameters_of(request, RecurrenceParameters).name
-        return json(200, _told(await self._node.recurrences.put(_recurring(name, request))))
+        recurring = _recurring(name, request, self._node.clock.now_ms())
+        return json(200, _told(await self._node.recurrences.put(recurring)))
 
     def get(self, request: Request) -> Response:
         """Return a recurrence."""
@@ -153,7 +188,7 @@ class RecurrencesApi:
                 tag="schedule",
                 summary="Let a message come again and again.",
                 parameters=RecurrenceParameters,
-                body=RecurrenceShape,
+                body=Annotated[RecurrenceShape, Meta(extra_json_schema=_ONE_OF_EACH)],
                 body_example={
                     "topic": "reports",
                     "cron": "0 9 * * MON",
@@ -177,10 +212,13 @@ class RecurrencesApi:
         ]
 
 
-def _recurring(name: str, request: Request) -> Recurring:
+def _recurring(name: str, request: Request, now_ms: int) -> Recurring:
     given = body_of(request, RecurrenceShape)
+    begin_ms = now_ms if given.start_ms is UNSET else given.start_ms
+    lasts_ms = _length(given.lasts)
     if one_of(cron=given.cron, every=given.every) is None:
         raise BadField("cron", "is missing: give cron or every")
+    zone_of(given.zone)
     return Recurring(
         name=name,
         topic=given.topic,
@@ -188,9 +226,9 @@ def _recurring(name: str, request: Request) -> Recurring:
             cron=None if given.cron is UNSET else given.cron,
             every_ms=_length(given.every),
             zone=given.zone,
-            jitter_ms=_length(given.jitter) or 0,
+            jitter_ms=parse_duration(given.jitter),
             start_ms=None if given.start_ms is UNSET else given.start_ms,
-            end_ms=None if given.end_ms is UNSET else given.end_ms,
+            end_ms=None if lasts_ms is None else begin_ms + lasts_ms,
         ),
         key=bytes_of(given.key, given.key_base64, "key", "keyBase64"),
         value=bytes_of(given.value, given.value_base64, "value", "valueBase64"),

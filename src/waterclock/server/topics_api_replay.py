@@ -1,4 +1,4 @@
-"""The past over HTTP: replays as lines of JSON, and dead letters.
+"""The past over HTTP: replays as lines of JSON.
 
 A replay is a stream of messages, one a line; the last line is `{"finished": true, ...}`. Without
 it the stream was cut off. One that has a name goes on where its reader has reported to have come.
@@ -11,7 +11,6 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from waterclock.model.errors import NotFound
-from waterclock.node.dead_letter_rows import DeadLetter
 from waterclock.node.node import Node
 from waterclock.node.replays import OffsetRange, Replay, ReplayBatch, TimeRange
 from waterclock.node.replays import Request as ReplayRequest
@@ -20,9 +19,8 @@ from waterclock.server.http_input import body_of, parameters_of
 from waterclock.server.http_messages import JSON_LINES, Request, Response, Streamed, json
 from waterclock.server.http_operations import Operation
 from waterclock.server.http_operations import Told as Answer
-from waterclock.server.problems import BadField
 from waterclock.server.row_messages import in_slices
-from waterclock.server.topics_api_admin import POSITIONS_MAX, PositionTold
+from waterclock.server.topics_api_admin import PositionTold
 from waterclock.server.topics_api_shapes import (
     AnyTopic,
     MessageTold,
@@ -34,21 +32,27 @@ from waterclock.server.topics_api_shapes import (
     Time,
     Told,
     told_fields,
-    told_message,
 )
 
 
 class ReplayParameters(Shape):
-    """What is to be replayed: by time, or by offset, or everything."""
+    """What is to be replayed: everything, or what was appended, or due, within times."""
 
     topic: AnyTopic
     since: Annotated[Time, Meta(description="Appended from then on.")] | None = None
     until: Annotated[Time, Meta(description="And before; without it, until now.")] | None = None
     by_due: Annotated[bool, Meta(description="By due times instead.")] = False
-    offset: Annotated[Offset, Meta(description="From this offset on.")] | None = None
-    count: Annotated[Offset, Meta(description="So many; 0 is all.")] = 0
     partition: Annotated[Partition, Meta(description="Of this partition only.")] | None = None
     name: Annotated[Name, Meta(description="Remember it, or go on with it.")] | None = None
+
+
+class ReadParameters(Shape):
+    """A partition, from an offset on."""
+
+    topic: AnyTopic
+    partition: Annotated[Partition, Meta(examples=[0])]
+    offset: Annotated[Offset, Meta(description="From this one on.")] = 0
+    count: Annotated[Offset, Meta(description="So many messages; 0 is all there are.")] = 0
 
 
 class ReplayedTold(MessageTold, kw_only=True):
@@ -88,59 +92,6 @@ class ReplaysTold(Told):
     replays: list[ReplayTold]
 
 
-class LettersParameters(Shape):
-    """Which dead letters."""
-
-    topic: AnyTopic
-    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
-    page: Annotated[
-        str, Meta(pattern=r"^([0-9]{1,9}:[0-9]{1,15})?$", description="The nextPage of an answer.")
-    ] = ""
-
-
-class LetterTold(MessageTold, kw_only=True):
-    """A message that failed for good."""
-
-    position: PositionTold
-    origin: PositionTold
-    group: str
-    reason: str
-    attempts: int
-    died_ms: int
-
-
-class LettersTold(Told):
-    """Dead letters of a topic."""
-
-    dead_letters: list[LetterTold]
-    next_page: str
-    total: int
-
-
-class TopicOfLetters(Shape):
-    """Of which topic."""
-
-    topic: AnyTopic
-
-
-class LettersShape(Shape):
-    """Which dead letters; none named: all there are."""
-
-    positions: Annotated[tuple[PositionShape, ...], Meta(max_length=POSITIONS_MAX)] = ()
-
-
-class RedriveShape(LettersShape):
-    """Which dead letters; none named: all there are, or so many."""
-
-    limit: Annotated[int, Meta(ge=0, le=10_000_000, description="0 is all.")] = 0
-
-
-class FinishedTold(Told):
-    """How many."""
-
-    count: int
-
-
 class ReplayApi:
     """Answers questions about the past."""
 
@@ -154,7 +105,8 @@ class ReplayApi:
     async def replay(self, request: Request) -> Streamed:
         """Send a stretch of the past."""
         asked = parameters_of(request, ReplayParameters)
-        replay = await self._node.replays.begin(_request(asked), name=asked.name or "")
+        wanted = _request(asked, self._node.clock.now_ms())
+        replay = await self._node.replays.begin(wanted, name=asked.name or "")
         if asked.name:
             self._open[asked.name] = replay
 
@@ -164,6 +116,14 @@ class ReplayApi:
                 del self._open[asked.name]
 
         return Streamed(200, _lines(replay), JSON_LINES, on_over=over)
+
+    async def read(self, request: Request) -> Streamed:
+        """Send a partition from an offset on."""
+        asked = parameters_of(request, ReadParameters)
+        offsets = OffsetRange(asked.offset, asked.count)
+        wanted = ReplayRequest(asked.topic, (asked.partition,), None, offsets)
+        replay = await self._node.replays.begin(wanted)
+        return Streamed(200, _lines(replay), JSON_LINES, on_over=replay.close)
 
     def done(self, request: Request) -> Response:
         """Take note of how far a reader has come."""
@@ -191,34 +151,8 @@ class ReplayApi:
             raise NotFound("replay", name)
         return Response(204)
 
-    # Dead letters
-
-    async def list_letters(self, request: Request) -> Response:
-        """Return dead letters of a topic."""
-        asked = parameters_of(request, LettersParameters)
-        page = await self._node.dead_letters.list(asked.topic, limit=asked.limit, page=asked.page)
-        letters = list(map(_letter, page.letters))
-        return json(
-            200, LettersTold(dead_letters=letters, next_page=page.next_page, total=page.total)
-        )
-
-    async def redrive(self, request: Request) -> Response:
-        """Publish dead letters again where they came from."""
-        topic = parameters_of(request, TopicOfLetters).topic
-        given = body_of(request, RedriveShape)
-        count = await self._node.dead_letters.redrive(topic, _named(given), limit=given.limit)
-        return json(200, FinishedTold(count=count))
-
-    async def purge(self, request: Request) -> Response:
-        """Take dead letters off the list."""
-        topic = parameters_of(request, TopicOfLetters).topic
-        count = await self._node.dead_letters.purge(topic, _named(body_of(request, LettersShape)))
-        return json(200, FinishedTold(count=count))
-
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
-        letters = "/topics/{topic}/dead-letters"
-        count = {200: Answer("How many.", FinishedTold)}
         return [
             Operation(
                 "GET",
@@ -232,6 +166,23 @@ class ReplayApi:
                 answers={200: Answer("Messages, one a line.", content_type=JSON_LINES)},
                 problems=(404, 409),
             ),
+            Operation(
+                "GET",
+                "/topics/{topic}/partitions/{partition}/messages",
+                self.read,
+                name="read",
+                tag="past",
+                summary="Read a partition from an offset on, without a group.",
+                description="Lines of JSON; the last says that it is finished, or it was cut off.",
+                parameters=ReadParameters,
+                answers={200: Answer("Messages, one a line.", content_type=JSON_LINES)},
+                problems=(404, 409),
+            ),
+            *self._of_names(),
+        ]
+
+    def _of_names(self) -> list[Operation]:
+        return [
             Operation(
                 "GET",
                 "/replays",
@@ -253,6 +204,7 @@ class ReplayApi:
                 body_example={"positions": [{"partition": 0, "offset": 10}]},
                 answers={204: Answer("Noted; saved now and then.")},
                 problems=(404,),
+                is_last_to_stop=True,
             ),
             Operation(
                 "DELETE",
@@ -263,43 +215,6 @@ class ReplayApi:
                 summary="Forget a named replay.",
                 parameters=NameParameters,
                 answers={204: Answer("It is forgotten.")},
-                problems=(404, 507),
-            ),
-            Operation(
-                "GET",
-                letters,
-                self.list_letters,
-                name="listDeadLetters",
-                tag="past",
-                summary="List messages that failed for good.",
-                parameters=LettersParameters,
-                answers={200: Answer("A page.", LettersTold)},
-                problems=(404,),
-            ),
-            Operation(
-                "POST",
-                letters + "/redrive",
-                self.redrive,
-                name="redrive",
-                tag="past",
-                summary="Publish dead letters again where they came from.",
-                parameters=TopicOfLetters,
-                body=RedriveShape,
-                body_example={"limit": 100},
-                answers=count,
-                problems=(404, 409, 507),
-            ),
-            Operation(
-                "POST",
-                letters + "/purge",
-                self.purge,
-                name="purgeDeadLetters",
-                tag="past",
-                summary="Take dead letters off the list.",
-                parameters=TopicOfLetters,
-                body=LettersShape,
-                body_example={},
-                answers=count,
                 problems=(404, 507),
             ),
         ]
@@ -332,35 +247,16 @@ def _pieces(batch: ReplayBatch) -> "list[bytes]":
     return pieces
 
 
-def _request(asked: ReplayParameters) -> ReplayRequest:
+def _request(asked: ReplayParameters, now_ms: int) -> ReplayRequest:
     partitions = () if asked.partition is None else (asked.partition,)
-    times = offsets = None
+    times = None
     if asked.since is not None or asked.until is not None or asked.by_due:
         start = 0 if asked.since is None else parse_time(asked.since)
         end = 0 if asked.until is None else parse_time(asked.until)
+        end = max(start, end) if end or start > now_ms else 0
         times = TimeRange(start, end, asked.by_due)
-    if asked.offset is not None:
-        offsets = OffsetRange(asked.offset, asked.count)
-    elif asked.count:
-        raise BadField("count", "is given without an offset")
-    return ReplayRequest(asked.topic, partitions, times, offsets)
+    return ReplayRequest(asked.topic, partitions, times, None)
 
 
 def _at(offsets: Mapping[int, int]) -> list[PositionTold]:
     return [PositionTold(partition=number, offset=at) for number, at in offsets.items()]
-
-
-def _named(given: LettersShape) -> list[tuple[int, int]] | None:
-    return [(one.partition, one.offset) for one in given.positions] or None
-
-
-def _letter(letter: DeadLetter) -> LetterTold:
-    return LetterTold(
-        position=PositionTold(partition=letter.partition, offset=letter.offset),
-        origin=PositionTold(partition=letter.origin_partition, offset=letter.origin_offset),
-        group=letter.group,
-        reason=letter.reason,
-        attempts=letter.attempts,
-        died_ms=letter.died_ms,
-        **told_message(letter.message),
-    )

@@ -14,6 +14,7 @@ from waterclock.server.http_operations import Told as Answer
 from waterclock.server.problems import BadField
 from waterclock.server.scheduler_api import timer_id
 from waterclock.server.topics_api_shapes import (
+    TIME_MS_MAX,
     AnyTopic,
     Base64,
     Duration,
@@ -32,6 +33,7 @@ from waterclock.server.topics_api_shapes import (
 Outcome = Literal["unknown", "done", "alreadyFired"]
 OUTCOMES: tuple[Outcome, ...] = ("unknown", "done", "alreadyFired")
 PARTITIONS_MAX = 1_024
+_PAGE = "^([A-Za-z0-9_-]{27}=)?$"
 
 
 class TopicOnly(Shape):
@@ -45,7 +47,7 @@ class ListParameters(Shape):
 
     topic: AnyTopic
     limit: Annotated[int, Meta(ge=1, le=PAGE_MAX, description="Messages of a page.")] = 100
-    page: Annotated[str, Meta(max_length=100, description="The nextPage of an answer.")] = ""
+    page: Annotated[str, Meta(pattern=_PAGE, description="The nextPage of an answer.")] = ""
     values: Annotated[bool, Meta(description="With their values.")] = False
     key: Annotated[str, Meta(description="Only of this key.")] | None = None
     key_prefix: Annotated[str, Meta(description="Only of keys that begin so.")] | None = None
@@ -93,6 +95,12 @@ class Reschedule(Shape):
     delay: Duration | UnsetType = UNSET
 
 
+_SOME = {
+    "anyOf": [
+        {"required": ["filter"]},
+        {"required": ["all"], "properties": {"all": {"const": True}}},
+    ]
+}
 _WHEN = {
     "oneOf": [{"required": ["at"]}, {"required": ["dueMs"]}, {"required": ["delay"]}],
 }
@@ -103,17 +111,17 @@ class FilterShape(Shape):
 
     key: str | UnsetType = UNSET
     key_prefix: str | UnsetType = UNSET
-    headers: dict[str, str] = field(default_factory=dict)
-    from_ms: TimeMs = 0
-    to_ms: TimeMs = 0
-    partitions: Annotated[tuple[Partition, ...], Meta(max_length=PARTITIONS_MAX)] = ()
+    headers: Annotated[dict[str, str], Meta(min_length=1)] = field(default_factory=dict)
+    from_ms: Annotated[int, Meta(ge=1, le=TIME_MS_MAX)] = 0
+    to_ms: Annotated[int, Meta(ge=1, le=TIME_MS_MAX)] = 0
+    partitions: Annotated[tuple[Partition, ...], Meta(min_length=1, max_length=PARTITIONS_MAX)] = ()
 
 
 class CancelWhere(Shape):
-    """Cancel all that match."""
+    """Cancel all that match the filter, or all there are."""
 
-    filter: FilterShape
-    all: Annotated[bool, Meta(description="An empty filter is meant.")] = False
+    filter: Annotated[FilterShape, Meta(extra_json_schema={"minProperties": 1})] | UnsetType = UNSET
+    all: Annotated[bool, Meta(description="There need be no filter.")] = False
     dry_run: Annotated[bool, Meta(description="Only count.")] = False
 
 
@@ -170,6 +178,9 @@ class ScheduleApi:
     async def list_scheduled(self, request: Request) -> Response:
         """List pending messages by due time."""
         asked = parameters_of(request, ListParameters)
+        if asked.to_ms and asked.to_ms <= asked.from_ms:
+            self._node.topics.get(asked.topic)
+            return json(200, ScheduledPage(scheduled=[], next_page=""))
         wanted = Filter(
             key=None if asked.key is None else asked.key.encode(),
             key_prefix=None if asked.key_prefix is None else asked.key_prefix.encode(),
@@ -217,7 +228,10 @@ class ScheduleApi:
         """Cancel all pending messages that match."""
         topic = parameters_of(request, TopicOnly).topic
         asked = body_of(request, CancelWhere)
-        wanted = _filter(asked.filter)
+        wanted = Filter() if asked.filter is UNSET else _filter(asked.filter)
+        if wanted is None:
+            self._node.topics.get(topic)
+            return json(200, CancelledWhere(matched=0, cancelled=0))
         if wanted.is_empty and not asked.all:
             raise BadField("filter", "an empty one cancels everything; say so with `all`")
         done = await self._node.pending.cancel_where(topic, wanted, dry_run=asked.dry_run)
@@ -225,8 +239,6 @@ class ScheduleApi:
 
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
-        outcomes = {200: Answer("What became of each.", Outcomes)}
-        one = [{"messageId": "reminder-7"}]
         return [
             Operation(
                 "GET",
@@ -250,6 +262,13 @@ class ScheduleApi:
                 answers={200: Answer("Counts.", ScheduledCounts)},
                 problems=(404,),
             ),
+            *self._of_changes(),
+        ]
+
+    def _of_changes(self) -> list[Operation]:
+        outcomes = {200: Answer("What became of each.", Outcomes)}
+        one = [{"messageId": "reminder-7"}]
+        return [
             Operation(
                 "POST",
                 "/topics/{topic}/cancel",
@@ -284,7 +303,7 @@ class ScheduleApi:
                 tag="schedule",
                 summary="Cancel all messages for later that match.",
                 parameters=TopicOnly,
-                body=CancelWhere,
+                body=Annotated[CancelWhere, Meta(extra_json_schema=_SOME)],
                 body_example={"filter": {"key": "ada"}, "dryRun": True},
                 answers={200: Answer("How many.", CancelledWhere)},
                 problems=(404, 409, 507),
@@ -311,7 +330,10 @@ def _name(row: int, one: PendingShape) -> Named:
     return Named(b"", key, (one.partition, one.offset))
 
 
-def _filter(shape: FilterShape) -> Filter:
+def _filter(shape: FilterShape) -> Filter | None:
+    """Return what must hold of messages; None if it holds of none."""
+    if shape.to_ms and shape.to_ms <= shape.from_ms:
+        return None
     return Filter(
         key=None if shape.key is UNSET else shape.key.encode(),
         key_prefix=None if shape.key_prefix is UNSET else shape.key_prefix.encode(),

@@ -49,6 +49,7 @@ from waterclock.stores.dynamodb_items import (
 )
 from waterclock.stores.dynamodb_table import DynamodbTable, Reason
 from waterclock.stores.store import READ_BYTES_MAX, Page, Record, Stored, StoredMessage, stream_key
+from waterclock.stores.together import together
 from waterclock.stores.turns import Entry, Known, Turns, place_entries, write_in_chunks
 
 SCHEMA_VERSION = 1
@@ -212,10 +213,11 @@ class DynamodbStore:
         ref, parts = os.urandom(16), cut(entry.record.body)
         await self._table.put(claim_item(ref, len(parts), entry.now_ms + CLAIM_MS))
         for start in range(0, len(parts), PARTS_AT_ONCE):
-            async with asyncio.TaskGroup() as tasks:
-                for index, part in enumerate(parts[start : start + PARTS_AT_ONCE], start):
-                    item: Item = {**part_key(ref, index), "body": {"B": part}}
-                    tasks.create_task(self._table.put(item))
+            some = enumerate(parts[start : start + PARTS_AT_ONCE], start)
+            await together(
+                self._table.put({**part_key(ref, index), "body": {"B": part}})
+                for index, part in some
+            )
         bodies[entry.key] = Body(ref, len(parts))
 
     # Reading

@@ -7,10 +7,11 @@ its actions says what it found in its way.
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
 from typing import Any
 
 from aiobotocore.config import AioConfig
-from aiobotocore.session import get_session
+from aiobotocore.session import AioSession
 from botocore.exceptions import ClientError, HTTPClientError, NoCredentialsError
 from botocore.exceptions import ConnectionError as NoConnection
 
@@ -22,7 +23,7 @@ CONNECT_S_MAX = 2.0
 CREATE_S_MAX = 120.0
 ASK_S = 0.2
 CONNECTIONS_MAX = 32
-ATTEMPTS_MAX = 3
+ATTEMPTS_MAX = 2
 BATCH_MAX = 25
 """Items written by one call, by DynamoDB's rules."""
 
@@ -67,7 +68,7 @@ class DynamodbTable:
             # Its waits are short at first; those of the other modes begin with a second.
             retries={"max_attempts": ATTEMPTS_MAX - 1, "mode": "legacy"},
         )
-        client = get_session().create_client(
+        client = _session().create_client(
             "dynamodb", region_name=self._region, endpoint_url=self._endpoint, config=config
         )
         try:
@@ -234,6 +235,12 @@ class DynamodbTable:
             if _code(error) in AWAY_CODES:
                 raise StoreUnavailable(f"dynamodb: {error}") from error
             raise
+
+
+@cache
+def _session() -> AioSession:
+    """Give the one session: each would read the description of the service, for half a second."""
+    return AioSession()
 
 
 def _code(error: ClientError) -> str:

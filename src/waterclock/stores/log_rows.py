@@ -6,7 +6,7 @@ of two streams differ; a removal has no id of its own. Its `key` is the `Head`, 
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,8 @@ import pyarrow as pa
 from waterclock.log.batch import Batch
 from waterclock.log.schema import HEADERS, MESSAGES, encode
 from waterclock.model.errors import ForeignFile, FrameDamaged
+from waterclock.storage.partition_store import PartitionStore
+from waterclock.stores.store import StoredMessage
 
 Int64s = npt.NDArray[np.int64]
 
@@ -116,3 +118,30 @@ def encode_ranges(ranges: Sequence[tuple[int, int]]) -> bytes:
 def decode_ranges(body: bytes) -> list[tuple[int, int]]:
     """Read the body of a removal."""
     return [(start, end) for start, end in _RANGE.iter_unpack(body)]
+
+
+def read_messages(
+    log: PartitionStore, positions: Int64s, offsets: Int64s
+) -> Iterator[StoredMessage]:
+    """Read messages; a frame is read when its first message is asked for."""
+    for _, batch, numbers, asks in log.reader.rows(offsets):
+        # Mostly neighbours, which need no copy; and no row that nobody asked for is looked at.
+        is_run = int(numbers[-1]) - int(numbers[0]) + 1 == len(numbers)
+        rows = batch.slice(int(numbers[0]), len(numbers)) if is_run else batch.take(numbers)
+        heads = decode_heads(rows)
+        for position, full, body, stored_ms, expires_ms in zip(
+            positions[asks].tolist(),
+            rows.column("message_id").to_pylist(),
+            rows.column("value").to_pylist(),
+            heads.stored_ms,
+            heads.expires_ms,
+            strict=True,
+        ):
+            _, message_id = split_id(full)
+            yield StoredMessage(
+                position,
+                message_id.decode(),
+                body,
+                stored_ms,
+                None if expires_ms == NEVER else expires_ms,
+            )

@@ -1,9 +1,9 @@
 """Streams in our own log, on the node's disk: the default, which needs nothing else.
 
 All streams share one partition log. In memory, an index tells where each message lies (16 bytes a
-message, and 300 a stream) and fingerprints tell which ids may be known (12 bytes); both are made
-anew from the log when it is opened. Calls of `store` in one turn of the loop become one frame, and
-all that wait share an fsync.
+message, some 400 a stream) and fingerprints tell which ids may be known (12 bytes a message); both
+are made anew from the log when it is opened. Calls of `store` in one turn of the loop become one
+frame, and all that wait share an fsync.
 
 What is indexed but not yet durable is seen by those who store, so that positions and repeats are
 right, and by no reader. Removals are rows of the log too; what they leave behind is dropped when
@@ -13,7 +13,7 @@ the log is rewritten, which `purge` does once most of it is of no use. One proce
 import asyncio
 import heapq
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,6 @@ from waterclock.model.errors import (
     Closed,
     PartitionFaulty,
     StorageFailed,
-    WaterclockError,
     translate,
 )
 from waterclock.model.sections import DedupConfig, LogConfig
@@ -35,9 +34,9 @@ from waterclock.storage.clock import SystemClock
 from waterclock.storage.opening import open_partition
 from waterclock.storage.os_folder import OsFolder
 from waterclock.storage.partition_store import PartitionStore
-from waterclock.storage.rewriting import Pass, Wanted
 from waterclock.stores.log_flushing import Flushing
 from waterclock.stores.log_ids import LogIds
+from waterclock.stores.log_rewriting import rewrite, to_the_end
 from waterclock.stores.log_rows import (
     MESSAGE,
     NEVER,
@@ -49,6 +48,7 @@ from waterclock.stores.log_rows import (
     encode_ranges,
     encode_rows,
     full_id,
+    read_messages,
     split_id,
 )
 from waterclock.stores.placing import place
@@ -81,7 +81,7 @@ class _Call:
         keys: list[bytes],
         records: Sequence[Record],
         now_ms: int,
-        done: "asyncio.Future[list[Stored]]",
+        done: "asyncio.Future[tuple[list[Stored], int]]",
     ) -> None:
         self.name = name
         self.keys = keys
@@ -108,20 +108,26 @@ class LogStore:
         self._rows = 0
         """Messages and removals in the log, of use or not."""
         self._waiting: list[_Call] = []
-        self._is_rewriting = False
+        self._rewriting = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"<LogStore {self._path} {self._living} messages, {len(self._streams)} streams>"
 
     async def open(self) -> None:
         """Open the folder, or begin one. Raises FolderInUse if another process has it."""
-        log = await asyncio.to_thread(self._load)
+        opening = asyncio.get_running_loop().run_in_executor(None, self._load)
+        try:
+            log = await to_the_end(opening)
+        except asyncio.CancelledError:
+            if opening.exception() is None:
+                opening.result().close()
+            raise
         self._opened = log, Flushing(log)
 
     async def store(self, stream: str, records: Sequence[Record], *, now_ms: int) -> list[Stored]:
         """Store all of them in order, or none. They are durable on return."""
         name, keys = stream_key(stream), check_records(records)
-        log, flushing = self._parts()
+        _, flushing = self._parts()
         if not records:
             return []
         loop = asyncio.get_running_loop()
@@ -129,8 +135,8 @@ class LogStore:
         self._waiting.append(call)
         if len(self._waiting) == 1:
             loop.call_soon(self._write_waiting)
-        stored = await call.done
-        await flushing.durable(log.end)
+        stored, end = await call.done
+        await flushing.durable(end)
         return stored
 
     async def read(
@@ -146,7 +152,7 @@ class LogStore:
         positions, offsets = index.page(after, limit, now_ms=now_ms, end=end)
         messages: list[StoredMessage] = []
         size = 0
-        for message in _messages(log, positions, offsets):
+        for message in read_messages(log, positions, offsets):
             size += len(message.body)
             if messages and size > bytes_max:
                 break
@@ -187,7 +193,8 @@ class LogStore:
             self._write_waiting()
             _, flushing = self._opened
             self._opened = None
-            flushing.close()
+            async with self._rewriting:  # which ends soon, as the store is closed
+                flushing.close()
 
     def _parts(self) -> tuple[PartitionStore, Flushing]:
         if self._opened is None:
@@ -281,14 +288,17 @@ class LogStore:
                     rows.append(Row(call.name, call.keys[row], head, record.body))
                 answers.append(placed.stored)
             self._append(rows)
-        except (WaterclockError, OSError) as error:
+        # Also what nobody foresaw: those who wait would do so for ever.
+        except Exception as error:
             for call in calls:
                 if not call.done.done():
                     call.done.set_exception(error)
             return
+        # A repeat is no safer than its original, which may have been written a moment ago.
+        end = self._parts()[0].end
         for call, stored in zip(calls, answers, strict=True):
             if not call.done.done():
-                call.done.set_result(stored)
+                call.done.set_result((stored, end))
 
     def _known(self, call: _Call) -> dict[bytes, int]:
         """Give the positions of those ids of a call that are kept."""
@@ -349,44 +359,18 @@ class LogStore:
         log, _ = self._parts()
         size = sum(segment.end_position for segment in log.segments)
         is_worth_it = size >= REWRITE_BYTES_MIN and self._rows > 2 * self._living + 1_000
-        if self._is_rewriting or log.jobs or not is_worth_it:
+        if self._rewriting.locked() or log.jobs or not is_worth_it:
             return
-        self._is_rewriting = True
-        try:
+        async with self._rewriting:
+            log.roll(self._clock.now_ms())
+            end, rows, living = log.end, self._rows, self._living_offsets()
             now_ms = self._clock.now_ms()
-            log.roll(now_ms)
-            living = self._living_offsets()
-            rows_before = self._rows
-            wanted = Wanted(keep_from=log.end, by_key=True, tombstone_grace_ms=0)
-            rewriting = Pass(log, wanted, now_ms=now_ms)
-            rewriting.latest = living
-            for job in rewriting.jobs():
-                await asyncio.to_thread(job.run)
-                job.finish()
-            self._rows -= rows_before - len(living)
-            self._ids.keep(living, log.end)
-        finally:
-            self._is_rewriting = False
+            if await rewrite(log, living, lambda: self._opened is not None, now_ms=now_ms):
+                self._rows -= rows - len(living)
+                self._ids.keep(living, below=end, end=log.end)
 
     def _living_offsets(self) -> Int64s:
         """Give the offsets of all rows of use, sorted."""
         parts = [index.living_offsets() for index in self._streams.values()]
         removals = [index.removal for index in self._streams.values() if index.removal != NEVER]
         return np.sort(np.concatenate([*parts, np.array(removals, np.int64)]))
-
-
-def _messages(log: PartitionStore, positions: Int64s, offsets: Int64s) -> Iterator[StoredMessage]:
-    """Read messages; a frame is read when its first message is asked for."""
-    for _, batch, numbers, asks in log.reader.rows(offsets):
-        heads = decode_heads(batch)
-        ids, values = batch.column("message_id"), batch.column("value")
-        for ask, row in zip(asks.tolist(), numbers.tolist(), strict=True):
-            _, message_id = split_id(ids[row].as_py())
-            expires_ms = heads.expires_ms[row]
-            yield StoredMessage(
-                int(positions[ask]),
-                message_id.decode(),
-                values[row].as_py(),
-                heads.stored_ms[row],
-                None if expires_ms == NEVER else expires_ms,
-            )

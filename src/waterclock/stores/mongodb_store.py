@@ -27,6 +27,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import (
     AutoReconnect,
     BulkWriteError,
+    ConfigurationError,
     ConnectionFailure,
     DuplicateKeyError,
     ExecutionTimeout,
@@ -87,16 +88,18 @@ class MongodbStore:
 
     async def open(self) -> None:
         """Connect, and create the collections and indexes that are missing."""
-        client: AsyncMongoClient[Document] = AsyncMongoClient(
-            self._url,
-            appname=APP_NAME,
-            serverSelectionTimeoutMS=SERVER_MS_MAX,
-            connectTimeoutMS=SERVER_MS_MAX,
-            waitQueueTimeoutMS=int(CALL_S_MAX * 1_000),
-            maxPoolSize=CONNECTIONS_MAX,
-            socketTimeoutMS=int(CALL_S_MAX * 1_000),
-        )
-        self._client = client
+        try:
+            self._client = AsyncMongoClient(
+                self._url,
+                appname=APP_NAME,
+                serverSelectionTimeoutMS=SERVER_MS_MAX,
+                connectTimeoutMS=SERVER_MS_MAX,
+                waitQueueTimeoutMS=int(CALL_S_MAX * 1_000),
+                maxPoolSize=CONNECTIONS_MAX,
+                socketTimeoutMS=int(CALL_S_MAX * 1_000),
+            )
+        except (ConfigurationError, ValueError) as error:
+            raise BadConfig("streams.store", f"mongodb: {error}") from error
         try:
             async with self._reaching():
                 await self._create()
@@ -115,7 +118,7 @@ class MongodbStore:
         name = Binary(stream_key(stream))
         async with self._reaching():
             head = await self._streams.find_one({"_id": name})
-            last = head["last"] if head else 0
+            last = int(head["last"]) if head else 0
             if after >= last:
                 return Page([], last)
             # A message stored since would stand behind one that the cursor has passed already.
@@ -137,12 +140,14 @@ class MongodbStore:
             head = await self._streams.find_one({"_id": name})
             if head is None:
                 return 0
-            where: Document = {"_id": _range(name, after=0, last=head["last"])}
+            where: Document = {"_id": _range(name, after=0, last=int(head["last"]))}
+            sort = "_id"
             if older_than_ms is not None:
-                where["at"] = {"$lt": Int64(older_than_ms)}
+                where |= {"_id.s": name, "at": {"$lt": Int64(older_than_ms)}}
+                sort = "at"
             total = 0
             while True:
-                count = await self._remove(where, sort="_id", limit=DELETE_MAX)
+                count = await self._remove(where, sort=sort, limit=DELETE_MAX)
                 total += count
                 if count < DELETE_MAX:
                     return total

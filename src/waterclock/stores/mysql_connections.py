@@ -54,18 +54,18 @@ class Connection:
     async def run(self, statements: str) -> list[Rows]:
         """Run statements, separated by semicolons; give the rows of each that has some."""
         results: list[Rows] = []
-        async with self._driver.cursor() as cursor:
-            await cursor.execute(statements)
-            while True:
-                if cursor.description:
-                    results.append(list(await cursor.fetchall()))
-                if not await cursor.nextset():
-                    return results
+        # Not `async with`: after a failure that would wait for the rest of an answer, for ever.
+        cursor = self._driver.cursor()
+        await cursor.execute(statements)
+        while True:
+            if cursor.description:
+                results.append(list(await cursor.fetchall()))
+            if not await cursor.nextset():
+                return results
 
     async def change(self, statement: str) -> int:
         """Run one statement and give how many rows it changed."""
-        async with self._driver.cursor() as cursor:
-            return int(await cursor.execute(statement))
+        return int(await self._driver.cursor().execute(statement))
 
     def close(self) -> None:
         """End it at once."""

@@ -176,17 +176,15 @@ class MysqlStore:
         older = "" if older_than_ms is None else f" AND stored_ms < {older_than_ms:d}"
         async with self._connections.one() as connection:
             [rows] = await connection.run(_STREAM.format(name=name))
-            total = 0
-            for number, last in rows:
-                # Up to the last of now: what is stored meanwhile is not meant.
-                statement = _DELETE.format(
-                    stream=number, last=last, older=older, limit=DELETE_ROWS_MAX
-                )
-                while count := await connection.change(statement):
-                    total += count
-                    if count < DELETE_ROWS_MAX:
-                        break
-            return total
+        total, count = 0, DELETE_ROWS_MAX if rows else 0
+        while count == DELETE_ROWS_MAX:
+            # Up to the last of then: what is stored meanwhile is not meant.
+            [(number, last)] = rows
+            statement = _DELETE.format(stream=number, last=last, older=older, limit=DELETE_ROWS_MAX)
+            async with self._connections.one() as connection:
+                count = await connection.change(statement)
+            total += count
+        return total
 
     async def purge(self, *, now_ms: int, limit: int = 1_000) -> int:
         """Remove expired messages, at most so many; say how many."""

@@ -16,6 +16,7 @@ _SERVERS = {
     "mysql": ("mysql", "waterclock.stores.mysql_store", "MysqlStore"),
     "mongodb": ("mongodb", "waterclock.stores.mongodb_store", "MongodbStore"),
     "dynamodb": ("dynamodb", "waterclock.stores.dynamodb_store", "DynamodbStore"),
+    "cassandra": ("cassandra", "waterclock.stores.cassandra_store", "CassandraStore"),
 }
 """By scheme: the extra with the driver, the module, the class; made from the URL."""
 

@@ -71,7 +71,7 @@ CREATE INDEX waterclock_messages_expiry ON waterclock_messages (expires_ms)
     WHERE expires_ms IS NOT NULL;
 CREATE FUNCTION waterclock_store(
     the_name bytea, the_ids bytea[], the_expiries bigint[], the_bodies bytea[], now_ms bigint,
-    OUT the_last bigint, OUT known_rows bigint[], OUT known_positions bigint[]
+    OUT the_last bigint, OUT known bigint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
     the_stream bigint;
@@ -85,16 +85,16 @@ BEGIN
             WHERE s.name = the_name FOR UPDATE;
     END IF;
     -- From here on nobody else stores to this stream until we commit.
-    SELECT coalesce(array_agg(r.row), '{}'), coalesce(array_agg(m.position), '{}')
-        INTO known_rows, known_positions
+    -- The position of each id, 0 if it is new: without NULL, its elements are found at once.
+    SELECT array_agg(coalesce(m.position, 0) ORDER BY r.row) INTO known
         FROM unnest(the_ids) WITH ORDINALITY AS r (message_id, row)
-        JOIN waterclock_messages m ON m.stream = the_stream AND m.message_id = r.message_id;
+        LEFT JOIN waterclock_messages m ON m.stream = the_stream AND m.message_id = r.message_id;
     INSERT INTO waterclock_messages (stream, position, message_id, stored_ms, expires_ms, body)
         SELECT the_stream, the_last + row_number() OVER (ORDER BY r.row),
                r.message_id, now_ms, r.expires_ms, r.body
         FROM unnest(the_ids, the_expiries, the_bodies)
             WITH ORDINALITY AS r (message_id, expires_ms, body, row)
-        WHERE cardinality(known_rows) = 0 OR r.row <> ALL (known_rows);
+        WHERE known[r.row] = 0;
     GET DIAGNOSTICS the_count = ROW_COUNT;
     IF the_count > 0 THEN
         UPDATE waterclock_streams SET last = the_last + the_count WHERE id = the_stream;
@@ -174,10 +174,8 @@ class PostgresStore:
         expiries = [records[row].expires_ms for row in rows]
         bodies = [records[row].body for row in rows]
         async with self._connection() as connection:
-            last, known_rows, positions = await connection.fetchrow(
-                _STORE, name, ids, expiries, bodies, now_ms
-            )
-        known = {ids[row - 1]: at for row, at in zip(known_rows, positions, strict=True)}
+            last, positions = await connection.fetchrow(_STORE, name, ids, expiries, bodies, now_ms)
+        known = {key: position for key, position in zip(ids, positions, strict=True) if position}
         return place(keys, known, last).stored
 
     async def read(
@@ -199,14 +197,14 @@ class PostgresStore:
         name = stream_key(stream)
         async with self._connection() as connection:
             found = await connection.fetchrow(_STREAM, name)
-            total = 0
-            while found is not None:
-                # Up to the last of now: what is stored meanwhile is not meant.
+        total, count = 0, 0 if found is None else DELETE_ROWS_MAX
+        while count == DELETE_ROWS_MAX:
+            async with self._connection() as connection:
+                # Up to the last of then: what is stored meanwhile is not meant.
                 status = await connection.execute(_DELETE, *found, older_than_ms, DELETE_ROWS_MAX)
-                total += _count(status)
-                if _count(status) < DELETE_ROWS_MAX:
-                    break
-            return total
+            count = _count(status)
+            total += count
+        return total
 
     async def purge(self, *, now_ms: int, limit: int = 1_000) -> int:
         """Remove expired messages, at most so many; say how many."""
@@ -228,7 +226,7 @@ class PostgresStore:
         if self._pool is None:
             raise Closed("the store is not open")
         with _translated():
-            async with self._pool.acquire(timeout=CALL_S_MAX) as connection:
+            async with asyncio.timeout(CALL_S_MAX), self._pool.acquire() as connection:
                 yield connection
 
 
@@ -264,11 +262,20 @@ _AWAY = (
     asyncpg.InternalClientError,
 )
 
+_REFUSED = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.ClientConfigurationError,
+)
+"""The account or the database does not exist, or may not be used; or the URL is not libpq's."""
+
 
 @contextmanager
 def _translated() -> Iterator[None]:
     try:
         yield
+    except _REFUSED as error:
+        raise BadConfig("streams.store", f"postgresql: {error}") from error
     except _AWAY as error:
         problem = str(error) or type(error).__name__
         raise StoreUnavailable(f"postgresql: {problem}") from error

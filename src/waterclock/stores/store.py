@@ -24,6 +24,8 @@ from waterclock.model.units import MIB
 STREAM_BYTES_MAX = 512
 MESSAGE_ID_BYTES_MAX = 256
 BODY_BYTES_MAX = 10 * MIB
+CALL_BYTES_MAX = 64 * MIB
+"""Bodies of one call of `store`: it is one transaction, and one frame of the log."""
 READ_BYTES_MAX = 16 * MIB
 EXPIRES_MS_MAX = (1 << 63) - 1
 """What a signed 64-bit column holds."""
@@ -110,6 +112,7 @@ def message_key(message_id: str) -> bytes:
 
 def check_records(records: Sequence[Record]) -> list[bytes]:
     """Give the bytes of the ids, or raise BadInput if a record cannot be stored."""
+    check("bodies of one call", sum(len(record.body) for record in records), CALL_BYTES_MAX)
     for record in records:
         check("body", len(record.body), BODY_BYTES_MAX)
         if record.expires_ms is not None and not 0 <= record.expires_ms <= EXPIRES_MS_MAX:

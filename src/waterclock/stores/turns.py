@@ -20,6 +20,8 @@ from waterclock.stores.placing import Placed, place
 from waterclock.stores.store import Record, Stored, check_records
 
 TOKEN_BYTES = 8
+STORE_S_MAX = 60.0
+"""For a call of `store`, with the time it waits for its turn."""
 
 
 class Entry(NamedTuple):
@@ -78,9 +80,11 @@ class Turns:
         line.waiting.append(call)
         line.count += 1
         try:
-            async with line.turn:
+            async with asyncio.timeout(STORE_S_MAX), line.turn:
                 while not call.is_done:
                     await self._carry(stream, line)
+        except TimeoutError as error:
+            raise StoreUnavailable(f"storing took longer than {STORE_S_MAX} s") from error
         finally:
             if not call.is_done and call in line.waiting:
                 line.waiting.remove(call)

@@ -15,6 +15,9 @@ from waterclock.streams.effects import Accept, Deliver, Dismiss, Effect, ReadSto
 from waterclock.streams.ring import Item, Ring
 from waterclock.streams.waiting import Line, Receiver, Sender
 
+GIVEN_BYTES_MAX = 16 << 20
+"""A receiver that wants many messages gets no more than these, and one more, at once."""
+
 
 class Consumer:
     """How far a named consumer has come, and when it was last heard of."""
@@ -204,18 +207,23 @@ class Stream:
             return None
         first = ring.first
         positions: list[int] = []
+        room = GIVEN_BYTES_MAX
         self._note_overwritten(first)
-        while self.returned and len(positions) < receiver.limit:
+        while self.returned and len(positions) < receiver.limit and room > 0:
             position = heappop(self.returned)
-            if not _is_over(ring.get(position), now_ms):
+            item = ring.get(position)
+            if not _is_over(item, now_ms):
                 positions.append(position)
+                room -= len(item.body)
         if self.taken < first - 1:
             self.missed += first - 1 - self.taken
             self.taken = first - 1
-        while len(positions) < receiver.limit and self.taken < ring.end:
+        while len(positions) < receiver.limit and self.taken < ring.end and room > 0:
             self.taken += 1
-            if not _is_over(ring.get(self.taken), now_ms):
+            item = ring.get(self.taken)
+            if not _is_over(item, now_ms):
                 positions.append(self.taken)
+                room -= len(item.body)
         if not positions:
             return None
         missed, self.missed = self.missed, 0
@@ -242,7 +250,7 @@ class Stream:
         missed = self._missed(receiver, max(first, after + 1))
         start = max(first, after + 1)
         while start <= ring.end:
-            items = ring.read(start, receiver.limit)
+            items = _fitting(ring.read(start, receiver.limit))
             kept = [at for at, item in enumerate(items) if not _is_over(item, now_ms)]
             self._advance(receiver, start + len(items) - 1)
             if kept:
@@ -357,6 +365,16 @@ class Stream:
         for line in (self.senders, self.competing, self.watching, self.tailing):
             effects += [Dismiss(waiter) for waiter in line.clear()] if line is not None else []
         return effects
+
+
+def _fitting(items: list[Item]) -> list[Item]:
+    """Return as many of the first as may be given at once."""
+    room = GIVEN_BYTES_MAX
+    for count, item in enumerate(items, 1):
+        room -= len(item.body)
+        if room <= 0:
+            return items[:count]
+    return items
 
 
 def _is_over(item: Item, now_ms: int) -> bool:

@@ -1,5 +1,7 @@
 """MariaDB on a free loopback port: the system's, or Debian's package from the cache."""
 
+import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -79,6 +81,15 @@ class Mariadb:
     def kill(self) -> None:
         assert self._server is not None
         self._server.kill()
+
+    def pause(self) -> None:
+        """Have it accept connections and answer nothing."""
+        assert self._server is not None
+        os.killpg(self._server.group, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._server is not None
+        os.killpg(self._server.group, signal.SIGCONT)
 
     def stop(self) -> None:
         self._running.close()

@@ -3,6 +3,7 @@
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -75,13 +76,30 @@ class Postgres:
         assert self._server is not None
         self._server.kill()
 
+    def pause(self) -> None:
+        """Have it accept connections and answer nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        # Its processes are not of its group.
+        assert self._server is not None
+        leader = self._server.group
+        children = Path(f"/proc/{leader}/task/{leader}/children").read_text().split()
+        for process in [leader, *map(int, children)]:
+            os.kill(process, number)
+
     def stop(self) -> None:
         self._running.close()
 
-    def database(self, name: str) -> str:
-        command = [str(self._programs / "createdb"), "-h", "127.0.0.1", "-p", str(self.port)]
-        subprocess.run([*command, "-U", "postgres", name], env=self._environ, check=True)
-        return f"postgresql://postgres@127.0.0.1:{self.port}/{name}"
+    def schema(self, name: str) -> str:
+        # Not a database for each: after a crash, all their files are made durable again.
+        command = [str(self._programs / "psql"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        create = ["-U", "postgres", "-c", f"CREATE SCHEMA {name}"]
+        subprocess.run([*command, *create], env=self._environ, check=True)
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres?search_path={name}"
 
 
 @contextmanager
@@ -102,7 +120,7 @@ def running(folder: Path) -> Iterator[Backend]:
         try:
             yield Backend(
                 name="postgres",
-                fresh_url=lambda: postgres.database(next(names)),
+                fresh_url=lambda: postgres.schema(next(names)),
                 server=postgres,
                 batch=20_000,
             )

@@ -1,0 +1,134 @@
+"""`receive` prints what comes, once or for ever, and says how to go on."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.terminals import at_terminal
+
+
+def following(node, stream, *options):
+    command = [sys.executable, "-m", "waterclock", "receive", stream, "--follow", *options]
+    return subprocess.Popen(
+        [*command, "--address", node.address],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def test_the_next_message_is_printed_for_people_pipes_or_machines(call, ask, topic):
+    for message in ("hello", '{"n": 1}', "tab\there", '"quoted"'):
+        call("send", topic, message)
+
+    assert call("receive", topic).stdout == "1  hello\n"
+    assert call("receive", topic, "--raw").stdout == '{"n": 1}\n'
+    found = ask("receive", topic)
+    assert (found["stream"], found["position"], found["message"]) == (topic, 3, "tab\there")
+    assert found["missed"] == 0
+    assert found["sent_ms"] > 0
+    assert found["resume_token"]
+    assert call("receive", topic).stdout == "4  quoted\n"
+
+
+def test_nothing_in_time_ends_with_one(call, topic):
+    result = call("receive", topic, "--timeout", "1ms")
+
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", "")
+
+
+def test_consumers_and_tokens_say_where_to_go_on(call, ask, topic):
+    for number in range(4):
+        call("send", topic, number, "--store")
+
+    first, second = (ask("receive", topic, "--consumer", name, "-n", 3) for name in ("ada", "bob"))
+
+    assert [each["message"] for each in first] == [0, 1, 2]
+    assert first == second
+    assert ask("receive", topic, "--resume", first[-1]["resume_token"])["message"] == 3
+    assert ask("receive", topic, "--resume", "earliest")["message"] == 0
+
+
+def test_following_prints_all_and_what_comes_later(node, call, topic):
+    call("send", topic, "one")
+    with following(node, topic, "--limit", "2") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "1  one\n"
+        call("send", topic, "two")
+        rest = process.communicate()
+
+    assert (process.returncode, rest) == (0, ("2  two\n", ""))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_well(node, call, topic, number):
+    call("send", topic, "hello")
+    with following(node, topic, "--json") as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["message"] == "hello"
+        process.send_signal(number)
+        rest = process.communicate()
+
+    assert (process.returncode, rest) == (0, ("", ""))
+
+
+def test_a_person_who_ends_it_is_told_how_to_go_on(node, call, ask, topic):
+    call("send", topic, "one", "--store")
+
+    seen = at_terminal(
+        *("-m", "waterclock", "receive", topic, "--follow", "-a", node.address),
+        awaited="one",
+        is_interrupted=True,
+    )
+
+    assert seen.exit_code == 0
+    assert "Following. Ctrl-C ends it." in seen.screen
+    assert "1 message." in seen.screen
+    words = re.search(r"To go on after the last: .* receive (\S+) --follow --resume (\w+)",
+                      seen.screen.replace("\n", ""))  # fmt: skip
+    assert words is not None
+    assert words[1] == topic
+    call("send", topic, "two", "--store")
+    assert ask("receive", topic, "--resume", words[2])["message"] == "two"
+
+
+def test_a_reader_that_goes_away_ends_it_also_if_nothing_more_comes(node, call, topic):
+    call("send", topic, "hello")
+    command = f"{sys.executable} -m waterclock receive {topic} --follow -a {node.address}"
+
+    run = subprocess.run(
+        f"{command} | head -1", shell=True, capture_output=True, text=True, check=False
+    )
+
+    assert (run.stdout, run.stderr) == ("1  hello\n", "")
+
+
+def test_what_is_missing_is_told_on_the_side(call, ask, topic):
+    call("send", topic, 0, "--size", 2)
+    token = ask("receive", topic)["resume_token"]
+    for number in range(1, 5):
+        call("send", topic, number)
+
+    result = call("receive", topic, "--follow", "-n", 2, "--resume", token)
+
+    assert result.stdout == "4  3\n5  4\n"
+    assert result.stderr.startswith("2 messages are missing here: ")
+
+
+@pytest.mark.parametrize(
+    ("args", "line"),
+    [
+        (["--follow", "--timeout", "5s"], "--follow waits for ever"),
+        (["--limit", "1001"], "at most 1000 at once"),
+        (["--resume", "forged"], "resumeToken: is not a token of this stream"),
+        (["--timeout", "1h"], "timeout (ms) exceeds its limit of 300000"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(call, topic, args, line):
+    result = call("receive", topic, *args)
+
+    assert result.exit_code == 2
+    assert line in result.stderr
+    assert result.stderr.count("\n") == 1

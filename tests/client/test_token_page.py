@@ -1,0 +1,70 @@
+"""The page of examples/llm_tokens.py in a real browser: no token is lost when connections are."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from benchmarks.peers.cache import Absent
+from examples import llm_tokens
+from tests.client.browser import Page, browser, found
+from tests.client.http_peers import proxy_of
+from tests.server.served import run, serving
+from tests.stores.servers.registry import reason_to_skip
+from waterclock.client.client import connect
+
+TOKENS = llm_tokens.ANSWER.split()
+PARTS = (TOKENS[:20], TOKENS[20:40], TOKENS[40:])
+PICTURE = "WATERCLOCK_PICTURE"
+"""Names a file for a picture of the page, for whoever wants to see it."""
+
+
+def text_of(page: Page, name: str) -> str:
+    return str(page.value(f"document.getElementById('{name}').textContent"))
+
+
+def test_a_browser_shows_every_token_once_though_its_connections_are_cut(tmp_path):
+    try:
+        found()
+    except Absent as absent:
+        pytest.skip(reason_to_skip("debian", absent))
+
+    def look(url: str, send_next_part: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
+        with browser(tmp_path / "profile") as page:
+            page.open(url)
+            for count in (20, 40):
+                page.wait(f"document.getElementById('count')?.textContent == '{count}'")
+                loop.call_soon_threadsafe(send_next_part.set)
+            page.wait("document.getElementById('state').className == 'done'")
+            if name := os.environ.get(PICTURE):
+                page.picture(Path(name))
+            assert text_of(page, "answer").split() == TOKENS
+            assert int(text_of(page, "connections")) >= 3
+
+    async def test() -> None:
+        async with (
+            serving(tmp_path / "node") as served,
+            proxy_of(served.server.addresses.http_port) as proxy,
+            connect(served.server.addresses.grpc) as client,
+            await llm_tokens.page_server(proxy.url, "answer") as server,
+            asyncio.TaskGroup() as tasks,
+        ):
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+            next_part, number = asyncio.Event(), 0
+            looking = tasks.create_task(
+                asyncio.to_thread(look, url, next_part, asyncio.get_running_loop())
+            )
+            for part in PARTS:
+                for token in part:
+                    message = {"number": number, "token": token}
+                    await client.streams.send_and_store("answer", message)
+                    number += 1
+                if part is not PARTS[-1]:
+                    await next_part.wait()
+                    next_part.clear()
+                    proxy.cut()
+            await client.streams.send_and_store("answer", {"done": True})
+            await looking
+
+    run(test)

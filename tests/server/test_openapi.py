@@ -1,0 +1,122 @@
+"""What /openapi.json says is what the server does: asked by schemathesis, nothing left out."""
+
+import asyncio
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from tests.server.http_client import raw_client
+from tests.server.served import run, serving
+from waterclock.model.sections import TopicsConfig
+from waterclock.server import topics_api_consume
+from waterclock.server.streams_api import StreamsApi
+
+EXAMPLES = 3
+WAIT_MS = 20
+RUN_S_MAX = 300
+CONFIG = Path(__file__).parent / "schemathesis.toml"
+
+
+@contextmanager
+def served_aside(folder: Path) -> Iterator[int]:
+    """Serve a node in a thread of its own; give its HTTP port."""
+    is_over = threading.Event()
+    ports: list[int] = []
+    started = threading.Event()
+
+    async def serve() -> None:
+        async with serving(
+            folder,
+            topics=TopicsConfig(partitions_max=64, topics_max=400),
+        ) as it:
+            ports.append(it.server.http_port)
+            started.set()
+            await asyncio.to_thread(is_over.wait)
+
+    def work() -> None:
+        try:
+            uvloop.run(serve())
+        finally:
+            started.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        started.wait()
+        yield ports[0]
+    finally:
+        is_over.set()
+        thread.join()
+
+
+@pytest.fixture
+def brief_waits(monkeypatch):
+    """Let polls and streams end soon."""
+    monkeypatch.setattr(topics_api_consume, "WAIT_MS_MAX", WAIT_MS)
+    monkeypatch.setattr(topics_api_consume, "LISTEN_S", WAIT_MS / 1_000)
+    timeout = StreamsApi._timeout
+    monkeypatch.setattr(
+        StreamsApi, "_timeout", lambda *given, **named: min(WAIT_MS, timeout(*given, **named))
+    )
+
+
+def test_schemathesis_finds_nothing(tmp_path, brief_waits):
+    with served_aside(tmp_path / "data") as port:
+        found = subprocess.run(
+            [
+                Path(sys.executable).parent / "st",
+                f"--config-file={CONFIG}",
+                "run",
+                f"http://127.0.0.1:{port}/openapi.json",
+                "--checks=all",
+                f"--max-examples={EXAMPLES}",
+                "--seed=4",
+                "--no-shrink",
+                "--request-timeout=10",
+                "--warnings=off",
+                "--no-color",
+            ],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=RUN_S_MAX,
+            check=False,
+        )
+
+    assert found.returncode == 0, found.stdout[-20_000:]
+
+
+def test_every_operation_is_described_and_shown(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+            described = (await client.get("/openapi.json")).json()
+            page = (await client.get("/docs")).body.decode()
+
+            names = [
+                operation["operationId"]
+                for methods in described["paths"].values()
+                for operation in methods.values()
+            ]
+            assert len(set(names)) == len(names) > 35
+            for path in described["paths"]:
+                assert f"<code>{path}</code>" in page
+            assert "<script" not in page
+            assert not re.search(r"(src|href)=['\"]?http", page)
+
+    run(test)
+
+
+def test_the_same_stands_below_the_prefix(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+            plain = await client.get("/openapi.json")
+            assert (await client.get("/api/v1/openapi.json")).body == plain.body
+
+    run(test)

@@ -1,0 +1,70 @@
+"""Errors as HTTP tells them: the same table as gRPC's, with the facts."""
+
+import msgspec
+import pytest
+
+from waterclock.model.errors import (
+    AlreadyExists,
+    BadInput,
+    Busy,
+    CapacityReached,
+    Closed,
+    Damaged,
+    LimitExceeded,
+    OffsetOutOfRange,
+    Overloaded,
+    PartitionFaulty,
+    Stopping,
+    StorageFull,
+    UnknownTopic,
+)
+from waterclock.server.problems import HTTP_STATUSES, BadField, problem_of
+from waterclock.server.statuses import STATUSES
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "facts"),
+    [
+        (BadInput("limit must not be negative"), 400, {"error": "BadInput", "field": "limit"}),
+        (BadInput("page: is none"), 400, {"error": "BadInput", "field": "page"}),
+        (BadInput("nothing is named"), 400, {"error": "BadInput"}),
+        (BadField("a.b", "is odd"), 400, {"error": "BadInput", "field": "a.b"}),
+        (
+            LimitExceeded("limit", 5, got=6),
+            400,
+            {"error": "LimitExceeded", "field": "limit", "limit": 5, "got": 6},
+        ),
+        (LimitExceeded("key bytes", 5), 413, {"field": "key bytes", "limit": 5}),
+        (CapacityReached("topics", 5), 429, {"field": "topics", "limit": 5}),
+        (Overloaded("calls", 9), 429, {"error": "Overloaded", "field": "calls", "limit": 9}),
+        (UnknownTopic("t"), 404, {"error": "UnknownTopic", "what": "topic", "name": "t"}),
+        (OffsetOutOfRange(9, start=1, end=3), 404, {"offset": 9, "start": 1, "end": 3}),
+        (AlreadyExists("topic", "t"), 409, {"name": "t"}),
+        (Busy("it is"), 409, {}),
+        (PartitionFaulty("bad"), 409, {}),
+        (Stopping("bye"), 503, {"error": "Stopping"}),
+        (Closed("it is"), 503, {}),
+        (StorageFull("full"), 507, {}),
+        (Damaged("bytes"), 500, {}),
+        (ExceptionGroup("", [Busy("one"), Busy("two")]), 409, {"detail": "one"}),
+    ],
+)
+def test_an_error_of_ours_is_told_with_its_facts(error, status, facts):
+    answer = problem_of(error)
+
+    told = msgspec.json.decode(answer.body)
+    assert (answer.status, told["status"]) == (status, status)
+    assert facts.items() <= told.items()
+    assert (b"Retry-After" in answer.headers) == (status in (429, 503))
+
+
+def test_an_error_that_is_none_of_ours_has_an_id_and_no_secrets(caplog):
+    answer = problem_of(KeyError("secret"))
+
+    assert answer.status == 500
+    assert b"secret" not in answer.body
+    assert "secret" in caplog.text
+
+
+def test_every_code_of_the_table_has_a_status():
+    assert set(STATUSES.values()) <= set(HTTP_STATUSES)

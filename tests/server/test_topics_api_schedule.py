@@ -1,0 +1,195 @@
+"""Messages for later, and again and again, over HTTP."""
+
+import pytest
+
+from tests.server.http_client import RawClient, raw_client
+from tests.server.served import run, serving
+
+PATH = "/topics/reminders"
+
+
+async def schedule(client: RawClient, *ids: str, **fields: object) -> None:
+    fields = fields if "at" in fields else {"delay": "1h", **fields}
+    for message_id in ids:
+        sent = {"value": "v", "messageId": message_id, **fields}
+        assert (await client.post(f"{PATH}/messages", sent)).status == 201
+
+
+async def listed(client: RawClient, query: str = "") -> list[str]:
+    answer = await client.get(f"{PATH}/scheduled?{query}")
+    assert answer.status == 200, answer
+    return [one["messageId"] for one in answer.json()["scheduled"]]
+
+
+def test_messages_for_later_are_listed_by_due_time_page_by_page(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+            await schedule(client, "c", delay="3h")
+            await schedule(client, "a", delay="1h", key="ada")
+            await schedule(client, "b", at="2099-01-01T00:00:00Z", key="adam")
+
+            assert await listed(client) == ["a", "c", "b"]
+            page = (await client.get(f"{PATH}/scheduled?limit=2&values=true")).json()
+            assert [one["value"] for one in page["scheduled"]] == ["v", "v"]
+            assert page["scheduled"][0]["timerId"] == "a-1"
+            assert await listed(client, f"page={page['nextPage']}") == ["b"]
+            assert await listed(client, "keyPrefix=ada") == ["a", "b"]
+            assert await listed(client, "key=adam") == ["b"]
+            due_ms = page["scheduled"][1]["dueMs"]
+            assert await listed(client, f"fromMs={due_ms}&toMs={due_ms + 1}") == ["c"]
+            assert await listed(client, f"fromMs={due_ms}&toMs={due_ms}") == []
+
+    run(test)
+
+
+def test_messages_for_later_are_counted(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+            await schedule(client, "a", "b")
+            counts = (await client.get(f"{PATH}/scheduled/count")).json()
+
+            assert counts["total"] == 2
+            assert sum(one["count"] for one in counts["horizons"]) == 2
+
+    run(test)
+
+
+def test_messages_are_cancelled_by_id_or_position_once(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+            await schedule(client, "a", "b", "c")
+            named = [{"messageId": "a"}, {"partition": 0, "offset": 1}, {"messageId": "nobody"}]
+            told = await client.post(f"{PATH}/cancel", {"messages": named})
+
+            assert told.json() == {"outcomes": ["done", "done", "unknown"]}
+            assert await listed(client) == ["c"]
+
+    run(test)
+
+
+def test_messages_are_moved(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+            await schedule(client, "a", "b")
+            moved = await client.post(
+                f"{PATH}/reschedule", {"messages": [{"messageId": "a"}], "delay": "2h"}
+            )
+            assert moved.json() == {"outcomes": ["done"]}
+            assert await listed(client) == ["b", "a"]
+
+            now = await client.post(
+                f"{PATH}/reschedule", {"messages": [{"messageId": "a"}], "dueMs": 0}
+            )
+            assert now.json() == {"outcomes": ["done"]}
+            answer = await client.get(f"{PATH}/messages?group=g")
+            assert [m["messageId"] for m in answer.json()["messages"]] == ["a"]
+
+    run(test)
+
+
+def test_all_that_match_are_cancelled_and_an_empty_filter_must_be_meant(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+            await schedule(client, "a", "b", key="k", headers={"kind": "mail"})
+            await schedule(client, "c")
+            path = f"{PATH}/cancel-where"
+            wanted = {"filter": {"headers": {"kind": "mail"}}}
+            tried = await client.post(path, {**wanted, "dryRun": True})
+            done = await client.post(path, wanted)
+            never = await client.post(path, {"filter": {"fromMs": 2, "toMs": 1}})
+            refused = await client.post(path, {})
+            rest = await client.post(path, {"all": True})
+
+            assert tried.json() == {"matched": 2, "cancelled": 0}
+            assert done.json() == {"matched": 2, "cancelled": 2}
+            assert never.json() == {"matched": 0, "cancelled": 0}
+            assert (refused.status, refused.json()["field"]) == (400, "filter")
+            assert rest.json() == {"matched": 1, "cancelled": 1}
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("cancel", {"messages": [{}]}, "messages[0]"),
+        ("cancel", {"messages": [{"partition": 0}]}, "messages[0]"),
+        ("cancel", {"messages": [{"messageId": "a", "partition": 0, "offset": 0}]}, "messages[0]"),
+        ("cancel", {"messages": []}, "messages"),
+        ("reschedule", {"messages": [{"messageId": "a"}]}, "at"),
+        ("reschedule", {"messages": [{"messageId": "a"}], "at": "1h", "delay": "1h"}, "at"),
+        ("scheduled?limit=1001", None, "limit"),
+        ("scheduled?page=x", None, "page"),
+    ],
+)
+def test_what_is_wrong_is_told_by_field(tmp_path, path, body, field):
+    async def test():
+        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+            await schedule(client, "x")
+            whole = f"{PATH}/{path}"
+            answer = await (client.get(whole) if body is None else client.post(whole, body))
+
+            assert (answer.status, answer.json()["field"]) == (400, field)
+
+    run(test)
+
+
+def test_a_recurrence_is_put_shown_listed_and_ended(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+            rule = {"topic": "reports", "cron": "0 9 * * MON-FRI", "zone": "Europe/Berlin"}
+            put = await client.post(
+                "/recurrences/weekly", {**rule, "value": "go", "expiresAfter": "1h"}, "PUT"
+            )
+            assert put.status == 200
+            told = put.json()
+            assert {name: told[name] for name in ("topic", "cron", "zone")} == rule
+            assert (told["message"], told["expiresAfterMs"]) == ({"value": "go"}, 3_600_000)
+            assert told["nextMs"] > 0
+
+            every = {"topic": "ticks", "every": "90s", "jitter": "1s", "lasts": "1d"}
+            ticks = (await client.post("/recurrences/ticks", every, "PUT")).json()
+            assert (ticks["everyMs"], ticks["jitterMs"]) == (90_000, 1_000)
+            assert ticks["endMs"] > ticks["nextMs"]
+            assert (await client.get("/recurrences/weekly")).json() == told
+            names = [r["name"] for r in (await client.get("/recurrences")).json()["recurrences"]]
+            assert names == ["ticks", "weekly"]
+            of_topic = (await client.get("/recurrences?topic=ticks")).json()["recurrences"]
+            assert of_topic == [ticks]
+
+            assert (await client.delete("/recurrences/weekly")).status == 204
+            assert (await client.delete("/recurrences/weekly")).status == 404
+            assert (await client.get("/recurrences/weekly")).status == 404
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("rule", "field"),
+    [
+        ({}, "cron"),
+        ({"cron": "@daily", "every": "1h"}, "every"),
+        ({"cron": "61 * * * *"}, "cron"),
+        ({"cron": "5-1 * * * *"}, "cron"),
+        ({"every": "0s"}, "every"),
+        ({"every": "1h", "jitter": "2d"}, "jitter"),
+    ],
+)
+def test_a_rule_that_is_none_is_refused(tmp_path, rule, field):
+    async def test():
+        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+            answer = await client.post("/recurrences/r", {"topic": "t", **rule}, "PUT")
+
+            assert (answer.status, answer.json()["field"]) == (400, field)
+
+    run(test)
+
+
+def test_a_zone_nobody_knows_is_refused(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+            rule = {"topic": "t", "every": "1h", "zone": "Europe/Atlantis"}
+
+            assert (await client.post("/recurrences/r", rule, "PUT")).status == 400
+
+    run(test)

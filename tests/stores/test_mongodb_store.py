@@ -1,0 +1,57 @@
+"""What only MongoDB can do to us: transactions left open, and schemas of others."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from bson.binary import Binary
+from pymongo import AsyncMongoClient
+
+from tests.stores.backend import opened
+from tests.stores.streams import NOW_MS
+from waterclock.model.errors import BadConfig
+from waterclock.stores.mongodb_store import APP_NAME
+from waterclock.stores.store import Record, Stored
+
+pytestmark = [
+    pytest.mark.parametrize("backend", ["mongodb"], indirect=True),
+    pytest.mark.xdist_group("store-mongodb"),
+]
+
+
+def client_of(url) -> "AsyncMongoClient[dict[str, Any]]":
+    return AsyncMongoClient(url, appname=APP_NAME)
+
+
+def test_a_transaction_left_open_by_a_dead_node_is_ended_by_whoever_it_keeps_out(url):
+    async def main():
+        async with opened(url) as store:
+            await store.store("s", [Record("a", b"")], now_ms=NOW_MS)
+            # A node that hangs: it has moved the stream on and says no more.
+            async with (
+                client_of(url) as client,
+                client.start_session() as session,
+            ):
+                await session.start_transaction()
+                streams = client.get_default_database()["waterclock_streams"]
+                await streams.update_one(
+                    {"_id": Binary(b"s")}, {"$inc": {"last": 1}}, session=session
+                )
+
+                stored = await store.store("s", [Record("b", b"")], now_ms=NOW_MS)
+                assert stored == [Stored(2, True)]
+
+    asyncio.run(main())
+
+
+def test_a_schema_of_a_later_version_is_refused(url):
+    async def main():
+        async with opened(url), client_of(url) as client:
+            schema = client.get_default_database()["waterclock_schema"]
+            await schema.update_one({"_id": "schema"}, {"$set": {"version": 2}})
+
+            with pytest.raises(BadConfig, match="later version 2"):
+                async with opened(url):
+                    pass
+
+    asyncio.run(main())

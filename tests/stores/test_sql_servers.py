@@ -1,0 +1,98 @@
+"""What only the stores on SQL servers have: sessions, accounts, versions."""
+
+import asyncio
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.stores.backend import opened
+from tests.stores.servers.registry import answers
+from tests.stores.streams import NOW_MS, numbered_records, read_all
+from waterclock.model.errors import BadConfig, StoreUnavailable
+from waterclock.stores import mysql_connections, postgres_store
+from waterclock.stores.mysql_store import MysqlStore
+from waterclock.stores.opening import open_store
+from waterclock.stores.postgres_store import PostgresStore
+from waterclock.stores.store import Record, Stored
+
+SQL_SERVERS = ["postgres", "mysql"]
+
+
+on_sql_servers = pytest.mark.parametrize("backend", SQL_SERVERS, indirect=True)
+
+
+@on_sql_servers
+def test_a_server_that_hangs_is_unavailable_in_time_and_works_again_later(
+    backend, url, monkeypatch
+):
+    async def main():
+        async with opened(url) as store:
+            await store.store("s", numbered_records(3), now_ms=NOW_MS)
+            backend.server.pause()
+            try:
+                calls = [store.store("s", [Record(f"x{n}", b"")], now_ms=NOW_MS) for n in range(9)]
+                reads = [store.read("s", after=0, limit=9, now_ms=NOW_MS) for _ in range(9)]
+                found = await asyncio.gather(*calls, *reads, return_exceptions=True)
+                assert {type(error) for error in found} == {StoreUnavailable}
+            finally:
+                backend.server.resume()
+            # Nobody knows which of them were stored: whoever asks again is told.
+            records = [Record(f"x{n}", b"") for n in range(9)]
+            while True:
+                try:
+                    await store.store("s", records, now_ms=NOW_MS)
+                    break
+                except StoreUnavailable:
+                    continue
+            messages = await read_all(store, "s")
+            assert sorted(m.message_id for m in messages)[3:] == [f"x{n}" for n in range(9)]
+            assert [m.position for m in messages] == list(range(1, 13))
+
+    with monkeypatch.context() as patched:
+        for module in (postgres_store, mysql_connections):
+            patched.setattr(module, "CALL_S_MAX", 1.0)
+            patched.setattr(module, "CONNECT_S_MAX", 1)
+        asyncio.run(main())
+
+
+@on_sql_servers
+def test_a_database_of_a_later_version_is_left_alone(url):
+    async def main():
+        async with opened(url) as store:
+            await store.store("s", [Record("a", b"")], now_ms=NOW_MS)
+            change = "UPDATE waterclock_schema SET version = {}"
+            await run(store, change.format(2))
+            with pytest.raises(BadConfig, match="later version"):
+                async with opened(url):
+                    pass
+            await run(store, change.format(1))
+        async with opened(url) as store:
+            assert await store.store("s", [Record("a", b"")], now_ms=NOW_MS) == [Stored(1, False)]
+
+    asyncio.run(main())
+
+
+async def run(store, statement):
+    """Run a statement behind a store's back."""
+    if isinstance(store, PostgresStore):
+        async with store._connection() as connection:
+            await connection.execute(statement)
+    else:
+        assert isinstance(store, MysqlStore)
+        async with store._connections.one() as connection:
+            await connection.change(statement)
+
+
+@on_sql_servers
+def test_a_database_that_does_not_exist_is_a_mistake_in_the_configuration(url):
+    absent = urlsplit(url)._replace(path="/absent", query="").geturl()
+
+    async def main():
+        with pytest.raises(BadConfig, match=r"streams\.store"):
+            await open_store(absent).open()
+
+    asyncio.run(main())
+
+
+def test_registries_answer_or_do_not():
+    assert not answers("http://127.0.0.1:1/")

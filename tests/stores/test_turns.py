@@ -1,0 +1,185 @@
+"""Who writes to a stream, and with whom: decided without a database."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waterclock.model.errors import StoreUnavailable
+from waterclock.stores.dynamodb_items import ACTIONS_MAX, INLINE_BYTES_MAX, in_transactions
+from waterclock.stores.store import Record, Stored
+from waterclock.stores.turns import Entry, Known, Turns, place_entries, write_in_chunks
+
+S = b"s"
+
+
+class Database:
+    """Keeps ids in order; answers as many writes as it is allowed to."""
+
+    def __init__(self, *, answers=1_000):
+        self.ids: dict[bytes, Known] = {}
+        self.writes: list[list[bytes]] = []
+        self.answers = asyncio.Semaphore(answers)
+        self.is_away = False
+
+    async def write(self, stream, entries):
+        assert stream == S
+        self.writes.append([entry.key for entry in entries])
+        placed = place_entries(entries, self.ids, len(self.ids))
+        for row in placed.new_rows:
+            position = placed.stored[row].position
+            self.ids[entries[row].key] = Known(position, entries[row].token)
+        await self.answers.acquire()
+        if self.is_away:
+            raise StoreUnavailable("away")
+        return placed.stored
+
+
+def open_up(database):
+    for _ in range(100):
+        database.answers.release()
+
+
+def records(*ids):
+    return [Record(id_, b"") for id_ in ids]
+
+
+async def start(turns, tasks, *calls):
+    """Begin calls in order, and let each come as far as it can."""
+    begun = [tasks.create_task(turns.store(S, records(*ids), now_ms=0)) for ids in calls]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return begun
+
+
+def test_those_who_wait_go_together_and_each_gets_its_own_answers():
+    async def main():
+        database = Database(answers=0)
+        turns = Turns(database.write, records_max=10, bytes_max=10)
+        async with asyncio.TaskGroup() as tasks:
+            begun = await start(turns, tasks, "a", "bc", "cd")
+            assert database.writes == [[b"a"]]
+            open_up(database)
+
+        assert database.writes == [[b"a"], [b"b", b"c", b"c", b"d"]]
+        assert [task.result() for task in begun] == [
+            [Stored(1, True)],
+            [Stored(2, True), Stored(3, True)],
+            [Stored(3, False), Stored(4, True)],
+        ]
+
+    asyncio.run(main())
+
+
+def test_no_more_go_together_than_the_limit_allows():
+    async def main():
+        database = Database(answers=0)
+        turns = Turns(database.write, records_max=3, bytes_max=10)
+        async with asyncio.TaskGroup() as tasks:
+            await start(turns, tasks, "a", "bc", "d", "efgh", "i")
+            open_up(database)
+
+        assert database.writes == [[b"a"], [b"b", b"c", b"d"], [b"e", b"f", b"g", b"h"], [b"i"]]
+
+    asyncio.run(main())
+
+
+def test_when_a_carrier_is_cancelled_the_carried_are_told_that_theirs_is_new():
+    async def main():
+        database = Database(answers=0)
+        turns = Turns(database.write, records_max=10, bytes_max=10)
+        async with asyncio.TaskGroup() as tasks:
+            first, carrier, carried = await start(turns, tasks, "a", "b", "c")
+            # The first is done, the second carries the third and is stopped half-way.
+            database.answers.release()
+            await first
+            await asyncio.sleep(0)
+            assert database.writes == [[b"a"], [b"b", b"c"]]
+            carrier.cancel()
+            await asyncio.wait([carrier])
+            open_up(database)
+
+        assert carrier.cancelled()
+        assert carried.result() == [Stored(3, True)]
+        assert turns._lines == {}
+
+    asyncio.run(main())
+
+
+def test_everyone_who_was_carried_hears_of_the_problem_and_the_next_call_works():
+    async def main():
+        database = Database(answers=0)
+        turns = Turns(database.write, records_max=10, bytes_max=10)
+        database.is_away = True
+        calls = [turns.store(S, records(id_), now_ms=0) for id_ in "abc"]
+        answers = asyncio.gather(*calls, return_exceptions=True)
+        await asyncio.sleep(0)
+        open_up(database)
+        problems = await answers
+
+        assert [str(problem) for problem in problems] == ["away"] * 3
+        assert len({id(problem) for problem in problems}) == 3
+        database.is_away = False
+        assert await turns.store(S, records("d"), now_ms=0) == [Stored(4, True)]
+
+    asyncio.run(main())
+
+
+def entries_of(keys, token=b"t"):
+    return [Entry(key, Record("x", b""), token, 0) for key in keys]
+
+
+def test_what_the_same_call_stored_before_counts_as_new_once():
+    known = {b"a": Known(7, b"t"), b"b": Known(8, b"other")}
+
+    placed = place_entries(entries_of([b"a", b"b", b"c", b"a"]), known, 9)
+
+    assert placed.stored == [
+        Stored(7, True),
+        Stored(8, False),
+        Stored(10, True),
+        Stored(7, False),
+    ]
+    assert placed.new_rows == [2]
+    assert placed.last == 10
+
+
+@given(st.lists(st.binary(min_size=1, max_size=1)), st.integers(1, 5))
+def test_written_in_chunks_or_at_once_the_answers_are_the_same(keys, size):
+    async def main():
+        chunked, whole = Database(), Database()
+        entries = entries_of(keys)
+
+        def chunks(unique):
+            return [unique[start : start + size] for start in range(0, len(unique), size)]
+
+        answers = await write_in_chunks(entries, chunks, lambda chunk: chunked.write(S, chunk))
+        assert answers == await whole.write(S, entries)
+
+    asyncio.run(main())
+
+
+@given(st.lists(st.sampled_from([0, 1_000, INLINE_BYTES_MAX, INLINE_BYTES_MAX + 1]), max_size=150))
+def test_transactions_are_within_the_limits_of_dynamodb_and_leave_nothing_out(sizes):
+    bodies = {size: bytes(size) for size in set(sizes)}
+    entries = [
+        Entry(str(number).encode(), Record("x", bodies[size]), b"t", 0)
+        for number, size in enumerate(sizes)
+    ]
+
+    chunks = [list(chunk) for chunk in in_transactions(entries)]
+
+    assert [entry for chunk in chunks for entry in chunk] == entries
+    for chunk in chunks:
+        lengths = [len(entry.record.body) for entry in chunk]
+        inline = [length for length in lengths if length <= INLINE_BYTES_MAX]
+        assert 1 + 2 * len(inline) + 3 * (len(lengths) - len(inline)) <= ACTIONS_MAX
+        assert sum(inline) < 4_000_000
+
+
+@pytest.mark.parametrize("count", [49, 50])
+def test_fifty_messages_and_the_head_are_one_too_many_for_a_transaction(count):
+    entries = entries_of([str(number).encode() for number in range(count)])
+
+    assert len(list(in_transactions(entries))) == (1 if count == 49 else 2)
