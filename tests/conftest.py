@@ -36,9 +36,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     pytest-xdist has groups for that, but since pytest 9.2 it cannot tell the scheduler of them.
     """
-    from xdist.scheduler import LoadScopeScheduling
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-    class ByStore(LoadScopeScheduling):
+    class ByStore(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             found = STORE_TEST.match(nodeid)
             return nodeid if found is None else f"store {found[1] or found[2]}"

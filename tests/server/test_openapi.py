@@ -67,7 +67,10 @@ def brief_waits(monkeypatch):
     )
 
 
-def test_schemathesis_finds_nothing(tmp_path, brief_waits):
+@pytest.mark.parametrize(
+    "part", ["--exclude-path-regex=^/streams", "--include-path-regex=^/streams"]
+)
+def test_schemathesis_finds_nothing(tmp_path, brief_waits, part):
     with served_aside(tmp_path / "data") as port:
         found = subprocess.run(
             [
@@ -75,6 +78,7 @@ def test_schemathesis_finds_nothing(tmp_path, brief_waits):
                 f"--config-file={CONFIG}",
                 "run",
                 f"http://127.0.0.1:{port}/openapi.json",
+                part,
                 "--checks=all",
                 f"--max-examples={EXAMPLES}",
                 "--seed=4",

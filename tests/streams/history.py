@@ -55,6 +55,12 @@ class History:
         )
         size = self.sizes[name]
         expected = self.model[name].send(sender, size, self.now_ms)
+        if not sender.is_patient and self.rng.random() < 0.5:
+            position = self.core.put(name, sender.item, now_ms=self.now_ms)
+            if position:
+                assert expected == [("accept", sender, position, 0)]
+                self.given.clear()
+                return
         self.check(name, self.core.send(sender, size=size, now_ms=self.now_ms), expected, sender)
 
     def receive(self) -> None:
@@ -74,6 +80,12 @@ class History:
         if consumer and consumer in taken:
             return  # two at once under one name share its position: nothing is promised but order
         expected = self.model[name].receive(receiver, self.now_ms)
+        if receiver.competes and receiver.limit == 1 and self.rng.random() < 0.5:
+            taken = self.core.take(name, now_ms=self.now_ms)
+            if taken is not None:
+                found = Deliver(receiver, [taken.position], [taken.item], taken.missed)
+                self.check(name, [found], expected, receiver)
+                return
         self.check(name, self.core.receive(receiver, now_ms=self.now_ms), expected, receiver)
 
     def leave(self) -> None:

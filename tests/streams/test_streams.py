@@ -143,7 +143,7 @@ def test_idle_streams_are_forgotten_with_their_messages():
     send(table, name="busy")
     receive(table, "waited for")
 
-    for now_ms in (NOW + 900, NOW + 1_000, NOW + 1_001):
+    for now_ms in (NOW + 900, NOW + 1_000, NOW + 1_001, NOW + 1_002, NOW + 1_003):
         send(table, name="busy", now_ms=NOW + 900)
         table.tick(now_ms)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from waterclock.model.clock import Clock
-from waterclock.model.errors import Overloaded, StoreUnavailable, WaterclockError
+from waterclock.model.errors import BadConfig, Overloaded, StoreUnavailable, WaterclockError
 from waterclock.model.units import MIB
 from waterclock.stores.store import Page, Record, Stored, StreamStore
 
@@ -55,7 +55,8 @@ class Storing:
                 await self._store.open()
                 self._is_open = True
                 self.problem = None
-            except StoreUnavailable as error:
+            # A password that was changed, too: what is in memory goes on without the store.
+            except (StoreUnavailable, BadConfig) as error:
                 self._note(error)
                 await asyncio.sleep(REOPEN_S)
         while True:
@@ -149,7 +150,7 @@ class Storing:
         except StoreUnavailable as error:
             self._note(error)
 
-    def _note(self, error: StoreUnavailable) -> None:
+    def _note(self, error: StoreUnavailable | BadConfig) -> None:
         if self.problem is None:
             log.warning("store_unavailable reason=%s", error)
         self.problem = str(error)

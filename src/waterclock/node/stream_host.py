@@ -24,7 +24,7 @@ from waterclock.streams.effects import (
 )
 from waterclock.streams.ring import Item
 from waterclock.streams.stream import Stream
-from waterclock.streams.streams import Streams
+from waterclock.streams.streams import Streams, Taken
 from waterclock.streams.waiting import Receiver, Sender, Waiter
 
 TICK_S = 0.05
@@ -104,6 +104,17 @@ class StreamHost:
 
     # What callers do
 
+    def put(self, name: str, item: Item) -> int:
+        """Put a message into a ring where nobody waits; 0: it must be sent."""
+        return self._streams.put(name, item, now_ms=self.now_ms())
+
+    def take(self, name: str) -> Taken | None:
+        """Take a message that is there; None: it must be received."""
+        taken = self._streams.take(name, now_ms=self.now_ms())
+        if taken is not None:
+            self.wait_ms.observe(max(0, self._wall.now_ms() - taken.item.sent_ms))
+        return taken
+
     def send(self, sender: Sender, *, size: int) -> None:
         """Take a message; the sender's handle hears of it, now or later."""
         self._perform(self._streams.send(sender, size=size, now_ms=self.now_ms()))
@@ -154,21 +165,21 @@ class StreamHost:
         todo = deque(effects)
         while todo:
             effect = todo.popleft()
-            match effect:
-                case Accept(sender, position, receivers):
-                    _handle(sender).accepted(position, receivers)
-                case Deliver():
-                    todo += self._deliver(effect)
-                case Refuse(receiver, missed, oldest):
-                    _handle(receiver).refused(missed, oldest)
-                case ReadStore(receiver):
-                    _handle(receiver).must_read(receiver)
-                case TimeOut(waiter):
-                    _handle(waiter).timed_out()
-                case Dismiss(waiter):
-                    _handle(waiter).dismissed()
-                case _:
-                    assert_never(effect)
+            # By type, not by pattern: this is done for every message, and patterns cost more.
+            if isinstance(effect, Deliver):
+                todo += self._deliver(effect)
+            elif isinstance(effect, Accept):
+                _handle(effect.sender).accepted(effect.position, effect.receivers)
+            elif isinstance(effect, TimeOut):
+                _handle(effect.waiter).timed_out()
+            elif isinstance(effect, Refuse):
+                _handle(effect.receiver).refused(effect.missed, effect.oldest)
+            elif isinstance(effect, ReadStore):
+                _handle(effect.receiver).must_read(effect.receiver)
+            elif isinstance(effect, Dismiss):
+                _handle(effect.waiter).dismissed()
+            else:
+                assert_never(effect)
 
     def _deliver(self, given: Deliver) -> list[Effect]:
         if not _handle(given.receiver).delivered(given):

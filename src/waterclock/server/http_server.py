@@ -23,7 +23,7 @@ BACKLOG = 4_096
 class HttpLimits:
     """What HTTP clients may ask for."""
 
-    connections_max: int = 10_000
+    connections_max: int = 20_000
     head_bytes_max: int = 16 * KIB
     body_bytes_max: int = 11 * MIB
     pipelined_max: int = 64

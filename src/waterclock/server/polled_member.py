@@ -27,7 +27,8 @@ from waterclock.node.outgoing import Delivery, Lost, Refused
 from waterclock.node.session import AnswerKind, Ending, Session
 
 TAKEN_BYTES = 16 * MIB
-"""About how much is handed out at a time."""
+"""About how much is handed out at a time; at least what one message may have, or such a message
+would wait until nothing else is held."""
 FORGET_MS = 1 * MINUTE_MS
 """How long after its deadline an attempt is remembered."""
 DEAD_MAX = 64
@@ -87,12 +88,15 @@ class Key(NamedTuple):
 class PolledMember:
     """One session, and who waits for what it has. Keep `run` running."""
 
-    def __init__(self, key: Key, session: Session, clock: Clock) -> None:
+    def __init__(
+        self, key: Key, session: Session, clock: Clock, *, taken_bytes: int = TAKEN_BYTES
+    ) -> None:
         self.key = key
         self.session = session
         self.used_ms = clock.now_ms()
         """When somebody last asked something."""
         self._clock = clock
+        self._taken_bytes = taken_bytes
         self._takers: deque[Taker] = deque()
         self._dead = 0
         self._over: deque[Handed] = deque()
@@ -168,7 +172,7 @@ class PolledMember:
         messages = size = 0
         if self._takers:
             messages = self._takers[0].credit(credit.held_messages)
-            size = credit.held_bytes + TAKEN_BYTES
+            size = credit.held_bytes + self._taken_bytes
         if (messages, size) != (credit.messages_max, credit.bytes_max):
             session.set_credit(messages, size)
 
@@ -199,6 +203,7 @@ class PolledMember:
 
     def _give_back_surplus(self) -> None:
         surplus, self._over = self._over, deque()
+        self._refused.clear()
         for (partition, generation), leases in _by_place(handed.lease for handed in surplus):
             ranges = _ranges([lease.offset for lease in leases])
             self.session.answer(AnswerKind.GIVE_BACK, partition, generation, ranges)

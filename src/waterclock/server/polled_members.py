@@ -19,7 +19,7 @@ from waterclock.model.units import MINUTE_MS
 from waterclock.node.groups import Start
 from waterclock.node.node import Node
 from waterclock.server.calls import Calls
-from waterclock.server.polled_member import Key, PolledMember, Taker
+from waterclock.server.polled_member import TAKEN_BYTES, Key, PolledMember, Taker
 
 MEMBERS_MAX = 10_000
 IDLE_MS = 1 * MINUTE_MS
@@ -112,7 +112,9 @@ class PolledMembers:
             raise
         finally:
             del self._opening[key]
-        member = self._members[key] = PolledMember(key, session, self._node.clock)
+        size = max(TAKEN_BYTES, self._node.config.limits.message_bytes_max)
+        member = PolledMember(key, session, self._node.clock, taken_bytes=size)
+        self._members[key] = member
         opening.set_result(member)
         try:
             await member.run()

@@ -4,34 +4,24 @@ A poll that waits is two small objects, this and the core's; it has no task and 
 """
 
 from collections.abc import Callable
-from typing import Any
-
-import msgspec
 
 from waterclock.node.stream_host import StreamHost
-from waterclock.server.http_messages import JSON, Pending, Response, problem
+from waterclock.server.http_messages import Pending, Response, Streamed, problem
 from waterclock.server.problems import RETRY_AFTER
+from waterclock.server.stream_answers import (
+    NOBODY_CAME,
+    OVERWRITTEN,
+    gone_members,
+    message_uuid,
+    received,
+    received_list,
+    sent,
+    told_messages,
+)
 from waterclock.server.stream_shapes import Words
 from waterclock.streams.effects import Deliver
-from waterclock.streams.ring import Item
 from waterclock.streams.tokens import LIVE, STORED, Token, Tokens
 from waterclock.streams.waiting import Receiver, Sender, Waiter
-
-NOBODY_CAME = "nobody came within the timeout"
-OVERWRITTEN = "what follows the resume token was overwritten or has expired"
-FORGOTTEN = "the resume token is of a stream that was forgotten"
-
-_encode = msgspec.json.encode
-
-
-def gone_members(missed: int, token: str) -> dict[str, Any]:
-    """Return what a 410 tells besides its words."""
-    return {"error": "Gone", "field": "resumeToken", "missed": missed, "resumeToken": token}
-
-
-def message_uuid(item: Item, incarnation: int, position: int) -> str:
-    """Return the id of a message; if its sender gave none, one that is made of where it is."""
-    return item.message_id or f"{incarnation:016x}-{position:x}"
 
 
 class Call(Pending):
@@ -45,6 +35,12 @@ class Call(Pending):
         self.stream = stream
         self.words = words
         self.waiter: Waiter | None = None
+
+    def answer(self, response: Response | Streamed) -> bool:
+        """Answer, and let go of who waited: the two hold each other."""
+        is_taken = super().answer(response)
+        self.waiter = None
+        return is_taken
 
     def leave(self) -> None:
         """Wait no more."""
@@ -102,16 +98,9 @@ class SendCall(Call):
         """Answer that the message was taken."""
         assert isinstance(self.waiter, Sender)
         uuid = message_uuid(self.waiter.item, self.incarnation(), position)
-        token = b',"resumeToken":' + _encode(self._token) if self._token else b""
-        body = b'{"streamId":%b,%b%b,"position":%d,"delivered":%b%b}' % (
-            _encode(self.stream),
-            self.words.uuid,
-            _encode(uuid),
-            position,
-            b"true" if receivers else b"false",
-            token,
-        )
-        self.answer(Response(200, body, JSON))
+        is_delivered = receivers > 0
+        told = sent(self.stream, self.words, uuid, position, self._token, is_delivered=is_delivered)
+        self.answer(told)
 
 
 class ReceiveCall(Call):
@@ -138,22 +127,10 @@ class ReceiveCall(Call):
 
     def delivered(self, given: Deliver) -> bool:
         """Answer with messages."""
-        return self.answer(Response(200, self._body(given), JSON))
-
-    def _body(self, given: Deliver) -> bytes:
         told = told_messages(given, self.incarnation(), self.stream, self.words, self._tokens)
-        missed = b',"missed":%d' % given.missed if given.missed else b""
-        name = _encode(self.stream)
-        if not self._is_list:
-            return b'{"streamId":%b,%b%b}' % (name, told[0][1], missed)
-        messages = b",".join(b"{%b}" % each for _, each in told)
-        last = _encode(told[-1][0])
-        return b'{"streamId":%b,"messages":[%b],"missed":%d,"resumeToken":%b}' % (
-            name,
-            messages,
-            given.missed,
-            last,
-        )
+        if self._is_list:
+            return self.answer(received_list(self.stream, told, given.missed))
+        return self.answer(received(self.stream, told[0], given.missed))
 
     def refused(self, missed: int, oldest: int) -> None:
         """Answer that what was to follow is gone."""
@@ -181,25 +158,3 @@ class ReceiveCall(Call):
         """Have the store read again."""
         assert self._on_store is not None
         self._on_store(self, receiver)
-
-
-def told_messages(
-    given: Deliver, incarnation: int, stream: str, words: Words, tokens: Tokens
-) -> list[tuple[str, bytes]]:
-    """Return for each message its token, and what is told of it as JSON, without braces."""
-    told = []
-    for position, item in zip(given.positions, given.items, strict=True):
-        facts = (STORED, 0, item.stored) if item.stored else (LIVE, incarnation, position)
-        token = Token(*facts)
-        text = tokens.encode(stream, token)
-        said = b'%b%b,%b%b,"position":%d,"sentMs":%d,"resumeToken":"%b"' % (
-            words.message,
-            item.body,
-            words.uuid,
-            _encode(message_uuid(item, incarnation, position)),
-            token.position,
-            item.sent_ms,
-            text.encode(),
-        )
-        told.append((text, said))
-    return told

@@ -17,7 +17,7 @@ from waterclock.model.errors import StoreUnavailable
 from waterclock.node.node import Node
 from waterclock.server.http_messages import EVENTS, Answered, Request, Streamed, problem
 from waterclock.server.problems import RETRY_AFTER
-from waterclock.server.stream_calls import FORGOTTEN, gone_members, told_messages
+from waterclock.server.stream_answers import FORGOTTEN, gone_members, told_messages
 from waterclock.server.stream_reading import EARLIEST, END, LATEST, deliver_of
 from waterclock.server.stream_shapes import WORDS, ReceiveParameters
 from waterclock.streams.effects import Deliver

@@ -8,7 +8,8 @@ from waterclock.model.errors import WaterclockError
 from waterclock.node.node import Node
 from waterclock.server.http_messages import Request
 from waterclock.server.problems import problem_of
-from waterclock.server.stream_calls import FORGOTTEN, ReceiveCall
+from waterclock.server.stream_answers import FORGOTTEN
+from waterclock.server.stream_calls import ReceiveCall
 from waterclock.stores.store import Page
 from waterclock.streams.effects import Deliver
 from waterclock.streams.ring import Item

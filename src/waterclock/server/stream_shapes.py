@@ -110,7 +110,9 @@ class SendBody(StoreBody, rename="camel", forbid_unknown_fields=True, kw_only=Tr
     write_to_db: bool = msgspec.field(name="writeToDB", default=False)
 
 
-class ReceiveParameters(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
+class ReceiveParameters(
+    msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True, frozen=True
+):
     """Which messages are wanted."""
 
     stream_id: StreamId

@@ -9,6 +9,7 @@
 All of it also below /api/v1.
 """
 
+from functools import lru_cache
 from itertools import islice
 from typing import Annotated, Any
 from uuid import uuid4
@@ -25,6 +26,7 @@ from waterclock.server.http_input import body_of, parameters_of
 from waterclock.server.http_messages import Answered, Later, Request, Response, json, problem
 from waterclock.server.http_operations import Operation, Told
 from waterclock.server.problems import BadField
+from waterclock.server.stream_answers import message_uuid, received, sent, told
 from waterclock.server.stream_calls import ReceiveCall, SendCall
 from waterclock.server.stream_events import StreamEvents
 from waterclock.server.stream_reading import StoredReading
@@ -49,6 +51,8 @@ from waterclock.streams.tokens import STORED, Token
 from waterclock.streams.waiting import Receiver, Sender
 
 LIST_MAX = 1_000
+QUERY_CHARS_KEPT = 300
+"""A longer query is read anew each time: those who make them up should not fill our memory."""
 
 
 class _Named(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -88,12 +92,17 @@ class StreamsApi:
         patience = body.blocking_send_timeout_seconds
         if patience is not None:
             timeout_ms = self._timeout(None, patience, field="blockingSendTimeout")
+        item = self._item(body, content)
+        if patience is None and not body.write_to_db:
+            position = self._host.put(body.stream_id, item)
+            if position:
+                incarnation = self._incarnation(body.stream_id)
+                uuid = message_uuid(item, incarnation, position)
+                return sent(body.stream_id, body.words, uuid, position, is_delivered=False)
         if body.write_to_db:
             return self._store_and_send(body, content, size, timeout_ms, is_patient=bool(patience))
         call = SendCall(self._host, body.stream_id, body.words)
-        return self._sent(
-            call, self._item(body, content), size, timeout_ms, is_patient=bool(patience)
-        )
+        return self._sent(call, item, size, timeout_ms, is_patient=bool(patience))
 
     def _sent(
         self, call: SendCall, item: Item, size: int, timeout_ms: int, *, is_patient: bool
@@ -162,12 +171,19 @@ class StreamsApi:
 
     def receive(self, request: Request) -> Answered | Later:
         """Answer with what there is, or wait for it."""
-        asked = parameters_of(request, ReceiveParameters)
+        asked = _asked(request)
         name = asked.stream_id
-        _check_name(name)
         if (elsewhere := self._elsewhere(name)) is not None:
             return elsewhere
-        deadline_ms = self._host.now_ms() + self._timeout(asked.timeout, asked.timeout_seconds)
+        timeout_ms = self._timeout(asked.timeout, asked.timeout_seconds)
+        if asked.consumer_id is None and asked.resume_token is None and asked.limit is None:
+            taken = self._host.take(name)
+            if taken is not None:
+                incarnation, position, item, missed = taken
+                words = WORDS[asked.as_]
+                message = told(item, incarnation, position, name, words, self._tokens)
+                return received(name, message, missed)
+        deadline_ms = self._host.now_ms() + timeout_ms
         call = ReceiveCall(
             self._host,
             name,
@@ -192,8 +208,7 @@ class StreamsApi:
 
     def events(self, request: Request) -> Answered | Later:
         """Answer with messages as they come."""
-        asked = parameters_of(request, ReceiveParameters)
-        _check_name(asked.stream_id)
+        asked = _asked(request)
         return self._elsewhere(asked.stream_id) or self._events.open(request, asked)
 
     # Looking
@@ -242,6 +257,10 @@ class StreamsApi:
         return Response(204)
 
     # All
+
+    def _incarnation(self, name: str) -> int:
+        stream = self._host.find(name)
+        return 0 if stream is None else stream.incarnation
 
     def _elsewhere(self, stream: str) -> Response | None:
         """Return what to answer if another node owns the stream."""
@@ -310,6 +329,19 @@ class StreamsApi:
                 **common, parameters=_Named, problems=(404,),
             ),
         ]  # fmt: skip
+
+
+def _asked(request: Request) -> ReceiveParameters:
+    """Return what a receiver asks for. Polls say the same again and again: it is read once."""
+    query = request.query
+    return _read(query) if len(query) <= QUERY_CHARS_KEPT else _read.__wrapped__(query)
+
+
+@lru_cache(maxsize=10_000)
+def _read(query: bytes) -> ReceiveParameters:
+    asked = parameters_of(Request(b"GET", b"", query, [], b""), ReceiveParameters)
+    _check_name(asked.stream_id)
+    return asked
 
 
 def _check_name(name: str) -> None:

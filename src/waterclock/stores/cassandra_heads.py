@@ -19,6 +19,7 @@ from typing import Any
 from waterclock.stores.cassandra_session import CassandraSession
 from waterclock.stores.cassandra_tables import (
     BUCKET,
+    IDS_AT_ONCE,
     SLOTS,
     Head,
     Pending,
@@ -98,11 +99,16 @@ class CassandraHeads:
         for _, group in itertools.groupby(placed, key=lambda pair: pair[0] // BUCKET):
             rows = [message_row(stream, p, message, head.stamp) for p, message in group]
             calls.append(self._session.run_batch("add_message", rows))
-        for position, message in placed:
-            values = (stream, message.id, position, message.token, head.stamp)
-            calls.append(self._session.run("add_id", *values))
-            if message.until is not None:
-                calls.append(self._note_expiry(stream, position, message, head.stamp))
+        ids = [(stream, m.id, position, m.token, head.stamp) for position, m in placed]
+        calls += (
+            self._session.run_batch("add_id", ids[start : start + IDS_AT_ONCE])
+            for start in range(0, len(ids), IDS_AT_ONCE)
+        )
+        calls += (
+            self._note_expiry(stream, position, message, head.stamp)
+            for position, message in placed
+            if message.until is not None
+        )
         await together(calls)
 
     async def _note_expiry(

@@ -104,8 +104,8 @@ class CassandraPurge:
 
     async def _sweep(self, claim: Doomed) -> None:
         """Remove parts, unless a message has taken them."""
-        rows = await self._session.run("id", claim.stream, claim.id)
-        position = rows[0][0] if rows else 0
+        rows = await self._session.run("ids", claim.stream, [claim.id])
+        position = rows[0][1] if rows else 0
         values = (claim.stream, position // BUCKET, position)
         if [(claim.ref,)] != await self._session.run("message_ref", *values):
             await self._session.run("drop_parts", claim.ref)

@@ -102,7 +102,7 @@ class CassandraSession:
         return await self._send(lambda: self._statements[name].bind(values))
 
     async def run_batch(self, name: str, rows: Sequence[Sequence[object]]) -> None:
-        """Run a prepared statement on many rows of one partition, all or none."""
+        """Run a prepared statement on many rows; those of one partition all or none."""
 
         def batch() -> BatchStatement:
             statement = BatchStatement(BatchType.UNLOGGED)

@@ -27,6 +27,7 @@ from waterclock.stores.cassandra_session import CassandraSession, Row
 from waterclock.stores.cassandra_tables import (
     BUCKET,
     CLAIM_MS,
+    IDS_AT_ONCE,
     INLINE_BYTES_MAX,
     SCHEMA_KEY,
     SERIAL,
@@ -183,12 +184,14 @@ class CassandraStore:
         if head.last <= head.floor:
             return {}
         keys = [entry.key for entry in entries]
-        found = await asyncio.gather(*(self._session.run("id", stream, key) for key in keys))
+        pages = [keys[start : start + IDS_AT_ONCE] for start in range(0, len(keys), IDS_AT_ONCE)]
+        found = await asyncio.gather(*(self._session.run("ids", stream, page) for page in pages))
         # What is not above the floor is removed, if not from everywhere yet.
         return {
-            key: Known(*rows[0])
-            for key, rows in zip(keys, found, strict=True)
-            if rows and rows[0][0] > head.floor
+            key: Known(position, token)
+            for rows in found
+            for key, position, token in rows
+            if position > head.floor
         }
 
     async def _put_parts(self, stream: bytes, entry: Entry, bodies: dict[bytes, bytes]) -> None:

@@ -21,6 +21,8 @@ BUCKET = 1_000
 """Positions of one partition: with inline bodies, 32 MB at most."""
 INLINE_BYTES_MAX = 32 * KIB
 PART_BYTES = 512 * KIB
+IDS_AT_ONCE = 10
+"""Ids looked up or written by one request: as many as servers take without a warning."""
 SLOT_MS = MINUTE_MS
 SHARDS = 4
 CLAIM_MS = HOUR_MS
@@ -53,7 +55,7 @@ _STATEMENTS = {
         WHERE stream = ? IF stamp = ?""",
     "settle": """UPDATE {k}.streams SET stamp = ?, floor = ?, pending = null
         WHERE stream = ? IF stamp = ?""",
-    "id": "SELECT position, call FROM {k}.ids WHERE stream = ? AND id = ?",
+    "ids": "SELECT id, position, call FROM {k}.ids WHERE stream = ? AND id IN ?",
     "add_id": """INSERT INTO {k}.ids (stream, id, position, call) VALUES (?, ?, ?, ?)
         USING TIMESTAMP ?""",
     "drop_id": "DELETE FROM {k}.ids USING TIMESTAMP ? WHERE stream = ? AND id = ?",

@@ -89,6 +89,18 @@ class Stream:
         lines = (self.competing, self.watching, self.tailing, self.senders)
         return sum(len(line) for line in lines if line is not None)
 
+    @property
+    def is_quiet(self) -> bool:
+        """Nobody waits for a message, or for room."""
+        return not (self.competing or self.watching or self.senders)
+
+    def let_lines_go(self) -> None:
+        """Keep no lines in which nobody waits: there may be a million streams."""
+        self.competing = self.competing or None
+        self.watching = self.watching or None
+        self.tailing = self.tailing or None
+        self.senders = self.senders or None
+
     def is_full(self) -> bool:
         """One more message would overwrite one that somebody has not read."""
         ring = self.ring
@@ -148,6 +160,7 @@ class Stream:
             effects.append(Deliver(receiver, [position], [item], self.missed))
             self.missed = 0
             receivers += 1
+        self.let_lines_go()
         # The sender hears of it first; a receiver that is gone changes nothing for it.
         effects.insert(at, Accept(sender, position, receivers))
 

@@ -123,7 +123,7 @@ def _settings(folder: Path, port: int) -> dict[str, Any]:
         ],
         "data_file_directories": [str(folder / "data")],
         # Acknowledged is on the disk.
-        "commitlog_sync": "group", "commitlog_sync_group_window": "5ms",
+        "commitlog_sync": "batch",
         "commitlog_segment_size": "32MiB",
         "commitlog_total_space": "256MiB",
         "auto_snapshot": False,

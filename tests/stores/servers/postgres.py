@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from benchmarks.peers.cache import Absent, debian
@@ -74,6 +74,8 @@ class Postgres:
 
     def kill(self) -> None:
         assert self._server is not None
+        # All at once: its processes are not of its group, and would end in better order.
+        self._signal(signal.SIGKILL)
         self._server.kill()
 
     def pause(self) -> None:
@@ -89,7 +91,8 @@ class Postgres:
         leader = self._server.group
         children = Path(f"/proc/{leader}/task/{leader}/children").read_text().split()
         for process in [leader, *map(int, children)]:
-            os.kill(process, number)
+            with suppress(ProcessLookupError):  # some come and go
+                os.kill(process, number)
 
     def stop(self) -> None:
         self._running.close()
