@@ -40,6 +40,10 @@ class RawClient:
         """Leave what comes in the socket."""
         cast(asyncio.Transport, self.writer.transport).pause_reading()
 
+    def resume_reading(self) -> None:
+        """Take what has come."""
+        cast(asyncio.Transport, self.writer.transport).resume_reading()
+
     async def head(self) -> tuple[int, dict[str, str]]:
         """Return status and headers of the next answer; what follows is left to be read."""
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode()

@@ -26,8 +26,15 @@ class Waiting:
     def plain(self, _: Request) -> Response:
         return Response(200, b"plain")
 
+    def large(self, _: Request) -> Response:
+        return Response(200, bytes(30 << 20))
+
     def routes(self) -> Routes:
-        return {b"/poll": {b"GET": self.poll}, b"/plain": {b"GET": self.plain}}
+        return {
+            b"/poll": {b"GET": self.poll},
+            b"/plain": {b"GET": self.plain},
+            b"/large": {b"GET": self.large},
+        }
 
 
 def test_a_poll_is_answered_later_and_without_a_task():
@@ -80,6 +87,39 @@ def test_who_goes_while_waiting_is_told_of_once(leave):
             assert waiting.gone == waiting.polls
             assert not waiting.polls[0].answer(Response(200))
             await until(lambda: not server.connections)
+
+    run(test)
+
+
+def test_who_goes_is_seen_also_after_answers_it_read_late():
+    async def test():
+        waiting = Waiting()
+        async with served(waiting.routes()) as server, raw_client(server.port) as client:
+            client.send(get("/large") + get("/poll"))
+            await until(lambda: any(c._is_blocked for c in server.connections))
+            await client.answer()
+            await until(lambda: waiting.polls)
+            client.writer.write_eof()
+            await until(lambda: waiting.gone)
+
+    run(test)
+
+
+def test_who_goes_is_seen_also_behind_many_requests():
+    async def test():
+        waiting = Waiting()
+        limits = HttpLimits(pipelined_max=4)
+        async with served(waiting.routes(), limits) as server, raw_client(server.port) as client:
+            client.send(get("/poll") * 5)
+            await until(lambda: waiting.polls)
+            (connection,) = server.connections
+            await until(lambda: connection._queue and len(connection._queue) == 4)
+            waiting.polls[0].answer(Response(200, b"first"))
+            await until(lambda: len(waiting.polls) == 2)
+            client.writer.write_eof()
+            await until(lambda: waiting.gone)
+
+            assert waiting.gone == waiting.polls[1:]
 
     run(test)
 

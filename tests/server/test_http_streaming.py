@@ -142,6 +142,27 @@ def test_who_goes_away_ends_the_pieces(leave):
     run(test)
 
 
+@pytest.mark.parametrize("leave", ["abort", "write_eof"])
+def test_who_read_late_and_then_goes_ends_the_pieces(leave):
+    async def test():
+        pieces = Pieces(*[bytes(1 << 20)] * 30, is_endless=True)
+        async with served(pieces.routes()) as server, raw_client(server.port) as client:
+            client.pause_reading()
+            client.send(get("/pieces"))
+            await until(lambda: any(c._is_blocked for c in server.connections))
+            client.resume_reading()
+            await client.head()
+            for _ in range(30):
+                await client.chunk()
+            if leave == "abort":
+                client.writer.transport.abort()
+            else:
+                client.writer.write_eof()
+            await until(lambda: pieces.over)
+
+    run(test)
+
+
 def test_a_stopping_server_ends_pieces_with_the_last_chunk():
     async def test():
         pieces = Pieces(b"one", is_endless=True)

@@ -13,7 +13,7 @@ A handler is an `Answer`: it takes the request and reads its parameters and body
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from waterclock.model.errors import Stopping
@@ -29,9 +29,6 @@ class Told:
     shape: Any = None
     """A type msgspec knows, or a tuple of such; None: no body, or one that is no JSON."""
     content_type: bytes = JSON
-    example: object = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    """Names of headers, with what they say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +47,6 @@ class Operation:
     parameters: Any = None
     """A struct of all parameters; those that the path names are in the path, others in the query.
     Their bounds are those of the struct's annotations."""
-    headers: Any = None
-    """A struct of the request headers it reads; a field's `rename` is the header."""
     body: Any = None
     """The type of the body, or a tuple of those it may have."""
     body_example: object = None

@@ -123,7 +123,9 @@ class HttpConnection(RequestParsing):
         """Answer nothing more until the client reads."""
         self._is_blocked = True
         self._since = self._server.sweeps
-        self._transport.pause_reading()
+        if not isinstance(self._work, Sending):
+            # While pieces are sent, reading goes on: else nobody would see that the client goes.
+            self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """Go on answering."""
@@ -223,17 +225,22 @@ class HttpConnection(RequestParsing):
             )
 
     def _go_on(self) -> None:
-        """Answer what has waited for its turn, then read on."""
+        """Answer what has waited for its turn, and read on."""
         while self._queue and self._work is None and not self._is_blocked:
             self._answer(self._queue.popleft())
-        if self._work is not None or self._is_blocked or self._is_refused:
+        if self._is_blocked or self._is_refused:
+            return
+        has_room = not self._queue or len(self._queue) < self._server.limits.pipelined_max
+        if has_room and not self._is_ended:
+            self._transport.resume_reading()
+        if self._work is not None:
             return
         self._since = self._server.sweeps
         if self._is_ended:
             self._end()
+            self._transport.resume_reading()
         else:
             self._continue_if_due()
-        self._transport.resume_reading()
 
     def _continue_if_due(self) -> None:
         is_turn = self._work is None and not self._queue and not self._is_blocked

@@ -128,17 +128,9 @@ def _answer(told: Told, schema: Any) -> Json:  # noqa: ANN401
     answer: Json = {"description": told.description}
     content_type = told.content_type.decode().partition(";")[0]
     if told.shape is not None:
-        content: Json = {"schema": schema(told.shape)}
-        if told.example is not None:
-            content["example"] = told.example
-        answer["content"] = {content_type: content}
+        answer["content"] = {content_type: {"schema": schema(told.shape)}}
     elif content_type != "application/json":
         answer["content"] = {content_type: {}}
-    if told.headers:
-        answer["headers"] = {
-            name: {"description": says, "schema": {"type": "string"}}
-            for name, says in told.headers.items()
-        }
     return answer
 
 
