@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.model.errors import BadInput
+from waterclock.model.errors import BadInput, ForgedToken
 from waterclock.streams.tokens import LIVE, STORED, Token, Tokens
 
 numbers = st.integers(0, 2**64 - 1)
@@ -47,9 +47,9 @@ def test_whatever_else_is_no_token(text):
         TOKENS.decode("s", text)
 
 
-def test_a_token_of_another_stream_or_key_is_none():
+def test_a_token_of_another_stream_or_key_is_forged():
     other = Tokens(bytes(32))
 
     for tokens, stream in ((TOKENS, "t"), (other, "s")):
-        with pytest.raises(BadInput, match="resumeToken"):
+        with pytest.raises(ForgedToken, match="resumeToken"):
             tokens.decode(stream, SAMPLE)

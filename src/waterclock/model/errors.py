@@ -60,6 +60,10 @@ class CapacityReached(LimitExceeded):
     request itself."""
 
 
+class ForgedToken(BadInput):
+    """A resume token is well-formed, and not one we gave out for this stream."""
+
+
 class BadBatch(BadInput):
     """The bytes are not a batch of this format version; `field` says where they go wrong."""
 

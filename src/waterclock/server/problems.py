@@ -14,6 +14,7 @@ from waterclock.model import errors
 from waterclock.model.errors import (
     BadInput,
     CapacityReached,
+    ForgedToken,
     LimitExceeded,
     StorageFull,
     WaterclockError,
@@ -50,6 +51,8 @@ def status_of(error: WaterclockError) -> int:
     """Return the HTTP status of an error of ours."""
     if isinstance(error, StorageFull):
         return 507
+    if isinstance(error, ForgedToken):
+        return 403
     is_size = isinstance(error, LimitExceeded) and error.field.endswith("bytes")
     if is_size and not isinstance(error, CapacityReached):
         return 413

@@ -4,7 +4,7 @@ A browser that loses the connection comes back with `Last-Event-ID` and goes on 
 Without a consumer's name every subscriber gets every message, beginning with the oldest there is.
 
     event: gone         what was to follow is lost; `missed` says how much, and events go on
-    : ping              now and then, so that proxies do not take quiet for dead
+    : ping              first, and now and then, so that proxies do not take quiet for dead
 """
 
 import asyncio
@@ -78,13 +78,13 @@ class StreamEvents:
         self._host = node.streams
         self._tokens = node.stream_tokens
 
-    async def open(self, request: Request, asked: ReceiveParameters) -> Answered:
-        """Begin to serve one; what is wrong with its token is said at once."""
+    async def open(self, request: Request, asked: ReceiveParameters, listen_ms: int) -> Answered:
+        """Begin to serve one, for so long; what is wrong with its token is said at once."""
         last_id = request.header(b"last-event-id")
         token = last_id.decode("latin-1") if last_id else asked.resume_token
         if token is None and asked.consumer_id is None:
             token = EARLIEST
-        subscriber = _Subscriber(self._node, asked)
+        subscriber = _Subscriber(self._node, asked, listen_ms)
         try:
             await subscriber.begin(token)
         except StoreUnavailable as error:
@@ -97,9 +97,10 @@ class StreamEvents:
 class _Subscriber:
     """One who listens: where it stands, in memory or in the store."""
 
-    def __init__(self, node: Node, asked: ReceiveParameters) -> None:
+    def __init__(self, node: Node, asked: ReceiveParameters, listen_ms: int) -> None:
         self._node = node
         self._host = node.streams
+        self._ends_ms = self._host.now_ms() + listen_ms
         self._name = asked.stream_id
         self._words = WORDS[asked.as_]
         self._consumer = asked.consumer_id or ""
@@ -130,9 +131,9 @@ class _Subscriber:
             self.is_gone = not self._is_stored and found.incarnation != self._incarnation()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield events until the node stops, or whoever listens has gone."""
+        """Yield events until the time is over, the node stops, or whoever listens has gone."""
         yield self._id() + PING
-        while True:
+        while self._host.now_ms() < self._ends_ms:
             news = await self._next()
             match news:
                 case Deliver():
@@ -162,7 +163,7 @@ class _Subscriber:
         receiver = Receiver(
             self._name,
             feed,
-            deadline_ms=self._host.now_ms() + PING_MS,
+            deadline_ms=min(self._host.now_ms() + PING_MS, self._ends_ms),
             consumer=self._consumer,
             after=self._after,
             limit=EVENTS_AT_ONCE,

@@ -13,16 +13,20 @@ from msgspec import UNSET, Meta, UnsetType
 from waterclock.model.errors import BadInput
 from waterclock.schedule.when import parse_duration
 from waterclock.server.problems import BadField
+from waterclock.server.topics_api_shapes import Duration
 from waterclock.stores.store import MESSAGE_ID_BYTES_MAX, STREAM_BYTES_MAX
 
 RECEIVE_LIMIT_MAX = 1_000
+STREAM_CHARS_MAX = STREAM_BYTES_MAX // 4
+UUID_CHARS_MAX = MESSAGE_ID_BYTES_MAX // 4
+"""Of UTF-8 there are at most four bytes to a character."""
 
 StreamId = Annotated[
     str,
     Meta(
-        description=f"Names the stream: any text of up to {STREAM_BYTES_MAX} bytes.",
+        description="Names the stream: any text.",
         min_length=1,
-        max_length=STREAM_BYTES_MAX,
+        max_length=STREAM_CHARS_MAX,
         examples=["chat-42"],
     ),
 ]
@@ -31,16 +35,22 @@ MessageUuid = Annotated[
     Meta(
         description="Names the message. Storing the same again changes nothing.",
         min_length=1,
-        max_length=MESSAGE_ID_BYTES_MAX,
+        max_length=UUID_CHARS_MAX,
     ),
-]
-Span = Annotated[
-    str, Meta(description="A length of time, such as 500ms, 30s, 5m or 1h.", examples=["30s"])
 ]
 Seconds = Annotated[float, Meta(description="A length of time in seconds.", ge=0, le=1e9)]
 Anything = Annotated[
     msgspec.Raw | UnsetType, Meta(description="Any JSON.", examples=[{"token": "Hello"}])
 ]
+
+
+def _alone(one: str, other: str) -> dict[str, object]:
+    """Describe a body that says one word and not the other."""
+    others = [{"required": [name]} for name in (other, f"{other}Uuid")]
+    return {"required": [one], "not": {"anyOf": others}}
+
+
+ONE_VOCABULARY = {"oneOf": [_alone("message", "output"), _alone("output", "message")]}
 
 
 class Words(NamedTuple):
@@ -62,9 +72,9 @@ class StoreBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_o
     stream_id: StreamId
     message: Anything = UNSET
     output: Anything = UNSET
-    message_uuid: MessageUuid | None = None
-    output_uuid: MessageUuid | None = None
-    ttl: Span | None = None
+    message_uuid: MessageUuid | UnsetType = UNSET
+    output_uuid: MessageUuid | UnsetType = UNSET
+    ttl: Duration | None = None
     ttl_seconds: Seconds | None = None
 
     @property
@@ -76,7 +86,8 @@ class StoreBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_o
         """Return the message as JSON."""
         if (self.message is UNSET) is (self.output is UNSET):
             raise BadField("message", "give exactly one of message and output")
-        if (self.message_uuid if self.message is UNSET else self.output_uuid) is not None:
+        stray = self.message_uuid if self.message is UNSET else self.output_uuid
+        if not isinstance(stray, UnsetType):
             raise BadField("messageUuid", "belongs to message, outputUuid to output")
         raw = self.output if isinstance(self.message, UnsetType) else self.message
         assert isinstance(raw, msgspec.Raw)
@@ -85,7 +96,8 @@ class StoreBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_o
     @property
     def uuid(self) -> str:
         """Return the id, empty if none was given."""
-        return self.message_uuid or self.output_uuid or ""
+        given = self.output_uuid if isinstance(self.message_uuid, UnsetType) else self.message_uuid
+        return "" if isinstance(given, UnsetType) else given
 
     def ttl_ms(self) -> int | None:
         """Return how long the message is of use."""
@@ -95,7 +107,7 @@ class StoreBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_o
 class SendBody(StoreBody, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """A message to be sent."""
 
-    timeout: Span | None = None
+    timeout: Duration | None = None
     timeout_seconds: Seconds | None = None
     in_memory_stream_size: (
         Annotated[int, Meta(description="Messages the stream holds; 0: meet.", ge=0)] | None
@@ -116,7 +128,7 @@ class ReceiveParameters(
     """Which messages are wanted."""
 
     stream_id: StreamId
-    timeout: Span | None = None
+    timeout: Duration | None = None
     timeout_seconds: Seconds | None = None
     consumer_id: (
         Annotated[
@@ -135,8 +147,7 @@ class ReceiveParameters(
             str,
             Meta(
                 description="Go on after this one; or `earliest`, `latest`.",
-                min_length=1,
-                max_length=256,
+                pattern="^(earliest|latest|[0-9a-f]{60})$",
             ),
         ]
         | None
@@ -229,10 +240,8 @@ class ResizeBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 def span_ms(field: str, text: str | None, seconds: float | None) -> int | None:
-    """Return a length of time, told as text or in seconds."""
-    if text is not None and seconds is not None:
-        raise BadField(field, f"is told twice, as {field} and {field}Seconds")
-    if text is not None:
+    """Return a length of time, told as text or in seconds; if both are, seconds count."""
+    if text is not None and seconds is None:
         try:
             return _parsed(text)
         except BadInput as error:

@@ -17,7 +17,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import Meta
 
-from waterclock.model.errors import LimitExceeded
+from waterclock.model.errors import CapacityReached
 from waterclock.model.limits import check
 from waterclock.model.sections import MatchingConfig
 from waterclock.node.node import Node
@@ -31,6 +31,7 @@ from waterclock.server.stream_calls import ReceiveCall, SendCall
 from waterclock.server.stream_events import StreamEvents
 from waterclock.server.stream_reading import StoredReading
 from waterclock.server.stream_shapes import (
+    ONE_VOCABULARY,
     WORDS,
     ReceivedMessage,
     ReceivedPage,
@@ -45,7 +46,7 @@ from waterclock.server.stream_shapes import (
     StreamList,
     span_ms,
 )
-from waterclock.stores.store import STREAM_BYTES_MAX, Record
+from waterclock.stores.store import Record
 from waterclock.streams.ring import Item
 from waterclock.streams.tokens import STORED, Token
 from waterclock.streams.waiting import Receiver, Sender
@@ -53,6 +54,10 @@ from waterclock.streams.waiting import Receiver, Sender
 LIST_MAX = 1_000
 QUERY_CHARS_KEPT = 300
 """A longer query is read anew each time: those who make them up should not fill our memory."""
+
+
+_Send = Annotated[SendBody, Meta(extra_json_schema=ONE_VOCABULARY)]
+_Store = Annotated[StoreBody, Meta(extra_json_schema=ONE_VOCABULARY)]
 
 
 class _Named(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -87,7 +92,7 @@ class StreamsApi:
         size = body.in_memory_stream_size
         if size is None:
             size = self._config.ring_messages
-        check("inMemoryStreamSize", size, self._config.ring_messages_max)
+        self._check_size(size)
         timeout_ms = self._timeout(body.timeout, body.timeout_seconds)
         patience = body.blocking_send_timeout_seconds
         if patience is not None:
@@ -152,7 +157,6 @@ class StreamsApi:
         return item, token, stored.position, stored.is_new
 
     def _content(self, request: Request, body: StoreBody) -> bytes:
-        _check_name(body.stream_id)
         content = body.content()
         check("message bytes", len(content), self._config.message_bytes_max)
         if not request.body.isascii():
@@ -209,7 +213,11 @@ class StreamsApi:
     def events(self, request: Request) -> Answered | Later:
         """Answer with messages as they come."""
         asked = _asked(request)
-        return self._elsewhere(asked.stream_id) or self._events.open(request, asked)
+        if asked.timeout is None and asked.timeout_seconds is None:
+            listen_ms = self._timeout(None, self._matching.max_timeout_ms / 1_000)
+        else:
+            listen_ms = self._timeout(asked.timeout, asked.timeout_seconds)
+        return self._elsewhere(asked.stream_id) or self._events.open(request, asked, listen_ms)
 
     # Looking
 
@@ -242,7 +250,7 @@ class StreamsApi:
         """Let a stream hold another number of messages."""
         name = parameters_of(request, _Named).stream_id
         size = body_of(request, ResizeBody).in_memory_stream_size
-        check("inMemoryStreamSize", size, self._config.ring_messages_max)
+        self._check_size(size)
         if self._host.find(name) is None:
             return problem(404, f"there is no stream {name!r} in memory", error="NotFound")
         self._host.resize(name, size)
@@ -257,6 +265,10 @@ class StreamsApi:
         return Response(204)
 
     # All
+
+    def _check_size(self, size: int) -> None:
+        if size > self._config.ring_messages_max:
+            raise CapacityReached("inMemoryStreamSize", self._config.ring_messages_max, got=size)
 
     def _incarnation(self, name: str) -> int:
         stream = self._host.find(name)
@@ -274,9 +286,7 @@ class StreamsApi:
         timeout_ms = span_ms(field, text, seconds)
         if timeout_ms is None:
             return self._matching.default_timeout_ms
-        if timeout_ms > self._matching.max_timeout_ms:
-            raise LimitExceeded(f"{field} (ms)", self._matching.max_timeout_ms, got=timeout_ms)
-        return timeout_ms
+        return min(timeout_ms, self._matching.max_timeout_ms)
 
     def operations(self) -> list[Operation]:
         """Return the table of what is offered here."""
@@ -290,23 +300,24 @@ class StreamsApi:
         return [
             Operation(
                 "POST", "/streams/send", self.send, "send", "Send a message to a stream.",
-                sent, **common, body=SendBody, problems=(413, 424),
+                sent, **common, body=_Send,
+                problems=(413, 424),
             ),
             Operation(
                 "POST", "/streams/sendAndStore", self.send_and_store, "sendAndStore",
                 "Store a message in a stream.", {201: Told("It is stored.", StoreAnswer)},
-                **common, body=StoreBody, problems=(413, 424),
+                **common, body=_Store, problems=(413, 424),
             ),
             Operation(
                 "GET", "/streams/receive", self.receive, "receive",
                 "Receive the next message of a stream, or wait for it.", received, **common,
-                parameters=ReceiveParameters, problems=(410, 424),
+                parameters=ReceiveParameters, problems=(403, 410, 424),
             ),
             Operation(
                 "GET", "/streams/events", self.events, "streamEvents",
                 "Receive messages as server-sent events; `Last-Event-ID` resumes.",
                 {200: Told("Events, each with its token as id.", None, b"text/event-stream")},
-                **common, parameters=ReceiveParameters, problems=(410, 424),
+                **common, parameters=ReceiveParameters, problems=(403, 410, 424),
             ),
             Operation(
                 "GET", "/streams", self.list_names, "listStreams", "List the streams in memory.",
@@ -339,11 +350,4 @@ def _asked(request: Request) -> ReceiveParameters:
 
 @lru_cache(maxsize=10_000)
 def _read(query: bytes) -> ReceiveParameters:
-    asked = parameters_of(Request(b"GET", b"", query, [], b""), ReceiveParameters)
-    _check_name(asked.stream_id)
-    return asked
-
-
-def _check_name(name: str) -> None:
-    size = len(name) if name.isascii() else len(name.encode("utf-8", "surrogatepass"))
-    check("streamId (UTF-8 bytes)", size, STREAM_BYTES_MAX)
+    return parameters_of(Request(b"GET", b"", query, [], b""), ReceiveParameters)

@@ -14,7 +14,7 @@ import struct
 from hashlib import blake2b
 from typing import NamedTuple
 
-from waterclock.model.errors import BadInput
+from waterclock.model.errors import BadInput, ForgedToken
 
 LIVE = 1
 """The position is one in the ring, ..."""
@@ -47,15 +47,16 @@ class Tokens:
         return (facts + self._tag(stream, facts)).hex()
 
     def decode(self, stream: str, text: str) -> Token:
-        """Return what a token says; raise BadInput if it is not one of this stream's."""
+        """Return what a token says; raise BadInput, or ForgedToken if it is not this stream's."""
         try:
             data = bytes.fromhex(text)
         except ValueError:
             data = b""
         facts, tag = data[: _FACTS.size], data[_FACTS.size :]
-        is_ours = len(facts) == _FACTS.size and data.hex() == text
-        if not is_ours or not hmac.compare_digest(tag, self._tag(stream, facts)):
-            raise BadInput("resumeToken: is not a token of this stream")
+        if len(data) != _FACTS.size + _TAG_BYTES or data.hex() != text:
+            raise BadInput("resumeToken: is not a token")
+        if not hmac.compare_digest(tag, self._tag(stream, facts)):
+            raise ForgedToken("resumeToken: is not a token of this stream")
         return Token(*_FACTS.unpack(facts))
 
     def _tag(self, stream: str, facts: bytes) -> bytes:
