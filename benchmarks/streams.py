@@ -32,7 +32,7 @@ SENDS_PER_S = 1_000
 BROADCASTS_PER_S = 100
 """Each goes to ten, so as many answers a second as where they compete."""
 RECEIVE_SECONDS = 2
-RECEIVES_PER_S_MAX = 50_000
+RECEIVES_PER_S_MAX = 150_000
 """So many messages are there to be received, for each second."""
 OPS = ("send", "receive", "send_receive", "poll_send", "send_receive_10k_streams")
 LATENCIES = ("match_100x10", "match_10k_waiters", "broadcast_100x10", "broadcast_10k_waiters")
