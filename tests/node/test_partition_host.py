@@ -11,6 +11,7 @@ import pytest
 
 from tests.node.hosts import START_MS, Hosts, batch_of, opened, run
 from waterclock.model.errors import StorageFailed, StorageFull
+from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.node.partition_host import PartitionHost
 from waterclock.storage.os_folder import LOCK_NAME, OsFolder
@@ -37,7 +38,7 @@ def test_a_failed_write_is_told_to_the_node(
     async def fail():
         async with opened(tmp_path) as hosts:
             host = (await hosts.topic("orders")).partition(0)
-            await host.publish(batch_of(Message(b"one", due_ms=START_MS + 5_000)))
+            await host.publish(batch_of(Message(b"one", due_ms=Millis(START_MS + 5_000))))
             monkeypatch.setattr(host.store.segments[-1].file, "write", broken)
             with pytest.raises(StorageFailed, match="the disk is gone"):
                 await write(host)
@@ -83,7 +84,7 @@ def make_two(folder: Path) -> list[Path]:
         async with opened(folder) as hosts:
             for name in ("a", "b"):
                 host = (await hosts.topic(name)).partition(0)
-                await host.publish(batch_of(Message(b"one", due_ms=START_MS + 5_000)))
+                await host.publish(batch_of(Message(b"one", due_ms=Millis(START_MS + 5_000))))
 
     run(make())
     return sorted(folder.glob("topics/*/0/timers"))

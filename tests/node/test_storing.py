@@ -84,6 +84,12 @@ class Setting:
         return await asyncio.gather(*(self.storing.store(stream, record) for record in records))
 
 
+async def opened(storing: Storing) -> None:
+    """Let the loop turn until the store is open."""
+    while storing.problem is not None:  # noqa: ASYNC110 - it is about the insides
+        await asyncio.sleep(0)
+
+
 async def called(store: FakeStore, times: int) -> None:
     """Let the loop turn until a store was called so often, and then a little more."""
     while len(store.calls) < times:  # noqa: ASYNC110 - it is about the insides of a fake
@@ -97,8 +103,7 @@ async def setting() -> AsyncIterator[Setting]:
     async with asyncio.TaskGroup() as tasks:
         it = Setting(tasks)
         running = tasks.create_task(it.storing.run())
-        while it.storing.problem is not None:  # noqa: ASYNC110 - until it is open
-            await asyncio.sleep(0)
+        await opened(it.storing)
         yield it
         running.cancel()
 
@@ -156,8 +161,7 @@ def test_a_node_begins_without_its_store(monkeypatch):
                 await asyncio.sleep(0)
             assert it.storing.problem == "the database is away"
             it.store.is_away = False
-            while it.storing.problem is not None:
-                await asyncio.sleep(0)
+            await opened(it.storing)
             assert await it.put("s", "a") == [Stored(1, True)]
             running.cancel()
 

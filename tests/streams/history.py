@@ -76,8 +76,8 @@ class History:
             after=after,
             limit=self.rng.choice([1, 1, 2, 5]),
         )
-        taken = {waiter.consumer for waiter in self.waiting if isinstance(waiter, Receiver)}
-        if consumer and consumer in taken:
+        names = {waiter.consumer for waiter in self.waiting if isinstance(waiter, Receiver)}
+        if consumer and consumer in names:
             return  # two at once under one name share its position: nothing is promised but order
         expected = self.model[name].receive(receiver, self.now_ms)
         if receiver.competes and receiver.limit == 1 and self.rng.random() < 0.5:

@@ -11,14 +11,15 @@ steps = st.lists(st.one_of(st.just("put"), sizes), max_size=40)
 
 @given(sizes, steps, st.integers(1, 7))
 def test_a_ring_holds_the_last_that_fit(size, steps, count):
-    ring, sent, first = Ring(size), [], 1
+    ring, first = Ring(size), 1
+    sent: list[Item] = []
     for step in steps:
         if step == "put":
             item = Item(b"%d" % len(sent))
             sent.append(item)
             displaced = ring.put(item)
             gone = max(first, len(sent) - ring.size + 1)
-            assert [displaced] == (sent[first - 1 : gone - 1] or [None])
+            assert displaced == (sent[first - 1] if first < gone else None)
         else:
             dropped = ring.resize(step)
             gone = max(first, len(sent) - step + 1)

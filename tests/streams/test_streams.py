@@ -113,6 +113,7 @@ def test_sender_and_receiver_meet_where_nothing_is_kept():
 def test_a_patient_sender_waits_until_everyone_has_read():
     table = streams()
     receive(table, consumer="x")
+    waits: list[Effect] = []
     for body in (b"1", b"2", b"3", b"4"):
         sender = Sender("s", Item(body), deadline_ms=NOW + 100, is_patient=True)
         waits = table.send(sender, size=3, now_ms=NOW)

@@ -75,7 +75,11 @@ class StreamStore(Protocol):
         ...
 
     async def store(self, stream: str, records: Sequence[Record], *, now_ms: int) -> list[Stored]:
-        """Store all of them in order, or none. They are durable on return."""
+        """Store all of them in order. They are durable on return.
+
+        If it fails, nobody knows which: none, all, or, where a database must cut a long call into
+        several, the first ones. Repeating it is safe.
+        """
         ...
 
     async def read(
