@@ -23,7 +23,9 @@ from waterclock.client.stream_calls import reachable, wait_ms_of
 from waterclock.client.stream_results import StreamMessage
 from waterclock.model.errors import (
     BadInput,
+    CapacityReached,
     Closed,
+    ForgedToken,
     Gone,
     LimitExceeded,
     NobodyCame,
@@ -240,11 +242,13 @@ def test_what_the_node_refuses_is_told_by_field_and_limit(tmp_path):
             with pytest.raises(LimitExceeded) as large:
                 await streams.send("chat", "x" * (10 << 20))
             assert (large.value.field, large.value.limit) == ("message bytes", 10 << 20)
-            with pytest.raises(LimitExceeded) as long:
-                await streams.receive("chat", timeout="1h")
-            assert (long.value.field, long.value.limit) == ("timeout (ms)", 300_000)
+            with pytest.raises(CapacityReached) as long:
+                await streams.send("chat", 1, size=20_000)
+            assert (long.value.field, long.value.limit) == ("inMemoryStreamSize", 10_000)
             with pytest.raises(BadInput, match="resumeToken"):
                 await streams.receive("chat", timeout=0, resume="forged")
+            with pytest.raises(ForgedToken):
+                await streams.receive("chat", timeout=0, resume="0f" * 30)
             with pytest.raises(BadInput, match="streamId"):
                 await streams.send("x" * 513, 1)
             with pytest.raises(BadInput, match="stream must be text"):

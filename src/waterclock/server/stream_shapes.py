@@ -147,7 +147,7 @@ class ReceiveParameters(
             str,
             Meta(
                 description="Go on after this one; or `earliest`, `latest`.",
-                pattern="^(earliest|latest|[0-9a-f]{60})$",
+                extra_json_schema={"pattern": "^(earliest|latest|[0-9a-f]{60})$"},
             ),
         ]
         | None
