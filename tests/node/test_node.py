@@ -2,11 +2,14 @@
 
 import asyncio
 
+import pytest
+
 from tests.node.hosts import batch_of, config_in, run
 from waterclock.model.message import Message
 from waterclock.node.node import running_node
 from waterclock.node.topics import TopicSettings
 from waterclock.storage.clock import SystemClock
+from waterclock.testing.clock import ManualClock
 
 
 def test_a_topic_deleted_in_the_middle_of_a_storm_takes_nothing_with_it(tmp_path, monkeypatch):
@@ -31,3 +34,25 @@ def test_a_topic_deleted_in_the_middle_of_a_storm_takes_nothing_with_it(tmp_path
             return node.problems(), len(node._schedulers)
 
     assert run(delete()) == ([], 1)
+
+
+def test_a_store_that_cannot_be_closed_keeps_no_progress_from_being_saved(tmp_path, monkeypatch):
+    async def main():
+        saved: list[str] = []
+
+        async def close_groups() -> None:
+            saved.append("progress")
+
+        async def broken() -> None:
+            raise RuntimeError("the database is confused")
+
+        async def live() -> None:
+            async with running_node(config_in(tmp_path), ManualClock()) as node:
+                monkeypatch.setattr(node.groups, "close", close_groups)
+                monkeypatch.setattr(node.storing, "close", broken)
+
+        with pytest.raises(RuntimeError, match="confused"):
+            await live()
+        assert saved == ["progress"]
+
+    run(main())

@@ -21,6 +21,7 @@ class FakeStore:
         self.calls: list[list[str]] = []
         self.kept: dict[str, list[Record]] = {}
         self.is_away = False
+        self.error: Exception | None = None
         self.gate = asyncio.Event()
         self.gate.set()
         self.purged = 0
@@ -64,6 +65,8 @@ class FakeStore:
         pass
 
     def _check(self) -> None:
+        if self.error is not None:
+            raise self.error
         if self.is_away:
             raise StoreUnavailable("the database is away")
 
@@ -193,6 +196,21 @@ def test_large_messages_go_by_themselves(monkeypatch):
             await it.put("s", "a", "b", "c", size=60)
 
             assert it.store.calls == [["a"], ["b"], ["c"]]
+
+    run(main())
+
+
+def test_a_bug_in_a_store_fails_its_callers_and_nobody_else(caplog):
+    async def main():
+        async with setting() as it:
+            it.store.error = RuntimeError("the driver is confused")
+            with pytest.raises(RuntimeError, match="confused"):
+                await it.put("s", "a")
+            await it.storing._purge()
+            assert "the driver is confused" in caplog.text
+
+            it.store.error = None
+            assert await it.put("s", "a") == [Stored(1, True)]
 
     run(main())
 

@@ -282,6 +282,34 @@ def test_nobody_waits_longer_than_is_allowed(tmp_path):
     run(test)
 
 
+def test_a_reader_of_stored_messages_that_finds_no_room_to_wait_is_refused(tmp_path):
+    async def test():
+        async with streaming(tmp_path, streams=StreamsConfig(waiters_max=1)) as it:
+            token = (await it.store("s", 1)).json()["resumeToken"]
+            poll = await it.polling("other")
+            for query in (f"resumeToken={token}", "resumeToken=latest"):
+                assert (await it.receive("s", query)).status == 429
+            await it.send("other", 1)
+            assert (await poll).status == 200
+
+    run(test)
+
+
+def test_a_store_that_is_confused_fails_a_reader_and_not_the_node(tmp_path, monkeypatch):
+    async def test():
+        async with streaming(tmp_path) as it:
+            token = (await it.store("s", 1)).json()["resumeToken"]
+
+            async def confused(*_: object, **__: object) -> None:
+                raise RuntimeError("the driver is confused")
+
+            monkeypatch.setattr(it.served.node.storing, "read", confused)
+            assert (await it.receive("s", f"resumeToken={token}")).status == 500
+            assert (await it.send("s", 2)).status == 200
+
+    run(test)
+
+
 def test_streams_are_listed_looked_at_resized_and_deleted(tmp_path):
     async def test():
         async with streaming(tmp_path) as it:

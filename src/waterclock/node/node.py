@@ -134,9 +134,11 @@ class Node:
         self.is_ready = False
         try:
             self.streams.drain()
-            await self.storing.close()
-            if not self._failure.done():
-                await self.groups.close()
+            try:
+                if not self._failure.done():
+                    await self.groups.close()
+            finally:
+                await self.storing.close()
         finally:
             for task in tuple(self._running):
                 task.cancel()

@@ -120,9 +120,8 @@ class Storing:
         records = [record for record, _ in batch]
         try:
             done = await self._store.store(stream, records, now_ms=self._clock.now_ms())
-        except WaterclockError as error:
-            if isinstance(error, StoreUnavailable):
-                self._note(error)
+        except Exception as error:  # also what no store should raise: it is no other stream's fault
+            self._note(error)
             self.failed += len(batch)
             for _, answer in batch:
                 if not answer.done():
@@ -147,13 +146,17 @@ class Storing:
             removed = PURGE_MESSAGES
             while removed >= PURGE_MESSAGES:
                 removed = await self._store.purge(now_ms=self._clock.now_ms(), limit=PURGE_MESSAGES)
-        except StoreUnavailable as error:
+        except Exception as error:
             self._note(error)
 
-    def _note(self, error: StoreUnavailable | BadConfig) -> None:
-        if self.problem is None:
-            log.warning("store_unavailable reason=%s", error)
-        self.problem = str(error)
+    def _note(self, error: Exception) -> None:
+        """Take note of what is wrong with the store; what is a bug goes to the log, whole."""
+        if isinstance(error, StoreUnavailable | BadConfig):
+            if self.problem is None:
+                log.warning("store_unavailable reason=%s", error)
+            self.problem = str(error)
+        elif not isinstance(error, WaterclockError):
+            log.error("unforeseen in the store", exc_info=error)
 
 
 def _fitting(line: list[tuple[Record, asyncio.Future[Stored]]]) -> int:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from waterclock.model.errors import StoreUnavailable
+from waterclock.model.errors import StoreUnavailable, WaterclockError
 from waterclock.node.node import Node
 from waterclock.server.http_messages import EVENTS, Answered, Request, Streamed, problem
 from waterclock.server.problems import RETRY_AFTER
@@ -134,7 +134,10 @@ class _Subscriber:
         """Yield events until the time is over, the node stops, or whoever listens has gone."""
         yield self._id() + PING
         while self._host.now_ms() < self._ends_ms:
-            news = await self._next()
+            try:
+                news = await self._next()
+            except WaterclockError:  # no store, or no room to wait: it comes back and hears why
+                return
             match news:
                 case Deliver():
                     yield self._events(news)

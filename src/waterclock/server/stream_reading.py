@@ -4,7 +4,8 @@ A token of a message in memory is answered by the ring, one of a stored message 
 the store has no more, the receiver waits to be told, and reads again only if it missed something.
 """
 
-from waterclock.model.errors import WaterclockError
+from collections.abc import Coroutine
+
 from waterclock.node.node import Node
 from waterclock.server.http_messages import Request
 from waterclock.server.problems import problem_of
@@ -35,13 +36,14 @@ class StoredReading:
     def resume(self, call: ReceiveCall, receiver: Receiver, token: str) -> None:
         """Give a receiver what follows its token, now or later."""
         if token in (EARLIEST, LATEST):
-            self._node.spawn(self._begin(call, receiver, is_latest=token == LATEST))
+            work = self._begin(call, receiver, is_latest=token == LATEST)
+            self._node.spawn(_answered(call, work))
             return
         found = self._tokens.decode(receiver.stream, token)
         if found.kind == STORED:
             call.is_stored = True
             receiver.after = found.position
-            self._node.spawn(self._read(call, receiver))
+            self.read_on(call, receiver)
         elif found.incarnation != call.incarnation():
             call.gone(0, EARLIEST, FORGOTTEN)
         else:
@@ -49,8 +51,8 @@ class StoredReading:
             self._host.receive(receiver)
 
     def read_on(self, call: ReceiveCall, receiver: Receiver) -> None:
-        """Read again: something was stored that the receiver was not told of."""
-        self._node.spawn(self._read(call, receiver))
+        """Read what the store has; also again, if the receiver was not told of something."""
+        self._node.spawn(_answered(call, self._read(call, receiver)))
 
     async def _begin(self, call: ReceiveCall, receiver: Receiver, *, is_latest: bool) -> None:
         after = END if is_latest else 0
@@ -89,13 +91,17 @@ class StoredReading:
         call.delivered(deliver_of(receiver, page, after=after))
 
     async def _page(self, call: ReceiveCall, receiver: Receiver, after: int) -> Page | None:
-        """Return what the store has; None if nobody wants it any more, or it cannot be had."""
-        try:
-            page = await self._node.storing.read(receiver.stream, after=after, limit=receiver.limit)
-        except WaterclockError as error:
-            call.answer(problem_of(error, _REQUEST))
-            return None
+        """Return what the store has; None if nobody wants it any more."""
+        page = await self._node.storing.read(receiver.stream, after=after, limit=receiver.limit)
         return None if call.is_over else page
+
+
+async def _answered(call: ReceiveCall, work: Coroutine[None, None, None]) -> None:
+    """Do something for a request that nobody waits for in a task: what fails is its answer."""
+    try:
+        await work
+    except Exception as error:
+        call.answer(problem_of(error, _REQUEST))
 
 
 def deliver_of(receiver: Receiver, page: Page, *, after: int) -> Deliver:
