@@ -163,9 +163,10 @@ class Calls:
             except asyncio.CancelledError:
                 code = StatusCode.CANCELLED
                 raise
-            except BaseError:  # of gRPC itself: it has stopped under the call
+            except BaseError:  # of gRPC itself: it has stopped, or the client went while we wrote
                 code = StatusCode.UNAVAILABLE
-                raise
+                # Nobody is there to be told; anything else, gRPC would log as a bug of ours.
+                raise asyncio.CancelledError from None
             except Exception as error:
                 status = status_of(error, method)
                 code = status.code
