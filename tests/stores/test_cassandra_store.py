@@ -7,6 +7,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from cassandra.cluster import NoHostAvailable, Session
 
 from tests.stores.streams import NOW_MS, ids_of, numbered_records, read_all
 from waterclock.model.errors import StoreUnavailable
@@ -175,3 +176,21 @@ async def parts(store):
     keyspace = store._keyspace
     await store._session.prepare({"all": f"SELECT ref FROM {keyspace}.parts"}, serial=())
     return await store._session.run("all")
+
+
+def test_a_store_opens_while_another_node_creates_the_tables(url, monkeypatch):
+    prepare, answers = Session.prepare, iter(["Unknown CF 9edb0110", "Unknown CF 9edb0110"])
+
+    def prepare_later(session, text):
+        """Answer as a server does that has heard of a table and cannot serve it yet."""
+        if problem := next(answers, None):
+            raise NoHostAvailable("no host could do it", {"127.0.0.1": problem})
+        return prepare(session, text)
+
+    monkeypatch.setattr(Session, "prepare", prepare_later)
+
+    async def main():
+        async with opened(url) as store:
+            assert await store.store("s", [Record("a", b"")], now_ms=NOW_MS) == [Stored(1, True)]
+
+    asyncio.run(main())

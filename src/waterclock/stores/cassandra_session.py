@@ -46,6 +46,8 @@ ASK_S = 0.05
 AT_ONCE_MAX = 128
 """Requests under way: more would time out while they wait in the server."""
 
+NOT_OPENED_YET = "Unknown CF"
+
 AWAY = (OperationTimedOut, RequestExecutionException, ConnectionException, OSError)
 
 
@@ -83,7 +85,16 @@ class CassandraSession:
                     statement.consistency_level = ConsistencyLevel.SERIAL
                 self._statements[name] = statement
 
-        await self._aside(prepare)
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + REQUEST_S_MAX
+        while True:
+            try:
+                return await self._aside(prepare)
+            except StoreUnavailable as error:
+                # A server tells of a table that another node creates before it can serve it.
+                if NOT_OPENED_YET not in str(error) or clock() > deadline:
+                    raise
+            await asyncio.sleep(ASK_S)
 
     async def close(self) -> None:
         """Close the connections. Again is harmless."""
