@@ -3,11 +3,12 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 STAMP  := .venv/.installed
+SPARK  := .venv/.spark
 PYTEST := $(BIN)/python -m pytest
 # Two workers: the suite is made for a two-core machine and is bound by it.
 JOBS   ?= 2
 
-BENCHES := log publish consume schedule latency streams
+BENCHES := log publish consume schedule latency streams spark
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -16,7 +17,7 @@ BENCHES := log publish consume schedule latency streams
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(STAMP)  ## Create .venv from requirements.lock (does nothing when it is up to date)
+setup: $(SPARK)  ## Create .venv from requirements.lock (does nothing when it is up to date)
 
 run: $(STAMP)  ## Run a node on the default ports, its data in ./waterclock-data
 	@$(BIN)/waterclock up
@@ -33,10 +34,10 @@ style: $(STAMP)  ## Lint, formatting and spelling
 	@$(BIN)/ruff format --check --quiet
 	@$(BIN)/codespell
 
-types: $(STAMP)  ## Static types (mypy, strict)
+types: $(SPARK)  ## Static types (mypy, strict)
 	@$(BIN)/mypy src tests $(wildcard benchmarks/*.py benchmarks/*/*.py examples/*.py)
 
-unit: $(STAMP)  ## The tests alone
+unit: $(SPARK)  ## The tests alone
 	@$(PYTEST) -q -n $(JOBS)
 
 stores-big: N := $(or $(N),1000000)
@@ -69,13 +70,15 @@ fuzz: N := $(or $(N),300)
 fuzz: $(STAMP)  ## Hostile requests to every method; N= how many to each
 	@WATERCLOCK_FUZZ=$(N) $(PYTEST) -q $(wildcard tests/integration/test_hostile*.py) --hypothesis-profile=sim
 
-cover: $(STAMP)  ## The tests with branch coverage
+cover: $(SPARK)  ## The tests with branch coverage
 	@$(PYTEST) -q -n $(JOBS) --cov
 
 bench: $(BENCHES:%=bench-%)  ## All benchmarks, or one: make bench-log
 
 $(BENCHES:%=bench-%): bench-%: $(STAMP)
 	@$(BIN)/python -m benchmarks.$*
+
+bench-spark: $(SPARK)
 
 proto: $(STAMP)  ## Generate the gRPC code from proto/
 	@PATH=$(BIN):$$PATH $(BIN)/python -m grpc_tools.protoc -I proto --python_out=src --grpc_python_out=src \
@@ -95,14 +98,23 @@ OLD     := Waterclock needs Python 3.11 or newer: install it, or name it as in: 
 NO_VENV := $(PYTHON) cannot create a virtual environment: install its venv module (Debian: apt install python3-venv)
 OFFLINE := The package registry cannot be reached: check the network or PIP_INDEX_URL and UV_DEFAULT_INDEX
 LOG     := .venv/setup.log
+pinned   = awk '/^$(1)==/ {on = 1} on {print} on && !/\\$$/ {exit}' requirements.lock
 FAILED  := { grep -qiE 'connect|timed out|resolve host|dns error|unreachable' $(LOG) && echo "$(OFFLINE)" || cat $(LOG); exit 1; }
 
 $(STAMP): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "$(OLD)"; exit 1; }
 	@echo "Setting up .venv with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv .venv >/dev/null 2>&1 || { echo "$(NO_VENV)"; exit 1; }
-	@awk '/^uv==/ {on = 1} on {print} on && !/\\$$/ {exit}' requirements.lock >.venv/uv.lock
+	@$(call pinned,uv) >.venv/uv.lock
+	@awk '/^pyspark==/ {off = 1} !off {print} off && !/\\$$/ {off = 0}' requirements.lock >.venv/most.lock
 	@$(BIN)/python -m pip install --retries 1 --no-deps --require-hashes -r .venv/uv.lock >$(LOG) 2>&1 || $(FAILED)
-	@$(BIN)/uv pip install --python $(BIN)/python --require-hashes -r requirements.lock >$(LOG) 2>&1 || $(FAILED)
+	@$(BIN)/uv pip install --python $(BIN)/python --require-hashes --no-deps -r .venv/most.lock >$(LOG) 2>&1 || $(FAILED)
 	@$(BIN)/uv pip install --python $(BIN)/python --no-deps --no-build-isolation -e . >$(LOG) 2>&1 || $(FAILED)
+	@touch $@
+
+# Spark has no wheel and half a gigabyte: it is built by those who need it, not to run a node.
+$(SPARK): $(STAMP)
+	@echo "Building Spark for .venv (once: half a minute)"
+	@$(call pinned,pyspark) >.venv/spark.lock
+	@$(BIN)/uv pip install --python $(BIN)/python --require-hashes --no-deps --no-build-isolation -r .venv/spark.lock >$(LOG) 2>&1 || $(FAILED)
 	@touch $@

@@ -40,6 +40,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByStore(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
+            if nodeid.startswith("tests/spark/"):  # one session, of a gigabyte
+                return "spark"
             found = STORE_TEST.match(nodeid)
             return nodeid if found is None else f"store {found[1] or found[2]}"
 

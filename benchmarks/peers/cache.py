@@ -95,23 +95,39 @@ def go(module: str, version: str) -> Path:
 
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>benchmarks</groupId><artifactId>peer</artifactId><version>1</version><dependencies>
-<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>
-</dependency></dependencies></project>
+{dependencies}</dependencies></project>
+"""
+DEPENDENCY = """<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
+{more}</dependency>
+"""
+ALONE = """<exclusions>
+<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>
 """
 
 
 def maven(group: str, artifact: str, version: str) -> Path:
     """Copy the archives of a Maven artifact and of what it depends on into a folder; give it."""
+    return _copied(
+        f"maven-{artifact}-{version}", DEPENDENCY.format(group, artifact, version, more="")
+    )
+
+
+def maven_alone(name: str, *artifacts: tuple[str, str, str]) -> Path:
+    """Copy the archives of just these Maven artifacts (group, name, version) into a folder."""
+    return _copied(name, "".join(DEPENDENCY.format(*each, more=ALONE) for each in artifacts))
+
+
+def _copied(name: str, dependencies: str) -> Path:
     if not shutil.which("mvn"):
-        raise Absent(f"there is no Maven to fetch {artifact} with")
+        raise Absent(f"there is no Maven to fetch {name} with")
 
     def fill(folder: Path) -> None:
         pom = folder / "pom.xml"
-        pom.write_text(POM.format(group=group, artifact=artifact, version=version))
+        pom.write_text(POM.format(dependencies=dependencies))
         goal = "dependency:copy-dependencies"
         _run(["mvn", "-q", "-B", "-f", str(pom), goal, f"-DoutputDirectory={folder}"])
 
-    return cached(f"maven-{artifact}-{version}", fill)
+    return cached(name, fill)
 
 
 def python(package: str, version: str) -> Path:

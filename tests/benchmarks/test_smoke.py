@@ -51,6 +51,14 @@ CASES = {
         "idle_1m_streams_mb": "MB",
         "ring_ops": "operations/s",
     },
+    "spark": {
+        "read_rows": "rows/s",
+        "read_filtered_fraction": "of a full read",
+        "write_rows": "rows/s",
+        "compact_10m_s": "s",
+        "fast_replay": RATE,
+        "publish_p99_during_schedule_ms": "ms",
+    },
 }
 """The names that were agreed on, with their units; results are compared over time by them."""
 

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from waterclock.cli.calling import call
-from waterclock.model.errors import BadInput
+from waterclock.client.http_wire import ConnectionBroken, NotConnected
+from waterclock.model.errors import BadInput, Unreachable
 
 
 @pytest.fixture
@@ -66,3 +67,16 @@ def test_of_several_problems_at_once_one_of_ours_is_told(node):
 
     with pytest.raises(BadInput, match="the value is missing"):
         call(node.address, work)
+
+
+def test_a_connection_that_is_lost_on_the_way_is_told_apart_from_a_node_that_is_not_there(node):
+    async def lose(client):
+        raise ConnectionBroken("what was asked may have happened")
+
+    async def fail_to_connect(client):
+        raise NotConnected("nobody there")
+
+    with pytest.raises(Unreachable, match="may have happened"):
+        call(node.address, lose)
+    with pytest.raises(Unreachable, match="no node answers"):
+        call(node.address, fail_to_connect)

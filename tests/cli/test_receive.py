@@ -132,3 +132,44 @@ def test_what_makes_no_sense_is_refused_in_one_line(call, topic, args, line):
     assert result.exit_code == 2
     assert line in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_named_consumer_goes_on_after_what_was_printed(node, call, topic):
+    for number in range(5):
+        call("send", topic, number)
+    options = ("--follow", "--consumer", "ada", "-n", 2)
+
+    assert call("receive", topic, *options).stdout == "1  0\n2  1\n"
+    with following(node, topic, "--consumer", "ada") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "3  2\n"
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    call("send", topic, "last")
+    assert call("receive", topic, *options[:-1], 1).stdout == "6  last\n"
+
+
+@pytest.mark.parametrize("lines", [1, 2])
+def test_a_reader_that_has_enough_is_no_failure(node, call, topic, lines):
+    call("send", topic, "hello", "--size", 200)
+    command = f"{sys.executable} -m waterclock receive {topic} --follow -a {node.address}"
+    feeding = f"yes {'x' * 4_000} | head -200 | {sys.executable} -m waterclock send {topic} -"
+    subprocess.run(f"{feeding} -a {node.address}", shell=True, check=True, capture_output=True)
+
+    run = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{command} | head -{lines} >/dev/null"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_a_full_disk_is_told_in_one_line(node, call, topic):
+    call("send", topic, "hello")
+    for command in (f"receive {topic}", "streams list", "streams list --json"):
+        run = subprocess.run(
+            f"{sys.executable} -m waterclock {command} -a {node.address} >/dev/full",
+            shell=True, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+        assert (run.returncode, run.stderr) == (2, "error: No space left on device\n")

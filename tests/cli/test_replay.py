@@ -72,3 +72,11 @@ def test_a_mistake_is_told_in_one_line(call, written, options, line):
     assert result.exit_code == 2
     assert line in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_the_last_of_each_key_is_printed_where_a_snapshot_is(call, written):
+    """Without one it is all there is; bounds make no sense either way."""
+    assert values(call, written, "--compacted") == ALL
+    refused = call("replay", written, "--compacted", "--from-offset", 1)
+    assert refused.exit_code != 0
+    assert "--compacted" in refused.output

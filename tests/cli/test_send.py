@@ -23,6 +23,8 @@ def received(ask, stream, *options):
         ("hello there", "hello there"),
         ("", ""),
         ("NaN", "NaN"),
+        ("1e999", "1e999"),
+        ("[-1e999]", "[-1e999]"),
         ("{broken", "{broken"),
         ("ü☃", "ü☃"),
     ],

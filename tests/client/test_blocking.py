@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 
 from tests.client.fake_node import fake_node, run
+from tests.node.snapshot_writing import write_snapshot
 from tests.server.served import serving
 from waterclock.client.blocking import BlockingClient, connect_blocking
 from waterclock.client.client import Client
+from waterclock.client.ledger import WriteState
 from waterclock.client.settings import ClientSettings
 from waterclock.model.errors import BadInput, Closed, UnknownTopic, Unreachable
 from waterclock.model.message import Message
@@ -98,6 +100,16 @@ def test_everything_else_has_its_twin(tmp_path):
             assert client.dead_letters.purge("orders") == 0
             assert client.replays.list() == []
             assert not client.replays.delete("none")
+            assert client.ledger.begin("orders", "q", 0, 0).state is WriteState.NEW
+            assert client.ledger.finish("orders", "q", 0, 0, rows=2) is WriteState.DONE
+            assert client.ledger.commit("orders", "q", 0)
+            assert [each.committed for each in client.ledger.list("orders")] == [0]
+            assert client.ledger.abandon("orders", "q")
+            snapshot = write_snapshot(tmp_path, {0: (0, 1, [])})
+            assert client.snapshots.register("orders", snapshot).name == "s1"
+            assert [each.rows for each in client.snapshots.list("orders")] == [0]
+            assert list(client.replay("orders", compacted=True))
+            assert client.snapshots.delete("orders", "s1")
             assert client.node().name == "test"
             client.topics.delete("orders")
 
@@ -110,7 +122,7 @@ def test_the_twins_have_the_same_names():
 
     assert names(BlockingClient) - {"close"} == names(Client)
     made, twin = Client("localhost"), BlockingClient("localhost")
-    for part in ("topics", "groups", "dead_letters", "replays"):
+    for part in ("topics", "groups", "dead_letters", "replays", "ledger", "snapshots"):
         assert names(type(getattr(made, part))) == names(type(getattr(twin, part)))
 
 

@@ -119,6 +119,8 @@ def test_a_named_consumer_goes_on_after_what_it_saw(tmp_path):
             assert await values(following, 64) == [*range(64)]
             proxy.cut_after = proxy.passed + 300
             assert await values(following, 36) == [*range(64, 100)]
+            assert (await client.streams.get("chat")).consumers == {"ada": 64}
+            await following.confirm()
             assert (await client.streams.get("chat")).consumers == {"ada": 100}
 
     run(test())
@@ -283,6 +285,10 @@ def test_following_without_a_loop(tmp_path):
             assert following.stream == "log"
             rest = streams.follow("log", resume=following.resume_token)
             assert next(rest).value == 2
+            named = streams.follow("log", consumer="ada")
+            assert next(named).value == 0
+            named.confirm()
+            assert next(streams.follow("log", consumer="ada")).value == 1
             later = threading.Timer(0, streams.send_and_store, ("log", 3))
             later.start()
             assert next(rest).value == 3
@@ -301,5 +307,35 @@ def test_following_without_a_loop(tmp_path):
     async def test() -> None:
         async with serving(tmp_path) as served:
             await asyncio.to_thread(program, served.server.addresses.grpc)
+
+    run(test())
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_named_consumer_that_leaves_has_lost_nothing(tmp_path, is_stored):
+    async def test() -> None:
+        async with connected(tmp_path) as (_, client):
+            streams = client.streams
+            for number in range(5):
+                await (streams.send_and_store if is_stored else streams.send)("chat", number)
+            first = streams.follow("chat", consumer="ada")
+            assert await values(first, 2) == [0, 1]
+
+            second = streams.follow("chat", consumer="ada")
+            assert await values(second, 3) == [0, 1, 2]
+            await second.confirm()
+            third = streams.follow("chat", consumer="ada")
+            assert await values(third, 2) == [3, 4]
+
+    run(test())
+
+
+def test_what_was_lost_on_the_way_to_a_named_consumer_comes_again(tmp_path):
+    async def test() -> None:
+        async with between(tmp_path) as (_, proxy, client):
+            for number in range(5):
+                await client.streams.send("chat", number)
+            proxy.cut_after = proxy.passed + 300
+            assert await values(client.streams.follow("chat", consumer="ada"), 5) == [*range(5)]
 
     run(test())

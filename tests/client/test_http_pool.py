@@ -143,7 +143,6 @@ def test_polls_do_not_keep_others_away_and_what_finds_no_place_is_told():
         [b"HTTP/1.1 200 OK\r\nContent-Le", END],
         [b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello", END],
         [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel", END],
-        [b"HTTP/1.1 200 OK\r\n\r\nuntil the end", END],
         [b"\x16\x03\x01 this is TLS"],
     ],
 )
@@ -196,6 +195,32 @@ def test_who_is_cancelled_or_too_late_leaves_no_answer_to_the_next():
 
             assert await ask(pool, HttpRequest("GET", "/mine")) == b"mine"
             await until(lambda: peer.open == len(pool) == 1)
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("said", "body"),
+    [
+        ([b"HTTP/1.1 200 OK\r\n\r\nhel", b"lo!", END], b"hello!"),
+        ([b"HTTP/1.1 200 OK\r\n\r\n", END], b""),
+        ([b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello!", END], b"hello!"),
+        ([b"HTTP/1.0 200 OK\r\n\r\nhello!", END], b"hello!"),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello!", END], None),
+        ([CHUNKED[:-20], END], None),
+        ([b"HTTP/1.1 200 OK\r\n", END], None),
+        ([b"HTTP/1.1 100 Continue\r\n\r\n", END], None),
+    ],
+)
+def test_an_answer_of_unknown_length_ends_with_its_connection(said, body):
+    async def test() -> None:
+        async with pool_of(lambda n: said) as (_, pool):
+            if body is None:
+                with pytest.raises(ConnectionBroken):
+                    await ask(pool)
+            else:
+                assert await ask(pool) == body
+            assert pool.idle == 0
 
     run(test())
 

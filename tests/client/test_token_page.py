@@ -18,6 +18,11 @@ TOKENS = llm_tokens.ANSWER.split()
 PARTS = (TOKENS[:20], TOKENS[20:40], TOKENS[40:])
 PICTURE = "WATERCLOCK_PICTURE"
 """Names a file for a picture of the page, for whoever wants to see it."""
+CUT_TWICE = """
+sources = 0;
+EventSource = class extends EventSource { constructor(url) { super(url); sources++; } };
+for (let times = 0; times < 2; times++) document.getElementById("cut").click();
+"""
 
 
 def text_of(page: Page, name: str) -> str:
@@ -35,12 +40,15 @@ def test_a_browser_shows_every_token_once_though_its_connections_are_cut(tmp_pat
             page.open(url)
             for count in (20, 40):
                 page.wait(f"document.getElementById('count')?.textContent == '{count}'")
+                if count == 40:  # somebody who is impatient
+                    page.value(CUT_TWICE)
                 loop.call_soon_threadsafe(send_next_part.set)
             page.wait("document.getElementById('state').className == 'done'")
             if name := os.environ.get(PICTURE):
                 page.picture(Path(name))
             assert text_of(page, "answer").split() == TOKENS
             assert int(text_of(page, "connections")) >= 3
+            assert page.value("sources") == 1
 
     async def test() -> None:
         async with (

@@ -23,6 +23,7 @@ from waterclock.node.outgoing import Assigned, Delivery, Lost, Outgoing, Refused
 from waterclock.node.partition_host import PartitionHost
 from waterclock.node.replays import Replays
 from waterclock.node.session import AnswerKind, Session
+from waterclock.node.snapshots import Snapshots
 from waterclock.storage.rewriting import Wanted, rewrites
 from waterclock.testing.clock import ManualClock
 
@@ -223,7 +224,8 @@ async def consuming(
     async with opened(folder, config=config, clock=clock) as hosts:
         dead_letters = DeadLetters(hosts.topics, hosts.metadata, clock)
         groups = Groups(hosts.topics, hosts.metadata, dead_letters, config, clock)
-        replays = Replays(hosts.topics, hosts.metadata, clock)
+        snapshots = Snapshots(hosts.topics, hosts.metadata)
+        replays = Replays(hosts.topics, snapshots, hosts.metadata, clock)
         await dead_letters.open()
         await groups.open()
         async with asyncio.TaskGroup() as tasks:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.node.hosts import run
-from waterclock.model.errors import Overloaded, StoreUnavailable
+from waterclock.model.errors import BadConfig, BadInput, Overloaded, StoreUnavailable
 from waterclock.node import storing as module
 from waterclock.node.storing import Storing
 from waterclock.stores.store import Page, Record, Stored, StoredMessage
@@ -16,6 +16,8 @@ from waterclock.testing.clock import ManualClock
 
 class FakeStore:
     """Keeps messages in a list; waits for its gate, and fails when told to."""
+
+    is_shared = False
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
@@ -54,6 +56,7 @@ class FakeStore:
         return Page(messages, len(kept))
 
     async def delete(self, stream: str, *, older_than_ms: int | None = None) -> int:
+        self._check()
         return len(self.kept.pop(stream, []))
 
     async def purge(self, *, now_ms: int, limit: int = 1_000) -> int:
@@ -75,11 +78,13 @@ class Setting:
     def __init__(self, tasks: asyncio.TaskGroup) -> None:
         self.store = FakeStore()
         self.heard: list[tuple[str, int]] = []
+        self.keys: list[bytes] = []
         self.storing = Storing(
             self.store,
             ManualClock(),
             tasks.create_task,
             lambda stream, stored, record: self.heard.append((stream, stored.position)),
+            self.keys.append,
         )
 
     async def put(self, stream: str, *ids: str, size: int = 1) -> list[Stored]:
@@ -126,7 +131,7 @@ def test_what_comes_during_a_call_goes_together_in_the_next():
             assert await rest == [Stored(2, True), Stored(3, True), Stored(1, False)]
             assert await other == [Stored(1, True)]
             assert it.store.calls == [["a"], ["x"], ["b", "c", "a"]]
-            assert [p for s, p in it.heard if s == "s"] == [1, 2, 3]
+            assert [p for s, p in it.heard if s == "s"] == [1, 2, 3, 1]
             assert it.storing.stored == 5
 
     run(main())
@@ -227,5 +232,97 @@ def test_a_caller_that_leaves_stops_nobody_else():
 
             assert (await staying)[0].is_new
             assert [r.message_id for r in it.store.kept["s"]] == ["a", "b"]
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("unheard of"), BadConfig("streams.store", "no such account")]
+)
+def test_a_node_goes_on_whatever_is_wrong_when_its_store_is_opened(error, monkeypatch, caplog):
+    monkeypatch.setattr(module, "REOPEN_S", 0)
+
+    async def main():
+        async with asyncio.TaskGroup() as tasks:
+            it = Setting(tasks)
+            it.store.error = error
+            running = tasks.create_task(it.storing.run())
+            for _ in range(5):
+                await asyncio.sleep(0)
+            with pytest.raises(StoreUnavailable, match=str(error)):
+                await it.put("s", "a")
+            it.store.error = None
+            await opened(it.storing)
+            assert await it.put("s", "a") == [Stored(1, True)]
+            running.cancel()
+        assert caplog.text.count("unheard of") <= 2  # the line and its traceback, once
+
+    run(main())
+
+
+def test_what_the_account_may_not_do_is_the_stores_trouble_and_not_the_callers():
+    async def main():
+        async with setting() as it:
+            it.store.error = BadConfig("streams.store", "permission denied")
+            for call in (
+                it.storing.store("s", Record("a", b"")),
+                it.storing.read("s", after=0, limit=1),
+                it.storing.delete("s"),
+            ):
+                with pytest.raises(StoreUnavailable, match="permission denied"):
+                    await call
+            assert "permission denied" in str(it.storing.problem)
+
+    run(main())
+
+
+def test_a_store_that_hangs_has_nobody_wait_for_it_twice(monkeypatch):
+    monkeypatch.setattr(module, "BATCH_RECORDS", 1)
+
+    async def main():
+        async with setting() as it:
+            it.store.gate.clear()
+            many = [it.storing.store("s", Record(f"{n}", b"1")) for n in range(5)]
+            waiting = asyncio.gather(*many, return_exceptions=True)
+            await called(it.store, 1)
+            it.store.is_away = True
+            it.store.gate.set()
+
+            assert {type(each) for each in await waiting} == {StoreUnavailable}
+            assert len(it.store.calls) == 1
+            assert it.storing._waiting_bytes == 0
+            it.store.is_away = False
+            assert await it.put("s", "a") == [Stored(1, True)]
+
+    run(main())
+
+
+def test_nodes_that_share_a_store_find_the_same_key_in_it(monkeypatch):
+    monkeypatch.setattr(module, "REOPEN_S", 0)
+
+    async def main():
+        async with asyncio.TaskGroup() as tasks:
+            one, other = Setting(tasks), Setting(tasks)
+            other.store = other.storing._store = one.store
+            for it in (one, other):
+                it.storing.is_shared = True
+                with pytest.raises(StoreUnavailable):
+                    it.storing.check_key()
+            running = [tasks.create_task(it.storing.run()) for it in (one, other)]
+            for it in (one, other):
+                await opened(it.storing)
+                it.storing.check_key()
+            assert one.keys == other.keys
+            assert len(one.keys) == 1
+            for each in running:
+                each.cancel()
+
+            for call in (
+                one.storing.store(module.OWN_STREAM, Record("a", b"")),
+                one.storing.read(module.OWN_STREAM, after=0, limit=1),
+                one.storing.delete(module.OWN_STREAM),
+            ):
+                with pytest.raises(BadInput, match="own"):
+                    await call
 
     run(main())

@@ -175,20 +175,6 @@ def test_a_poll_outlives_the_limits_for_requests():
     run(test)
 
 
-def test_garbage_behind_a_poll_is_told_and_the_poll_is_gone():
-    async def test():
-        waiting = Waiting()
-        async with served(waiting.routes()) as server, raw_client(server.port) as client:
-            client.send(get("/poll"))
-            await until(lambda: waiting.polls)
-            client.send(b"\x00garbage\r\n\r\n")
-
-            assert (await client.answer()).status == 400
-            assert waiting.gone == waiting.polls
-
-    run(test)
-
-
 def test_polls_left_when_the_server_ends_are_gone():
     async def test():
         waiting = Waiting()

@@ -288,13 +288,14 @@ def test_what_is_not_http_is_400():
     run(test)
 
 
-def test_a_wish_to_upgrade_is_answered_plainly_and_the_connection_ends():
+def test_a_wish_to_upgrade_is_not_heard():
     async def test():
         async with serving() as (server, _), raw_client(server.port) as client:
             upgrade = b"Connection: Upgrade\r\nUpgrade: h2c\r\n"
-            answer = await client.ask(b"GET /echo HTTP/1.1\r\nHost: x\r\n" + upgrade + b"\r\nPRI *")
+            answer = await client.ask(b"GET /echo HTTP/1.1\r\nHost: x\r\n" + upgrade + b"\r\n")
 
             assert answer.status == 200
+            assert (await client.ask(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")).status in (400, 505)
             assert await client.is_closed()
 
     run(test)

@@ -175,3 +175,37 @@ def test_a_page_may_read_why_it_was_refused():
             assert answer.headers["access-control-allow-origin"] == "*"
 
     run(test)
+
+
+def test_pages_that_are_not_on_the_list_are_refused_before_anything_is_done():
+    async def test():
+        made: list[Request] = []
+
+        def make(request: Request) -> Response:
+            made.append(request)
+            return Response(200)
+
+        routes: Routes = {b"/topics": {b"GET": make, b"POST": make}}
+        cors = Cors(("https://a.example",))
+        async with served(routes, cors=cors) as server, raw_client(server.port) as client:
+            statuses = []
+            for origin in ("https://c.example", "null", "https://a.example", "http://x"):
+                head = f"POST /topics HTTP/1.1\r\nHost: x\r\nOrigin: {origin}\r\n\r\n"
+                statuses.append((await client.ask(head.encode())).status)
+            stranger = await client.ask(get("/topics", "Origin: https://c.example"))
+            plain = await client.get("/topics")
+
+            # Pages of the node itself, such as /docs, are of the address they ask.
+            assert statuses == [403, 403, 200, 200]
+            assert (stranger.status, plain.status, len(made)) == (403, 200, 3)
+            assert stranger.json()["error"] == "Forbidden"
+
+    run(test)
+
+
+def test_no_head_where_a_route_says_so():
+    routes: Routes = {b"/take": {b"GET": named(b"take"), b"HEAD": None}}
+
+    refused = asked(b"/take", b"HEAD", routes)
+
+    assert (refused.status, refused.headers) == (405, b"Allow: GET, OPTIONS\r\n")

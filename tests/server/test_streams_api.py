@@ -112,7 +112,7 @@ def test_nobody_in_time_is_424_on_both_sides(tmp_path):
             blocked = await it.send("full", 2, blockingSendTimeoutSeconds=0.001)
 
             assert [each.status for each in (received, sent, blocked)] == [424] * 3
-            assert received.json()["error"] == "TimedOut"
+            assert received.json()["error"] == "NobodyCame"
 
     run(test)
 

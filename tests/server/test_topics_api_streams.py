@@ -264,3 +264,32 @@ def test_polls_of_one_member_take_one_task(tmp_path):
                 await waiter.__aexit__(None, None, None)
 
     run(test)
+
+
+def test_a_listener_that_holds_its_window_is_passed_over(tmp_path):
+    async def test():
+        async with (
+            serving(tmp_path) as it,
+            raw_client(it.server.http_port) as listener,
+            raw_client(it.server.http_port) as client,
+        ):
+            await client.post(PATH, {"messages": [{"value": str(n)} for n in range(10)]})
+            listener.send(f"GET {EVENTS}&window=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            await listener.head()
+            held, data = await event(listener)
+            (member,) = polled(it)
+            await until(lambda: member._takers)
+            async with asyncio.timeout(5):
+                answer = await client.get(f"{PATH}?group=g&limit=9&wait=30s")
+            leases = [one["lease"] for one in answer.json()["messages"]]
+            assert values(answer.json()["messages"]) == [str(n) for n in range(1, 10)]
+
+            # What others hold counts for the window; when all is answered, the listener goes on.
+            acks = "/topics/orders/acks"
+            await client.post(acks, {"group": "g", "ack": leases, "giveBack": [held]})
+            async with asyncio.timeout(5):
+                _, again = await event(listener)
+            assert '"value":"0"' in data
+            assert '"value":"0"' in again
+
+    run(test)

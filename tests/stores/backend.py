@@ -11,10 +11,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+import pytest
+
 from waterclock.stores.opening import open_store
 from waterclock.stores.store import StreamStore
 
-NAMES = ("log", "sqlite", "postgres", "mysql", "mongodb", "dynamodb", "cassandra")
+SERVERS = ("postgres", "mysql", "mongodb", "dynamodb", "cassandra")
+NAMES = ("log", "sqlite", *SERVERS)
+DRIVERS_WARNINGS = {
+    # Cancelled while it connects, pymongo leaves the socket to the garbage collector.
+    "mongodb": [pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")],
+}
+BACKENDS = [pytest.param(name, marks=DRIVERS_WARNINGS.get(name, [])) for name in NAMES]
+WITH_SERVER = [backend for backend in BACKENDS if backend.values[0] in SERVERS]
 
 
 class Crashing(Protocol):

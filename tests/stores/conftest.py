@@ -3,20 +3,17 @@
 Under pytest-xdist all tests of one backend are given to one worker (`tests/conftest.py`).
 """
 
+import gc
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
 from benchmarks.peers.cache import Absent
-from tests.stores.backend import NAMES, Backend, running
+from tests.stores.backend import BACKENDS, Backend, running
 from tests.stores.servers.registry import reason_to_skip
 
-DRIVERS_WARNINGS = {
-    # Cancelled while it connects, pymongo leaves the socket to the garbage collector.
-    "mongodb": [pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")],
-}
-BACKENDS = [pytest.param(name, marks=DRIVERS_WARNINGS.get(name, [])) for name in NAMES]
 REGISTRIES = {"mongodb": "pypi", "cassandra": "maven", "dynamodb": "maven"}
 """Where a backend's server comes from, if not from Debian."""
 
@@ -31,6 +28,10 @@ def backend(request, tmp_path_factory) -> Iterator[Backend]:
         except Absent as absent:
             pytest.skip(reason_to_skip(REGISTRIES.get(name, "debian"), absent))
         yield backend
+    with warnings.catch_warnings():
+        # What a driver left to the garbage collector is no later test's fault.
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture

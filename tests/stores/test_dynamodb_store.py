@@ -4,9 +4,10 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from botocore.exceptions import ClientError
 
 from tests.stores.streams import NOW_MS, ids_of, numbered_records, read_all
-from waterclock.model.errors import StoreUnavailable
+from waterclock.model.errors import BadConfig, StoreUnavailable
 from waterclock.model.units import HOUR_MS, MIB
 from waterclock.stores.dynamodb_items import position_of
 from waterclock.stores.dynamodb_store import DynamodbStore
@@ -101,3 +102,37 @@ async def parts(store):
         if "LastEvaluatedKey" not in answer:
             return count
         request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
+
+def test_a_purge_does_not_take_messages_of_two_streams_for_each_other(url):
+    async def main():
+        async with opened(url) as store, opened(url) as other:
+            for name in ("a", "b"):
+                record = Record("x", b"", expires_ms=NOW_MS + 1)
+                await store.store(name, [record], now_ms=NOW_MS)
+            transact = store._table.transact
+
+            async def late(actions):
+                store._table.transact = transact
+                await other.delete("a")  # another node was faster
+                return await transact(actions)
+
+            store._table.transact = late
+            assert await store.purge(now_ms=NOW_MS + 2) == 1
+            assert await store.purge(now_ms=NOW_MS + 2) == 0
+            for name in ("a", "b"):
+                record = Record("x", b"again")
+                assert await store.store(name, [record], now_ms=NOW_MS) == [Stored(2, True)]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("code", ["AccessDeniedException", "UnrecognizedClientException"])
+def test_what_the_account_may_not_do_is_a_mistake_in_the_configuration(url, code):
+    async def main():
+        async with opened(url) as store:
+            with pytest.raises(BadConfig, match=r"streams\.store.*may not"):
+                async with store._table._reaching():
+                    raise ClientError({"Error": {"Code": code, "Message": "may not"}}, "GetItem")
+
+    asyncio.run(main())

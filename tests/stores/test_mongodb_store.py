@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from bson.binary import Binary
 from pymongo import AsyncMongoClient
+from pymongo.errors import OperationFailure
 
 from tests.stores.backend import opened
 from tests.stores.streams import NOW_MS
 from waterclock.model.errors import BadConfig
-from waterclock.stores.mongodb_store import APP_NAME
+from waterclock.stores.mongodb_store import APP_NAME, MongodbStore
 from waterclock.stores.store import Record, Stored
 
 pytestmark = [
@@ -53,5 +54,36 @@ def test_a_schema_of_a_later_version_is_refused(url):
             with pytest.raises(BadConfig, match="later version 2"):
                 async with opened(url):
                     pass
+
+    asyncio.run(main())
+
+
+def test_an_account_that_is_none_is_a_mistake_in_the_configuration(url):
+    async def main():
+        with pytest.raises(BadConfig, match="Authentication failed"):
+            async with opened(url.replace("mongodb://", "mongodb://nobody:secret@")):
+                pass
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("code", [13, 8000])
+def test_what_the_account_may_not_do_is_a_mistake_in_the_configuration(url, code):
+    async def main():
+        async with opened(url) as store:
+            assert isinstance(store, MongodbStore)
+            with pytest.raises(BadConfig, match="not authorized"):
+                async with store._reaching():
+                    raise OperationFailure("not authorized", code)
+
+    asyncio.run(main())
+
+
+def test_where_to_read_is_not_for_the_url_to_say(url):
+    async def main():
+        # There is no secondary: to read there fails. Elsewhere, it would show the past.
+        async with opened(f"{url}&readPreference=secondary") as store:
+            await store.store("s", [Record("a", b"")], now_ms=NOW_MS)
+            assert (await store.read("s", after=0, limit=1, now_ms=NOW_MS)).last == 1
 
     asyncio.run(main())

@@ -1,11 +1,15 @@
 """From URLs to stores, and what is said about URLs that lead nowhere."""
 
+import asyncio
 import sys
 from pathlib import Path
 
 import pytest
+from cassandra import AuthenticationFailed, OperationTimedOut, Unauthorized
+from cassandra.cluster import NoHostAvailable
 
-from waterclock.model.errors import BadConfig, LimitExceeded
+from waterclock.model.errors import BadConfig, LimitExceeded, StoreUnavailable
+from waterclock.stores.cassandra_session import CassandraSession
 from waterclock.stores.log_store import LogStore
 from waterclock.stores.mysql_store import MysqlStore
 from waterclock.stores.opening import open_store
@@ -46,6 +50,43 @@ def test_a_scheme_names_a_store_and_its_repr_keeps_secrets(url, kind):
 def test_a_url_that_leads_nowhere_is_refused(url, problem):
     with pytest.raises(BadConfig, match=problem):
         open_store(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "cassandra://user:secret@host/Not-A-Keyspace",
+        "cassandra://user:secret/s@host/streams",
+        "cassandra://user:pass@host/streams?replication=secret",
+        "dynamodb://user:secret@eu-west-1",
+        "mysql://user:secret/s@host/name",
+        "mongodb://user:secret/s@host/name",
+    ],
+)
+def test_what_is_said_about_a_url_keeps_its_secrets(url):
+    with pytest.raises(BadConfig) as told:
+        asyncio.run(open_store(url).open())
+
+    assert "secret" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (Unauthorized("no permission"), BadConfig),
+        (NoHostAvailable("none", {"host": AuthenticationFailed("bad credentials")}), BadConfig),
+        (NoHostAvailable("none", {"host": OSError("refused")}), StoreUnavailable),
+        (OperationTimedOut(), StoreUnavailable),
+    ],
+)
+def test_an_account_that_cassandra_refuses_is_a_mistake_in_the_configuration(error, kind):
+    session = CassandraSession(["host"], port=9042, credentials=None)
+
+    def fail():
+        raise error
+
+    with pytest.raises(kind, match="cassandra"):
+        asyncio.run(session._aside(fail))
 
 
 def test_a_missing_driver_is_named_with_what_installs_it(monkeypatch):

@@ -1,13 +1,13 @@
 """The server dies under load and comes back: nothing acknowledged is lost, the same object goes on.
 
-Only for stores that have a server.
+Only for stores that have a server: of the others, the process is the server (test_writers).
 """
 
 import asyncio
 
 import pytest
 
-from tests.stores.backend import opened
+from tests.stores.backend import WITH_SERVER, opened
 from tests.stores.streams import NOW_MS, numbered_records, read_all
 from waterclock.model.errors import StoreUnavailable
 from waterclock.stores.store import Record, Stored
@@ -17,17 +17,15 @@ BEFORE = 40
 AFTER = 40
 
 
+pytestmark = pytest.mark.parametrize("backend", WITH_SERVER, indirect=True)
+
+
 @pytest.fixture
 def server(backend):
-    if backend.server is None:
-        return None
     return backend.server
 
 
 def test_a_server_killed_under_load_loses_nothing_it_acknowledged(server, url):
-    if server is None:
-        return  # the process is the server: see test_writers
-
     async def main():
         acknowledged: dict[str, int] = {}
         failures = 0
@@ -73,9 +71,6 @@ def test_a_server_killed_under_load_loses_nothing_it_acknowledged(server, url):
 
 
 def test_without_its_server_a_store_is_unavailable_and_then_works_again_by_itself(server, url):
-    if server is None:
-        return
-
     async def main():
         async with opened(url) as store:
             await store.store("s", numbered_records(10), now_ms=NOW_MS)
@@ -103,9 +98,6 @@ def test_without_its_server_a_store_is_unavailable_and_then_works_again_by_itsel
 
 
 def test_a_store_can_be_closed_while_its_server_is_away(server, url):
-    if server is None:
-        return
-
     async def main():
         async with opened(url) as store:
             await store.store("s", numbered_records(1), now_ms=NOW_MS)

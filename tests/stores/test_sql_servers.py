@@ -16,6 +16,8 @@ from waterclock.stores.postgres_store import PostgresStore
 from waterclock.stores.store import Record, Stored
 
 SQL_SERVERS = ["postgres", "mysql"]
+HANG_S = 120
+"""Far more than a call may take in a test: who waits so long would wait for ever."""
 
 
 on_sql_servers = pytest.mark.parametrize("backend", SQL_SERVERS, indirect=True)
@@ -25,9 +27,16 @@ on_sql_servers = pytest.mark.parametrize("backend", SQL_SERVERS, indirect=True)
 def test_a_server_that_hangs_is_unavailable_in_time_and_works_again_later(
     backend, url, monkeypatch
 ):
+    def limit(seconds):
+        for module in (postgres_store, mysql_connections):
+            patched.setattr(module, "CALL_S_MAX", seconds)
+            patched.setattr(module, "CONNECT_S_MAX", seconds)
+
     async def main():
-        async with opened(url) as store:
+        limit(HANG_S)  # a driver's own timeouts are for whole minutes: they must not be needed
+        async with opened(url) as store, asyncio.timeout(HANG_S / 2):
             await store.store("s", numbered_records(3), now_ms=NOW_MS)
+            limit(1)
             backend.server.pause()
             try:
                 calls = [store.store("s", [Record(f"x{n}", b"")], now_ms=NOW_MS) for n in range(9)]
@@ -49,9 +58,6 @@ def test_a_server_that_hangs_is_unavailable_in_time_and_works_again_later(
             assert [m.position for m in messages] == list(range(1, 13))
 
     with monkeypatch.context() as patched:
-        for module in (postgres_store, mysql_connections):
-            patched.setattr(module, "CALL_S_MAX", 1.0)
-            patched.setattr(module, "CONNECT_S_MAX", 1)
         asyncio.run(main())
 
 
@@ -90,6 +96,30 @@ def test_a_database_that_does_not_exist_is_a_mistake_in_the_configuration(url):
     async def main():
         with pytest.raises(BadConfig, match=r"streams\.store"):
             await open_store(absent).open()
+
+    asyncio.run(main())
+
+
+@on_sql_servers
+def test_an_account_that_may_not_do_what_it_must_is_a_mistake_in_the_configuration(backend, url):
+    async def main():
+        async with opened(url) as store:
+            parts = urlsplit(url)
+            if backend.name == "mysql":
+                weak = "'weak'@'127.0.0.1'"
+                grants = [f"GRANT SELECT ON {parts.path[1:]}.* TO {weak}"]
+            else:
+                weak = f"weak_{parts.query.partition('=')[2]}"
+                grants = [f"GRANT USAGE ON SCHEMA {parts.query.partition('=')[2]} TO {weak}"]
+            await run(store, f"CREATE USER {weak}")
+            name = weak.partition("@")[0].strip("'")
+            its = parts._replace(netloc=f"{name}@{parts.hostname}:{parts.port}").geturl()
+            for grant in ("", *grants):
+                if grant:
+                    await run(store, grant)
+                with pytest.raises(BadConfig, match=r"streams\.store.*(denied|no schema)"):
+                    async with opened(its) as other:
+                        await other.store("s", numbered_records(1), now_ms=NOW_MS)
 
     asyncio.run(main())
 

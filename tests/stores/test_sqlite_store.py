@@ -2,12 +2,19 @@
 
 import asyncio
 import sqlite3
+import threading
 
 import pytest
 
 from tests.stores.backend import opened
 from tests.stores.streams import NOW_MS, ids_of, numbered_records
-from waterclock.model.errors import BadConfig, StorageFailed, StorageFull, StoreUnavailable
+from waterclock.model.errors import (
+    BadConfig,
+    Closed,
+    StorageFailed,
+    StorageFull,
+    StoreUnavailable,
+)
 from waterclock.stores import sqlite_store
 from waterclock.stores.sqlite_store import SqliteStore
 from waterclock.stores.store import Record, Stored
@@ -81,5 +88,48 @@ def test_a_folder_that_is_not_there_is_unavailable(tmp_path):
         with pytest.raises(StoreUnavailable, match="unable to open"):
             async with opened(f"sqlite://{tmp_path}/absent/streams.sqlite"):
                 pass
+
+    asyncio.run(main())
+
+
+def test_calls_that_meet_the_end_of_a_store_are_all_told_so(url):
+    async def main():
+        async with opened(url) as store:
+            assert isinstance(store, SqliteStore)
+            gate = threading.Event()
+            store._thread.submit(gate.wait)
+            closing = asyncio.ensure_future(store.close())
+            await asyncio.sleep(0)
+            calls = [store.store(f"s{n}", [Record("a", b"")], now_ms=NOW_MS) for n in range(3)]
+            found = asyncio.gather(*calls, return_exceptions=True)
+            await asyncio.sleep(0)
+            gate.set()
+
+            assert [type(each) for each in await found] == [Closed] * 3
+            await closing
+            for call in (
+                store.store("s", [Record("a", b"")], now_ms=NOW_MS),
+                store.read("s", after=0, limit=1, now_ms=NOW_MS),
+            ):
+                with pytest.raises(Closed):
+                    await call
+
+    asyncio.run(main())
+
+
+def test_who_reads_does_not_wait_for_who_waits_to_write(path, url):
+    async def main():
+        async with opened(url) as store:
+            await store.store("s", numbered_records(1), now_ms=NOW_MS)
+            other = sqlite3.connect(path, isolation_level=None)
+            other.execute("BEGIN IMMEDIATE")
+            writing = asyncio.ensure_future(store.store("s", [Record("x", b"")], now_ms=NOW_MS))
+            await asyncio.sleep(0)
+
+            assert await ids_of(store, "s") == ["0"]
+            assert not writing.done()
+            other.close()
+            assert await writing == [Stored(2, True)]
+            assert await ids_of(store, "s") == ["0", "x"]
 
     asyncio.run(main())

@@ -75,10 +75,15 @@ class History:
             consumer=consumer,
             after=after,
             limit=self.rng.choice([1, 1, 2, 5]),
+            is_confirming=bool(consumer) and self.rng.random() < 0.3,
         )
-        names = {waiter.consumer for waiter in self.waiting if isinstance(waiter, Receiver)}
-        if consumer and consumer in names:
-            return  # two at once under one name share its position: nothing is promised but order
+        namesakes = [
+            each
+            for each in self.waiting
+            if isinstance(each, Receiver) and each.consumer == consumer and each.stream == name
+        ]
+        if consumer and namesakes and any(map(_brings_a_position, [receiver, *namesakes])):
+            return  # who moves the position under others of its name is promised nothing but order
         expected = self.model[name].receive(receiver, self.now_ms)
         if receiver.competes and receiver.limit == 1 and self.rng.random() < 0.5:
             taken = self.core.take(name, now_ms=self.now_ms)
@@ -166,6 +171,11 @@ class History:
 
     def deadline(self) -> int:
         return self.now_ms + self.rng.choice([10, 300, 3_000])
+
+
+def _brings_a_position(receiver: Receiver) -> bool:
+    # Whoever waits has a position; one that it brought makes it confirm.
+    return receiver.is_confirming or (receiver.after is not None and receiver.line is None)
 
 
 def _told(effect: Effect) -> Told:

@@ -70,13 +70,17 @@ class ModelStream:
             unread = [each for each in sorted(self.kept) if each > receiver.after]
             reader = Reader(unread, self.end - receiver.after - len(unread))
             if receiver.consumer:
+                receiver.is_confirming = True
                 self.named[receiver.consumer] = reader
             else:
                 self.resumed[receiver] = reader
         else:
             reader = self.named.setdefault(receiver.consumer, Reader(sorted(self.kept)))
+        unread = list(reader.unread)
         positions = self.next_of(receiver, reader, now_ms)
         if positions:
+            if self.confirms(receiver):
+                reader.unread = unread
             self.deliver(receiver, reader, positions, told)
         else:
             self.receivers.append(receiver)
@@ -96,8 +100,15 @@ class ModelStream:
     def give_back(self, given: Deliver, now_ms: int, *, competed: bool) -> list[Told]:
         told: list[Told] = []
         kept = [position for position in given.positions if position in self.kept]
+        if given.sender is not None and given.others:
+            return [("accept", given.sender, given.positions[0], given.others)]
+        name = given.receiver.consumer
+        namesakes = [r for r in self.receivers if name and r.consumer == name]
         if given.sender is not None:
             self.senders.insert(0, given.sender)
+        elif namesakes:
+            self.receivers.remove(namesakes[0])
+            told.append(("deliver", namesakes[0], tuple(given.positions), given.missed, None))
         elif given.receiver.consumer:
             again = [p for p in sorted(self.kept) if p >= given.positions[0]]
             reader = self.named.setdefault(given.receiver.consumer, Reader())
@@ -139,17 +150,28 @@ class ModelStream:
         self.drop(len(self.kept) + 1 - self.size)
         self.end += 1
         self.kept[self.end] = sender.item.body, sender.item.expires_ms
-        waiting = [r for r in self.receivers if not r.competes] + [
-            r for r in self.receivers if r.competes
-        ][:1]
+        waiting = sorted(self.takers(), key=lambda receiver: receiver.competes)
         told.append(("accept", sender, self.end, len(waiting)))
         for reader in (self.shared, *self.named.values(), *self.resumed.values()):
             reader.unread.append(self.end)
         for receiver in waiting:
             self.receivers.remove(receiver)
             reader = self.reader_of(receiver)
-            reader.unread.remove(self.end)
+            if not self.confirms(receiver):
+                reader.unread.remove(self.end)
             self.deliver(receiver, reader, [self.end], told)
+
+    def takers(self) -> list[Receiver]:
+        """Return who gets a message, in the order they came: all but the later of one name, and
+        of those who compete one."""
+        found: list[Receiver] = []
+        for receiver in self.receivers:
+            is_alone = not (receiver.consumer or receiver.competes)
+            if is_alone or not any(
+                (r.consumer, r.competes) == (receiver.consumer, receiver.competes) for r in found
+            ):
+                found.append(receiver)
+        return found
 
     def reader_of(self, receiver: Receiver) -> Reader:
         if receiver.consumer:
@@ -160,7 +182,12 @@ class ModelStream:
         self, receiver: Receiver, reader: Reader, positions: list[int], told: list[Told]
     ) -> None:
         told.append(("deliver", receiver, tuple(positions), reader.missed, None))
-        reader.missed = 0
+        if not self.confirms(receiver):
+            reader.missed = 0
+
+    def confirms(self, receiver: Receiver) -> bool:
+        """Whether its consumer stays where it is until it says what it is done with."""
+        return bool(receiver.consumer) and receiver.is_confirming
 
     def admit(self, told: list[Told]) -> None:
         while self.senders:
@@ -169,9 +196,11 @@ class ModelStream:
                     return
                 self.put(self.senders.pop(0), told)
             elif self.receivers:
-                sender, receiver = self.senders.pop(0), self.receivers.pop(0)
+                sender, (first, *others) = self.senders.pop(0), self.takers()
                 self.end += 1
-                told.append(("meet", receiver, self.end, sender))
+                told.append(("meet", first, self.end, sender))
+                told += [("deliver", other, (self.end,), 0, None) for other in others]
+                self.receivers = [r for r in self.receivers if r not in (first, *others)]
             else:
                 return
 

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.streams.history import History
+from waterclock.streams import stream
 from waterclock.streams.ring import Ring
 from waterclock.streams.stream import Stream
 from waterclock.streams.waiting import Deadlines, Line
@@ -72,6 +73,10 @@ def what_was_missed_is_not_told(monkeypatch):
     monkeypatch.setattr(Stream, "_missed", lambda self, receiver, position: 0)
 
 
+def all_who_wait_under_one_name_get_the_same(monkeypatch):
+    monkeypatch.setattr(stream, "first_of_each_name", lambda line, position: line.clear())
+
+
 def patience_is_not_rewarded(monkeypatch):
     monkeypatch.setattr(Stream, "is_full", lambda self: False)
 
@@ -86,6 +91,7 @@ def patience_is_not_rewarded(monkeypatch):
         a_message_goes_to_two_who_compete,
         the_newest_is_overwritten,
         what_was_missed_is_not_told,
+        all_who_wait_under_one_name_get_the_same,
         patience_is_not_rewarded,
     ],
     ids=lambda plant: plant.__name__,

@@ -211,14 +211,62 @@ def test_who_waits_for_stored_messages_gets_the_next_or_reads_on():
     table = streams()
     near = Receiver("s", deadline_ms=NOW + 100, after=4)
     behind = Receiver("s", deadline_ms=NOW + 100, after=3)
-    assert table.tail(near, now_ms=NOW) == table.tail(behind, now_ms=NOW) == []
+    ahead = Receiver("s", deadline_ms=NOW + 100, after=5)
+    with table.reading("s"):
+        for each in (near, behind, ahead):
+            assert table.tail(each, now_ms=NOW) == []
+        assert table.tailed() == ["s"]
 
-    effects = table.stored("s", 5, Item(b"5", stored=5))
+        effects = table.stored("s", 5, Item(b"5", stored=5))
 
-    assert bodies(effects) == [b"5"]
-    assert effects[1] == ReadStore(behind)
-    assert table.tail(behind, now_ms=NOW) == [ReadStore(behind)]
+        assert bodies(effects) == [b"5"]
+        assert effects[1:] == [ReadStore(behind)]
+        assert table.tail(behind, now_ms=NOW) == [ReadStore(behind)]
     assert table.stored("unheard of", 1, Item(b"1")) == []
+    assert table.stored("s", 6, None) == [ReadStore(ahead)]
+    assert table.tailed() == []
+    table.check_invariants()
+
+
+def test_what_is_stored_while_somebody_reads_is_remembered_without_a_stream_in_memory():
+    table = streams()
+    with table.reading("s"), table.reading("s"):
+        table.stored("s", 7, None)
+        assert len(table) == 0
+
+        late = Receiver("s", deadline_ms=NOW + 100, after=6)
+        assert table.tail(late, now_ms=NOW) == [ReadStore(late)]
+    with table.reading("s"):
+        assert table.tail(late, now_ms=NOW) == []
+    table.check_invariants()
+
+
+def test_a_consumer_confirms_stored_messages_and_senders_who_wait_for_it_get_room():
+    table = streams()
+    for number in range(1, 4):
+        table.send(Sender("s", Item(b"%d" % number, stored=number)), size=3, now_ms=NOW)
+    assert len(bodies(receive(table, consumer="x", limit=3, is_confirming=True))) == 3
+    patient = Sender("s", Item(b"4"), deadline_ms=NOW + 100, is_patient=True)
+    assert table.send(patient, size=3, now_ms=NOW) == []
+
+    assert table.confirm("s", "x", 2, now_ms=NOW) == [Accept(patient, 4, 0)]
+
+    assert bodies(receive(table, consumer="x", limit=9, is_confirming=True)) == [b"3", b"4"]
+    table.check_invariants()
+
+
+def test_who_confirms_is_kept_from_nothing_by_a_namesake_who_may_be_gone():
+    table = streams()
+    for _ in range(2):  # a poll whose connection is dead without our knowing, and the next one
+        assert receive(table, consumer="x", is_confirming=True) == []
+
+    assert bodies(send(table, b"1")) == [b"1", b"1"]
+
+    [given] = receive(table, consumer="x")
+    assert isinstance(given, Deliver)
+    assert receive(table, consumer="x", is_confirming=True) == []
+    assert bodies(table.give_back(given, now_ms=NOW)) == [b"1"]
+    assert bodies(receive(table, consumer="x", is_confirming=True)) == [b"1"]
     table.check_invariants()
 
 

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import waterclock
-from waterclock.cli import bench, dlq, groups, schedule, streams, topics
+from waterclock.cli import bench, dlq, groups, pipeline, schedule, streams, topics
 from waterclock.cli.demo import demo
 from waterclock.cli.log_check import check
 from waterclock.cli.log_repair import repair
@@ -32,10 +32,29 @@ class Commands(TyperGroup):
     def invoke(self, ctx: object) -> object:
         """Run the command; an error of ours is the user's to mend, so it is told, not traced."""
         try:
-            return super().invoke(cast(typer.Context, ctx))
+            try:
+                return super().invoke(cast(typer.Context, ctx))
+            finally:
+                sys.stdout.flush()  # what cannot be written is told here, not after the end
         except WaterclockError as error:
             print(f"error: {one_line(str(error))}", file=sys.stderr)
             raise typer.Exit(EXIT_ERROR) from error
+        except BrokenPipeError as error:
+            # Whoever read has enough, as with `| head`: that is no failure.
+            _write_no_more()
+            raise typer.Exit from error
+        except OSError as error:
+            _write_no_more()
+            where = f"{error.filename}: " if error.filename else ""
+            print(f"error: {one_line(f'{where}{error.strerror or error}')}", file=sys.stderr)
+            raise typer.Exit(EXIT_ERROR) from error
+
+
+def _write_no_more() -> None:
+    """Let what is still to be written to stdout, by Python when it ends, go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
 
 
 app = typer.Typer(
@@ -61,6 +80,7 @@ app.add_typer(dlq.app, name="dlq", rich_help_panel=MESSAGES)
 app.add_typer(topics.app, name="topics", rich_help_panel=UPKEEP)
 app.add_typer(groups.app, name="groups", rich_help_panel=UPKEEP)
 app.add_typer(streams.app, name="streams", rich_help_panel=UPKEEP)
+app.add_typer(pipeline.app, name="pipeline", rich_help_panel=UPKEEP)
 app.add_typer(replays_app, name="replays", rich_help_panel=UPKEEP)
 app.add_typer(bench.app, name="bench", rich_help_panel=RUNNING)
 app.command("demo", rich_help_panel=RUNNING)(demo)

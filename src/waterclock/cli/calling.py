@@ -25,6 +25,7 @@ PROBE_S = 2.0
 """How long a machine may take to say that somebody listens there."""
 CONNECT_MS = 10_000
 """How long a node may take to answer; one that is busy is worth waiting for."""
+READER_GONE = "nobody reads stdout any more"
 EXIT_INTERRUPTED = 130
 """As shells have it for a command that Ctrl-C ended."""
 
@@ -56,14 +57,19 @@ async def _interruptible(
 async def _connected(address: str | None, work: "Callable[[Client], Awaitable[Result]]") -> Result:
     from waterclock.client.client import connect
     from waterclock.client.connection import address_of
+    from waterclock.client.http_wire import NotConnected
     from waterclock.client.settings import ClientSettings
 
     where = address_of(address)
+    is_working = False
     try:
         await _check_listening(where)
         async with connect(address, ClientSettings(connect_timeout_ms=CONNECT_MS)) as client:
+            is_working = True
             return await _worked(client, work)
     except Unreachable as error:
+        if is_working and not isinstance(error, NotConnected):
+            raise  # it was there: what was asked may have happened
         raise Unreachable(
             f"no node answers at {where}: start one with `waterclock up`, or name"
             " another with --address or WATERCLOCK_ADDRESS"
@@ -101,7 +107,7 @@ def ended_with_the_reader() -> Iterator[None]:
     if not stat.S_ISFIFO(os.fstat(1).st_mode):
         yield
         return
-    loop.add_reader(1, task.cancel)
+    loop.add_reader(1, task.cancel, READER_GONE)
     try:
         yield
     finally:

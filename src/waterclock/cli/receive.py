@@ -5,28 +5,33 @@ reads, from the oldest message on. A pipe whose reader is gone ends it, as Ctrl-
 then told how to go on.
 """
 
+import asyncio
 import json
 import shlex
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
-from waterclock.cli.calling import EXIT_INTERRUPTED, call, ended_with_the_reader
+from waterclock.cli.calling import EXIT_INTERRUPTED, READER_GONE, call, ended_with_the_reader
 from waterclock.cli.message_text import VALUE_CHARS, VALUE_CHARS_MAX, Form, form_of, millis_of
 from waterclock.cli.options import Address, AsJson, Raw, Stream, Wait
 from waterclock.cli.program import program
 from waterclock.cli.terminal import bytes_text, console, counted, note, print_json
-from waterclock.model.errors import BadInput
+from waterclock.model.errors import BadInput, Gone, WaterclockError
 
 if TYPE_CHECKING:
     from waterclock.client.client import Client
+    from waterclock.client.following import Following
     from waterclock.client.stream_results import StreamMessage
 
 DEFAULT_TIMEOUT = "30s"
 LIMIT_MAX = 1_000
 EXIT_NOTHING = 1
+CONFIRM_S = 2.0
+"""How long a node may take to hear what was printed, after Ctrl-C too."""
 
 
 def receive(
@@ -111,22 +116,36 @@ class _Follow:
 
     async def run(self, client: "Client") -> None:
         """Print messages until there were enough, or somebody ends it."""
-        from waterclock.model.errors import Gone
-
         following = client.streams.follow(
             self.stream, consumer=self.consumer, resume=self.resume_token
         )
         with ended_with_the_reader():
             note("Following. Ctrl-C ends it.")
-            while self.shown != self._limit:
-                try:
-                    message = await anext(following)
-                except Gone as gone:
-                    typer.echo(f"{_missing(gone.missed)} here: {gone}", err=True)
-                    continue
-                self._printer.show(message)
-                self.shown += 1
-                self.resume_token = message.resume_token
+            try:
+                await self._print(following)
+            except asyncio.CancelledError as end:
+                if end.args != (READER_GONE,):  # otherwise nobody knows what was read
+                    await _confirm(following)
+                raise
+            await _confirm(following)
+
+    async def _print(self, following: "Following") -> None:
+        while self.shown != self._limit:
+            try:
+                message = await anext(following)
+            except Gone as gone:
+                typer.echo(f"{_missing(gone.missed)} here: {gone}", err=True)
+                continue
+            self._printer.show(message)
+            self.shown += 1
+            self.resume_token = message.resume_token
+
+
+async def _confirm(following: "Following") -> None:
+    """Have a named consumer go on after what was printed; a node that is away will repeat it."""
+    with suppress(WaterclockError, TimeoutError):
+        async with asyncio.timeout(CONFIRM_S):
+            await following.confirm()
 
 
 class _Printer:

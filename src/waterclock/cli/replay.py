@@ -52,6 +52,10 @@ def replay(
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Can be broken off and goes on there.")
     ] = None,
+    compacted: Annotated[
+        bool,
+        typer.Option("--compacted", help="The last message of each key, then what came after."),
+    ] = False,
     is_raw: Raw = False,
     address: Address = None,
     as_json: AsJson = False,
@@ -59,6 +63,8 @@ def replay(
     """Print messages of the past: by time, by offset, or all there are."""
     if first is not None and (since or until):
         raise BadInput("give times or --from-offset, not both")
+    if compacted and (since or until or first is not None):
+        raise BadInput("--compacted shows all there is: give no times and no --from-offset")
     if by_due and not (since or until):
         raise BadInput("--by-due needs --since or --until")
     printer = MessagePrinter(form_of(as_json=as_json, is_raw=is_raw))
@@ -72,6 +78,7 @@ def replay(
             by_due=by_due,
             offset=first,
             partitions=partition or (),
+            compacted=compacted,
         )
         return await _print(messages, printer, count)
 

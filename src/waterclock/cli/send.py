@@ -6,7 +6,8 @@ their order; each is sent before the next is read.
 
 import json
 import time
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from math import isfinite
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
@@ -86,13 +87,18 @@ def send(
 def value_of(text: str) -> Any:  # noqa: ANN401 - any JSON
     """Return what was typed, read as JSON; what is none is text."""
     try:
-        return json.loads(text, parse_constant=_refused)
+        return json.loads(text, parse_constant=_refused, parse_float=_finite)
     except (ValueError, RecursionError):
         return text.encode(errors="surrogateescape").decode(errors="replace")
 
 
-def _refused(name: str) -> None:
+def _refused(name: str) -> NoReturn:
     raise ValueError(name)  # NaN and Infinity, which JSON has not
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    return number if isfinite(number) else _refused(digits)
 
 
 async def _send(

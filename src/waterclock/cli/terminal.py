@@ -37,11 +37,17 @@ _SURROGATE = re.compile("[\udc80-\udcff]")
 _PROGRESS_BYTES = 1 * MIB
 
 
+class _Stdout(Console):
+    def on_broken_pipe(self) -> None:
+        """Let it be told with all other errors: Rich would end the process as failed."""
+        raise
+
+
 def console() -> Console:
     """Return the console of stdout: coloured on a terminal, plain text in a pipe."""
     is_pipe = not sys.stdout.isatty()
     width = PIPE_WIDTH if is_pipe else None
-    return Console(width=width, soft_wrap=is_pipe, highlight=False, markup=False, emoji=False)
+    return _Stdout(width=width, soft_wrap=is_pipe, highlight=False, markup=False, emoji=False)
 
 
 def table(out: Console, *columns: str) -> Table:

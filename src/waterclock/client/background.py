@@ -36,15 +36,19 @@ class Background:
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine on the loop and return its result; an interrupted wait cancels it."""
-        if self._thread is None or not self._thread.is_alive():
-            work.close()
-            raise Closed("the client is not open: use it inside `with`")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self.begin(work)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+
+    def begin(self, work: Coroutine[Any, Any, Result]) -> concurrent.futures.Future[Result]:
+        """Have a coroutine run on the loop; the result is waited for by who wants it."""
+        if self._thread is None or not self._thread.is_alive():
+            work.close()
+            raise Closed("the client is not open: use it inside `with`")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def stop(self) -> None:
         """Close the client and wait until it has hung up. Again is harmless."""

@@ -21,7 +21,9 @@ from waterclock.client.admin import StartAt
 from waterclock.client.arrow_batches import ArrowReceipt
 from waterclock.client.background import Background
 from waterclock.client.blocking_admin import DeadLetters, Groups, Replays, Topics, each
+from waterclock.client.blocking_ledger import Ledger
 from waterclock.client.blocking_schedule import BlockingSchedulerCalls
+from waterclock.client.blocking_snapshots import Snapshots
 from waterclock.client.blocking_streams import Streams
 from waterclock.client.client import Client
 from waterclock.client.consumer import Subscription
@@ -66,6 +68,8 @@ class BlockingClient(BlockingSchedulerCalls):
         self.groups = Groups(self._background, client.groups)
         self.dead_letters = DeadLetters(self._background, client.dead_letters)
         self.replays = Replays(self._background, client.replays)
+        self.ledger = Ledger(self._background, client.ledger)
+        self.snapshots = Snapshots(self._background, client.snapshots)
         self.streams = Streams(self._background, client.streams)
 
     def __repr__(self) -> str:
@@ -212,6 +216,7 @@ class BlockingClient(BlockingSchedulerCalls):
         count: int = 0,
         partitions: Iterable[int] = (),
         checkpoint_every: int = 0,
+        compacted: bool = False,
     ) -> Iterator[LoggedMessage]:
         """Yield a stretch of the past. See `Client.replay`."""
         replay = self._client.replay(
@@ -224,6 +229,7 @@ class BlockingClient(BlockingSchedulerCalls):
             count=count,
             partitions=partitions,
             checkpoint_every=checkpoint_every,
+            compacted=compacted,
         )
         for batch in each(self._background, replay.batches()):
             for row in range(batch.count):

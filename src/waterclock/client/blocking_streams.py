@@ -143,6 +143,10 @@ class BlockingFollowing:
         """To go on after the last message that was handed out; None if there was none."""
         return self._following.resume_token
 
+    def confirm(self) -> None:
+        """Tell the node that the messages handed out so far are done with."""
+        self._background.run(self._following.confirm())
+
     def __iter__(self) -> "BlockingFollowing":
         return self
 

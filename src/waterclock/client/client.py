@@ -32,11 +32,13 @@ from waterclock.client.connection import Connection
 from waterclock.client.consumer import Subscription, credit_of
 from waterclock.client.due import Cron, Every, Rule, When, due_of, instant_ms
 from waterclock.client.fetched import Fetched
+from waterclock.client.ledger import Ledger
 from waterclock.client.producer import Producer
 from waterclock.client.replay import Replay, past_ms
 from waterclock.client.results import NodeInfo, Receipt, Recurrence
 from waterclock.client.schedule import SchedulerCalls, recurrence_name
 from waterclock.client.settings import ClientSettings
+from waterclock.client.snapshots import Snapshots
 from waterclock.client.streams import Streams
 from waterclock.log.expiry import HEADER as EXPIRES_HEADER
 from waterclock.model.errors import BadInput
@@ -75,6 +77,8 @@ class Client(SchedulerCalls):
         self.groups = Groups(self._connection)
         self.dead_letters = DeadLetters(self._connection)
         self.replays = Replays(self._connection)
+        self.ledger = Ledger(self._connection)
+        self.snapshots = Snapshots(self._connection)
         self.streams = Streams(self._connection, http_address)
 
     def __repr__(self) -> str:
@@ -265,11 +269,13 @@ class Client(SchedulerCalls):
         count: int = 0,
         partitions: Iterable[int] = (),
         checkpoint_every: int = 0,
+        compacted: bool = False,
     ) -> Replay:
         """Return an async iterator over a stretch of the past: of time (delays count backwards) or
         of offsets; everything there is now, if neither is given.
 
         With a name it can be broken off and goes on there: what the loop has gone past is done.
+        `compacted` begins with the newest snapshot: the last message of each key, then the rest.
         """
         self._connection.check_open()
         begin = broker_pb2.ReplayRequest.Begin(
@@ -278,6 +284,7 @@ class Client(SchedulerCalls):
             partitions=partitions,
             format=broker_pb2.FORMAT_ARROW,
             checkpoint_every=checkpoint_every,
+            compacted=compacted,
         )
         now_ms = self._connection.now_ms()
         if offset is not None:

@@ -23,7 +23,13 @@ from waterclock.model.clock import Clock
 from waterclock.model.errors import BadInput, Closed, TimedOut, Unreachable
 from waterclock.model.ids import Millis
 from waterclock.storage.clock import SystemClock
-from waterclock.v1 import admin_pb2, admin_pb2_grpc, broker_pb2_grpc, scheduler_pb2_grpc
+from waterclock.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    broker_pb2_grpc,
+    ledger_pb2_grpc,
+    scheduler_pb2_grpc,
+)
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -75,6 +81,7 @@ class Connection:
         self._broker = broker_pb2_grpc.BrokerStub(channel)
         self._scheduler = scheduler_pb2_grpc.SchedulerStub(channel)
         self._admin = admin_pb2_grpc.AdminStub(channel)
+        self._ledger = ledger_pb2_grpc.LedgerStub(channel)
         try:
             return await self._meet()
         except BaseException:
@@ -98,6 +105,12 @@ class Connection:
         """The methods of Admin."""
         self.check_open()
         return self._admin
+
+    @property
+    def ledger(self) -> "ledger_pb2_grpc.LedgerAsyncStub":
+        """The methods of Ledger."""
+        self.check_open()
+        return self._ledger
 
     @property
     def is_open(self) -> bool:

@@ -2,10 +2,15 @@
 
 It asks by long polls, each from behind the last message that came: an answer that is lost on the
 way is asked for again, and nothing is taken twice. A node that is away is waited for.
+
+For a named consumer that is also how the node hears how far it has come: each poll confirms what
+was handed out before it, and who never comes back has confirmed nothing else. So a consumer gets
+every message at least once: after a crash, those since its last poll again.
 """
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from waterclock.client.http_pool import HttpRequest
@@ -17,6 +22,7 @@ from waterclock.model.errors import Closed, Gone, NobodyCame, WaterclockError
 MESSAGES_AT_ONCE = 64
 EARLIEST = "earliest"
 LATEST = "latest"
+CONFIRMED = "confirmed"
 QUICK_MS = 1_000
 """A node that lets nobody wait for so long is asked again after a pause."""
 
@@ -30,7 +36,7 @@ class Following:
         self.stream = stream
         self._calls = calls
         self._consumer = consumer
-        self._behind = resume if resume or consumer else EARLIEST
+        self._behind = resume or (EARLIEST if consumer is None else CONFIRMED)
         """What the next poll goes on after."""
         self._waiting: deque[StreamMessage] = deque()
         self._turn = asyncio.Lock()
@@ -39,6 +45,17 @@ class Following:
 
     def __repr__(self) -> str:
         return f"<Following {self.stream!r} from {self.resume_token or self._behind}>"
+
+    async def confirm(self) -> None:
+        """Tell the node that the messages handed out so far are done with: before leaving, so that
+        this consumer does not get them again. A follower that goes on does so by itself."""
+        token = self.resume_token
+        if self._consumer is None or token in (None, EARLIEST, LATEST, CONFIRMED):
+            return
+        query = {**self._query(limit=1), "resumeToken": token, "timeout": "0ms"}
+        request = HttpRequest("GET", "/streams/receive", query, is_poll=True)
+        with suppress(NobodyCame, Gone):
+            await self._calls.call(lambda _: request, is_safe=True)
 
     def __aiter__(self) -> "Following":
         return self
@@ -92,10 +109,13 @@ class Following:
             await asyncio.sleep(backoff.next_ms() / 1_000)
 
     async def _poll(self) -> dict[str, Any]:
-        query: dict[str, object] = {"streamId": self.stream, "limit": MESSAGES_AT_ONCE}
+        query = {**self._query(limit=MESSAGES_AT_ONCE), "resumeToken": self._behind}
+        request = HttpRequest("GET", "/streams/receive", query, is_poll=True)
+        # It says from where, so it takes nothing away: an answer that was lost can be had again.
+        return await self._calls.call(lambda _: request, wait_ms=None, is_safe=True)
+
+    def _query(self, *, limit: int) -> dict[str, object]:
+        query: dict[str, object] = {"streamId": self.stream, "limit": limit}
         if self._consumer is not None:
             query["consumerId"] = self._consumer
-        if self._behind is not None:
-            query["resumeToken"] = self._behind
-        request = HttpRequest("GET", "/streams/receive", query, is_poll=True)
-        return await self._calls.call(lambda _: request, wait_ms=None, is_safe=True)
+        return query

@@ -82,7 +82,8 @@ class HttpPool:
             answer = await connection.ask(data)
         except ConnectionBroken as error:
             self._check_open()
-            raise ConnectionBroken(f"the connection to {self.url} was lost: {error}") from None
+            lost = f"the connection to {self.url} was lost, what was asked may have happened"
+            raise ConnectionBroken(f"{lost}: {error}") from None
         if connection.is_usable and not self._is_closed:
             connection.idle_since = asyncio.get_running_loop().time()
             self._idle.append(connection)

@@ -89,7 +89,10 @@ class HttpConnection(asyncio.Protocol):
         self._on_lost(self)
 
     def eof_received(self) -> None:
-        """Take the end of what the node says for its end."""
+        """Take the end of what the node says for its end, or for that of an answer which does not
+        say its length (RFC 9112, 6.3)."""
+        if self._is_in_body and self._ends_with_connection:
+            self.on_message_complete()
         self._fail("closed by the other side")
 
     def data_received(self, data: bytes) -> None:
@@ -123,11 +126,15 @@ class HttpConnection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._body_bytes = self._head_bytes = 0
         self._is_in_body = False
+        self._ends_with_connection = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header."""
-        if name.lower() == b"content-type":
-            self._content_type = value.decode("latin-1")
+        match name.lower():
+            case b"content-type":
+                self._content_type = value.decode("latin-1")
+            case b"content-length" | b"transfer-encoding":
+                self._ends_with_connection = False
 
     def on_headers_complete(self) -> None:
         """Expect a body."""

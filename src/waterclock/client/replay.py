@@ -5,8 +5,9 @@
 
 A replay with a name can be broken off and taken up again, by this program or the next: what the
 loop has gone past is reported as done, batch by batch. What is at hand is not, so it comes again
-after a crash. One that exists goes on as it was begun, whatever bounds are given; delete it to
-begin anew.
+after a crash. A compacted one begins with the newest snapshot of the topic, if there is one: the
+last message of each key. One that exists goes on as it was begun, whatever bounds are given; delete
+it to begin anew.
 """
 
 import asyncio
@@ -94,7 +95,14 @@ class Replay:
             stream.cancel()
 
     def _rows(self, told: broker_pb2.ReplayResponse.Batch) -> MessageRows:
-        return MessageRows(self._begin.topic, told.partition, told.bounds, told.messages)
+        return MessageRows(
+            self._begin.topic,
+            told.partition,
+            told.bounds,
+            told.messages,
+            offsets=told.offsets,
+            append_times=told.append_ms,
+        )
 
 
 def _done(told: broker_pb2.ReplayResponse.Batch) -> broker_pb2.ReplayRequest:

@@ -21,18 +21,27 @@ class MessageRows:
     """Messages of one partition, in the order of their offsets."""
 
     __slots__ = (
-        "_dues", "_headers", "_ids", "_keys", "_values", "append_ms", "count", "offsets",
-        "partition", "rows", "topic",
+        "_dues", "_headers", "_ids", "_keys", "_values", "append_ms", "append_times", "count",
+        "offsets", "partition", "rows", "topic",
     )  # fmt: skip
 
     def __init__(
-        self, topic: str, partition: int, bounds: Sequence[int], told: broker_pb2.Messages
+        self,
+        topic: str,
+        partition: int,
+        bounds: Sequence[int],
+        told: broker_pb2.Messages,
+        *,
+        offsets: Sequence[int] = (),
+        append_times: Sequence[int] = (),
     ) -> None:
         self.topic = topic
         self.partition = partition
-        self.offsets = offsets_of(bounds)
+        self.offsets = offsets or offsets_of(bounds)
         self.rows = decoded(told.arrow)
         self.append_ms = told.append_ms
+        self.append_times = append_times
+        """Of a snapshot: when each became deliverable. Else it is empty, and all did together."""
         self.count = len(self.offsets)
         if self.rows.num_rows != self.count:
             raise NodeFailed(f"{self.rows.num_rows} messages came for {self.count} offsets")
@@ -139,7 +148,8 @@ class LoggedMessage:
     @property
     def appended(self) -> datetime:
         """When it became deliverable."""
-        return time_of(self._batch.append_ms)
+        batch = self._batch
+        return time_of(batch.append_times[self._row] if batch.append_times else batch.append_ms)
 
 
 def offsets_of(bounds: Sequence[int]) -> Sequence[int]:

@@ -162,9 +162,8 @@ def reachable(told: str, grpc_address: str) -> str:
     url = _url(told)
     parts = urlsplit(url)
     host = grpc_address.rpartition(":")[0]
-    if _is_own(parts.hostname or "") and not _is_own(host.strip("[]")):
-        return f"http://{host}:{parts.port or 80}"
-    if _is_any(parts.hostname or ""):
+    named = parts.hostname or ""
+    if _is_any(named) or (_is_own(named) and not _is_own(host.strip("[]"))):
         return f"http://{host}:{parts.port or 80}"
     return url
 

@@ -164,9 +164,10 @@ class Streams:
         so many, empty if none comes.
 
         Receivers compete: each message goes to one of them. A named `consumer` gets every message,
-        and the node keeps how far it has come. With `resume` it goes on after that message, for
-        which it need not have been the receiver; "earliest" and "latest" name the ends. If what
-        follows is lost, Gone is raised.
+        and the node keeps how far it has come: past what it is given, or, with `resume`, to that
+        message and no further. With `resume` one goes on after that message, for which it need not
+        have been the receiver; "earliest" and "latest" name the ends, and "confirmed" where the
+        consumer is. If what follows is lost, Gone is raised.
         """
         name, query = _name(stream), _query(consumer, resume, limit)
 
@@ -194,6 +195,9 @@ class Streams:
         It never ends by itself: connections that are lost are made again, and it goes on where it
         was, with no message lost or repeated. What the node has lost is told by Gone, once; to go
         on behind the gap, iterate on. From "latest", that holds from the first message on.
+
+        A named `consumer` begins after what it has confirmed: asking for more confirms what it got
+        before, now and then, and so does `confirm()`. What it was given since comes again.
         """
         return Following(self._calls, _name(stream), consumer, resume)
 

@@ -353,4 +353,5 @@ class ServerConfig(Section):
 
     cors_origins: Annotated[str, Text(4_096)] = "*"
     """Web pages that may use the HTTP API from a browser: their origins, parted by commas, such as
-    `https://app.example.com`. `*` is any page: as safe as letting anyone reach the port."""
+    `https://app.example.com`. `*` is any page: as safe as letting anyone reach the port. With a
+    list, requests of all other pages but the node's own are refused."""

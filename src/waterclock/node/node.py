@@ -2,8 +2,9 @@
 
     metadata ── topics ── partitions (log, fsyncs, timers)
                   ├── publishing, gathering        in
-                  ├── groups, replays              out
+                  ├── groups, replays, snapshots   out
                   ├── pending, recurrences         time
+                  ├── ledger                       who writes what, once
                   └── dead letters, housekeeping
     streams ── storing                             light ones, in memory and in a store
 
@@ -21,12 +22,13 @@ from pathlib import Path
 
 from waterclock.model.clock import Clock
 from waterclock.model.config import Config
-from waterclock.model.errors import WaterclockError
+from waterclock.model.errors import ForgedToken, WaterclockError
 from waterclock.node.commits import Aside
 from waterclock.node.dead_letters import DeadLetters
 from waterclock.node.gathering import Gathering
 from waterclock.node.groups import Groups
 from waterclock.node.housekeeping import Housekeeping
+from waterclock.node.ledger import Ledger
 from waterclock.node.metadata import Metadata, open_metadata
 from waterclock.node.ownership import Alone, Ownership
 from waterclock.node.partition_host import PartitionHost
@@ -34,15 +36,17 @@ from waterclock.node.pending import PendingMessages
 from waterclock.node.publishing import Publishing
 from waterclock.node.recurrences import Recurrences
 from waterclock.node.replays import Replays
+from waterclock.node.snapshots import Snapshots
 from waterclock.node.storing import Storing
 from waterclock.node.stream_host import StreamHost
+from waterclock.node.tailing import Tailing
 from waterclock.node.task_groups import task_group
 from waterclock.node.topics import Topic, Topics
 from waterclock.stores.log_store import LogStore
 from waterclock.stores.opening import open_store
 from waterclock.stores.store import Record, Stored, StreamStore
 from waterclock.streams.ring import Item
-from waterclock.streams.tokens import KEY_BYTES, Tokens
+from waterclock.streams.tokens import KEY_BYTES, Token, Tokens
 
 TOKEN_KEY = "streams/token_key"
 """The record with the key of resume tokens."""
@@ -84,11 +88,16 @@ class Node:
         )
         self.dead_letters = DeadLetters(self.topics, self.metadata, clock)
         self.groups = Groups(self.topics, self.metadata, self.dead_letters, config, clock)
-        self.replays = Replays(self.topics, self.metadata, clock)
+        self.snapshots = Snapshots(self.topics, self.metadata)
+        self.replays = Replays(self.topics, self.snapshots, self.metadata, clock)
+        self.ledger = Ledger(self.topics, self.metadata, clock)
         self.ownership: Ownership = Alone()
         self.streams = StreamHost(config.streams, clock)
         self.stream_tokens: Tokens
-        self.storing = Storing(_store_of(config, path), clock, self.spawn, self._stored)
+        self.storing = Storing(
+            _store_of(config, path), clock, self.spawn, self._stored, self._share_key
+        )
+        self.tailing = Tailing(self.streams, self.storing)
         self.housekeeping = Housekeeping(
             self.topics, self.metadata, config, consumed_end=self.groups.min_committed
         )
@@ -117,6 +126,8 @@ class Node:
         await self.topics.open()
         await self.dead_letters.open()
         await self.groups.open()
+        await self.ledger.open()
+        await self.snapshots.open()
         for work in (
             self.gathering.run(),
             self.groups.run(),
@@ -127,6 +138,8 @@ class Node:
             self._watch(),
         ):
             self.spawn(work)
+        if self.storing.is_shared:
+            self.spawn(self.tailing.run())
         self.is_ready = True
 
     async def stop(self) -> None:
@@ -142,6 +155,18 @@ class Node:
         finally:
             for task in tuple(self._running):
                 task.cancel()
+
+    def token_of(self, stream: str, text: str) -> Token:
+        """Return what a resume token says.
+
+        One of another node is known by the key in their store: until that is open, nobody can say
+        that it is forged.
+        """
+        try:
+            return self.stream_tokens.decode(stream, text)
+        except ForgedToken:
+            self.storing.check_key()
+            raise
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run something until it ends or the node does."""
@@ -183,9 +208,15 @@ class Node:
         return key
 
     def _stored(self, stream: str, stored: Stored, record: Record) -> None:
-        now_ms = self.clock.now_ms()
-        item = Item(record.body, record.message_id, now_ms, stored=stored.position)
+        # Of a repeat, only the store knows what was said the first time.
+        item = None
+        if stored.is_new:
+            now_ms = self.clock.now_ms()
+            item = Item(record.body, record.message_id, now_ms, stored=stored.position)
         self.streams.stored(stream, stored.position, item)
+
+    def _share_key(self, key: bytes) -> None:
+        self.stream_tokens.share(key)
 
     def _fail(self, error: WaterclockError) -> None:
         if not self._failure.done():

@@ -34,6 +34,9 @@ class Scan:
         self._end = end
         self._due_ms = due_ms
 
+    def close(self) -> None:
+        """Let go of what is read. A log's own memory map is nobody's to close."""
+
     async def next(self) -> tuple[Portion, int] | None:
         """Return the next messages and the offset behind them; None at the end."""
         begun = time.perf_counter()

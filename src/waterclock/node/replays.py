@@ -5,6 +5,9 @@ partition is read from its start to its end, one after the other, at the pace at
 takes what is read. Only deliverable messages are handed out, also those that would be too late for
 a group.
 
+One that is `compacted` reads, of each partition, the newest snapshot there is of it first, and the
+log from where that ends: the last word about every key, without most of what went before.
+
 A replay with a name is remembered (`replay/<name>`), with its bounds and how far its consumer has
 reported to have come; saved every so many messages. After a crash of either side it goes on there:
 what was handed out and not reported, or reported and not saved, comes again.
@@ -24,6 +27,7 @@ from waterclock.model.errors import (
     CapacityReached,
     NotFound,
     OffsetOutOfRange,
+    Overloaded,
     StorageFull,
 )
 from waterclock.model.names import check_name
@@ -31,12 +35,17 @@ from waterclock.node.metadata import Metadata
 from waterclock.node.outgoing import Portion
 from waterclock.node.partition_host import PartitionHost
 from waterclock.node.replay_scan import Scan, count_off
+from waterclock.node.snapshot_files import SnapshotPortion
+from waterclock.node.snapshot_scan import CompactedScan
+from waterclock.node.snapshots import Snapshots, Sources
 from waterclock.node.topics import Topic, Topics
 
 REPLAY = "replay/"
 REPLAYS_MAX = 1_000
 """Named replays that are remembered at a time."""
 CHECKPOINT_EVERY = 10_000
+COMPACTED_MAX = 32
+"""Replays that read snapshots at a time: each holds up to two row groups in memory."""
 
 log = logging.getLogger("waterclock.node")
 
@@ -64,6 +73,16 @@ class Request(msgspec.Struct, frozen=True):
     """None of them stands for all."""
     times: TimeRange | None = None
     offsets: OffsetRange | None = None
+    compacted: bool = False
+    """From the newest snapshots on; neither range can be given then."""
+
+
+class SnapshotBase(msgspec.Struct, frozen=True):
+    """The snapshot a stretch begins with, and what it covers of the log."""
+
+    snapshot: str
+    start: int
+    end: int
 
 
 class Stretch(msgspec.Struct):
@@ -72,6 +91,7 @@ class Stretch(msgspec.Struct):
     partition: int
     end: int
     done: int
+    base: SnapshotBase | None = None
 
 
 class _Record(msgspec.Struct, kw_only=True):
@@ -87,7 +107,7 @@ class ReplayBatch:
     """Messages of one partition."""
 
     partition: int
-    portion: Portion
+    portion: Portion | SnapshotPortion
     next_offset: int
     """Report this as done once they are."""
 
@@ -110,6 +130,7 @@ class Replay:
         name: str,
         record: _Record,
         topic: Topic,
+        sources: Sources,
         metadata: Metadata,
         on_closed: "Callable[[Replay], None]",
     ) -> None:
@@ -119,10 +140,7 @@ class Replay:
         self._record = record
         self._metadata = metadata
         self._on_closed = on_closed
-        self._scans = [
-            Scan(topic.partition(s.partition).store, s.done, s.end, due_ms=record.due_ms)
-            for s in record.stretches
-        ]
+        self._scans = [_scan_of(stretch, topic, record, sources) for stretch in record.stretches]
         self._at = 0
         self._unsaved = 0
         self._is_over = self._is_replaced = False
@@ -165,6 +183,8 @@ class Replay:
         """End this reading and save how far it came. Again is harmless."""
         if not self._is_over:
             self._is_over = True
+            for scan in self._scans:
+                scan.close()
             self._save()
             self._on_closed(self)
 
@@ -194,14 +214,34 @@ class Replay:
             log.warning("replay_not_saved name=%s error=%s", self.name, error)
 
 
+def _scan_of(
+    stretch: Stretch, topic: Topic, record: _Record, sources: Sources
+) -> Scan | CompactedScan:
+    host, base = topic.partition(stretch.partition), stretch.base
+    if base is None:
+        return Scan(host.store, stretch.done, stretch.end, due_ms=record.due_ms)
+    return CompactedScan(
+        host,
+        stretch.done,
+        stretch.end,
+        source=sources[base.snapshot, stretch.partition],
+        snapshot=(base.start, base.end),
+    )
+
+
 class Replays:
     """All replays of a node."""
 
-    def __init__(self, topics: Topics, metadata: Metadata, clock: Clock) -> None:
+    def __init__(
+        self, topics: Topics, snapshots: Snapshots, metadata: Metadata, clock: Clock
+    ) -> None:
         self._topics = topics
+        self._snapshots = snapshots
         self._metadata = metadata
         self._clock = clock
         self._open: dict[str, Replay] = {}
+        self._compacted: set[Replay] = set()
+        """Those that read snapshots."""
         topics.on_deleted.append(self._topic_deleted)
 
     async def begin(self, request: Request, *, name: str = "", checkpoint_every: int = 0) -> Replay:
@@ -219,28 +259,43 @@ class Replays:
         record = msgspec.json.decode(saved, type=_Record)
         if request not in (Request(""), Request(record.request.topic), record.request):
             raise AlreadyExists("replay", name)
+        sources = await self._sources(record)
         open_one = self._open.get(name)
         if open_one is not None:
             open_one.replace()
-            record = msgspec.json.decode(self._metadata.get(REPLAY + name) or b"", type=_Record)
-        return self._reading(name, record)
+        # It may have come farther, or be gone, since it was looked at.
+        saved = self._metadata.get(REPLAY + name)
+        if saved is None:
+            raise NotFound("replay", name)
+        return self._reading(name, msgspec.json.decode(saved, type=_Record), sources)
 
     async def _begin(self, request: Request, name: str, checkpoint_every: int) -> Replay:
         if not request.topic and name:
             raise NotFound("replay", name)
         record = await self._bounded(request, checkpoint_every or CHECKPOINT_EVERY)
+        sources = await self._sources(record)
         if name:
             await self._metadata.put(REPLAY + name, msgspec.json.encode(record))
-        return self._reading(name, record)
+        return self._reading(name, record, sources)
 
-    def _reading(self, name: str, record: _Record) -> Replay:
+    def _reading(self, name: str, record: _Record, sources: Sources) -> Replay:
         topic = self._topics.get(record.request.topic)
-        replay = Replay(name, record, topic, self._metadata, self._closed)
+        if sources and len(self._compacted) >= COMPACTED_MAX:
+            raise Overloaded("compacted replays", COMPACTED_MAX)
+        replay = Replay(name, record, topic, sources, self._metadata, self._closed)
         if name:
             self._open[name] = replay
+        if sources:
+            self._compacted.add(replay)
         return replay
 
+    async def _sources(self, record: _Record) -> Sources:
+        """Look where the snapshots of a replay are read."""
+        bases = [(s.base.snapshot, s.partition) for s in record.stretches if s.base is not None]
+        return await self._snapshots.sources(record.request.topic, bases)
+
     def _closed(self, replay: Replay) -> None:
+        self._compacted.discard(replay)
         if self._open.get(replay.name) is replay:
             del self._open[replay.name]
 
@@ -252,6 +307,8 @@ class Replays:
         """Fix the bounds of a replay, from now on and for ever."""
         if request.times is not None and request.offsets is not None:
             raise BadInput("times and offsets: a replay is bounded by one of them")
+        if request.compacted and (request.times is not None or request.offsets is not None):
+            raise BadInput("compacted: such a replay is of all there is; give no times or offsets")
         topic = self._topics.get(request.topic)
         numbers = request.partitions or tuple(range(len(topic.partitions)))
         hosts = [topic.partition(number) for number in dict.fromkeys(numbers)]
@@ -262,10 +319,17 @@ class Replays:
             await _bound_by_offset(record, request.offsets, hosts)
         else:
             for host in hosts:
-                store = host.store
-                stretch = Stretch(host.partition, store.acknowledged_end, store.start)
-                record.stretches.append(stretch)
+                record.stretches.append(self._whole(host, compacted=request.compacted))
         return record
+
+    def _whole(self, host: PartitionHost, *, compacted: bool) -> Stretch:
+        store = host.store
+        newest = self._snapshots.newest(host) if compacted else None
+        if newest is None:
+            return Stretch(host.partition, store.acknowledged_end, store.start)
+        snapshot, part = newest
+        base = SnapshotBase(snapshot, part.start, part.end)
+        return Stretch(host.partition, store.acknowledged_end, part.start, base)
 
     def _bound_by_time(self, record: _Record, times: TimeRange, hosts: list[PartitionHost]) -> None:
         end_ms = times.end_ms or self._clock.now_ms()

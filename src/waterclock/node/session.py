@@ -242,6 +242,12 @@ class Session:
             self._line.append(Parcel(place, effect))
         self._wake()
 
+    @property
+    def unsent_messages(self) -> int:
+        """How many messages have not gone out."""
+        parcels = (item for item in self._line if isinstance(item, Parcel))
+        return sum(end - start for parcel in parcels for start, end in parcel.ranges)
+
     def in_line(self, place: "Place") -> list[Parcel]:
         """Return what of a partition has not gone out."""
         return [item for item in self._line if isinstance(item, Parcel) and item.place is place]

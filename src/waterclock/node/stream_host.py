@@ -8,9 +8,12 @@ Times are those of a clock that nobody sets, also for messages that expire in me
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Protocol, assert_never
 
 from waterclock.model.clock import Clock, SteadyClock
+from waterclock.model.errors import CapacityReached
 from waterclock.model.sections import StreamsConfig
 from waterclock.node.counters import Histogram
 from waterclock.streams.effects import (
@@ -98,9 +101,9 @@ class StreamHost:
         """Return a stream that is known."""
         return self._streams.find(name)
 
-    def names(self) -> list[str]:
-        """Return the names of all streams."""
-        return list(self._streams.names())
+    def names(self) -> Iterator[str]:
+        """Return the names of all streams; do nothing else while you go through them."""
+        return self._streams.names()
 
     # What callers do
 
@@ -120,22 +123,50 @@ class StreamHost:
         self._perform(self._streams.send(sender, size=size, now_ms=self.now_ms()))
 
     def offer(self, name: str, item: Item) -> None:
-        """Put a message into a stream for whoever wants it; nobody waits for that."""
+        """Put a stored message into a stream for whoever wants it, if there is room in memory.
+
+        Nobody waits for that, and nobody is refused: it is stored, and can be read.
+        """
         sender = Sender(name, item, _NOBODY, deadline_ms=self.now_ms())
-        self.send(sender, size=self.config.ring_messages)
+        try:
+            self.send(sender, size=self.config.ring_messages)
+        except CapacityReached:
+            return
         self.leave(sender)
 
     def receive(self, receiver: Receiver) -> None:
         """Give messages to a receiver's handle, now or later."""
         self._perform(self._streams.receive(receiver, now_ms=self.now_ms()))
 
+    def confirm(self, name: str, consumer: str, stored: int) -> None:
+        """Take note that a named consumer has come so far in the store."""
+        self._perform(self._streams.confirm(name, consumer, stored, now_ms=self.now_ms()))
+
+    def reading(self, name: str) -> AbstractContextManager[None]:
+        """Read a stream from the store in this block, and `tail` in it: nothing is passed over."""
+        return self._streams.reading(name)
+
+    def tailed(self) -> list[str]:
+        """Return the names of the streams where somebody waits for what is stored."""
+        return self._streams.tailed()
+
     def tail(self, receiver: Receiver) -> None:
         """Give what is stored after a position to a receiver's handle when it comes."""
         self._perform(self._streams.tail(receiver, now_ms=self.now_ms()))
 
-    def stored(self, name: str, position: int, item: Item) -> None:
-        """Tell those who wait for it that a message was stored."""
+    def stored(self, name: str, position: int, item: Item | None) -> None:
+        """Tell those who wait for it that there is a message in the store, and perhaps which."""
         self._perform(self._streams.stored(name, position, item))
+
+    def note_read(self, given: Deliver) -> None:
+        """Count what a receiver got from the store."""
+        self.counters.received += len(given.items)
+        self.counters.polled += given.receiver.is_poll
+
+    def give_back(self, given: Deliver) -> None:
+        """Take back what was delivered and its receiver could not use. Its sender was answered."""
+        given = given._replace(sender=None)
+        self._perform(self._streams.give_back(given, now_ms=self.now_ms()))
 
     def leave(self, waiter: Waiter) -> None:
         """Let somebody go who waits no more."""

@@ -12,6 +12,7 @@ from waterclock.node.group_views import GroupView
 from waterclock.node.groups import Start
 from waterclock.node.node import Node
 from waterclock.node.partition_host import PartitionHost
+from waterclock.node.snapshots import SnapshotInfo
 from waterclock.node.topics import Topic, TopicSettings
 from waterclock.server.fields import check_not_negative, member_of
 from waterclock.server.row_messages import to_proto
@@ -154,6 +155,22 @@ class AdminApi:
         """Forget a named replay."""
         return pb.DeleteReplayResponse(existed=await self._node.replays.delete(request.name))
 
+    # Snapshots
+
+    async def register_snapshot(self, request: pb.RegisterSnapshotRequest) -> pb.Snapshot:
+        """Have a compacted copy of a topic used for compacted replays."""
+        return _snapshot(await self._node.snapshots.register(request.topic, request.folder))
+
+    async def list_snapshots(self, request: pb.ListSnapshotsRequest) -> pb.ListSnapshotsResponse:
+        """Return the snapshots of a topic, the one in use first."""
+        found = self._node.snapshots.list(request.topic)
+        return pb.ListSnapshotsResponse(snapshots=map(_snapshot, found))
+
+    async def delete_snapshot(self, request: pb.DeleteSnapshotRequest) -> pb.DeleteSnapshotResponse:
+        """Use a snapshot no more."""
+        existed = await self._node.snapshots.delete(request.topic, request.snapshot)
+        return pb.DeleteSnapshotResponse(existed=existed)
+
     # The node
 
     async def get_node(self, _: pb.GetNodeRequest) -> pb.NodeInfo:
@@ -237,6 +254,27 @@ def _positions(given: Iterable[broker.Position]) -> list[tuple[int, int]]:
 
 def _at(offsets: Mapping[int, int]) -> list[broker.Position]:
     return [broker.Position(partition=number, offset=at) for number, at in offsets.items()]
+
+
+def _snapshot(info: SnapshotInfo) -> pb.Snapshot:
+    parts = [
+        pb.Snapshot.Partition(
+            partition=part.partition,
+            start_offset=part.start,
+            end_offset=part.end,
+            rows=part.rows,
+            bytes=part.size_bytes,
+            files=part.files,
+        )
+        for part in info.parts
+    ]
+    return pb.Snapshot(
+        topic=info.topic,
+        snapshot=info.snapshot,
+        folder=info.folder,
+        created_ms=info.created_ms,
+        partitions=parts,
+    )
 
 
 def _dead_letter(letter: DeadLetter) -> pb.DeadLetter:

@@ -5,6 +5,7 @@ be said of a text: which values a field has, and that a range does not end befor
 """
 
 from waterclock.schedule.cron import DAY, FIELDS, MACROS
+from waterclock.server.http_input import END
 
 _STEP = "(/[1-9][0-9]{0,3})?"
 _PARTS_MAX = 20
@@ -16,7 +17,7 @@ def cron_pattern() -> str:
         _field(field.low, field.high, field.names, is_day=field is DAY) for field in FIELDS
     ]
     macros = "|".join(MACROS)
-    return f"^(({second} )?{' '.join(others)}|{macros})$"
+    return f"^(({second} )?{' '.join(others)}|{macros}){END}"
 
 
 def _field(low: int, high: int, names: tuple[str, ...], *, is_day: bool) -> str:

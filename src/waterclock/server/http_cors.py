@@ -2,9 +2,13 @@
 
 Pages of any origin may, unless a list is configured; never with credentials, for there are none:
 a browser sends no cookie along, and whoever may reach the port may ask.
+
+With a list, a request from any other page is refused before anything is done: a browser would keep
+the answer from the page, but a simple request it sends without asking first. Pages of the node's
+own address are not other pages.
 """
 
-from waterclock.server.http_messages import Request
+from waterclock.server.http_messages import Answer, Answered, Later, Request, problem
 
 PREFLIGHT_S = 7_200
 """How long a browser need not ask again: the most that Chromium allows."""
@@ -24,6 +28,22 @@ class Cors:
 
     def __repr__(self) -> str:
         return f"<Cors {'any' if self._is_any else sorted(self._origins)}>"
+
+    def guarded(self, answer: Answer) -> Answer:
+        """Return what answers only those who may ask."""
+        if self._is_any:
+            return answer
+
+        def guarded(request: Request) -> Answered | Later:
+            if request.origin is None or self._admits(request, request.origin):
+                return answer(request)
+            told = "pages of this origin may not ask: see server.cors_origins"
+            return problem(403, told, error="Forbidden", field="Origin")
+
+        return guarded
+
+    def _admits(self, request: Request, origin: bytes) -> bool:
+        return origin in self._origins or origin.partition(b"://")[2] == request.header(b"host")
 
     def lines(self, origin: bytes | None) -> bytes:
         """Return the lines to add to an answer."""

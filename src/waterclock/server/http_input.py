@@ -16,10 +16,11 @@ from waterclock.server.problems import BadField
 
 Shape = TypeVar("Shape")
 
-WHOLE_MAX = 1 << 53
-"""Up to this every whole number is one; beyond, a float may mean several."""
+END = r"$(?!\n)"
+"""How a pattern ends: to Python, `$` alone is also before a newline at the end of a text."""
 
-_WHERE = re.compile(r"(.*) - at `(?:key in )?\$\.?(.*)`$", re.DOTALL)
+_WHERE = re.compile(r"(.*) - at `(?:key in )?\$\.?(.*)`", re.DOTALL)
+_FLOAT_FOR_INT = re.compile(r"Expected `int\b.*`, got `float`")
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
@@ -69,44 +70,30 @@ def body_of(request: Request, shape: type[Shape]) -> Shape:
     if not request.body:
         raise BadField("body", "is empty; it must be JSON")
     try:
-        return cast(Shape, _decoder(kind).decode(request.body))
+        try:
+            return cast(Shape, _decoder(kind).decode(request.body))
+        except msgspec.ValidationError as error:
+            if not _FLOAT_FOR_INT.match(str(error)):
+                raise
+            # JSON has one kind of number: 5.0 is 5. What is kept as it was written stays so.
+            return cast(Shape, _decoder(kind, is_strict=False).decode(request.body))
     except msgspec.ValidationError as error:
-        if not str(error).startswith("Expected `int`, got `float`"):
-            raise bad_field(error, "body") from None
-        return cast(Shape, _with_whole_numbers(request.body, kind))
+        raise bad_field(error, "body") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadField("body", f"is not JSON: {error}") from None
     except RecursionError:
         raise BadField("body", "is nested too deeply") from None
 
 
-def _with_whole_numbers(body: bytes, kind: Any) -> Any:  # noqa: ANN401 - what `kind` is
-    """Return a body in which whole numbers are written as 5.0, which JSON allows."""
-    try:
-        return _decoder(kind).decode(msgspec.json.encode(_whole(msgspec.json.decode(body))))
-    except msgspec.ValidationError as error:
-        raise bad_field(error, "body") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadField("body", f"is not JSON: {error}") from None
-
-
-def _whole(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    if isinstance(value, float) and value.is_integer() and abs(value) < WHOLE_MAX:
-        return int(value)
-    if isinstance(value, dict):
-        return {name: _whole(one) for name, one in value.items()}
-    return [_whole(one) for one in value] if isinstance(value, list) else value
-
-
 @cache
-def _decoder(shape: Any) -> "msgspec.json.Decoder[Any]":  # noqa: ANN401 - a type, or a union
-    return msgspec.json.Decoder(shape)
+def _decoder(shape: Any, *, is_strict: bool = True) -> "msgspec.json.Decoder[Any]":  # noqa: ANN401
+    return msgspec.json.Decoder(shape, strict=is_strict)
 
 
 def bad_field(error: msgspec.ValidationError, whole: str) -> BadField:
     """Return the error with the field it speaks of; `whole` if it speaks of none."""
     text = str(error)
-    found = _WHERE.match(text)
+    found = _WHERE.fullmatch(text)
     said, field = (found[1], found[2]) if found is not None else (text, "")
     return BadField(field or _unknown(said) or whole, said[:1].lower() + said[1:])
 

@@ -29,6 +29,8 @@ IS_HEAD = 2
 IS_OLD = 4
 """How a request wants its answer: as the connection's last, without a body, as HTTP/1.0 has it."""
 
+Piece = bytes | memoryview
+
 _STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
@@ -46,6 +48,8 @@ class Request(msgspec.Struct):
     origin: bytes | None = None
     """Of the page that asks, if a browser does."""
     manner: int = 0
+    held: int = 0
+    """Bytes of it that count against the bound of all requests, until it is answered."""
     params: dict[str, str] = {}
     """What stands in the path where the route has `{name}`, decoded."""
 
@@ -93,25 +97,30 @@ class Response(NamedTuple):
 class Streamed:
     """An answer in pieces: pulled one at a time, the next when the client has taken the last.
 
+    With a `length` the pieces are that many bytes together, and the client is told; without one,
+    nobody knows yet how many there will be, and they go out as chunks.
+
     If the client goes, or the server stops, `pieces` is cancelled where it waits, and closed.
     Either way `on_over` is called, once, also if nothing was ever pulled.
     """
 
-    __slots__ = ("content_type", "headers", "on_over", "pieces", "status")
+    __slots__ = ("content_type", "headers", "length", "on_over", "pieces", "status")
 
     def __init__(
         self,
         status: int,
-        pieces: AsyncIterator[bytes],
+        pieces: AsyncIterator[Piece],
         content_type: bytes = JSON_LINES,
         headers: bytes = b"",
         *,
+        length: int | None = None,
         on_over: Callable[[], None] | None = None,
     ) -> None:
         self.status = status
         self.pieces = pieces
         self.content_type = content_type
         self.headers = headers
+        self.length = length
         self.on_over = on_over
 
     def __repr__(self) -> str:
@@ -119,13 +128,17 @@ class Streamed:
 
     def encode_head(self, *, date: bytes, is_last: bool, is_old: bool, cors: bytes) -> bytes:
         """Return the bytes before the first piece."""
+        if self.length is not None:
+            size = b"\r\nContent-Length: %d\r\n" % self.length
+        else:
+            size = b"\r\n" if is_old else b"\r\nTransfer-Encoding: chunked\r\n"
         return b"".join(
             (
                 _STATUS_LINES[self.status],
                 date,
                 b"Content-Type: ",
                 self.content_type,
-                b"\r\n" if is_old else b"\r\nTransfer-Encoding: chunked\r\n",
+                size,
                 self.headers,
                 cors,
                 b"Connection: close\r\n\r\n" if is_last or is_old else b"\r\n",

@@ -52,6 +52,8 @@ class Operation:
     body_example: object = None
     problems: tuple[int, ...] = ()
     """Statuses of problems it may answer with, beside those that all may."""
+    is_taking: bool = False
+    """Whoever GETs takes something away from others: so there is no HEAD, which throws it away."""
     is_last_to_stop: bool = False
     """A node that is stopping still answers it."""
 
@@ -73,9 +75,11 @@ def stopping_routes_of(operations: Iterable[Operation]) -> Routes:
 
 def routes_of(operations: Iterable[Operation]) -> Routes:
     """Return the routes of a table."""
-    routes: dict[bytes, dict[bytes, Answer]] = {}
+    routes: dict[bytes, dict[bytes, Answer | None]] = {}
     for operation in operations:
         methods = routes.setdefault(operation.path.encode(), {})
         assert operation.method.encode() not in methods, f"{operation.method} {operation.path}"
         methods[operation.method.encode()] = operation.handler
+        if operation.is_taking:
+            methods[b"HEAD"] = None
     return routes

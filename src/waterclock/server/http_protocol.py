@@ -2,26 +2,26 @@
 
 One connection is one `asyncio.Protocol`. Requests may be pipelined; they are answered in order, the
 next one once the one before is answered. Who closes, or half-closes, is gone: what was asked and
-is not answered yet is cancelled. What bounds a client:
+is not answered yet is cancelled. To see that, reading never pauses while an answer is waited for:
+what comes then is put in line, or dropped once it is too much. What bounds a client:
 
 - head, body, pipelined requests and connections have limits (`HttpLimits`); over one of them is 4xx
-  or 503, and the connection ends;
+  or 503, said in its turn, and the connection ends;
 - a request must be whole within `request_s` of its first byte, and a connection without one is
   closed after `idle_s`, so those who drip bytes do not hold a place (slow loris);
 - who does not read answers gets no more: nothing is read or answered until the socket drains, and
-  of an answer in pieces no further piece is made.
+  of an answer in pieces no further piece is made. Who reads none for `request_s` is cut off.
 
 Time is counted in sweeps, about one a second, for all connections together: no timer each. A
 connection that waits, or has nothing to do, keeps no parser, no queue and no task.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, cast
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-
+from waterclock.model.errors import Overloaded
+from waterclock.server.http_line import RequestLine
 from waterclock.server.http_messages import (
     IS_HEAD,
     IS_LAST,
@@ -29,12 +29,13 @@ from waterclock.server.http_messages import (
     Answered,
     Later,
     Pending,
+    Piece,
     Request,
     Response,
     Streamed,
     problem,
 )
-from waterclock.server.http_parsing import RequestParsing, refusal
+from waterclock.server.http_parsing import RequestParsing
 from waterclock.server.http_streaming import Sending, dispose
 from waterclock.server.problems import problem_of
 
@@ -50,11 +51,12 @@ class HttpConnection(RequestParsing):
     """One client."""
 
     __slots__ = (
+        "_farewell",
         "_is_blocked",
-        "_is_ended",
-        "_is_refused",
+        "_is_over",
         "_queue",
         "_transport",
+        "_unsent_bytes",
         "_work",
     )
 
@@ -62,13 +64,17 @@ class HttpConnection(RequestParsing):
 
     def __init__(self, server: "HttpServer") -> None:
         super().__init__(server)
-        self._queue: deque[Request] | None = None
+        self._queue: RequestLine | None = None
         """Requests whose turn has not come."""
         self._work: asyncio.Task[None] | Pending | Sending | None = None
         """The answer that is being waited for, or sent piece by piece."""
         self._is_blocked = False
-        self._is_refused = False
-        self._is_ended = False
+        self._unsent_bytes = 0
+        """At the last sweep, while it is blocked."""
+        self._farewell: Response | None = None
+        """What to say last, once it is deaf and all is answered."""
+        self._is_over = False
+        """Nothing more is said or heard."""
 
     # What the transport tells
 
@@ -85,44 +91,35 @@ class HttpConnection(RequestParsing):
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of everything; whoever was waited for is told by cancelling."""
         self._server.connections.discard(self)
-        self._queue = None
-        self._is_refused = True
+        self._is_deaf = self._is_over = True
         self._parser = None
+        self._let_go()
         self._give_up_work()
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser, which calls back."""
-        if self._is_refused:
+        """Read requests, and answer them as they are whole."""
+        if self._is_deaf or (self._queue and self._is_too_far_ahead()):
             return
-        was_in_head = self._is_receiving and self._in_head
-        if self._parser is None:
-            self._parser = HttpRequestParser(self)
-        try:
-            self._parser.feed_data(data)
-        except HttpParserUpgrade:
-            # Answered as if nobody had asked to upgrade; what follows may be another protocol.
-            self._end_after_queue()
-        except HttpParserError as error:
-            self._refuse(refusal(error))
-        else:
-            if self._is_receiving:
-                if was_in_head and self._in_head:
-                    self._count_unseen(len(data))
-            elif self._work is not None:
-                # Between requests a new parser, made in 0.5 us, knows as much as this one, which
-                # takes 900 bytes: who waits for an answer may wait for long.
-                self._parser = None
+        self._feed(data)
+        if self._work is not None and not self._is_receiving:
+            # Between requests a new parser, made in 0.5 us, knows as much as this one, which takes
+            # 900 bytes: who waits for an answer may wait for long.
+            self._parser = None
 
-    def _count_unseen(self, size: int) -> None:
-        """Count data within a head: of a header that never ends, `on_header` never hears."""
-        self._fed_bytes += size
-        if self._fed_bytes > self._server.limits.head_bytes_max:
-            self._refuse(self._head_too_large())
+    def _is_too_far_ahead(self) -> bool:
+        assert self._queue is not None
+        limit = self._server.limits.pipelined_max
+        if len(self._queue) < limit:
+            return False
+        detail = f"more than {limit} requests ahead of their turn: wait for answers"
+        self._refuse(problem(429, detail, error="Overloaded", field="pipelined", limit=limit))
+        return True
 
     def pause_writing(self) -> None:
         """Answer nothing more until the client reads."""
         self._is_blocked = True
         self._since = self._server.sweeps
+        self._unsent_bytes = self._transport.get_write_buffer_size()
         if not isinstance(self._work, Sending):
             # While pieces are sent, reading goes on: else nobody would see that the client goes.
             self._transport.pause_reading()
@@ -133,21 +130,28 @@ class HttpConnection(RequestParsing):
         self._since = self._server.sweeps
         if isinstance(self._work, Sending):
             self._work.resume()
+        self._transport.resume_reading()
         self._go_on()
 
     # Answering
 
     def _received(self, request: Request) -> None:
-        if self._is_refused:
-            return  # it came behind the last one
-        if self._queue or self._work is not None or self._is_blocked:
-            if self._queue is None:
-                self._queue = deque()
-            self._queue.append(request)
-            if len(self._queue) >= self._server.limits.pipelined_max:
-                self._transport.pause_reading()
+        if self._is_deaf:  # it came behind the last one
+            self._server.bodies.give(request.held)
+        elif self._queue or self._work is not None or self._is_blocked:
+            self._put_in_line(request)
         else:
             self._answer(request)
+
+    def _put_in_line(self, request: Request) -> None:
+        if self._queue is None:
+            self._queue = RequestLine(self._server.bodies)
+        try:
+            self._queue.join(request)
+        except Overloaded as error:
+            self._server.bodies.give(request.held)
+            self._refuse(problem_of(error))
+        self._ahead_bytes = self._queue.size_bytes
 
     def _answer(self, request: Request) -> None:
         try:
@@ -157,12 +161,21 @@ class HttpConnection(RequestParsing):
         if isinstance(response, Response):
             self._write(response, request.manner, request.origin)
         elif isinstance(response, Coroutine):
-            tasks = self._server.tasks
-            later = self._work = tasks.create_task(self._answer_later(response, request))
-            # If the task is cancelled before its first step, nobody else ends the coroutine.
-            later.add_done_callback(lambda _: response.close())
+            self._begin_later(response, request)
+            return
         else:
             self._take(response, request)
+        if request.held:
+            self._server.bodies.give(request.held)
+
+    def _begin_later(self, answer: Later, request: Request) -> None:
+        def over(_: "asyncio.Task[None]") -> None:
+            # If the task is cancelled before its first step, nobody else ends the coroutine.
+            answer.close()
+            self._server.bodies.give(request.held)
+
+        self._work = self._server.tasks.create_task(self._answer_later(answer, request))
+        self._work.add_done_callback(over)
 
     async def _answer_later(self, answer: Later, request: Request) -> None:
         try:
@@ -175,7 +188,7 @@ class HttpConnection(RequestParsing):
 
     def _take(self, answered: Answered, request: Request) -> None:
         """Write an answer, or begin to wait for it."""
-        if self._is_refused or self._transport.is_closing():
+        if self._is_over or self._transport.is_closing():
             dispose(answered)
         elif isinstance(answered, Pending):
             early = answered.attach(self, request)
@@ -193,7 +206,7 @@ class HttpConnection(RequestParsing):
             dispose(response)
             return False
         self._write_any(response, manner, origin)
-        if self._queue or self._is_ended or self._is_continue_due:
+        if self._queue or self._is_deaf or self._is_continue_due:
             # Not at once: whoever answers is in the midst of something.
             self._server.loop.call_soon(self._go_on)
         else:
@@ -211,44 +224,38 @@ class HttpConnection(RequestParsing):
             return
         server = self._server
         cors = server.cors.plain if origin is None else server.cors.lines(origin)
-        if manner or server.is_stopping:
-            is_last = bool(manner & IS_LAST) or server.is_stopping
-            is_head = bool(manner & IS_HEAD)
-            self._transport.write(
-                response.encode(date=server.date, is_last=is_last, is_head=is_head, cors=cors)
-            )
-            if is_last:
-                self._end()
-        else:
-            self._transport.write(
-                response.encode(date=server.date, is_last=False, is_head=False, cors=cors)
-            )
+        is_last = manner & IS_LAST != 0 or server.is_stopping
+        is_head = manner & IS_HEAD != 0
+        self._transport.write(
+            response.encode(date=server.date, is_last=is_last, is_head=is_head, cors=cors)
+        )
+        if is_last:
+            self._end()
 
     def _go_on(self) -> None:
-        """Answer what has waited for its turn, and read on."""
+        """Answer what has waited for its turn; then say farewell, if there is nothing to hear."""
         while self._queue and self._work is None and not self._is_blocked:
-            self._answer(self._queue.popleft())
-        if self._is_blocked or self._is_refused:
-            return
-        has_room = not self._queue or len(self._queue) < self._server.limits.pipelined_max
-        if has_room and not self._is_ended:
-            self._transport.resume_reading()
-        if self._work is not None:
+            if self._transport.is_closing():
+                return
+            request = self._queue.serve()
+            self._ahead_bytes = self._queue.size_bytes
+            self._answer(request)
+        if self._is_blocked or self._is_over or self._work is not None:
             return
         self._since = self._server.sweeps
-        if self._is_ended:
-            self._end()
-            self._transport.resume_reading()
+        if self._is_deaf:
+            self._say_farewell()
         else:
             self._continue_if_due()
 
     def _continue_if_due(self) -> None:
-        is_turn = self._work is None and not self._queue and not self._is_blocked
+        is_turn = self._work is None and not (self._queue or self._is_blocked or self._is_deaf)
         if self._is_continue_due and is_turn and not self._in_head:
             self._is_continue_due = False
-            assert self._parser is not None
-            # RFC 9110, 10.1.1: HTTP/1.0 does not know it.
-            if self._parser.get_http_version() != "1.0":
+            parser = self._parser
+            assert parser is not None
+            # RFC 9110, 10.1.1: HTTP/1.0 does not know it. Who asks to upgrade is heard again.
+            if parser.get_http_version() != "1.0" and not parser.should_upgrade():
                 self._transport.write(CONTINUE)
 
     # Answers in pieces
@@ -268,11 +275,12 @@ class HttpConnection(RequestParsing):
             return
         # From now on it is blocked while anything is unsent: no piece waits behind another.
         self._transport.set_write_buffer_limits(high=0)
-        sending = Sending(streamed, self, is_chunked=not is_old, is_last=is_last)
+        is_chunked = not is_old and streamed.length is None
+        sending = Sending(streamed, self, is_chunked=is_chunked, is_last=is_last)
         self._work = sending
         sending.begin(server.tasks)
 
-    def send_piece(self, parts: list[bytes]) -> bool:
+    def send_piece(self, parts: list[Piece]) -> bool:
         """Write a piece of an answer; False if no more may be written for now."""
         self._transport.writelines(parts)
         return not self._is_blocked
@@ -297,28 +305,41 @@ class HttpConnection(RequestParsing):
 
     # Ending
 
-    def _end_after_queue(self) -> None:
-        self._is_ended = True
-        self._transport.pause_reading()
-        self._go_on()
-
     def _refuse(self, response: Response) -> None:
-        """Answer with an error and hear no more. What was asked before goes unanswered."""
-        if self._is_refused:
+        """Hear no more, and say why, behind the answers to what was asked before."""
+        if isinstance(self._work, Sending) and not self._is_deaf:
+            # In the midst of pieces, perhaps for long, there is no place for an answer.
+            self.abort()
+        elif not self._is_deaf:
+            self._farewell = response
+            self._hush()
+
+    def _hush(self) -> None:
+        """Hear no more; end once all that was asked is answered."""
+        if self._is_deaf:
             return
-        was_streaming = isinstance(self._work, Sending)
-        self._give_up_work()
-        if was_streaming:
-            # In the midst of pieces there is no place for an answer.
-            self._is_refused = True
-            self._transport.abort()
-        elif not self._transport.is_closing():
-            cors = self._server.cors.lines(self._origin)
-            date = self._server.date
-            self._transport.write(
-                response.encode(date=date, is_last=True, is_head=False, cors=cors)
-            )
-            self._end()
+        self._is_deaf = True
+        self._is_receiving = False
+        self._let_go_of_body()
+        if self._work is None and not self._queue and not self._is_blocked:
+            self._say_farewell()
+
+    def _say_farewell(self) -> None:
+        farewell, self._farewell = self._farewell, None
+        if self._transport.is_closing():
+            return
+        if farewell is not None:
+            cors, date = self._server.cors.lines(self._origin), self._server.date
+            last = farewell.encode(date=date, is_last=True, is_head=False, cors=cors)
+            self._transport.write(last)
+        self._end()
+
+    def _let_go(self) -> None:
+        """Forget what was asked and is not begun."""
+        if self._queue is not None:
+            self._queue.clear()
+            self._queue = None
+        self._let_go_of_body()
 
     def _give_up_work(self) -> None:
         work, self._work = self._work, None
@@ -328,20 +349,25 @@ class HttpConnection(RequestParsing):
     def _end(self) -> None:
         """Say no more, and hear no more. The client closes, or the next sweeps do: with bytes of
         it unread, closing at once would throw away what it has yet to read (RST)."""
-        self._is_refused = True
+        self._is_deaf = self._is_over = True
         self._since = self._server.sweeps
-        self._queue = None
+        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self._let_go()
         self._transport.write_eof()
 
     # What the server tells
 
     def sweep(self) -> None:
         """End the connection if it has kept its place for too long."""
-        age = self._server.sweeps - self._since
         limits = self._server.limits
-        if self._is_refused:
-            is_unsent = self._transport.get_write_buffer_size() > 0
-            if age >= (limits.request_s if is_unsent else LINGER_SWEEPS):
+        if self._is_over or self._is_blocked:
+            unsent = self._transport.get_write_buffer_size()
+            if unsent < self._unsent_bytes:  # somebody reads, however slowly
+                self._since = self._server.sweeps
+            self._unsent_bytes = unsent
+        age = self._server.sweeps - self._since
+        if self._is_over:
+            if age >= (limits.request_s if self._unsent_bytes else LINGER_SWEEPS):
                 self._transport.abort()
         elif self._is_blocked:
             if age >= limits.request_s:
@@ -365,10 +391,10 @@ class HttpConnection(RequestParsing):
         if isinstance(self._work, Sending):
             self._work.stop()
         elif self._work is None and not self._queue and not self._is_blocked:
-            self._is_refused = True
+            self._is_deaf = self._is_over = True
             self._transport.close()
 
     def abort(self) -> None:
         """End the connection as it is."""
-        self._is_refused = True
+        self._is_deaf = self._is_over = True
         self._transport.abort()

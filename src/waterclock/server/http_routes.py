@@ -1,7 +1,8 @@
 """Which path and method is answered by what; 404 and 405 for the rest, and OPTIONS for all.
 
 A path is looked up whole. One with `{name}` in it is found by its segments, in a tree: one step
-for each segment, however many routes there are, and a segment by its name before `{name}`.
+for each segment, however many routes there are, and a segment by its name before `{name}`; so a
+stream that is named as a path of ours, such as `send`, is found as `%73end`.
 Everything stands below `/api/v1` too.
 """
 
@@ -12,8 +13,8 @@ from urllib.parse import unquote_to_bytes
 from waterclock.server.http_cors import preflight_lines
 from waterclock.server.http_messages import Answer, Answered, Later, Request, Response, problem
 
-Routes = Mapping[bytes, Mapping[bytes, Answer]]
-"""By path, then by method. HEAD is answered as GET, without the body."""
+Routes = Mapping[bytes, Mapping[bytes, Answer | None]]
+"""By path, then by method. HEAD is answered as GET, without the body; if it is None, not at all."""
 
 PREFIX = b"/api/v1"
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
@@ -25,15 +26,20 @@ class _BadPath(Exception):
     """A path that is no text."""
 
 
+class _Escaped(bytes):
+    """A segment with something escaped: rather a name than a word of ours, where both may be."""
+
+    __slots__ = ()
+
+
 class _Route:
     """What a path can do."""
 
     __slots__ = ("allow", "methods", "names")
 
-    def __init__(self, path: bytes, methods: Mapping[bytes, Answer]) -> None:
-        self.methods = {**methods, b"OPTIONS": self._options}
-        if b"GET" in methods:
-            self.methods.setdefault(b"HEAD", methods[b"GET"])
+    def __init__(self, path: bytes, methods: Mapping[bytes, Answer | None]) -> None:
+        table = {b"HEAD": methods.get(b"GET"), **methods, b"OPTIONS": self._options}
+        self.methods = {method: answer for method, answer in table.items() if answer is not None}
         self.allow = b", ".join(sorted(self.methods))
         self.names = [part[1:-1].decode() for part in path.split(b"/") if part[:1] == b"{"]
 
@@ -86,14 +92,18 @@ class _Segment:
         if at == len(segments):
             return self.route
         segment = segments[at]
-        named = self.named.get(segment)
-        found = None if named is None else named._find_by_all_ways(segments, at + 1, values)
-        if found is None and self.any is not None and segment:
-            values.append(segment)
-            found = self.any._find_by_all_ways(segments, at + 1, values)
-            if found is None:
-                values.pop()
-        return found
+        ways = [self.named.get(segment), self.any if segment else None]
+        for way in reversed(ways) if isinstance(segment, _Escaped) else ways:
+            if way is None:
+                continue
+            count = len(values)
+            if way is self.any:
+                values.append(segment)
+            found = way._find_by_all_ways(segments, at + 1, values)
+            if found is not None:
+                return found
+            del values[count:]
+        return None
 
 
 class _Tree:
@@ -126,7 +136,7 @@ class _Tree:
         if b"%" in path:
             if _BAD_ESCAPE.search(path):
                 raise _BadPath("a % is not followed by two hexadecimal digits")
-            segments = [unquote_to_bytes(segment) for segment in segments]
+            segments = [_unescaped(segment) for segment in segments]
         route, values = self._root.find(segments)
         if values:
             try:
@@ -136,6 +146,10 @@ class _Tree:
             assert route is not None
             request.params = dict(zip(route.names, texts, strict=True))
         return route
+
+
+def _unescaped(segment: bytes) -> bytes:
+    return _Escaped(unquote_to_bytes(segment)) if b"%" in segment else segment
 
 
 def answer_from(routes: Routes) -> Answer:

@@ -12,6 +12,7 @@ from waterclock.server.addresses import bind_errors
 from waterclock.server.http_cors import Cors
 from waterclock.server.http_messages import Answer
 from waterclock.server.http_protocol import HttpConnection
+from waterclock.server.in_flight import BytesInFlight
 
 SWEEP_S = 1.0
 DRAIN_STEP_S = 0.02
@@ -26,8 +27,11 @@ class HttpLimits:
     connections_max: int = 20_000
     head_bytes_max: int = 16 * KIB
     body_bytes_max: int = 11 * MIB
-    pipelined_max: int = 64
-    """Requests read ahead of their turn, beyond those that came in one piece."""
+    """Of one request, and of those of a connection that are ahead of their turn."""
+    bodies_bytes_max: int = 512 * MIB
+    """Of all requests that are being received, wait for their turn or are worked on."""
+    pipelined_max: int = 1_000
+    """Requests ahead of their turn, beyond those that came in one piece."""
     idle_s: int = 75
     """More than what proxies keep, so that they end a quiet connection, not we under them."""
     request_s: int = 30
@@ -44,13 +48,14 @@ class HttpServer:
         cors: Cors | None = None,
         stopping: Answer | None = None,
     ) -> None:
-        self.answer = answer
-        self._stopping = stopping or answer
+        self.cors = cors or Cors()
+        self.answer = self.cors.guarded(answer)
+        self._stopping = self.cors.guarded(stopping or answer)
         self.limits = limits
         self.tasks = tasks
-        self.cors = cors or Cors()
         self.loop = asyncio.get_running_loop()
         self.connections: set[HttpConnection] = set()
+        self.bodies = BytesInFlight("bytes of HTTP requests", limits.bodies_bytes_max)
         self.sweeps = 0
         self.date = _date_line()
         self.is_stopping = False

@@ -2,14 +2,15 @@
 
 the pieces end           the last chunk is written, the connection goes on
 the client goes          the task is cancelled where it waits
-the server stops         likewise, but the last chunk is written: what was sent is whole pieces
+the server stops         likewise, but the last chunk is written: what was sent is whole pieces;
+                         one whose length was told goes on to its end
 the pieces raise         the connection is cut off, so that nobody takes a part for the whole
 """
 
 import asyncio
 from typing import TYPE_CHECKING
 
-from waterclock.server.http_messages import Answered, Pending, Streamed
+from waterclock.server.http_messages import Answered, Pending, Piece, Streamed
 from waterclock.server.statuses import log_unforeseen
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class Sending:
 
     def stop(self) -> None:
         """End because the server stops."""
-        self._task.cancel()
+        if self._streamed.length is None:
+            self._task.cancel()
 
     def resume(self) -> None:
         """Go on: what was written is sent."""
@@ -84,7 +86,7 @@ class Sending:
         finally:
             self._drained = None
 
-    def _framed(self, piece: bytes) -> list[bytes]:
+    def _framed(self, piece: Piece) -> list[Piece]:
         return [b"%x\r\n" % len(piece), piece, b"\r\n"] if self.is_chunked else [piece]
 
     def _over(self, _: asyncio.Task[None]) -> None:

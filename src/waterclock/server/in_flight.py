@@ -23,13 +23,17 @@ class BytesInFlight:
     @contextmanager
     def holding(self, size: int) -> Iterator[None]:
         """Count bytes while inside; raises Overloaded if there are too many."""
-        if not self._has_room(size):
-            raise Overloaded(self._what, self._limit)
-        self.held += size
+        self.hold(size)
         try:
             yield
         finally:
             self.give(size)
+
+    def hold(self, size: int) -> None:
+        """Count bytes; raises Overloaded if there are too many. You must `give` them back."""
+        if not self._has_room(size):
+            raise Overloaded(self._what, self._limit)
+        self.held += size
 
     async def take(self, size: int) -> None:
         """Count bytes, once there is room for them. You must `give` them back."""

@@ -1,7 +1,8 @@
 """A member of a group that speaks HTTP: its session lives on between a consumer's requests.
 
 Whoever waits for messages stands in line; who is first gets credit for what it asked, and nothing
-is handed out that nobody asked for. A message handed out has a lease, named
+is handed out that nobody asked for. Who holds as much as it may is passed over. A message handed
+out has a lease, named
 
     <partition>-<generation>-<offset>-<attempt>
 
@@ -152,27 +153,46 @@ class PolledMember:
         self._set_credit()
 
     def serve(self) -> None:
-        """Give those in line what there is."""
-        takers = self._takers
-        while takers and self.session.ending is None:
-            taker = takers[0]
-            if not taker.is_over:
-                messages = self._collect(taker.limit)
-                if not messages:
-                    break
-                if not taker.take(messages):
-                    self.answer(AnswerKind.GIVE_BACK, [one.lease for one in messages])
-            takers.popleft()
-        if not takers:
+        """Give those in line what there is, who has had enough being passed over."""
+        while self.session.ending is None:
+            held = self._in_hands
+            taker = self._next_taker(held)
+            if taker is None:
+                break
+            messages = self._collect(min(taker.limit, taker.credit(held) - held))
+            if not messages:
+                break
+            self._takers.remove(taker)
+            if not taker.take(messages):
+                self._answer(AnswerKind.GIVE_BACK, [one.lease for one in messages])
+        if not self._takers:
             self._give_back_surplus()
         self._set_credit()
+
+    @property
+    def _in_hands(self) -> int:
+        """How many messages were handed out and are not answered for."""
+        session = self.session
+        return session.credit.held_messages - session.unsent_messages - len(self._over)
+
+    def _next_taker(self, held: int) -> Taker | None:
+        """Return the first in line who may get more."""
+        takers = self._takers
+        while takers and takers[0].is_over:
+            takers.popleft()
+        able = (each for each in takers if not each.is_over and each.credit(held) > held)
+        return next(able, None)
 
     def _set_credit(self) -> None:
         session, credit = self.session, self.session.credit
         messages = size = 0
         if self._takers:
-            messages = self._takers[0].credit(credit.held_messages)
-            size = credit.held_bytes + self._taken_bytes
+            held = self._in_hands
+            # If nobody may get more, as much as the first may have once leases end.
+            taker = self._next_taker(held) or (self._takers[0] if self._takers else None)
+            if taker is not None:
+                messages = taker.credit(held)
+                size = credit.held_bytes + self._taken_bytes
         if (messages, size) != (credit.messages_max, credit.bytes_max):
             session.set_credit(messages, size)
 
@@ -212,6 +232,11 @@ class PolledMember:
 
     def answer(self, kind: AnswerKind, leases: Iterable[Lease], at_ms: int = 0) -> list[Lease]:
         """Take an answer about messages; return those that are not held so any more."""
+        refused = self._answer(kind, leases, at_ms)
+        self.serve()
+        return refused
+
+    def _answer(self, kind: AnswerKind, leases: Iterable[Lease], at_ms: int = 0) -> list[Lease]:
         self.used_ms = self._clock.now_ms()
         refused: list[Lease] = []
         known: list[Lease] = []
@@ -228,7 +253,6 @@ class PolledMember:
                 if is_bad:
                     refused.append(lease)
                 self._settle(kind, lease, at_ms, is_bad=is_bad)
-        self._set_credit()
         return refused
 
     def _is_known(self, lease: Lease) -> bool:

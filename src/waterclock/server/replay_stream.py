@@ -9,12 +9,14 @@ from collections.abc import Iterator
 
 from waterclock.model.errors import BadInput, LimitExceeded, Stopping
 from waterclock.node.node import Node
+from waterclock.node.outgoing import Portion
 from waterclock.node.replays import OffsetRange, Replay, ReplayBatch, Request, TimeRange
+from waterclock.node.snapshot_files import SnapshotPortion
 from waterclock.node.task_groups import task_group
 from waterclock.server.calls import Calls, Stream
 from waterclock.server.fields import check_not_negative, member_of
 from waterclock.server.row_messages import in_slices, rows_to_proto
-from waterclock.server.wire import nested
+from waterclock.server.wire import nested, opening
 from waterclock.v1 import broker_pb2 as pb
 
 DONE_MAX = 10_000
@@ -97,7 +99,10 @@ class Reading:
 
     def _events(self, batch: ReplayBatch) -> Iterator[bytes]:
         portion = batch.portion
-        if self._is_arrow:
+        if self._is_arrow and isinstance(portion, SnapshotPortion):
+            yield _of_snapshot(batch, portion)
+            return
+        if self._is_arrow and isinstance(portion, Portion):
             head = Batch(
                 partition=batch.partition, bounds=portion.bounds, next_offset=batch.next_offset
             )
@@ -116,7 +121,7 @@ class Reading:
             )
             return
         for bounds, rows in in_slices(portion):
-            is_last = bounds[-1] == portion.bounds[-1]
+            is_last = bounds[-1] == portion.ranges[-1][1]
             part = Batch(
                 partition=batch.partition,
                 bounds=bounds,
@@ -124,6 +129,32 @@ class Reading:
                 next_offset=batch.next_offset if is_last else bounds[-1],
             )
             yield pb.ReplayResponse(batch=part).SerializeToString()
+
+
+def _of_snapshot(batch: ReplayBatch, portion: SnapshotPortion) -> bytes:
+    """Return a batch whose offsets lie apart: 8 bytes each, as they lie in memory."""
+    head = Batch(partition=batch.partition, next_offset=batch.next_offset).SerializeToString()
+    numbers = [
+        part
+        for field, column in (
+            (Batch.OFFSETS_FIELD_NUMBER, portion.offsets),
+            (Batch.APPEND_MS_FIELD_NUMBER, portion.append_times),
+        )
+        for part in (opening(field, column.nbytes), column.astype("<i8", copy=False).tobytes())
+    ]
+    return nested(
+        [
+            pb.ReplayResponse.BATCH_FIELD_NUMBER,
+            Batch.MESSAGES_FIELD_NUMBER,
+            pb.Messages.ARROW_FIELD_NUMBER,
+        ],
+        [
+            b"",
+            head + b"".join(numbers),
+            pb.Messages(append_ms=portion.append_ms).SerializeToString(),
+        ],
+        [portion.arrow],
+    )
 
 
 def _request(begin: pb.ReplayRequest.Begin) -> Request:
@@ -137,4 +168,4 @@ def _request(begin: pb.ReplayRequest.Begin) -> Request:
     if begin.HasField("offsets"):
         check_not_negative(start=begin.offsets.start, count=begin.offsets.count)
         offsets = OffsetRange(begin.offsets.start, begin.offsets.count)
-    return Request(begin.topic, tuple(begin.partitions), times, offsets)
+    return Request(begin.topic, tuple(begin.partitions), times, offsets, begin.compacted)

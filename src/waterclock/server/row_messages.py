@@ -11,6 +11,7 @@ from waterclock.model.message import Message
 from waterclock.model.units import MIB
 from waterclock.node.outgoing import Portion
 from waterclock.node.publishing import Published
+from waterclock.node.snapshot_files import SnapshotPortion
 from waterclock.v1 import broker_pb2 as pb
 
 ROWS_MAX = 500
@@ -70,7 +71,9 @@ def published_to_proto(published: Published) -> pb.PublishBatchResponse:
     return response
 
 
-def in_slices(portion: Portion) -> Iterator[tuple[list[int], pa.RecordBatch]]:
+def in_slices(
+    portion: Portion | SnapshotPortion,
+) -> Iterator[tuple[list[int], pa.RecordBatch]]:
     """Yield (bounds, rows) of messages, a part at a time, for those who get them one by one."""
     rows = portion.rows()
     mean_bytes = portion.size_bytes // max(1, portion.count)

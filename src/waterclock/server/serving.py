@@ -26,6 +26,7 @@ from waterclock.server.http_cors import Cors
 from waterclock.server.http_operations import routes_of, stopping_routes_of
 from waterclock.server.http_routes import answer_from
 from waterclock.server.http_server import HttpServer, serve_http
+from waterclock.server.ledger_api import LedgerApi
 from waterclock.server.loop_watch import LoopWatch
 from waterclock.server.metrics import Metrics
 from waterclock.server.operations import operations, with_description
@@ -33,7 +34,8 @@ from waterclock.server.polled_members import PolledMembers
 from waterclock.server.scheduler_api import SchedulerApi
 from waterclock.server.streams_api import StreamsApi
 from waterclock.server.topics_api import topic_operations
-from waterclock.v1 import admin_pb2, broker_pb2, scheduler_pb2
+from waterclock.server.topics_api_frames import FramesApi
+from waterclock.v1 import admin_pb2, broker_pb2, ledger_pb2, scheduler_pb2
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,7 @@ APIS = (
     broker_pb2.DESCRIPTOR.services_by_name["Broker"],
     scheduler_pb2.DESCRIPTOR.services_by_name["Scheduler"],
     admin_pb2.DESCRIPTOR.services_by_name["Admin"],
+    ledger_pb2.DESCRIPTOR.services_by_name["Ledger"],
 )
 HEALTH = cast(ServiceDescriptor, health_pb2.DESCRIPTOR.services_by_name["Health"])
 
@@ -113,6 +116,7 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
         [
             *operations(node, Metrics(node, calls, watch)),
             *topic_operations(node, members, broker_api.publishing),
+            *FramesApi(node, calls, broker_api.frames).operations(),
             *StreamsApi(node).operations(),
         ]
     )
@@ -124,11 +128,12 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
     ) as http_server:
         http_address = Addresses(host, 0, http_server.port).http
         health = Health(node, tuple(api.full_name for api in APIS))
-        broker, scheduler, admin = APIS
+        broker, scheduler, admin, ledger = APIS
         services = (
             Service(broker, broker_api, calls),
             Service(scheduler, SchedulerApi(node), calls),
             Service(admin, AdminApi(node, http_address=http_address), calls),
+            Service(ledger, LedgerApi(node), calls),
             Service(HEALTH, health, Calls(HEALTH_CALLS_MAX)),
         )
         async with serve_grpc(services, config) as grpc_server, task_group() as tasks:

@@ -13,6 +13,7 @@ from waterclock.streams.tokens import LIVE, STORED, Token, Tokens
 NOBODY_CAME = "nobody came within the timeout"
 OVERWRITTEN = "what follows the resume token was overwritten or has expired"
 FORGOTTEN = "the resume token is of a stream that was forgotten"
+AHEAD = "the store does not reach to the resume token: it is another one, or an older copy of it"
 
 _encode = msgspec.json.encode
 

@@ -72,7 +72,7 @@ class Call(Pending):
 
     def timed_out(self) -> None:
         """Answer that nobody came."""
-        self.answer(problem(424, NOBODY_CAME, error="TimedOut"))
+        self.answer(problem(424, NOBODY_CAME, error="NobodyCame"))
 
     def dismissed(self) -> None:
         """Answer that the client should ask again."""
@@ -152,7 +152,7 @@ class ReceiveCall(Call):
             Token(STORED, 0, after) if self.is_stored else Token(LIVE, self.incarnation(), after)
         )
         text = self._tokens.encode(self.stream, token)
-        self.answer(problem(424, NOBODY_CAME, error="TimedOut", resumeToken=text))
+        self.answer(problem(424, NOBODY_CAME, error="NobodyCame", resumeToken=text))
 
     def must_read(self, receiver: Receiver) -> None:
         """Have the store read again."""

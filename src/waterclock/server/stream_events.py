@@ -18,8 +18,9 @@ from waterclock.node.node import Node
 from waterclock.server.http_messages import EVENTS, Answered, Request, Streamed, problem
 from waterclock.server.problems import RETRY_AFTER
 from waterclock.server.stream_answers import FORGOTTEN, gone_members, told_messages
-from waterclock.server.stream_reading import EARLIEST, END, LATEST, deliver_of
+from waterclock.server.stream_reading import CONFIRMED, EARLIEST, LATEST, deliver_of
 from waterclock.server.stream_shapes import WORDS, ReceiveParameters
+from waterclock.stores.store import END
 from waterclock.streams.effects import Deliver
 from waterclock.streams.tokens import LIVE, STORED, Token
 from waterclock.streams.waiting import Receiver
@@ -66,6 +67,10 @@ class _Feed:
         self.tell("over")
 
 
+def _gone_event(missed: int) -> bytes:
+    return b'event: gone\ndata: {"missed":%d}\n\n' % missed
+
+
 def _future() -> "asyncio.Future[Deliver | _Gone | str]":
     return asyncio.get_running_loop().create_future()
 
@@ -82,14 +87,18 @@ class StreamEvents:
         """Begin to serve one, for so long; what is wrong with its token is said at once."""
         last_id = request.header(b"last-event-id")
         token = last_id.decode("latin-1") if last_id else asked.resume_token
-        if token is None and asked.consumer_id is None:
+        if token == CONFIRMED and asked.consumer_id is not None:
+            token = None  # the stream remembers, by the consumer's name
+        elif token is None and asked.consumer_id is None:
             token = EARLIEST
         subscriber = _Subscriber(self._node, asked, listen_ms)
         try:
             await subscriber.begin(token)
+            if subscriber.is_gone and last_id:
+                await subscriber.begin(None if asked.consumer_id else EARLIEST)
         except StoreUnavailable as error:
             return problem(503, str(error), RETRY_AFTER, error="StoreUnavailable")
-        if subscriber.is_gone:
+        if subscriber.is_gone and not last_id:
             return problem(410, FORGOTTEN, **gone_members(0, EARLIEST))
         return Streamed(200, subscriber.pieces(), EVENTS, HEADERS)
 
@@ -109,7 +118,8 @@ class _Subscriber:
         self.is_gone = False
 
     async def begin(self, token: str | None) -> None:
-        """Find the place to begin at."""
+        """Find the place to begin at; None: the consumer's own."""
+        self._after, self._is_stored = None, False
         if token in (EARLIEST, LATEST):
             page = await self._node.storing.read(
                 self._name, after=END if token == LATEST else 0, limit=1
@@ -125,7 +135,7 @@ class _Subscriber:
             else:
                 self._after = 0
         elif token is not None:
-            found = self._node.stream_tokens.decode(self._name, token)
+            found = self._node.token_of(self._name, token)
             self._is_stored = found.kind == STORED
             self._after = found.position
             self.is_gone = not self._is_stored and found.incarnation != self._incarnation()
@@ -133,6 +143,10 @@ class _Subscriber:
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yield events until the time is over, the node stops, or whoever listens has gone."""
         yield self._id() + PING
+        if self.is_gone:
+            # A browser comes back with the id it has, and would take 410 for the end. It is given
+            # another, perhaps an empty one, and hears what there is.
+            yield (self._id() or b"id:\n") + _gone_event(0)
         while self._host.now_ms() < self._ends_ms:
             try:
                 news = await self._next()
@@ -143,7 +157,7 @@ class _Subscriber:
                     yield self._events(news)
                 case _Gone(missed, oldest):
                     self._after = oldest
-                    yield self._id() + b'event: gone\ndata: {"missed":%d}\n\n' % missed
+                    yield self._id() + _gone_event(missed)
                 case "quiet":
                     yield PING
                 case "over":
@@ -151,17 +165,6 @@ class _Subscriber:
 
     async def _next(self) -> "Deliver | _Gone | str":
         """Return what comes next for this subscriber."""
-        if self._is_stored:
-            assert self._after is not None
-            page = await self._node.storing.read(
-                self._name, after=self._after, limit=EVENTS_AT_ONCE
-            )
-            first = page.messages[0].position if page.messages else page.last + 1
-            if first > self._after + 1:
-                return _Gone(first - self._after - 1, first - 1)
-            if page.messages:
-                receiver = Receiver(self._name)
-                return deliver_of(receiver, page, after=self._after)
         feed = _Feed()
         receiver = Receiver(
             self._name,
@@ -170,15 +173,42 @@ class _Subscriber:
             consumer=self._consumer,
             after=self._after,
             limit=EVENTS_AT_ONCE,
+            is_poll=False,
         )
-        if self._is_stored:
-            self._host.tail(receiver)
-        else:
+        if not self._is_stored:
             self._host.receive(receiver)
+        elif (found := await self._read(receiver)) is not None:
+            return found
         try:
             return await feed.news
+        except asyncio.CancelledError:
+            if feed.news.done() and not feed.news.cancelled():
+                news = feed.news.result()
+                if isinstance(news, Deliver):
+                    self._host.give_back(news)
+            raise
         finally:
             self._host.leave(receiver)
+
+    async def _read(self, receiver: Receiver) -> Deliver | _Gone | None:
+        """Return what the store has; None: the receiver waits for more."""
+        after = self._after
+        assert after is not None
+        if self._consumer:
+            self._host.confirm(self._name, self._consumer, after)
+        with self._host.reading(self._name):
+            page = await self._node.storing.read(self._name, after=after, limit=EVENTS_AT_ONCE)
+            if page.last < after:  # another store, or an older copy: nothing in it was seen
+                return _Gone(0, 0)
+            first = page.messages[0].position if page.messages else page.last + 1
+            if first > after + 1:
+                return _Gone(first - after - 1, first - 1)
+            if page.messages:
+                given = deliver_of(receiver, page, after=after)
+                self._host.note_read(given)
+                return given
+            self._host.tail(receiver)
+        return None
 
     def _events(self, given: Deliver) -> bytes:
         if self._after is not None:  # otherwise the stream remembers, by the consumer's name
@@ -189,11 +219,8 @@ class _Subscriber:
         name = msgspec.json.encode(self._name)
         pieces = []
         for token, facts in told:
-            facts = (
-                facts
-                if b"\n" not in facts
-                else msgspec.json.format(b"{%b}" % facts, indent=-1)[1:-1]
-            )
+            if b"\n" in facts or b"\r" in facts:  # between values: either would end the line
+                facts = msgspec.json.format(b"{%b}" % facts, indent=-1)[1:-1]
             pieces.append(
                 b'id: %b\ndata: {"streamId":%b,%b%b}\n\n' % (token.encode(), name, missed, facts)
             )

@@ -4,14 +4,16 @@ A token of a message in memory is answered by the ring, one of a stored message 
 the store has no more, the receiver waits to be told, and reads again only if it missed something.
 """
 
+import asyncio
 from collections.abc import Coroutine
 
+from waterclock.model.errors import StoreUnavailable
 from waterclock.node.node import Node
 from waterclock.server.http_messages import Request
-from waterclock.server.problems import problem_of
-from waterclock.server.stream_answers import FORGOTTEN
+from waterclock.server.problems import BadField, problem_of
+from waterclock.server.stream_answers import AHEAD, FORGOTTEN
 from waterclock.server.stream_calls import ReceiveCall
-from waterclock.stores.store import Page
+from waterclock.stores.store import END, Page
 from waterclock.streams.effects import Deliver
 from waterclock.streams.ring import Item
 from waterclock.streams.tokens import STORED, Token
@@ -19,8 +21,11 @@ from waterclock.streams.waiting import Receiver
 
 EARLIEST = "earliest"
 LATEST = "latest"
-END = 1 << 62
-"""A position behind all others."""
+CONFIRMED = "confirmed"
+"""For a named consumer: after what it has confirmed, by asking with the token of it."""
+
+READ_MS_MIN = 1_000
+"""How long a read may take whatever the timeout: who says `timeout=0` wants what is there."""
 
 _REQUEST = Request(b"GET", b"/streams/receive", b"", [], b"")
 
@@ -39,10 +44,18 @@ class StoredReading:
             work = self._begin(call, receiver, is_latest=token == LATEST)
             self._node.spawn(_answered(call, work))
             return
-        found = self._tokens.decode(receiver.stream, token)
+        if token == CONFIRMED:
+            if not receiver.consumer:
+                raise BadField("resumeToken", f"{CONFIRMED!r} is for those with a consumerId")
+            receiver.is_confirming = True
+            self._host.receive(receiver)
+            return
+        found = self._node.token_of(receiver.stream, token)
         if found.kind == STORED:
             call.is_stored = True
             receiver.after = found.position
+            if receiver.consumer:
+                self._host.confirm(receiver.stream, receiver.consumer, found.position)
             self.read_on(call, receiver)
         elif found.incarnation != call.incarnation():
             call.gone(0, EARLIEST, FORGOTTEN)
@@ -55,10 +68,12 @@ class StoredReading:
         self._node.spawn(_answered(call, self._read(call, receiver)))
 
     async def _begin(self, call: ReceiveCall, receiver: Receiver, *, is_latest: bool) -> None:
-        after = END if is_latest else 0
-        page = await self._page(call, receiver, after)
-        if page is None:
-            return
+        with self._host.reading(receiver.stream):
+            page = await self._page(call, receiver, END if is_latest else 0)
+            if page is not None:
+                self._start(call, receiver, page, is_latest=is_latest)
+
+    def _start(self, call: ReceiveCall, receiver: Receiver, page: Page, *, is_latest: bool) -> None:
         if not page.last:  # nothing was ever stored: what is in memory counts
             stream = self._host.find(receiver.stream)
             ring = None if stream is None else stream.ring
@@ -75,11 +90,16 @@ class StoredReading:
     async def _read(self, call: ReceiveCall, receiver: Receiver) -> None:
         assert receiver.after is not None
         after = receiver.after
-        page = await self._page(call, receiver, after)
-        if page is None:
-            return
+        with self._host.reading(receiver.stream):
+            page = await self._page(call, receiver, after)
+            if page is not None:
+                self._go_on(call, receiver, page, after)
+
+    def _go_on(self, call: ReceiveCall, receiver: Receiver, page: Page, after: int) -> None:
         next_position = page.messages[0].position if page.messages else page.last + 1
-        if next_position > after + 1:
+        if page.last < after:
+            call.gone(0, EARLIEST, AHEAD)
+        elif next_position > after + 1:
             oldest = Token(STORED, 0, next_position - 1)
             call.gone(next_position - after - 1, self._tokens.encode(receiver.stream, oldest))
         elif page.messages:
@@ -88,12 +108,26 @@ class StoredReading:
             self._host.tail(receiver)
 
     def _give(self, call: ReceiveCall, receiver: Receiver, page: Page, *, after: int) -> None:
-        call.delivered(deliver_of(receiver, page, after=after))
+        given = deliver_of(receiver, page, after=after)
+        if call.delivered(given):
+            self._host.note_read(given)
 
     async def _page(self, call: ReceiveCall, receiver: Receiver, after: int) -> Page | None:
-        """Return what the store has; None if nobody wants it any more."""
-        page = await self._node.storing.read(receiver.stream, after=after, limit=receiver.limit)
+        """Return what the store has; None if nobody wants it any more.
+
+        Who waits is answered in its time; the read goes on, for not every driver can be stopped.
+        """
+        wait_ms = max(READ_MS_MIN, receiver.deadline_ms - self._host.now_ms())
+        late = asyncio.get_running_loop().call_later(wait_ms / 1_000, _too_late, call)
+        try:
+            page = await self._node.storing.read(receiver.stream, after=after, limit=receiver.limit)
+        finally:
+            late.cancel()
         return None if call.is_over else page
+
+
+def _too_late(call: ReceiveCall) -> None:
+    call.answer(problem_of(StoreUnavailable("the store did not answer in time: ask again")))
 
 
 async def _answered(call: ReceiveCall, work: Coroutine[None, None, None]) -> None:

@@ -5,13 +5,14 @@ say which they want with `as`.
 """
 
 from functools import lru_cache
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from waterclock.model.errors import BadInput
 from waterclock.schedule.when import parse_duration
+from waterclock.server.http_input import END
 from waterclock.server.problems import BadField
 from waterclock.server.topics_api_shapes import Duration
 from waterclock.stores.store import MESSAGE_ID_BYTES_MAX, STREAM_BYTES_MAX
@@ -146,8 +147,9 @@ class ReceiveParameters(
         Annotated[
             str,
             Meta(
-                description="Go on after this one; or `earliest`, `latest`.",
-                extra_json_schema={"pattern": "^(earliest|latest|[0-9a-f]{60})$"},
+                description="Go on after this one; or `earliest`, `latest`; or, with a consumer's "
+                "name, `confirmed`: after what it has confirmed by coming with the token of it.",
+                extra_json_schema={"pattern": "^(earliest|latest|confirmed|[0-9a-f]{60})" + END},
             ),
         ]
         | None
@@ -163,9 +165,9 @@ class ReceiveParameters(
         ]
         | None
     ) = None
-    as_: Annotated[
-        str, Meta(description="How a message is called.", pattern="^(message|output)$")
-    ] = msgspec.field(name="as", default="message")
+    as_: Annotated[Literal["message", "output"], Meta(description="How a message is called.")] = (
+        msgspec.field(name="as", default="message")
+    )
 
 
 class SendAnswer(msgspec.Struct, rename="camel", omit_defaults=True):

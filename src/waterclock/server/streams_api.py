@@ -46,7 +46,8 @@ from waterclock.server.stream_shapes import (
     StreamList,
     span_ms,
 )
-from waterclock.stores.store import Record
+from waterclock.server.topics_api_shapes import OFFSET_MAX
+from waterclock.stores.store import Record, Stored
 from waterclock.streams.ring import Item
 from waterclock.streams.tokens import STORED, Token
 from waterclock.streams.waiting import Receiver, Sender
@@ -65,7 +66,7 @@ class _Named(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class _Listed(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    start: Annotated[int, Meta(description="`next` of the answer before.", ge=0)] = 0
+    start: Annotated[int, Meta(description="`next` of the answer before.", ge=0, le=OFFSET_MAX)] = 0
     limit: Annotated[int, Meta(ge=1, le=LIST_MAX)] = 100
 
 
@@ -121,7 +122,10 @@ class StreamsApi:
     async def _store_and_send(
         self, body: SendBody, content: bytes, size: int, timeout_ms: int, *, is_patient: bool
     ) -> Answered:
-        item, token, _, _ = await self._stored(body, content)
+        item, token, position, is_new = await self._stored(body, content, is_for_all=False)
+        if not is_new:  # it was sent then
+            uuid, words = item.message_id, body.words
+            return sent(body.stream_id, words, uuid, position, token, is_delivered=False)
         call = SendCall(self._host, body.stream_id, body.words, token=token)
         return self._sent(call, item, size, timeout_ms, is_patient=is_patient)
 
@@ -132,9 +136,7 @@ class StreamsApi:
         return self._elsewhere(body.stream_id) or self._store(body, content)
 
     async def _store(self, body: StoreBody, content: bytes) -> Response:
-        item, token, position, is_new = await self._stored(body, content)
-        if is_new:
-            self._host.offer(body.stream_id, item)
+        item, token, position, is_new = await self._stored(body, content, is_for_all=True)
         words = body.words
         told = b'{"streamId":%b,%b%b,"position":%d,"resumeToken":"%b","isNew":%b}' % (
             msgspec.json.encode(body.stream_id),
@@ -146,13 +148,24 @@ class StreamsApi:
         )
         return Response(201, told, b"application/json")
 
-    async def _stored(self, body: StoreBody, content: bytes) -> tuple[Item, str, int, bool]:
+    async def _stored(
+        self, body: StoreBody, content: bytes, *, is_for_all: bool
+    ) -> tuple[Item, str, int, bool]:
+        """Store a message, and put it into the stream too, `is_for_all` or if its sender has gone:
+        those who wait for it are to get it, whatever becomes of who sent it."""
         item = self._item(body, content)
         uuid = body.uuid or str(uuid4())
         ttl_ms = body.ttl_ms()
         expires_ms = None if ttl_ms is None else self._node.clock.now_ms() + ttl_ms
-        stored = await self._node.storing.store(body.stream_id, Record(uuid, content, expires_ms))
-        item = item._replace(message_id=uuid, stored=stored.position)
+        item = item._replace(message_id=uuid)
+
+        def then(stored: Stored, is_heard: bool) -> None:
+            if is_for_all or not is_heard:
+                self._host.offer(body.stream_id, item._replace(stored=stored.position))
+
+        record = Record(uuid, content, expires_ms)
+        stored = await self._node.storing.store(body.stream_id, record, then)
+        item = item._replace(stored=stored.position)
         token = self._tokens.encode(body.stream_id, Token(STORED, 0, stored.position))
         return item, token, stored.position, stored.is_new
 
@@ -179,19 +192,19 @@ class StreamsApi:
         name = asked.stream_id
         if (elsewhere := self._elsewhere(name)) is not None:
             return elsewhere
-        timeout_ms = self._timeout(asked.timeout, asked.timeout_seconds)
+        # All is read before anything is taken: what comes after must not fail.
+        words, timeout_ms = WORDS[asked.as_], self._timeout(asked.timeout, asked.timeout_seconds)
         if asked.consumer_id is None and asked.resume_token is None and asked.limit is None:
             taken = self._host.take(name)
             if taken is not None:
                 incarnation, position, item, missed = taken
-                words = WORDS[asked.as_]
                 message = told(item, incarnation, position, name, words, self._tokens)
                 return received(name, message, missed)
         deadline_ms = self._host.now_ms() + timeout_ms
         call = ReceiveCall(
             self._host,
             name,
-            WORDS[asked.as_],
+            words,
             self._tokens,
             is_list=asked.limit is not None,
             on_store=self._reading.read_on,
@@ -259,8 +272,9 @@ class StreamsApi:
     async def delete(self, request: Request) -> Response:
         """Forget a stream, in memory and in the store."""
         name = parameters_of(request, _Named).stream_id
+        was_in_memory = self._host.forget(name)  # at once, also if the store is away
         stored = await self._node.storing.delete(name)
-        if not self._host.forget(name) and not stored:
+        if not was_in_memory and not stored:
             return problem(404, f"there is no stream {name!r}", error="NotFound")
         return Response(204)
 
@@ -311,7 +325,7 @@ class StreamsApi:
             Operation(
                 "GET", "/streams/receive", self.receive, "receive",
                 "Receive the next message of a stream, or wait for it.", received, **common,
-                parameters=ReceiveParameters, problems=(403, 410, 424),
+                parameters=ReceiveParameters, problems=(403, 410, 424), is_taking=True,
             ),
             Operation(
                 "GET", "/streams/events", self.events, "streamEvents",

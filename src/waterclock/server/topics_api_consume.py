@@ -14,7 +14,7 @@ from waterclock.node.groups import Start
 from waterclock.node.node import Node
 from waterclock.node.session import AnswerKind
 from waterclock.schedule.when import parse_duration, parse_time
-from waterclock.server.http_input import body_of, parameters_of
+from waterclock.server.http_input import END, body_of, parameters_of
 from waterclock.server.http_messages import (
     EVENTS,
     Answered,
@@ -54,7 +54,7 @@ LISTEN_S = 3_600.0
 BEAT_S = 15.0
 """A stream with nothing to say says so this often, so that nobody in between takes it for dead."""
 
-_LEASE = r"^[0-9]{1,4}-[0-9]{1,16}-[0-9]{1,16}-[0-9]{1,9}$"
+_LEASE = r"^[0-9]{1,4}-[0-9]{1,16}-[0-9]{1,16}-[0-9]{1,9}" + END
 
 LeaseText = Annotated[
     str, Meta(pattern=_LEASE, max_length=50, description="As it came with the message.")
@@ -241,6 +241,7 @@ class ConsumeApi:
                 description="Each comes with a lease. Answer for it before its deadline with "
                 "POST /topics/{topic}/acks, or it comes again.",
                 parameters=ConsumeParameters,
+                is_taking=True,
                 answers={200: Answer("Messages; none if the time is up.", HandedPage)},
                 problems=(404, 409),
             ),
@@ -253,6 +254,7 @@ class ConsumeApi:
                 summary="Take messages for a group as they come, as server-sent events.",
                 description="The data of an event is a message as in a poll, its id the lease.",
                 parameters=EventsParameters,
+                is_taking=True,
                 answers={200: Answer("Events.", content_type=EVENTS)},
                 problems=(404, 409),
             ),

@@ -8,7 +8,7 @@ from waterclock.model.errors import NotFound
 from waterclock.node.dead_letter_rows import DeadLetter
 from waterclock.node.node import Node
 from waterclock.node.topics import DEAD_LETTERS
-from waterclock.server.http_input import body_of, parameters_of
+from waterclock.server.http_input import END, body_of, parameters_of
 from waterclock.server.http_messages import Request, Response, json
 from waterclock.server.http_operations import Operation
 from waterclock.server.http_operations import Told as Answer
@@ -29,7 +29,8 @@ class LettersParameters(Shape):
     topic: AnyTopic
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
     page: Annotated[
-        str, Meta(pattern=r"^([0-9]{1,9}:[0-9]{1,15})?$", description="The nextPage of an answer.")
+        str,
+        Meta(pattern=r"^([0-9]{1,9}:[0-9]{1,15})?" + END, description="The nextPage of an answer."),
     ] = ""
 
 

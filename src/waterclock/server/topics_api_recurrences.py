@@ -12,7 +12,7 @@ from waterclock.schedule.calendar import zone_of
 from waterclock.schedule.cron import TEXT_CHARS_MAX
 from waterclock.schedule.when import parse_duration
 from waterclock.server.cron_pattern import cron_pattern
-from waterclock.server.http_input import body_of, parameters_of
+from waterclock.server.http_input import END, body_of, parameters_of
 from waterclock.server.http_messages import Request, Response, json
 from waterclock.server.http_operations import Operation
 from waterclock.server.http_operations import Told as Answer
@@ -33,8 +33,8 @@ from waterclock.server.topics_api_shapes import (
     told_fields,
 )
 
-_JITTER = r"^([0-9]{1,7}ms|[0-9]{1,4}s|[0-9]{1,3}m|([0-9]|1[0-9]|2[0-3])h)$"
-_SECONDS = r"^([1-9][0-9]{0,3}d|[1-9][0-9]{0,4}h|[1-9][0-9]{0,5}m|[1-9][0-9]{0,7}s){1,3}$"
+_JITTER = r"^([0-9]{1,7}ms|[0-9]{1,4}s|[0-9]{1,3}m|([0-9]|1[0-9]|2[0-3])h)" + END
+_SECONDS = r"^([1-9][0-9]{0,3}d|[1-9][0-9]{0,4}h|[1-9][0-9]{0,5}m|[1-9][0-9]{0,7}s){1,3}" + END
 CronText = Annotated[
     str,
     Meta(

@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 from waterclock.node.node import Node
 from waterclock.node.pending import NAMED_MAX, PAGE_MAX, Named, ScheduledMessage
 from waterclock.node.pending_filter import Filter
-from waterclock.server.http_input import body_of, parameters_of
+from waterclock.server.http_input import END, body_of, parameters_of
 from waterclock.server.http_messages import Request, Response, json
 from waterclock.server.http_operations import Operation
 from waterclock.server.http_operations import Told as Answer
@@ -33,7 +33,7 @@ from waterclock.server.topics_api_shapes import (
 Outcome = Literal["unknown", "done", "alreadyFired"]
 OUTCOMES: tuple[Outcome, ...] = ("unknown", "done", "alreadyFired")
 PARTITIONS_MAX = 1_024
-_PAGE = "^([A-Za-z0-9_-]{27}=)?$"
+_PAGE = "^([A-Za-z0-9_-]{27}=)?" + END
 
 
 class TopicOnly(Shape):

@@ -17,10 +17,11 @@ from msgspec import UNSET, Meta, UnsetType
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7
 from waterclock.model.message import Message
 from waterclock.schedule.when import parse_duration, parse_time
+from waterclock.server.http_input import END
 from waterclock.server.problems import BadField
 
-NAME = r"^([A-Za-z0-9][A-Za-z0-9._-]*|_([A-Za-z0-9.-][A-Za-z0-9._-]*)?)$"
-DURATION = r"^([0-9]{1,4}d|[0-9]{1,5}h|[0-9]{1,6}m|[0-9]{1,8}s|[0-9]{1,9}ms){1,3}$"
+NAME = r"^([A-Za-z0-9][A-Za-z0-9._-]*|_([A-Za-z0-9.-][A-Za-z0-9._-]*)?)" + END
+DURATION = r"^([0-9]{1,4}d|[0-9]{1,5}h|[0-9]{1,6}m|[0-9]{1,8}s|[0-9]{1,9}ms){1,3}" + END
 _LEAP = "|".join(f"{year:04}" for year in range(1972, 2100, 4))
 _DAY = (
     r"(19[789][0-9]|20[0-9]{2})-("
@@ -29,9 +30,9 @@ _DAY = (
 )
 TIME = (
     rf"^({_DAY}|({_LEAP})-02-29)T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{{1,9}})?"
-    r"(Z|[+-](0[0-9]|1[0-3]):[0-5][0-9])$"
+    r"(Z|[+-](0[0-9]|1[0-3]):[0-5][0-9])" + END
 )
-BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?" + END
 TIME_MS_MAX = 4_102_444_800_000
 """The year 2100; what is later is microseconds taken for milliseconds."""
 OFFSET_MAX = (1 << 53) - 1

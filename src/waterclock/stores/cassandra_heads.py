@@ -105,20 +105,14 @@ class CassandraHeads:
             for start in range(0, len(ids), IDS_AT_ONCE)
         )
         calls += (
-            self._note_expiry(stream, position, message, head.stamp)
-            for position, message in placed
-            if message.until is not None
-        )
-        await together(calls)
-
-    async def _note_expiry(
-        self, stream: bytes, position: int, message: Pending, stamp: int
-    ) -> None:
-        assert message.until is not None
-        await note_expiry(
-            self._session, stream, position, id=message.id, until=message.until, at=message.at,
-            ref=message.ref, parts=message.parts, stamp=stamp,
+            note_expiry(
+                self._session, stream, position, id=m.id, until=m.until, at=m.at, ref=m.ref,
+                parts=m.parts, stamp=head.stamp,
+            )
+            for position, m in placed
+            if m.until is not None
         )  # fmt: skip
+        await together(calls)
 
 
 async def note_expiry(

@@ -12,11 +12,13 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from typing import Any, TypeVar
 
 from cassandra import (
+    AuthenticationFailed,
     ConsistencyLevel,
     DriverException,
     InvalidRequest,
     OperationTimedOut,
     RequestExecutionException,
+    Unauthorized,
 )
 from cassandra.auth import AuthProvider
 from cassandra.cluster import (
@@ -31,7 +33,7 @@ from cassandra.connection import ConnectionException
 from cassandra.policies import ConstantReconnectionPolicy, RoundRobinPolicy, TokenAwarePolicy
 from cassandra.query import BatchStatement, BatchType, PreparedStatement, tuple_factory
 
-from waterclock.model.errors import Closed, StoreUnavailable
+from waterclock.model.errors import BadConfig, Closed, StoreUnavailable, WaterclockError
 
 T = TypeVar("T")
 
@@ -132,9 +134,9 @@ class CassandraSession:
                     return await self._request(statement())
                 except NoHostAvailable as error:
                     if clock() > deadline or self._session is None:
-                        raise StoreUnavailable(f"cassandra: {error}") from error
-                except AWAY as error:
-                    raise StoreUnavailable(f"cassandra: {error}") from error
+                        raise _ours(error) from error
+                except (Unauthorized, *AWAY) as error:
+                    raise _ours(error) from error
                 await asyncio.sleep(ASK_S)
 
     def _request(self, statement: object) -> Awaitable[list[Row]]:
@@ -189,9 +191,15 @@ class CassandraSession:
     async def _aside(self, call: Callable[[], T]) -> T:
         try:
             return await asyncio.to_thread(call)
-        except (NoHostAvailable, *AWAY) as error:
-            raise StoreUnavailable(f"cassandra: {error}") from error
         except InvalidRequest:
             raise
-        except DriverException as error:
-            raise StoreUnavailable(f"cassandra: {error}") from error
+        except (NoHostAvailable, DriverException, *AWAY) as error:
+            raise _ours(error) from error
+
+
+def _ours(error: Exception) -> WaterclockError:
+    """Tell an account that may not do what it must from a server that is away."""
+    causes = [error, *(error.errors.values() if isinstance(error, NoHostAvailable) else ())]
+    if any(isinstance(cause, Unauthorized | AuthenticationFailed) for cause in causes):
+        return BadConfig("streams.store", f"cassandra: {error}")
+    return StoreUnavailable(f"cassandra: {error}")

@@ -58,17 +58,20 @@ EMPTY_MAX = 10 * BUCKET
 class CassandraStore:
     """A keyspace of streams."""
 
+    is_shared = True
+
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._keyspace = parts.path.strip("/")
+        # What is wrong with a URL is not repeated: it may hold a password.
+        form = "must be cassandra://host,host:port/keyspace?replication=3, in small letters"
         try:
+            parts = urlsplit(url)
             port = parts.port or PORT
             self._replication = int(parse_qs(parts.query).get("replication", ["0"])[0])
-        except ValueError as error:
-            raise BadConfig("streams.store", f"cassandra: {error}") from error
+        except ValueError:
+            raise BadConfig("streams.store", form) from None
+        self._keyspace = parts.path.strip("/")
         if not parts.hostname or not re.fullmatch("[a-z][a-z0-9_]{0,47}", self._keyspace):
-            problem = f"must be cassandra://host,host:port/keyspace in small letters (got {url!r})"
-            raise BadConfig("streams.store", problem)
+            raise BadConfig("streams.store", form)
         credentials = None
         if parts.username:
             password = unquote(parts.password or "")

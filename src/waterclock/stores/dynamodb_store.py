@@ -67,6 +67,8 @@ PARTS_AT_ONCE = 4
 class DynamodbStore:
     """A table of streams."""
 
+    is_shared = True
+
     def __init__(self, url: str) -> None:
         self._table = _table(url)
         self._heads: dict[bytes, Head] = {}
@@ -264,29 +266,21 @@ class DynamodbStore:
         return total
 
     async def _remove_some(self, items: list[Item]) -> int:
-        with_id = dict.fromkeys(map(position_of, items), True)
-        left = list(items)
+        left = [_Removal(item) for item in items]
         for _ in range(TRIES_MAX):
             if not left:
                 return 0
-            owners, actions = [], []
-            for item in left:
-                its = _removal(item, with_id=with_id[position_of(item)])
-                actions += its
-                owners += [position_of(item)] * len(its)
-            reasons = await self._table.transact(actions)
+            pairs = [(removal, action) for removal in left for action in removal.actions()]
+            reasons = await self._table.transact([action for _, action in pairs])
             if reasons is None:
-                for item in left:
-                    if body := body_of(item):
+                for removal in left:
+                    if body := body_of(removal.item):
                         await self._sweep(body)
                 return len(left)
-            gone = set()
-            for owner, action, reason in zip(owners, actions, reasons, strict=False):
-                if reason.is_failed and action["Delete"]["Key"]["sk"]["B"][:1] == b"i":
-                    with_id[owner] = False  # the id is that of a later message
-                elif reason.is_failed:
-                    gone.add(owner)
-            left = [item for item in left if position_of(item) not in gone]
+            for (removal, action), reason in zip(pairs, reasons, strict=False):
+                if reason.is_failed:
+                    removal.learn(action)
+            left = [removal for removal in left if not removal.is_gone]
             if any(reason.is_passing for reason in reasons):
                 await asyncio.sleep(random.uniform(0, CONFLICT_MS_MAX / 1_000))
         raise StoreUnavailable("dynamodb: too many others write to the stream")
@@ -301,7 +295,7 @@ def _table(url: str) -> DynamodbTable:
     parts = urlsplit(url)
     name = parts.path.strip("/")
     if not parts.netloc or not name:
-        raise BadConfig("streams.store", f"must be dynamodb://region/table (got {url!r})")
+        raise BadConfig("streams.store", "must be dynamodb://region/table?endpoint=url")
     endpoint = parse_qs(parts.query).get("endpoint", [None])[0]
     return DynamodbTable(name, region=parts.netloc, endpoint=endpoint)
 
@@ -365,19 +359,35 @@ def _learn(
             bodies.pop(keys[index], None)
 
 
-def _removal(item: Item, *, with_id: bool) -> list[Action]:
-    """Remove a message and its id; put its parts under a claim that has run out."""
-    key = {"pk": item["pk"], "sk": item["sk"]}
-    actions: list[Action] = [
-        {"Delete": {"Key": key, "ConditionExpression": "attribute_exists(pk)"}}
-    ]
-    if with_id:
-        actions.append({"Delete": {
-            "Key": stream_item(item["pk"]["B"][1:], b"i" + item["id"]["B"]),
-            "ConditionExpression": "attribute_not_exists(pk) OR #position = :position",
-            "ExpressionAttributeNames": {"#position": "position"},
-            "ExpressionAttributeValues": {":position": number(position_of(item))},
-        }})  # fmt: skip
-    if body := body_of(item):
-        actions.append({"Put": {"Item": claim_item(body.ref, body.parts, 0)}})
-    return actions
+class _Removal:
+    """A message to be removed: with its id, unless that is a later message's by now."""
+
+    def __init__(self, item: Item) -> None:
+        self.item = item
+        self.is_gone = False
+        self._has_id = True
+
+    def actions(self) -> list[Action]:
+        """Remove a message and its id; put its parts under a claim that has run out."""
+        item = self.item
+        key = {"pk": item["pk"], "sk": item["sk"]}
+        actions: list[Action] = [
+            {"Delete": {"Key": key, "ConditionExpression": "attribute_exists(pk)"}}
+        ]
+        if self._has_id:
+            actions.append({"Delete": {
+                "Key": stream_item(item["pk"]["B"][1:], b"i" + item["id"]["B"]),
+                "ConditionExpression": "attribute_not_exists(pk) OR #position = :position",
+                "ExpressionAttributeNames": {"#position": "position"},
+                "ExpressionAttributeValues": {":position": number(position_of(item))},
+            }})  # fmt: skip
+        if body := body_of(item):
+            actions.append({"Put": {"Item": claim_item(body.ref, body.parts, 0)}})
+        return actions
+
+    def learn(self, failed: Action) -> None:
+        """Take note of which action found things otherwise."""
+        if failed["Delete"]["Key"]["sk"] == self.item["sk"]:
+            self.is_gone = True
+        else:
+            self._has_id = False

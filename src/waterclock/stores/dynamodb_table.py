@@ -12,7 +12,13 @@ from typing import Any
 
 from aiobotocore.config import AioConfig
 from aiobotocore.session import AioSession
-from botocore.exceptions import ClientError, HTTPClientError, NoCredentialsError
+from botocore.exceptions import (
+    ClientError,
+    CredentialRetrievalError,
+    HTTPClientError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
 from botocore.exceptions import ConnectionError as NoConnection
 
 from waterclock.model.errors import BadConfig, Closed, StoreUnavailable
@@ -32,6 +38,13 @@ AWAY_CODES = {
     "LimitExceededException", "ProvisionedThroughputExceededException", "RequestLimitExceeded",
     "ServiceUnavailable", "ThrottlingException", "TransactionInProgressException",
 }  # fmt: skip
+REFUSED_CODES = {
+    "AccessDenied", "AccessDeniedException", "ExpiredTokenException", "IncompleteSignature",
+    "InvalidClientTokenId", "InvalidSignatureException", "MissingAuthenticationToken",
+    "MissingAuthenticationTokenException", "OptInRequired", "SignatureDoesNotMatch",
+    "UnrecognizedClientException",
+}  # fmt: skip
+"""The account does not exist, or may not do what it must."""
 Arguments = dict[str, Any]
 
 FAILED, CONFLICT = "ConditionalCheckFailed", "TransactionConflict"
@@ -227,11 +240,13 @@ class DynamodbTable:
                 yield
         except TimeoutError as error:
             raise StoreUnavailable(f"dynamodb took longer than {CALL_S_MAX} s") from error
-        except NoCredentialsError as error:
+        except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
             raise BadConfig("streams.store", f"dynamodb: {error}") from error
         except (NoConnection, HTTPClientError, OSError) as error:
             raise StoreUnavailable(f"dynamodb: {error}") from error
         except ClientError as error:
+            if _code(error) in REFUSED_CODES:
+                raise BadConfig("streams.store", f"dynamodb: {error}") from error
             if _code(error) in AWAY_CODES:
                 raise StoreUnavailable(f"dynamodb: {error}") from error
             raise

@@ -94,6 +94,8 @@ class _Call:
 class LogStore:
     """Streams in a folder."""
 
+    is_shared = False
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._clock = SystemClock()

@@ -31,6 +31,7 @@ from pymongo.errors import (
     ConnectionFailure,
     DuplicateKeyError,
     ExecutionTimeout,
+    InvalidURI,
     OperationFailure,
     PyMongoError,
     WTimeoutError,
@@ -72,10 +73,14 @@ DELETE_MAX = 1_000
 
 DUPLICATE_KEY = 11_000
 NAMESPACE_EXISTS = 48
+REFUSED = {13, 18, 8_000}
+"""The account does not exist, or may not do what it must."""
 
 
 class MongodbStore:
     """A database of streams."""
+
+    is_shared = True
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -97,8 +102,14 @@ class MongodbStore:
                 waitQueueTimeoutMS=int(CALL_S_MAX * 1_000),
                 maxPoolSize=CONNECTIONS_MAX,
                 socketTimeoutMS=int(CALL_S_MAX * 1_000),
+                # Whatever the URL says: elsewhere one reads the past, and writes do not go.
+                readPreference="primary",
             )
-        except (ConfigurationError, ValueError) as error:
+        except (InvalidURI, ValueError):
+            # It is not repeated: it may hold a password.
+            problem = "must be mongodb://user:password@host:port/database?replicaSet=name"
+            raise BadConfig("streams.store", f"{problem}, with %40 for @ and so on") from None
+        except ConfigurationError as error:
             raise BadConfig("streams.store", f"mongodb: {error}") from error
         try:
             async with self._reaching():
@@ -182,6 +193,8 @@ class MongodbStore:
         except TimeoutError as error:
             raise StoreUnavailable(f"mongodb took longer than {CALL_S_MAX} s") from error
         except PyMongoError as error:
+            if isinstance(error, OperationFailure) and error.code in REFUSED:
+                raise BadConfig("streams.store", f"mongodb: {error}") from error
             if not _is_out_of_reach(error):
                 raise
             self._away_until = clock() + AWAY_S

@@ -38,7 +38,7 @@ _SESSION = (
     " SESSION sql_mode = 'STRICT_ALL_TABLES'"
 )
 _PROMISES = "SELECT @@innodb_flush_log_at_trx_commit, @@max_allowed_packet"
-_REFUSED = {1044, 1045, 1049, 1698}
+_REFUSED = {1044, 1045, 1049, 1142, 1143, 1227, 1698}
 """The account or the database does not exist, or may not be used."""
 
 Rows = list[tuple[Any, ...]]
@@ -155,13 +155,19 @@ class Connections:
 
 
 def _settings(url: str) -> dict[str, Any]:
-    parts = urlsplit(url)
+    # What is wrong with a URL is not repeated: it may hold a password.
+    form = "must be mysql://user:password@host:port/database"
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 3306
+    except ValueError:
+        raise BadConfig(FIELD, form) from None
     database = unquote(parts.path.lstrip("/"))
     if not parts.hostname or not database:
-        raise BadConfig(FIELD, "must be mysql://user:password@host:port/database")
+        raise BadConfig(FIELD, form)
     settings: dict[str, Any] = {
         "host": parts.hostname,
-        "port": parts.port or 3306,
+        "port": port,
         "user": unquote(parts.username or ""),
         "password": unquote(parts.password or ""),
         "database": database,

@@ -117,6 +117,8 @@ _PURGE = (
 class MysqlStore:
     """Streams in a MySQL or MariaDB database, which must exist."""
 
+    is_shared = True
+
     def __init__(self, url: str) -> None:
         self._connections = Connections(url)
 

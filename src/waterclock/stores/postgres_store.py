@@ -134,6 +134,8 @@ DELETE FROM waterclock_messages m USING expired e
 class PostgresStore:
     """Streams in a PostgreSQL database. The URL is libpq's; its database must exist."""
 
+    is_shared = True
+
     def __init__(self, url: str) -> None:
         self._url = url
         self._pool: Any = None
@@ -154,7 +156,7 @@ class PostgresStore:
             )
             try:
                 await pool
-                async with pool.acquire(timeout=CALL_S_MAX) as connection:
+                async with _lent(pool) as connection:
                     await _migrate(connection)
             except BaseException:
                 pool.terminate()
@@ -226,8 +228,25 @@ class PostgresStore:
         if self._pool is None:
             raise Closed("the store is not open")
         with _translated():
-            async with asyncio.timeout(CALL_S_MAX), self._pool.acquire() as connection:
+            async with _lent(self._pool) as connection:
                 yield connection
+
+
+@asynccontextmanager
+async def _lent(pool: "asyncpg.Pool[Any]") -> AsyncIterator[Any]:
+    """Lend a connection for one call, for so long and no longer."""
+    async with asyncio.timeout(CALL_S_MAX):
+        connection = await pool.acquire()
+        try:
+            yield connection
+        except BaseException as error:
+            # Unless the server answered, it may not for long, and to give the connection back one
+            # would wait for it: it is thrown away instead.
+            if not isinstance(error, asyncpg.PostgresError):
+                connection.terminate()
+            raise
+        finally:
+            await pool.release(connection)
 
 
 async def _migrate(connection: "asyncpg.Connection[Any]") -> None:
@@ -265,6 +284,8 @@ _AWAY = (
 _REFUSED = (
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
+    asyncpg.InvalidSchemaNameError,
+    asyncpg.InsufficientPrivilegeError,
     asyncpg.ClientConfigurationError,
 )
 """The account or the database does not exist, or may not be used; or the URL is not libpq's."""

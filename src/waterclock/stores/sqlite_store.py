@@ -1,9 +1,10 @@
 """Streams in one SQLite file: no server, and several processes of one machine may share it.
 
-SQLite blocks, so one thread of the store's own makes all calls. Calls of `store` that come while it
-is busy share the next transaction, and so its fsync. Write-ahead logging lets other processes read
-while one writes; `synchronous=FULL` makes a commit durable. Every transaction that writes begins as
-a writer (`BEGIN IMMEDIATE`): it waits for its turn instead of failing half-way.
+SQLite blocks, so a thread of the store's own makes all calls that write. Those of `store` that come
+while it is busy share the next transaction, and so its fsync. Every transaction that writes begins
+as a writer (`BEGIN IMMEDIATE`): it waits for its turn instead of failing half-way. Write-ahead
+logging lets others read meanwhile, as does a second thread here, with a connection for reading;
+`synchronous=FULL` makes a commit durable.
 """
 
 import asyncio
@@ -106,17 +107,21 @@ class _Call:
         self.records = records
         self.now_ms = now_ms
         self.is_given_up = False
-        self.stored: list[Stored] = []
+        self.stored: list[Stored] | None = None
         self.error: WaterclockError | None = None
 
 
 class SqliteStore:
     """A file of streams."""
 
+    is_shared = True
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._database: sqlite3.Connection | None = None
+        self._reader: sqlite3.Connection | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="waterclock-sqlite")
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="waterclock-sqlite-read")
         self._waiting: deque[_Call] = deque()
 
     def __repr__(self) -> str:
@@ -139,6 +144,7 @@ class SqliteStore:
             call.is_given_up = True
         if call.error is not None:
             raise call.error
+        assert call.stored is not None, "somebody has made the call"
         return call.stored
 
     async def read(
@@ -146,7 +152,8 @@ class SqliteStore:
     ) -> Page:
         """Give messages at positions > `after`: at least one if there is one."""
         name = stream_key(stream)
-        return await self._run(lambda: self._read(name, after, limit, now_ms, bytes_max))
+        read = partial(self._read, name, after, limit, now_ms, bytes_max)
+        return await self._run(read, self._reading)
 
     async def delete(self, stream: str, *, older_than_ms: int | None = None) -> int:
         """Remove the messages stored before then, or all; say how many."""
@@ -166,15 +173,23 @@ class SqliteStore:
 
     async def close(self) -> None:
         """Close the file. Again is harmless."""
-        if self._database is not None:
-            await self._run(self._close)
-        self._thread.shutdown(wait=False)
+        try:
+            if self._database is not None:
+                await self._run(self._close)
+                await self._run(self._close_reader, self._reading)
+        finally:
+            for thread in (self._thread, self._reading):
+                thread.shutdown(wait=False)
 
-    async def _run(self, call: Callable[[], T]) -> T:
+    async def _run(self, call: Callable[[], T], thread: ThreadPoolExecutor | None = None) -> T:
         loop = asyncio.get_running_loop()
         try:
+            working = loop.run_in_executor(thread or self._thread, call)
+        except RuntimeError as error:  # its threads have ended
+            raise Closed("the store is closed") from error
+        try:
             async with asyncio.timeout(CALL_S_MAX):
-                return await loop.run_in_executor(self._thread, call)
+                return await working
         except TimeoutError as error:
             raise StoreUnavailable(f"{self._path} took longer than {CALL_S_MAX} s") from error
         except sqlite3.Error as error:
@@ -189,9 +204,7 @@ class SqliteStore:
         return self._database
 
     def _open(self) -> None:
-        database = sqlite3.connect(
-            self._path, timeout=BUSY_MS_MAX / 1_000, isolation_level=None, check_same_thread=False
-        )
+        database = self._connected()
         try:
             _set_wal(database)
             database.execute("PRAGMA synchronous = FULL")
@@ -204,14 +217,25 @@ class SqliteStore:
                     for statement in _SCHEMA.split(";"):
                         database.execute(statement)
                     database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            self._reader = self._connected()
         except BaseException:
             database.close()
             raise
         self._database = database
 
+    def _connected(self) -> sqlite3.Connection:
+        return sqlite3.connect(
+            self._path, timeout=BUSY_MS_MAX / 1_000, isolation_level=None, check_same_thread=False
+        )
+
     def _close(self) -> None:
         self._opened.close()
         self._database = None
+
+    def _close_reader(self) -> None:
+        assert self._reader is not None
+        self._reader.close()
+        self._reader = None
 
     def _store_waiting(self) -> None:
         """Make the calls that wait, in one transaction."""
@@ -226,10 +250,13 @@ class SqliteStore:
             with _transaction(self._opened):
                 for call in calls:
                     call.stored = self._store(call)
+        # Each has an error of its own: they are raised in different tasks.
         except sqlite3.Error as error:
-            # Each has an error of its own: they are raised in different tasks.
             for call in calls:
                 call.error = _ours(error)
+        except Closed as error:
+            for call in calls:
+                call.error = Closed(str(error))
 
     def _store(self, call: _Call) -> list[Stored]:
         database = self._opened
@@ -252,7 +279,9 @@ class SqliteStore:
         return placed.stored
 
     def _read(self, name: bytes, after: int, limit: int, now_ms: int, bytes_max: int) -> Page:
-        database = self._opened
+        database = self._reader
+        if database is None:
+            raise Closed("the store is not open")
         # One transaction: the counter and the messages are of the same moment.
         with _transaction(database, "DEFERRED"):
             found = database.execute(_STREAM, (name,)).fetchone()

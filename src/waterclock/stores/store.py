@@ -27,6 +27,8 @@ BODY_BYTES_MAX = 10 * MIB
 CALL_BYTES_MAX = 64 * MIB
 """Bodies of one call of `store`: it is one transaction, and one frame of the log."""
 READ_BYTES_MAX = 16 * MIB
+END = 1 << 62
+"""A position behind all others."""
 EXPIRES_MS_MAX = (1 << 63) - 1
 """What a signed 64-bit column holds."""
 
@@ -69,6 +71,9 @@ class Page(NamedTuple):
 
 class StreamStore(Protocol):
     """A place for stored streams. Any number of calls may be under way at once."""
+
+    is_shared: bool
+    """Other nodes may store to the same streams."""
 
     async def open(self) -> None:
         """Connect, and create or migrate the schema. Several nodes may do so at once."""

@@ -16,6 +16,8 @@ class Deliver(NamedTuple):
     """Messages it was too late for: overwritten before it came."""
     sender: Sender | None = None
     """Who waits to hear that this was taken; answer it after the receiver, and only then."""
+    others: int = 0
+    """How many more are given the same by that sender."""
 
 
 class Accept(NamedTuple):

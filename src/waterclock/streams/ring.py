@@ -28,6 +28,19 @@ class Item(NamedTuple):
         """About what it takes in memory."""
         return len(self.body) + len(self.message_id) + ITEM_BYTES
 
+    def is_over(self, now_ms: int) -> bool:
+        """Return whether it is of no use any more."""
+        return 0 < self.expires_ms <= now_ms
+
+
+def fitting(items: list[Item], room_bytes: int) -> list[Item]:
+    """Return as many of the first as may be given at once: what fits, and one more."""
+    for count, item in enumerate(items, 1):
+        room_bytes -= len(item.body)
+        if room_bytes <= 0:
+            return items[:count]
+    return items
+
 
 class Ring:
     """Holds up to `size` items; none if it is 0."""
@@ -47,6 +60,11 @@ class Ring:
 
     def __repr__(self) -> str:
         return f"<Ring {self.first}..{self.end} of {self.size}>"
+
+    @property
+    def size_bytes(self) -> int:
+        """About what its items take in memory. Slow."""
+        return sum(item.size_bytes for item in self._items)
 
     @property
     def first(self) -> int:

@@ -2,33 +2,32 @@
 
 Receivers that compete share one position, `taken`; what is given back to them goes first. Named
 consumers each have a position of their own. Whoever waits has read everything: so a new message
-goes to all named ones who wait and to the first of those who compete, and then it is in the ring.
+goes to all with a position who wait, to the first of each name and to the first of those who
+compete, and then it is in the ring.
 
-In a stream of size 0 nothing is kept: sender and receiver meet, the first of each, whoever it is.
+In a stream of size 0 nothing is kept: a sender waits until somebody waits for its message, and then
+it goes to the same as in any other stream.
 A full ring overwrites its oldest message, unless the sender would rather wait until everyone has
 read that: everyone we know of, so consumers that have left are to be forgotten.
 """
 
 from heapq import heappop, heappush
 
-from waterclock.streams.effects import Accept, Deliver, Dismiss, Effect, ReadStore, Refuse
-from waterclock.streams.ring import Item, Ring
-from waterclock.streams.waiting import Line, Receiver, Sender
+from waterclock.streams.consumer import Consumer, consumer_bytes
+from waterclock.streams.effects import Accept, Deliver, Dismiss, Effect, Refuse
+from waterclock.streams.ring import Item, Ring, fitting
+from waterclock.streams.tailing import told_of_stored
+from waterclock.streams.waiting import (
+    Line,
+    Receiver,
+    Sender,
+    all_who_get,
+    first_of_each_name,
+    leave_as,
+)
 
 GIVEN_BYTES_MAX = 16 << 20
 """A receiver that wants many messages gets no more than these, and one more, at once."""
-
-
-class Consumer:
-    """How far a named consumer has come, and when it was last heard of."""
-
-    __slots__ = ("missed", "position", "seen_ms")
-
-    def __init__(self, position: int) -> None:
-        self.position = position
-        self.missed = 0
-        """Messages it was too late for, and was not told of yet."""
-        self.seen_ms = 0
 
 
 class Stream:
@@ -46,7 +45,6 @@ class Stream:
         "returned",
         "ring",
         "senders",
-        "stored_end",
         "tailing",
         "taken",
         "touched_ms",
@@ -67,7 +65,7 @@ class Stream:
         self.missed = 0
         """Messages that those who compete were too late for, and nobody was told of yet."""
         self.displaced = self.displaced_bytes = 0
-        """What has left the ring since the table asked."""
+        """What has left the ring since the table asked; bytes of consumers too, if any came."""
         self.returned: list[int] | None = None
         """Positions below `taken` that go out again first: a heap."""
         self.consumers: dict[str, Consumer] | None = None
@@ -77,8 +75,6 @@ class Stream:
         self.tailing: Line[Receiver] | None = None
         """Those who wait for what is stored."""
         self.senders: Line[Sender] | None = None
-        self.stored_end = 0
-        """The last stored position we know of."""
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r} {self.ring}, {self.waiting} waiting>"
@@ -88,6 +84,12 @@ class Stream:
         """How many wait."""
         lines = (self.competing, self.watching, self.tailing, self.senders)
         return sum(len(line) for line in lines if line is not None)
+
+    @property
+    def size_bytes(self) -> int:
+        """About what its messages and its consumers take."""
+        messages = 0 if self.ring is None else self.ring.size_bytes
+        return messages + sum(map(consumer_bytes, self.consumers or ()))
 
     @property
     def is_quiet(self) -> bool:
@@ -149,7 +151,7 @@ class Stream:
         position, receivers = ring.end, 0
         at = len(effects)
         if self.watching is not None:
-            for receiver in self.watching.clear():
+            for receiver in first_of_each_name(self.watching, position):
                 missed = self._missed(receiver, position)
                 self._advance(receiver, position)
                 effects.append(Deliver(receiver, [position], [item], missed))
@@ -169,29 +171,29 @@ class Stream:
         ring, senders = self.ring, self.senders
         if ring is None or senders is None:
             return
-        while (sender := senders.first()) is not None:
-            if ring.size:
-                if self.is_full():
+        while senders.first() is not None:
+            if not ring.size:
+                takers = all_who_get(self.watching, self.competing, ring.end + 1)
+                if not takers:
                     return
-                self._put(senders.serve(), now_ms, effects)
-                continue
-            receiver = self._next_receiver()
-            if receiver is None:
+                effects += self._meet(senders.serve(), takers)
+            elif self.is_full():
                 return
-            senders.serve()
-            ring.put(sender.item)
-            self.taken = ring.end
-            if not receiver.competes:
-                self._advance(receiver, ring.end)
-            effects.append(Deliver(receiver, [ring.end], [sender.item], sender=sender))
+            else:
+                self._put(senders.serve(), now_ms, effects)
         self.senders = None
 
-    def _next_receiver(self) -> Receiver | None:
-        """Take out the receiver who came first, of whatever kind."""
-        lines = [line for line in (self.competing, self.watching) if line is not None]
-        heads = [(line.first(), line) for line in lines]
-        waiting = [(head.number, line) for head, line in heads if head is not None]
-        return min(waiting, key=lambda each: each[0])[1].serve() if waiting else None
+    def _meet(self, sender: Sender, takers: list[Receiver]) -> list[Effect]:
+        """Hand a message over. The sender waits for the first to take it, and only for that one."""
+        assert self.ring is not None
+        self.ring.put(sender.item)
+        self.taken = self.ring.end
+        for receiver in takers:
+            if not receiver.competes:
+                receiver.is_confirming = False  # nothing is kept that could come again
+                self._advance(receiver, self.taken)
+        first, *others = (Deliver(each, [self.taken], [sender.item]) for each in takers)
+        return [first._replace(sender=sender, others=len(others)), *others]
 
     # Receiving
 
@@ -225,7 +227,7 @@ class Stream:
         while self.returned and len(positions) < receiver.limit and room > 0:
             position = heappop(self.returned)
             item = ring.get(position)
-            if not _is_over(item, now_ms):
+            if not item.is_over(now_ms):
                 positions.append(position)
                 room -= len(item.body)
         if self.taken < first - 1:
@@ -234,7 +236,7 @@ class Stream:
         while len(positions) < receiver.limit and self.taken < ring.end and room > 0:
             self.taken += 1
             item = ring.get(self.taken)
-            if not _is_over(item, now_ms):
+            if not item.is_over(now_ms):
                 positions.append(self.taken)
                 room -= len(item.body)
         if not positions:
@@ -246,15 +248,16 @@ class Stream:
         """Return what follows a position: the one that was brought, or the consumer's own."""
         ring, after = self.ring, receiver.after
         is_resumed = after is not None
-        if receiver.consumer:
-            consumer = self._consumer(receiver.consumer)
+        consumer = self._consumer(receiver.consumer) if receiver.consumer else None
+        if consumer is not None:
             consumer.seen_ms = now_ms
             if after is None:
                 after = consumer.position
             else:
-                consumer.missed = 0
+                consumer.position, consumer.missed = after, 0
+                receiver.is_confirming = True
         assert after is not None
-        self._advance(receiver, after)
+        receiver.after = after
         if ring is None or not ring.size:
             return None
         first = ring.first
@@ -263,15 +266,15 @@ class Stream:
         missed = self._missed(receiver, max(first, after + 1))
         start = max(first, after + 1)
         while start <= ring.end:
-            items = _fitting(ring.read(start, receiver.limit))
-            kept = [at for at, item in enumerate(items) if not _is_over(item, now_ms)]
+            items = fitting(ring.read(start, receiver.limit), GIVEN_BYTES_MAX)
+            kept = [at for at, item in enumerate(items) if not item.is_over(now_ms)]
             self._advance(receiver, start + len(items) - 1)
             if kept:
                 positions = [start + at for at in kept]
                 return Deliver(receiver, positions, [items[at] for at in kept], missed)
             start += len(items)
-        if receiver.consumer:
-            self._consumer(receiver.consumer).missed = missed
+        if consumer is not None:  # it was given nothing, so there is nothing to confirm
+            consumer.position, consumer.missed = receiver.after, missed
         return None
 
     def _missed(self, receiver: Receiver, position: int) -> int:
@@ -281,13 +284,13 @@ class Stream:
         if receiver.consumer:
             consumer = self._consumer(receiver.consumer)
             missed += consumer.missed
-            consumer.missed = 0
+            consumer.missed = consumer.missed if receiver.is_confirming else 0
         self._advance(receiver, position - 1)
         return missed
 
     def _advance(self, receiver: Receiver, position: int) -> None:
         receiver.after = position
-        if receiver.consumer:
+        if receiver.consumer and not receiver.is_confirming:
             self._consumer(receiver.consumer).position = position
 
     def _consumer(self, name: str) -> Consumer:
@@ -298,7 +301,17 @@ class Stream:
         if consumer is None:
             start = 0 if self.ring is None else self.ring.first - 1
             consumer = self.consumers[name] = Consumer(start)
+            self.displaced_bytes -= consumer_bytes(name)
         return consumer
+
+    def confirm(self, name: str, stored: int, now_ms: int) -> list[Effect]:
+        """Take note that a consumer has come so far in the store."""
+        consumer = self._consumer(name)
+        consumer.seen_ms = now_ms
+        consumer.confirm_stored(self.ring, stored)
+        effects: list[Effect] = []
+        self._admit(now_ms, effects)
+        return effects
 
     def give_back(self, given: Deliver, now_ms: int) -> list[Effect]:
         """Take back what a receiver could not be given any more."""
@@ -308,8 +321,7 @@ class Stream:
             self.senders = self.senders or Line()
             self.senders.rejoin(given.sender)
         elif receiver.consumer:
-            consumer = self._consumer(receiver.consumer)
-            consumer.position = min(consumer.position, given.positions[0] - 1)
+            self._give_to_namesake(given, effects)
         elif receiver.after is None:
             self.missed += given.missed
             self.returned = self.returned or []
@@ -318,6 +330,19 @@ class Stream:
             self._offer(now_ms, effects)
         self._admit(now_ms, effects)
         return effects
+
+    def _give_to_namesake(self, given: Deliver, effects: list[Effect]) -> None:
+        """Give what was for a consumer to another who waits under its name, or later."""
+        consumer = self._consumer(given.receiver.consumer)
+        receiver = leave_as(self.watching, given.receiver.consumer)
+        done = 0 if receiver is None or receiver.is_confirming else receiver.limit
+        if done < len(given.positions):
+            consumer.position = min(consumer.position, given.positions[done] - 1)
+        if receiver is not None:
+            positions, items = given.positions[: receiver.limit], given.items[: receiver.limit]
+            receiver.after = positions[-1]
+            effects.append(Deliver(receiver, positions, items, given.missed))
+            self.let_lines_go()
 
     def _offer(self, now_ms: int, effects: list[Effect]) -> None:
         """Give what was given back to those who compete for it."""
@@ -330,25 +355,15 @@ class Stream:
 
     # What is stored
 
-    def tail(self, receiver: Receiver) -> list[Effect]:
+    def tail(self, receiver: Receiver) -> None:
         """Let a receiver wait for what is stored after its position."""
         assert receiver.after is not None
-        if receiver.after < self.stored_end:
-            return [ReadStore(receiver)]
         self.tailing = self.tailing or Line()
         self.tailing.join(receiver)
-        return []
 
-    def stored(self, position: int, item: Item) -> list[Effect]:
-        """Tell who waits for it that a message was stored."""
-        self.stored_end = max(self.stored_end, position)
-        effects: list[Effect] = []
-        for receiver in self.tailing.clear() if self.tailing is not None else ():
-            if receiver.after == position - 1:
-                effects.append(Deliver(receiver, [position], [item]))
-            else:
-                effects.append(ReadStore(receiver))
-        return effects
+    def stored(self, position: int, item: Item | None) -> list[Effect]:
+        """Tell who waits for it that there is a message in the store; without it, to read it."""
+        return [] if self.tailing is None else told_of_stored(self.tailing, position, item)
 
     # Other changes
 
@@ -356,7 +371,8 @@ class Stream:
         """Forget how far a consumer has come: nobody waits for it any more."""
         effects: list[Effect] = []
         if self.consumers is not None:
-            self.consumers.pop(name, None)
+            if self.consumers.pop(name, None) is not None:
+                self.displaced_bytes += consumer_bytes(name)
             self._admit(now_ms, effects)
         return effects
 
@@ -372,23 +388,13 @@ class Stream:
         self._admit(now_ms, effects)
         return effects
 
+    def clear(self) -> None:
+        """Keep nothing: it is forgotten."""
+        self.ring = self.returned = self.consumers = None
+
     def dismiss(self) -> list[Effect]:
         """Send everyone who waits away."""
         effects: list[Effect] = []
         for line in (self.senders, self.competing, self.watching, self.tailing):
             effects += [Dismiss(waiter) for waiter in line.clear()] if line is not None else []
         return effects
-
-
-def _fitting(items: list[Item]) -> list[Item]:
-    """Return as many of the first as may be given at once."""
-    room = GIVEN_BYTES_MAX
-    for count, item in enumerate(items, 1):
-        room -= len(item.body)
-        if room <= 0:
-            return items[:count]
-    return items
-
-
-def _is_over(item: Item, now_ms: int) -> bool:
-    return 0 < item.expires_ms <= now_ms

@@ -6,12 +6,14 @@ walks over some of the streams, to forget those that nobody has used for long.
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from waterclock.model.errors import CapacityReached
 from waterclock.model.ids import Millis
 from waterclock.model.sections import StreamsConfig
+from waterclock.streams.consumer import consumer_bytes
+from waterclock.streams.counters import StreamCounters
 from waterclock.streams.effects import (
     Accept,
     Deliver,
@@ -27,24 +29,8 @@ from waterclock.streams.waiting import Deadlines, Receiver, Sender, Waiter
 
 TICKS_A_ROUND = 1_200
 """In so many ticks every stream is looked at once."""
-
-
-@dataclass(slots=True)
-class StreamCounters:
-    """What has happened, for metrics."""
-
-    sent: int = 0
-    received: int = 0
-    polled: int = 0
-    """Polls that were answered with messages."""
-    matched: int = 0
-    """Messages for which somebody was waiting."""
-    overwritten: int = 0
-    missed: int = 0
-    send_timeouts: int = 0
-    receive_timeouts: int = 0
-    given_back: int = 0
-    forgotten: int = 0
+STRAYS_MAX = 1_000
+"""Streams that were forgotten, beyond as many as there are, before all are let go."""
 
 
 class Taken(NamedTuple):
@@ -56,6 +42,17 @@ class Taken(NamedTuple):
     missed: int
 
 
+class _Reads:
+    """Those who read one stream from the store at this moment."""
+
+    __slots__ = ("count", "stored_end")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.stored_end = 0
+        """The last position we heard of since the first of them began."""
+
+
 class Streams:
     """The table of streams."""
 
@@ -64,7 +61,7 @@ class Streams:
         self._config = config
         self.counters = StreamCounters()
         self.size_bytes = 0
-        """About what the messages in all rings take."""
+        """About what messages take, in all rings and of all who wait to send, and consumers."""
         self._streams: dict[str, Stream] = {}
         self._deadlines = Deadlines()
         self._waiting = 0
@@ -72,6 +69,11 @@ class Streams:
         self._next_number = 1
         self._round: deque[Stream] = deque()
         """All streams, and some that were forgotten: the first is looked at next."""
+        self._strays = 0
+        """How many of them were forgotten."""
+        self._reads: dict[str, _Reads] = {}
+        self._tailed: set[str] = set()
+        """Where somebody waits for what is stored, and some where nobody does any more."""
         self._is_draining = False
 
     def __len__(self) -> int:
@@ -145,11 +147,9 @@ class Streams:
         """Take a message; without an `Accept` or `Deliver` of it, its sender waits."""
         if self._is_draining:
             return [Dismiss(sender)]
-        room = self._config.bytes_max - sender.item.size_bytes
-        if self.size_bytes > room:
-            raise CapacityReached("bytes of all streams", self._config.bytes_max)
+        self._check_bytes(sender.item.size_bytes)
         stream = self._stream(sender.stream, now_ms)
-        if not size or sender.is_patient:
+        if sender.is_patient or not (size if stream.ring is None else stream.ring.size):
             self._check_waiters()
         self.counters.sent += 1
         return self._settled(stream, stream.send(sender, size, now_ms), sender)
@@ -160,24 +160,57 @@ class Streams:
             return [Dismiss(receiver)]
         self._check_waiters()
         stream = self._stream(receiver.stream, now_ms)
-        if receiver.consumer and len(stream.consumers or ()) >= self._config.consumers_max:
-            assert stream.consumers is not None
-            if receiver.consumer not in stream.consumers:
-                raise CapacityReached("consumers of a stream", self._config.consumers_max)
+        if receiver.consumer:
+            self._check_consumers(stream, receiver.consumer)
         receiver.number = self._next_number
         self._next_number += 1
         return self._settled(stream, stream.receive(receiver, now_ms), receiver)
 
+    def confirm(self, name: str, consumer: str, stored: int, *, now_ms: int) -> list[Effect]:
+        """Take note that a named consumer has come so far in the store."""
+        stream = self._stream(name, now_ms)
+        self._check_consumers(stream, consumer)
+        return self._settled(stream, stream.confirm(consumer, stored, now_ms))
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[None]:
+        """Read a stream from the store in this block, and `tail` in it: nothing is passed over.
+
+        What is stored meanwhile is remembered, also of streams that are not in memory.
+        """
+        reads = self._reads.setdefault(name, _Reads())
+        reads.count += 1
+        try:
+            yield
+        finally:
+            reads.count -= 1
+            if not reads.count:
+                del self._reads[name]
+
     def tail(self, receiver: Receiver, *, now_ms: int) -> list[Effect]:
-        """Let a receiver wait for what is stored after its position."""
+        """Let a receiver wait for what is stored after its position. It must have been `reading`
+        since before it found that there is nothing."""
         if self._is_draining:
             return [Dismiss(receiver)]
         self._check_waiters()
+        assert receiver.after is not None
+        if receiver.after < self._reads[receiver.stream].stored_end:
+            return [ReadStore(receiver)]
         stream = self._stream(receiver.stream, now_ms)
-        return self._settled(stream, stream.tail(receiver), receiver)
+        stream.tail(receiver)
+        self._tailed.add(receiver.stream)
+        return self._settled(stream, [], receiver)
 
-    def stored(self, name: str, position: int, item: Item) -> list[Effect]:
-        """Tell those who wait for it that a message was stored."""
+    def tailed(self) -> list[str]:
+        """Return the names of the streams where somebody waits for what is stored."""
+        found = {n for n in self._tailed if (s := self._streams.get(n)) and s.tailing}
+        self._tailed = found
+        return list(found)
+
+    def stored(self, name: str, position: int, item: Item | None) -> list[Effect]:
+        """Tell those who wait for it that there is a message in the store, and perhaps which."""
+        if (reads := self._reads.get(name)) is not None:
+            reads.stored_end = max(reads.stored_end, position)
         stream = self._streams.get(name)
         return [] if stream is None else self._settled(stream, stream.stored(position, item))
 
@@ -190,9 +223,11 @@ class Streams:
 
     def give_back(self, given: Deliver, *, now_ms: int) -> list[Effect]:
         """Take back what a receiver could not be given; others may get it."""
+        if given.sender is not None and given.others:  # who have it
+            return [Accept(given.sender, given.positions[0], given.others)]
         self.counters.given_back += len(given.items)
         self.counters.received -= len(given.items)
-        self.counters.polled -= 1
+        self.counters.polled -= given.receiver.is_poll
         stream = self._stream(given.receiver.stream, now_ms)
         return self._settled(stream, stream.give_back(given, now_ms), given.sender)
 
@@ -206,10 +241,16 @@ class Streams:
     def forget(self, name: str) -> list[Effect]:
         """Forget a stream; who waits there is sent away."""
         stream = self._streams.pop(name, None)
+        self._tailed.discard(name)
         if stream is None:
             return []
         effects = self._settled(stream, stream.dismiss())
         self._drop_bytes(stream)
+        stream.clear()
+        self._strays += 1
+        if self._strays > len(self._streams) + STRAYS_MAX:
+            self._round = deque(each for each in self._round if self._is_known(each))
+            self._strays = 0
         return effects
 
     def drain(self) -> list[Effect]:
@@ -227,12 +268,12 @@ class Streams:
             assert waiter.line is not None
             waiter.line.leave(waiter)
             self._streams[waiter.stream].let_lines_go()
-            self._waiting -= 1
+            self._waits_no_more(waiter)
             effects.append(TimeOut(waiter))
             if isinstance(waiter, Sender):
                 self.counters.send_timeouts += 1
-            else:
-                self.counters.receive_timeouts += 1
+            elif isinstance(waiter, Receiver):
+                self.counters.receive_timeouts += waiter.is_poll
         for _ in range(-(-len(self._round) // TICKS_A_ROUND)):
             effects += self._look_at_next(now_ms)
         return effects
@@ -243,10 +284,12 @@ class Streams:
 
     def _look_at_next(self, now_ms: int) -> list[Effect]:
         stream = self._round.popleft()
-        if self._streams.get(stream.name) is not stream:
+        if not self._is_known(stream):
+            self._strays -= 1
             return []
         if now_ms - stream.touched_ms >= self._config.idle_ms and not stream.waiting:
             del self._streams[stream.name]
+            self._tailed.discard(stream.name)
             self._drop_bytes(stream)
             self.counters.forgotten += 1
             return []
@@ -256,6 +299,9 @@ class Streams:
         return self._settled(stream, [e for n in idle for e in stream.forget_consumer(n, now_ms)])
 
     # Keeping count
+
+    def _is_known(self, stream: Stream) -> bool:
+        return self._streams.get(stream.name) is stream
 
     def _stream(self, name: str, now_ms: int) -> Stream:
         stream = self._streams.get(name)
@@ -267,6 +313,17 @@ class Streams:
             self._next_incarnation += 1
         stream.touched_ms = now_ms
         return stream
+
+    def _check_consumers(self, stream: Stream, consumer: str) -> None:
+        known = stream.consumers or {}
+        if consumer not in known and len(known) >= self._config.consumers_max:
+            raise CapacityReached("consumers of a stream", self._config.consumers_max)
+        if consumer not in known:
+            self._check_bytes(consumer_bytes(consumer))
+
+    def _check_bytes(self, size: int) -> None:
+        if self.size_bytes + size > self._config.bytes_max:
+            raise CapacityReached("bytes of all streams", self._config.bytes_max)
 
     def _check_waiters(self) -> None:
         if self._waiting >= self._config.waiters_max:
@@ -281,7 +338,7 @@ class Streams:
             # By type, not by pattern: this is done for every message, and patterns cost twice that.
             if isinstance(effect, Deliver):
                 counters.received += len(effect.items)
-                counters.polled += 1
+                counters.polled += effect.receiver.is_poll
                 counters.missed += effect.missed
                 self._waits_no_more(effect.receiver, newcomer)
                 if effect.sender is not None:
@@ -294,10 +351,10 @@ class Streams:
             elif isinstance(effect, Refuse):
                 counters.missed += effect.missed
             elif isinstance(effect, ReadStore):
-                self._waits_no_more(effect.receiver, newcomer)
+                self._waits_no_more(effect.receiver)
             else:
                 self._waits_no_more(effect.waiter, newcomer)
-        if stream.displaced:
+        if stream.displaced or stream.displaced_bytes:
             counters.overwritten += stream.displaced
             self.size_bytes -= stream.displaced_bytes
             stream.displaced = stream.displaced_bytes = 0
@@ -308,26 +365,27 @@ class Streams:
     def _waits(self, waiter: Waiter) -> None:
         self._waiting += 1
         self._deadlines.add(waiter)
+        if isinstance(waiter, Sender):
+            self.size_bytes += waiter.item.size_bytes
 
     def _waits_no_more(self, waiter: Waiter, newcomer: Waiter | None = None) -> None:
         if waiter is not newcomer:
             self._waiting -= 1
             self._deadlines.discard(waiter)
+            if isinstance(waiter, Sender):
+                self.size_bytes -= waiter.item.size_bytes
 
     def _drop_bytes(self, stream: Stream) -> None:
-        if stream.ring is not None:
-            ring = stream.ring
-            self.size_bytes -= sum(item.size_bytes for item in ring.read(ring.first, len(ring)))
+        self.size_bytes -= stream.size_bytes
 
     def check_invariants(self) -> None:
         """Fail if counts contradict what is counted. Slow: for tests."""
         waiting = sum(stream.waiting for stream in self._streams.values())
         assert waiting == self._waiting == len(self._deadlines)
-        assert all(waiter.line is not None for waiter in self._deadlines.all())
-        total = 0
-        for stream in self._streams.values():
-            ring = stream.ring
-            total += (
-                sum(item.size_bytes for item in ring.read(ring.first, len(ring))) if ring else 0
-            )
+        waiters = self._deadlines.all()
+        assert all(waiter.line is not None for waiter in waiters)
+        total = sum(stream.size_bytes for stream in self._streams.values())
+        total += sum(each.item.size_bytes for each in waiters if isinstance(each, Sender))
         assert total == self.size_bytes
+        strays = sum(not self._is_known(stream) for stream in self._round)
+        assert (strays, len(self._round) - strays) == (self._strays, len(self._streams))

@@ -5,7 +5,7 @@ A token is 30 bytes in hexadecimal, so 60 letters that sort, fit for an address 
     kind (1)  incarnation (8)  position (8)  tag (13)      big endian
 
 Tokens of one stream sort as their positions do. The tag is a keyed BLAKE2b of the stream's name and
-all that is before it: a token of another stream, of another cluster, or made up, is none. A token
+all that is before it: a token of another stream, of other nodes, or made up, is none. A token
 that is genuine but of an earlier incarnation of its stream says so: what it speaks of is gone.
 """
 
@@ -35,16 +35,19 @@ class Token(NamedTuple):
 
 
 class Tokens:
-    """Makes tokens and reads them, with the key of a cluster."""
+    """Makes tokens and reads them, with a key of its own, or one it shares with other nodes."""
 
     def __init__(self, key: bytes) -> None:
-        assert len(key) == KEY_BYTES
-        self._keyed = blake2b(key=key, digest_size=_TAG_BYTES, person=b"stream-token")
+        self._keyed = [_keyed(key)]
+
+    def share(self, key: bytes) -> None:
+        """Make tokens with this key from now on; those of before are still read."""
+        self._keyed.insert(0, _keyed(key))
 
     def encode(self, stream: str, token: Token) -> str:
         """Return a token in letters."""
         facts = _FACTS.pack(*token)
-        return (facts + self._tag(stream, facts)).hex()
+        return (facts + _tag(self._keyed[0], stream, facts)).hex()
 
     def decode(self, stream: str, text: str) -> Token:
         """Return what a token says; raise BadInput, or ForgedToken if it is not this stream's."""
@@ -55,12 +58,19 @@ class Tokens:
         facts, tag = data[: _FACTS.size], data[_FACTS.size :]
         if len(data) != _FACTS.size + _TAG_BYTES or data.hex() != text:
             raise BadInput("resumeToken: is not a token")
-        if not hmac.compare_digest(tag, self._tag(stream, facts)):
+        tags = [_tag(keyed, stream, facts) for keyed in self._keyed]
+        if not any(hmac.compare_digest(tag, each) for each in tags):
             raise ForgedToken("resumeToken: is not a token of this stream")
         return Token(*_FACTS.unpack(facts))
 
-    def _tag(self, stream: str, facts: bytes) -> bytes:
-        tag = self._keyed.copy()
-        tag.update(facts)
-        tag.update(stream.encode("utf-8", "surrogatepass"))
-        return tag.digest()
+
+def _keyed(key: bytes) -> blake2b:
+    assert len(key) == KEY_BYTES
+    return blake2b(key=key, digest_size=_TAG_BYTES, person=b"stream-token")
+
+
+def _tag(keyed: blake2b, stream: str, facts: bytes) -> bytes:
+    tag = keyed.copy()
+    tag.update(facts)
+    tag.update(stream.encode("utf-8", "surrogatepass"))
+    return tag.digest()

@@ -57,7 +57,7 @@ class Receiver(Waiter):
     it gets what follows that.
     """
 
-    __slots__ = ("after", "consumer", "limit", "number")
+    __slots__ = ("after", "consumer", "is_confirming", "is_poll", "limit", "number")
 
     def __init__(
         self,
@@ -68,9 +68,15 @@ class Receiver(Waiter):
         consumer: str = "",
         after: int | None = None,
         limit: int = 1,
+        is_confirming: bool = False,
+        is_poll: bool = True,
     ) -> None:
         super().__init__(stream, handle, deadline_ms)
         self.consumer = consumer
+        self.is_confirming = is_confirming
+        """Its consumer does not move past what it is given; so too, if it brings a position."""
+        self.is_poll = is_poll
+        """It asks once; not one of those who listen, and ask again and again."""
         self.after = after
         self.limit = limit
         self.number = 0
@@ -150,6 +156,42 @@ class Line(Generic[W]):
             waiter.line = None
         self._waiters, self._gone = [], 0
         return waiters
+
+
+def first_of_each_name(line: Line[Receiver], position: int) -> list[Receiver]:
+    """Take out those who are to get a message: all but those whose namesake came before. They wait
+    on, for what comes after it. Who confirms waits for no namesake, who may be gone."""
+    names: set[str] = set()
+    found = []
+    for receiver in line.clear():
+        if receiver.consumer in names and not receiver.is_confirming:
+            receiver.after = position
+            line.join(receiver)
+        else:
+            found.append(receiver)
+            if receiver.consumer:
+                names.add(receiver.consumer)
+    return found
+
+
+def all_who_get(
+    watching: Line[Receiver] | None, competing: Line[Receiver] | None, position: int
+) -> list[Receiver]:
+    """Take out all who are to get a message, those who compete but one; who came first is first."""
+    found = [] if watching is None else first_of_each_name(watching, position)
+    if competing is not None and competing.first() is not None:
+        found.append(competing.serve())
+    return sorted(found, key=lambda receiver: receiver.number)
+
+
+def leave_as(line: Line[Receiver] | None, consumer: str) -> Receiver | None:
+    """Take out the first who waits under a name."""
+    for receiver in line.all() if line is not None else ():
+        if receiver.consumer == consumer:
+            assert line is not None
+            line.leave(receiver)
+            return receiver
+    return None
 
 
 class Deadlines:

@@ -109,6 +109,21 @@ class AdminStub:
                 request_serializer=waterclock_dot_v1_dot_admin__pb2.DeleteReplayRequest.SerializeToString,
                 response_deserializer=waterclock_dot_v1_dot_admin__pb2.DeleteReplayResponse.FromString,
                 _registered_method=True)
+        self.RegisterSnapshot = channel.unary_unary(
+                '/waterclock.v1.Admin/RegisterSnapshot',
+                request_serializer=waterclock_dot_v1_dot_admin__pb2.RegisterSnapshotRequest.SerializeToString,
+                response_deserializer=waterclock_dot_v1_dot_admin__pb2.Snapshot.FromString,
+                _registered_method=True)
+        self.ListSnapshots = channel.unary_unary(
+                '/waterclock.v1.Admin/ListSnapshots',
+                request_serializer=waterclock_dot_v1_dot_admin__pb2.ListSnapshotsRequest.SerializeToString,
+                response_deserializer=waterclock_dot_v1_dot_admin__pb2.ListSnapshotsResponse.FromString,
+                _registered_method=True)
+        self.DeleteSnapshot = channel.unary_unary(
+                '/waterclock.v1.Admin/DeleteSnapshot',
+                request_serializer=waterclock_dot_v1_dot_admin__pb2.DeleteSnapshotRequest.SerializeToString,
+                response_deserializer=waterclock_dot_v1_dot_admin__pb2.DeleteSnapshotResponse.FromString,
+                _registered_method=True)
         self.GetNode = channel.unary_unary(
                 '/waterclock.v1.Admin/GetNode',
                 request_serializer=waterclock_dot_v1_dot_admin__pb2.GetNodeRequest.SerializeToString,
@@ -213,6 +228,27 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RegisterSnapshot(self, request, context):
+        """Have a compacted copy of a topic used for compacted replays: docs/formats/snapshot.md. Its files are read where they
+        are, and stay whose they were.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSnapshots(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSnapshot(self, request, context):
+        """Use a snapshot no more. Its files stay.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetNode(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -296,6 +332,21 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.DeleteReplay,
                     request_deserializer=waterclock_dot_v1_dot_admin__pb2.DeleteReplayRequest.FromString,
                     response_serializer=waterclock_dot_v1_dot_admin__pb2.DeleteReplayResponse.SerializeToString,
+            ),
+            'RegisterSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.RegisterSnapshot,
+                    request_deserializer=waterclock_dot_v1_dot_admin__pb2.RegisterSnapshotRequest.FromString,
+                    response_serializer=waterclock_dot_v1_dot_admin__pb2.Snapshot.SerializeToString,
+            ),
+            'ListSnapshots': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSnapshots,
+                    request_deserializer=waterclock_dot_v1_dot_admin__pb2.ListSnapshotsRequest.FromString,
+                    response_serializer=waterclock_dot_v1_dot_admin__pb2.ListSnapshotsResponse.SerializeToString,
+            ),
+            'DeleteSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSnapshot,
+                    request_deserializer=waterclock_dot_v1_dot_admin__pb2.DeleteSnapshotRequest.FromString,
+                    response_serializer=waterclock_dot_v1_dot_admin__pb2.DeleteSnapshotResponse.SerializeToString,
             ),
             'GetNode': grpc.unary_unary_rpc_method_handler(
                     servicer.GetNode,
@@ -708,6 +759,87 @@ class Admin:
             '/waterclock.v1.Admin/DeleteReplay',
             waterclock_dot_v1_dot_admin__pb2.DeleteReplayRequest.SerializeToString,
             waterclock_dot_v1_dot_admin__pb2.DeleteReplayResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RegisterSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/waterclock.v1.Admin/RegisterSnapshot',
+            waterclock_dot_v1_dot_admin__pb2.RegisterSnapshotRequest.SerializeToString,
+            waterclock_dot_v1_dot_admin__pb2.Snapshot.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSnapshots(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/waterclock.v1.Admin/ListSnapshots',
+            waterclock_dot_v1_dot_admin__pb2.ListSnapshotsRequest.SerializeToString,
+            waterclock_dot_v1_dot_admin__pb2.ListSnapshotsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/waterclock.v1.Admin/DeleteSnapshot',
+            waterclock_dot_v1_dot_admin__pb2.DeleteSnapshotRequest.SerializeToString,
+            waterclock_dot_v1_dot_admin__pb2.DeleteSnapshotResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -50,6 +50,13 @@ class AdminStub:
     PurgeDeadLetters: _grpc.UnaryUnaryMultiCallable[_admin_pb2.PurgeDeadLettersRequest, _admin_pb2.PurgeDeadLettersResponse]
     ListReplays: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListReplaysRequest, _admin_pb2.ListReplaysResponse]
     DeleteReplay: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DeleteReplayRequest, _admin_pb2.DeleteReplayResponse]
+    RegisterSnapshot: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RegisterSnapshotRequest, _admin_pb2.Snapshot]
+    """Have a compacted copy of a topic used for compacted replays: docs/formats/snapshot.md. Its files are read where they
+    are, and stay whose they were.
+    """
+    ListSnapshots: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListSnapshotsRequest, _admin_pb2.ListSnapshotsResponse]
+    DeleteSnapshot: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DeleteSnapshotRequest, _admin_pb2.DeleteSnapshotResponse]
+    """Use a snapshot no more. Its files stay."""
     GetNode: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetNodeRequest, _admin_pb2.NodeInfo]
 
 @_typing.type_check_only
@@ -74,6 +81,13 @@ class AdminAsyncStub(AdminStub):
     PurgeDeadLetters: _aio.UnaryUnaryMultiCallable[_admin_pb2.PurgeDeadLettersRequest, _admin_pb2.PurgeDeadLettersResponse]  # type: ignore[assignment]
     ListReplays: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListReplaysRequest, _admin_pb2.ListReplaysResponse]  # type: ignore[assignment]
     DeleteReplay: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteReplayRequest, _admin_pb2.DeleteReplayResponse]  # type: ignore[assignment]
+    RegisterSnapshot: _aio.UnaryUnaryMultiCallable[_admin_pb2.RegisterSnapshotRequest, _admin_pb2.Snapshot]  # type: ignore[assignment]
+    """Have a compacted copy of a topic used for compacted replays: docs/formats/snapshot.md. Its files are read where they
+    are, and stay whose they were.
+    """
+    ListSnapshots: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListSnapshotsRequest, _admin_pb2.ListSnapshotsResponse]  # type: ignore[assignment]
+    DeleteSnapshot: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteSnapshotRequest, _admin_pb2.DeleteSnapshotResponse]  # type: ignore[assignment]
+    """Use a snapshot no more. Its files stay."""
     GetNode: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetNodeRequest, _admin_pb2.NodeInfo]  # type: ignore[assignment]
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
@@ -185,6 +199,31 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.DeleteReplayRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.DeleteReplayResponse, _abc.Awaitable[_admin_pb2.DeleteReplayResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def RegisterSnapshot(
+        self,
+        request: _admin_pb2.RegisterSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Snapshot, _abc.Awaitable[_admin_pb2.Snapshot]]:
+        """Have a compacted copy of a topic used for compacted replays: docs/formats/snapshot.md. Its files are read where they
+        are, and stay whose they were.
+        """
+
+    @_abc_1.abstractmethod
+    def ListSnapshots(
+        self,
+        request: _admin_pb2.ListSnapshotsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListSnapshotsResponse, _abc.Awaitable[_admin_pb2.ListSnapshotsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def DeleteSnapshot(
+        self,
+        request: _admin_pb2.DeleteSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DeleteSnapshotResponse, _abc.Awaitable[_admin_pb2.DeleteSnapshotResponse]]:
+        """Use a snapshot no more. Its files stay."""
 
     @_abc_1.abstractmethod
     def GetNode(

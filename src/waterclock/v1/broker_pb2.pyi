@@ -858,12 +858,15 @@ class ReplayRequest(_message.Message):
         TIMES_FIELD_NUMBER: _builtins.int
         OFFSETS_FIELD_NUMBER: _builtins.int
         CHECKPOINT_EVERY_FIELD_NUMBER: _builtins.int
+        COMPACTED_FIELD_NUMBER: _builtins.int
         topic: _builtins.str
         name: _builtins.str
         """empty: not resumable. With a name and nothing else: go on"""
         format: Global___Format.ValueType
         checkpoint_every: _builtins.int
         """messages between saves of progress; 0: the node's default"""
+        compacted: _builtins.bool
+        """from the newest snapshot, then the log behind it; without one, from the log"""
         @_builtins.property
         def partitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
             """none: all"""
@@ -884,10 +887,11 @@ class ReplayRequest(_message.Message):
             times: Global___ReplayRequest.TimeRange | None = ...,
             offsets: Global___ReplayRequest.OffsetRange | None = ...,
             checkpoint_every: _builtins.int = ...,
+            compacted: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["offsets", b"offsets", "times", b"times"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_every", b"checkpoint_every", "format", b"format", "name", b"name", "offsets", b"offsets", "partitions", b"partitions", "times", b"times", "topic", b"topic"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_every", b"checkpoint_every", "compacted", b"compacted", "format", b"format", "name", b"name", "offsets", b"offsets", "partitions", b"partitions", "times", b"times", "topic", b"topic"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -995,6 +999,8 @@ class ReplayResponse(_message.Message):
         BOUNDS_FIELD_NUMBER: _builtins.int
         MESSAGES_FIELD_NUMBER: _builtins.int
         NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+        OFFSETS_FIELD_NUMBER: _builtins.int
+        APPEND_MS_FIELD_NUMBER: _builtins.int
         partition: _builtins.int
         next_offset: _builtins.int
         """report this as done"""
@@ -1002,6 +1008,14 @@ class ReplayResponse(_message.Message):
         def bounds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
         @_builtins.property
         def messages(self) -> Global___Messages: ...
+        @_builtins.property
+        def offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+            """From a snapshot, to who asked for Arrow: the offset of each message, instead of `bounds`, and when each became
+            deliverable. Few of them are neighbours.
+            """
+
+        @_builtins.property
+        def append_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
         def __init__(
             self,
             *,
@@ -1009,10 +1023,12 @@ class ReplayResponse(_message.Message):
             bounds: _abc.Iterable[_builtins.int] | None = ...,
             messages: Global___Messages | None = ...,
             next_offset: _builtins.int = ...,
+            offsets: _abc.Iterable[_builtins.int] | None = ...,
+            append_ms: _abc.Iterable[_builtins.int] | None = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["bounds", b"bounds", "messages", b"messages", "next_offset", b"next_offset", "partition", b"partition"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["append_ms", b"append_ms", "bounds", b"bounds", "messages", b"messages", "next_offset", b"next_offset", "offsets", b"offsets", "partition", b"partition"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -61,7 +61,7 @@ class Mariadb:
             raise Absent(f"MariaDB does not set up: {run.stderr.strip().splitlines()[-1]}")
         (self._folder / "init.sql").write_text(
             f"CREATE USER IF NOT EXISTS 'streams'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';\n"
-            "GRANT ALL ON *.* TO 'streams'@'127.0.0.1';\n"
+            "GRANT ALL ON *.* TO 'streams'@'127.0.0.1' WITH GRANT OPTION;\n"
             + "".join(f"CREATE DATABASE IF NOT EXISTS streams{n};\n" for n in range(1, 100))
         )
 

@@ -1,0 +1,357 @@
+"""The ledger of writers: what lets a job that may be run again, in whole or in part, write once.
+
+A writer writes batches, each in tasks. A task that begins is noted with where the topic's logs end
+at that moment; whoever begins it again is told those places, for what the first attempt stored lies
+behind them. A task that is done is noted too, and when all are, the batch is committed: one number
+then stands for it and everything before.
+
+    writer/<topic>/<writer>                   the last batch committed
+    write/<topic>/<writer>/<batch>/<task>     a task of a batch that is not
+
+All of it is in memory and, as records, in the metadata. Notes of tasks that a commit has made
+needless are taken away a slice at a time; until then, and after a crash between, they are known to
+be old by the commit itself. Each writer has a `life`, a name no other ever had, which its tasks
+bear: notes of one that was abandoned, or whose topic was deleted, speak for no other.
+
+No answer goes out before what it says is durable, also if it is another call's note.
+"""
+
+import asyncio
+import os
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import msgspec
+
+from waterclock.model.clock import Clock
+from waterclock.model.errors import BadInput, CapacityReached, NotFound
+from waterclock.model.names import check_name
+from waterclock.model.units import DAY_MS
+from waterclock.node.metadata import Metadata
+from waterclock.node.topics import Topic, Topics
+
+WRITER = "writer/"
+WRITE = "write/"
+WRITERS_MAX = 10_000
+"""Of a topic."""
+TASKS_MAX = 100_000
+"""Of a writer, in batches that are not committed."""
+NODE_TASKS_MAX = 1_000_000
+"""Of all writers: each is held in memory."""
+FORGET_MS = 30 * DAY_MS
+"""A writer that did nothing for so long may be forgotten to make room for another."""
+SLICE = 1_000
+"""Records taken away in one go; the loop turns in between."""
+BATCH_MAX = (1 << 63) - 1
+
+
+class WriteState(IntEnum):
+    """How far a task is. The numbers are those of the API."""
+
+    NEW = 0
+    BEGUN = 1
+    DONE = 2
+    COMMITTED = 3
+
+
+class _WriterRecord(msgspec.Struct, frozen=True):
+    life: str
+    folder: str
+    """Of its topic: one made anew under the same name has another."""
+    committed: int
+    """-1: none yet."""
+    changed_ms: int
+
+
+class _TaskRecord(msgspec.Struct, frozen=True):
+    life: str
+    begun_ms: int
+    ends: dict[int, int]
+    rows: int = -1
+    """-1: it is not done."""
+
+    @property
+    def is_done(self) -> bool:
+        return self.rows >= 0
+
+
+@dataclass(slots=True)
+class _Task:
+    record: _TaskRecord
+    durable_at: int
+    """Where the node's own log must be durable before anyone may be told."""
+
+
+@dataclass(slots=True)
+class _Writer:
+    record: _WriterRecord
+    durable_at: int
+    changed_ms: int
+    tasks: dict[tuple[int, int], _Task] = field(default_factory=dict)
+    """By batch and number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What somebody who begins a task is told."""
+
+    state: WriteState
+    positions: dict[int, int]
+    """Where each partition ended when the task first began; one that is not named: its start."""
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriterView:
+    """A writer, as people see it."""
+
+    writer: str
+    committed: int | None
+    open_tasks: int
+    changed_ms: int
+
+
+class Ledger:
+    """All writers of a node. `open` it once the topics are."""
+
+    def __init__(self, topics: Topics, metadata: Metadata, clock: Clock) -> None:
+        self._topics = topics
+        self._metadata = metadata
+        self._clock = clock
+        self._writers: dict[str, dict[str, _Writer]] = {}
+        """By topic, then by name."""
+        self._tasks = 0
+        self._needless: dict[str, None] = {}
+        """Names of records that say nothing any more, to be taken away."""
+        topics.on_deleted.append(self._topic_deleted)
+
+    def __repr__(self) -> str:
+        return f"<Ledger {sum(map(len, self._writers.values()))} writers, {self._tasks} tasks>"
+
+    async def open(self) -> None:
+        """Take up every writer where it was."""
+        for key, value in self._metadata.items(WRITER):
+            topic_name, name = key.removeprefix(WRITER).split("/")
+            record = msgspec.json.decode(value, type=_WriterRecord)
+            topic = self._topics.find(topic_name)
+            if topic is None or topic.folder != record.folder:
+                self._needless[key] = None
+                continue
+            writers = self._writers.setdefault(topic_name, {})
+            writers[name] = _Writer(record, 0, record.changed_ms)
+        for key, value in self._metadata.items(WRITE):
+            topic_name, name, batch, number = key.removeprefix(WRITE).split("/")
+            task = msgspec.json.decode(value, type=_TaskRecord)
+            writer = self._writers.get(topic_name, {}).get(name)
+            is_mine = writer is not None and writer.record.life == task.life
+            if writer is None or not is_mine or int(batch) <= writer.record.committed:
+                self._needless[key] = None
+                continue
+            writer.tasks[int(batch), int(number)] = _Task(task, 0)
+            writer.changed_ms = max(writer.changed_ms, task.begun_ms)
+            self._tasks += 1
+        await self._tidy()
+
+    async def begin(self, topic_name: str, name: str, batch: int, number: int) -> Begun:
+        """Note that a task begins, or tell how far it came when it began before."""
+        topic = self._topics.get(topic_name)
+        _check(name, batch, number)
+        writer = self._writers.get(topic_name, {}).get(name)
+        if writer is not None and batch <= writer.record.committed:
+            await self._metadata.durable(writer.durable_at)
+            return Begun(WriteState.COMMITTED, {}, 0)
+        task = None if writer is None else writer.tasks.get((batch, number))
+        if task is not None:
+            # As it is now: what is noted while this waits may become durable later.
+            known = task.record
+            await self._metadata.durable(task.durable_at)
+            if known.is_done:
+                return Begun(WriteState.DONE, {}, known.rows)
+            return Begun(WriteState.BEGUN, _readable(topic, known.ends), 0)
+        task = self._note(topic, name, batch, number)
+        await self._metadata.durable(task.durable_at)
+        return Begun(WriteState.NEW, _readable(topic, task.record.ends), 0)
+
+    async def finish(
+        self, topic_name: str, name: str, batch: int, number: int, *, rows: int
+    ) -> WriteState:
+        """Note that a task has stored all its rows. It must have begun."""
+        self._topics.get(topic_name)
+        _check(name, batch, number)
+        if rows < 0:
+            raise BadInput(f"rows must not be negative (got {rows})")
+        writer = self._writers.get(topic_name, {}).get(name)
+        if writer is not None and batch <= writer.record.committed:
+            await self._metadata.durable(writer.durable_at)
+            return WriteState.COMMITTED
+        task = None if writer is None else writer.tasks.get((batch, number))
+        if writer is None or task is None:
+            raise NotFound("begun write", f"{topic_name}/{name}/{batch}/{number}")
+        if not task.record.is_done:
+            record = msgspec.structs.replace(task.record, rows=rows)
+            key = _task_key(topic_name, name, batch, number)
+            task.durable_at = self._metadata.write({key: msgspec.json.encode(record)})
+            task.record = record
+            writer.changed_ms = self._clock.now_ms()
+        await self._metadata.durable(task.durable_at)
+        return WriteState.DONE
+
+    async def commit(self, topic_name: str, name: str, batch: int) -> tuple[bool, int]:
+        """Note that a batch is whole; return whether that was known, and the last such batch."""
+        topic = self._topics.get(topic_name)
+        _check(name, batch, 0)
+        writer = self._writers.get(topic_name, {}).get(name)
+        if writer is not None and batch <= writer.record.committed:
+            committed = writer.record.committed
+            await self._metadata.durable(writer.durable_at)
+            return True, committed
+        if writer is None:
+            self._make_room(topic_name)
+            life = os.urandom(8).hex()
+        else:
+            life = writer.record.life
+        now_ms = self._clock.now_ms()
+        record = _WriterRecord(life, topic.folder, batch, now_ms)
+        key = _writer_key(topic_name, name)
+        durable_at = self._metadata.write({key: msgspec.json.encode(record)})
+        self._needless.pop(key, None)
+        if writer is None:
+            writer = _Writer(record, durable_at, now_ms)
+            self._writers.setdefault(topic_name, {})[name] = writer
+        writer.record, writer.durable_at, writer.changed_ms = record, durable_at, now_ms
+        self._drop_tasks(topic_name, name, writer, up_to=batch)
+        await self._metadata.durable(durable_at)
+        await self._tidy()
+        return False, batch
+
+    async def abandon(self, topic_name: str, name: str) -> bool:
+        """Forget a writer; False if there is none."""
+        self._topics.get(topic_name)
+        check_name("writer", name)
+        if name not in self._writers.get(topic_name, {}):
+            return False
+        end = self._metadata.write(self._forget(topic_name, name))
+        await self._metadata.durable(end)
+        await self._tidy()
+        return True
+
+    def list(self, topic_name: str) -> list[WriterView]:
+        """Return the writers of a topic, by name."""
+        self._topics.get(topic_name)
+        return [
+            WriterView(
+                name,
+                None if writer.record.committed < 0 else writer.record.committed,
+                len(writer.tasks),
+                writer.changed_ms,
+            )
+            for name, writer in sorted(self._writers.get(topic_name, {}).items())
+        ]
+
+    # Notes
+
+    def _note(self, topic: Topic, name: str, batch: int, number: int) -> _Task:
+        """Write down a task that begins, and its writer if it is new."""
+        now_ms = self._clock.now_ms()
+        records: dict[str, bytes | None] = {}
+        writer = self._writers.get(topic.name, {}).get(name)
+        if writer is None:
+            self._make_room(topic.name)
+            record = _WriterRecord(os.urandom(8).hex(), topic.folder, -1, now_ms)
+            writer = _Writer(record, 0, now_ms)
+            records[_writer_key(topic.name, name)] = msgspec.json.encode(record)
+        if len(writer.tasks) >= TASKS_MAX:
+            raise CapacityReached("tasks of a writer", TASKS_MAX)
+        if self._tasks >= NODE_TASKS_MAX:
+            raise CapacityReached("tasks of writers", NODE_TASKS_MAX)
+        note = _TaskRecord(writer.record.life, now_ms, _ends(topic))
+        records[_task_key(topic.name, name, batch, number)] = msgspec.json.encode(note)
+        task = _Task(note, self._metadata.write(records))
+        if writer.record.committed < 0 and not writer.durable_at:
+            writer.durable_at = task.durable_at
+        for key in records:
+            self._needless.pop(key, None)
+        self._writers.setdefault(topic.name, {})[name] = writer
+        writer.tasks[batch, number] = task
+        writer.changed_ms = now_ms
+        self._tasks += 1
+        return task
+
+    def _make_room(self, topic_name: str) -> None:
+        """Raise CapacityReached unless the topic can have one writer more."""
+        writers = self._writers.get(topic_name, {})
+        if len(writers) < WRITERS_MAX:
+            return
+        limit_ms = self._clock.now_ms() - FORGET_MS
+        old = [name for name, writer in writers.items() if writer.changed_ms < limit_ms]
+        if not old:
+            raise CapacityReached("writers of a topic", WRITERS_MAX)
+        records: dict[str, None] = {}
+        for name in old:
+            records |= self._forget(topic_name, name)
+        self._metadata.write(records)
+
+    def _forget(self, topic_name: str, name: str) -> dict[str, None]:
+        """Know a writer no more; return the record to be taken away, its tasks' go later."""
+        writer = self._writers[topic_name].pop(name)
+        self._drop_tasks(topic_name, name, writer, up_to=BATCH_MAX)
+        return {_writer_key(topic_name, name): None}
+
+    def _drop_tasks(self, topic_name: str, name: str, writer: _Writer, *, up_to: int) -> None:
+        done = [place for place in writer.tasks if place[0] <= up_to]
+        for place in done:
+            del writer.tasks[place]
+            self._needless[_task_key(topic_name, name, *place)] = None
+        self._tasks -= len(done)
+
+    async def _tidy(self) -> None:
+        """Take needless records away. Where this ends half-way, the next call goes on."""
+        while self._needless:
+            names = [name for name, _ in zip(self._needless, range(SLICE), strict=False)]
+            self._metadata.write(dict.fromkeys(names))
+            for name in names:
+                del self._needless[name]
+            await asyncio.sleep(0)
+
+    def _topic_deleted(self, topic: Topic) -> None:
+        records: dict[str, None] = {}
+        for name in list(self._writers.get(topic.name, {})):
+            records |= self._forget(topic.name, name)
+        self._writers.pop(topic.name, None)
+        if records:
+            self._metadata.write(records)
+
+
+def _check(name: str, batch: int, number: int) -> None:
+    check_name("writer", name)
+    if not 0 <= batch <= BATCH_MAX:
+        raise BadInput(f"batch must be within 0 and {BATCH_MAX} (got {batch})")
+    if number < 0:
+        raise BadInput(f"task must not be negative (got {number})")
+
+
+def _ends(topic: Topic) -> dict[int, int]:
+    """Return where nothing of a task can lie before. What is not flushed yet may be lost in a
+    crash, and its offsets be used again: so it does not count."""
+    return {
+        host.partition: min(host.store.acknowledged_end, host.store.flushed_end)
+        for host in topic.partitions
+        if host.is_open
+    }
+
+
+def _readable(topic: Topic, ends: dict[int, int]) -> dict[int, int]:
+    """Return places a task can be read from: what retention has taken since is gone for all."""
+    return {
+        host.partition: max(ends.get(host.partition, 0), host.store.start)
+        for host in topic.partitions
+        if host.is_open
+    }
+
+
+def _writer_key(topic: str, writer: str) -> str:
+    return f"{WRITER}{topic}/{writer}"
+
+
+def _task_key(topic: str, writer: str, batch: int, number: int) -> str:
+    return f"{WRITE}{topic}/{writer}/{batch}/{number}"

@@ -1,0 +1,208 @@
+"""`waterclock pipeline`: what jobs are told, how they end, and how little is said meanwhile."""
+
+import json
+import os
+import subprocess
+import sys
+from io import StringIO
+from types import SimpleNamespace
+
+import pytest
+from pyspark.errors import PySparkException
+from rich.console import Console
+
+from waterclock.cli import pipeline_run
+from waterclock.cli.pipeline_run import Launch, tell
+from waterclock.model.errors import BadInput, Unreachable
+from waterclock.spark import session as sessions
+from waterclock.spark.failures import failure_line
+from waterclock.spark.jobs import redrive, replay, report, schedule
+from waterclock.spark.jobs.job import Summary
+
+JOB_S_MAX = 300.0
+
+
+@pytest.fixture
+def no_spark(monkeypatch):
+    """Let jobs run without Spark and without a node; return the sessions asked for."""
+    asked, offsets = [], 5
+
+    def session(**told):
+        asked.append(told)
+        return SimpleNamespace(stop=lambda: None)
+
+    monkeypatch.setattr(sessions, "session", session)
+    monkeypatch.setattr(pipeline_run, "call", lambda address, work: offsets)
+    return asked
+
+
+@pytest.fixture
+def ran(monkeypatch, no_spark):
+    """Return a function that has a job answer with something, and the options it was run with."""
+
+    def answer(job, with_what):
+        options = []
+
+        def run(spark, given, reporter):
+            options.append(given)
+            if isinstance(with_what, Exception):
+                raise with_what
+            return with_what
+
+        monkeypatch.setattr(job, "run", run)
+        return options
+
+    return answer
+
+
+def test_a_job_is_told_what_was_typed(waterclock, ran, no_spark):
+    told = ran(schedule, Summary(job="schedule", rows=3))
+    result = waterclock(
+        "pipeline", "schedule", "later", "rows.csv", "--due", "at", "-H", "kind=upper(kind)",
+        "--id", "uuid", "--send-late", "--dry-run", "--json", "--address", "h:1",
+        "--master", "local[4]", "--conf", "spark.x=a=b",
+    )  # fmt: skip
+
+    assert result.exit_code == 0, result.output
+    (options,) = told
+    assert (options.topic, options.source, options.servers) == ("later", "rows.csv", "h:1")
+    assert (options.is_dry_run, options.sends_late) == (True, True)
+    assert options.mapped.headers == {"kind": "upper(kind)"}
+    assert (options.mapped.due, options.mapped.message_id) == ("at", "uuid")
+    assert no_spark[0]["master"] == "local[4]"
+    assert no_spark[0]["settings"] == {"spark.x": "a=b"}
+    assert json.loads(result.stdout)["rows"] == 3
+
+
+def test_a_job_with_little_to_read_has_a_jvm_for_short_work(waterclock, ran, no_spark, monkeypatch):
+    for job in (report, schedule):
+        ran(job, Summary(job="job", rows=1))
+    waterclock("pipeline", "report")
+    waterclock("pipeline", "schedule", "later", "rows.csv")
+    monkeypatch.setattr(pipeline_run, "SHORT_OFFSETS_MAX", 4)
+    waterclock("pipeline", "report")
+
+    assert [told["is_short"] for told in no_spark] == [True, False, False]
+
+
+def test_the_exit_code_says_how_it_ended(waterclock, ran):
+    line = ("pipeline", "replay", "orders", "--to-topic", "again")
+    for answer, code in [
+        (Summary(job="replay", rows=1), 0),
+        (Summary(job="replay", rows=1, rejected={"no due": 0}), 0),
+        (Summary(job="replay", rows=1, rejected={"no due": 2}), 3),
+        (BadInput("wrong"), 2),
+        (Unreachable("gone"), 1),
+        (PySparkException("it broke\nat length"), 1),
+    ]:
+        ran(replay, answer)
+        assert waterclock(*line).exit_code == code, answer
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["replay", "orders"], "one target"),
+        (["schedule", "orders"], "either files or a query"),
+        (["schedule", "orders", "x.csv", "-H", "kind"], "name=expression"),
+        (["redrive", "orders", "--set", "offset=1"], "--set"),
+        (["ingest", "orders", "--schema", "x"], "--to-topic"),
+        (["report", "--conf", "x"], "--conf 'x'"),
+    ],
+)
+def test_nonsense_is_told_before_spark_is_started(waterclock, no_spark, line, said):
+    result = waterclock("pipeline", *line)
+
+    assert (result.exit_code, no_spark) == (2, [])
+    assert said in result.stderr
+
+
+def test_without_a_node_nobody_waits_for_spark(waterclock):
+    result = waterclock("pipeline", "report", "--address", "127.0.0.1:1")
+
+    assert result.exit_code == 1
+    assert "no node answers at 127.0.0.1:1" in result.stderr
+
+
+def test_a_failure_leaves_the_log_of_spark_and_says_where(waterclock, ran, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    ran(report, PySparkException("a\nwaterclock.model.errors.Unreachable: the node is gone\nb"))
+    result = waterclock("pipeline", "report")
+
+    (log,) = tmp_path.glob("waterclock-spark-*.log")
+    assert result.stderr.splitlines() == [
+        "error: the node is gone",
+        f"What Spark said is in {log}",
+    ]
+    ran(report, Summary(job="report", rows=1))
+    waterclock("pipeline", "report")
+    assert list(tmp_path.glob("waterclock-spark-*.log")) == [log]
+
+
+def test_redrive_takes_what_repeats(waterclock, ran):
+    told = ran(redrive, Summary(job="redrive", rows=0))
+    waterclock("pipeline", "redrive", "orders", "--reason", "a%", "--reason", "b", "--set", "key=1")
+
+    assert (told[0].reasons, told[0].changes) == (("a%", "b"), ("key=1",))
+
+
+def test_people_see_plain_figures_and_why_rows_were_refused():
+    out = StringIO()
+    facts: dict[str, object] = {
+        "topic": "orders",
+        "none": None,
+        "counts": {"a": 1_000},
+        "big": {"x": [1]},
+        "rows": [],
+    }
+    summary = Summary(
+        job="schedule", rows=1, rejected={"due: in the past": 2}, facts=facts, seconds=1.25
+    )
+    tell(Console(file=out, width=100), summary)
+
+    assert [line.strip() for line in out.getvalue().splitlines() if line.strip()] == [
+        "schedule: 1 row done in 1.2 s",
+        "topic            orders",
+        "counts           a: 1,000",
+        "refused  why",
+        "2  due: in the past",
+    ]
+
+
+def test_settings_of_spark_are_named_so():
+    assert Launch(None, None, ["spark.a=1"], False).settings() == {"spark.a": "1"}
+    for wrong in ("a=1", "spark.a"):
+        with pytest.raises(BadInput, match="--conf"):
+            Launch(None, None, [wrong], False).settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("x\nTraceback\nwaterclock.model.errors.BadInput: ours\n SQLSTATE: 1", "ours"),
+        ("x\nTraceback\nValueError: theirs\n\tat org.apache", "ValueError: theirs"),
+        ("[SPARK] says this\nand that", "[SPARK] says this"),
+        ("", "RuntimeError"),
+    ],
+)
+def test_a_failure_is_the_line_a_person_can_act_on(text, line):
+    assert failure_line(RuntimeError(text)) == line
+
+
+@pytest.mark.xdist_group("spark")
+def test_a_real_job_starts_spark_by_itself_and_says_nothing_but_its_result(node, tmp_path):
+    (tmp_path / "rows.csv").write_text(
+        "value,due\nsoon,2099-01-01T00:00:00Z\nlate,2020-01-01T00:00:00Z\n"
+    )
+    command = [sys.executable, "-m", "waterclock"]
+    where = ["--address", node.address]
+    subprocess.run([*command, "topics", "create", "pipeline-e2e", *where], check=True)
+    done = subprocess.run(
+        [*command, "pipeline", "schedule", "pipeline-e2e", str(tmp_path / "rows.csv"), *where,
+         "--master", "local[1]", "--json"],
+        env={**os.environ}, capture_output=True, text=True, timeout=JOB_S_MAX, check=False,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (3, "")
+    summary = json.loads(done.stdout)
+    assert (summary["rows"], summary["rejected"]) == (1, {"due: in the past": 1})
