@@ -12,7 +12,7 @@ BENCHES := log publish consume schedule latency streams spark
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo test check style types unit stores-big sim crash plants fuzz cover bench $(BENCHES:%=bench-%) proto lock clean
+.PHONY: help setup run demo test check style types unit stores-big sim burrow-sim crash plants fuzz cover bench $(BENCHES:%=bench-%) proto lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,11 @@ sim: $(STAMP)  ## Long random histories of storage and streams; N= how many, SEE
 		tests/storage/test_histories.py -k no_history --hypothesis-profile=sim
 	@WATERCLOCK_HISTORIES=$(N) WATERCLOCK_SEED=$(SEED) $(PYTEST) -q -n $(JOBS) \
 		tests/streams/test_histories.py
+
+burrow-sim: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
+burrow-sim: N := $(or $(N),2000)
+burrow-sim: $(STAMP)  ## Groups of parallel consumers in stories of faults; N= how many, SEED= the first
+	@$(BIN)/python -m tests.burrow.simulation --seed $(SEED) --count $(N)
 
 # gRPC is told not to watch for forks: it would log each start of a node.
 CRASH := GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/python -m tests.integration

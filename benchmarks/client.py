@@ -80,7 +80,9 @@ def main() -> None:
     arguments = json.loads(sys.argv[2])
     watch = Stopwatch(arguments.pop("group"))
     getattr(importlib.import_module(module), name)(watch, **arguments)
+    os.set_blocking(sys.stdout.fileno(), True)
     sys.stdout.write(json.dumps(asdict(watch)) + "\n")
+    sys.stdout.flush()
 
 
 def _own_cpu() -> float:

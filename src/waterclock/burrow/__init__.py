@@ -1,0 +1,1 @@
+"""Parallel consumption with ordered commits: many workers on one partition, and nothing lost."""
