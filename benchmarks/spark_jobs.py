@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.client import Stopwatch, run_client
+from benchmarks.client import run_client
 from benchmarks.harness import Bar, Report, Tick, is_smoke, rounds_of
 from benchmarks.machine import ROOT
 from benchmarks.node.running import running
@@ -114,15 +114,16 @@ class SparkJobs:
         file = self._folder / "schedule.parquet"
         self._tick("write what is to be scheduled")
         write_promises(file, self._rows, self._messages)
-        with self._trickling(server) as quiet:
+        quiet, busy = self._folder / "quiet.npy", self._folder / "busy.npy"
+        with self._trickling(server, quiet):
             time.sleep(QUIET_S)
         self._tick("publish_p99_during_schedule_ms")
-        with self._trickling(server) as singles:
+        with self._trickling(server, busy):
             seconds, told = pipeline(server, "schedule", TOPIC, str(file))
         work = {"topic": TOPIC, "partitions": PARTITIONS}
         span = run_client("benchmarks.node.loading:span", server, **work).more
-        before = latencies(quiet.result())
-        during = latencies(singles.result(), span["first_ms"], span["last_ms"])
+        before = latencies(quiet)
+        during = latencies(busy, span["first_ms"], span["last_ms"])
         note = (
             f"{SINGLES_PER_S:,} singles/s while {self._messages:,} are scheduled; p50 "
             f"{during['p50']:.1f} p99.9 {during['p999']:.1f}; before: p50 {before['p50']:.1f} p99 "
@@ -136,20 +137,22 @@ class SparkJobs:
         assert span["rows"] == told["rows"] == self._messages, (span, told)
 
     @contextmanager
-    def _trickling(self, server: Server) -> Iterator["Future[Stopwatch]"]:
-        """Have a client publish singles meanwhile."""
+    def _trickling(self, server: Server, samples: Path) -> Iterator[None]:
+        """Have a client publish singles meanwhile, and save how long each took."""
         begun, enough = self._folder / "begun", self._folder / "enough"
         for file in (begun, enough):
             file.unlink(missing_ok=True)
         work = {"rate": SINGLES_PER_S, "begun": str(begun), "enough": str(enough)}
+        work |= {"samples": str(samples)}
         with ThreadPoolExecutor(1) as aside:
             singles = aside.submit(run_client, "benchmarks.node.loading:trickle", server, **work)
             try:
                 while not begun.exists() and not singles.done():
                     time.sleep(POLL_S)
-                yield singles
+                yield
             finally:
                 enough.touch()
+            singles.result()
 
     # Starting
 
@@ -199,11 +202,9 @@ def pipeline(
     return seconds, json.loads(run.stdout)
 
 
-def latencies(
-    singles: Stopwatch, start_ms: float = 0, end_ms: float = float("inf")
-) -> dict[str, float]:
+def latencies(samples: Path, start_ms: float = 0, end_ms: float = float("inf")) -> dict[str, float]:
     """Give the percentiles of the messages that were sent in a span of time, or waited in it."""
-    meant, took = np.array(singles.more["meant_ms"]), np.array(singles.more["took_ms"])
+    meant, took = np.load(samples)
     is_in = (meant + took >= start_ms) & (meant <= end_ms)
     return percentiles(took[is_in] / 1e3)
 

@@ -81,8 +81,10 @@ async def _replayed(client: Client, topic: str) -> int:
     return found
 
 
-def trickle(watch: Stopwatch, port: int, *, rate: int, begun: str, enough: str) -> None:
-    """Publish singles at a rate until the file `enough` appears; tell how long each took."""
+def trickle(
+    watch: Stopwatch, port: int, *, rate: int, begun: str, enough: str, samples: str
+) -> None:
+    """Publish singles at a rate until the file `enough` appears; save how long each took."""
     singles = _Singles(rate)
 
     async def run() -> None:
@@ -96,7 +98,7 @@ def trickle(watch: Stopwatch, port: int, *, rate: int, begun: str, enough: str) 
     with watch.running(0):
         uvloop.run(run())
     watch.messages = singles.sent
-    watch.more |= singles.told()
+    singles.save(samples)
 
 
 def span(watch: Stopwatch, port: int, *, topic: str, partitions: int) -> None:
@@ -144,8 +146,8 @@ class _Singles:
         await client.publish(topic, self._value)
         self._acked[number] = time.perf_counter()
 
-    def told(self) -> dict[str, list[float]]:
-        """Give by the clock on the wall when each was meant to be sent, and how long it took."""
+    def save(self, file: str) -> None:
+        """Save by the clock on the wall when each was meant to be sent, and how long it took."""
         meant, acked = self._meant[: self.sent], self._acked[: self.sent]
         wall_ms = (meant + (time.time() - time.perf_counter())) * 1e3
-        return {"meant_ms": wall_ms.tolist(), "took_ms": ((acked - meant) * 1e3).tolist()}
+        np.save(file, [wall_ms, (acked - meant) * 1e3])

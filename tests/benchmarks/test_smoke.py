@@ -89,7 +89,8 @@ def test_a_benchmark_measures_what_was_agreed_and_leaves_nothing_behind(bench, t
     results = answer["results"]
     assert all(set(result) == {"value", "unit"} for result in results.values())
     assert {case: results[case]["unit"] for case in CASES[bench]} == CASES[bench]
-    assert [case for case, result in results.items() if not result["value"] > 0] == []
+    # Others may be nothing at this size, as memory that grew by what was free before.
+    assert [case for case in CASES[bench] if not results[case]["value"] > 0] == []
     assert answer["peers"] == answer["ratios"] == {}
     assert not data.exists()
     assert processes_in(data) == []

@@ -40,10 +40,14 @@ dead: b'nonsense' rejected
 """,
 }
 ARGUMENTS = {"llm_tokens.py": ["--headless"]}
+RUN_ELSEWHERE = {"spark_tour.py": "tests/spark/test_tour.py"}
+"""They need more than a node."""
 
 
 def test_every_example_is_run():
-    assert sorted(PRINTED) == sorted(file.name for file in EXAMPLES.glob("*.py"))
+    assert {*PRINTED, *RUN_ELSEWHERE} == {file.name for file in EXAMPLES.glob("*.py")}
+    for name, test in RUN_ELSEWHERE.items():
+        assert name.removesuffix(".py") in (EXAMPLES.parent / test).read_text()
 
 
 @pytest.mark.parametrize("name", sorted(PRINTED))

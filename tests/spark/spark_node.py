@@ -60,6 +60,7 @@ class SparkNode:
             "node": {"name": "spark", "data_folder": str(self.folder / "data")},
             "cluster": {"grpc_port": self.grpc_port, "http_port": self.http_port},
             "schedule": {"tick_ms": 10},
+            "log": {"preallocate_bytes": 1 << 20},  # there are hundreds of topics
         }
         told = json.dumps({"settings": {**own, **self._settings}})
         command = [sys.executable, "-c", MAIN, told, str(self._housekeeping_ms)]

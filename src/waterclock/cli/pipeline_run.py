@@ -5,6 +5,7 @@ is asked first: whoever forgot to start one should not wait for a JVM to learn o
 """
 
 import logging
+import os
 import signal
 import sys
 import tempfile
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 SHOWN_MAX = 20
+NICENESS = 10
 SHORT_OFFSETS_MAX = 2_000_000
 """A job that reads no more is over before the JVM's better compiler has paid for itself."""
 _NO_SPARK = "pip install 'waterclock[spark]'"
@@ -104,6 +106,9 @@ def _ran(
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
     job = prepare()
+    if (launch.master or "local").startswith("local"):
+        # The JVM and its workers inherit it: a node on this machine keeps answering meanwhile.
+        os.nice(NICENESS)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     with _ended_by_sigterm(), _log_file() as log:
         try:

@@ -38,7 +38,7 @@ from waterclock.model.errors import (
     UnknownTopic,
     WaterclockError,
 )
-from waterclock.model.units import MIB, SECOND_MS
+from waterclock.model.units import KIB, MIB, SECOND_MS
 from waterclock.spark.refusals import refused_rows
 
 Int64s = npt.NDArray[np.int64]
@@ -49,7 +49,8 @@ OnBadRow = Callable[[int, str], None]
 PATIENCE_S = 60.0
 """How long a node may be away: enough for one that is started again, and recovers."""
 PAUSE_S, PAUSE_S_MAX = 0.1, 2.0
-PARCEL_BYTES = 4 * MIB
+PARCEL_BYTES = 512 * KIB
+"""Small, so that what others publish need not wait long behind one."""
 FETCH_BYTES = 16 * MIB
 CONNECT_MS = 15 * SECOND_MS
 """For each address there is."""
