@@ -12,7 +12,7 @@ BENCHES := log publish consume schedule latency streams spark
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo test check style types unit stores-big sim burrow-sim crash plants fuzz cover bench $(BENCHES:%=bench-%) proto lock clean
+.PHONY: help setup run demo test check style types unit stores-big sim burrow-sim burrow-kafka crash plants fuzz cover bench $(BENCHES:%=bench-%) proto lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ burrow-sim: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' 
 burrow-sim: N := $(or $(N),2000)
 burrow-sim: $(STAMP)  ## Groups of parallel consumers in stories of faults; N= how many, SEED= the first
 	@$(BIN)/python -m tests.burrow.simulation --seed $(SEED) --count $(N)
+
+burrow-kafka: $(STAMP)  ## Parallel consumers on a real Kafka: rebalances, transactions, examples
+	@WATERCLOCK_KAFKA=1 $(PYTEST) -q tests/burrow/kafka
 
 # gRPC is told not to watch for forks: it would log each start of a node.
 CRASH := GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/python -m tests.integration

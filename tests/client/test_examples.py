@@ -18,6 +18,11 @@ left over: 0
 published: 100000
 sum: 4999950000
 """,
+    "burrow_waterclock.py": """\
+billed: 999 each customer in order: True
+dead: b'777'
+left over: 0
+""",
     "llm_tokens.py": """\
 57 tokens over 4 connections
 each once, in order: True
@@ -40,7 +45,11 @@ dead: b'nonsense' rejected
 """,
 }
 ARGUMENTS = {"llm_tokens.py": ["--headless"]}
-RUN_ELSEWHERE = {"spark_tour.py": "tests/spark/test_tour.py"}
+RUN_ELSEWHERE = {
+    "burrow_exactly_once.py": "tests/burrow/kafka/test_examples.py",
+    "burrow_kafka.py": "tests/burrow/kafka/test_examples.py",
+    "spark_tour.py": "tests/spark/test_tour.py",
+}
 """They need more than a node."""
 
 

@@ -1,0 +1,322 @@
+"""Partitions of Kafka topics, as a member of a consumer group.
+
+One thread owns the client; records are made there, a poll at a time. All rebalance protocols work:
+eager, cooperative (the default) and KIP-848 (`group.protocol=consumer`). A partition that is taken
+away is committed in the rebalance callback, after what was begun has ended; the group waits for it.
+
+Partitions are begun at the committed offset as we read it, together with the gap map that was
+committed with it. If it cannot be read, the client finds the place alone and the map is left out:
+more is done again, and nothing is lost.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as Place
+
+from waterclock.burrow.client_thread import ClientThread
+from waterclock.burrow.config import MapText
+from waterclock.burrow.records import Assignment, Commit, Record, TopicPartition
+from waterclock.burrow.source import NOT_OURS, Owner, SourceFailed
+from waterclock.model.errors import BadConfig
+
+CALL_S = 10.0
+"""How long the broker may take to say what was committed."""
+CALL_TRIES = 3
+OURS = {"enable.auto.commit": False, "enable.auto.offset.store": False}
+"""Settings a pool cannot do without."""
+USUAL = {"auto.offset.reset": "earliest"}
+
+_log = logging.getLogger("waterclock.burrow")
+
+
+class KafkaSource:
+    """Reads topics in a group. `settings` are those of librdkafka; `group.id` and
+    `bootstrap.servers` are needed. The broker takes `map_units_max` characters with a commit
+    (offset.metadata.max.bytes less one); for one that counts bytes `map_text` is "base64"."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, object],
+        topics: Sequence[str],
+        *,
+        map_units_max: int = 4_095,
+        map_text: MapText = "base32768",
+    ) -> None:
+        if isinstance(topics, str) or not topics:
+            raise BadConfig("topics", f"must be a list with at least one topic, not {topics!r}")
+        for name, value in OURS.items():
+            if settings.get(name, value) != value:
+                raise BadConfig(name, "is not for a pool: it commits itself what is done")
+        self._settings = {**USUAL, **settings, **OURS}
+        if self._settings.get("group.protocol", "classic") == "classic":
+            self._settings.setdefault("partition.assignment.strategy", "cooperative-sticky")
+        self._topics = list(topics)
+        self.map_units_max = map_units_max
+        self.map_text: MapText = map_text
+        self._epoch = 0
+        self._epochs: dict[tuple[str, int], int] = {}
+        """Which partitions are ours, each with its epoch. Changed on the thread only."""
+        self._failure: SourceFailed | None = None
+        self._is_closing = False
+        self._owner: Owner
+        self._consumer: Consumer
+        self._thread: ClientThread | None = None
+        self._polling: asyncio.Future[list[Record]] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {', '.join(self._topics)}, {len(self._epochs)} partitions>"
+
+    @property
+    def _is_incremental(self) -> bool:
+        strategies = str(self._settings.get("partition.assignment.strategy", ""))
+        return self._settings.get("group.protocol") == "consumer" or "cooperative" in strategies
+
+    # On the loop
+
+    async def open(self, owner: Owner) -> None:
+        """Join the group."""
+        self._owner = owner
+        self._thread = ClientThread("burrow-kafka")
+        await self._thread.call(self._begin)
+
+    async def poll(self, count: int, timeout_s: float) -> list[Record]:
+        """Return what there is; wait for the first record only."""
+        assert self._thread is not None
+        self._polling = self._thread.call(self._poll, count, timeout_s)
+        return await asyncio.shield(self._polling)
+
+    def pause(self, names: Sequence[TopicPartition]) -> None:
+        """Fetch these no more."""
+        assert self._thread is not None
+        self._thread.call(self._hold, self._stamped(names), True)
+
+    def resume(self, names: Sequence[TopicPartition]) -> None:
+        """Fetch these again."""
+        assert self._thread is not None
+        self._thread.call(self._hold, self._stamped(names), False)
+
+    def commit(
+        self, commits: Mapping[TopicPartition, Commit]
+    ) -> "asyncio.Future[dict[TopicPartition, int]]":
+        """Commit offsets, each with its map."""
+        assert self._thread is not None
+        return self._thread.call(self._commit_ours, dict(commits), self._stamped(commits))
+
+    async def log_ends(self) -> Mapping[TopicPartition, int]:
+        """Return the ends the last fetches told of."""
+        assert self._thread is not None
+        return await self._thread.call(self._read_ends)
+
+    async def close(self) -> None:
+        """Leave the group."""
+        self._is_closing = True
+        if self._thread is not None:
+            if self._polling is not None:
+                # It may be in a callback, which serves calls: the client cannot be closed in there.
+                await asyncio.wait([self._polling])
+            await self._thread.call(self._end)
+            self._thread.end()
+            self._thread = None
+
+    def _stamped(self, names: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return which of these are ours at the moment, and since when."""
+        return {name: self._epochs[name] for name in names if name in self._epochs}
+
+    # On the thread
+
+    def _begin(self) -> None:
+        try:
+            self._consumer = Consumer({**self._settings, "error_cb": self._noticed})
+        except KafkaException as error:
+            raise SourceFailed(f"Kafka: {error.args[0].str()}") from error
+        self._consumer.subscribe(
+            self._topics,
+            on_assign=self._on_assign,
+            on_revoke=self._on_revoke,
+            on_lost=self._on_lost,
+        )
+
+    def _end(self) -> None:
+        if hasattr(self, "_consumer"):
+            self._consumer.close()
+
+    def _noticed(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._failure = SourceFailed(f"Kafka: {error.str()}")
+        _log.info("kafka_error code=%s text=%s", error.name(), error.str())
+
+    def _poll(self, count: int, timeout_s: float) -> list[Record]:
+        if self._failure is not None:
+            raise self._failure
+        if self._is_closing:
+            return []
+        # `consume` waits until it has all it is asked for, so it is asked for one if there is none.
+        # No messages come out of the same call after a rebalance that were read before it: with
+        # no time to wait, a call ends before anything of the new assignment can be there.
+        messages = self._consumer.consume(count, 0)
+        if not messages:
+            messages = self._consumer.consume(1, timeout_s)
+            if messages and count > 1:
+                messages += self._consumer.consume(count - 1, 0)
+        if self._failure is not None:
+            raise self._failure
+        return self._records(messages)
+
+    def _records(self, messages: Iterable[Message]) -> list[Record]:
+        epochs = self._epochs
+        found: list[Record] = []
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                self._noticed(error)
+                continue
+            topic, partition = message.topic(), message.partition()
+            epoch = epochs.get((topic, partition))  # type: ignore[arg-type]
+            if epoch is None:  # it went while this was on its way
+                continue
+            found.append(
+                Record(
+                    topic,  # type: ignore[arg-type]
+                    partition,  # type: ignore[arg-type]
+                    message.offset(),  # type: ignore[arg-type]
+                    message.key(),
+                    message.value(),
+                    message.headers() or (),  # type: ignore[arg-type]
+                    message.timestamp()[1],
+                    epoch,
+                )
+            )
+        return found
+
+    def _ours(self, stamped: Mapping[TopicPartition, int]) -> list[TopicPartition]:
+        return [name for name, epoch in stamped.items() if self._epochs.get(name) == epoch]
+
+    def _hold(self, stamped: Mapping[TopicPartition, int], is_pause: bool) -> None:
+        # One of an earlier assignment must not pause the present one: nobody would resume it.
+        places = [Place(*name) for name in self._ours(stamped)]
+        if places and not self._is_closing:
+            try:
+                (self._consumer.pause if is_pause else self._consumer.resume)(places)
+            except KafkaException as error:  # better to end than to stand still for ever
+                self._failure = SourceFailed(f"Kafka: partitions cannot be paused: {error}")
+
+    def _commit_ours(
+        self, commits: Mapping[TopicPartition, Commit], stamped: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        codes = dict.fromkeys(commits, NOT_OURS)
+        ours = {name: commits[name] for name in self._ours(stamped)}
+        if ours:
+            codes.update(self._commit(ours))
+        return codes
+
+    def _commit(self, commits: Mapping[TopicPartition, Commit]) -> dict[TopicPartition, int]:
+        try:
+            answers = self._consumer.commit(offsets=places_of(commits), asynchronous=False)
+        except KafkaException as error:
+            return dict.fromkeys(commits, code_of(error))
+        codes = dict.fromkeys(commits, 0)
+        for place in answers or ():
+            if place.error is not None:
+                codes[TopicPartition(place.topic, place.partition)] = place.error.code()
+        return codes
+
+    def _read_ends(self) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        for name in [] if self._is_closing else list(self._epochs):
+            ends = self._consumer.get_watermark_offsets(Place(*name), cached=True)
+            if ends is not None and ends[1] >= 0:
+                found[TopicPartition(*name)] = ends[1]
+        return found
+
+    # In callbacks of the client, on the thread too
+
+    def _on_assign(self, consumer: Consumer, places: list[Place]) -> None:
+        if not self._is_closing:
+            self._begin_with(places)
+
+    def _begin_with(self, places: list[Place]) -> None:
+        known = self._committed(places)
+        if self._is_incremental:
+            self._consumer.incremental_assign(known)
+        else:
+            self._consumer.assign(known)
+        self._epoch += 1
+        assignments = []
+        for place in known:
+            name = TopicPartition(place.topic, place.partition)
+            self._epochs[name] = self._epoch
+            offset = place.offset if place.offset >= 0 else None
+            text = place.metadata or ""
+            end = self._log_end(place) if text else None
+            assignments.append(Assignment(name, self._epoch, offset, text, end))
+        if known:
+            self._consumer.resume(known)
+        self._tell_assigned(assignments)
+
+    def _tell_assigned(self, assignments: Sequence[Assignment]) -> None:
+        async def tell() -> None:
+            self._owner.assigned(assignments)
+
+        assert self._thread is not None
+        self._thread.wait_for(tell())
+
+    def _committed(self, places: list[Place]) -> list[Place]:
+        """Return the places with what was committed for them; bare if nobody can tell."""
+        for _ in range(CALL_TRIES if places else 0):
+            try:
+                found = self._consumer.committed(places, timeout=CALL_S)
+            except KafkaException as error:
+                _log.warning("committed_unknown error=%s", error)
+                continue
+            return [each if each.error is None else Place(*_name_of(each)) for each in found]
+        return [Place(*_name_of(each)) for each in places]
+
+    def _log_end(self, place: Place) -> int | None:
+        try:
+            ends = self._consumer.get_watermark_offsets(Place(*_name_of(place)), timeout=CALL_S)
+        except KafkaException as error:
+            _log.warning("log_end_unknown error=%s", error)
+            return None
+        return None if ends is None else ends[1]
+
+    def _on_revoke(self, consumer: Consumer, places: list[Place]) -> None:
+        names = [_name_of(place) for place in places]
+        if not self._is_closing:
+            assert self._thread is not None
+            self._thread.wait_for(self._owner.revoke(names))
+        self._forget(names)
+
+    def _on_lost(self, consumer: Consumer, places: list[Place]) -> None:
+        names = [_name_of(place) for place in places]
+        self._forget(names)
+        if not self._is_closing:
+            self._tell_lost(names)
+
+    def _tell_lost(self, names: Sequence[TopicPartition]) -> None:
+        async def tell() -> None:
+            self._owner.lost(names)
+
+        assert self._thread is not None
+        self._thread.wait_for(tell())
+
+    def _forget(self, names: Iterable[TopicPartition]) -> None:
+        for name in names:
+            self._epochs.pop(name, None)
+
+
+def _name_of(place: Place) -> TopicPartition:
+    return TopicPartition(place.topic, place.partition)
+
+
+def places_of(commits: Mapping[TopicPartition, Commit]) -> list[Place]:
+    """Return commits as the client wants them."""
+    return [Place(*name, commit.offset, commit.metadata) for name, commit in commits.items()]
+
+
+def code_of(error: KafkaException) -> int:
+    """Return the code of an error."""
+    code: int = error.args[0].code()
+    return code

@@ -1,0 +1,41 @@
+"""Settings a Kafka source refuses, by name, before anything is connected."""
+
+import asyncio
+
+import pytest
+
+from tests.burrow.memory_source import MemoryBroker, MemorySource
+from waterclock.burrow.kafka_source import KafkaSource
+from waterclock.burrow.kafka_transactions import KafkaTransactions
+from waterclock.burrow.source import SourceFailed
+from waterclock.model.errors import BadConfig
+
+
+@pytest.mark.parametrize("topics", [[], "orders"])
+def test_topics_are_a_list_with_something_in_it(topics):
+    with pytest.raises(BadConfig, match="topics"):
+        KafkaSource({}, topics)
+
+
+def test_a_client_that_commits_by_itself_is_refused():
+    with pytest.raises(BadConfig, match=r"enable\.auto\.commit"):
+        KafkaSource({"enable.auto.commit": True}, ["orders"])
+
+
+def test_settings_librdkafka_does_not_know_end_the_pool_with_its_words():
+    async def test() -> None:
+        source = KafkaSource({"group.id": "g", "no.such.setting": 1}, ["orders"])
+        with pytest.raises(SourceFailed, match=r"no\.such\.setting"):
+            await source.open(MemorySource(MemoryBroker()))  # type: ignore[arg-type]
+        await source.close()
+
+    asyncio.run(test())
+
+
+def test_transactions_refuse_protocols_that_move_single_partitions():
+    with pytest.raises(BadConfig, match="eager"):
+        KafkaTransactions(
+            {"partition.assignment.strategy": "cooperative-sticky"}, ["t"], transactional_id="x"
+        )
+    with pytest.raises(BadConfig, match="classic"):
+        KafkaTransactions({"group.protocol": "consumer"}, ["t"], transactional_id="x")

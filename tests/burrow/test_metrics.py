@@ -1,0 +1,60 @@
+"""What a pool tells of itself: the names of the seed, and the numbers behind them."""
+
+import asyncio
+
+from prometheus_client import CollectorRegistry
+
+from tests.burrow.memory_source import MemoryBroker, MemorySource
+from tests.burrow.pool_runs import run, until
+from waterclock.burrow.pool import Pool
+from waterclock.burrow.records import Record, TopicPartition
+
+SEED = {
+    "burrow_messages_processed_total", "burrow_processing_duration_seconds_bucket",
+    "burrow_offsets_committed_total", "burrow_offset_lag", "burrow_inflight_messages",
+    "burrow_worker_utilization", "burrow_errors_total",
+}  # fmt: skip
+
+
+def test_a_pool_counts_under_the_names_of_the_seed(monkeypatch):
+    monkeypatch.setattr("waterclock.burrow.pool.SAMPLE_S", 0.001)
+    broker = MemoryBroker(1)
+    broker.fill(100, keys=100)
+    registry = CollectorRegistry()
+    names: set[str] = set()
+
+    async def test() -> None:
+        gate = asyncio.Event()
+
+        async def process(record: Record) -> None:
+            if record.offset == 90:
+                await gate.wait()
+            if record.offset == 50 and record.attempt == 1:
+                raise ConnectionError("once")
+
+        pool = Pool(MemorySource(broker), process, workers=4, commit_every=50, retry_delay_s=0.001)
+        registry.register(pool.metrics)
+        async with pool:
+            await until(lambda: pool.metrics.totals() == (99, 1))
+            await until(lambda: pool.metrics.views and pool.metrics.views[0].frontier == 90)
+            health = pool.health()
+            assert health.is_healthy
+            assert health.offset_lag == {TopicPartition("orders", 0): 10}
+            assert _value("burrow_inflight_messages") == 1
+            assert _value("burrow_offset_lag") == 10
+            assert _value("burrow_gap_runs") == 1
+            names.update(each.name for family in registry.collect() for each in family.samples)
+            gate.set()
+
+    def _value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(name, {"topic": "orders", "partition": "0", **labels})
+
+    run(test)
+    assert names >= SEED
+    assert _value("burrow_messages_processed_total", status="success") == 100
+    assert _value("burrow_errors_total", retriable="true") == 1
+    assert _value("burrow_errors_total", retriable="false") == 0
+    assert _value("burrow_processing_duration_seconds_count") == 100
+    assert _value("burrow_processing_duration_seconds_bucket", le="+Inf") == 100
+    assert _value("burrow_offsets_committed_total") == 100
+    assert registry.get_sample_value("burrow_workers") == 4
