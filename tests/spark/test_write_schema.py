@@ -130,6 +130,7 @@ def test_a_bad_row_is_named_with_its_field_and_limit(options, node, name):
 
 
 def test_many_rows_that_the_node_refuses_are_found_in_few_requests(options, node, monkeypatch):
+    monkeypatch.setattr(outlet, "PARCEL_BYTES", 4 << 20)  # all of them in one
     parcels = noted_parcels(monkeypatch)
     rows = [{"value": b"%d" % n, "key": b"k" * 65_537 if n % 2 else b"k"} for n in range(60)]
 
