@@ -19,7 +19,8 @@ def main(told: dict[str, Any]) -> None:
     spark = session(master="local[2]", settings=small)
     faults.register(spark)
     reader = spark.readStream.format("waterclock").option("servers", told["servers"])
-    rows = reader.options(topic=told["source"], maxOffsetsPerTrigger=told["batch_rows"]).load()
+    limits = {"maxOffsetsPerTrigger": told["batch_rows"], "minPartitions": 2}
+    rows = reader.options(topic=told["source"], **limits).load()
     writer = rows.selectExpr("key", "value").writeStream.format("waterclock_faulty")
     query = (
         writer.options(servers=told["servers"], topic=told["sink"], **told["options"])

@@ -60,7 +60,7 @@ def make_topics(node: SparkNode, topic: str) -> tuple[str, str, list[bytes]]:
 def copying(spark: Any, node: SparkNode, source: str, sink: str, folder: Path, **options: object):
     """Return a query that copies a topic to the end, begun."""
     reader = spark.readStream.format("waterclock").option("servers", node.servers)
-    rows = reader.options(topic=source, maxOffsetsPerTrigger=400).load()
+    rows = reader.options(topic=source, maxOffsetsPerTrigger=400, minPartitions=2).load()
     writer = rows.selectExpr("key", "value").writeStream.format("waterclock_faulty")
     return (
         writer.options(servers=node.servers, topic=sink, **options)
