@@ -22,7 +22,7 @@ from waterclock.v1 import broker_pb2 as pb
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-SERVICES = ("waterclock.v1.Admin", "waterclock.v1.Broker", "waterclock.v1.Scheduler")
+SERVICES = tuple(f"waterclock.v1.{name}" for name in ("Admin", "Broker", "Ledger", "Scheduler"))
 
 
 async def health(it, service: str = "") -> int:
