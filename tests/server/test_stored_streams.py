@@ -124,6 +124,27 @@ def test_who_waits_gets_a_stored_message_also_if_its_sender_has_gone(tmp_path, p
     run(test)
 
 
+def test_who_waits_for_anything_gets_a_message_whose_first_answer_was_lost(tmp_path, monkeypatch):
+    async def test():
+        async with streaming(tmp_path) as it:
+            waiting = await it.polling("s", LONG)
+            its_store = it.served.node.storing._store
+            store = its_store.store
+
+            async def losing(*arguments, **options):
+                await store(*arguments, **options)
+                monkeypatch.setattr(its_store, "store", store)
+                raise StoreUnavailable("the answer was lost")
+
+            monkeypatch.setattr(its_store, "store", losing)
+            statuses = [(await it.store("s", "m", messageUuid="u")).status for _ in range(2)]
+
+            assert statuses == [503, 201]
+            assert (await asyncio.wait_for(waiting, 10)).json()["message"] == "m"
+
+    run(test)
+
+
 def test_a_message_sent_and_stored_again_is_not_sent_again(tmp_path):
     async def test():
         async with streaming(tmp_path) as it:
