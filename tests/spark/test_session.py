@@ -5,10 +5,12 @@ import stat
 from pathlib import Path
 
 import pytest
+from pyspark.conf import SparkConf
 
 from waterclock.model.errors import BadConfig, Unreachable
 from waterclock.spark import quickstart
 from waterclock.spark import session as sessions
+from waterclock.spark.gateway import start_gateway
 from waterclock.spark.java import Java, find_java, major_of
 
 
@@ -131,3 +133,36 @@ def test_the_session_is_set_up_for_us_and_leaves_no_trace_in_the_environment(spa
     assert settings["spark.ui.enabled"] == "false"
     assert "SPARK_LOCAL_IP" not in os.environ
     assert sessions.session() is spark
+
+
+@pytest.fixture
+def ended_submit(tmp_path, monkeypatch):
+    """Plant a Spark whose JVM ends at once."""
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    submit.write_text("#!/bin/sh\necho no memory >&2\nexit 3\n")
+    submit.chmod(submit.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+
+
+@pytest.mark.usefixtures("ended_submit")
+def test_a_jvm_that_ends_at_once_is_told_in_a_line_and_its_words_are_kept(tmp_path):
+    log = tmp_path / "log"
+    with log.open("wb") as file, pytest.raises(Unreachable, match=r"ended with 3") as caught:
+        start_gateway(SparkConf(loadDefaults=False), file)
+
+    assert "\n" not in str(caught.value)
+    assert log.read_text() == "no memory\n"
+    assert "PYSPARK_GATEWAY_PORT" not in os.environ
+
+
+@pytest.mark.usefixtures("ended_submit")
+def test_no_hook_of_a_fork_runs_between_us_and_the_jvm():
+    # gRPC has such hooks, and they ended the child of a busy process before it was a JVM.
+    hooks_run = []
+    os.register_at_fork(before=lambda: hooks_run.append("before"))
+
+    with pytest.raises(Unreachable):
+        start_gateway(SparkConf(loadDefaults=False), None)
+
+    assert hooks_run == []

@@ -19,11 +19,11 @@ from typing import IO
 
 from pyspark.conf import SparkConf
 from pyspark.core.context import SparkContext
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from waterclock.model.errors import Unreachable
 from waterclock.model.units import GIB
+from waterclock.spark.gateway import start_gateway
 from waterclock.spark.java import find_java
 from waterclock.spark.quickstart import cache_folder, class_options, spark_home
 from waterclock.spark.registration import register
@@ -152,8 +152,7 @@ def _started(
     with _environment(environment):
         gateway = None
         if SparkContext._gateway is None:  # else the JVM of an earlier session serves again
-            streams = {} if log is None else {"stdout": log, "stderr": log}
-            gateway = launch_gateway(conf, streams)  # type: ignore[no-untyped-call]
+            gateway = start_gateway(conf, log)
         return SparkSession(SparkContext(conf=conf, gateway=gateway))
 
 
