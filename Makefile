@@ -8,11 +8,11 @@ PYTEST := $(BIN)/python -m pytest
 # Two workers: the suite is made for a two-core machine and is bound by it.
 JOBS   ?= 2
 
-BENCHES := log publish consume schedule latency streams spark
+BENCHES := log publish consume schedule latency streams spark burrow dispatch lease
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo test check style types unit stores-big sim burrow-sim burrow-kafka crash plants fuzz cover bench $(BENCHES:%=bench-%) proto lock clean
+.PHONY: help setup run demo test check style types unit stores-big sim burrow-sim burrow-chaos burrow-copy burrow-stuck burrow-plants dispatch-sim dispatch-chaos dispatch-plants crash plants fuzz cover bench $(BENCHES:%=bench-%) proto lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,8 +59,33 @@ burrow-sim: N := $(or $(N),2000)
 burrow-sim: $(STAMP)  ## Groups of parallel consumers in stories of faults; N= how many, SEED= the first
 	@$(BIN)/python -m tests.burrow.simulation --seed $(SEED) --count $(N)
 
-burrow-kafka: $(STAMP)  ## Parallel consumers on a real Kafka: rebalances, transactions, examples
-	@WATERCLOCK_KAFKA=1 $(PYTEST) -q tests/burrow/kafka
+burrow-chaos: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
+burrow-chaos: N := $(or $(N),20)
+burrow-chaos: $(STAMP)  ## Parallel consumers on a real Kafka, killed, paused, moved; N= rounds, SEED= chooses
+	@$(BIN)/python -m tests.burrow.chaos --rounds $(N) --seed $(SEED)
+
+burrow-copy: $(STAMP)  ## 100,000 messages copied exactly once on a real Kafka, under kills
+	@$(BIN)/python -m tests.burrow.chaos.exactly_once
+
+burrow-stuck: $(STAMP)  ## One stuck message, 100,000 finished behind it, and a kill: what is done again
+	@$(BIN)/python -m tests.burrow.chaos.stuck
+
+burrow-plants: $(STAMP)  ## The same with bugs planted in them: each must be found
+	@$(BIN)/python -m tests.burrow.chaos --plants
+
+dispatch-sim: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
+dispatch-sim: N := $(or $(N),2000)
+dispatch-sim: $(STAMP)  ## Dispatchers, workers and a Redis in stories of faults; N= how many, SEED= the first
+	@$(BIN)/python -m tests.dispatch.simulation --seed $(SEED) --stories $(N)
+
+dispatch-chaos: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
+dispatch-chaos: N := $(or $(N),100)
+dispatch-chaos: $(STAMP)  ## Real ones with a real Redis, killed, paused, cut off; N= rounds with each inlet, SEED= chooses
+	@$(BIN)/python -m tests.dispatch.chaos --rounds $(N) --seed $(SEED) --inlet stream
+	@$(BIN)/python -m tests.dispatch.chaos --rounds $(N) --seed $(SEED) --inlet pubsub
+
+dispatch-plants: $(STAMP)  ## The same with bugs planted in them: each must be found
+	@$(BIN)/python -m tests.dispatch.chaos --plants
 
 # gRPC is told not to watch for forks: it would log each start of a node.
 CRASH := GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/python -m tests.integration

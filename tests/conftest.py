@@ -32,20 +32,24 @@ _skipped: list[str] = []
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give all tests of a store to one worker: its server is started once, and not on two.
+    """Give all tests that share a server to one worker: it is started once, and not on two.
 
     pytest-xdist has groups for that, but since pytest 9.2 it cannot tell the scheduler of them.
     """
     from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-    class ByStore(LoadScopeScheduling):  # type: ignore[misc]
+    class ByServer(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             if nodeid.startswith("tests/spark/"):  # one session, of a gigabyte
                 return "spark"
+            if nodeid.startswith("tests/burrow/kafka/"):  # one broker, of half a gigabyte
+                return "kafka"
+            if nodeid.startswith("tests/dispatch/"):  # servers of Redis, a few for each file
+                return nodeid.partition("::")[0]
             found = STORE_TEST.match(nodeid)
             return nodeid if found is None else f"store {found[1] or found[2]}"
 
-    return ByStore(config, log)
+    return ByServer(config, log)
 
 
 def _note_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

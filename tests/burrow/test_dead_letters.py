@@ -24,3 +24,14 @@ def test_a_long_reason_is_cut():
     found = dict(headers_of(Record("t", 0, 0, None, None), ValueError("x" * 5_000), now_ms=0))
 
     assert len(found["dlq-reason"] or b"") == REASON_CHARS_MAX
+
+
+def test_any_error_can_be_told():
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no")
+
+    record = Record("orders", 0, 1, None, b"1")
+    for error in (KeyError("\ud800"), Mute()):
+        found = dict(headers_of(record, error, now_ms=1))
+        assert (found["dlq-reason"] or b"").decode().startswith(type(error).__name__)

@@ -131,6 +131,17 @@ def test_a_commit_that_failed_is_made_again_also_if_nothing_is_new():
     assert engine.tick(60) == [CommitOffsets(2, {P0: Commit(1)})]
 
 
+def test_a_commit_under_way_when_its_partition_goes_is_made_again_for_it_may_fail():
+    engine = engine_with(commit_count=1)
+    engine.polled(records(range(2)), 0)
+    (under_way,) = engine.finished(engine.take(2), 0)
+
+    (last,) = engine.revoked([P0], 0)
+
+    assert last.is_final
+    assert last.commits == under_way.commits
+
+
 def test_a_refused_map_of_a_partition_that_went_is_not_committed_over_its_last_commit():
     engine = engine_with(commit_count=1)
     engine.polled(records(range(3)), 0)

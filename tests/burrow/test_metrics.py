@@ -1,11 +1,16 @@
 """What a pool tells of itself: the names of the seed, and the numbers behind them."""
 
 import asyncio
+import itertools
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from tests.burrow.memory_source import MemoryBroker, MemorySource
 from tests.burrow.pool_runs import run, until
+from waterclock.burrow.metrics import BOUNDS_S, Tally
 from waterclock.burrow.pool import Pool
 from waterclock.burrow.records import Record, TopicPartition
 
@@ -58,3 +63,19 @@ def test_a_pool_counts_under_the_names_of_the_seed(monkeypatch):
     assert _value("burrow_processing_duration_seconds_bucket", le="+Inf") == 100
     assert _value("burrow_offsets_committed_total") == 100
     assert registry.get_sample_value("burrow_workers") == 4
+
+
+@given(st.lists(st.sampled_from([*BOUNDS_S, 0.0, 0.0005, 0.02, 0.7, 61.0]), min_size=1))
+def test_a_time_is_in_the_bucket_whose_upper_end_it_does_not_exceed(times):
+    tally = Tally()
+    first, second = [times[0], *times[::2]], times
+    counted = [*first, *second]
+
+    tally.add(first)
+    tally.add(second)
+
+    ends = (*BOUNDS_S, float("inf"))
+    so_far = list(itertools.accumulate(tally.buckets))
+    assert so_far == [sum(time <= end for time in counted) for end in ends]
+    assert tally.succeeded == len(counted)
+    assert tally.seconds == pytest.approx(sum(counted))

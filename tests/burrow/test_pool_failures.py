@@ -221,15 +221,34 @@ def test_late_results_of_a_lost_partition_change_nothing():
     assert broker.committed == {}
 
 
-def test_a_commit_that_fails_is_tried_again_at_a_stop():
+@pytest.mark.parametrize("code", [27, 22])
+def test_a_commit_that_fails_is_tried_again_at_a_stop(code):
+    broker = MemoryBroker(1)
+    broker.fill(10)
+    broker.codes = [code, code]
+    ledger = Ledger(stop_at=10)
+
+    async def test() -> None:
+        ledger.pool = Pool(MemorySource(broker), ledger.process)
+        await ledger.pool.run()
+
+    run(test)
+    assert broker.committed[broker.names[0]].offset == 10
+
+
+def test_a_rebalance_in_the_midst_of_a_stop_waits_for_its_last_commit():
     broker = MemoryBroker(1)
     broker.fill(10)
     broker.codes = [27, 27]
     ledger = Ledger(stop_at=10)
 
     async def test() -> None:
-        ledger.pool = Pool(MemorySource(broker), ledger.process)
-        await ledger.pool.run()
+        source = MemorySource(broker)
+        pool = ledger.pool = Pool(source, ledger.process)
+        running = asyncio.create_task(pool.run())
+        await until(lambda: len(broker.codes) < 2)  # the first try has failed
+        await source.revoke(broker.names)
+        await running
 
     run(test)
     assert broker.committed[broker.names[0]].offset == 10

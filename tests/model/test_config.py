@@ -330,3 +330,8 @@ def test_every_default_is_within_what_an_operator_may_ask_for():
     for section in SECTIONS.values():
         for setting in settings_of(section):
             assert SETTINGS[setting.path].read(setting.default) == setting.default
+
+
+def test_settings_of_other_programs_in_the_same_environment_are_theirs():
+    environ = {"WATERCLOCK_DISPATCH__SOURCE": "readings", "WATERCLOCK_WORKER__CREDIT": "5"}
+    assert load(environ=environ) == load(environ={})

@@ -94,11 +94,16 @@ class Commits:
         commits: dict[TopicPartition, Commit] = {}
         owners: dict[TopicPartition, PartitionState] = {}
         for state in states:
+            # One that is under way may fail yet, and nobody would be there to make it again.
+            state.is_dirty = state.is_dirty or (is_final and self._is_under_way(state))
             commit = state.committable(self._maps)
             if commit is not None:
                 commits[state.name] = commit
                 owners[state.name] = state
         return self._ask(PendingCommit(commits, owners, is_final))
+
+    def _is_under_way(self, state: PartitionState) -> bool:
+        return any(state in pending.states.values() for pending in self._pending.values())
 
     def _ask(self, pending: PendingCommit) -> list[Action]:
         if not pending.commits:

@@ -18,14 +18,15 @@ class DeadLetters(Protocol):
     """Takes records that are given up."""
 
     async def bury(self, records: Sequence[Record], error: BaseException) -> None:
-        """Keep records; when this returns they are safe. If it raises, it is tried again."""
+        """Keep records; when this returns they are safe. If it raises, it is tried again: with all
+        of them, or those that a `Failed` names."""
         ...
 
 
 def headers_of(record: Record, error: BaseException, *, now_ms: int) -> list[Header]:
     """Return the headers of a dead letter: the record's own, and what became of it."""
     facts: Mapping[str, str] = {
-        "dlq-reason": f"{type(error).__name__}: {error}"[:REASON_CHARS_MAX],
+        "dlq-reason": f"{type(error).__name__}: {_text_of(error)}"[:REASON_CHARS_MAX],
         "dlq-attempts": str(record.attempt),
         "dlq-topic": record.topic,
         "dlq-partition": str(record.partition),
@@ -35,7 +36,18 @@ def headers_of(record: Record, error: BaseException, *, now_ms: int) -> list[Hea
     }
     # A letter that was sent again and died again tells of its last death only.
     own = [header for header in record.headers if header[0] not in facts]
-    return [*own, *((name, value.encode()) for name, value in facts.items())]
+    # Half a surrogate is no letter, but errors quote what they were given.
+    return [
+        *own,
+        *((name, value.encode(errors="backslashreplace")) for name, value in facts.items()),
+    ]
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # a letter without a reason is better than none
+        return "(it cannot tell)"
 
 
 def wall_ms() -> int:

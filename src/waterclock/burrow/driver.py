@@ -13,14 +13,17 @@ from waterclock.burrow.actions import Action, Bury, CommitOffsets, Halt, Pause, 
 from waterclock.burrow.config import EngineConfig
 from waterclock.burrow.dead_letters import DeadLetters
 from waterclock.burrow.engine import Engine
-from waterclock.burrow.failures import PermanentError
+from waterclock.burrow.failures import Failed, PermanentError
 from waterclock.burrow.metrics import PoolMetrics
 from waterclock.burrow.records import Assignment, Record, TopicPartition
-from waterclock.burrow.source import RETRY_CODES, Outlet, Output, Source, outputs_of
-from waterclock.burrow.workers import Crew, Results
+from waterclock.burrow.results import Results
+from waterclock.burrow.source import RETRY_CODES, Outlet, Output, Source
+from waterclock.burrow.workers import Crew
 
 POLL_S = 0.1
 """How long a poll waits for records: commits wait for it, and so does a stop."""
+POLLS_AHEAD = 8
+"""What is read ahead comes in so many polls: workers stand still while one of them is taken in."""
 FINAL_COMMIT_S = 10.0
 """How long a last commit is tried, if a short wait may mend it."""
 FINAL_RETRY_S = 0.1
@@ -49,7 +52,7 @@ class Driver:
         self._outlet = source if isinstance(source, Outlet) else None
         self._permanent: tuple[type[BaseException], ...] = (PermanentError, *config.permanent)
         self._max_retries = config.max_retries
-        self._poll_max = config.queue_max // 2
+        self._poll_max = max(1, min(config.queue_max // 2, config.ahead_max // POLLS_AHEAD))
         """All of a poll may be of one partition, and it should not be full after each."""
         self._metrics = metrics
         self._dead_letters = dead_letters
@@ -59,16 +62,22 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self._is_turn_due = False
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        """When it rings; uvloop's handles do not always tell."""
         self._paused: set[TopicPartition] = set()
         self._committed: dict[TopicPartition, int] = {}
         self._out = 0
         """Records with the crew, queued or begun."""
+        self._revoking = asyncio.Lock()
         self._has_room = asyncio.Event()
         self._settled = asyncio.Event()
         """Set at the end of each turn."""
         self._commits: asyncio.Queue[tuple[CommitOffsets, Awaitable[Codes]]] = asyncio.Queue()
         self._burials: asyncio.Queue[Bury] = asyncio.Queue()
+        self._crash: asyncio.Future[None] = self._loop.create_future()
         self.results = Results()
+        if self._outlet is not None:
+            self.results.check = self._outlet.check
         self.crew: Crew
         self.is_stopping = False
         self.is_over = False
@@ -83,7 +92,23 @@ class Driver:
         """Have a turn after what runs now."""
         if not self._is_turn_due:
             self._is_turn_due = True
-            self._loop.call_soon(self.turn)
+            self._loop.call_soon(self._guarded, self.turn)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """Make a step the loop calls: nobody else would notice that it failed."""
+        try:
+            step()
+        except Exception as error:
+            if not self._crash.done():
+                self._crash.set_exception(error)
+
+    async def see_crash(self) -> None:
+        """Raise if a step failed that nobody waits for: the pool cannot go on then."""
+        await self._crash
+
+    def has_ready(self) -> bool:
+        """Say whether there is something to hand out."""
+        return self._engine.has_ready
 
     def turn(self) -> None:
         """Take in what was done, and hand out more."""
@@ -94,7 +119,9 @@ class Driver:
             failed, results.failed = results.failed, []
             for records, error in failed:
                 self._fail(records, error)
-        if results.done and not (self._outlet is not None and self._outlet.is_sealed):
+        # Once it is over, a late result must not begin a transaction that nobody would end.
+        is_sealed = self._outlet is not None and (self.is_over or self._outlet.is_sealed)
+        if results.done and not is_sealed:
             self._finish()
         self._hand_out()
         self._settled.set()
@@ -117,8 +144,8 @@ class Driver:
         self.results.outputs.clear()
         found: list[Output] = []
         for record, output in zip(done, outputs, strict=True):
-            if output is not None and record.home is not None and record.home.is_open:
-                found += outputs_of(output)
+            if output and record.home is not None and record.home.is_open:
+                found += output
         if found:
             outlet.emit(found)
 
@@ -162,10 +189,11 @@ class Driver:
             return
         when = deadline_ms / 1_000
         if self._timer is not None:
-            if self._timer.when() <= when:
+            if self._timer_at <= when + 0.001:
                 return
             self._timer.cancel()
-        self._timer = self._loop.call_at(when + 0.001, self._tick)
+        self._timer_at = when + 0.001
+        self._timer = self._loop.call_at(self._timer_at, self._guarded, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
@@ -208,8 +236,16 @@ class Driver:
     async def revoke(self, names: Sequence[TopicPartition]) -> None:
         """End with partitions: let what is begun end, then commit for the last time."""
         self._metrics.rebalances += 1
+        await self._revoke(names)
+
+    async def _revoke(self, names: Sequence[TopicPartition]) -> None:
         self._perform(self._engine.revoking(names, self.now_ms()))
         self._take_back(names)
+        # A rebalance in the midst of a stop must not take away what the stop has yet to commit.
+        async with self._revoking:
+            await self._end_with(names)
+
+    async def _end_with(self, names: Sequence[TopicPartition]) -> None:
         try:
             async with asyncio.timeout(self._grace_s):
                 while self._engine.in_flight(names):
@@ -250,7 +286,7 @@ class Driver:
                 self._has_room.clear()
                 await self._has_room.wait()
                 continue
-            records = await self._source.poll(max(min(room, self._poll_max), 1), POLL_S)
+            records = await self._source.poll(min(max(room, 1), self._poll_max), POLL_S)
             if len(self._committed) < len(engine.names()):
                 # Nothing was committed for some: they count from where they begin.
                 for record in records:
@@ -299,19 +335,31 @@ class Driver:
         """Write what was given up to the dead letters."""
         while True:
             action = await self._burials.get()
-            assert self._dead_letters is not None
-            try:
-                await self._dead_letters.bury(action.records, action.error)
-            except Exception as error:
-                _log.warning("burial_failed records=%d error=%r", len(action.records), error)
-                now_ms = self.now_ms()
-                actions = self._engine.bury_failed(action.records, action.error, now_ms)
-            else:
-                for record in action.records:
-                    self._metrics.tally(record.topic, record.partition).buried += 1
-                actions = self._engine.buried(action.records, self.now_ms())
-            self._perform(actions)
+            unburied = await self._unburied(action)
+            buried = [record for record in action.records if record not in unburied]
+            for record in buried:
+                self._metrics.tally(record.topic, record.partition).buried += 1
+            self._perform(self._engine.buried(buried, self.now_ms()))
+            self._perform(self._engine.bury_failed(unburied, action.error, self.now_ms()))
             self.turn()
+
+    async def _unburied(self, action: Bury) -> Sequence[Record]:
+        """Bury; return what was not."""
+        assert self._dead_letters is not None
+        try:
+            await self._dead_letters.bury(action.records, action.error)
+        except Failed as error:
+            _log.warning("burial_failed records=%d error=%r", len(error.records), error.error)
+            return error.records if {*error.records} <= {*action.records} else action.records
+        except Exception as error:
+            _log.warning("burial_failed records=%d error=%r", len(action.records), error)
+            return action.records
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return action.records  # cancelled in there, and not us
+        return ()
 
     async def drain(self) -> None:
         """End with everything that is ours; polling goes on, so that we stay a good member."""
@@ -319,7 +367,7 @@ class Driver:
         self._has_room.set()
         names = self._engine.names()
         self._source.pause(names)
-        await self.revoke(names)
+        await self._revoke(names)
 
     def end(self) -> None:
         """Let `poll` end."""

@@ -16,11 +16,15 @@ class PermanentError(Exception):
 
 
 class Failed(Exception):
-    """Raise or return this from a function of lists: these records failed, the others are done."""
+    """Raise or return this from a function of lists: these records failed, the others are done.
+    What the others are to produce, in a transaction, goes along as `outputs`."""
 
-    def __init__(self, records: Sequence[Record], error: BaseException | str) -> None:
+    def __init__(
+        self, records: Sequence[Record], error: BaseException | str, *, outputs: object = None
+    ) -> None:
         super().__init__(f"{len(records)} records failed: {error}")
         self.records = list(records)
+        self.outputs = outputs
         self.error = error if isinstance(error, BaseException) else RuntimeError(error)
 
 

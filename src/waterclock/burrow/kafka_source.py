@@ -12,6 +12,7 @@ more is done again, and nothing is lost.
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from time import monotonic
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Place
@@ -20,14 +21,24 @@ from waterclock.burrow.client_thread import ClientThread
 from waterclock.burrow.config import MapText
 from waterclock.burrow.records import Assignment, Commit, Record, TopicPartition
 from waterclock.burrow.source import NOT_OURS, Owner, SourceFailed
-from waterclock.model.errors import BadConfig
+from waterclock.model.errors import BadConfig, Busy
 
 CALL_S = 10.0
 """How long the broker may take to say what was committed."""
 CALL_TRIES = 3
 OURS = {"enable.auto.commit": False, "enable.auto.offset.store": False}
 """Settings a pool cannot do without."""
-USUAL = {"auto.offset.reset": "earliest"}
+USUAL = {"auto.offset.reset": "earliest", "fetch.queue.backoff.ms": 20}
+"""The client fetches 100,000 messages ahead, then not before this time is over. By default that is
+a second: a pool that is faster than 100,000 a second would wait for most of it."""
+
+TELL_S = 60.0
+"""How often an error of the client is told as a warning, while it lasts."""
+
+SLICE = 250
+"""Messages made into records at a time. The loop stands still meanwhile (0.3 ms), as only one
+thread runs Python; between slices it can go on. Fewer would starve a pool whose loop is never idle:
+it lets go of Python every 5 ms only."""
 
 _log = logging.getLogger("waterclock.burrow")
 
@@ -60,6 +71,7 @@ class KafkaSource:
         self._epochs: dict[tuple[str, int], int] = {}
         """Which partitions are ours, each with its epoch. Changed on the thread only."""
         self._failure: SourceFailed | None = None
+        self._told_at: dict[int, float] = {}
         self._is_closing = False
         self._owner: Owner
         self._consumer: Consumer
@@ -77,7 +89,11 @@ class KafkaSource:
     # On the loop
 
     async def open(self, owner: Owner) -> None:
-        """Join the group."""
+        """Join the group; again after `close`, for the next pool."""
+        if self._thread is not None:
+            raise Busy(f"{self!r} is open: each pool needs a source of its own")
+        self._is_closing, self._failure = False, None
+        self._epochs.clear()
         self._owner = owner
         self._thread = ClientThread("burrow-kafka")
         await self._thread.call(self._begin)
@@ -146,7 +162,12 @@ class KafkaSource:
     def _noticed(self, error: KafkaError) -> None:
         if error.fatal():
             self._failure = SourceFailed(f"Kafka: {error.str()}")
-        _log.info("kafka_error code=%s text=%s", error.name(), error.str())
+        # Once in a while for each: a pool that waits for a broker or a topic should say so.
+        is_news = monotonic() - self._told_at.get(error.code(), -TELL_S) >= TELL_S
+        if is_news:
+            self._told_at[error.code()] = monotonic()
+        level = logging.WARNING if is_news else logging.INFO
+        _log.log(level, "kafka_error code=%s text=%s", error.name(), error.str())
 
     def _poll(self, count: int, timeout_s: float) -> list[Record]:
         if self._failure is not None:
@@ -154,16 +175,21 @@ class KafkaSource:
         if self._is_closing:
             return []
         # `consume` waits until it has all it is asked for, so it is asked for one if there is none.
-        # No messages come out of the same call after a rebalance that were read before it: with
-        # no time to wait, a call ends before anything of the new assignment can be there.
-        messages = self._consumer.consume(count, 0)
+        # A slice is made into records before the next call, which may run a rebalance. None comes
+        # out of a call after a rebalance that was read before it: with no time to wait, a call ends
+        # before anything of the new assignment can be there.
+        messages = self._consumer.consume(min(count, SLICE), 0)
         if not messages:
             messages = self._consumer.consume(1, timeout_s)
-            if messages and count > 1:
-                messages += self._consumer.consume(count - 1, 0)
+        found = self._records(messages)
+        left = count - len(messages)
+        while messages and left > 0 and self._failure is None:
+            messages = self._consumer.consume(min(left, SLICE), 0)
+            found += self._records(messages)
+            left -= len(messages)
         if self._failure is not None:
             raise self._failure
-        return self._records(messages)
+        return found
 
     def _records(self, messages: Iterable[Message]) -> list[Record]:
         epochs = self._epochs
@@ -226,7 +252,10 @@ class KafkaSource:
     def _read_ends(self) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
         for name in [] if self._is_closing else list(self._epochs):
-            ends = self._consumer.get_watermark_offsets(Place(*name), cached=True)
+            try:
+                ends = self._consumer.get_watermark_offsets(Place(*name), cached=True)
+            except KafkaException:  # it is not known: no reason to end
+                continue
             if ends is not None and ends[1] >= 0:
                 found[TopicPartition(*name)] = ends[1]
         return found
@@ -245,12 +274,14 @@ class KafkaSource:
             self._consumer.assign(known)
         self._epoch += 1
         assignments = []
+        # One time for all of them: the group waits, and a broker that is away is away for many.
+        deadline = monotonic() + CALL_S
         for place in known:
             name = TopicPartition(place.topic, place.partition)
             self._epochs[name] = self._epoch
             offset = place.offset if place.offset >= 0 else None
             text = place.metadata or ""
-            end = self._log_end(place) if text else None
+            end = self._log_end(place, deadline) if text else None
             assignments.append(Assignment(name, self._epoch, offset, text, end))
         if known:
             self._consumer.resume(known)
@@ -274,9 +305,10 @@ class KafkaSource:
             return [each if each.error is None else Place(*_name_of(each)) for each in found]
         return [Place(*_name_of(each)) for each in places]
 
-    def _log_end(self, place: Place) -> int | None:
+    def _log_end(self, place: Place, deadline: float) -> int | None:
+        left_s = max(deadline - monotonic(), 0.01)
         try:
-            ends = self._consumer.get_watermark_offsets(Place(*_name_of(place)), timeout=CALL_S)
+            ends = self._consumer.get_watermark_offsets(Place(*_name_of(place)), timeout=left_s)
         except KafkaException as error:
             _log.warning("log_end_unknown error=%s", error)
             return None

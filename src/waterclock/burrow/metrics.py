@@ -7,8 +7,8 @@ scraper may be on another thread, so it reads numbers and finished snapshots onl
     REGISTRY.register(pool.metrics)
 """
 
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -18,7 +18,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from waterclock.burrow.partition import PartitionView
+from waterclock.burrow.partition import PartitionState, PartitionView
 from waterclock.burrow.records import Record, TopicPartition
 
 BOUNDS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
@@ -43,6 +43,20 @@ class Tally:
         self.seconds = 0.0
         self.buckets = [0] * (len(BOUNDS_S) + 1)
 
+    def add(self, times: list[float]) -> None:
+        """Count records that were done, by how long each took; the list is ours from now on."""
+        self.succeeded += len(times)
+        self.seconds += sum(times)
+        # Sorted, a whole bucket is one step, and mostly there are few.
+        times.sort()
+        first, last = bisect_left(BOUNDS_S, times[0]), bisect_left(BOUNDS_S, times[-1])
+        start = 0
+        for bucket in range(first, last):
+            end = bisect_right(times, BOUNDS_S[bucket])
+            self.buckets[bucket] += end - start
+            start = end
+        self.buckets[last] += len(times) - start
+
 
 class PoolMetrics(Collector):
     """The counts of a pool, and how its partitions were when it last looked."""
@@ -51,6 +65,8 @@ class PoolMetrics(Collector):
         self.tallies: dict[tuple[str, int], Tally] = {}
         self.views: Sequence[PartitionView] = ()
         self.log_ends: dict[TopicPartition, int] = {}
+        self.told_lags: Mapping[TopicPartition, int] = {}
+        """What a source says that knows better than we could reckon."""
         self.utilization = 0.0
         """The share of their time the workers were busy, lately."""
         self.workers = 0
@@ -68,19 +84,26 @@ class PoolMetrics(Collector):
         return found
 
     def finished(self, records: Iterable[Record], seconds: Iterable[float]) -> None:
-        """Count records that were done, and how long each took."""
-        tallies = self.tallies
+        """Count records that were done, and how long each took. Not after the engine was told: a
+        record that is not held does not know any more what it counts for."""
+        groups: dict[PartitionState | None, list[float]] = {}
         for record, took in zip(records, seconds, strict=True):
-            place = (record.topic, record.partition)
-            found = tallies[place] if place in tallies else self.tally(*place)
-            found.succeeded += 1
-            found.seconds += took
-            found.buckets[bisect_left(BOUNDS_S, took)] += 1
+            home = record.home
+            if home in groups:
+                groups[home].append(took)
+            else:
+                groups[home] = [took]
+        for home, times in groups.items():
+            if home is not None:
+                self.tally(*home.name).add(times)
 
     def lags(self) -> dict[TopicPartition, int]:
         """Return how many messages of each partition are stored and not finished."""
         found = {}
         for view in self.views:
+            if view.name in self.told_lags:
+                found[view.name] = self.told_lags[view.name]
+                continue
             end = self.log_ends.get(view.name, view.polled_end)
             if end is not None and view.frontier is not None:
                 found[view.name] = max(0, end - view.frontier)

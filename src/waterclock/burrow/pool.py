@@ -10,6 +10,7 @@ nothing is done twice because of it. It raises if the pool cannot go on.
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from random import Random
@@ -25,19 +26,21 @@ from waterclock.burrow.lifecycle import raise_single, stopping_on_signals
 from waterclock.burrow.metrics import PoolMetrics
 from waterclock.burrow.records import Record
 from waterclock.burrow.scaling import Scaling
-from waterclock.burrow.source import Outlet, PoolHalted, Source
+from waterclock.burrow.source import LagTeller, Outlet, PoolHalted, Source
 from waterclock.burrow.spans import traced
 from waterclock.burrow.workers import Coroutines, Crew, Threads
-from waterclock.model.errors import BadConfig, Busy
+from waterclock.model.errors import BadConfig, Busy, WaterclockError
 
 SAMPLE_S = 1.0
 STUCK_S = 300.0
 """A partition that cannot commit for so long is a problem."""
-AHEAD = 4
-"""Records read ahead for each worker."""
-QUEUE = 4
+AHEAD, AHEAD_MIN = 4, 2_000
+"""Records read ahead for each worker, and in all: while a commit is made, nothing is read."""
+QUEUE, QUEUE_MIN = 4, 4_000
 """How much more than that one partition may hold. A poll may bring records of one partition only,
 and pausing one that is merely busy is dear: the client throws away what it has fetched."""
+
+_log = logging.getLogger("waterclock.burrow")
 
 Function = (
     Callable[[Record], Awaitable[object]]
@@ -85,12 +88,12 @@ class Pool:
         random_seed: int | None = None,
     ) -> None:
         most = workers if scale is None else scale[1]
-        ahead = max(1_000, AHEAD * most * batch_size)
+        ahead = AHEAD * most * batch_size
         self._scaling = None if scale is None else Scaling(*scale)
         self._config = EngineConfig(
             order=order,
-            queue_max=QUEUE * ahead if queue_max is None else queue_max,
-            ahead_max=ahead,
+            queue_max=max(QUEUE_MIN, QUEUE * ahead) if queue_max is None else queue_max,
+            ahead_max=max(AHEAD_MIN, ahead),
             retry_delay_ms=int(retry_delay_s * 1_000),
             retry_delay_ms_max=int(retry_delay_s_max * 1_000),
             max_retries=max_retries,
@@ -118,6 +121,9 @@ class Pool:
         self._engine = Engine(self._config, Random(random_seed))
         self._stop_asked = asyncio.Event()
         self._halt: Halt | None = None
+        self._is_source_ours = True
+        self._block: asyncio.Task[object] | None = None
+        self._is_block_ended = False
         self._running_group: asyncio.TaskGroup | None = None
         self._driver: Driver | None = None
         self._error_rate = self._busy_s = self._sampled_at = 0.0
@@ -136,6 +142,15 @@ class Pool:
         ):
             if value < least:
                 raise BadConfig(field, f"must be at least {least}, not {value}")
+        if isinstance(self._source, Outlet):
+            limit_s = self._source.commit_s_max
+            if self._config.commit_ms >= limit_s * 1_000:
+                text = (
+                    f"must be below {limit_s:g}: a transaction that is open for so long is aborted"
+                )
+                raise BadConfig("commit_every_s", text)
+        if inspect.isgeneratorfunction(self._process) or inspect.isasyncgenfunction(self._process):
+            raise BadConfig("process", "is a generator, which nobody would run: return, not yield")
         if self._timeout_s is not None and not self._is_async:
             raise BadConfig("timeout_s", "needs an async function: a thread cannot be stopped")
         if self._timeout_s is not None and self._timeout_s <= 0:
@@ -148,13 +163,14 @@ class Pool:
         if self.state != "new":
             raise Busy(f"the pool is {self.state}: a pool runs once, make another")
         self.state = "running"
-        signals = stopping_on_signals(self.stop) if self._handles_signals else nullcontext()
+        signals = stopping_on_signals(self._told_to_end) if self._handles_signals else nullcontext()
         try:
             with signals:
                 try:
                     await self._run()
                 finally:
-                    await self._source.close()
+                    if self._is_source_ours:
+                        await self._source.close()
         except BaseException as error:
             self.state = "failed"
             if isinstance(error, BaseExceptionGroup):
@@ -169,8 +185,16 @@ class Pool:
         """Ask the pool to end. Call it on its loop; `run` returns when that is done."""
         self._stop_asked.set()
 
+    def _told_to_end(self) -> None:
+        self.stop()
+        if self._block is not None:
+            self._is_block_ended = True
+            self._block.cancel()
+
     async def __aenter__(self) -> "Pool":
-        """Run beside what the block does; the pool is stopped at its end."""
+        """Run beside what the block does; the pool is stopped at its end. A signal ends the block
+        where it waits, and the program goes on behind it."""
+        self._block = asyncio.current_task()
         self._running_group = asyncio.TaskGroup()
         await self._running_group.__aenter__()
         self._running_group.create_task(self.run())
@@ -181,7 +205,8 @@ class Pool:
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> None:
+    ) -> bool:
+        block, self._block = self._block, None
         self.stop()
         assert self._running_group is not None
         try:
@@ -189,6 +214,10 @@ class Pool:
             await self._running_group.__aexit__(None, None, None)
         except BaseExceptionGroup as group:
             raise_single(group)
+        if block is None or not self._is_block_ended:
+            return False
+        # We cancelled it; whoever else did so still has a word in it.
+        return block.uncancel() == 0 and kind is asyncio.CancelledError
 
     async def _run(self) -> None:
         driver = self._driver = Driver(
@@ -206,11 +235,16 @@ class Pool:
             driver.crew.start(self._workers)
             self.metrics.workers = self._workers
             try:
-                await self._source.open(driver)
+                await self._open(driver)
                 polling = tasks.create_task(driver.poll())
                 beside = [
                     tasks.create_task(each)
-                    for each in (driver.make_commits(), driver.bury(), self._watch(driver))
+                    for each in (
+                        driver.make_commits(),
+                        driver.bury(),
+                        driver.see_crash(),
+                        self._watch(driver),
+                    )
                 ]
                 await self._stop_asked.wait()
                 self.state = "stopping"
@@ -222,6 +256,14 @@ class Pool:
             finally:
                 driver.end()
                 driver.crew.stop()
+                self.metrics.views = ()  # nothing is ours any more
+
+    async def _open(self, driver: Driver) -> None:
+        try:
+            await self._source.open(driver)
+        except Busy:  # another pool has it, and closes it
+            self._is_source_ours = False
+            raise
 
     def _crew(self, driver: Driver, tasks: asyncio.TaskGroup) -> Crew:
         wants_outputs = isinstance(self._source, Outlet)
@@ -234,6 +276,7 @@ class Pool:
             results=driver.results,
             report=driver.turn,
             report_soon=driver.turn_soon,
+            has_more=driver.has_ready,
             timeout_s=self._timeout_s,
             wants_outputs=wants_outputs,
         )
@@ -250,7 +293,7 @@ class Pool:
         self._sampled_at = asyncio.get_running_loop().time()
         while True:
             await asyncio.sleep(SAMPLE_S)
-            self.metrics.log_ends.update(await self._source.log_ends())
+            await self._look_at_lags()
             self._sample(driver)
             if self._scaling is not None:
                 busy, lag = int(self.metrics.utilization * 100), sum(self.metrics.lags().values())
@@ -259,6 +302,14 @@ class Pool:
                     driver.crew.start(self._workers)
                     self.metrics.workers = self._workers
                     driver.turn_soon()
+
+    async def _look_at_lags(self) -> None:
+        self.metrics.log_ends.update(await self._source.log_ends())
+        if isinstance(self._source, LagTeller):
+            try:
+                self.metrics.told_lags = await self._source.lags()
+            except WaterclockError as error:  # of no use for the work itself: so it goes on
+                _log.info("lag_unknown error=%s", error)
 
     def _sample(self, driver: Driver) -> None:
         metrics, now = self.metrics, asyncio.get_running_loop().time()

@@ -13,12 +13,14 @@ from waterclock.burrow.config import MapText
 from waterclock.burrow.records import Assignment, Commit, Header, Record, TopicPartition
 from waterclock.model.errors import BadInput, WaterclockError
 
-RETRY_CODES = frozenset({7, 14, 15, 16, 27, 113, -185, -195, -189, -180})
+RETRY_CODES = frozenset({7, 14, 15, 16, 22, 27, 113, -185, -195, -189, -180})
 """Answers to a commit that a short wait mends: REQUEST_TIMED_OUT, COORDINATOR_LOAD_IN_PROGRESS,
-COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, REBALANCE_IN_PROGRESS, STALE_MEMBER_EPOCH, _TIMED_OUT,
-_TRANSPORT, _TIMED_OUT_QUEUE, _WAIT_COORD."""
-NOT_OURS = 22
-"""ILLEGAL_GENERATION: the answer for a partition that went before its commit was made."""
+COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS,
+STALE_MEMBER_EPOCH, _TIMED_OUT, _TRANSPORT, _TIMED_OUT_QUEUE, _WAIT_COORD. The generation is illegal
+if the commit stood behind our own request to join again, and the group went on with that."""
+NOT_OURS = -174
+"""librdkafka's "revoke partitions": the answer for a partition that went before its commit was
+made. No broker gives it, and nothing mends it."""
 
 
 class SourceFailed(WaterclockError):
@@ -103,18 +105,44 @@ class Output:
     key: bytes | None = None
     headers: Sequence[Header] = field(default=())
 
+    def __post_init__(self) -> None:
+        # Here it fails the call that made it; in the client it would fail a transaction.
+        if not isinstance(self.topic, str) or not self.topic:
+            raise BadInput(f"an output's topic must be a text, not {self.topic!r}")
+        for name, value in (("value", self.value), ("key", self.key)):
+            if value is not None and not isinstance(value, bytes):
+                raise BadInput(f"an output's {name} must be bytes or None, not {type(value)!r}")
+
 
 @runtime_checkable
 class Outlet(Protocol):
     """A source whose commits carry the output of what they commit, all or nothing."""
 
     @property
+    def commit_s_max(self) -> float:
+        """How long after an output its commit may come at the latest."""
+        ...
+
+    @property
     def is_sealed(self) -> bool:
         """Whether a commit is under way: nothing may be added to it now."""
         ...
 
+    def check(self, outputs: Sequence[Output]) -> None:
+        """Raise if any of these can never be produced: the call that returned it failed then."""
+        ...
+
     def emit(self, outputs: Sequence[Output]) -> None:
         """Add messages to the commit that comes next."""
+        ...
+
+
+@runtime_checkable
+class LagTeller(Protocol):
+    """A source that knows what is left by itself, as it numbers records otherwise than its log."""
+
+    async def lags(self) -> Mapping[TopicPartition, int]:
+        """Return how many messages of each of our partitions are stored and not finished."""
         ...
 
 

@@ -1,7 +1,11 @@
 """A span around each call, if the program uses OpenTelemetry; else nothing, at no cost.
 
+To use it is to have set a tracer provider before the pool runs. That the package is installed says
+nothing, for others depend on it; and a span that nobody sees costs more than all the pool does for
+a message.
+
 The span's parent is the trace the message came with. A list of messages gets one span, under the
-trace of the first.
+trace of the first. What a function raises is noted in its span.
 """
 
 import importlib
@@ -17,13 +21,16 @@ _Start = Callable[..., AbstractContextManager[object]]
 
 
 def traced(function: Callable[..., Any], *, is_async: bool) -> Callable[..., Any]:
-    """Return the function with a span around it, or as it is if OpenTelemetry is not installed."""
+    """Return the function with a span around it, or as it is if OpenTelemetry is not in use."""
     try:
         propagate = importlib.import_module("opentelemetry.propagate")
         trace = importlib.import_module("opentelemetry.trace")
     except ImportError:
         return function
-    start: _Start = trace.get_tracer(NAME).start_as_current_span
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)):
+        return function
+    start: _Start = provider.get_tracer(NAME).start_as_current_span
 
     async def call(item: Record | list[Record]) -> object:
         with _span(trace, start, propagate, item):

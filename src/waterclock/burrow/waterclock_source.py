@@ -21,7 +21,7 @@ from waterclock.burrow.source import NOT_OURS, Owner
 from waterclock.client.client import Client, connect
 from waterclock.client.consumer import Subscription
 from waterclock.client.received import ACK, GIVE_BACK, REJECT, Delivery, Kind, Lease
-from waterclock.model.errors import BadConfig
+from waterclock.model.errors import BadConfig, Busy
 
 PREFETCH = 10_000
 """More than a pool finishes between two commits: what is finished and not committed counts."""
@@ -71,12 +71,6 @@ class _Partition:
         self.is_paused = False
         self.kept: deque[Delivery] = deque()
         """What came and was not made into records yet."""
-
-    @property
-    def is_revoked(self) -> bool:
-        """Whether the client gave back rows we had not taken, as it does when the node asks."""
-        deliveries = (*(held.delivery for held in self.held), *self.kept)
-        return any(each.end_row < each.count for each in deliveries)
 
     @property
     def is_idle(self) -> bool:
@@ -134,7 +128,9 @@ class WaterclockSource:
         return f"<WaterclockSource {self._topic} as {self._group}>"
 
     async def open(self, owner: Owner) -> None:
-        """Join the group."""
+        """Join the group; again after `close`, for the next pool."""
+        if self._subscription is not None:
+            raise Busy(f"{self!r} is open: each pool needs a source of its own")
         self._owner = owner
         if self._client is None:
             client = connect(self._address)
@@ -178,7 +174,7 @@ class WaterclockSource:
         was asked, and so out of order. If it takes longer than the node waits, we lose it.
         """
         for number, each in [*self._partitions.items()]:
-            if each.is_revoked and each.is_idle:
+            if each.lease.is_revoked and each.is_idle:
                 await self._owner.revoke([TopicPartition(self._topic, number)])
                 each.give_back()
                 if self._partitions.get(number) is each:
@@ -266,7 +262,19 @@ class WaterclockSource:
                 found.answer(REJECT, record.offset, record.offset + 1)
 
     async def log_ends(self) -> Mapping[TopicPartition, int]:
-        """Return nothing: numbers here are not those of the log. Ask the node for the lag."""
+        """Return nothing: numbers here are not those of the log."""
+        return {}
+
+    async def lags(self) -> Mapping[TopicPartition, int]:
+        """Ask the node. What is finished and not committed yet counts as left there."""
+        assert self._client is not None
+        for group in await self._client.groups.list(self._topic):
+            if group.name == self._group:
+                return {
+                    TopicPartition(self._topic, place.partition): place.lag
+                    for place in group.places
+                    if place.partition in self._partitions
+                }
         return {}
 
     async def close(self) -> None:
@@ -275,5 +283,8 @@ class WaterclockSource:
             for each in self._partitions.values():
                 each.give_back()
             await self._subscription.leave()
+            self._subscription = None
+            self._partitions.clear()
         if self._own_client is not None:
             await self._own_client.__aexit__(None, None, None)
+            self._client = self._own_client = None

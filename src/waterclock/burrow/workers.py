@@ -2,57 +2,30 @@
 
 No task is made for a message. A coroutine takes one item after the other from the queue it shares;
 with a function that does not suspend, one of them does everything there is without a turn of the
-loop. Results are gathered, and reported in bulk: when the queue is empty, or once in a turn.
+loop. Results are gathered, and reported in bulk: when the queue is empty, when somebody waits for
+one of them, or after `REPORT_S`. While the queue has something nobody is idle, so it is no loss
+to wait, and a report for each result would cost more than the result.
 
 Idle workers are woken a few at a time, each of whom wakes others if there is still work: a function
 that does not suspend would wake them all in vain.
 """
 
 import asyncio
+import inspect
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import Protocol
 
 from waterclock.burrow.context import current
-from waterclock.burrow.failures import Failed
 from waterclock.burrow.records import Record
+from waterclock.burrow.results import Item, Results, parted
 
 WAKE_COUNT = 3
+REPORT_S = 0.001
 YIELD_S = 0.005
 """A function that never suspends lets others run this often."""
-
-Item = Record | list[Record]
-"""What one call is handed: a record, or a list of them if the function takes lists."""
-
-
-@dataclass(slots=True)
-class Results:
-    """What became of records since it was last reported."""
-
-    done: list[Record] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    """How long each of the calls took that did them."""
-    outputs: list[object] = field(default_factory=list)
-    """What each of the calls returned, if anybody wants to know."""
-    failed: list[tuple[list[Record], BaseException]] = field(default_factory=list)
-
-    def settle(self, item: Item, result: object, seconds: float, *, wants_outputs: bool) -> None:
-        """Note how a call ended: with what it returned, or with what it raised."""
-        records = item if isinstance(item, list) else [item]
-        if isinstance(result, Failed):
-            failed = set(result.records)
-            self.failed.append(([each for each in records if each in failed], result.error))
-            records, result = [each for each in records if each not in failed], None
-        elif isinstance(result, BaseException):
-            self.failed.append((records, result))
-            return
-        self.done += records
-        self.seconds += [seconds] * len(records)
-        if wants_outputs and records:
-            self.outputs += [result, *[None] * (len(records) - 1)]
 
 
 class Crew(Protocol):
@@ -96,15 +69,19 @@ class Coroutines:
         results: Results,
         report: Callable[[], None],
         report_soon: Callable[[], None],
+        has_more: Callable[[], bool],
         timeout_s: float | None,
         wants_outputs: bool,
     ) -> None:
-        self._call = call
+        self._call = call if timeout_s is None else self._call_in_time
+        self._function = call
         self._tasks = tasks
         self._results = results
         self._report = report
         """Take in the results, and queue more work if there is some."""
         self._report_soon = report_soon
+        self._has_more = has_more
+        """Whether a report would bring work at once."""
         self._timeout_s = timeout_s
         self._wants_outputs = wants_outputs
         self._loop = asyncio.get_running_loop()
@@ -112,6 +89,8 @@ class Coroutines:
         self._idle: list[asyncio.Future[None]] = []
         self._workers: set[asyncio.Task[None]] = set()
         self._yield_at = 0.0
+        self._is_report_due = False
+        self._is_over = False
         self._busy_s = 0.0
         self._changed_at = self._loop.time()
         self.count = 0
@@ -133,7 +112,7 @@ class Coroutines:
 
     def take_back(self, is_wanted: Callable[[Record], bool]) -> list[Record]:
         """Return what was queued and not begun."""
-        taken, kept = _parted(self._items, is_wanted)
+        taken, kept = parted(self._items, is_wanted)
         self._items.clear()
         self._items.extend(kept)
         return taken
@@ -148,6 +127,7 @@ class Coroutines:
 
     def stop(self) -> None:
         """Cancel all workers."""
+        self._is_over = True
         for task in self._workers:
             task.cancel()
 
@@ -170,22 +150,55 @@ class Coroutines:
         self._idle.append(sleeper)
         try:
             await sleeper
-        finally:
-            self._note()
+        except asyncio.CancelledError:
+            # Only then it may still stand there; to look each time takes long if many rest.
             if sleeper in self._idle:
                 self._idle.remove(sleeper)
+            raise
+        finally:
+            self._note()
         if self._items:
             self._wake(WAKE_COUNT)
 
+    def _report_late(self) -> None:
+        self._is_report_due = False
+        if self._results.done:
+            self._report_soon()
+
+    async def _call_in_time(self, item: Item) -> object:
+        limit = asyncio.timeout(self._timeout_s)
+        try:
+            async with limit:
+                return await self._function(item)
+        except TimeoutError as error:
+            if limit.expired():
+                text = f"it took longer than timeout_s = {self._timeout_s}"
+                raise TimeoutError(text) from error
+            raise
+
     async def _work(self) -> None:
-        items, results, call = self._items, self._results, self._call
-        done, seconds = results.done, results.seconds
-        wants_outputs, timeout_s = self._wants_outputs, self._timeout_s
         task = asyncio.current_task()
         assert task is not None
         while len(self._workers) <= self.count:
+            try:
+                await self._work_on()
+            except asyncio.CancelledError:
+                if self._is_over:
+                    raise
+                _uncancel()
+        self._workers.discard(task)  # at once, for the next to see whether it is one too many
+
+    async def _work_on(self) -> None:
+        items, results, call = self._items, self._results, self._call
+        done, seconds = results.done, results.seconds
+        wants_outputs = self._wants_outputs
+        while len(self._workers) <= self.count:
             if not items:
-                self._report()
+                # A report for each who has nothing to do would keep the loop from what brings more.
+                if self._has_more():
+                    self._report()
+                else:
+                    self._report_soon()
                 if not items:
                     await self._rest()
                     continue
@@ -194,28 +207,37 @@ class Coroutines:
             begun = perf_counter()
             result: object
             try:
-                if timeout_s is None:
-                    result = await call(item)
-                else:
-                    async with asyncio.timeout(timeout_s):
-                        result = await call(item)
+                result = await call(item)
             except asyncio.CancelledError as error:
-                if task.cancelling():
+                if self._is_over:
                     raise
-                result = error  # the function's own affair
+                _uncancel()
+                result = error
             except Exception as error:
                 result = error
             now = perf_counter()
             if result is None and not isinstance(item, list) and not wants_outputs:
                 done.append(item)
                 seconds.append(now - begun)
+                if item.next is not None:
+                    self._report_soon()
+                elif not self._is_report_due:
+                    self._is_report_due = True
+                    self._loop.call_later(REPORT_S, self._report_late)
             else:
                 results.settle(item, result, now - begun, wants_outputs=wants_outputs)
-            self._report_soon()
+                self._report_soon()
             if now >= self._yield_at:
                 self._yield_at = now + YIELD_S
                 await asyncio.sleep(0)
-        self._workers.discard(task)  # at once, for the next to see whether it is one too many
+
+
+def _uncancel() -> None:
+    """Go on: only `stop` ends workers. It is the function that cancelled its task, and a worker
+    that ended of it would be missing without a word; or the pool fails, and stops us next."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()
 
 
 class Threads:
@@ -237,7 +259,9 @@ class Threads:
         self._results: deque[tuple[Item, object, float]] = deque()
         self._changed = threading.Condition()
         self._is_reporting = False
+        self._busy = 0
         self._busy_s = 0.0
+        self._changed_at = perf_counter()
         self.count = 0
 
     def start(self, count: int) -> None:
@@ -259,7 +283,7 @@ class Threads:
     def take_back(self, is_wanted: Callable[[Record], bool]) -> list[Record]:
         """Return what was queued and not begun."""
         with self._changed:
-            taken, kept = _parted(self._items, is_wanted)
+            taken, kept = parted(self._items, is_wanted)
             self._items = deque(kept)
         return taken
 
@@ -268,31 +292,47 @@ class Threads:
         self._is_reporting = False
         while self._results:
             item, result, seconds = self._results.popleft()
-            self._busy_s += seconds
             results.settle(item, result, seconds, wants_outputs=self._wants_outputs)
 
     def busy_seconds(self) -> float:
-        """Return the time of all calls that have ended."""
-        return self._busy_s
+        """Return the time all workers were busy so far, added up."""
+        with self._changed:
+            self._note(0)
+            return self._busy_s
 
     def stop(self) -> None:
         """End those that wait; a call that runs cannot be ended."""
         self.start(0)
 
+    def _note(self, change: int) -> None:
+        now = perf_counter()
+        self._busy_s += (now - self._changed_at) * self._busy
+        self._changed_at = now
+        self._busy += change
+
     def _work(self) -> None:
+        is_busy = False
         while True:
             with self._changed:
+                if is_busy:
+                    self._note(-1)
                 while not self._items and self._running <= self.count:
                     self._changed.wait()
                 if self._running > self.count:
                     self._running -= 1
                     return
                 item = self._items.popleft()
+                self._note(1)
+                is_busy = True
             current.set(item)
             begun = perf_counter()
             result: object
             try:
                 result = self._call(item)
+                if inspect.isawaitable(result):
+                    # It looked like a plain function and was none: a lambda, or a wrapper.
+                    awaited = _awaited(result)
+                    result = asyncio.run_coroutine_threadsafe(awaited, self._loop).result()
             except BaseException as error:
                 result = error
             self._results.append((item, result, perf_counter() - begun))
@@ -307,19 +347,5 @@ class Threads:
             return
 
 
-def _parted(
-    items: Iterable[Item], is_wanted: Callable[[Record], bool]
-) -> tuple[list[Record], list[Item]]:
-    """Return the records that are wanted, and the items that are left without them."""
-    taken: list[Record] = []
-    kept: list[Item] = []
-    for item in items:
-        if isinstance(item, list):
-            taken += [record for record in item if is_wanted(record)]
-            if left := [record for record in item if not is_wanted(record)]:
-                kept.append(left)
-        elif is_wanted(item):
-            taken.append(item)
-        else:
-            kept.append(item)
-    return taken, kept
+async def _awaited(result: Awaitable[object]) -> object:
+    return await result

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import waterclock
-from waterclock.cli import bench, dlq, groups, pipeline, schedule, streams, topics
+from waterclock.cli import bench, dispatch, dlq, groups, pipeline, schedule, streams, topics
 from waterclock.cli.demo import demo
 from waterclock.cli.log_check import check
 from waterclock.cli.log_repair import repair
@@ -21,6 +21,7 @@ from waterclock.cli.send import send
 from waterclock.cli.subscribe import subscribe
 from waterclock.cli.terminal import one_line
 from waterclock.cli.up import up
+from waterclock.cli.worker import worker
 from waterclock.model.errors import WaterclockError
 
 EXIT_ERROR = 2
@@ -70,6 +71,8 @@ log_app = typer.Typer(help="Look into a log on disk, or repair it.", no_args_is_
 RUNNING, MESSAGES, UPKEEP = "Running", "Messages", "Looking after a node"
 
 app.command("up", rich_help_panel=RUNNING)(up)
+app.add_typer(dispatch.app, name="dispatch", rich_help_panel=RUNNING)
+app.command("worker", rich_help_panel=RUNNING)(worker)
 app.command("publish", rich_help_panel=MESSAGES)(publish)
 app.command("subscribe", rich_help_panel=MESSAGES)(subscribe)
 app.command("replay", rich_help_panel=MESSAGES)(replay)

@@ -54,11 +54,13 @@ TOO_LATE = Answered(False)
 class Lease:
     """A partition as this member has it in one generation."""
 
-    __slots__ = ("generation", "is_void", "partition")
+    __slots__ = ("generation", "is_revoked", "is_void", "partition")
 
     def __init__(self, partition: int, generation: int) -> None:
         self.partition = partition
         self.generation = generation
+        self.is_revoked = False
+        """The node wants it back: nothing more comes, and it goes when all is answered."""
         self.is_void = False
         """Answers count no more."""
 

@@ -105,7 +105,10 @@ class Session:
 
     def _revoked(self, told: broker_pb2.SubscribeResponse.Revoked) -> None:
         lease = self._leases.get((told.partition, told.generation))
-        if told.is_cancelled or lease is None:
+        if lease is None:
+            return
+        lease.is_revoked = not told.is_cancelled
+        if told.is_cancelled:
             return
         for delivery in self._unsettled:
             rows = range(delivery.next_row, delivery.end_row)

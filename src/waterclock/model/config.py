@@ -50,6 +50,8 @@ from waterclock.model.strict_yaml import KEY_CHARS_MAX, read_yaml
 from waterclock.model.units import DAY_MS, GIB, KIB, MIB
 
 ENVIRONMENT_PREFIX = "WATERCLOCK_"
+OTHER_PROGRAMS = ("WATERCLOCK_DISPATCH__", "WATERCLOCK_WORKER__")
+"""Settings of programs that may share our environment, and read them themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +140,13 @@ def _mapping(path: str, node: object) -> dict[str, object]:
 def _from_environ(environ: Mapping[str, str]) -> dict[str, object]:
     # Without the two underscores it is not a setting: Kubernetes gives every container names
     # like WATERCLOCK_PORT and WATERCLOCK_SERVICE_HOST if a service is called waterclock.
-    names = (name for name in environ if name.startswith(ENVIRONMENT_PREFIX) and "__" in name)
+    names = (
+        name
+        for name in environ
+        if name.startswith(ENVIRONMENT_PREFIX)
+        and "__" in name
+        and not name.startswith(OTHER_PROGRAMS)
+    )
     return {_path_of(name): environ[name] for name in names}
 
 

@@ -1,10 +1,6 @@
-"""What the tests on a real Kafka share: one broker, as it takes seconds to start.
-
-They take minutes, so `make burrow-kafka` runs them, and `make test` does not.
-"""
+"""What the tests on a real Kafka share: one broker, as it takes seconds to start."""
 
 import itertools
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +8,6 @@ import pytest
 from benchmarks.peers.cache import Absent
 from tests.burrow.kafka.kafka_broker import KafkaBroker, running
 
-collect_ignore_glob = [] if os.environ.get("WATERCLOCK_KAFKA") else ["test_*.py"]
 _numbers = itertools.count()
 
 

@@ -10,8 +10,11 @@ from waterclock.burrow.kafka_source import KafkaSource
 from waterclock.burrow.source import Source
 
 PROTOCOLS = {
-    "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
-    "eager": {"partition.assignment.strategy": "range"},
+    "cooperative": {
+        "partition.assignment.strategy": "cooperative-sticky",
+        "heartbeat.interval.ms": 200,
+    },
+    "eager": {"partition.assignment.strategy": "range", "heartbeat.interval.ms": 200},
     "kip848": {"group.protocol": "consumer"},
 }
 
@@ -22,7 +25,9 @@ class KafkaBench:
     def __init__(self, broker, topic, settings):
         self.broker = broker
         self.topic = topic
-        self._settings = {**broker.settings, "group.id": f"group-of-{topic}", **settings}
+        # A fetch that waits, by default for 500 ms, holds up what is resumed meanwhile.
+        own = {"group.id": f"group-of-{topic}", "fetch.wait.max.ms": 20}
+        self._settings = {**broker.settings, **own, **settings}
 
     async def publish(self, count: int) -> None:
         await asyncio.to_thread(self.broker.create, self.topic)
@@ -32,9 +37,19 @@ class KafkaBench:
         return KafkaSource(self._settings, [self.topic])
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+RUNS = [
+    *((protocol, promise) for promise in contract.ALONE for protocol in PROTOCOLS),
+    *(("cooperative", promise) for promise in contract.TOGETHER),
+]
+"""How members share the work is shown for all protocols in tests/burrow/kafka/test_chaos.py."""
+SLOW = contract.a_full_partition_is_paused_and_resumed
+"""It takes seconds, and knows nothing of protocols."""
+
+
 @pytest.mark.parametrize(
-    "promise", [*contract.ALONE, *contract.TOGETHER], ids=lambda each: each.__name__
+    ("protocol", "promise"),
+    [run for run in RUNS if run[1] is not SLOW or run[0] == "cooperative"],
+    ids=lambda each: each if isinstance(each, str) else each.__name__,
 )
 def test_real_kafka(broker, topic, protocol, promise):
     bench = KafkaBench(broker, topic, PROTOCOLS[protocol])

@@ -1,6 +1,7 @@
 """Consume, process, produce: each message once in the output, whatever happens on the way."""
 
 import asyncio
+import time
 
 import pytest
 from confluent_kafka import KafkaError, Producer
@@ -63,10 +64,10 @@ def expected() -> list[bytes]:
     return sorted(b"%d" % number for number in range(COUNT))
 
 
-async def until_committed(broker, topic: str) -> None:
+async def until_committed(broker, topic: str, count: int = COUNT) -> None:
     """Return when the whole topic is committed; the test's patience is the limit."""
     done = 0
-    while done < COUNT:
+    while done < count:
         found = await asyncio.to_thread(broker.committed, topic, f"group-of-{topic}")
         done = sum(found.values())
 
@@ -106,6 +107,81 @@ def test_a_transaction_that_fails_is_done_again(broker, topics, monkeypatch):
     assert sorted(broker.read(f"{topics}-copy")) == expected()
 
 
+def test_a_commit_that_fails_in_a_rebalance_takes_no_output_with_it(broker, topics, monkeypatch):
+    """The last commit must not name places whose outputs went with an aborted transaction."""
+    failures: list[int] = []
+    on_revoke = KafkaTransactions._on_revoke
+    commit_transaction = KafkaTransactions._commit_transaction
+
+    def revoke_while_a_commit_waits(self, consumer, places):
+        is_first = self._producer_settings["transactional.id"] == f"first-{topics}"
+        while is_first and places and not failures and not self.is_sealed:  # one is asked for soon
+            time.sleep(0.001)
+        on_revoke(self, consumer, places)
+
+    def fail_once(self, commits):
+        if self._is_revoking and not failures:
+            failures.append(len(commits))
+            return KafkaError(KafkaError._STATE, "planted")
+        return commit_transaction(self, commits)
+
+    monkeypatch.setattr(KafkaTransactions, "_on_revoke", revoke_while_a_commit_waits)
+    monkeypatch.setattr(KafkaTransactions, "_commit_transaction", fail_once)
+
+    async def test() -> None:
+        first = Copier(broker, topics, name="first")
+        async with first.pool:
+            await first.until(300)
+            second = Copier(broker, topics, name="second")
+            async with second.pool:
+                # Until the rebalance there is always something to commit.
+                while not failures:
+                    await asyncio.to_thread(broker.publish, topics, 100, start=len(extra) + COUNT)
+                    extra.extend(range(100))
+                await until_committed(broker, topics, COUNT + len(extra))
+
+    extra: list[int] = []
+    run(test)
+    copied = sorted(broker.read(f"{topics}-copy"))
+    assert copied == sorted(b"%d" % number for number in range(COUNT + len(extra)))
+
+
+def test_nothing_is_read_in_the_midst_of_a_rewind(broker, topics, monkeypatch):
+    """A rebalance would run there, and take what is begun with right after it."""
+    rewinds: list[bool] = []
+    read: list[bool] = []
+    rewind, records = KafkaTransactions._rewind, KafkaTransactions._records
+    commit_transaction = KafkaTransactions._commit_transaction
+
+    def noted_rewind(self):
+        rewinds.append(True)
+        rewind(self)
+        rewinds.append(False)
+
+    def noted_records(self, messages):
+        read.append(bool(rewinds) and rewinds[-1])
+        return records(self, messages)
+
+    def fail_at_first(self, commits):
+        if len(rewinds) < 8 and not self._is_revoking:
+            return KafkaError(KafkaError._STATE, "planted")
+        return commit_transaction(self, commits)
+
+    monkeypatch.setattr(KafkaTransactions, "_rewind", noted_rewind)
+    monkeypatch.setattr(KafkaTransactions, "_records", noted_records)
+    monkeypatch.setattr(KafkaTransactions, "_commit_transaction", fail_at_first)
+
+    async def test() -> None:
+        copier = Copier(broker, topics)
+        async with copier.pool:
+            await until_committed(broker, topics)
+
+    run(test)
+    assert len(rewinds) == 8
+    assert not any(read)
+    assert sorted(broker.read(f"{topics}-copy")) == expected()
+
+
 def test_members_come_and_go(broker, topics):
     async def test() -> None:
         first = Copier(broker, topics, name="first")
@@ -113,11 +189,16 @@ def test_members_come_and_go(broker, topics):
             await first.until(300)
             second = Copier(broker, topics, name="second")
             async with second.pool:
-                await second.until(100)
-            await until_committed(broker, topics)
+                # The first may be done with everything before the second has a partition.
+                while second.copied < 100:
+                    await asyncio.to_thread(broker.publish, topics, 100, start=len(extra) + COUNT)
+                    extra.extend(range(100))
+            await until_committed(broker, topics, COUNT + len(extra))
 
+    extra: list[int] = []
     run(test)
-    assert sorted(broker.read(f"{topics}-copy")) == expected()
+    copied = sorted(broker.read(f"{topics}-copy"))
+    assert copied == sorted(b"%d" % number for number in range(COUNT + len(extra)))
 
 
 def test_a_process_that_was_replaced_is_fenced_and_its_pool_ends(broker, topics):

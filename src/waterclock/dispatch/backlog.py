@@ -1,0 +1,53 @@
+"""The backlog: parcels that are stored in Redis while the plan has no room for them.
+
+Pub/sub cannot be told to wait, so what the plan cannot hold stays in Redis, and only its name here:
+16 bytes for up to 500 messages. Oldest first, they are fetched when there is room again.
+"""
+
+from collections import deque
+
+
+class Backlog:
+    """Names of parcels, in the order they came."""
+
+    def __init__(self, messages_max: int) -> None:
+        self._messages_max = messages_max
+        self._parcels: deque[tuple[bytes, int]] = deque()
+        self.messages = 0
+        self.refused = 0
+        """Messages that there was no room for: they are lost, and must not be stored."""
+
+    def __repr__(self) -> str:
+        return f"<Backlog {self.messages} messages>"
+
+    def __bool__(self) -> bool:
+        return bool(self._parcels)
+
+    @property
+    def room(self) -> int:
+        """How many messages `offer` would still take."""
+        return max(0, self._messages_max - self.messages)
+
+    def offer(self, parcel_id: bytes, count: int) -> bool:
+        """Take in a parcel before it is stored; False: drop it, it is counted as refused."""
+        if self.messages + count > self._messages_max:
+            self.refused += count
+            return False
+        self.hold(parcel_id, count)
+        return True
+
+    def hold(self, parcel_id: bytes, count: int) -> None:
+        """Take in a parcel that is stored already, whatever the limit."""
+        self._parcels.append((parcel_id, count))
+        self.messages += count
+
+    def take(self, room: int) -> list[bytes]:
+        """Take out the oldest parcels while the plan has room, for fetching and adding them. The
+        last may go beyond it: a parcel must not wait for ever for a room as large as itself."""
+        taken: list[bytes] = []
+        while self._parcels and room > 0:
+            parcel_id, count = self._parcels.popleft()
+            self.messages -= count
+            room -= count
+            taken.append(parcel_id)
+        return taken

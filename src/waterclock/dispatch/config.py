@@ -1,0 +1,371 @@
+"""The configuration of a dispatcher and of a worker: each field says what it trades.
+
+A setting is looked up in four places, and the first that has it wins, as for a node:
+
+    the flags          {"dispatch.lease": "2s"}           by dotted name
+    the environment    WATERCLOCK_DISPATCH__LEASE=2s      two underscores go one level down
+    the file           [dispatch] lease = "2s"            TOML, with a table for each program
+    its default        here
+
+Every place is checked, also where another wins; a file may hold the tables of both programs, and
+each reads its own. Nothing here reads a file or the environment, and all it raises is BadConfig.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from tomllib import TOMLDecodeError, loads
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
+
+from waterclock.dispatch.frames import BODY_BYTES_MAX, CREDIT_MAX, PAYLOAD_BYTES_MAX
+from waterclock.dispatch.kinds import Blank, Places
+from waterclock.dispatch.lease import LeaseConfig
+from waterclock.model.errors import BadConfig
+from waterclock.model.settings import (
+    Addresses,
+    Choice,
+    Section,
+    Text,
+    Toggle,
+    count,
+    duration,
+    settings_of,
+    shown,
+    size,
+)
+from waterclock.model.strict_yaml import KEY_CHARS_MAX, TEXT_CHARS_MAX
+from waterclock.model.units import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
+
+Inlet = Literal["stream", "pubsub"]
+SinkKind = Literal["redis", "waterclock"]
+Parse = Literal["json", "bytes"]
+
+ENVIRONMENT_PREFIX = "WATERCLOCK_"
+
+_PORT = count(0, 65_535)
+_KEY = Text(512)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanConfig:
+    """What the plan goes by; `DispatcherConfig.plan` makes it."""
+
+    deadline_ms: int = 2 * SECOND_MS
+    deliveries_max: int = 5
+    messages_max: int = 100_000
+    bytes_max: int = 256 * MIB
+    batch_messages_max: int = 500
+    batch_bytes_max: int = 1 * MIB
+    retry_ms: int = 100
+    retry_ms_max: int = 30 * SECOND_MS
+    rest_ms_max: int = 30 * SECOND_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatcherConfig(Section):
+    """A dispatcher: where messages come from, and how they are handed out."""
+
+    section: ClassVar[str] = "dispatch"
+
+    redis: Annotated[tuple[str, ...], Places()] = ("127.0.0.1:6379",)
+    """Where Redis is: one server, a master and its replicas, or nodes of a cluster. Several let a
+    dispatcher start while some are down."""
+
+    prefix: Annotated[str, _KEY] = "waterclock"
+    """Names all keys of ours. Dispatchers of one prefix are one group with one leader; two groups
+    on one Redis need two."""
+
+    inlet: Annotated[Inlet, Choice(get_args(Inlet))] = "stream"
+    """Where messages come from. `stream` loses nothing; `pubsub` loses what comes while nobody
+    listens, as pub/sub does, and is for publishers that cannot be changed."""
+
+    source: Annotated[str, _KEY] = "messages"
+    """The key of the stream, or the name of the channel."""
+
+    group: Annotated[str, Text(255)] = "waterclock"
+    """The consumer group of the stream. Another name reads the stream once more, from its start.
+    Dispatchers of another prefix that read the same stream need another group."""
+
+    is_inlet_trimmed: Annotated[bool, Toggle()] = False
+    """Delete entries of the stream once they are done. Saves Redis's memory; nobody else can read
+    them later."""
+
+    output: Annotated[str, _KEY] = "processed"
+    """The key of the stream that workers write to; the leader raises its fence."""
+
+    streams: Annotated[int, count(1, 1_000)] = 1
+    """Streams the output is spread over, named `<output>:<i>` if there are several. As many as a
+    cluster has masters use them all; readers must read them all."""
+
+    window_ms: Annotated[int, duration(1 * SECOND_MS, 30 * DAY_MS)] = 5 * MINUTE_MS
+    """How long a message is known to have been written. One that was handed out before and comes
+    again later than that is not written but buried; one that only waited is written, however old.
+    Longer takes Redis's memory: about 100 bytes for each message."""
+
+    bucket_ms: Annotated[int, duration(1 * SECOND_MS, 1 * DAY_MS)] = 1 * MINUTE_MS
+    """What is known to be written is forgotten in pieces of so long. Shorter makes more keys,
+    longer frees memory later."""
+
+    host: Annotated[str, Text(255)] = "0.0.0.0"
+    """The address to listen on for workers."""
+
+    port: Annotated[int, _PORT] = 7710
+    """The port to listen on for workers; 0 takes any free one, since workers are told it."""
+
+    advertise_host: Annotated[str, Blank(Text(255))] = ""
+    """Where workers find this machine; empty takes its name."""
+
+    workers: Annotated[tuple[str, ...], Addresses()] = ()
+    """Workers that the leader connects to, besides those that come by themselves."""
+
+    lease_ms: Annotated[int, duration(300, 60 * SECOND_MS)] = 2 * SECOND_MS
+    """How long the lease of a leader that vanished still runs. Shorter takes over sooner; a pause
+    of a leader for longer than about this makes it lose the lease."""
+
+    mark_ms: Annotated[int, duration(10, 10 * SECOND_MS)] = 100
+    """pubsub: how often the leader publishes a mark. Shorter lets standbys hold less."""
+
+    deadline_ms: Annotated[int, duration(50, 1 * HOUR_MS)] = 2 * SECOND_MS
+    """A message that is not answered for so long goes to another worker. Shorter repairs sooner,
+    and hands out twice what is only slow; a worker that says it is still at work has more time."""
+
+    deliveries_max: Annotated[int, count(1, 1_000)] = 5
+    """A message that was handed out so often and not written is buried in the dead stream."""
+
+    retry_ms: Annotated[int, duration(1, 1 * HOUR_MS)] = 100
+    """How long a message that a worker could not process waits to be tried again; doubled each
+    time."""
+
+    retry_ms_max: Annotated[int, duration(1, 1 * HOUR_MS)] = 30 * SECOND_MS
+    """The longest such wait."""
+
+    queue_messages_max: Annotated[int, count(1_000, 10_000_000)] = 100_000
+    """Messages in the leader's memory, waiting or with workers. At this number the stream is not
+    read further, and pub/sub messages stay in Redis only."""
+
+    queue_bytes_max: Annotated[int, size(1 * MIB, 64 * GIB)] = 256 * MIB
+    """The same in bytes of their bodies."""
+
+    backlog_messages_max: Annotated[int, count(0, 1_000_000_000)] = 10_000_000
+    """pubsub: messages that are kept in Redis because the leader's memory is full; more are
+    dropped and counted."""
+
+    ring_messages_max: Annotated[int, count(1_000, 10_000_000)] = 200_000
+    """pubsub: messages a standby holds until the leader has stored them. Must last for a lease at
+    your rate, or a take-over loses (and counts) some."""
+
+    ring_bytes_max: Annotated[int, size(1 * MIB, 64 * GIB)] = 256 * MIB
+    """The same in bytes of their bodies."""
+
+    batch_messages_max: Annotated[int, count(1, 5_000)] = 500
+    """Messages of one frame. More is faster, and lets more come again when a worker dies."""
+
+    batch_bytes_max: Annotated[int, size(4 * KIB, PAYLOAD_BYTES_MAX // 2)] = 1 * MIB
+    """Bytes of bodies in one frame, unless one message alone has more."""
+
+    body_bytes_max: Annotated[int, size(1, BODY_BYTES_MAX)] = 1 * MIB
+    """A larger message is buried as it comes."""
+
+    read_count: Annotated[int, count(1, 100_000)] = 1_000
+    """stream: entries read at once."""
+
+    legacy_credit: Annotated[int, count(0, 10_000)] = 1
+    """Messages that a worker which never says hello is sent before it has acknowledged any. 0 takes
+    no such workers: whatever else connects and says nothing is not one then."""
+
+    heartbeat_ms: Annotated[int, duration(10, 1 * MINUTE_MS)] = 500
+    """Leader and worker say something at least this often."""
+
+    silence_ms_max: Annotated[int, duration(50, 10 * MINUTE_MS)] = 2 * SECOND_MS
+    """Who says nothing for so long is taken for gone, and its messages go to others."""
+
+    metrics_port: Annotated[int, _PORT] = 0
+    """Metrics and health over HTTP; 0 is off."""
+
+    def __post_init__(self) -> None:
+        Section.__post_init__(self)
+        _ordered("dispatch", "heartbeat", self.heartbeat_ms * 2, "silence_max", self.silence_ms_max)
+        _ordered("dispatch", "retry", self.retry_ms, "retry_max", self.retry_ms_max)
+        _ordered("dispatch", "bucket", self.bucket_ms, "window", self.window_ms)
+        _ordered("dispatch", "lease", self.lease_ms, "window", self.window_ms)
+
+    def plan(self) -> PlanConfig:
+        """Return what the plan goes by."""
+        return PlanConfig(
+            deadline_ms=self.deadline_ms,
+            deliveries_max=self.deliveries_max,
+            messages_max=self.queue_messages_max,
+            bytes_max=self.queue_bytes_max,
+            batch_messages_max=self.batch_messages_max,
+            batch_bytes_max=self.batch_bytes_max,
+            retry_ms=self.retry_ms,
+            retry_ms_max=self.retry_ms_max,
+        )
+
+    def lease(self) -> LeaseConfig:
+        """Return what the lease goes by."""
+        return LeaseConfig(lease_ms=self.lease_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerConfig(Section):
+    """A worker: what it runs, and where it writes."""
+
+    section: ClassVar[str] = "worker"
+
+    redis: Annotated[tuple[str, ...], Places()] = ("127.0.0.1:6379",)
+    """Where Redis is, as for the dispatcher: the leader is found there, and written to."""
+
+    prefix: Annotated[str, _KEY] = "waterclock"
+    """The dispatchers to work for."""
+
+    handler: Annotated[str, Blank(Text(512))] = ""
+    """The function to run for each message, as `module:function`; empty writes messages as they
+    are."""
+
+    name: Annotated[str, Blank(Text(200))] = ""
+    """Shown in the leader's logs and metrics; empty takes the host's name and the process's id."""
+
+    parse: Annotated[Parse, Choice(get_args(Parse))] = "json"
+    """What the function is given: the message as parsed JSON, or its bytes. What is not JSON is
+    buried."""
+
+    concurrency: Annotated[int, count(1, 10_000)] = 8
+    """Messages processed at the same time: threads for a plain function, tasks for an async one."""
+
+    credit: Annotated[int, count(1, CREDIT_MAX)] = 1_000
+    """Messages this worker holds at most. More keeps it busy across the network; what it cannot
+    process within the deadline is handed out again."""
+
+    handler_ms_max: Annotated[int, duration(1, 1 * DAY_MS)] = 1 * MINUTE_MS
+    """A function that runs for longer is given up: until then its message is reported as being
+    worked on, so that nobody else gets it."""
+
+    sink: Annotated[SinkKind, Choice(get_args(SinkKind))] = "redis"
+    """Where results go: streams in Redis, or a topic of a Waterclock node."""
+
+    output: Annotated[str, _KEY] = "processed"
+    """redis: the key of the stream, the same as the dispatcher's."""
+
+    streams: Annotated[int, count(1, 1_000)] = 1
+    """redis: streams the output is spread over, the same as the dispatcher's."""
+
+    window_ms: Annotated[int, duration(1 * SECOND_MS, 30 * DAY_MS)] = 5 * MINUTE_MS
+    """redis: how long a message is known to have been written, the same as the dispatcher's."""
+
+    bucket_ms: Annotated[int, duration(1 * SECOND_MS, 1 * DAY_MS)] = 1 * MINUTE_MS
+    """redis: the pieces it is forgotten in, the same as the dispatcher's."""
+
+    length_max: Annotated[int, count(0, 1_000_000_000)] = 0
+    """redis: entries that a stream of the output keeps, about; 0 keeps all."""
+
+    wait_replicas: Annotated[int, count(0, 100)] = 0
+    """redis: replicas that must have a write before it is acknowledged. With 0 a failover of Redis
+    can lose what was acknowledged; each wait costs a round trip."""
+
+    wait_ms: Annotated[int, duration(1, 1 * MINUTE_MS)] = 1 * SECOND_MS
+    """redis: how long to wait for them; then the messages are handed out again."""
+
+    servers: Annotated[tuple[str, ...], Addresses()] = ("127.0.0.1:9000",)
+    """waterclock: gRPC addresses of nodes."""
+
+    topic: Annotated[str, Blank(Text(255))] = ""
+    """waterclock: the topic to publish to."""
+
+    listen: Annotated[str, Blank(Text(300))] = ""
+    """`host:port` where the leader connects to this worker; empty connects to the leader."""
+
+    drain_ms_max: Annotated[int, duration(0, 1 * HOUR_MS)] = 10 * SECOND_MS
+    """How long a worker that is stopped may take to finish what it has."""
+
+    metrics_port: Annotated[int, _PORT] = 0
+    """Metrics and health over HTTP; 0 is off."""
+
+    def __post_init__(self) -> None:
+        Section.__post_init__(self)
+        _ordered("worker", "bucket", self.bucket_ms, "window", self.window_ms)
+        if self.sink == "waterclock" and not self.topic:
+            raise BadConfig("worker.topic", "is needed if worker.sink is waterclock")
+
+
+_Told = TypeVar("_Told", DispatcherConfig, WorkerConfig)
+SECTIONS: Mapping[str, type[DispatcherConfig] | type[WorkerConfig]] = {
+    "dispatch": DispatcherConfig,
+    "worker": WorkerConfig,
+}
+
+
+def load_dispatcher_config(
+    *, toml_text: str | None, environ: Mapping[str, str], flags: Mapping[str, object]
+) -> DispatcherConfig:
+    """Return the checked configuration of a dispatcher; flags win over the environment, that over
+    the file. Hand over all of the environment. Raises BadConfig, naming the setting."""
+    return _load(DispatcherConfig, toml_text, environ, flags)
+
+
+def load_worker_config(
+    *, toml_text: str | None, environ: Mapping[str, str], flags: Mapping[str, object]
+) -> WorkerConfig:
+    """Return the checked configuration of a worker, as `load_dispatcher_config` does."""
+    return _load(WorkerConfig, toml_text, environ, flags)
+
+
+def _load(
+    section: type[_Told],
+    toml_text: str | None,
+    environ: Mapping[str, str],
+    flags: Mapping[str, object],
+) -> _Told:
+    settings = {setting.path: setting for setting in settings_of(section)}
+    sources = (
+        ("file", _from_file(toml_text or "", section.section)),
+        ("environment", _from_environ(environ, section.section)),
+        ("flags", flags),
+    )
+    values: dict[str, Any] = {}
+    for source, given in sources:
+        for path, raw in given.items():
+            if path not in settings:
+                raise _unknown(path, settings, source=source)
+            values[settings[path].attribute] = settings[path].read(raw, source=source)
+    return section(**values)
+
+
+def _from_file(text: str, section: str) -> dict[str, object]:
+    if len(text) > TEXT_CHARS_MAX:
+        raise BadConfig("file", f"has {len(text)} characters, at most {TEXT_CHARS_MAX} are read")
+    try:
+        document = loads(text)
+    # The others are tomllib's own slips: nesting without end, digits beyond Python's limit.
+    except (TOMLDecodeError, RecursionError, ValueError) as error:
+        raise BadConfig("file", f"is not TOML: {str(error)[:200]}") from None
+    for name, table in document.items():
+        if name not in SECTIONS:
+            raise _unknown(name, SECTIONS, source="file")
+        if not isinstance(table, dict):
+            raise BadConfig(name, f"expected a table, got {shown(table)}")
+    return {f"{section}.{key}": raw for key, raw in document.get(section, {}).items()}
+
+
+def _from_environ(environ: Mapping[str, str], section: str) -> dict[str, object]:
+    # Two underscores, as for a node: Kubernetes gives a container WATERCLOCK_WORKER_PORT and the
+    # like for services of such names.
+    prefix = f"{ENVIRONMENT_PREFIX}{section.upper()}__"
+    return {
+        f"{section}.{name.removeprefix(prefix).lower()}": environ[name]
+        for name in environ
+        if name.startswith(prefix)
+    }
+
+
+def _unknown(name: str, known: Iterable[str], *, source: str) -> BadConfig:
+    readable = name if name and name.isprintable() else ascii(name)
+    near = get_close_matches(name[:KEY_CHARS_MAX].lower(), known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return BadConfig(readable[:KEY_CHARS_MAX], f"is not a setting, in the {source}{hint}")
+
+
+def _ordered(section: str, small: str, least: int, large: str, most: int) -> None:
+    """Refuse two settings that are each allowed and make no sense together."""
+    if least > most:
+        raise BadConfig(f"{section}.{small}", f"is too long for {section}.{large}")

@@ -1,0 +1,386 @@
+"""What a dispatcher does while it leads: the plan, driven. One of these for each epoch.
+
+    inlet --Load--> plan --HandOut--> worker links --frames--> plan --Settle, Bury--> inlet
+
+Everything is done in bulk, and as soon as it comes: what arrives while Redis answers is the next
+batch, so batches grow with the load and nothing ever lingers. Nothing is handed out once the lease
+is over by our own clock; what is on its way then bears our epoch, and is refused.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import fields
+from itertools import count
+from random import Random
+from typing import assert_never
+
+from waterclock.dispatch.batches import Action, Bury, DeadLetter, Load, Settle, without_giants
+from waterclock.dispatch.config import DispatcherConfig
+from waterclock.dispatch.frames import (
+    AckBatch,
+    AckMessage,
+    Close,
+    Credit,
+    Frame,
+    Heartbeat,
+    Hello,
+    Nack,
+    ProcessBatch,
+    ProcessMessage,
+    Progress,
+    Welcome,
+    encode_heartbeat,
+    encode_welcome,
+)
+from waterclock.dispatch.inlets import AGAIN_S, Inlet
+from waterclock.dispatch.metrics import DispatcherCounts
+from waterclock.dispatch.plan import Plan
+from waterclock.dispatch.redis_link import RedisAway
+from waterclock.dispatch.worker_link import WorkerLink
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.025
+HELLO_S = 1.0
+"""Who says nothing for so long after connecting is a worker of the simple kind."""
+SETTLE_MAX = 10_000
+UNSENT_BATCHES_MAX = 4
+DIAL_S = 0.2
+
+_numbers = count(1)
+
+
+def now_ms() -> int:
+    """Return the time of the plan's clock, which never jumps."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class Leader:
+    """Leads under one epoch. It is also its inlet's `Intake`."""
+
+    def __init__(
+        self,
+        config: DispatcherConfig,
+        inlet: Inlet,
+        *,
+        epoch: int,
+        is_held: Callable[[int], bool],
+        on_newer: Callable[[], None],
+        counts: DispatcherCounts,
+    ) -> None:
+        self.epoch = epoch
+        self._config = config
+        self._inlet = inlet
+        self._is_held = is_held
+        self._on_newer = on_newer
+        """Called when a worker knows of a later leader than us."""
+        self._counts = counts
+        self._plan = Plan(config.plan(), Random(epoch))
+        self._told = {field.name: 0 for field in fields(self._plan.counts)}
+        self._links: dict[int, WorkerLink] = {}
+        self._has_room = asyncio.Event()
+        self._room_low = max(1, config.queue_messages_max // 20)
+        self._credit = 0
+        self._parcels: list[bytes] = []
+        self._entries: list[bytes] = []
+        self._letters: list[DeadLetter] = []
+        self._has_settled = asyncio.Event()
+        self._has_letters = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Leader epoch {self.epoch}, {self._plan!r}>"
+
+    # For those who look at it
+
+    @property
+    def queued(self) -> int:
+        """Messages that wait for a worker."""
+        return self._plan.waiting
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that workers have."""
+        return self._plan.in_flight
+
+    @property
+    def held(self) -> int:
+        """Messages in memory, wherever they are."""
+        return self._plan.held
+
+    @property
+    def workers(self) -> list[tuple[int, str, int, int]]:
+        """Number, name, credit and messages held of each worker."""
+        return self._plan.workers()
+
+    # Intake
+
+    @property
+    def room(self) -> int:
+        """How many messages the plan would take."""
+        return self._plan.room
+
+    @property
+    def appetite(self) -> int:
+        """How many more make sense: twice what all workers may hold, and a page to begin with."""
+        ahead = max(self._config.read_count, 2 * self._credit)
+        return max(0, min(self._plan.room, ahead - self._plan.held))
+
+    async def until_room(self) -> None:
+        """Return when there is room, and appetite."""
+        while self.room < self._room_low or self.appetite <= 0:
+            self._has_room.clear()
+            await self._has_room.wait()
+
+    def add(self, load: Load) -> None:
+        """Take in messages, and hand out at once what can be."""
+        limit = self._config.body_bytes_max
+        if max(map(len, load.bodies), default=0) > limit:
+            load, letters = without_giants(load, limit)
+            self._perform([Bury(letters)])
+        if load.uuids:
+            self._perform(self._plan.add(load))
+        elif load.parcel_id is not None:
+            self._perform([Settle(parcels=[load.parcel_id])])
+        self._pump()
+
+    # Leading
+
+    async def lead(self) -> None:
+        """Lead until cancelled. Raises `Stale` if somebody else does, under a higher epoch."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._inlet.lead(self))
+                tasks.create_task(self._settle())
+                tasks.create_task(self._bury())
+                tasks.create_task(self._tick())
+                for address in self._config.workers:
+                    tasks.create_task(self._dial(address))
+        finally:
+            self._count()
+            for link in [*self._links.values()]:
+                link.close("this dispatcher leads no more", epoch=self.epoch)
+
+    async def flush(self) -> None:
+        """Settle what is done, once: what is not will only be done again."""
+        parcels, self._parcels = self._parcels, []
+        entries, self._entries = self._entries, []
+        if parcels or entries:
+            await self._inlet.settle(self.epoch, parcels=parcels, entries=entries)
+
+    def new_link(self) -> WorkerLink:
+        """Return the protocol of a new connection."""
+        return WorkerLink(
+            next(_numbers),
+            on_made=self._made, on_frames=self._handle, on_lost=self._lost, on_bad=self._bad,
+        )  # fmt: skip
+
+    async def _dial(self, address: str) -> None:
+        """Keep a connection to a worker of the list."""
+        host, _, port = address.rpartition(":")
+        loop = asyncio.get_running_loop()
+        while True:
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(1.0):
+                    _, link = await loop.create_connection(self.new_link, host, int(port))
+                await link.lost
+            await asyncio.sleep(DIAL_S)
+
+    async def _settle(self) -> None:
+        """Tell the inlet what is done, all that came together at once."""
+        while True:
+            if not (self._parcels or self._entries):
+                self._has_settled.clear()
+                await self._has_settled.wait()
+            parcels, self._parcels = self._parcels[:SETTLE_MAX], self._parcels[SETTLE_MAX:]
+            entries, self._entries = self._entries[:SETTLE_MAX], self._entries[SETTLE_MAX:]
+            while True:
+                try:
+                    await self._inlet.settle(self.epoch, parcels=parcels, entries=entries)
+                    break
+                except RedisAway as away:
+                    log.warning("settle_failed error=%s", away)
+                    await asyncio.sleep(AGAIN_S)
+
+    async def _bury(self) -> None:
+        while True:
+            if not self._letters:
+                self._has_letters.clear()
+                await self._has_letters.wait()
+            letters, self._letters = self._letters[:100], self._letters[100:]
+            for letter in letters:
+                log.warning("message_buried uuid=%s reason=%s", letter.uuid.hex(), letter.reason)
+            while True:
+                try:
+                    await self._inlet.bury(self.epoch, letters)
+                    break
+                except RedisAway as away:
+                    log.warning("bury_failed error=%s", away)
+                    await asyncio.sleep(AGAIN_S)
+            self._counts.buried += len(letters)
+            self._perform(self._plan.buried([letter.uuid for letter in letters]))
+            self._changed()
+
+    async def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        care_at = 0.0
+        while True:
+            slept_at = loop.time()
+            await asyncio.sleep(TICK_S)
+            if loop.time() - slept_at > 10 * TICK_S:
+                # We were held up; what workers said meanwhile is about to be read.
+                care_at = loop.time() + 4 * TICK_S
+            now = now_ms()
+            due = self._plan.next_deadline(now)
+            if due is not None and due <= now:
+                self._perform(self._plan.tick(now))
+                self._pump()
+            if loop.time() >= care_at:
+                care_at = loop.time() + 4 * TICK_S
+                self._count()
+                for link in [*self._links.values()]:
+                    self._care_for(link, loop.time())
+
+    def _care_for(self, link: WorkerLink, now: float) -> None:
+        config = self._config
+        if not link.is_joined:
+            if now - link.made_at > HELLO_S and not config.legacy_credit:
+                self._bad(link, "said no hello")
+            elif now - link.made_at > HELLO_S:
+                link.is_simple, link.name = True, f"simple-{link.key}"
+                self._join(link, config.legacy_credit)
+            return
+        if link.is_simple:
+            # It gives no signs of life, and is handed more after each rest: does it read at all?
+            if link.unsent_bytes > UNSENT_BATCHES_MAX * config.batch_bytes_max:
+                log.warning("worker_does_not_read worker=%s", link.name)
+                link.abort()
+            return
+        if (now - link.heard_at) * 1_000 > config.silence_ms_max:
+            log.warning("worker_silent worker=%s", link.name)
+            link.abort()
+        elif (now - link.said_at) * 1_000 >= config.heartbeat_ms / 2:
+            link.send(encode_heartbeat(epoch=self.epoch))
+
+    def _perform(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            match action:
+                case Settle(parcels, entries):
+                    self._parcels += parcels
+                    self._entries += entries
+                    self._has_settled.set()
+                case Bury(letters):
+                    self._letters += letters
+                    self._has_letters.set()
+                case _:
+                    assert_never(action)
+
+    def _pump(self) -> None:
+        """Hand out what can be, if we still lead."""
+        now = now_ms()
+        if not self._is_held(now):
+            return
+        for out in self._plan.hand_out(now):
+            self._links[out.worker].hand(out, self.epoch)
+
+    def _changed(self) -> None:
+        if self.room >= self._room_low and self.appetite > 0:
+            self._has_room.set()
+        self._pump()
+
+    # Workers
+
+    def _made(self, link: WorkerLink) -> None:
+        self._links[link.key] = link
+
+    def _lost(self, link: WorkerLink) -> None:
+        self._links.pop(link.key, None)
+        if link.is_joined:
+            log.info("worker_left worker=%s", link.name)
+            self._perform(self._plan.left(link.key, now_ms()))
+            self._recount_credit()
+            self._changed()
+
+    def _bad(self, link: WorkerLink, reason: str) -> None:
+        self._counts.bad_connections += 1
+        log.warning("connection_refused worker=%s reason=%s", link.name, reason)
+        link.close(reason, epoch=self.epoch)
+
+    def _join(self, link: WorkerLink, credit: int) -> None:
+        link.is_joined = True
+        log.info("worker_joined worker=%s credit=%d", link.name, credit)
+        self._plan.joined(link.key, name=link.name, credit=credit)
+        self._recount_credit()
+        self._changed()
+
+    def _recount_credit(self) -> None:
+        self._credit = sum(credit for _, _, credit, _ in self._plan.workers())
+
+    def _handle(self, link: WorkerLink, frames: list[Frame]) -> None:
+        for frame in frames:
+            match frame:
+                case AckMessage(uuid):
+                    if link.is_joined:
+                        self._perform(self._plan.acked([uuid], link.key))
+                case Hello():
+                    self._greeted(link, frame)
+                case ProcessBatch() | ProcessMessage() | Welcome():
+                    raise AssertionError("the decoder lets these pass to workers only")
+                case Close(epoch, reason):
+                    log.info("worker_closes worker=%s reason=%s", link.name, reason)
+                    link.abort()
+                    if epoch > self.epoch:
+                        self._on_newer()
+                case _:
+                    if frame.epoch == self.epoch and link.is_joined:
+                        self._answered(link, frame)
+        self._changed()
+
+    def _greeted(self, link: WorkerLink, hello: Hello) -> None:
+        if hello.epoch > self.epoch:
+            link.close(f"epoch {self.epoch} is over", epoch=self.epoch)
+            self._on_newer()
+            return
+        if link.is_joined:
+            self._bad(link, "a second hello")
+            return
+        link.name = hello.name
+        config = self._config
+        link.send(
+            encode_welcome(
+                epoch=self.epoch, deadline_ms=config.deadline_ms,
+                heartbeat_ms=config.heartbeat_ms, silence_ms_max=config.silence_ms_max,
+            )
+        )  # fmt: skip
+        self._join(link, hello.credit)
+
+    def _answered(
+        self, link: WorkerLink, frame: AckBatch | Credit | Progress | Nack | Heartbeat
+    ) -> None:
+        plan, key = self._plan, link.key
+        match frame:
+            case AckBatch(_, uuids):
+                self._perform(plan.acked(uuids, key))
+            case Credit(_, credit):
+                plan.credited(key, credit)
+                self._recount_credit()
+            case Progress(_, uuids):
+                plan.progressed(uuids, key, now_ms())
+            case Nack(_, uuids, reason, is_permanent):
+                told = plan.nacked(uuids, key, now_ms(), reason=reason, is_permanent=is_permanent)
+                self._perform(told)
+            case Heartbeat():
+                pass
+            case _:
+                assert_never(frame)
+
+    def _count(self) -> None:
+        """Add what the plan counted since the last time to what the dispatcher counts."""
+        counts = self._counts
+        for name, told in self._told.items():
+            value = getattr(self._plan.counts, name)
+            self._told[name] = value
+            if name != "buried" and hasattr(counts, name):
+                setattr(counts, name, getattr(counts, name) + value - told)

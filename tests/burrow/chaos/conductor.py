@@ -1,0 +1,279 @@
+"""Performs the plan of a round: publishes, starts consumers, and does to them what is planned.
+
+Consumers are processes of their own. The conductor reads their journals as they grow, so it knows
+when everything is finished; then it asks all to end, and looks at what they leave behind.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from tests.burrow.chaos.clusters import Cluster
+from tests.burrow.chaos.history import Fault, History, Life
+from tests.burrow.chaos.journal import JournalReader, Place, What
+from tests.burrow.chaos.plan import (
+    CALM_S,
+    PARTITIONS,
+    PAUSE_TICKS,
+    RATE,
+    TICK_S,
+    Act,
+    Plan,
+    Step,
+)
+from tests.burrow.kafka.kafka_broker import read
+
+ROOT = Path(__file__).parents[3]
+PATIENCE_S = 60.0
+"""How long everything may take to be finished after the last fault."""
+STOP_S_MAX = 45.0
+"""How long a clean stop may take: the grace of a pool, and some."""
+LOOK_S = 0.05
+
+
+@dataclass
+class Member:
+    """A consumer process."""
+
+    life: Life
+    process: "subprocess.Popen[bytes]"
+    journal: JournalReader
+    output: Path
+    slot: int
+
+
+class Publisher:
+    """Publishes the messages of a plan at an even pace, on a thread of its own."""
+
+    def __init__(self, cluster: Cluster, plan: Plan, topic: str) -> None:
+        # Idempotent: a broker that restarts must not make two messages of one.
+        more = {"enable.idempotence": True, "linger.ms": 5, "reconnect.backoff.max.ms": 500}
+        self._producer = Producer({**cluster.settings, **more})
+        self._plan = plan
+        self._topic = topic
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.log: dict[Place, int] = {}
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Return when everything that was published is acknowledged."""
+        self._is_over.set()
+        self._thread.join()
+        assert self._producer.flush(60) == 0, "the broker took no more messages"
+
+    def _run(self) -> None:
+        begun, number = time.monotonic(), 0
+        while not self._is_over.wait(0.02):
+            due = int((time.monotonic() - begun) * RATE)
+            for each in range(number, due):
+                self._publish(each)
+            number = max(number, due)
+            self._producer.poll(0)
+
+    def _publish(self, number: int) -> None:
+        nature = self._plan.nature(number)
+
+        def acknowledged(error: KafkaError | None, message: Message) -> None:
+            partition, offset = message.partition(), message.offset()
+            assert error is None, error
+            assert partition is not None
+            assert offset is not None
+            self.log[partition, offset] = number
+
+        self._producer.produce(
+            self._topic,
+            b"%d" % number,
+            nature.key,
+            partition=nature.partition,
+            on_delivery=acknowledged,
+        )
+
+
+class Conductor:
+    """One round."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        plan: Plan,
+        folder: Path,
+        *,
+        plant: str = "",
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._cluster = cluster
+        self._plan = plan
+        self._folder = folder
+        self._plant = plant
+        self._patience_s = patience_s
+        name = f"{plan.kind}-{plan.seed}-{os.getpid()}-{time.monotonic_ns()}"
+        self._topic, self._group = f"chaos-{name}", f"group-{name}"
+        self._members: dict[int, Member] = {}
+        self._everybody: list[Member] = []
+        self._due: list[tuple[float, Callable[[], None]]] = []
+        self._done: set[Place] = set()
+        self.history = History(plan)
+
+    def run(self) -> History:
+        """Perform the whole plan; no process of it is left afterwards."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        begun = time.monotonic()
+        self._cluster.create(self._topic, PARTITIONS)
+        self._cluster.create(f"{self._topic}.dlq", 1)
+        self._cluster.watch(self._topic, self._group)
+        publisher = Publisher(self._cluster, self._plan, self._topic)
+        try:
+            publisher.start()
+            self._perform_all()
+            self._look_until(time.monotonic() + CALM_S, lambda: False)
+            publisher.stop()
+            deadline = self._last_fault() + self._patience_s
+            self._look_until(deadline, lambda: self._done.issuperset(publisher.log))
+            self.history.is_drained = self._done.issuperset(publisher.log)
+            self._end_all()
+        finally:
+            for member in self._everybody:
+                if member.process.poll() is None:
+                    member.process.kill()
+                    member.process.wait()
+        self.history.log = publisher.log
+        self._gather()
+        self.history.seconds = time.monotonic() - begun
+        return self.history
+
+    # Time
+
+    def _perform_all(self) -> None:
+        begun = time.monotonic()
+        for step in self._plan.steps():
+            self._look_until(begun + step.tick * TICK_S, lambda: False)
+            self._perform(step)
+        while self._due:
+            self._look_until(self._due[0][0], lambda: not self._due)
+        self._cluster.calm()
+
+    def _look_until(self, when: float, is_enough: Callable[[], bool]) -> None:
+        """Read journals until a time, or until it is enough; wake who was paused, when due."""
+        while True:
+            while self._due and self._due[0][0] <= time.monotonic():
+                self._due.pop(0)[1]()
+            for member in self._everybody:
+                for entry in member.journal.more():
+                    member.life.entries.append(entry)
+                    if entry.what in (What.FINISHED, What.BURIED):
+                        self._done.add(entry.place)
+                if member.life.code is None and member.process.poll() is not None:
+                    self._note_end(member)
+            if is_enough() or time.monotonic() >= when:
+                return
+            time.sleep(LOOK_S)
+
+    def _last_fault(self) -> float:
+        return max(fault.over_ns for fault in self.history.faults) / 1e9
+
+    # Acts
+
+    def _perform(self, step: Step) -> None:
+        begun_ns = time.monotonic_ns()
+        name = ""
+        match step.act:
+            case Act.JOIN:
+                name = self._join(step.slot).life.name
+            case Act.LEAVE:
+                name = self._leave(self._members.pop(step.slot))
+            case Act.KILL:
+                member = self._members.pop(step.slot)
+                name, member.life.killed_ns = member.life.name, begun_ns
+                member.process.kill()
+            case Act.PAUSE:
+                name = self._pause(self._members[step.slot])
+                return
+            case _:
+                self._cluster.perform(step.act, self._group, step.detail)
+        self._note(step.act, name, begun_ns)
+
+    def _note(self, act: Act, name: str, begun_ns: int) -> None:
+        self.history.faults.append(Fault(act, name, begun_ns, time.monotonic_ns()))
+
+    def _join(self, slot: int) -> Member:
+        name = f"c{len(self._everybody)}"
+        journal, output = self._folder / f"{name}.journal", self._folder / f"{name}.output"
+        told = {
+            "plan": asdict(self._plan),
+            "settings": dict(self._cluster.settings),
+            "topic": self._topic,
+            "group": self._group,
+            "journal": str(journal),
+            "plant": self._plant,
+        }
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tests.burrow.chaos.worker", json.dumps(told)],
+                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+            )  # fmt: skip
+        life = Life(name, time.monotonic_ns())
+        member = Member(life, process, JournalReader(journal), output, slot)
+        self.history.lives[name] = life
+        self._members[slot] = member
+        self._everybody.append(member)
+        return member
+
+    def _leave(self, member: Member) -> str:
+        member.life.asked_ns = time.monotonic_ns()
+        member.process.terminate()
+        return member.life.name
+
+    def _pause(self, member: Member) -> str:
+        begun_ns = time.monotonic_ns()
+        member.life.paused_ns.append(begun_ns)
+        member.process.send_signal(signal.SIGSTOP)
+
+        def wake() -> None:
+            member.process.send_signal(signal.SIGCONT)
+            self._note(Act.PAUSE, member.life.name, begun_ns)
+
+        self._due.append((time.monotonic() + PAUSE_TICKS * TICK_S, wake))
+        return member.life.name
+
+    # The end
+
+    def _end_all(self) -> None:
+        for member in self._members.values():
+            self._leave(member)
+        deadline = time.monotonic() + STOP_S_MAX
+        self._look_until(deadline, self._has_everybody_ended)
+        for member in self._everybody:
+            if member.process.poll() is None:  # the oracle sees that it has no code
+                member.process.kill()
+                member.process.wait()
+                member.life.ended_ns = time.monotonic_ns()
+        self._look_until(0, lambda: True)
+
+    def _has_everybody_ended(self) -> bool:
+        return all(member.process.poll() is not None for member in self._everybody)
+
+    def _note_end(self, member: Member) -> None:
+        life = member.life
+        life.code, life.ended_ns = member.process.returncode, time.monotonic_ns()
+        if life.killed_ns > life.ended_ns and life.code:
+            life.output = member.output.read_text(errors="replace")[-2_000:]
+
+    def _gather(self) -> None:
+        history = self.history
+        history.commits = self._cluster.commits(self._group)
+        for commit in history.commits:
+            history.final[commit.partition] = commit
+        letters = read(self._cluster.settings, f"{self._topic}.dlq")
+        history.dead_letters = [int(value) for value in letters]

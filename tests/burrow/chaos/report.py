@@ -1,0 +1,82 @@
+"""What is told of rounds: a line as each ends, a table of all, or JSON."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.burrow.chaos.oracle import RESUME_S, Verdict
+from tests.burrow.chaos.plan import SESSION_MS, Act, Plan
+
+COUNTED = ("messages", "failures", "dead letters", "repeats", "overlaps", "commits", "maps")
+WIDTH = 150
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A round that was judged."""
+
+    plan: Plan
+    verdict: Verdict
+    seconds: float
+
+    def as_json(self) -> dict[str, object]:
+        plan, verdict = self.plan, self.verdict
+        return {
+            "seed": plan.seed,
+            "kind": plan.kind,
+            "assignor": plan.assignor,
+            "order": plan.order,
+            "is_async": plan.is_async,
+            "seconds": round(self.seconds, 1),
+            "resume_s": round(verdict.resume_s, 2),
+            "counts": dict(verdict.counts),
+            "findings": dict(verdict.findings),
+            "examples": {kind: list(each) for kind, each in verdict.examples.items()},
+        }
+
+
+def told_faults(verdict: Verdict) -> str:
+    """Return what was done, and how often."""
+    counts = verdict.counts
+    return ", ".join(f"{act.value} {counts[act.value]}" for act in Act if counts[act.value])
+
+
+def told_findings(verdict: Verdict) -> str:
+    """Return what was found, and how often."""
+    return ", ".join(f"{kind} {count}" for kind, count in sorted(verdict.findings.items()))
+
+
+def show_round(console: Console, told: Told) -> None:
+    """Print a line for a round, and what was found in it."""
+    plan, verdict = told.plan, told.verdict
+    result = told_findings(verdict) or "every promise kept"
+    text = f"seed {plan.seed} {plan.kind} {plan.assignor} {plan.order}"
+    console.print(f"{text}, {told.seconds:.0f} s: {told_faults(verdict)}: {result}", soft_wrap=True)
+    for kind, examples in verdict.examples.items():
+        for example in examples:
+            console.print(f"    {kind}: {example}", soft_wrap=True, markup=False)
+
+
+def show_table(console: Console, rounds: Sequence[Told]) -> None:
+    """Print all rounds, and their sums."""
+    table = Table(title="Chaos")
+    for name in ("seed", "round", *COUNTED, "faults", "resume s", "found"):
+        table.add_column(name, justify="left" if name in ("round", "faults") else "right")
+    for told in rounds:
+        plan, verdict = told.plan, told.verdict
+        counts = [f"{verdict.counts[name]:,}" for name in COUNTED]
+        ends = [told_faults(verdict), f"{verdict.resume_s:.1f}", told_findings(verdict) or "-"]
+        kind = f"{plan.kind} {plan.assignor} {plan.order}"
+        table.add_row(str(plan.seed), kind, *counts, *ends)
+    sums = [f"{sum(told.verdict.counts[name] for told in rounds):,}" for name in COUNTED]
+    worst = max((told.verdict.resume_s for told in rounds), default=0.0)
+    bad = sum(bool(told.verdict.findings) for told in rounds)
+    table.add_section()
+    table.add_row("all", "", *sums, "", f"{worst:.1f}", f"{bad} of {len(rounds)}")
+    console.print(table)
+    console.print(
+        f"Progress: every partition goes on within {RESUME_S:.0f} s after the last fault, Kafka's"
+        f" session timeout of {SESSION_MS / 1000:.0f} s included; the longest took {worst:.1f} s."
+    )

@@ -1,0 +1,235 @@
+"""The oracle: what of a round's history breaks a promise. Pure.
+
+- Stream inlet: everything that Redis confirmed is in an output stream or in the dead stream, once.
+- Pub/sub inlet: the same, except what was published while a subscription may have been down, by a
+  fault that breaks subscriptions; and then a dispatcher must have counted a gap, or the messages.
+- No two epochs: once a higher one has written to a stream, no lower one does; a worker that
+  follows a higher one accepts nothing of a lower.
+- What nobody can process is buried and not written; what can is not buried, unless it was handed
+  out as often as is allowed.
+- Nothing hangs: in the end nothing is pending, and nobody stumbled over an error of its own.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tests.dispatch.chaos.history import Entry, History, Performed
+from tests.dispatch.chaos.plan import Fault
+
+POISON = frozenset({"spoiled", "refuse", "fail", "crash"})
+EXAMPLES_MAX = 3
+BACK_S = 1.5
+"""How long after its cause a subscription may still be down: those who lost it try again at once,
+and find out only after a silence."""
+
+BREAKS_SUBSCRIPTIONS = frozenset(
+    {Fault.REDIS_RESTART, Fault.REDIS_FAILOVER, Fault.REDIS_PAUSE, Fault.CUT_LEADER_REDIS,
+     Fault.CUT_STANDBY_REDIS}
+)  # fmt: skip
+HINDERS_TAKE_OVER = BREAKS_SUBSCRIPTIONS | {Fault.STANDBY_KILL, Fault.LEADER_STOP}
+LEADER_GOES = frozenset({Fault.LEADER_KILL, Fault.LEADER_STOP, Fault.LEADER_PAUSE})
+HOT_S = 1.0
+"""Who has listened for so long has heard a mark, and all that is not stored by now."""
+BEFORE_S = 0.3
+"""What came so shortly before a leader went may not have been stored by it."""
+TAKEN_OVER = (Fault.LEADER_KILL, Fault.LEADER_PAUSE)
+
+
+@dataclass(slots=True)
+class TakeOver:
+    """How long after its leader was gone a group had another."""
+
+    fault: str
+    lease_s: float
+    seconds: float
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was found, and what was counted."""
+
+    findings: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    counts: Counter[str] = field(default_factory=Counter)
+    take_overs: list[TakeOver] = field(default_factory=list)
+    settle_s: float = 0.0
+    """From the end of the last fault until nothing was left to do."""
+
+    def found(self, what: str, example: str) -> None:
+        """Note a broken promise."""
+        self.findings[what] += 1
+        if len(self.examples[what]) < EXAMPLES_MAX:
+            self.examples[what].append(example)
+
+
+def judge(history: History, *, errors: Iterable[str] = ()) -> Verdict:
+    """Return what is to be said of a round; `errors` are lines of the logs that show a bug."""
+    verdict = Verdict()
+    written, buried = _places(history)
+    _judge_presence(history, verdict, written, buried)
+    _judge_repeats(verdict, written, buried)
+    _judge_burials(history, verdict, written)
+    _judge_epochs(history.entries, verdict)
+    _judge_workers(history, verdict)
+    if not history.is_settled:
+        verdict.found("unsettled", "messages were still pending when patience ended")
+    for line in errors:
+        verdict.found("error", line)
+    _count(history, verdict)
+    _measure(history, verdict)
+    return verdict
+
+
+def _places(history: History) -> tuple[Counter[int], Counter[int]]:
+    written = Counter(entry.n for entry in history.entries)
+    buried = Counter(letter.n for letter in history.letters)
+    return written, buried
+
+
+def _judge_presence(
+    history: History, verdict: Verdict, written: Counter[int], buried: Counter[int]
+) -> None:
+    missing = [
+        each for each in history.published
+        if each.is_sure and not written[each.n] and not buried[each.n]
+    ]  # fmt: skip
+    is_stream = history.plan.inlet == "stream"
+    windows = [] if is_stream else _windows(history)
+    allowed = 0
+    for each in missing:
+        if any(start <= each.to_s and each.from_s <= end for start, end in windows):
+            allowed += 1
+        else:
+            verdict.found("lost", f"message {each.n} at {each.from_s:.3f}, {_acts(history)}")
+    verdict.counts["lost in a gap"] = allowed
+    if allowed and not (_counted(history, "gaps") or _counted(history, "lost") >= allowed):
+        verdict.found("uncounted", f"{allowed} messages are missing, and nobody counted a gap")
+    known = {each.n for each in history.published}
+    for n in (written.keys() | buried.keys()) - known:
+        verdict.found("invented", f"message {n} was never published")
+
+
+def _windows(history: History) -> list[tuple[float, float]]:
+    """Return when a subscription may have been down, or nobody listened who could take over."""
+    return [
+        (each.from_s - BEFORE_S, each.to_s + BACK_S)
+        for each in history.performed
+        if each.act.fault in BREAKS_SUBSCRIPTIONS or _is_without_hot_standby(history, each)
+    ]
+
+
+def _is_without_hot_standby(history: History, fault: Performed) -> bool:
+    """Say whether a leader went that was alone, but for those who had just come."""
+    if fault.act.fault not in LEADER_GOES:
+        return False
+    for name, lines in history.journals.items():
+        told = [line["at"] for line in lines if line["what"] == "counts"]
+        if name.startswith("dispatcher") and name != fault.target and told:
+            is_long_here = told[0] < fault.from_s - HOT_S
+            is_still_here = told[-1] > fault.from_s
+            if is_long_here and is_still_here:
+                return False
+    return True
+
+
+def _judge_repeats(verdict: Verdict, written: Counter[int], buried: Counter[int]) -> None:
+    for n, count in written.items():
+        if count > 1:
+            verdict.found("written twice", f"message {n}, {count} times")
+    for n, count in buried.items():
+        if count > 1:
+            verdict.found("buried twice", f"message {n}, {count} times")
+    for n in written.keys() & buried.keys():
+        verdict.found("written and buried", f"message {n}")
+
+
+def _judge_burials(history: History, verdict: Verdict, written: Counter[int]) -> None:
+    kinds = {each.n: each.kind for each in history.published}
+    for letter in history.letters:
+        is_worn = letter.deliveries >= history.plan.deliveries_max
+        if kinds.get(letter.n) not in POISON and not is_worn:
+            verdict.found("buried too soon", f"message {letter.n}: {letter.reason}")
+    for n in written:
+        if kinds.get(n) in POISON:
+            verdict.found("poison written", f"message {n}, {kinds[n]}")
+
+
+def _judge_epochs(entries: Iterable[Entry], verdict: Verdict) -> None:
+    highest: dict[int, int] = {}
+    for entry in entries:
+        before = highest.get(entry.stream, 0)
+        if entry.epoch < before:
+            told = f"message {entry.n} by {entry.by}: {entry.epoch} after {before}"
+            verdict.found("two epochs", told)
+        highest[entry.stream] = max(before, entry.epoch)
+
+
+def _judge_workers(history: History, verdict: Verdict) -> None:
+    for name, lines in history.journals.items():
+        followed = 0
+        for line in lines:
+            if line["what"] == "followed":
+                followed = max(followed, line["epoch"])
+            elif line["what"] == "accepted" and line["epoch"] < followed:
+                told = f"{name}: {line['epoch']}, and follows {followed}"
+                verdict.found("old epoch accepted", told)
+
+
+def _counted(history: History, name: str) -> int:
+    """Return what all processes counted together, as they last told."""
+    total = 0
+    for lines in history.journals.values():
+        told = [line for line in lines if line["what"] == "counts"]
+        total += told[-1].get(name, 0) if told else 0
+    return total
+
+
+def _acts(history: History) -> str:
+    return ", ".join(
+        f"{each.act.fault.value} {each.from_s:.3f}-{each.to_s:.3f}" for each in history.performed
+    )
+
+
+def _count(history: History, verdict: Verdict) -> None:
+    counts = verdict.counts
+    counts["published"] = len(history.published)
+    counts["unsure"] = sum(not each.is_sure for each in history.published)
+    counts["written"] = len(history.entries)
+    counts["buried"] = len(history.letters)
+    counts["epochs"] = len(history.reigns)
+    for name in (
+        "redelivered", "repeats", "refused_frames", "refused_messages", "refused_writes", "stale",
+        "gaps", "lost", "bad_connections",
+    ):  # fmt: skip
+        counts[name] = _counted(history, name)
+    for each in history.performed:
+        counts[each.act.fault.value] += 1
+    kinds = {each.n: each.kind for each in history.published}
+    counts["bystanders"] = sum(kinds.get(each.n) not in POISON for each in history.letters)
+
+
+def _measure(history: History, verdict: Verdict) -> None:
+    ends = [each.to_s for each in history.performed]
+    ends += [each.to_s for each in history.published[-1:]]
+    verdict.settle_s = max(0.0, history.ended_s - max(ends, default=history.ended_s))
+    lease_s = history.plan.lease_ms / 1_000
+    for each in history.performed:
+        if each.act.fault not in TAKEN_OVER or _is_hindered(history, each, lease_s):
+            continue
+        after = [reign for reign in history.reigns if reign.epoch > each.epoch]
+        if after and (each.act.fault is Fault.LEADER_KILL or each.to_s - each.from_s > lease_s):
+            seconds = after[0].at_s - each.from_s
+            verdict.take_overs.append(TakeOver(each.act.fault.value, lease_s, seconds))
+
+
+def _is_hindered(history: History, fault: Performed, lease_s: float) -> bool:
+    """Say whether something else went on that keeps others from taking over."""
+    end_s = fault.from_s + lease_s + 1.0
+    return any(
+        each is not fault
+        and each.act.fault in HINDERS_TAKE_OVER | set(TAKEN_OVER)
+        and each.from_s <= end_s
+        and each.to_s + BACK_S >= fault.from_s
+        for each in history.performed
+    )

@@ -1,0 +1,125 @@
+"""What is told of rounds: a line as each ends, a table of all by theme, or JSON."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.dispatch.chaos.oracle import TakeOver, Verdict
+from tests.dispatch.chaos.plan import Fault, Plan
+
+WIDTH = 190
+SPARE_S = 0.5
+"""A take-over is in time if it needs no longer than the lease and this."""
+SUMS = (
+    "published", "unsure", "written", "buried", "bystanders", "redelivered", "repeats", "epochs",
+    "refused_frames", "refused_writes", "stale", "gaps", "lost in a gap",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A round that was judged."""
+
+    plan: Plan
+    verdict: Verdict
+    seconds: float
+
+    def as_json(self) -> dict[str, object]:
+        """Return all that is known of it."""
+        plan, verdict = self.plan, self.verdict
+        return {
+            "seed": plan.seed,
+            "round": plan.number,
+            "inlet": plan.inlet,
+            "theme": plan.theme,
+            "lease_s": plan.lease_ms / 1_000,
+            "seconds": round(self.seconds, 2),
+            "settle_s": round(verdict.settle_s, 2),
+            "take_over_s": [round(each.seconds, 3) for each in verdict.take_overs],
+            "counts": {name: count for name, count in verdict.counts.items() if count},
+            "findings": dict(verdict.findings),
+            "examples": {name: list(each) for name, each in verdict.examples.items()},
+        }
+
+
+def faults_of(counts: Counter[str]) -> str:
+    """Return what was done, and how often."""
+    return ", ".join(f"{each.value} {counts[each.value]}" for each in Fault if counts[each.value])
+
+
+def findings_of(verdict: Verdict) -> str:
+    """Return what was found, and how often."""
+    return ", ".join(f"{what} {count}" for what, count in sorted(verdict.findings.items()))
+
+
+def is_late(take_over: TakeOver) -> bool:
+    """Say whether it took longer than it may."""
+    return take_over.seconds > take_over.lease_s + SPARE_S
+
+
+def show_round(console: Console, told: Told) -> None:
+    """Print a line for a round, and what was found in it."""
+    plan, verdict = told.plan, told.verdict
+    result = findings_of(verdict) or "every promise kept"
+    taken = "".join(f", take-over {each.seconds:.2f} s" for each in verdict.take_overs)
+    console.print(
+        f"round {plan.number} {plan.theme}, lease {plan.lease_ms / 1_000:g} s,"
+        f" {told.seconds:.1f} s: {faults_of(verdict.counts) or 'poison only'}{taken}: {result}",
+        soft_wrap=True, highlight=False,
+    )  # fmt: skip
+    for what, examples in verdict.examples.items():
+        for example in examples:
+            console.print(f"    {what}: {example}", soft_wrap=True, markup=False)
+
+
+def show_table(console: Console, rounds: Sequence[Told]) -> None:
+    """Print all rounds by theme, their sums, and how long take-overs took."""
+    table = Table(title=f"{len(rounds)} rounds, inlet {rounds[0].plan.inlet}")
+    columns = ("theme", "rounds", *SUMS, "settled after s", "found")
+    for name in columns:
+        is_theme = name == "theme"
+        table.add_column(
+            name.replace("_", " "), justify="left" if is_theme else "right", no_wrap=is_theme
+        )
+    by_theme: dict[str, list[Told]] = defaultdict(list)
+    for told in rounds:
+        by_theme[told.plan.theme].append(told)
+    for theme, theirs in sorted(by_theme.items()):
+        table.add_row(theme, *_row(theirs))
+    table.add_section()
+    table.add_row("all", *_row(rounds))
+    console.print(table)
+    counts: Counter[str] = Counter()
+    for told in rounds:
+        counts += told.verdict.counts
+    console.print(f"Faults: {faults_of(counts)}.", soft_wrap=True, highlight=False)
+    for line in take_over_lines(rounds):
+        console.print(line, soft_wrap=True, highlight=False)
+
+
+def _row(rounds: Sequence[Told]) -> list[str]:
+    sums = [f"{sum(told.verdict.counts[name] for told in rounds):,}" for name in SUMS]
+    settled = max((told.verdict.settle_s for told in rounds), default=0.0)
+    found = sum(bool(told.verdict.findings) for told in rounds)
+    return [str(len(rounds)), *sums, f"{settled:.1f}", str(found) if found else "-"]
+
+
+def take_over_lines(rounds: Iterable[Told]) -> list[str]:
+    """Say how long take-overs took, by lease and by what happened to the leader."""
+    groups: dict[tuple[str, float], list[TakeOver]] = defaultdict(list)
+    for told in rounds:
+        for each in told.verdict.take_overs:
+            groups[each.fault, each.lease_s].append(each)
+    lines = []
+    for (fault, lease_s), group in sorted(groups.items()):
+        seconds = sorted(each.seconds for each in group)
+        late = sum(map(is_late, group))
+        lines.append(
+            f"Take-over, {fault}, lease {lease_s:g} s: {len(group)} times, median"
+            f" {seconds[len(seconds) // 2]:.2f} s, longest {seconds[-1]:.2f} s, {late} longer than"
+            f" {lease_s + SPARE_S:g} s."
+        )
+    return lines

@@ -1,0 +1,57 @@
+"""Rounds, one after the other on shared servers, each judged as it ends."""
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from tests.dispatch.chaos.conductor import PATIENCE_S, Conductor
+from tests.dispatch.chaos.nursery import Nursery
+from tests.dispatch.chaos.oracle import judge
+from tests.dispatch.chaos.plan import Plan
+from tests.dispatch.chaos.report import Told
+from tests.dispatch.chaos.stage import Stage
+from tests.dispatch.chaos.wires import Network
+
+_ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Group|Stale|RedisAway)\b.*", re.MULTILINE)
+
+
+class Rounds:
+    """Plays rounds. Use it in a `with` block."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stack = ExitStack()
+        self._played = 0
+
+    def __enter__(self) -> "Rounds":
+        self._network = self._stack.enter_context(Network())
+        self._nursery = self._stack.enter_context(Nursery())
+        self._stage = self._stack.enter_context(Stage(self._folder / "redis", is_replicated=False))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def play(self, plan: Plan, *, plant: str = "", patience_s: float = PATIENCE_S) -> Told:
+        """Play one round. A failover uses its servers up, so such a round has its own."""
+        self._played += 1
+        folder = self._folder / f"{self._played}-{plan.inlet}-{plan.number}"
+        with ExitStack() as stack:
+            stage = self._stage
+            if plan.is_replicated:
+                stage = stack.enter_context(Stage(folder / "redis", is_replicated=True))
+            history = Conductor(
+                plan, stage=stage, network=self._network, nursery=self._nursery, folder=folder,
+                plant=plant, patience_s=patience_s,
+            ).run()  # fmt: skip
+        verdict = judge(history, errors=errors_in(folder / "programs.log"))
+        return Told(plan, verdict, history.seconds)
+
+
+def errors_in(log: Path) -> Iterator[str]:
+    """Return the last line of each traceback that somebody left: nobody of ours expects one."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    for part in text.split("Traceback (most recent call last):")[1:]:
+        found = _ERROR.search(part)
+        yield found[0][:200] if found else part.strip()[:200]

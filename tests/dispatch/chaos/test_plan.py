@@ -1,0 +1,46 @@
+"""A round is decided by its seed and number alone, and a hundred rounds have every fault."""
+
+from collections import Counter
+
+import pytest
+
+from tests.dispatch.chaos.plan import THEMES, Fault, Plan, Shares
+
+
+@pytest.mark.parametrize("inlet", ["stream", "pubsub"])
+def test_the_same_seed_and_number_give_the_same_round(inlet):
+    for number in range(2 * len(THEMES)):
+        assert Plan.of(3, number, inlet) == Plan.of(3, number, inlet)
+
+
+def test_another_seed_gives_other_rounds():
+    rounds = range(len(THEMES))
+
+    one, other = ([Plan.of(seed, number, "stream") for number in rounds] for seed in (1, 2))
+
+    assert [each.acts for each in one] != [each.acts for each in other]
+
+
+@pytest.mark.parametrize("inlet", ["stream", "pubsub"])
+def test_a_hundred_rounds_have_every_fault_several_times(inlet):
+    drawn = Counter(act.fault for number in range(100) for act in Plan.of(1, number, inlet).acts)
+
+    assert {fault: drawn[fault] for fault in Fault if drawn[fault] < 3} == {}
+
+
+def test_rounds_are_short():
+    rounds = [Plan.of(1, number, "stream") for number in range(100)]
+
+    assert max(each.publish_ms for each in rounds) <= 3_500
+    assert all(act.at_ms >= 0 for each in rounds for act in each.acts)
+
+
+def test_messages_are_special_by_their_share():
+    plan = Plan(
+        seed=1, number=1, inlet="stream", theme="", acts=(), shares=Shares(slow=100, crash=50)
+    )  # fmt: skip
+
+    kinds = Counter(plan.kind_of(n) for n in range(2_000))
+
+    assert kinds["slow"] in range(140, 260)
+    assert kinds["crash"] in range(60, 140)

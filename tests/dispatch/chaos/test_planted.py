@@ -1,0 +1,26 @@
+"""The plants still fit what they are planted in."""
+
+import pytest
+
+from tests.dispatch.chaos import planted
+from waterclock.dispatch import scripts
+from waterclock.dispatch.stream_inlet import StreamInlet
+
+
+@pytest.mark.parametrize(
+    ("plant", "script"),
+    [
+        (planted.no_fence, scripts.WRITE),
+        (planted.no_dedup, scripts.WRITE),
+        (planted.buries_again, scripts.INLET_BURY),
+    ],
+)
+def test_a_planted_script_differs_from_ours(monkeypatch, plant, script):
+    monkeypatch.setattr(script, "text", script.text)
+    monkeypatch.setattr(script, "digest", script.digest)
+    monkeypatch.setattr(StreamInlet, "bury", StreamInlet.bury)
+    before = script.digest
+
+    plant()
+
+    assert script.digest != before

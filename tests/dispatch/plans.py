@@ -1,0 +1,33 @@
+"""Plans and loads for tests."""
+
+from random import Random
+
+from waterclock.dispatch.batches import Load
+from waterclock.dispatch.config import PlanConfig
+from waterclock.dispatch.identity import uuids_from
+from waterclock.dispatch.parcels import Parcel
+from waterclock.dispatch.plan import Plan
+
+DEADLINE_MS = 2_000
+
+
+def load(first: int, count: int, *, is_parcel: bool = True, size: int = 2) -> Load:
+    """Return messages first, first + 1, ... of a parcel or of a stream."""
+    parcel = Parcel(b"p" * 10, first, 5, [b"x" * size] * count)
+    if is_parcel:
+        return Load.of_parcel(parcel)
+    entries = [b"%d-0" % number for number in range(first, first + count)]
+    return Load(parcel.uuids(), [5] * count, parcel.bodies, entries=entries)
+
+
+def uuids(first: int, count: int) -> list[bytes]:
+    """Return the uuids that `load` gives them."""
+    return uuids_from(b"p" * 10, first, count)
+
+
+def new_plan(workers: int = 2, credit: int = 100, **settings: int) -> Plan:
+    """Return a plan with workers 0, 1, ..."""
+    plan = Plan(PlanConfig(deadline_ms=DEADLINE_MS, **settings), Random(1))
+    for worker in range(workers):
+        plan.joined(worker, name=f"w{worker}", credit=credit)
+    return plan

@@ -1,0 +1,131 @@
+"""Dispatchers and workers as processes that can be killed, paused and asked how they are."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+WAIT_S_MAX = 60.0
+POLL_S = 0.01
+
+
+class Program:
+    """A process, and the last it told."""
+
+    def __init__(self, kind: str, log: Path, **config: Any) -> None:
+        command = [sys.executable, "-m", "tests.dispatch.program", kind, json.dumps(config)]
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+            )
+        self.log = log
+        self.kind = kind
+        self.told: dict[str, Any] = {"counts": {}, "epoch": 0}
+        self.told_at = 0.0
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __repr__(self) -> str:
+        return f"<Program {self.kind} {self.pid}, {self.told}>"
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.told = json.loads(line)
+            self.told_at = time.monotonic()
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
+    def count(self, name: str) -> int:
+        """Return what it counted, when it last told."""
+        value: int = self.told["counts"].get(name, 0)
+        return value
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self._process.kill()
+        self._end()
+
+    def pause(self) -> None:
+        """Let it hang."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def stop(self) -> int:
+        """Ask it to end; return how it did."""
+        if self.is_running:
+            self.resume()
+            self._process.terminate()
+            try:
+                self._process.wait(WAIT_S_MAX / 2)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        return self._end()
+
+    def _end(self) -> int:
+        status = self._process.wait()
+        self._reader.join()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        return status
+
+
+class Fleet:
+    """The programs of a test: all of them have ended when it has."""
+
+    def __init__(self, folder: Path, until_end: ExitStack, **config: Any) -> None:
+        self._folder = folder
+        self._until_end = until_end
+        self._config = config
+
+    def start(self, kind: str, **config: Any) -> Program:
+        """Start one; what is told here goes before what is told for all."""
+        common = dict(self._config)
+        if kind == "dispatcher":
+            common |= {"host": "127.0.0.1", "port": 0}
+        else:
+            for name in DISPATCHER_ONLY:
+                common.pop(name, None)
+        program = Program(kind, self._folder / "programs.log", **{**common, **config})
+        self._until_end.callback(program.stop)
+        return program
+
+
+DISPATCHER_ONLY = (
+    "inlet", "source", "lease_ms", "deadline_ms", "deliveries_max", "silence_ms_max",
+    "heartbeat_ms", "retry_ms", "group", "is_inlet_trimmed", "workers", "legacy_credit",
+)  # fmt: skip
+
+
+@contextmanager
+def fleet(folder: Path, **config: Any) -> Iterator[Fleet]:
+    """Give what programs are started with."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as until_end:
+        yield Fleet(folder, until_end, **config)
+
+
+def wait(check: Callable[[], Any], *, what: str) -> None:
+    """Return once the check holds: processes of others give no event to wait for."""
+    deadline = time.monotonic() + WAIT_S_MAX
+    while not check():
+        assert time.monotonic() < deadline, f"never came: {what}"
+        time.sleep(POLL_S)

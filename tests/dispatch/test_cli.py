@@ -1,0 +1,193 @@
+"""Dispatchers and workers as anyone starts them, the show, and the examples, on a real Redis."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dispatch.programs import wait
+from tests.dispatch.redis_servers import programs
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PROGRAM_S_MAX = 120
+PROGRAM = (sys.executable, "-m", "waterclock")
+
+
+@contextmanager
+def started(*words: object, cwd: Path | None = None) -> Iterator["subprocess.Popen[str]"]:
+    """Run a command until the end of the block."""
+    with subprocess.Popen(
+        [*PROGRAM, *map(str, words)], cwd=cwd, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def told(process: "subprocess.Popen[str]") -> dict[str, Any]:
+    """Return the next line it prints."""
+    assert process.stdout is not None
+    line: dict[str, Any] = json.loads(process.stdout.readline())
+    return line
+
+
+def environ_with_redis() -> dict[str, str]:
+    """Return an environment in which redis-server is on the PATH."""
+    its = programs()
+    folder = str(Path(its.find("redis-server")).parent)
+    environ = its.environ()
+    return {**environ, "PATH": os.pathsep.join([folder, environ["PATH"]])}
+
+
+def test_a_message_goes_through_a_dispatcher_and_a_worker_with_a_handler(server, look, name):
+    where = ["--redis", server.address, "--prefix", name, "--output", f"{name}:out", "--json"]
+    place = ["--source", f"{name}:in", "--host", "127.0.0.1", "--port", "0", "--figures", "0.1"]
+    for celsius in (10, 100):
+        reading = {"device": f"sensor-{celsius}", "celsius": celsius}
+        look.xadd(f"{name}:in", {"data": json.dumps(reading)})
+    look.xadd(f"{name}:in", {"data": '{"kind": "ping"}'})
+    look.xadd(f"{name}:in", {"data": "{}"})
+
+    handler = ["--handler", "dispatch_handler:handle", "--figures", "0.1"]
+    with (
+        started("dispatch", *where, *place) as dispatcher,
+        started("worker", *where, *handler, cwd=EXAMPLES) as worker,
+    ):
+        ready = told(dispatcher)
+        assert (ready["source"], ready["output"]) == (f"{name}:in", f"{name}:out")
+        assert ready["port"] > 0
+        assert told(worker)["handler"] == "dispatch_handler:handle"
+        wait(lambda: told(dispatcher)["acked"] == 3, what="all acknowledged")
+        wait(lambda: look.xlen(f"{{{name}:in}}:dead") == 1, what="the dead letter")
+        figures = told(dispatcher)
+        assert (figures["workers"], figures["pending"], figures["buried"]) == (1, 0, 1)
+        assert figures["epoch"] > 0
+        wait(lambda: told(worker)["skipped"] == 1, what="the skipped ping")
+        for process in (worker, dispatcher):
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=PROGRAM_S_MAX)
+            assert process.returncode == 0
+
+    written = sorted(fields[b"fahrenheit"] for _, fields in look.xrange(f"{name}:out"))
+    assert written == [b"212.0", b"50.0"]
+    ((_, dead),) = look.xrange(f"{{{name}:in}}:dead")
+    assert b"no reading in it" in dead[b"reason"]
+
+
+def test_people_are_told_who_leads_and_what_to_type(server, name):
+    words = ["dispatch", "--redis", server.address, "--prefix", name, "--port", "0"]
+    with started(*words, "--source", f"{name}:in") as process:
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        shown = ""
+        while "Leads, epoch" not in shown:
+            shown += next(lines)
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=PROGRAM_S_MAX)
+
+    assert "is ready" in shown
+    assert "worker --handler my_module:handle" in shown
+    assert "Stopped" in rest
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("inlet", ["stream", "pubsub"])
+def test_the_show_loses_nothing_and_writes_nothing_twice(server, inlet):
+    """A worker dies meanwhile; the Redis is the show's own."""
+    words = ["--seconds", "3", "--rate", "600", "--workers", "2", "--inlet", inlet, "--json"]
+    run = subprocess.run(
+        [*PROGRAM, "dispatch", "demo", *words, "--kill", "worker", "--every", "2.5"],
+        env=environ_with_redis(), capture_output=True, text=True, check=False,
+        timeout=PROGRAM_S_MAX,
+    )  # fmt: skip
+
+    assert (run.returncode, run.stderr) == (0, ""), run.stdout
+    found = json.loads(run.stdout)
+    assert (found["ok"], found["lost"], found["twice"]) == (True, 0, 0)
+    assert found["sent"] == found["written"] + found["dead"] > 0
+    assert found["killed"] == {"worker": 1}
+
+
+def test_the_show_survives_its_leader_and_leaves_somebody_elses_redis_as_it_was(server, name, look):
+    look.set(name, "somebody else's")
+    before = set(look.keys())
+    words = ["--seconds", "3", "--rate", "200", "--workers", "2", "--redis", server.address]
+    run = subprocess.run(
+        [*PROGRAM, "dispatch", "demo", *words, "--kill", "leader", "--every", "3"],
+        capture_output=True, text=True, check=False, timeout=PROGRAM_S_MAX,
+    )  # fmt: skip
+
+    assert (run.returncode, run.stderr) == (0, ""), run.stdout
+    assert "kill -9 of a leader" in run.stdout
+    assert "Nothing lost, nothing twice; 1 kill" in run.stdout
+    # Keys of other tests may have expired meanwhile.
+    assert set(look.keys()) <= before
+    assert look.get(name) == b"somebody else's"
+
+
+def test_a_show_that_is_told_to_end_leaves_nobody_behind(server, tmp_path):
+    words = ["dispatch", "demo", "--json", "--seconds", "100", "--redis", server.address]
+    process = subprocess.Popen([*PROGRAM, *words], env={**os.environ, "TMPDIR": str(tmp_path)})
+    wait(lambda: len(processes_in(tmp_path)) == 6, what="the whole cast")
+
+    process.terminate()
+
+    assert process.wait(PROGRAM_S_MAX) == 130
+    assert processes_in(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def processes_in(folder: Path) -> list[str]:
+    """Return the ids of processes that work in a folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if Path(os.readlink(process / "cwd").removesuffix(" (deleted)")).is_relative_to(folder):
+                found.append(process.name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["dispatch", "--port", "TAKEN"], "already in use"),
+        (["dispatch", "--redis", "http://localhost"], "is no address of a Redis server"),
+        (["worker", "--redis", "redis://localhost:port"], "is no address of a Redis server"),
+        (["dispatch", "demo", "--redis", "127.0.0.1:1"], "127.0.0.1:1"),
+    ],
+)
+def test_what_keeps_it_from_running_is_told_in_one_line(server, words, told):
+    words = [str(server.port) if word == "TAKEN" else word for word in words]
+    run = subprocess.run(
+        [*PROGRAM, *words, "--json"], capture_output=True, text=True, check=False,
+        timeout=PROGRAM_S_MAX,
+    )  # fmt: skip
+
+    assert run.returncode == 2
+    (line,) = run.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert told in line
+
+
+def test_the_example_prints_what_it_should(server, tmp_path):
+    run = subprocess.run(
+        [sys.executable, EXAMPLES / "dispatch_readings.py"],
+        cwd=tmp_path, env={**os.environ, "REDIS": server.address}, capture_output=True, text=True,
+        check=False, timeout=PROGRAM_S_MAX,
+    )  # fmt: skip
+
+    assert (
+        run.stdout
+        == """\
+written: 999 each once: True
+dead: PermanentError: no reading in it
+"""
+    ), run.stderr

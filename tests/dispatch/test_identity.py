@@ -1,0 +1,126 @@
+"""Uuids are derived alike by all, look like uuid4, and never collide; marks survive anything."""
+
+from contextlib import suppress
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waterclock.dispatch.frames import uuid_text
+from waterclock.dispatch.identity import (
+    BadMark,
+    Mark,
+    MarkName,
+    Position,
+    entry_uuids,
+    mark_prefix,
+    parse_mark,
+    parse_position,
+    shard_of,
+    uuids_from,
+)
+
+u64 = st.integers(0, (1 << 64) - 1)
+names = st.builds(MarkName, u64, u64, st.binary(min_size=8, max_size=8))
+positions = st.builds(Position, names, u64)
+NAME = MarkName(7, 1, b"nonce678")
+
+
+def test_uuids_are_these_for_ever():
+    """What another version derives must be the same, or a take-over between them writes twice."""
+    prefix = mark_prefix("channel", NAME)
+    entries, births_ms = entry_uuids("stream", [b"1700000000000-0", b"1700000000000-1"])
+
+    assert [uuid_text(uuid) for uuid in uuids_from(prefix, 0, 2)] == GOLDEN[:2]
+    assert [uuid_text(uuid) for uuid in entries] == GOLDEN[2:]
+    assert births_ms == [1_700_000_000_000] * 2
+
+
+GOLDEN = [
+    "aebda222-0827-4dae-8f81-000000000000",
+    "aebda222-0827-4dae-8f81-000000000001",
+    "5ea2e40c-3706-4656-8c6a-000000000000",
+    "5ea2e40c-3706-4656-8c6a-000000000001",
+]
+
+
+@given(names, st.integers(0, 1 << 40), st.integers(1, 50))
+def test_uuids_behind_a_mark_are_uuid4s_and_differ(name, first, count):
+    uuids = uuids_from(mark_prefix("c", name), first, count)
+
+    assert len(set(uuids)) == count
+    assert all(UUID(bytes=uuid).version == 4 for uuid in uuids)
+    assert uuids[1:] == uuids_from(mark_prefix("c", name), first + 1, count - 1)
+
+
+@given(st.lists(st.tuples(u64, u64), unique=True, max_size=30))
+def test_every_entry_has_its_own_uuid(ids):
+    uuids, births_ms = entry_uuids("s", [b"%d-%d" % each for each in ids])
+
+    assert len(set(uuids)) == len(ids)
+    assert births_ms == [ms for ms, _ in ids]
+    assert all(UUID(bytes=uuid).version == 4 for uuid in uuids)
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3)), min_size=1, max_size=9))
+def test_a_uuid_does_not_depend_on_what_is_read_with_it(ids):
+    entries = [b"%d-%d" % each for each in ids]
+
+    assert entry_uuids("s", entries)[0] == [entry_uuids("s", [each])[0][0] for each in entries]
+
+
+def test_inlets_channels_and_marks_do_not_share_uuids():
+    prefixes = {
+        mark_prefix("a", NAME),
+        mark_prefix("b", NAME),
+        mark_prefix("a", MarkName(8, 1, NAME.nonce)),
+        mark_prefix("a", MarkName(7, 2, NAME.nonce)),
+        mark_prefix("a", MarkName(7, 1, b"other678")),
+        entry_uuids("a", [b"7-1"])[0][0][:10],
+        entry_uuids("b", [b"7-1"])[0][0][:10],
+    }
+
+    assert len(prefixes) == 7
+
+
+@pytest.mark.parametrize("wrong", [b"", b"5", b"5-", b"-5", b"x-1", b"-1-1", b"1-%d" % (1 << 64)])
+def test_what_is_no_entry_id_is_refused(wrong):
+    with pytest.raises(ValueError, match=r"."):
+        entry_uuids("s", [wrong])
+
+
+@given(st.builds(Mark, names, u64, st.none() | positions))
+def test_marks_come_out_as_they_went_in(mark):
+    assert parse_mark(mark.to_bytes()) == mark
+
+
+@given(positions)
+def test_positions_come_out_as_they_went_in(position):
+    assert parse_position(position.to_bytes()) == position
+
+
+def test_a_mark_has_these_bytes():
+    mark = Mark(NAME, 9, Position(MarkName(6, 2, b"nonce678"), 3))
+
+    assert mark.to_bytes().hex(" ", 8) == bytes.fromhex(
+        "776d01 0000000000000007 0000000000000001 0000000000000009 6e6f6e6365363738"
+        "0000000000000006 0000000000000002 6e6f6e6365363738 0000000000000003"
+    ).hex(" ", 8)
+
+
+@given(st.binary(max_size=80))
+def test_other_bytes_are_no_mark(raw):
+    for parse in (parse_mark, parse_position):
+        with suppress(BadMark):
+            assert parse(raw).to_bytes() == raw
+
+
+def test_shards_are_used_evenly():
+    prefix = mark_prefix("c", NAME)
+    behind_a_mark = [shard_of(uuid, 3) for uuid in uuids_from(prefix, 0, 300)]
+    entries, _ = entry_uuids("s", [b"%d-0" % ms for ms in range(3_000)])
+    of_a_stream = [shard_of(uuid, 3) for uuid in entries]
+
+    assert [behind_a_mark.count(shard) for shard in range(3)] == [100, 100, 100]
+    assert all(900 < of_a_stream.count(shard) < 1_100 for shard in range(3))
