@@ -48,6 +48,8 @@ ARGUMENTS = {"llm_tokens.py": ["--headless"]}
 RUN_ELSEWHERE = {
     "burrow_exactly_once.py": "tests/burrow/kafka/test_examples.py",
     "burrow_kafka.py": "tests/burrow/kafka/test_examples.py",
+    "dispatch_handler.py": "tests/dispatch/test_cli.py",
+    "dispatch_readings.py": "tests/dispatch/test_cli.py",
     "spark_tour.py": "tests/spark/test_tour.py",
 }
 """They need more than a node."""

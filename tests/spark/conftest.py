@@ -5,6 +5,7 @@ scheduler in `tests/conftest.py` gives them all to one worker.
 """
 
 import itertools
+import logging
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +34,22 @@ def spark() -> Iterator[Any]:
     gateway.proc.stdin.close()
     gateway.proc.wait(JVM_END_S_MAX)
     SparkContext._gateway = SparkContext._jvm = None
+
+
+@pytest.fixture(autouse=True)
+def plain_log(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Keep pyspark's form of a log away from other tests of this worker.
+
+    Its loggers make every handler write JSON that is added to them; and pytest adds its own to all
+    loggers that do not propagate, for each test anew.
+    """
+    from pyspark.logger import PySparkLogger
+
+    yield
+    for logger in list(logging.root.manager.loggerDict.values()):
+        if isinstance(logger, PySparkLogger):
+            logger.propagate = True
+    caplog.handler.setFormatter(request.config.pluginmanager.getplugin("logging-plugin").formatter)
 
 
 @pytest.fixture(scope="session")

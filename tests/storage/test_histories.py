@@ -19,7 +19,7 @@ from waterclock.storage import opening, rewriting, sidecar_files, writer
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.testing.histories import LogHistories
 
-HISTORIES = int(os.environ.get("WATERCLOCK_HISTORIES", "2400"))
+HISTORIES = int(os.environ.get("WATERCLOCK_HISTORIES", "1000"))
 SHARDS = 4
 SEED = int(os.environ["WATERCLOCK_SEED"]) if "WATERCLOCK_SEED" in os.environ else None
 if SEED is None and os.environ.get("CI"):

@@ -186,12 +186,12 @@ def uuid_text(uuid: bytes) -> str:
 
 
 def encode_process_message(uuid: bytes, body: bytes) -> bytes:
-    """Return the seed's frame of one message."""
+    """Return the plain frame of one message, for workers that say no hello."""
     return _framed(PROCESS_MESSAGE, b"%b:%b" % (uuid_text(uuid).encode(), body))
 
 
 def encode_ack_message(uuid: bytes) -> bytes:
-    """Return the seed's acknowledgement of one message."""
+    """Return the plain acknowledgement of one message."""
     return _framed(ACK_MESSAGE, uuid_text(uuid).encode())
 
 

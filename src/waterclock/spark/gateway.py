@@ -2,8 +2,8 @@
 
 pyspark forks this process to start it and then runs Python in the child (to ignore Ctrl-C). gRPC
 has hooks in every fork, and in a process whose channels are busy they sometimes end the child
-before it has become a JVM. We start the same command without running anything in between: nothing
-is forked that is not replaced at once, and Ctrl-C does not reach a process group of its own.
+before it has become a JVM. We start the same command without running Python in between; a shell
+that becomes the JVM ignores Ctrl-C for it.
 
 The JVM ends when its standard input does, which is at the latest when this process is gone.
 """
@@ -25,6 +25,7 @@ from pyspark.serializers import UTF8Deserializer, read_int
 from waterclock.model.errors import Unreachable
 
 LOOK_EVERY_S = 0.02
+DEAF_TO_CTRL_C = """trap '' INT; exec "$@" """
 PORT = "PYSPARK_GATEWAY_PORT"
 SECRET = "PYSPARK_GATEWAY_SECRET"
 
@@ -43,7 +44,6 @@ def start_gateway(conf: SparkConf, log: IO[bytes] | None) -> JavaGateway:
                 "SPARK_CONNECT_MODE": "0",
                 "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told),
             },
-            process_group=0,
         )
         try:
             port, secret = _wait_for(jvm, told)
@@ -59,7 +59,8 @@ def start_gateway(conf: SparkConf, log: IO[bytes] | None) -> JavaGateway:
 def _command(conf: SparkConf) -> list[str]:
     submit = str(Path(_find_spark_home(), "bin", "spark-submit"))
     settings = [f"--conf={name}={value}" for name, value in conf.getAll()]
-    return [submit, *settings, *shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))]
+    asked = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    return ["/bin/sh", "-c", DEAF_TO_CTRL_C, submit, submit, *settings, *asked]
 
 
 def _wait_for(jvm: subprocess.Popen[bytes], told: Path) -> tuple[int, str]:

@@ -11,7 +11,7 @@
     repeated     one was begun again after it was finished, and no fault explains it
     uncovered    after a clean end of all, what is committed does not cover all that is finished
     ended        a consumer ended although nobody asked it to, or did not end well when asked
-    slow         a partition went on later than RESUME_S after the last fault
+    slow         after the last fault a partition finished nothing for longer than RESUME_S
 
 "uncovered" and "slow" are not judged on the mock cluster: it takes seconds for a rebalance, and
 refuses commits from its beginning, where Kafka takes them from each member until it joins again.
@@ -31,7 +31,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from signal import SIGTERM
 
 from tests.burrow.chaos.history import NEVER, CommitSeen, History, Life
@@ -55,7 +55,7 @@ class Verdict:
     examples: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     counts: Counter[str] = field(default_factory=Counter)
     resume_s: float = 0.0
-    """From the end of the last fault until every partition had finished something new."""
+    """The longest that a partition finished nothing, from the end of the last fault on."""
 
     def find(self, kind: str, text: str) -> None:
         self.findings[kind] += 1
@@ -241,15 +241,18 @@ class Oracle:
 
     def _judge_progress(self) -> None:
         last_ns = max((fault.over_ns for fault in self._history.faults), default=0)
-        resumed: dict[int, int] = {}
-        for place, at_ns in self._done_ns.items():
-            if at_ns > last_ns:
-                resumed[place[0]] = min(at_ns, resumed.get(place[0], NEVER))
         for partition in range(PARTITIONS):
-            seconds = (resumed.get(partition, NEVER) - last_ns) / 1e9
+            done = sorted(
+                at_ns
+                for place, at_ns in self._done_ns.items()
+                if place[0] == partition and at_ns > last_ns
+            )
+            # The longest wait, and not the first: one message that was in flight proves nothing.
+            waits = [after - before for before, after in pairwise([last_ns, *done])]
+            seconds = max(waits, default=NEVER) / 1e9
             self._verdict.resume_s = max(self._verdict.resume_s, seconds)
             if seconds > RESUME_S and self._history.plan.kind != "mock":
-                self._verdict.find("slow", f"partition {partition} after {seconds:.1f} s")
+                self._verdict.find("slow", f"partition {partition} stood still for {seconds:.1f} s")
 
 
 def _spans(life: Life) -> Iterator[Span]:

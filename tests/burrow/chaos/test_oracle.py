@@ -222,3 +222,14 @@ def test_a_partition_that_goes_on_late_is_slow():
     scene.finish_rest()
 
     assert scene.found() == {"slow"}
+
+
+def test_one_message_that_was_in_flight_does_not_hide_a_partition_that_stands_still():
+    scene = Scene()
+    for place in list(scene.history.log):
+        scene.done("a", place)
+    scene.store((0, 1), numbers(key=b"k0", count=2)[1])
+    scene.now_ns += 11 * SECOND
+    scene.finish_rest()
+
+    assert scene.found() == {"slow"}

@@ -125,6 +125,7 @@ def running(folder: Path) -> Iterator[Backend]:
                 name="postgres",
                 fresh_url=lambda: postgres.schema(next(names)),
                 server=postgres,
+                paged=200_000,
                 batch=20_000,
             )
         finally:
