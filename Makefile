@@ -12,7 +12,7 @@ BENCHES := log publish consume schedule latency streams spark burrow dispatch le
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo test check style types unit stores-big sim burrow-sim burrow-chaos burrow-copy burrow-stuck burrow-plants dispatch-sim dispatch-chaos dispatch-plants crash plants fuzz cover bench $(BENCHES:%=bench-%) proto lock clean
+.PHONY: help setup run demo test check style types unit stores-big sim burrow-sim burrow-chaos burrow-copy burrow-stuck burrow-plants dispatch-sim dispatch-chaos dispatch-plants crash plants fuzz cover bench bench-smoke $(BENCHES:%=bench-%) proto lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -105,6 +105,9 @@ fuzz: $(STAMP)  ## Hostile requests to every method; N= how many to each
 
 cover: $(SPARK)  ## The tests with branch coverage
 	@$(PYTEST) -q -n $(JOBS) --cov
+
+bench-smoke: $(SPARK)  ## A tiny run of every benchmark, those that are too long for make test among them
+	@WATERCLOCK_SMOKE_ALL=1 $(PYTEST) -q tests/benchmarks/test_smoke.py
 
 bench: $(BENCHES:%=bench-%)  ## All benchmarks, or one: make bench-log
 

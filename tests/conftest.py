@@ -18,6 +18,10 @@ settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True
 settings.register_profile("sim", deadline=None, print_blob=True, derandomize=False, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
+# A JVM that writes down its classes at its end takes a core for half a minute, on a cold machine
+# for each test that starts one.
+os.environ.setdefault("WATERCLOCK_SPARK_ARCHIVE", "off")
+
 SKIPS_ALLOWED_IN_CI: frozenset[str] = frozenset()
 """Node ids CI may skip, each with a comment why; a test nobody runs proves nothing."""
 

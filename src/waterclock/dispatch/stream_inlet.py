@@ -196,7 +196,10 @@ class StreamInlet:
 
     async def _wait(self) -> None:
         """Return when there is an entry behind the last that was read, or after a while."""
-        if self._waiter is None or not self._waiter.is_open:
+        if self._waiter is not None and not self._waiter.is_open:
+            self._waiter = None
+            raise RedisAway("the link that waits broke, and others may have")
+        if self._waiter is None:
             self._waiter = await self._redis.separate_link(self._source)
             self._last = await self._last_delivered()
         block_ms = int(self._waiter.silence_s_max * 1_000 / 2)  # or it would count as gone

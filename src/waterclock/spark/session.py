@@ -34,6 +34,10 @@ MEMORY_BYTES_MAX = 8 * GIB
 """Of the JVM in which all of a local Spark runs: a quarter of the machine, but no more than this.
 It is taken as it is needed. More sorts and joins more without spilling to disk."""
 
+ARCHIVE = "WATERCLOCK_SPARK_ARCHIVE"
+"""Set it to "off" where each start is the first, as in CI: to write down the classes takes longer
+than to load them, and nobody would read them."""
+
 CONNECT_PORT = 15_002
 PROBE_S = 5.0
 
@@ -143,7 +147,8 @@ def _started(
         package = Path(sys.modules["pyspark"].__path__[0])
         if "SPARK_HOME" not in os.environ and (home := spark_home(cache, package)) is not None:
             environment["SPARK_HOME"] = str(home)
-            options += class_options(cache, home, java)
+            if os.environ.get(ARCHIVE) != "off":
+                options += class_options(cache, home, java)
     conf = SparkConf(loadDefaults=False)
     chosen = {**STEADY, **_own(master, options)} if is_local else {**STEADY, **_remote(options)}
     chosen |= {"spark.master": _retrying(master), "spark.app.name": app, **given}
