@@ -5,6 +5,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+TURNS = 5
+"""Of a loop, until what one of them called for is done."""
+
 
 class Proxy:
     """Passes bytes to a target until it is cut. It runs on a thread of its own."""
@@ -73,13 +76,20 @@ class Proxy:
         self._loop.run_until_complete(start())
         self._is_up.set()
         self._loop.run_forever()
+        self._loop.run_until_complete(self._end())
+        self._loop.close()
+
+    async def _end(self) -> None:
         assert self._server is not None
         self._server.close()
-        tasks = asyncio.all_tasks(self._loop)
+        for _ in range(TURNS):  # what was accepted begins, so that it can be ended
+            await asyncio.sleep(0)
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self._loop.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for _ in range(TURNS):  # a transport closes its socket a turn after it was aborted
+            await asyncio.sleep(0)
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
