@@ -147,6 +147,9 @@ class FakeNode(broker_pb2_grpc.BrokerServicer, admin_pb2_grpc.AdminServicer):
         self.replayed = 0
         self.replay_breaks: list[str] = []
         self.replay_heard_end = False
+        self.replay_forgets = False
+        """Reports are lost with their stream."""
+        self.replays: list[broker_pb2.ReplayRequest.Begin] = []
         self.moved = asyncio.Event()
         self.refuses: Callable[[Row], WaterclockError | None] = lambda row: None
         self.is_open = asyncio.Event()
@@ -254,7 +257,10 @@ class FakeNode(broker_pb2_grpc.BrokerServicer, admin_pb2_grpc.AdminServicer):
             self.moved.set()
 
     async def Replay(self, request_iterator, context):  # type: ignore[override]
-        begin = (await context.read()).begin
+        first = await context.read()
+        begin = first.begin
+        self.replays.append(begin)
+        self.replayed = max(self.replayed, *(place.offset for place in first.done), 0)
         rows = self.topics[begin.topic].rows
         for at in range(self.replayed, len(rows), self.delivery_size):
             part = rows[at : at + self.delivery_size]
@@ -263,7 +269,8 @@ class FakeNode(broker_pb2_grpc.BrokerServicer, admin_pb2_grpc.AdminServicer):
             )
             await context.write(broker_pb2.ReplayResponse(batch=batch))
             if begin.name:
-                self.replayed = (await context.read()).done[0].offset
+                told = (await context.read()).done[0].offset
+                self.replayed = self.replayed if self.replay_forgets else told
             if self.replay_breaks:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, self.replay_breaks.pop())
         finished = broker_pb2.ReplayResponse.Finished(messages=len(rows))

@@ -40,6 +40,34 @@ def test_a_named_replay_goes_on_after_its_stream_broke():
     run(test())
 
 
+def test_reports_that_were_lost_with_their_stream_are_told_with_the_next():
+    async def test() -> None:
+        async with fake_node() as node, connect(node.address, QUICK) as client:
+            await client.publish_many("orders", [Message(b"%d" % n) for n in range(250)])
+            node.replay_forgets, node.replay_breaks = True, ["lost", "lost again"]
+            seen = [message.offset async for message in client.replay("orders", name="audit")]
+
+            assert seen == [*range(250)]
+
+    run(test())
+
+
+def test_a_replay_begun_again_keeps_its_bounds():
+    async def test() -> None:
+        async with fake_node() as node, connect(node.address, QUICK) as client:
+            await client.publish_many("orders", [Message(b"%d" % n) for n in range(250)])
+            node.replay_breaks = ["lost"]
+            asked = client.replay("orders", name="audit", since=datetime(2026, 1, 1, tzinfo=UTC))
+            async for _ in asked:
+                pass
+
+            first, second = node.replays
+            assert first == second
+            assert first.times.start_ms == 1_767_225_600_000
+
+    run(test())
+
+
 def test_a_replay_without_a_name_ends_with_its_stream():
     async def test() -> None:
         async with fake_node() as node, connect(node.address, QUICK) as client:

@@ -16,7 +16,8 @@ from tests.node.snapshot_writing import Row, latest, write_snapshot
 from waterclock.model.errors import BadInput, Damaged, Overloaded
 from waterclock.model.message import Message
 from waterclock.node import replays as module
-from waterclock.node.replays import OffsetRange, Replay, Replays, Request, TimeRange
+from waterclock.node.replay_records import OffsetRange, Request, TimeRange
+from waterclock.node.replays import Replay, Replays
 from waterclock.node.snapshots import Snapshots
 from waterclock.storage.rewriting import Wanted, rewrites
 
@@ -86,7 +87,7 @@ async def take(replay: Replay, batches: int = 1_000, *, is_reported: bool = True
         columns = [rows.column(name).to_pylist() for name in ("message_id", "key", "value")]
         found += [Row(*each) for each in zip(offsets, *columns, strict=True)]
         if is_reported:
-            replay.done(batch.partition, batch.next_offset)
+            replay.report([(batch.partition, batch.next_offset)])
     return found
 
 
@@ -173,7 +174,7 @@ def test_a_named_one_goes_on_in_the_midst_of_a_row_group(tmp_path):
             await w.register(rows, 8)
             replay = await w.replays.begin(COMPACTED, name="r")
             assert await take(replay, 1, is_reported=False) == rows
-            replay.done(0, 3)
+            replay.report([(0, 3)])
             replay.close()
             assert await read(w, Request(""), name="r") == rows[3:]
 

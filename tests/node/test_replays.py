@@ -18,7 +18,8 @@ from waterclock.model.errors import (
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.node import replays
-from waterclock.node.replays import OffsetRange, Replay, Request, TimeRange
+from waterclock.node.replay_records import OffsetRange, Request, TimeRange
+from waterclock.node.replays import Replay
 
 EVERYTHING = Request("t")
 
@@ -41,7 +42,7 @@ async def read(replay: Replay, batches: int = 1_000, *, is_reported: bool = Fals
         got.values += batch.portion.rows().column("value").to_pylist()
         got.next_offsets.append((batch.partition, batch.next_offset))
         if is_reported:
-            replay.done(batch.partition, batch.next_offset)
+            replay.report([(batch.partition, batch.next_offset)])
         if len(got.next_offsets) == batches:
             break
     return got
@@ -191,7 +192,7 @@ def test_a_named_replay_goes_on_behind_what_was_reported(tmp_path):
             await large(c, 2, partition=1)
             replay = await c.replays.begin(EVERYTHING, name="r", checkpoint_every=1)
             await read(replay, 3)
-            replay.done(0, 2)
+            replay.report([(0, 2)])
             c.has_crashed = True
         async with consuming(tmp_path, clock=c.clock) as c:
             await large(c, 1)
@@ -215,11 +216,11 @@ def test_progress_is_saved_every_so_many_messages_and_on_closing(tmp_path):
             replay = await c.replays.begin(EVERYTHING, name="r", checkpoint_every=2)
             await read(replay)
 
-            replay.done(0, 1)
+            replay.report([(0, 1)])
             assert c.replays.list()[0].done == {0: 0}
-            replay.done(0, 2)
+            replay.report([(0, 2)])
             assert c.replays.list()[0].done == {0: 2}
-            replay.done(0, 3)
+            replay.report([(0, 3)])
             replay.close()
             assert c.replays.list()[0].done == {0: 3}
 
@@ -243,6 +244,65 @@ def test_a_stretch_that_ends_with_nothing_to_replay_is_done_when_its_messages_ar
     run(main())
 
 
+@pytest.mark.parametrize("has_crashed", [False, True])
+def test_the_last_report_may_come_after_a_restart(tmp_path, has_crashed):
+    async def main():
+        async with consuming(tmp_path) as c:
+            await c.hosts.topic("t", partitions=2)
+            await c.publish(b"a", b"b")
+            await c.publish(b"later", due_ms=c.clock.now_ms() + 1_000)
+            replay = await c.replays.begin(EVERYTHING, name="r")
+            await read(replay)
+            replay.close()
+            c.has_crashed = has_crashed
+        async with consuming(tmp_path, clock=c.clock) as c:
+            for _ in range(2):
+                await c.replays.report("r", [(0, 2)])
+            assert c.replays.list()[0].done == {0: 3, 1: 0} == c.replays.list()[0].ends
+            c.has_crashed = True
+        async with consuming(tmp_path, clock=c.clock) as c:
+            assert (await read(await c.replays.begin(EVERYTHING, name="r"))).places == []
+
+    run(main())
+
+
+def test_a_reader_is_believed_up_to_the_end_of_its_replay_and_all_or_nothing(tmp_path):
+    async def main():
+        async with consuming(tmp_path) as c:
+            await c.hosts.topic("t", partitions=2)
+            await large(c, 2)
+            replay = await c.replays.begin(EVERYTHING, name="r")
+            await read(replay, 1)
+            replay.close()
+
+            for wrong in ([(0, 1), (0, 3)], [(0, 1), (2, 0)]):
+                with pytest.raises(BadInput):
+                    await c.replays.report("r", wrong)
+            assert c.replays.list()[0].done == {0: 0, 1: 0}
+            await c.replays.report("r", [(0, 2)])
+            assert c.replays.list()[0].done == {0: 2, 1: 0}
+            with pytest.raises(NotFound):
+                await c.replays.report("nowhere", [(0, 2)])
+
+    run(main())
+
+
+def test_what_is_done_may_be_told_when_a_replay_goes_on(tmp_path):
+    async def main():
+        async with consuming(tmp_path) as c:
+            await c.hosts.topic("t")
+            await large(c, 3)
+            first = await c.replays.begin(EVERYTHING, name="r")
+            await read(first, 2)
+            second = await c.replays.begin(Request("t"), name="r", done=[(0, 2)])
+
+            assert (await read(second)).places == [(0, 2)]
+            with pytest.raises(BadInput):
+                await c.replays.begin(EVERYTHING, name="new", done=[(0, 2)])
+
+    run(main())
+
+
 def test_only_what_was_handed_out_can_be_done(tmp_path):
     async def main():
         async with consuming(tmp_path) as c:
@@ -251,11 +311,11 @@ def test_only_what_was_handed_out_can_be_done(tmp_path):
             replay = await c.replays.begin(EVERYTHING)
             await read(replay, 1)
 
-            replay.done(0, 1)
+            replay.report([(0, 1)])
             with pytest.raises(BadInput):
-                replay.done(0, 2)
+                replay.report([(0, 2)])
             with pytest.raises(BadInput):
-                replay.done(1, 0)
+                replay.report([(1, 0)])
 
     run(main())
 
@@ -288,15 +348,15 @@ def test_who_begins_a_replay_again_takes_it_over(tmp_path):
             await large(c, 3)
             first = await c.replays.begin(EVERYTHING, name="r", checkpoint_every=1)
             await read(first, 2)
-            first.done(0, 1)
+            first.report([(0, 1)])
             second = await c.replays.begin(EVERYTHING, name="r")
 
             assert (await read(second)).places == [(0, 1), (0, 2)]
             with pytest.raises(Busy):
                 await read(first)
-            second.done(0, 3)
+            second.report([(0, 3)])
             second.close()
-            first.done(0, 2)
+            first.report([(0, 2)])
             first.close()
             assert c.replays.list()[0].done == {0: 3}, "the former reader is not listened to"
 

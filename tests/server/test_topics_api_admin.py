@@ -127,11 +127,35 @@ def test_a_named_replay_goes_on_where_its_reader_was(tmp_path):
 
             again = await lines(client, f"{ORDERS}/replay?name=audit")
             assert [one["offset"] for one in again[:-1]] == list(range(1, 20))
-            assert (await client.post("/replays/audit/done", report)).status == 404
+            assert (await client.post("/replays/audit/done", report)).status == 204
             other = await client.get(f"{ORDERS}/replay?name=audit&since=2020-01-01T00:00:00Z")
             assert other.status == 409
             assert (await client.delete("/replays/audit")).status == 204
             assert (await client.delete("/replays/audit")).status == 404
+
+    run(test)
+
+
+def test_the_end_of_a_named_replay_is_reported_after_all_of_it_was_sent(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+            batch = {"messages": [{"value": str(i)} for i in range(5)]}
+            await client.post(f"{ORDERS}/messages", batch)
+            *_, last = await lines(client, f"{ORDERS}/replay?name=audit")
+            ends = [{"partition": 0, "offset": 5}]
+            assert last == {"finished": True, "messages": 5, "ends": ends}
+
+            far = {"positions": [{"partition": 0, "offset": 6}]}
+            refused = await client.post("/replays/audit/done", far)
+            assert (refused.status, "report 5 at most" in refused.body.decode()) == (400, True)
+            for _ in range(2):
+                answer = await client.post("/replays/audit/done", {"positions": last["ends"]})
+                assert answer.status == 204
+            (replay,) = (await client.get("/replays")).json()["replays"]
+            assert replay["done"] == replay["ends"] == ends
+            (finished,) = await lines(client, f"{ORDERS}/replay?name=audit")
+            assert finished["messages"] == 0
+            assert (await client.post("/replays/none/done", far)).status == 404
 
     run(test)
 

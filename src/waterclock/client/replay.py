@@ -4,10 +4,10 @@
         ...
 
 A replay with a name can be broken off and taken up again, by this program or the next: what the
-loop has gone past is reported as done, batch by batch. What is at hand is not, so it comes again
-after a crash. A compacted one begins with the newest snapshot of the topic, if there is one: the
-last message of each key. One that exists goes on as it was begun, whatever bounds are given; delete
-it to begin anew.
+loop has gone past is reported as done, batch by batch, and once more when a stream broke: a batch
+may take as long as it likes. What is at hand is not, so it comes again after a crash. A compacted
+one begins with the newest snapshot of the topic, if there is one: the last message of each key. One
+that exists goes on as it was begun, whatever bounds are given; delete it to begin anew.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from waterclock.model.errors import AlreadyExists, Unreachable, WaterclockError
 from waterclock.v1 import broker_pb2
 
 Begin = broker_pb2.ReplayRequest.Begin
+Position = broker_pb2.Position
 _Stream = grpc.aio.StreamStreamCall[broker_pb2.ReplayRequest, broker_pb2.ReplayResponse]
 
 
@@ -34,6 +35,8 @@ class Replay:
     def __init__(self, connection: Connection, begin: Begin) -> None:
         self._connection = connection
         self._begin = begin
+        self._done: dict[int, int] = {}
+        """How far the loop has come in each partition; told again with a new stream."""
 
     def __repr__(self) -> str:
         name = f" {self._begin.name}" if self._begin.name else ""
@@ -63,20 +66,21 @@ class Replay:
             except AlreadyExists:
                 if begin is not self._begin:
                     raise
+                # It was begun by another program, with other bounds: go on with it.
+                begin = Begin(name=begin.name, topic=begin.topic, format=begin.format)
             except WaterclockError as error:
                 has_patience = loop.time() < heard_at + patience_s
                 if not (begin.name and is_transient(error) and has_patience):
                     raise
                 await asyncio.sleep(backoff.next_ms() / 1_000)
-            # It was begun, here or by another program: go on with it.
-            begin = Begin(name=begin.name, topic=begin.topic, format=begin.format)
 
     async def _read(self, begin: Begin) -> AsyncIterator[MessageRows]:
         """Yield what one stream brings; raise why it ended, unless there is no more."""
         address = self._connection.address
         stream = self._connection.broker.Replay()
         try:
-            await stream.write(broker_pb2.ReplayRequest(begin=begin))
+            done = [Position(partition=n, offset=offset) for n, offset in self._done.items()]
+            await stream.write(broker_pb2.ReplayRequest(begin=begin, done=done))
             while isinstance(told := await stream.read(), broker_pb2.ReplayResponse):
                 if told.WhichOneof("event") == "finished":
                     # The node waits for the last reports, and ends when it has heard them.
@@ -85,7 +89,9 @@ class Replay:
                     return
                 yield self._rows(told.batch)
                 if begin.name:
-                    await stream.write(_done(told.batch))
+                    place = Position(partition=told.batch.partition, offset=told.batch.next_offset)
+                    self._done[place.partition] = place.offset
+                    await stream.write(broker_pb2.ReplayRequest(done=[place]))
             raise Unreachable(f"{address} ended the replay early")
         except grpc.aio.AioRpcError as rpc:
             raise error_of(rpc, address) from rpc
@@ -103,11 +109,6 @@ class Replay:
             offsets=told.offsets,
             append_times=told.append_ms,
         )
-
-
-def _done(told: broker_pb2.ReplayResponse.Batch) -> broker_pb2.ReplayRequest:
-    place = broker_pb2.Position(partition=told.partition, offset=told.next_offset)
-    return broker_pb2.ReplayRequest(done=[place])
 
 
 def past_ms(when: When, now_ms: int, *, field: str) -> int:

@@ -10,11 +10,12 @@ log from where that ends: the last word about every key, without most of what we
 
 A replay with a name is remembered (`replay/<name>`), with its bounds and how far its consumer has
 reported to have come; saved every so many messages. After a crash of either side it goes on there:
-what was handed out and not reported, or reported and not saved, comes again.
+what was handed out and not reported, or reported and not saved, comes again. The last reports may
+come when nobody reads it any more: all is handed out before all is processed.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -34,6 +35,16 @@ from waterclock.model.names import check_name
 from waterclock.node.metadata import Metadata
 from waterclock.node.outgoing import Portion
 from waterclock.node.partition_host import PartitionHost
+from waterclock.node.replay_records import (
+    CHECKPOINT_EVERY,
+    OffsetRange,
+    Position,
+    ReplayRecord,
+    Request,
+    SnapshotBase,
+    Stretch,
+    TimeRange,
+)
 from waterclock.node.replay_scan import Scan, count_off
 from waterclock.node.snapshot_files import SnapshotPortion
 from waterclock.node.snapshot_scan import CompactedScan
@@ -43,63 +54,10 @@ from waterclock.node.topics import Topic, Topics
 REPLAY = "replay/"
 REPLAYS_MAX = 1_000
 """Named replays that are remembered at a time."""
-CHECKPOINT_EVERY = 10_000
 COMPACTED_MAX = 32
 """Replays that read snapshots at a time: each holds up to two row groups in memory."""
 
 log = logging.getLogger("waterclock.node")
-
-
-class TimeRange(msgspec.Struct, frozen=True):
-    """Messages appended, or due, in [start_ms, end_ms); an end of 0 is now."""
-
-    start_ms: int
-    end_ms: int = 0
-    by_due: bool = False
-
-
-class OffsetRange(msgspec.Struct, frozen=True):
-    """So many messages from an offset on; a count of 0 is all there are."""
-
-    start: int
-    count: int = 0
-
-
-class Request(msgspec.Struct, frozen=True):
-    """What is to be replayed; neither range is everything there is."""
-
-    topic: str
-    partitions: tuple[int, ...] = ()
-    """None of them stands for all."""
-    times: TimeRange | None = None
-    offsets: OffsetRange | None = None
-    compacted: bool = False
-    """From the newest snapshots on; neither range can be given then."""
-
-
-class SnapshotBase(msgspec.Struct, frozen=True):
-    """The snapshot a stretch begins with, and what it covers of the log."""
-
-    snapshot: str
-    start: int
-    end: int
-
-
-class Stretch(msgspec.Struct):
-    """What is to be replayed of one partition, and how far it is done."""
-
-    partition: int
-    end: int
-    done: int
-    base: SnapshotBase | None = None
-
-
-class _Record(msgspec.Struct, kw_only=True):
-    request: Request
-    stretches: list[Stretch]
-    due_ms: tuple[int, int] | None = None
-    """Only messages due within."""
-    checkpoint_every: int = CHECKPOINT_EVERY
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +86,7 @@ class Replay:
     def __init__(
         self,
         name: str,
-        record: _Record,
+        record: ReplayRecord,
         topic: Topic,
         sources: Sources,
         metadata: Metadata,
@@ -143,7 +101,7 @@ class Replay:
         self._scans = [_scan_of(stretch, topic, record, sources) for stretch in record.stretches]
         self._at = 0
         self._unsaved = 0
-        self._is_over = self._is_replaced = False
+        self._is_over = self._is_replaced = self._has_news = False
 
     def __repr__(self) -> str:
         return f"<Replay {self.name or 'without a name'} {self._record.request}>"
@@ -164,18 +122,18 @@ class Replay:
             self._at += 1
         raise StopAsyncIteration
 
-    def done(self, partition: int, offset: int) -> None:
-        """Take note that everything below an offset was processed; saved now and then."""
-        for number, stretch in enumerate(self._record.stretches):
-            if stretch.partition == partition:
-                if offset > self._scans[number].handed_out:
-                    raise BadInput(f"offset {offset} of partition {partition} was not replayed yet")
-                self._unsaved += max(0, offset - stretch.done)
-                stretch.done = max(offset, stretch.done)
-                self._settle(number)
-                break
-        else:
-            raise BadInput(f"partition {partition} is not part of the replay")
+    @property
+    def ends(self) -> dict[int, int]:
+        """Where it ends in each partition: reported as done, all of it is."""
+        return {stretch.partition: stretch.end for stretch in self._record.stretches}
+
+    def report(self, positions: Sequence[Position]) -> None:
+        """Take note of offsets below which everything was processed; saved now and then."""
+        for partition, offset in positions:
+            scan = self._scans[self._record.index_of(partition)]
+            if offset > scan.handed_out and not scan.is_exhausted:
+                raise BadInput(f"offset {offset} of partition {partition} was not replayed yet")
+        self._unsaved += self._record.report(positions)
         if self._unsaved >= self._record.checkpoint_every:
             self._save()
 
@@ -194,28 +152,29 @@ class Replay:
         self._is_replaced = True
 
     def _settle(self, number: int) -> None:
-        """If all that was handed out is done, and there is nothing more, so is the rest."""
-        scan, stretch = self._scans[number], self._record.stretches[number]
-        if scan.is_exhausted and stretch.done >= scan.handed_out:
-            self._unsaved += max(0, stretch.end - stretch.done)
-            stretch.done = stretch.end
+        """Nothing more is handed out of a stretch: who reports the last of it has all of it."""
+        stretch = self._record.stretches[number]
+        stretch.last = self._scans[number].handed_out
+        # To be saved also if nothing was reported: reports may come after a restart.
+        self._has_news = True
+        self._unsaved += stretch.report(stretch.done)
 
     def _check_mine(self) -> None:
         if self._is_replaced:
             raise Busy(f"replay {self.name!r} goes on elsewhere")
 
     def _save(self) -> None:
-        if not self.name or not self._unsaved or self._is_replaced:
+        if not self.name or not (self._unsaved or self._has_news) or self._is_replaced:
             return
         try:
             self._metadata.write({REPLAY + self.name: msgspec.json.encode(self._record)})
-            self._unsaved = 0
+            self._unsaved, self._has_news = 0, False
         except StorageFull as error:
             log.warning("replay_not_saved name=%s error=%s", self.name, error)
 
 
 def _scan_of(
-    stretch: Stretch, topic: Topic, record: _Record, sources: Sources
+    stretch: Stretch, topic: Topic, record: ReplayRecord, sources: Sources
 ) -> Scan | CompactedScan:
     host, base = topic.partition(stretch.partition), stretch.base
     if base is None:
@@ -244,30 +203,57 @@ class Replays:
         """Those that read snapshots."""
         topics.on_deleted.append(self._topic_deleted)
 
-    async def begin(self, request: Request, *, name: str = "", checkpoint_every: int = 0) -> Replay:
+    async def begin(
+        self,
+        request: Request,
+        *,
+        name: str = "",
+        checkpoint_every: int = 0,
+        done: Sequence[Position] = (),
+    ) -> Replay:
         """Begin a replay, or go on with the one of that name: then the request may be empty but for
-        its topic, or wholly, and must otherwise be what it was."""
+        its topic, or wholly, and must otherwise be what it was; `done` is reported first."""
         if checkpoint_every < 0:
             raise BadInput("checkpoint_every must not be negative")
-        if not name:
-            return await self._begin(request, name, checkpoint_every)
-        check_name("replay", name)
-        saved = self._metadata.get(REPLAY + name)
+        if name:
+            check_name("replay", name)
+        saved = self._metadata.get(REPLAY + name) if name else None
         if saved is None:
-            self._check_room()
+            if done:
+                raise BadInput("done: nothing was replayed yet")
+            if name:
+                self._check_room()
             return await self._begin(request, name, checkpoint_every)
-        record = msgspec.json.decode(saved, type=_Record)
+        record = msgspec.json.decode(saved, type=ReplayRecord)
         if request not in (Request(""), Request(record.request.topic), record.request):
             raise AlreadyExists("replay", name)
+        await self.report(name, done)
         sources = await self._sources(record)
         open_one = self._open.get(name)
         if open_one is not None:
             open_one.replace()
-        # It may have come farther, or be gone, since it was looked at.
+        return self._reading(name, self._saved(name), sources)
+
+    def _saved(self, name: str) -> ReplayRecord:
+        """Return a named replay as it stands: others may report it, or delete it, at any time."""
         saved = self._metadata.get(REPLAY + name)
         if saved is None:
             raise NotFound("replay", name)
-        return self._reading(name, msgspec.json.decode(saved, type=_Record), sources)
+        return msgspec.json.decode(saved, type=ReplayRecord)
+
+    async def report(self, name: str, positions: Sequence[Position]) -> None:
+        """Take note of how far the reader of a named replay has come. Again is harmless.
+
+        It may be reported while it is read, then it is saved now and then; and after that, since
+        the last of it is processed when all was handed out: then it is durable on return.
+        """
+        open_one = self._open.get(name)
+        if open_one is not None:
+            open_one.report(positions)
+            return
+        record = self._saved(name)
+        if record.report(positions):
+            await self._metadata.put(REPLAY + name, msgspec.json.encode(record))
 
     async def _begin(self, request: Request, name: str, checkpoint_every: int) -> Replay:
         if not request.topic and name:
@@ -275,10 +261,13 @@ class Replays:
         record = await self._bounded(request, checkpoint_every or CHECKPOINT_EVERY)
         sources = await self._sources(record)
         if name:
+            if self._metadata.get(REPLAY + name) is not None:
+                raise AlreadyExists("replay", name)
             await self._metadata.put(REPLAY + name, msgspec.json.encode(record))
+            record = self._saved(name)
         return self._reading(name, record, sources)
 
-    def _reading(self, name: str, record: _Record, sources: Sources) -> Replay:
+    def _reading(self, name: str, record: ReplayRecord, sources: Sources) -> Replay:
         topic = self._topics.get(record.request.topic)
         if sources and len(self._compacted) >= COMPACTED_MAX:
             raise Overloaded("compacted replays", COMPACTED_MAX)
@@ -289,7 +278,7 @@ class Replays:
             self._compacted.add(replay)
         return replay
 
-    async def _sources(self, record: _Record) -> Sources:
+    async def _sources(self, record: ReplayRecord) -> Sources:
         """Look where the snapshots of a replay are read."""
         bases = [(s.base.snapshot, s.partition) for s in record.stretches if s.base is not None]
         return await self._snapshots.sources(record.request.topic, bases)
@@ -303,7 +292,7 @@ class Replays:
         if len(self._metadata.items(REPLAY)) >= REPLAYS_MAX:
             raise CapacityReached("replays", REPLAYS_MAX)
 
-    async def _bounded(self, request: Request, checkpoint_every: int) -> _Record:
+    async def _bounded(self, request: Request, checkpoint_every: int) -> ReplayRecord:
         """Fix the bounds of a replay, from now on and for ever."""
         if request.times is not None and request.offsets is not None:
             raise BadInput("times and offsets: a replay is bounded by one of them")
@@ -312,7 +301,7 @@ class Replays:
         topic = self._topics.get(request.topic)
         numbers = request.partitions or tuple(range(len(topic.partitions)))
         hosts = [topic.partition(number) for number in dict.fromkeys(numbers)]
-        record = _Record(request=request, stretches=[], checkpoint_every=checkpoint_every)
+        record = ReplayRecord(request=request, stretches=[], checkpoint_every=checkpoint_every)
         if request.times is not None:
             self._bound_by_time(record, request.times, hosts)
         elif request.offsets is not None:
@@ -331,7 +320,9 @@ class Replays:
         base = SnapshotBase(snapshot, part.start, part.end)
         return Stretch(host.partition, store.acknowledged_end, part.start, base)
 
-    def _bound_by_time(self, record: _Record, times: TimeRange, hosts: list[PartitionHost]) -> None:
+    def _bound_by_time(
+        self, record: ReplayRecord, times: TimeRange, hosts: list[PartitionHost]
+    ) -> None:
         end_ms = times.end_ms or self._clock.now_ms()
         if times.start_ms < 0 or end_ms < times.start_ms:
             raise BadInput(f"times: [{times.start_ms}, {times.end_ms}) is no range of times")
@@ -349,7 +340,7 @@ class Replays:
         """Return the named replays."""
         found = []
         for key, value in self._metadata.items(REPLAY):
-            record = msgspec.json.decode(value, type=_Record)
+            record = msgspec.json.decode(value, type=ReplayRecord)
             done = {stretch.partition: stretch.done for stretch in record.stretches}
             ends = {stretch.partition: stretch.end for stretch in record.stretches}
             topic = record.request.topic
@@ -377,7 +368,7 @@ class Replays:
 
 
 async def _bound_by_offset(
-    record: _Record, offsets: OffsetRange, hosts: list[PartitionHost]
+    record: ReplayRecord, offsets: OffsetRange, hosts: list[PartitionHost]
 ) -> None:
     if offsets.start < 0 or offsets.count < 0:
         raise BadInput("offsets: neither start nor count may be negative")

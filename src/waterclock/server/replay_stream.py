@@ -2,7 +2,9 @@
 
 The client begins, takes batches until `finished`, and reports what it has processed (`done`) in
 between if the replay has a name. After `finished` it may report the rest and half-closes; the call
-ends then, or after a while. Half-closing earlier is fine too: nothing more is reported then.
+ends then, or after a while. Half-closing earlier is fine too: nothing more is reported then. Who
+was cut off, or took longer with the last batch, begins again by the name, with what is `done` in
+the same request.
 """
 
 from collections.abc import Iterator
@@ -10,7 +12,8 @@ from collections.abc import Iterator
 from waterclock.model.errors import BadInput, LimitExceeded, Stopping
 from waterclock.node.node import Node
 from waterclock.node.outgoing import Portion
-from waterclock.node.replays import OffsetRange, Replay, ReplayBatch, Request, TimeRange
+from waterclock.node.replay_records import OffsetRange, Position, Request, TimeRange
+from waterclock.node.replays import Replay, ReplayBatch
 from waterclock.node.snapshot_files import SnapshotPortion
 from waterclock.node.task_groups import task_group
 from waterclock.server.calls import Calls, Stream
@@ -44,11 +47,14 @@ class ReplayStreams:
         is_arrow = member_of(pb.Format, "format", begin.format) == pb.FORMAT_ARROW
         check_not_negative(checkpoint_every=begin.checkpoint_every)
         replay = await self._node.replays.begin(
-            _request(begin), name=begin.name, checkpoint_every=begin.checkpoint_every
+            _request(begin),
+            name=begin.name,
+            checkpoint_every=begin.checkpoint_every,
+            done=_positions(first),
         )
         reading = Reading(replay, self._calls, is_arrow=is_arrow)
         try:
-            await reading.run(first, stream)
+            await reading.run(stream)
         finally:
             replay.close()
 
@@ -61,10 +67,9 @@ class Reading:
         self._calls = calls
         self._is_arrow = is_arrow
 
-    async def run(self, first: pb.ReplayRequest, stream: Stream) -> None:
+    async def run(self, stream: Stream) -> None:
         """Send all of it."""
         async with task_group() as tasks:
-            self._hear(first)
             listening = tasks.create_task(self._listen(stream))
             async for batch in self._replay:
                 for event in self._events(batch):
@@ -88,14 +93,7 @@ class Reading:
                 return
             if request.HasField("begin"):
                 raise BadInput("begin: only the first request may have it")
-            self._hear(request)
-
-    def _hear(self, request: pb.ReplayRequest) -> None:
-        if len(request.done) > DONE_MAX:
-            raise LimitExceeded("done positions of a request", DONE_MAX, got=len(request.done))
-        for position in request.done:
-            check_not_negative(partition=position.partition, offset=position.offset)
-            self._replay.done(position.partition, position.offset)
+            self._replay.report(_positions(request))
 
     def _events(self, batch: ReplayBatch) -> Iterator[bytes]:
         portion = batch.portion
@@ -155,6 +153,15 @@ def _of_snapshot(batch: ReplayBatch, portion: SnapshotPortion) -> bytes:
         ],
         [portion.arrow],
     )
+
+
+def _positions(request: pb.ReplayRequest) -> list[Position]:
+    """Return how far a reader says it has come."""
+    if len(request.done) > DONE_MAX:
+        raise LimitExceeded("done positions of a request", DONE_MAX, got=len(request.done))
+    for position in request.done:
+        check_not_negative(partition=position.partition, offset=position.offset)
+    return [(position.partition, position.offset) for position in request.done]
 
 
 def _request(begin: pb.ReplayRequest.Begin) -> Request:

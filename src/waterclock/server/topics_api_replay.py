@@ -1,7 +1,8 @@
 """The past over HTTP: replays as lines of JSON.
 
 A replay is a stream of messages, one a line; the last line is `{"finished": true, ...}`. Without
-it the stream was cut off. One that has a name goes on where its reader has reported to have come.
+it the stream was cut off. One that has a name goes on where its reader has reported to have come;
+it may be reported while the stream lasts, and afterwards.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -12,8 +13,9 @@ from msgspec import UNSET, Meta, UnsetType
 
 from waterclock.model.errors import NotFound
 from waterclock.node.node import Node
-from waterclock.node.replays import OffsetRange, Replay, ReplayBatch, TimeRange
-from waterclock.node.replays import Request as ReplayRequest
+from waterclock.node.replay_records import OffsetRange, TimeRange
+from waterclock.node.replay_records import Request as ReplayRequest
+from waterclock.node.replays import Replay, ReplayBatch
 from waterclock.schedule.when import parse_time
 from waterclock.server.http_input import body_of, parameters_of
 from waterclock.server.http_messages import JSON_LINES, Request, Response, Streamed, json
@@ -63,6 +65,8 @@ class ReplayedTold(MessageTold, kw_only=True):
     finished: bool = False
     messages: int | UnsetType = UNSET
     """How many there were, at the end."""
+    ends: list[PositionTold] | UnsetType = UNSET
+    """Of a replay with a name: what to report once all of it is processed."""
 
 
 class NameParameters(Shape):
@@ -97,8 +101,6 @@ class ReplayApi:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._open: dict[str, Replay] = {}
-        """Named replays that are being read over HTTP."""
 
     # Replays
 
@@ -107,15 +109,7 @@ class ReplayApi:
         asked = parameters_of(request, ReplayParameters)
         wanted = _request(asked, self._node.clock.now_ms())
         replay = await self._node.replays.begin(wanted, name=asked.name or "")
-        if asked.name:
-            self._open[asked.name] = replay
-
-        def over() -> None:
-            replay.close()
-            if asked.name and self._open.get(asked.name) is replay:
-                del self._open[asked.name]
-
-        return Streamed(200, _lines(replay), JSON_LINES, on_over=over)
+        return Streamed(200, _lines(replay), JSON_LINES, on_over=replay.close)
 
     async def read(self, request: Request) -> Streamed:
         """Send a partition from an offset on."""
@@ -125,15 +119,11 @@ class ReplayApi:
         replay = await self._node.replays.begin(wanted)
         return Streamed(200, _lines(replay), JSON_LINES, on_over=replay.close)
 
-    def done(self, request: Request) -> Response:
+    async def done(self, request: Request) -> Response:
         """Take note of how far a reader has come."""
         name = parameters_of(request, NameParameters).name
         positions = body_of(request, ReplayDone).positions
-        replay = self._open.get(name)
-        if replay is None:
-            raise NotFound("open replay", name)
-        for one in positions:
-            replay.done(one.partition, one.offset)
+        await self._node.replays.report(name, [(one.partition, one.offset) for one in positions])
         return Response(204)
 
     def list_replays(self, _: Request) -> Response:
@@ -202,8 +192,10 @@ class ReplayApi:
                 parameters=NameParameters,
                 body=ReplayDone,
                 body_example={"positions": [{"partition": 0, "offset": 10}]},
-                answers={204: Answer("Noted; saved now and then.")},
-                problems=(404,),
+                description="While it is read, and after: the last line of a replay says what "
+                "there is to report when all of it is processed. Again is harmless.",
+                answers={204: Answer("Noted; durable, or saved now and then while it is read.")},
+                problems=(404, 507),
                 is_last_to_stop=True,
             ),
             Operation(
@@ -224,7 +216,12 @@ async def _lines(replay: Replay) -> AsyncIterator[bytes]:
     async for batch in replay:
         for piece in _pieces(batch):
             yield piece
-    yield msgspec.json.encode(ReplayedTold(finished=True, messages=replay.messages)) + b"\n"
+    last = ReplayedTold(
+        finished=True,
+        messages=replay.messages,
+        ends=_at(replay.ends) if replay.name else UNSET,
+    )
+    yield msgspec.json.encode(last) + b"\n"
 
 
 def _pieces(batch: ReplayBatch) -> "list[bytes]":
