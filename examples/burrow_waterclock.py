@@ -11,7 +11,7 @@ BILLS = 1_000
 async def main() -> None:
     """Publish bills of ten customers, and work on them side by side."""
     async with waterclock.connect() as client:
-        await client.topics.create("bills", partitions=4)
+        await client.topics.create("bills", partitions=4, if_absent=True)
         bills = [waterclock.Message(b"%d" % n, key=b"%d" % (n % 10)) for n in range(BILLS)]
         await client.publish_many("bills", bills)
 
@@ -38,6 +38,7 @@ async def main() -> None:
         print("billed:", billed, "each customer in order:", in_order)
         async for letter in client.dead_letters.list("bills"):
             print("dead:", letter.value)
+        await client.dead_letters.purge("bills")  # seen to
         print("left over:", (await client.groups.get("bills", "billing")).lag)
 
 

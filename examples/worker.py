@@ -51,6 +51,7 @@ async def main() -> None:
             await handle(messages, count=len(jobs))
         async for letter in client.dead_letters.list("work"):
             print("dead:", letter.value, letter.reason)
+        await client.dead_letters.purge("work")  # seen to
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.programs import output_beside_node
+from tests.client.programs import outputs_beside_node
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -62,7 +62,9 @@ def test_every_example_is_run():
 
 
 @pytest.mark.parametrize("name", sorted(PRINTED))
-def test_an_example_prints_what_it_should(name, tmp_path):
+def test_an_example_prints_what_it_should_also_the_second_time(name, tmp_path):
     arguments = [str(EXAMPLES / name), *ARGUMENTS.get(name, [])]
 
-    assert output_beside_node(arguments, tmp_path) == PRINTED[name]
+    printed = outputs_beside_node(arguments, tmp_path, times=2)
+
+    assert printed == [PRINTED[name]] * 2

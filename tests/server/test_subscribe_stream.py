@@ -103,6 +103,65 @@ def test_a_rejected_message_goes_to_the_dead_letters(tmp_path):
     run(test)
 
 
+class Undertaker:
+    """Writes no dead letter before it is told to."""
+
+    def __init__(self, node):
+        self.may_write = asyncio.Event()
+        self.is_asked = asyncio.Event()
+        self._bury = node.dead_letters.bury
+        node.dead_letters.bury = self
+
+    async def __call__(self, *args):
+        self.is_asked.set()
+        await self.may_write.wait()
+        await self._bury(*args)
+
+
+def test_whoever_left_finds_what_it_rejected_in_the_dead_letters(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it:
+            await it.publish(b"poison")
+            undertaker = Undertaker(it.node)
+            member = Member(it)
+            await member.open()
+            await member.answer(pb.Answer.REJECT, await member.delivery())
+            await member.say(leave=True)
+            ending = asyncio.ensure_future(member.ended())
+            await undertaker.is_asked.wait()
+            await until(lambda: not it.node.groups.get("orders", "g").members)
+            await group_of(it)  # another call's whole way, and this one has still not ended
+            assert not ending.done()
+
+            undertaker.may_write.set()
+
+            assert await ending == (StatusCode.OK, "")
+            assert (await group_of(it)).places[0].lag == 0
+            page = await it.admin.ListDeadLetters(admin.ListDeadLettersRequest(topic="orders"))
+            assert page.total == 1
+
+    run(test)
+
+
+def test_a_stopping_node_does_not_wait_for_dead_letters_it_cannot_write(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it:
+            await it.publish(b"poison")
+            undertaker = Undertaker(it.node)
+            member = Member(it)
+            await member.open()
+            await member.answer(pb.Answer.REJECT, await member.delivery())
+            await member.say(leave=True)
+            await undertaker.is_asked.wait()
+            await until(lambda: not it.node.groups.get("orders", "g").members)
+
+            it.server.calls.stop()
+
+            assert (await member.ended())[0] == StatusCode.UNAVAILABLE
+
+    run(test)
+
+
 def test_credit_is_the_brake(tmp_path):
     async def test():
         async with serving(tmp_path) as it:

@@ -101,14 +101,19 @@ class Subscription:
         await self.leave()
 
     async def leave(self) -> None:
-        """Send the last answers, give back the rest, and end the iteration."""
+        """Send the last answers, give back the rest, and end the iteration. The node has taken all
+        of it on return, and what was rejected is in the dead letters."""
         self._is_leaving = True
         self._wake(True)
         if self._task is None:
             return
         if self._session.is_open:
             timeout_s = self._connection.settings.close_timeout_ms / 1_000
-            await asyncio.wait([self._task], timeout=timeout_s)
+            done, _ = await asyncio.wait([self._task], timeout=timeout_s)
+            if not done:
+                _log.warning(
+                    "leave_unconfirmed topic=%s after_s=%g", self._opening.open.topic, timeout_s
+                )
         self.abandon()
         await asyncio.wait([self._task])
 

@@ -43,6 +43,8 @@ class Burial:
         self._group = group
         self._grave = grave
         self._line: deque[Dead] = deque()
+        self._moved = asyncio.Event()
+        """Set, and replaced, whenever the line has become shorter."""
 
     def __len__(self) -> int:
         return len(self._line)
@@ -54,6 +56,17 @@ class Burial:
     def end(self) -> None:
         """Write no more; what was not written is remembered with the progress."""
         self._line.clear()
+        self._tell_moved()
+
+    async def written(self) -> None:
+        """Return once what is in line now is written, or will not be because all has ended."""
+        waiting = [*self._line]
+        while any(dead in self._line for dead in waiting):
+            await self._moved.wait()
+
+    def _tell_moved(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
 
     async def next(self) -> Dead | None:
         """Write those in front; return them, or None if nobody wants to know any more."""
@@ -73,5 +86,6 @@ class Burial:
             if dead not in self._line:
                 return None
             self._line.remove(dead)
+            self._tell_moved()
             return dead
         return None

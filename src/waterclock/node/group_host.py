@@ -378,6 +378,10 @@ class GroupHost:
             self._is_burying = True
             self._spawn(self._bury())
 
+    async def settled(self) -> None:
+        """Return once what is dead by now is in the dead letters, or the group has ended."""
+        await self._burial.written()
+
     async def _bury(self) -> None:
         try:
             while self._burial:

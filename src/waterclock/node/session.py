@@ -167,6 +167,10 @@ class Session:
         """End in good order."""
         self.close(clean=True)
 
+    async def settled(self) -> None:
+        """Return once what the member rejected stands in the dead letters."""
+        await self._host.settled()
+
     def close(self, *, clean: bool) -> None:
         """End, in good order or because the connection broke. Again is harmless."""
         if self.ending is None:

@@ -5,7 +5,8 @@ out, hands it to gRPC and waits until gRPC has taken it. So HTTP/2's flow contro
 a member that does not read, nothing more is read from the log.
 
     first request    `open`, and never again
-    leave            the member goes in good order: the call ends with OK
+    leave            the member goes in good order: the call ends with OK, once what the group
+                     gave up is in the dead letters
     half-close, or   the connection broke: what the member held counts as failed
     a lost client
     the node stops   nothing new is handed out; the member may finish and ack what it holds, as long
@@ -71,6 +72,9 @@ class Subscriptions:
             if self._calls.is_stopping:
                 subscription.stop()
             await subscription.run(first, stream)
+            # Whoever has left may ask for the dead letters and the lag next, and finds all it said.
+            async with self._calls.waiting():
+                await session.settled()
         finally:
             self._calls.conversations.discard(subscription)
             session.close(clean=False)

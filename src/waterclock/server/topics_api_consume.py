@@ -120,7 +120,13 @@ class Acks(Shape):
     reject: Annotated[Leases, Meta(description="Hopeless: to the dead letters.")] = ()
     extend: Annotated[Leases, Meta(description="Still at it.")] = ()
     extend_by: Annotated[Duration, Meta(description="How long that takes, from now.")] = "30s"
-    leave: Annotated[bool, Meta(description="The member leaves its group after this.")] = False
+    leave: Annotated[
+        bool,
+        Meta(
+            description="The member leaves its group after this; "
+            "the answer comes once what was rejected is in the dead letters."
+        ),
+    ] = False
 
 
 class AcksTold(Told):
@@ -198,7 +204,7 @@ class ConsumeApi:
 
     # Answers
 
-    def acks(self, request: Request) -> Response:
+    def acks(self, request: Request) -> Answered | Later:
         """Take what a consumer says of messages."""
         topic = parameters_of(request, AcksParameters).topic
         said = body_of(request, Acks)
@@ -219,11 +225,14 @@ class ConsumeApi:
                 refused += leases
             elif leases:
                 refused += map(str, member.answer(kind, map(_lease, leases), at_ms))
-        if member is not None and said.leave:
-            member.session.leave()
         if count and len(refused) == count:
-            return problem(409, "these leases are over", error="Busy", field="lease")
-        return json(200, AcksTold(accepted=count - len(refused), refused=refused))
+            answer = problem(409, "these leases are over", error="Busy", field="lease")
+        else:
+            answer = json(200, AcksTold(accepted=count - len(refused), refused=refused))
+        if member is None or not said.leave:
+            return answer
+        member.session.leave()
+        return _once_settled(member, answer)
 
     def _moment(self, after: str | None) -> int:
         return 0 if after is None else self._node.clock.now_ms() + parse_duration(after)
@@ -273,6 +282,12 @@ class ConsumeApi:
                 is_last_to_stop=True,
             ),
         ]
+
+
+async def _once_settled(member: PolledMember, answer: Response) -> Response:
+    """Whoever has left may ask for the dead letters next, and finds all it said."""
+    await member.session.settled()
+    return answer
 
 
 async def _within(batch: Batch, seconds: float) -> bool:
