@@ -19,6 +19,7 @@ def told(
         generation=generation,
         attempt=1,
         deadline_ms=deadline_ms or NOW_MS + LEASE_MS,
+        lease_ms=LEASE_MS,
         bounds=merged([bound for offset in offsets for bound in (offset, offset + 1)]),
         messages=messages(
             [{"message_id": b"id-%d" % offset, "value": b"%d" % offset} for offset in offsets]

@@ -122,6 +122,7 @@ class FakeSession:
             generation=self.generation,
             attempt=group.attempts[free[0]],
             deadline_ms=NOW_MS + 30_000,
+            lease_ms=30_000,
             bounds=merged(bounds),
             messages=messages([self.topic.rows[offset] for offset in free]),
         )

@@ -8,9 +8,18 @@ from waterclock.client.session import Session
 from waterclock.model.errors import NodeFailed
 from waterclock.v1.broker_pb2 import Answer, SubscribeResponse
 
+WALL_MS = 1_800_000_000_000
+"""The node's clock: no lease goes by it."""
+
 
 def session(*, keep_alive: bool = False, offsets: tuple[list[int], ...] = ([0, 1, 2],)) -> Session:
-    made = Session("orders", keep_alive=keep_alive, wake=lambda _: None, now_ms=lambda: NOW_MS)
+    made = Session(
+        "orders",
+        keep_alive=keep_alive,
+        wake=lambda _: None,
+        now_ms=lambda: WALL_MS,
+        monotonic_ms=lambda: NOW_MS,
+    )
     made.handle(opened())
     made.handle(assigned())
     for each in offsets:
@@ -20,7 +29,7 @@ def session(*, keep_alive: bool = False, offsets: tuple[list[int], ...] = ([0, 1
 
 def said(at: Session, now_ms: int = NOW_MS) -> list[tuple[int, list[int], int]]:
     answers = at.request(now_ms).answers
-    return [(answer.kind, list(answer.bounds), answer.at_ms) for answer in answers]
+    return [(answer.kind, list(answer.bounds), answer.after_ms) for answer in answers]
 
 
 def handed(at: Session, count: int) -> list[ReceivedMessage]:
@@ -38,7 +47,7 @@ def test_what_waits_here_is_extended_before_its_lease_runs_out():
 
     assert at.next_deadline() == HALF
     assert said(at, HALF - 1) == []
-    assert said(at, HALF) == [(Answer.EXTEND, [0, 3], HALF + LEASE_MS)]
+    assert said(at, HALF) == [(Answer.EXTEND, [0, 3], LEASE_MS)]
     assert at.next_deadline() == HALF + LEASE_MS // 2
 
 
@@ -46,7 +55,7 @@ def test_what_the_program_has_is_the_programs_to_extend():
     at = session()
     first, _ = handed(at, 2)
 
-    assert said(at, HALF) == [(Answer.EXTEND, [2, 3], HALF + LEASE_MS)]
+    assert said(at, HALF) == [(Answer.EXTEND, [2, 3], LEASE_MS)]
     assert first.deadline_ms == NOW_MS + LEASE_MS
 
 
@@ -56,7 +65,7 @@ def test_with_keep_alive_what_the_program_works_on_is_extended_too():
     second.ack()
     said(at)
 
-    assert said(at, HALF) == [(Answer.EXTEND, [0, 1, 2, 3], HALF + LEASE_MS)]
+    assert said(at, HALF) == [(Answer.EXTEND, [0, 1, 2, 3], LEASE_MS)]
     first.ack()
     assert said(at, HALF) == [(Answer.ACK, [0, 1], 0)]
 

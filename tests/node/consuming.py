@@ -18,9 +18,10 @@ from waterclock.model.message import Message
 from waterclock.model.sections import DeliveryConfig, GroupConfig
 from waterclock.node.dead_letters import DeadLetters
 from waterclock.node.group_host import GroupHost
-from waterclock.node.groups import Groups, Start
+from waterclock.node.groups import Groups
 from waterclock.node.outgoing import Assigned, Delivery, Lost, Outgoing, Refused, Revoked
 from waterclock.node.partition_host import PartitionHost
+from waterclock.node.positions import Start
 from waterclock.node.replays import Replays
 from waterclock.node.session import AnswerKind, Session
 from waterclock.node.snapshots import Snapshots

@@ -9,7 +9,7 @@ from tests.node.hosts import run
 from waterclock.model.errors import Busy
 from waterclock.node.dead_letters import DeadLetters
 from waterclock.node.group_host import GroupHost
-from waterclock.node.groups import Start
+from waterclock.node.positions import Start
 from waterclock.node.session import AnswerKind
 
 

@@ -16,10 +16,10 @@ from waterclock.model.errors import (
     UnknownTopic,
 )
 from waterclock.node import burial, group_host, groups
-from waterclock.node.groups import Start
 from waterclock.node.metadata import Metadata
 from waterclock.node.outgoing import Assigned, Delivery
 from waterclock.node.partition_host import PartitionHost
+from waterclock.node.positions import Start
 from waterclock.node.session import AnswerKind
 from waterclock.node.topics import TopicSettings
 

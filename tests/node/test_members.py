@@ -8,8 +8,8 @@ from tests.node.consuming import GROUPS, consuming, places_of
 from tests.node.hosts import run
 from waterclock.model.errors import BadInput, LimitExceeded, Stopping, UnknownTopic
 from waterclock.model.sections import TopicsConfig
-from waterclock.node.groups import Start
 from waterclock.node.outgoing import Assigned, Delivery, Lost, Refused, Revoked
+from waterclock.node.positions import Start
 from waterclock.node.session import AnswerKind, Ending
 
 ACK, NACK, GIVE_BACK, REJECT, EXTEND = AnswerKind

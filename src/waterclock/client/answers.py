@@ -13,7 +13,7 @@ from waterclock.client.received import ACK, EXTEND, Delivery, Kind, Lease
 from waterclock.v1 import broker_pb2
 
 Range = tuple[int, int]
-_Word = tuple[Delivery, Kind, Sequence[int], int]
+_Word = tuple[Delivery, Kind, Sequence[int], int, int]
 
 
 class Outbox:
@@ -46,9 +46,17 @@ class Outbox:
             self._is_hurried = True
             self._wake(True)
 
-    def say(self, delivery: Delivery, kind: Kind, rows: Sequence[int], at_ms: int = 0) -> None:
+    def say(
+        self,
+        delivery: Delivery,
+        kind: Kind,
+        rows: Sequence[int],
+        *,
+        at_ms: int = 0,
+        after_ms: int = 0,
+    ) -> None:
         """Say something about some messages of a delivery."""
-        self._words.append((delivery, kind, rows, at_ms))
+        self._words.append((delivery, kind, rows, at_ms, after_ms))
         if not self._is_awake:
             self._is_awake = True
             self._wake(len(rows) >= self.urgent_count)
@@ -69,18 +77,19 @@ class Outbox:
         What concerns void leases is left out.
         """
         self._is_awake = self._is_hurried = False
-        said: dict[tuple[Lease, Kind, int], list[Range]] = {}
+        said: dict[tuple[Lease, Kind, int, int], list[Range]] = {}
         # First what may be overtaken by what ends a message.
         words = [self._words.popleft() for _ in range(len(self._words))]
         words.sort(key=_is_final)
-        words += [(delivery, ACK, rows, 0) for delivery, rows in _by_delivery(self._acks)]
-        for delivery, kind, rows, at_ms in words:
+        words += [(delivery, ACK, rows, 0, 0) for delivery, rows in _by_delivery(self._acks)]
+        for delivery, kind, rows, at_ms, after_ms in words:
             if delivery.lease.is_void:
                 continue
             if kind != EXTEND:
                 delivery.settle(rows)
                 touched.add(delivery)
-            said.setdefault((delivery.lease, kind, at_ms), []).extend(_ranges(delivery, rows))
+            word = delivery.lease, kind, at_ms, after_ms
+            said.setdefault(word, []).extend(_ranges(delivery, rows))
         return [
             broker_pb2.Answer(
                 partition=lease.partition,
@@ -88,8 +97,9 @@ class Outbox:
                 bounds=bounds_of(ranges),
                 kind=kind,
                 at_ms=at_ms,
+                after_ms=after_ms,
             )
-            for (lease, kind, at_ms), ranges in said.items()
+            for (lease, kind, at_ms, after_ms), ranges in said.items()
         ]
 
 

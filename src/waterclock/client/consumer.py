@@ -174,7 +174,7 @@ class Subscription:
     async def _yield(self, now: float) -> None:
         """Let the stream's tasks run; without it a program that never waits would starve them."""
         await asyncio.sleep(0)
-        self._session.tick(self._connection.now_ms())
+        self._session.tick(self._connection.clock.monotonic_ms())
         self._yield_at = now + YIELD_S
 
     def _new_session(self) -> Session:
@@ -183,6 +183,7 @@ class Subscription:
             keep_alive=self._keep_alive,
             wake=self._wake,
             now_ms=self._connection.now_ms,
+            monotonic_ms=self._connection.clock.monotonic_ms,
             credit=self._opening.credit if self._opening.HasField("credit") else None,
         )
 
@@ -271,7 +272,7 @@ class Subscription:
                 await self._words(session)
                 self._has_words.clear()
                 self._has_urgent_words.clear()
-                request = session.request(self._connection.now_ms())
+                request = session.request(self._connection.clock.monotonic_ms())
                 request.leave = has_left = self._is_leaving
                 await stream.write(request)
             await stream.done_writing()
@@ -280,7 +281,7 @@ class Subscription:
 
     async def _words(self, session: Session) -> None:
         """Wait until it is time to write: acks linger for company, nothing else does."""
-        now_ms = self._connection.now_ms()
+        now_ms = self._connection.clock.monotonic_ms()
         until_ms = now_ms + session.heartbeat_ms // 2
         if (deadline_ms := session.next_deadline()) is not None:
             until_ms = min(until_ms, max(deadline_ms, now_ms))

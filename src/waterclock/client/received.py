@@ -76,8 +76,19 @@ class Voice(Protocol):
         """Say that a message is done."""
         ...
 
-    def say(self, delivery: "Delivery", kind: Kind, rows: Sequence[int], at_ms: int = 0) -> None:
-        """Say something about some messages of a delivery."""
+    def say(
+        self,
+        delivery: "Delivery",
+        kind: Kind,
+        rows: Sequence[int],
+        *,
+        at_ms: int = 0,
+        after_ms: int = 0,
+    ) -> None:
+        """Say something about some messages of a delivery.
+
+        When is an instant of the node's clock, or a span from when the node hears of it.
+        """
         ...
 
     def now_ms(self) -> int:
@@ -89,8 +100,8 @@ class Delivery(MessageRows):
     """Messages handed out together by the node."""
 
     __slots__ = (
-        "answered", "attempt", "deadline_ms", "end_row", "is_settled", "lease", "lease_ms",
-        "next_row", "voice",
+        "answered", "attempt", "deadline_ms", "end_row", "ends_ms", "is_settled", "lease",
+        "lease_ms", "next_row", "voice",
     )  # fmt: skip
 
     def __init__(self, topic: str, told: broker_pb2.Delivery, lease: Lease, voice: Voice) -> None:
@@ -99,7 +110,10 @@ class Delivery(MessageRows):
         self.voice = voice
         self.attempt = told.attempt
         self.deadline_ms = told.deadline_ms
-        self.lease_ms = max(told.deadline_ms - voice.now_ms(), 1)
+        """By the node's clock, for people: clocks are set, so nothing is decided by it."""
+        self.lease_ms = max(told.lease_ms, 1)
+        self.ends_ms = 0
+        """The same by the client's monotonic clock; its session keeps this."""
         self.next_row = 0
         """Rows below were handed to the program."""
         self.end_row = self.count
@@ -169,8 +183,8 @@ class ReceivedMessage(LoggedMessage):
         self, *, retry_in: timedelta | str | None = None, retry_at: When | None = None
     ) -> Answered:
         """Failed: deliver it again later, by the node's backoff or when you say."""
-        voice = self._delivery.voice
-        return self._final(NACK, retry_ms(voice.now_ms(), retry_in, retry_at))
+        at_ms, after_ms = _retry(self._delivery.voice, retry_in, retry_at)
+        return self._final(NACK, at_ms=at_ms, after_ms=after_ms)
 
     def reject(self) -> Answered:
         """It can never succeed: to the dead letters with it."""
@@ -187,14 +201,15 @@ class ReceivedMessage(LoggedMessage):
             return TOO_LATE
         span = delivery.lease_ms if by is None else span_ms(by)
         self.deadline_ms = delivery.voice.now_ms() + span
-        delivery.voice.say(delivery, EXTEND, [self._row], self.deadline_ms)
+        delivery.voice.say(delivery, EXTEND, [self._row], after_ms=max(span, 1))
         return COUNTED
 
-    def _final(self, kind: Kind, at_ms: int = 0) -> Answered:
+    def _final(self, kind: Kind, *, at_ms: int = 0, after_ms: int = 0) -> Answered:
         if not self.is_held:
             return TOO_LATE
         self._is_answered = True
-        self._delivery.voice.say(self._delivery, kind, [self._row], at_ms)
+        delivery = self._delivery
+        delivery.voice.say(delivery, kind, [self._row], at_ms=at_ms, after_ms=after_ms)
         return COUNTED
 
 
@@ -259,7 +274,8 @@ class ReceivedBatch:
         self, *, retry_in: timedelta | str | None = None, retry_at: When | None = None
     ) -> Answered:
         """Failed, all of them: deliver them again later, by the node's backoff or when you say."""
-        return self._say(NACK, retry_ms(self._delivery.voice.now_ms(), retry_in, retry_at))
+        at_ms, after_ms = _retry(self._delivery.voice, retry_in, retry_at)
+        return self._say(NACK, at_ms=at_ms, after_ms=after_ms)
 
     def reject(self) -> Answered:
         """They can never succeed: to the dead letters with them."""
@@ -269,19 +285,24 @@ class ReceivedBatch:
         """Still at it: hold them for so long from now, or for another lease."""
         delivery = self._delivery
         span = delivery.lease_ms if by is None else span_ms(by)
-        return self._say(EXTEND, delivery.voice.now_ms() + span)
+        return self._say(EXTEND, after_ms=max(span, 1))
 
-    def _say(self, kind: Kind, at_ms: int = 0) -> Answered:
-        if self._delivery.lease.is_void:
+    def _say(self, kind: Kind, *, at_ms: int = 0, after_ms: int = 0) -> Answered:
+        delivery = self._delivery
+        if delivery.lease.is_void:
             return TOO_LATE
-        self._delivery.voice.say(self._delivery, kind, self._rows, at_ms)
+        delivery.voice.say(delivery, kind, self._rows, at_ms=at_ms, after_ms=after_ms)
         return COUNTED
 
 
-def retry_ms(now_ms: int, retry_in: timedelta | str | None, retry_at: When | None) -> int:
-    """Return when to try again, 0 if the node is to say."""
+def _retry(
+    voice: Voice, retry_in: timedelta | str | None, retry_at: When | None
+) -> tuple[int, int]:
+    """Return when to try again, as an instant or as a span; neither if the node is to say."""
     if retry_in is not None and retry_at is not None:
         raise BadInput("nack: give either retry_in or retry_at")
     if retry_in is not None:
-        return now_ms + span_ms(retry_in)
-    return 0 if retry_at is None else instant_ms(retry_at, now_ms, field="retry_at")
+        return 0, max(span_ms(retry_in), 1)
+    if retry_at is not None:
+        return instant_ms(retry_at, voice.now_ms(), field="retry_at"), 0
+    return 0, 0

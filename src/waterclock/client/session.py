@@ -31,9 +31,13 @@ class Session:
         keep_alive: bool,
         wake: Callable[[bool], None],
         now_ms: Callable[[], int],
+        monotonic_ms: Callable[[], int],
         credit: broker_pb2.Credit | None = None,
     ) -> None:
+        """`now_ms` is the node's time, for instants; leases are measured by `monotonic_ms`, as
+        neither side's clock, once set, must end them or make them last."""
         self._topic = topic
+        self._monotonic_ms = monotonic_ms
         self._keep_alive = keep_alive
         self._leases: dict[tuple[int, int], Lease] = {}
         self._unsettled: dict[Delivery, None] = {}
@@ -100,7 +104,8 @@ class Session:
         delivery = Delivery(self._topic, told, lease, self.outbox)
         self._unsettled[delivery] = None
         self._held += delivery.count
-        self._check_at(delivery.deadline_ms - delivery.lease_ms // 2, delivery)
+        delivery.ends_ms = self._monotonic_ms() + delivery.lease_ms
+        self._check_at(delivery.ends_ms - delivery.lease_ms // 2, delivery)
         self.buffer.append(delivery)
 
     def _revoked(self, told: broker_pb2.SubscribeResponse.Revoked) -> None:
@@ -148,7 +153,7 @@ class Session:
         return self._held >= self._credit_messages * HELD_FRACTION
 
     def next_deadline(self) -> int | None:
-        """Return when to tick, at the latest."""
+        """Return when to tick, at the latest, on the monotonic clock."""
         return self._checks[0][0] if self._checks else None
 
     def tick(self, now_ms: int) -> None:
@@ -157,15 +162,16 @@ class Session:
             delivery = heappop(self._checks)[2]
             if delivery not in self._unsettled:
                 continue
-            if delivery.deadline_ms <= now_ms:
+            if delivery.ends_ms <= now_ms:
                 delivery.end_row = delivery.next_row
                 self._forget(delivery)
             elif rows := self._renewable(delivery):
-                delivery.deadline_ms = now_ms + delivery.lease_ms
-                self.outbox.say(delivery, EXTEND, rows, delivery.deadline_ms)
-                self._check_at(delivery.deadline_ms - delivery.lease_ms // 2, delivery)
+                delivery.ends_ms = now_ms + delivery.lease_ms
+                delivery.deadline_ms = self.outbox.now_ms() + delivery.lease_ms
+                self.outbox.say(delivery, EXTEND, rows, after_ms=delivery.lease_ms)
+                self._check_at(delivery.ends_ms - delivery.lease_ms // 2, delivery)
             else:
-                self._check_at(delivery.deadline_ms, delivery)
+                self._check_at(delivery.ends_ms, delivery)
 
     def request(self, now_ms: int) -> broker_pb2.SubscribeRequest:
         """Return what to say now; with nothing in it, it is a heartbeat."""

@@ -86,7 +86,8 @@ class GroupHost:
         generation: int,
         delivery: DeliveryConfig,
         groups: GroupConfig,
-        clock: Clock,
+        wall: Clock,
+        clock: SteadyClock,
         grave: Grave,
         records: "Records",
         spawn: Spawn,
@@ -96,10 +97,10 @@ class GroupHost:
         self.places = places
         self.counters = GroupCounters()
         self._config = groups
-        self._clock = SteadyClock(clock)
+        self._clock = clock
         """Leases, waits and heartbeats: setting the wall clock must not end or prolong them."""
         self._group = core.Group(groups, partitions=len(places), generation=generation)
-        self._serving = Serving(delivery, clock, self._clock, self.counters, self)
+        self._serving = Serving(delivery, wall, clock, self.counters, self)
         self._burial = Burial(name, grave)
         self._records = records
         self._spawn = spawn
@@ -198,6 +199,10 @@ class GroupHost:
         self._serving.answer(
             session, place, kind, generation=generation, ranges=ranges, at_ms=at_ms
         )
+
+    def after(self, ms: int) -> int:
+        """Return the instant that is so far from now, in the time of the wall."""
+        return self._clock.now_ms() + ms + self._clock.set_by_ms()
 
     def hand_out(self, parcel: Parcel) -> Delivery | None:
         """Return the next messages of a parcel, if there are any left."""

@@ -11,20 +11,17 @@ import asyncio
 import logging
 import os
 from collections.abc import Coroutine, Iterable
-from enum import IntEnum
 from typing import Any
 
 import msgspec
 
 from waterclock.delivery.cursor import Cursor
-from waterclock.model.clock import Clock
+from waterclock.model.clock import Clock, SteadyClock
 from waterclock.model.config import Config
 from waterclock.model.errors import (
-    BadInput,
     Busy,
     CapacityReached,
     NotFound,
-    OffsetOutOfRange,
     Stopping,
     StorageFull,
 )
@@ -45,6 +42,7 @@ from waterclock.node.log_reader import LogReader
 from waterclock.node.metadata import Metadata
 from waterclock.node.partition_host import PartitionHost
 from waterclock.node.place import Place, cursor_from
+from waterclock.node.positions import Start, position_of, targets_of
 from waterclock.node.session import Ending, Session
 from waterclock.node.topics import DEAD_LETTERS, Topic, Topics
 
@@ -53,14 +51,6 @@ GROUPS_MAX = 10_000
 """Of a node. Each is a record and a cursor for each partition, also without members."""
 
 log = logging.getLogger("waterclock.delivery")
-
-
-class Start(IntEnum):
-    """Where a new group begins. The numbers are those of the API."""
-
-    EARLIEST = 0
-    LATEST = 1
-    TIME = 2
 
 
 class Groups:
@@ -73,7 +63,9 @@ class Groups:
         self._metadata = metadata
         self._grave = grave
         self._config = config
-        self._clock = clock
+        self._wall = clock
+        self.clock = SteadyClock(clock)
+        """Measures leases, waits and sessions."""
         self._hosts: dict[tuple[str, str], GroupHost] = {}
         self._logs: dict[PartitionHost, LogReader] = {}
         self._changing = asyncio.Lock()
@@ -205,7 +197,7 @@ class Groups:
                 raise CapacityReached("groups", GROUPS_MAX)
             places = [self._place(topic, p, None, new_life()) for p in topic.partitions]
             for place in places:
-                self._begin(topic, place, _position(place, start, start_ms))
+                self._begin(topic, place, position_of(place, start, start_ms))
             host = self._add(topic, group, places, 0)
             try:
                 await self._metadata.put_many(progress_of(host) | group_record(host, 0))
@@ -227,7 +219,8 @@ class Groups:
             generation=generation,
             delivery=topic.delivery(self._config.delivery),
             groups=self._config.groups,
-            clock=self._clock,
+            wall=self._wall,
+            clock=self.clock,
             grave=self._grave,
             records=self,
             spawn=self._spawn,
@@ -334,7 +327,7 @@ class Groups:
             host = self._idle_host(topic, group, "move")
             if host.has_dead:
                 raise Busy(f"group {group!r} has dead letters that are not written: try again")
-            targets = _targets(host, start, start_ms, positions)
+            targets = targets_of(host.places, start, start_ms, positions)
             before = [(place, place.cursor, place.life) for place in host.places]
             for place, offset in targets:
                 self._begin(found, place, offset)
@@ -366,35 +359,3 @@ class Groups:
         if host.members:
             raise Busy(f"group {group!r} has {len(host.members)} members: end them to {what} it")
         return host
-
-
-def _position(place: Place, start: Start, start_ms: int) -> int:
-    """Return where a group begins in a partition."""
-    if not place.is_readable:
-        return 0
-    store = place.log.store
-    match start:
-        case Start.EARLIEST:
-            return store.start
-        case Start.LATEST:
-            return store.acknowledged_end
-        case Start.TIME:
-            return store.offset_at(start_ms)
-
-
-def _targets(
-    host: GroupHost, start: Start, start_ms: int, positions: dict[int, int] | None
-) -> list[tuple[Place, int]]:
-    if not positions:
-        readable = [place for place in host.places if place.is_readable]
-        return [(place, _position(place, start, start_ms)) for place in readable]
-    targets = []
-    for number, offset in positions.items():
-        if not 0 <= number < len(host.places):
-            raise BadInput(f"partition {number}: the topic has {len(host.places)}")
-        place = host.places[number]
-        low, high = place.log.store.start, place.log.store.acknowledged_end
-        if not low <= offset <= high:
-            raise OffsetOutOfRange(offset, start=low, end=high)
-        targets.append((place, offset))
-    return targets

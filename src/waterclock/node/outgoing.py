@@ -124,6 +124,9 @@ class Delivery:
     generation: int
     attempt: int
     deadline_ms: int
+    """In the time of the wall, for people."""
+    lease_ms: int
+    """How long that is from now."""
     portion: Portion
 
     @property

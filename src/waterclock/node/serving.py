@@ -178,7 +178,9 @@ class Serving:
             deadline_ms = now_ms + self._lease_ms
             self._tell(place, Extended(parcel.generation, portion.ranges, deadline_ms), now_ms)
         ends_ms = deadline_ms + self._clock.set_by_ms()
-        return Delivery(place.number, parcel.generation, parcel.attempt, ends_ms, portion)
+        return Delivery(
+            place.number, parcel.generation, parcel.attempt, ends_ms, deadline_ms - now_ms, portion
+        )
 
     @property
     def _lease_ms(self) -> int:

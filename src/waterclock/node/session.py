@@ -155,12 +155,19 @@ class Session:
         generation: int,
         ranges: Sequence[Range],
         at_ms: int = 0,
+        *,
+        after_ms: int = 0,
     ) -> None:
         """Take an answer about messages the member holds. What it does not hold comes back as
-        Refused; a partition that is none of the topic's, or a range that is none, is BadInput."""
+        Refused; a partition that is none of the topic's, or a range that is none, is BadInput.
+
+        When to try again, or how long to hold them, is an instant of the wall clock (`at_ms`) or a
+        span from now (`after_ms`)."""
         if self.ending is not None:
             return
         self._host.heard(self)
+        if after_ms:
+            at_ms = self._host.after(after_ms)
         self._host.answer(self, kind, partition, generation, ranges, at_ms)
 
     def leave(self) -> None:

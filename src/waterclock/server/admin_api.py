@@ -9,9 +9,9 @@ import waterclock
 from waterclock.model.errors import BadInput, LimitExceeded
 from waterclock.node.dead_letter_rows import DeadLetter
 from waterclock.node.group_views import GroupView
-from waterclock.node.groups import Start
 from waterclock.node.node import Node
 from waterclock.node.partition_host import PartitionHost
+from waterclock.node.positions import Start
 from waterclock.node.snapshots import SnapshotInfo
 from waterclock.node.topics import Topic, TopicSettings
 from waterclock.server.fields import check_not_negative, member_of

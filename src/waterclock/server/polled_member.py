@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol, assert_never
 
-from waterclock.model.clock import Clock
+from waterclock.model.clock import SteadyClock
 from waterclock.model.errors import (
     Busy,
     Stopping,
@@ -53,6 +53,9 @@ class Handed(NamedTuple):
 
     lease: Lease
     deadline_ms: int
+    """In the time of the wall, for people."""
+    ends_ms: int
+    """The same by the clock that measures leases."""
     row: tuple[Any, ...]
     """Id, key, value, headers and due time."""
 
@@ -90,20 +93,21 @@ class PolledMember:
     """One session, and who waits for what it has. Keep `run` running."""
 
     def __init__(
-        self, key: Key, session: Session, clock: Clock, *, taken_bytes: int = TAKEN_BYTES
+        self, key: Key, session: Session, clock: SteadyClock, *, taken_bytes: int = TAKEN_BYTES
     ) -> None:
         self.key = key
         self.session = session
         self.used_ms = clock.now_ms()
         """When somebody last asked something."""
         self._clock = clock
+        """The clock of the group: setting the wall clock ends no lease, and forgets none."""
         self._taken_bytes = taken_bytes
         self._takers: deque[Taker] = deque()
         self._dead = 0
         self._over: deque[Handed] = deque()
         """Taken from the session beyond what the first in line wanted."""
         self._attempts: dict[tuple[int, int], tuple[int, int, int]] = {}
-        """By partition and offset: generation, attempt and deadline of what was handed out."""
+        """By partition and offset: generation, attempt and end of what was handed out."""
         self._refused: list[Refused] = []
         session.on_refused = self._refused.append
 
@@ -204,11 +208,11 @@ class PolledMember:
         while len(found) < limit:
             if self._over:
                 handed = self._over.popleft()
-                if handed.deadline_ms > now_ms:
+                if handed.ends_ms > now_ms:
                     self._attempts[handed.lease.partition, handed.lease.offset] = (
                         handed.lease.generation,
                         handed.lease.attempt,
-                        handed.deadline_ms,
+                        handed.ends_ms,
                     )
                     found.append(handed)
                 continue
@@ -216,7 +220,7 @@ class PolledMember:
             if item is None:
                 break
             if isinstance(item, Delivery):
-                self._over.extend(_handed(item))
+                self._over.extend(_handed(item, now_ms + item.lease_ms))
             elif isinstance(item, Lost):
                 self._over = deque(h for h in self._over if h.lease.partition != item.partition)
         return found
@@ -230,13 +234,13 @@ class PolledMember:
 
     # What consumers say
 
-    def answer(self, kind: AnswerKind, leases: Iterable[Lease], at_ms: int = 0) -> list[Lease]:
+    def answer(self, kind: AnswerKind, leases: Iterable[Lease], after_ms: int = 0) -> list[Lease]:
         """Take an answer about messages; return those that are not held so any more."""
-        refused = self._answer(kind, leases, at_ms)
+        refused = self._answer(kind, leases, after_ms)
         self.serve()
         return refused
 
-    def _answer(self, kind: AnswerKind, leases: Iterable[Lease], at_ms: int = 0) -> list[Lease]:
+    def _answer(self, kind: AnswerKind, leases: Iterable[Lease], after_ms: int = 0) -> list[Lease]:
         self.used_ms = self._clock.now_ms()
         refused: list[Lease] = []
         known: list[Lease] = []
@@ -246,23 +250,24 @@ class PolledMember:
         for (partition, generation), some in _by_place(known):
             self._refused.clear()
             ranges = _ranges([lease.offset for lease in some])
-            self.session.answer(kind, partition, generation, ranges, at_ms)
+            self.session.answer(kind, partition, generation, ranges, after_ms=after_ms)
             bad = self._refused_offsets()
             for lease in some:
                 is_bad = bad is None or lease.offset in bad or self.session.ending is not None
                 if is_bad:
                     refused.append(lease)
-                self._settle(kind, lease, at_ms, is_bad=is_bad)
+                self._settle(kind, lease, after_ms, is_bad=is_bad)
         return refused
 
     def _is_known(self, lease: Lease) -> bool:
         found = self._attempts.get((lease.partition, lease.offset))
         return found is not None and found[:2] == (lease.generation, lease.attempt)
 
-    def _settle(self, kind: AnswerKind, lease: Lease, at_ms: int, *, is_bad: bool) -> None:
+    def _settle(self, kind: AnswerKind, lease: Lease, after_ms: int, *, is_bad: bool) -> None:
         place = lease.partition, lease.offset
         if kind is AnswerKind.EXTEND and not is_bad:
-            self._attempts[place] = lease.generation, lease.attempt, at_ms
+            ends_ms = self._clock.now_ms() + after_ms
+            self._attempts[place] = lease.generation, lease.attempt, ends_ms
         else:
             self._attempts.pop(place, None)
 
@@ -303,7 +308,7 @@ def ending_problem(ending: Ending, topic: str) -> WaterclockError:
             assert_never(ending)
 
 
-def _handed(delivery: Delivery) -> Iterator[Handed]:
+def _handed(delivery: Delivery, ends_ms: int) -> Iterator[Handed]:
     rows = delivery.rows()
     columns = [
         rows.column(name).to_pylist()
@@ -312,7 +317,7 @@ def _handed(delivery: Delivery) -> Iterator[Handed]:
     offsets = (offset for span in delivery.portion.ranges for offset in range(*span))
     for offset, row in zip(offsets, zip(*columns, strict=True), strict=True):
         lease = Lease(delivery.partition, delivery.generation, offset, delivery.attempt)
-        yield Handed(lease, delivery.deadline_ms, row)
+        yield Handed(lease, delivery.deadline_ms, ends_ms, row)
 
 
 def _by_place(leases: Iterable[Lease]) -> Iterator[tuple[tuple[int, int], list[Lease]]]:

@@ -16,8 +16,8 @@ from itertools import count
 
 from waterclock.model.errors import Overloaded, Stopping
 from waterclock.model.units import MINUTE_MS
-from waterclock.node.groups import Start
 from waterclock.node.node import Node
+from waterclock.node.positions import Start
 from waterclock.server.calls import Calls
 from waterclock.server.polled_member import TAKEN_BYTES, Key, PolledMember, Taker
 
@@ -60,7 +60,7 @@ class PolledMembers:
 
     def beat(self) -> None:
         """Let those be heard that are in use, and those leave that are not."""
-        now_ms = self._node.clock.now_ms()
+        now_ms = self._node.groups.clock.now_ms()
         for member in tuple(self._members.values()):
             if member.is_in_use or now_ms - member.used_ms < IDLE_MS:
                 member.beat()
@@ -113,7 +113,7 @@ class PolledMembers:
         finally:
             del self._opening[key]
         size = max(TAKEN_BYTES, self._node.config.limits.message_bytes_max)
-        member = PolledMember(key, session, self._node.clock, taken_bytes=size)
+        member = PolledMember(key, session, self._node.groups.clock, taken_bytes=size)
         self._members[key] = member
         opening.set_result(member)
         try:

@@ -25,9 +25,9 @@ from waterclock.model.errors import (
     UnknownTopic,
     WaterclockError,
 )
-from waterclock.node.groups import Start
 from waterclock.node.node import Node
 from waterclock.node.outgoing import Assigned, Delivery, Lost, Outgoing, Refused, Revoked
+from waterclock.node.positions import Start
 from waterclock.node.session import AnswerKind, Ending, Session
 from waterclock.node.task_groups import task_group
 from waterclock.server.calls import Calls, Stream
@@ -166,9 +166,15 @@ class Subscription:
             _check_sizes(request)
             for answer in answers:
                 kind = AnswerKind(member_of(pb.Answer.Kind, "kind", answer.kind))
-                check_not_negative(at_ms=answer.at_ms)
-                ranges = ranges_of(answer.bounds)
-                session.answer(kind, answer.partition, answer.generation, ranges, answer.at_ms)
+                check_not_negative(at_ms=answer.at_ms, after_ms=answer.after_ms)
+                session.answer(
+                    kind,
+                    answer.partition,
+                    answer.generation,
+                    ranges_of(answer.bounds),
+                    answer.at_ms,
+                    after_ms=answer.after_ms,
+                )
         if request.HasField("credit") and not self.is_stopping:
             credit = request.credit
             check_not_negative(messages=credit.messages, bytes=credit.bytes)
@@ -237,6 +243,7 @@ def _delivery_head(delivery: Delivery, bounds: list[int]) -> pb.Delivery:
         generation=delivery.generation,
         attempt=delivery.attempt,
         deadline_ms=delivery.deadline_ms,
+        lease_ms=delivery.lease_ms,
         bounds=bounds,
     )
 

@@ -10,8 +10,8 @@ from waterclock.model.errors import WaterclockError
 from waterclock.model.ids import Millis
 from waterclock.model.limits import check
 from waterclock.model.units import MINUTE_MS
-from waterclock.node.groups import Start
 from waterclock.node.node import Node
+from waterclock.node.positions import Start
 from waterclock.node.session import AnswerKind
 from waterclock.schedule.when import parse_duration, parse_time
 from waterclock.server.http_input import END, body_of, parameters_of
@@ -211,20 +211,20 @@ class ConsumeApi:
         self._node.topics.get(topic)
         answers = [
             (AnswerKind.ACK, said.ack, 0),
-            (AnswerKind.NACK, said.nack, self._moment(said.retry_in)),
+            (AnswerKind.NACK, said.nack, _span_ms(said.retry_in)),
             (AnswerKind.GIVE_BACK, said.give_back, 0),
             (AnswerKind.REJECT, said.reject, 0),
-            (AnswerKind.EXTEND, said.extend, self._moment(said.extend_by)),
+            (AnswerKind.EXTEND, said.extend, _span_ms(said.extend_by)),
         ]
         count = sum(len(leases) for _, leases, _ in answers)
         check("leases", count, LEASES_MAX)
         member = self._members.find(Key(topic, said.group, said.consumer))
         refused: list[str] = []
-        for kind, leases, at_ms in answers:
+        for kind, leases, after_ms in answers:
             if member is None:
                 refused += leases
             elif leases:
-                refused += map(str, member.answer(kind, map(_lease, leases), at_ms))
+                refused += map(str, member.answer(kind, map(_lease, leases), after_ms))
         if count and len(refused) == count:
             answer = problem(409, "these leases are over", error="Busy", field="lease")
         else:
@@ -233,9 +233,6 @@ class ConsumeApi:
             return answer
         member.session.leave()
         return _once_settled(member, answer)
-
-    def _moment(self, after: str | None) -> int:
-        return 0 if after is None else self._node.clock.now_ms() + parse_duration(after)
 
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
@@ -293,6 +290,10 @@ async def _once_settled(member: PolledMember, answer: Response) -> Response:
 async def _within(batch: Batch, seconds: float) -> bool:
     done, _ = await asyncio.wait([batch.found], timeout=seconds)
     return bool(done)
+
+
+def _span_ms(after: str | None) -> int:
+    return 0 if after is None else max(1, parse_duration(after))
 
 
 def _lease(text: str) -> Lease:

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from waterclock.node.group_views import GroupView
-from waterclock.node.groups import Start
 from waterclock.node.node import Node
+from waterclock.node.positions import Start
 from waterclock.schedule.when import parse_time
 from waterclock.server.http_input import body_of, parameters_of
 from waterclock.server.http_messages import Request, Response, json

@@ -501,11 +501,14 @@ class Answer(_message.Message):
     BOUNDS_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     AT_MS_FIELD_NUMBER: _builtins.int
+    AFTER_MS_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     generation: _builtins.int
     kind: Global___Answer.Kind.ValueType
     at_ms: _builtins.int
     """NACK: when to try again (0: the node's backoff); EXTEND: the new deadline"""
+    after_ms: _builtins.int
+    """instead: the same as a span, from when the node hears of it; no clock can be wrong"""
     @_builtins.property
     def bounds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
@@ -516,10 +519,11 @@ class Answer(_message.Message):
         bounds: _abc.Iterable[_builtins.int] | None = ...,
         kind: Global___Answer.Kind.ValueType = ...,
         at_ms: _builtins.int = ...,
+        after_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "bounds", b"bounds", "generation", b"generation", "kind", b"kind", "partition", b"partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_ms", b"after_ms", "at_ms", b"at_ms", "bounds", b"bounds", "generation", b"generation", "kind", b"kind", "partition", b"partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -708,12 +712,15 @@ class Delivery(_message.Message):
     DEADLINE_MS_FIELD_NUMBER: _builtins.int
     BOUNDS_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
+    LEASE_MS_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     generation: _builtins.int
     attempt: _builtins.int
     """1 for the first"""
     deadline_ms: _builtins.int
-    """ack, nack or extend before"""
+    """ack, nack or extend before; for people: it is not moved when a clock is set"""
+    lease_ms: _builtins.int
+    """how long that is: measure it from when this came"""
     @_builtins.property
     def bounds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """the offsets of the messages"""
@@ -729,10 +736,11 @@ class Delivery(_message.Message):
         deadline_ms: _builtins.int = ...,
         bounds: _abc.Iterable[_builtins.int] | None = ...,
         messages: Global___Messages | None = ...,
+        lease_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "bounds", b"bounds", "deadline_ms", b"deadline_ms", "generation", b"generation", "messages", b"messages", "partition", b"partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "bounds", b"bounds", "deadline_ms", b"deadline_ms", "generation", b"generation", "lease_ms", b"lease_ms", "messages", b"messages", "partition", b"partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
