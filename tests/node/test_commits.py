@@ -32,7 +32,12 @@ class Kit:
         self.failures: list[WaterclockError] = []
         self.fsyncs = Histogram()
         self.commits = Commits(
-            self.store, self.clock, self.aside, fsync_ms=self.fsyncs, on_failed=self.failures.append
+            self.store,
+            self.clock,
+            self.aside,
+            asyncio.get_running_loop(),
+            fsync_ms=self.fsyncs,
+            on_failed=self.failures.append,
         )
         self.number = 0
 

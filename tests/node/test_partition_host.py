@@ -2,9 +2,11 @@
 
 import asyncio
 import shutil
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,9 @@ from tests.node.hosts import START_MS, Hosts, batch_of, opened, run
 from waterclock.model.errors import StorageFailed, StorageFull
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
-from waterclock.node.partition_host import PartitionHost
+from waterclock.model.units import KIB
+from waterclock.node import topics as topics_module
+from waterclock.node.partition_host import PartitionHost, open_host
 from waterclock.storage.os_folder import LOCK_NAME, OsFolder
 
 # A disk that fails
@@ -113,8 +117,8 @@ def left_open(monkeypatch) -> Callable[[Path], list[OsFolder]]:
     folders: list[OsFolder] = []
     begin = OsFolder.__init__
 
-    def noted(folder: OsFolder, path: Path) -> None:
-        begin(folder, path)
+    def noted(folder: OsFolder, path: Path, *, is_durable: bool = False) -> None:
+        begin(folder, path, is_durable=is_durable)
         folders.append(folder)
 
     def is_open(folder: OsFolder) -> bool:
@@ -160,6 +164,58 @@ def test_a_partition_that_cannot_be_begun_leaves_no_file_open(
             assert left_open(tmp_path / "topics") == []
 
     run(begin())
+
+
+def test_a_caller_who_leaves_while_a_topic_is_made_leaves_no_file_open(
+    tmp_path, monkeypatch, left_open
+):
+    async def leave():
+        async with opened(tmp_path) as hosts:
+            loop, begun = asyncio.get_running_loop(), asyncio.Event()
+            may_go_on = threading.Event()
+
+            def held(*args: Any, **settings: Any) -> PartitionHost:
+                loop.call_soon_threadsafe(begun.set)
+                may_go_on.wait()
+                return open_host(*args, **settings)
+
+            monkeypatch.setattr(topics_module, "open_host", held)
+            making = asyncio.ensure_future(hosts.topic("a", partitions=2))
+            await begun.wait()
+            making.cancel()
+            loop.call_soon(may_go_on.set)
+            with pytest.raises(asyncio.CancelledError):
+                await making
+            assert left_open(tmp_path / "topics") == []
+            assert list((tmp_path / "topics").iterdir()) == []
+
+    run(leave())
+
+
+def test_partitions_are_opened_side_by_side_and_not_in_the_loop(tmp_path, monkeypatch):
+    make_two(tmp_path)
+    both = threading.Barrier(2)
+
+    def met(*args: Any, **settings: Any) -> PartitionHost:
+        both.wait(timeout=60)
+        return open_host(*args, **settings)
+
+    async def reopen():
+        monkeypatch.setattr(topics_module, "open_host", met)
+        async with opened(tmp_path) as hosts:
+            return [topic.partition(0).is_open for topic in hosts.topics.all()]
+
+    assert run(reopen()) == [True, True]
+
+
+def test_a_topic_without_messages_takes_a_few_kilobytes(tmp_path):
+    async def make():
+        async with opened(tmp_path) as hosts:
+            await hosts.topic("quiet")
+        files = (tmp_path / "topics").rglob("*")
+        return sum(path.stat().st_blocks * 512 for path in files)
+
+    assert run(make()) < 64 * KIB
 
 
 def test_trash_that_cannot_be_removed_waits_for_the_next_start(tmp_path, monkeypatch, caplog):

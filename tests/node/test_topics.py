@@ -9,10 +9,10 @@ from waterclock.model.errors import (
     AlreadyExists,
     BadInput,
     Closed,
+    ForeignFile,
     LimitExceeded,
     NotFound,
     PartitionFaulty,
-    StorageFailed,
     StorageFull,
     UnknownTopic,
 )
@@ -152,7 +152,7 @@ def test_a_folder_that_cannot_be_made_is_an_error_of_ours(tmp_path):
         async with opened(tmp_path):
             pass
 
-    with pytest.raises(StorageFailed):
+    with pytest.raises(ForeignFile, match="meta is not a folder; move it away"):
         run(start())
 
 

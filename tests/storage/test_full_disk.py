@@ -15,6 +15,7 @@ from tests.storage.stores import (
     open_store,
     rows_of,
 )
+from waterclock.log.segment import HEADER_BYTES as SEGMENT_HEADER_BYTES
 from waterclock.log.segment import segment_name
 from waterclock.model.errors import StorageFull
 from waterclock.model.ids import Epoch
@@ -133,6 +134,60 @@ def test_preallocation_gives_way_to_a_message_that_just_fits():
     assert len(partition.values()) == 2
 
 
+# Space is reserved by the first frame of a segment
+
+
+def size_of(partition: Partition, base: int) -> int:
+    return len(partition.files()[segment_name(base)])
+
+
+def test_a_log_without_messages_takes_a_header_and_no_more():
+    partition = Partition(preallocate_bytes=32 << 20)
+
+    assert size_of(partition, 0) == SEGMENT_HEADER_BYTES
+    partition.close()
+    partition.open()
+    assert size_of(partition, 0) == SEGMENT_HEADER_BYTES
+
+
+def test_what_is_reserved_doubles_until_it_is_what_was_configured():
+    partition = Partition(segment_bytes=8 << 20, preallocate_bytes=1 << 20)
+    sizes = set()
+    for number in range(40):
+        partition.publish(message(number, value=b"v" * 100_000))
+        sizes.add(size_of(partition, 0))
+
+    assert sorted(sizes) == [128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 3 << 20, 4 << 20]
+
+
+def test_a_first_message_that_does_not_fit_is_refused_before_it_is_written_and_fits_later():
+    partition = Partition(preallocate_bytes=4096)
+    fill_up(partition)
+
+    with pytest.raises(StorageFull):
+        partition.append(message(0))
+    assert size_of(partition, 0) == SEGMENT_HEADER_BYTES
+    free(partition)
+    partition.publish(message(0))
+
+    assert len(partition.values()) == 1
+
+
+def test_space_reserved_by_an_earlier_release_for_nothing_is_given_back_when_it_is_opened():
+    partition = Partition()
+    partition.close()
+    files = partition.files()
+    files[FIRST] += bytes(1 << 20)
+    partition.folder = disk_of(files)
+    partition.open()
+
+    assert size_of(partition, 0) == SEGMENT_HEADER_BYTES
+    partition.publish(message(0))
+    partition.cut_power()
+    partition.open()
+    assert len(partition.values()) == 1
+
+
 # At the end of a segment
 
 
@@ -175,19 +230,20 @@ def test_a_log_that_could_not_roll_is_opened_again_and_goes_on():
 
 @pytest.mark.parametrize("room", range(0, 600, 40))
 def test_side_cars_without_room_are_done_without(room):
-    partition = Partition()
+    partition = Partition(preallocate_bytes=2048)
     partition.fill(range(3))
     partition.store.roll(partition.clock.now_ms())
+    partition.publish(message(3))  # the first of a segment reserves room for the next
     fill_up(partition, room=room)
 
     partition.store.run_jobs()
-    partition.publish(message(3))
+    partition.publish(message(4))
     partition.close()
 
     assert not [name for name in partition.files() if name.endswith(".tmp")]
     partition.folder = disk_of(partition.files())
     partition.open()
-    assert len(partition.values()) == 4
+    assert len(partition.values()) == 5
     assert list(partition.publish(message(1)).offsets) == [1]
 
 

@@ -137,10 +137,10 @@ def test_a_folder_locked_by_another_process_names_it_and_the_way_out(folder, hol
 
 
 def test_a_long_note_of_an_earlier_owner_is_replaced_whole(folder):
-    (folder.path / "LOCK").write_text("1234567890 and more\n")
+    (folder.path / "LOCK").write_text("1234567890 and more\n" * 3)
     folder.lock()
 
-    assert (folder.path / "LOCK").read_text() == f"{os.getpid()}\n"
+    assert (folder.path / "LOCK").read_text() == f"{os.getpid()}\n".ljust(32)
 
 
 def test_a_killed_process_leaves_no_lock(folder, holder):
@@ -148,7 +148,7 @@ def test_a_killed_process_leaves_no_lock(folder, holder):
     holder.wait()
     folder.lock()
 
-    assert (folder.path / "LOCK").read_text() == f"{os.getpid()}\n"
+    assert (folder.path / "LOCK").read_text() == f"{os.getpid()}\n".ljust(32)
 
 
 def test_a_child_that_inherited_the_lock_does_not_keep_it(folder):

@@ -156,8 +156,9 @@ class LogConfig(Section):
     frees their space sooner and leaves more small files."""
 
     preallocate_bytes: Annotated[int, size(0, 1 * GIB)] = 32 * MIB
-    """Disk reserved ahead of the log's end. More finds a full disk earlier and makes fsync
-    cheaper; an idle partition still holds that much. 0 reserves nothing."""
+    """Disk reserved ahead of the log's end, at most: 64 KiB with the first message of a segment,
+    then as much again as it holds. More finds a full disk earlier and makes fsync cheaper. 0
+    reserves nothing."""
 
     index_every_bytes: Annotated[int, size(1, 64 * MIB)] = 32 * KIB
     """Log between two entries of the sparse index. Less finds an offset with less scanning and

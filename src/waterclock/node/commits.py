@@ -32,19 +32,20 @@ class Aside:
 
 
 class Commits:
-    """Keeps a store flushed and answers who waits for it. Belongs to the running loop."""
+    """Keeps a store flushed and answers who waits for it. Belongs to a loop; made anywhere."""
 
     def __init__(
         self,
         store: PartitionStore,
         clock: Clock,
         aside: Aside,
+        loop: asyncio.AbstractEventLoop,
         *,
         fsync_ms: Histogram,
         on_failed: Callable[[WaterclockError], None],
     ) -> None:
         self._store = store
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._sequence = count()
         self._gone = 0

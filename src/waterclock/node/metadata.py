@@ -13,7 +13,7 @@ from pathlib import Path
 
 from waterclock.log.batch import encode_batch
 from waterclock.model.clock import Clock
-from waterclock.model.errors import PartitionFaulty, StorageFailed, WaterclockError, translate
+from waterclock.model.errors import PartitionFaulty, WaterclockError
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Offset
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
@@ -117,8 +117,6 @@ def open_metadata(
     path: Path, clock: Clock, aside: Aside, on_failed: Callable[[WaterclockError], None]
 ) -> Metadata:
     """Open a node's records. A folder serves one node: raises FolderInUse if it has one."""
-    with translate({OSError: StorageFailed}):
-        path.mkdir(parents=True, exist_ok=True)
     store = open_partition(
         OsFolder(path),
         log=LOG,
@@ -130,5 +128,6 @@ def open_metadata(
         problem = f"the node's own records in {path} are damaged: {store.faults[0]}"
         store.close()
         raise PartitionFaulty(problem)
-    commits = Commits(store, clock, aside, fsync_ms=Histogram(), on_failed=on_failed)
+    loop = asyncio.get_running_loop()
+    commits = Commits(store, clock, aside, loop, fsync_ms=Histogram(), on_failed=on_failed)
     return Metadata(store, commits, clock)

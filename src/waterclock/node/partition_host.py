@@ -4,9 +4,11 @@ Appending is one synchronous step (decide, write, note what is promised), then a
 A partition that cannot be opened stands here too, with its problem: the others go on.
 """
 
+import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -16,20 +18,16 @@ from waterclock.log.appending import Appended
 from waterclock.log.batch import Batch
 from waterclock.model.clock import Clock
 from waterclock.model.config import Config
-from waterclock.model.errors import (
-    PartitionFaulty,
-    StorageError,
-    StorageFailed,
-    StorageFull,
-    WaterclockError,
-)
+from waterclock.model.errors import PartitionFaulty, StorageError, WaterclockError
 from waterclock.model.ids import Millis
 from waterclock.node.commits import Aside, Commits
 from waterclock.node.counters import PartitionCounters
 from waterclock.node.scheduler import Scheduler
 from waterclock.storage.opening import open_partition
-from waterclock.storage.os_folder import FULL, OsFolder
+from waterclock.storage.os_folder import OsFolder
 from waterclock.storage.partition_store import PartitionStore
+
+OPENINGS_AT_ONCE = 8
 
 
 class PartitionHost:
@@ -133,6 +131,27 @@ class PartitionHost:
         return self._opened
 
 
+async def open_all(openings: Sequence[Callable[[], PartitionHost]]) -> list[PartitionHost]:
+    """Open partitions side by side, all or none: most of an opening is waiting for the disk."""
+    if not openings:
+        return []
+    loop = asyncio.get_running_loop()
+    threads = ThreadPoolExecutor(min(len(openings), OPENINGS_AT_ONCE), "waterclock-open")
+    work = [loop.run_in_executor(threads, opening) for opening in openings]
+    try:
+        # A thread cannot be cancelled: who leaves waits for it, or its host stays open for ever.
+        await asyncio.shield(asyncio.gather(*work))
+    except BaseException:
+        await asyncio.wait(work)
+        for done in work:
+            if done.exception() is None:
+                done.result().close()
+        raise
+    finally:
+        threads.shutdown(wait=False)
+    return [done.result() for done in work]
+
+
 def open_host(
     topic: str,
     partition: int,
@@ -141,12 +160,14 @@ def open_host(
     config: Config,
     clock: Clock,
     aside: Aside,
+    loop: asyncio.AbstractEventLoop,
     on_failed: Callable[[WaterclockError], None],
     is_new: bool,
 ) -> PartitionHost:
     """Open a partition, or begin one; what cannot be opened is returned with its problem.
 
-    `folder` has the log in `log/` and the saved timers in `timers/`.
+    `folder` has the log in `log/` and the saved timers in `timers/`. Blocks, on any thread; from
+    then on all of it belongs to `loop`.
     """
     host = PartitionHost(topic, partition, clock)
     log_folder, timers_folder = folder / "log", folder / "timers"
@@ -155,10 +176,10 @@ def open_host(
         host.problem = f"its folder {log_folder} is missing: restore it, or delete the topic"
         return host
     try:
-        _make(log_folder)
-        _make(timers_folder)
+        # What the node's records name was durable before they were.
+        opened_folder = OsFolder(log_folder, is_durable=not is_new)
         host._opened = _open_parts(
-            host, OsFolder(log_folder), timers_folder, config, aside, on_failed
+            host, opened_folder, timers_folder, config, aside, loop, on_failed
         )
     except StorageError as error:
         if is_new:
@@ -173,6 +194,7 @@ def _open_parts(
     timers_folder: Path,
     config: Config,
     aside: Aside,
+    loop: asyncio.AbstractEventLoop,
     on_failed: Callable[[WaterclockError], None],
 ) -> tuple[PartitionStore, Commits, Scheduler]:
     """Open a log and its timers, both or none: what is open already is closed again."""
@@ -186,7 +208,9 @@ def _open_parts(
             now_ms=clock.now_ms(),
             new_log_id=os.urandom(16),
         )
-        commits = Commits(store, clock, aside, fsync_ms=counters.fsync_ms, on_failed=on_failed)
+        commits = Commits(
+            store, clock, aside, loop, fsync_ms=counters.fsync_ms, on_failed=on_failed
+        )
         undo.callback(commits.close)
         scheduler = Scheduler.open(
             store,
@@ -199,10 +223,3 @@ def _open_parts(
         )
         undo.pop_all()
     return store, commits, scheduler
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise (StorageFull if error.errno in FULL else StorageFailed)(str(error)) from error

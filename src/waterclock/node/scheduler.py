@@ -112,7 +112,9 @@ class Scheduler:
         durable: Callable[[int], Awaitable[None]],
     ) -> "Scheduler":
         """Find the open promises of a store. Blocks; `folder` is for saved timers alone."""
-        files = TimerFiles(OsFolder(folder) if isinstance(folder, Path) else folder)
+        if isinstance(folder, Path):
+            folder = OsFolder(folder, is_durable=True)  # a power cut that takes it costs only time
+        files = TimerFiles(folder)
         try:
             return cls(store, files, config, clock, counters, wrote, durable)
         except BaseException:

@@ -12,6 +12,8 @@ import os
 import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -33,7 +35,7 @@ from waterclock.model.sections import DeliveryConfig
 from waterclock.model.units import DAY_MS
 from waterclock.node.commits import Aside
 from waterclock.node.metadata import Metadata
-from waterclock.node.partition_host import PartitionHost, open_host
+from waterclock.node.partition_host import PartitionHost, open_all, open_host
 from waterclock.node.sheltered import sheltered
 
 RECORD = "topic/"
@@ -175,7 +177,7 @@ class Topics:
             topic = Topic(name, f"{name}-{os.urandom(6).hex()}", settings)
             await self._metadata.put(TRASH + topic.folder, b"")  # until it is whole
             try:
-                topic.partitions = await self._open_partitions(topic, settings, is_new=True)
+                topic.partitions = await self._add_partitions(topic, settings)
                 end = self._save(topic)
             except BaseException:
                 self._close_partitions(topic, 0)
@@ -198,7 +200,7 @@ class Topics:
                     f"(got {settings.partitions})"
                 )
             self._check_room(settings.partitions - before, is_new=False)
-            opened = await self._open_partitions(topic, settings, is_new=True)
+            opened = await self._add_partitions(topic, settings)
             old, topic.settings = topic.settings, settings
             topic.partitions += opened
             try:
@@ -238,12 +240,23 @@ class Topics:
     async def open(self) -> None:
         """Open all topics there are. Those that cannot be read stay closed, with their problem."""
         await self._empty_trash()
+        topics = []
         for key, value in self._metadata.items(RECORD):
-            name = key.removeprefix(RECORD)
             record = msgspec.json.decode(value, type=_Record)
-            topic = Topic(name, record.folder, record.settings)
-            topic.partitions = await self._open_partitions(topic, topic.settings, is_new=False)
-            self._topics[name] = topic
+            topics.append(Topic(key.removeprefix(RECORD), record.folder, record.settings))
+        counts = [topic.settings.partitions for topic in topics]
+        hosts = iter(
+            await open_all(
+                [
+                    self._opening(topic, number, is_new=False)
+                    for topic, count in zip(topics, counts, strict=True)
+                    for number in range(count)
+                ]
+            )
+        )
+        for topic, count in zip(topics, counts, strict=True):
+            topic.partitions = list(islice(hosts, count))
+            self._topics[topic.name] = topic
             self._announce(topic, 0)
 
     def close(self) -> None:
@@ -259,33 +272,27 @@ class Topics:
         if problems:
             raise problems[0]
 
-    async def _open_partitions(
-        self, topic: Topic, settings: TopicSettings, *, is_new: bool
-    ) -> list[PartitionHost]:
-        """Open the partitions the topic does not have yet, all or none.
+    async def _add_partitions(self, topic: Topic, settings: TopicSettings) -> list[PartitionHost]:
+        """Make the partitions the topic does not have yet, all or none.
 
         Nobody sees them before all are open: a key must not move twice.
         """
-        opened: list[PartitionHost] = []
-        try:
-            for number in range(len(topic.partitions), settings.partitions):
-                host = open_host(
-                    topic.name,
-                    number,
-                    folder=self._path / topic.folder / str(number),
-                    config=self._config,
-                    clock=self._clock,
-                    aside=self._aside,
-                    on_failed=self._on_failed,
-                    is_new=is_new,
-                )
-                opened.append(host)
-                await asyncio.sleep(0)  # each takes a few fsyncs, here in the loop
-        except BaseException:
-            for host in opened:
-                host.close()
-            raise
-        return opened
+        added = range(len(topic.partitions), settings.partitions)
+        return await open_all([self._opening(topic, number, is_new=True) for number in added])
+
+    def _opening(self, topic: Topic, number: int, *, is_new: bool) -> Callable[[], PartitionHost]:
+        return partial(
+            open_host,
+            topic.name,
+            number,
+            folder=self._path / topic.folder / str(number),
+            config=self._config,
+            clock=self._clock,
+            aside=self._aside,
+            loop=asyncio.get_running_loop(),
+            on_failed=self._on_failed,
+            is_new=is_new,
+        )
 
     def _announce(self, topic: Topic, first: int) -> None:
         for host in topic.partitions[first:]:

@@ -131,10 +131,7 @@ class _Opening:
     def _begin(self) -> None:
         header = SegmentHeader(self.new_log_id, Offset(0), 0, Millis(self.now_ms))
         index = SparseIndex(self.log.index_every_bytes)
-        preallocate = self.log.preallocate_bytes
-        create_segment(
-            self.folder, header, index, self.faults, preallocate_bytes=preallocate
-        ).file.close()
+        create_segment(self.folder, header, index, self.faults).file.close()
 
     def _check_headers(self, bases: list[Offset]) -> None:
         """Raise ForeignFile unless all are segments of one log, before anything is mended."""
@@ -224,6 +221,9 @@ class _Opening:
             )
             return opened
         self._settle(segment, Offset(proven))
+        if segment.is_empty:
+            # Earlier releases reserved space before there was a frame, and so may a failed write.
+            segment.give_back()
         return opened
 
     def _settle(self, segment: SegmentFile, proven: Offset) -> None:

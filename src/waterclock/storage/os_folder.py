@@ -36,6 +36,8 @@ from waterclock.storage.disk import Bytes
 LOCK_NAME = "LOCK"
 """The entry `lock` holds and writes its process id to; listed by `names`, refused by the rest."""
 
+LOCK_BYTES = 32
+"""How long that is, whatever the number."""
 FILE_MODE = 0o640
 FOLDER_MODE = 0o750
 PARTS_MAX = os.sysconf("SC_IOV_MAX")
@@ -201,12 +203,16 @@ class OsFile:
 class OsFolder:
     """A directory of the system, made if missing; see `waterclock.storage.disk.Folder`."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, is_durable: bool = False) -> None:
+        """`is_durable`: its name was made durable before, or need not be; that takes an fsync."""
         self.path = Path(os.path.abspath(path))
         self._files: list[OsFile] = []
         self._lock: int | None = None
         try:
-            _make_durably(self.path)
+            if is_durable:
+                self.path.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+            else:
+                _make_durably(self.path)
             number = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except (NotADirectoryError, FileExistsError) as error:
             raise ForeignFile(f"{error.filename} is not a folder; move it away") from error
@@ -226,7 +232,7 @@ class OsFolder:
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            owner = os.pread(number, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            owner = os.pread(number, LOCK_BYTES, 0).decode("ascii", "replace").strip() or "unknown"
             os.close(number)
             raise FolderInUse(
                 f"{self.path} is in use by process {owner}: stop it, or use another folder"
@@ -237,8 +243,10 @@ class OsFolder:
         self._lock = number
         # The id is for people; a full disk must not keep a node from starting to read.
         with contextlib.suppress(OSError):
-            os.ftruncate(number, 0)
-            os.pwrite(number, f"{os.getpid()}\n".encode(), 0)
+            os.pwrite(number, f"{os.getpid()}\n".ljust(LOCK_BYTES).encode(), 0)
+            # To change a length takes milliseconds, for each partition of a node: seldom, then.
+            if os.fstat(number).st_size != LOCK_BYTES:
+                os.ftruncate(number, LOCK_BYTES)
 
     def names(self) -> list[str]:
         try:

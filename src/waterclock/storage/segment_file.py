@@ -30,9 +30,13 @@ from waterclock.log.segment import (
 from waterclock.log.sidecar import Coverage
 from waterclock.model.errors import ForeignFile, FrameDamaged, StorageFailed, StorageFull
 from waterclock.model.ids import Offset
+from waterclock.model.units import KIB
 from waterclock.storage.disk import TEMPORARY, Bytes, File, Folder, create_temporary
 
 T = TypeVar("T")
+
+FIRST_STEP_BYTES = 64 * KIB
+"""What the first frame of a segment has reserved, if it fits; nothing is reserved before it."""
 
 
 class SegmentFile:
@@ -94,8 +98,9 @@ class SegmentFile:
             raise
 
     def _grow(self, needed: int, preallocate_bytes: int) -> None:
-        # In steps, so that most fsyncs need not write a changed length.
-        step = max(preallocate_bytes, 1)
+        # In steps, so that most fsyncs need not write a changed length; each as large as what is
+        # there, so that a thousand topics with a few messages do not fill the disk with zeros.
+        step = max(min(preallocate_bytes, max(self.file.size(), FIRST_STEP_BYTES)), 1)
         steps = -(-needed // step) * step
         try:
             self.file.allocate(steps)
@@ -207,27 +212,26 @@ class SegmentFile:
 
     def seal(self) -> None:
         """Give back preallocated space and make all of it durable."""
+        self.give_back()
+        self.file.sync()
+
+    def give_back(self) -> None:
+        """Give back preallocated space. A crash may bring it back: it holds nothing but zeros."""
         if self.file.size() > self.end_position:
             self.file.truncate(self.end_position)
-        self.file.sync()
 
 
 def create_segment(
-    folder: Folder,
-    header: SegmentHeader,
-    index: SparseIndex,
-    faults: list[Damage],
-    *,
-    preallocate_bytes: int,
+    folder: Folder, header: SegmentHeader, index: SparseIndex, faults: list[Damage]
 ) -> SegmentFile:
-    """Begin a segment. It appears under its name only when it is whole and durable."""
+    """Begin a segment. It appears under its name only when it is whole and durable.
+
+    Space for frames is reserved by the first of them: most topics of a node may never have one.
+    """
     name = segment_name(header.base_offset)
     file = create_temporary(folder, name)
     try:
-        try:
-            file.allocate(max(preallocate_bytes, HEADER_BYTES))
-        except StorageFull:
-            file.allocate(HEADER_BYTES)
+        file.allocate(HEADER_BYTES)
         file.write(0, [encode_segment_header(header)])
         file.sync()
         folder.rename(name + TEMPORARY, name)

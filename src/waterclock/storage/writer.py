@@ -154,13 +154,7 @@ class Writer:
             self._hear_fsync()
             sealed.seal()
             self.plan.advance(sealed.end_offset)
-            segment = create_segment(
-                self._folder,
-                header,
-                index,
-                self._faults,
-                preallocate_bytes=self._preallocate_bytes,
-            )
+            segment = create_segment(self._folder, header, index, self._faults)
         self._segments.append(segment)
 
     def begin_sync(self, now_ms: int) -> Sync | None:
