@@ -125,5 +125,5 @@ def test_an_id_of_ours_is_shown_as_it_can_be_typed_again(call, ask, topic):
 
     assert UUID(shown).version == 7
     assert ask("schedule", "cancel", topic, shown, "--yes")["outcomes"] == [
-        {"id": shown, "outcome": "cancelled"}
+        {"id": shown, "outcome": "cancelled", "reached": 1}
     ]

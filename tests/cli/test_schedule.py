@@ -99,7 +99,7 @@ def test_messages_are_cancelled_by_id_or_place(call, ask, planned):
     assert [each["outcome"] for each in done["outcomes"]] == ["cancelled", "cancelled"]
     assert unknown.exit_code == 1
     assert [line.split() for line in unknown.stdout.splitlines()[1:]] == [
-        ["m-1", "cancelled"], ["never", "unknown"],
+        ["m-1", "cancelled", "1"], ["never", "unknown", "0"],
     ]  # fmt: skip
     assert ids(ask("schedule", "list", planned)) == ["m-3", "m-4"]
 

@@ -8,7 +8,6 @@ changed would change both sides of the test. Run this once, for a version that h
 import sys
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from waterclock.log.derived import Derived
@@ -155,7 +154,7 @@ def write_samples(folder: Path) -> None:
     )  # fmt: skip
     bodies = {
         SidecarKind.INDEX: derived.index.encode(),
-        SidecarKind.IDS: derived.entries().astype(np.uint64).tobytes(),
+        SidecarKind.IDS: bytes(derived.entries().encode()),
         SidecarKind.DUE: bytes(derived.due.net().encode()),
     }
     (folder / segment_name(SEGMENT.base_offset)).write_bytes(segment + bytes(ZEROS))

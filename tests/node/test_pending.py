@@ -10,8 +10,10 @@ from waterclock.model.errors import BadInput, LimitExceeded, NotFound
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig
-from waterclock.node.pending import Named, Page
+from waterclock.node.named_changes import Named
+from waterclock.node.pending import Page
 from waterclock.node.pending_filter import Filter
+from waterclock.node.pending_ids import IdSearch
 from waterclock.node.scheduler import ALREADY_FIRED, DONE, UNKNOWN
 from waterclock.node.topics import TopicSettings
 from waterclock.storage.rewriting import Wanted, rewrites
@@ -65,7 +67,7 @@ def test_messages_are_cancelled_by_id_whatever_partition_they_are_in(run):
 
         named = [Named(m.message_id or b"") for m in messages[:20]]
         named += [Named(m.message_id or b"", key=m.key) for m in messages[20:40]]
-        outcomes = await here.pending.cancel("t", [*named, Named(b"nobody"), named[0]])
+        outcomes, _ = await here.pending.cancel("t", [*named, Named(b"nobody"), named[0]])
 
         assert outcomes.tolist() == [DONE] * 40 + [UNKNOWN, DONE]
         here.clock.advance(2 * HOUR_MS)
@@ -83,7 +85,7 @@ def test_an_id_may_be_any_bytes(run):
         due = Millis(here.clock.now_ms() + HOUR_MS)
         await here.publish("t", [Message(None, message_id=i, due_ms=due) for i in ids])
 
-        outcomes = await here.pending.cancel("t", [Named(i) for i in ids])
+        outcomes, _ = await here.pending.cancel("t", [Named(i) for i in ids])
 
         assert outcomes.tolist() == [DONE] * len(ids)
 
@@ -98,7 +100,7 @@ def test_ids_that_look_alike_to_the_index_are_told_apart(run, monkeypatch):
     async def story(here: TimedTopics) -> None:
         await here.publish("t", [later(here, f"m{n}") for n in range(9)])
 
-        outcomes = await here.pending.cancel("t", [Named(b"m4"), Named(b"m"), Named(b"m44")])
+        outcomes, _ = await here.pending.cancel("t", [Named(b"m4"), Named(b"m"), Named(b"m44")])
 
         assert outcomes.tolist() == [DONE, UNKNOWN, UNKNOWN]
         assert sorted(await listed(here)) == [f"m{n}" for n in range(9) if n != 4]
@@ -106,14 +108,14 @@ def test_ids_that_look_alike_to_the_index_are_told_apart(run, monkeypatch):
     run(story, partitions=1)
 
 
-def test_a_key_that_is_wrong_or_has_moved_does_not_hide_a_message(run):
+def test_a_key_whose_partition_has_changed_does_not_hide_a_message(run):
     async def story(here: TimedTopics) -> None:
         await here.publish("t", [later(here, f"m{n}", key=b"k%d" % n) for n in range(20)])
         await here.topics.update("t", TopicSettings(partitions=7))
 
         named = [Named(b"m%d" % n, key=b"k%d" % n) for n in range(20)]
 
-        assert (await here.pending.cancel("t", named)).tolist() == [DONE] * 20
+        assert (await here.pending.cancel("t", named)).outcomes.tolist() == [DONE] * 20
 
     run(story)
 
@@ -123,11 +125,120 @@ def test_a_message_is_named_by_its_position(run):
         published = await here.publish("t", [later(here, "m")])
         position = published.partition, published.first_offset
 
-        assert (await here.pending.cancel("t", [Named(position=position)])).tolist() == [DONE]
+        changed = await here.pending.cancel("t", [Named(position=position)])
+        assert changed.outcomes.tolist() == [DONE]
         with pytest.raises(NotFound):
             await here.pending.cancel("t", [Named(position=(3, 0))])
         other = Named(position=(0, 77))
-        assert (await here.pending.cancel("t", [other])).tolist() == [UNKNOWN]
+        assert (await here.pending.cancel("t", [other])).outcomes.tolist() == [UNKNOWN]
+
+    run(story)
+
+
+def test_a_repeat_that_was_allowed_is_cancelled_by_its_id(run):
+    async def story(here: TimedTopics) -> None:
+        await here.publish("t", [later(here, "c")])
+        assert (await here.pending.cancel("t", [Named(b"c")])).outcomes.tolist() == [DONE]
+        await here.publish("t", [later(here, "c", 2_000)], allow_duplicate=True)
+
+        outcomes, reached = await here.pending.cancel("t", [Named(b"c")])
+
+        assert (outcomes.tolist(), reached.tolist()) == ([DONE], [1])
+        here.clock.advance(2 * HOUR_MS)
+        assert await here.fired("t") == []
+
+    run(story)
+
+
+def test_an_id_names_every_pending_message_that_has_it(run):
+    async def story(here: TimedTopics) -> None:
+        for number, key in enumerate((b"a", b"b", b"c")):
+            await here.publish("t", [later(here, "x", key=key)], partition=number)
+        await here.publish("t", [later(here, "x", key=b"a")] * 3, allow_duplicate=True)
+        await here.publish("t", [later(here, "y")] * 2, allow_duplicate=True)
+        due_ms = here.clock.now_ms() + 5_000
+
+        moved = await here.pending.reschedule("t", [Named(b"x"), Named(b"no")], [due_ms])
+        by_key = await here.pending.cancel("t", [Named(b"x", key=b"a"), Named(b"x", key=b"no")])
+        rest = await here.pending.cancel("t", [Named(b"x"), Named(b"y"), Named(b"no")])
+
+        assert (moved.outcomes.tolist(), moved.reached.tolist()) == ([DONE, UNKNOWN], [6, 0])
+        assert (by_key.outcomes.tolist(), by_key.reached.tolist()) == ([DONE, UNKNOWN], [4, 0])
+        assert rest.reached.tolist() == [2, 2, 0]
+        here.clock.advance(2 * HOUR_MS)
+        assert await here.fired("t") == []
+
+    run(story)
+
+
+def test_the_search_goes_on_behind_a_partition_where_the_id_has_fired(run):
+    async def story(here: TimedTopics) -> None:
+        for number in range(3):
+            await here.publish("t", [later(here, "x", 1_000)], partition=number)
+        here.clock.advance(1_000)
+        assert len(await here.fired("t")) == 3
+        for number in (0, 1, 2, 2):
+            message = later(here, "x")
+            await here.publish("t", [message], partition=number, allow_duplicate=True)
+
+        outcomes, reached = await here.pending.cancel("t", [Named(b"x")])
+
+        assert (outcomes.tolist(), reached.tolist()) == ([DONE], [4])
+        assert await listed(here) == []
+
+    run(story)
+
+
+@pytest.mark.parametrize("turn", ["rolled", "rewritten", "reopened", "rebuilt", "forgotten"])
+def test_allowed_repeats_are_found_by_id_whatever_became_of_their_segment(tmp_path, turn):
+    async def main() -> None:
+        dedup = DedupConfig(window_ms=1_000) if turn == "forgotten" else DedupConfig()
+        async with timed_topics(tmp_path, dedup=dedup) as here:
+            await here.create("t")
+            await here.publish("t", [later(here, n) for n in "abcab"], allow_duplicate=True)
+            await here.pending.cancel("t", [Named(b"c")])
+            host = here.topics.get("t").partitions[0]
+            if turn != "reopened":
+                host.store.roll(here.clock.now_ms())
+                host.store.run_jobs()
+            if turn == "rewritten":
+                for job in rewrites(host.store, Wanted(keep_from=host.store.end), now_ms=0):
+                    job.run()
+                    job.finish()
+            if turn == "forgotten":
+                here.clock.advance(60_000)
+                await here.publish("t", [later(here, "z")])
+                host.store.roll(here.clock.now_ms())
+                assert host.store.ids is not None
+                assert not host.store.ids.knows(0)
+        if turn == "rebuilt":
+            for ids in tmp_path.rglob("*.ids"):
+                ids.unlink()
+        async with timed_topics(tmp_path, dedup=dedup) as here:
+            _, reached = await here.pending.cancel("t", [Named(b"a"), Named(b"b")])
+            assert reached.tolist() == [2, 2]
+
+    asyncio.run(main())
+
+
+def test_one_of_an_id_that_fires_while_the_others_are_looked_for_is_not_counted(run, monkeypatch):
+    async def story(here: TimedTopics) -> None:
+        for number, delay_ms in enumerate((1_000, HOUR_MS, HOUR_MS)):
+            await here.publish("t", [later(here, "x", delay_ms)], partition=number)
+        pending = IdSearch.pending
+
+        def found_then_fired(self, host, ids, keys):
+            yield from pending(self, host, ids, keys)
+            here.clock.advance(1_000)
+            for each in here.topics.get("t").partitions:
+                each.scheduler.fire_slice()
+
+        monkeypatch.setattr(IdSearch, "pending", found_then_fired)
+        due_ms = here.clock.now_ms() + 2 * HOUR_MS
+        outcomes, reached = await here.pending.reschedule("t", [Named(b"x")], [due_ms])
+
+        assert (outcomes.tolist(), reached.tolist()) == ([DONE], [2])
+        assert len(await here.fired("t")) == 1
 
     run(story)
 
@@ -163,7 +274,7 @@ def test_a_message_outlives_the_memory_of_dedup_and_is_still_found_by_its_id(run
         assert not host.store.ids.knows(0)
 
         named = [Named(name.encode()) for name in [*names, "never"]]
-        outcomes = await here.pending.cancel("t", named)
+        outcomes, _ = await here.pending.cancel("t", named)
 
         expected = [DONE] * 21
         expected[3] = UNKNOWN if is_rewritten else DONE
@@ -181,9 +292,9 @@ def test_what_has_fired_is_told_apart_from_what_never_was(run):
 
         named = [Named(b"soon"), Named(b"late"), Named(b"never")]
         due = [here.clock.now_ms() + 5_000]
-        outcomes = await here.pending.reschedule("t", named, due)
+        outcomes, _ = await here.pending.reschedule("t", named, due)
         assert outcomes.tolist() == [ALREADY_FIRED, DONE, UNKNOWN]
-        outcomes = await here.pending.cancel("t", named)
+        outcomes, _ = await here.pending.cancel("t", named)
         assert outcomes.tolist() == [ALREADY_FIRED, DONE, UNKNOWN]
 
     run(story)

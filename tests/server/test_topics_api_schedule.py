@@ -61,8 +61,25 @@ def test_messages_are_cancelled_by_id_or_position_once(tmp_path):
             named = [{"messageId": "a"}, {"partition": 0, "offset": 1}, {"messageId": "nobody"}]
             told = await client.post(f"{PATH}/cancel", {"messages": named})
 
-            assert told.json() == {"outcomes": ["done", "done", "unknown"]}
+            assert told.json() == {"outcomes": ["done", "done", "unknown"], "reached": [1, 1, 0]}
             assert await listed(client) == ["c"]
+
+    run(test)
+
+
+def test_all_messages_of_an_id_are_cancelled_or_those_of_a_key(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+            for key in ("k", "k", "other"):
+                body = {"value": "a", "messageId": "a", "key": key, "delay": "1h"}
+                await client.post(f"{PATH}/messages", {**body, "allowDuplicate": True})
+            of_key = {"messages": [{"messageId": "a", "key": "k"}]}
+            some = await client.post(f"{PATH}/cancel", of_key)
+            all_left = await client.post(f"{PATH}/cancel", {"messages": [{"messageId": "a"}]})
+
+            assert some.json() == {"outcomes": ["done"], "reached": [2]}
+            assert all_left.json() == {"outcomes": ["done"], "reached": [1]}
+            assert await listed(client) == []
 
     run(test)
 
@@ -74,13 +91,13 @@ def test_messages_are_moved(tmp_path):
             moved = await client.post(
                 f"{PATH}/reschedule", {"messages": [{"messageId": "a"}], "delay": "2h"}
             )
-            assert moved.json() == {"outcomes": ["done"]}
+            assert moved.json() == {"outcomes": ["done"], "reached": [1]}
             assert await listed(client) == ["b", "a"]
 
             now = await client.post(
                 f"{PATH}/reschedule", {"messages": [{"messageId": "a"}], "dueMs": 0}
             )
-            assert now.json() == {"outcomes": ["done"]}
+            assert now.json() == {"outcomes": ["done"], "reached": [1]}
             answer = await client.get(f"{PATH}/messages?group=g")
             assert [m["messageId"] for m in answer.json()["messages"]] == ["a"]
 

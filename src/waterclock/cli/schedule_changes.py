@@ -1,8 +1,9 @@
 """`waterclock schedule cancel`, `move` and `cancel-where`: changing what is to come.
 
-A pending message is named by its id, or by its position as `schedule list` shows it. A cancel that
-says "cancelled" is a promise: the message is never delivered. If some message could not be changed,
-because it has fired or was never there, the command ends with 1.
+A pending message is named by its position as `schedule list` shows it, or by its id, which means
+all that are pending under it. A cancel that says "cancelled" is a promise: they are never
+delivered. If some message could not be changed, because it has fired or was never there, the
+command ends with 1.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,10 +28,10 @@ from waterclock.model.errors import BadInput
 
 if TYPE_CHECKING:
     from waterclock.client.client import Client
-    from waterclock.client.results import CancelCount, Receipt
+    from waterclock.client.results import CancelCount, Outcome, Receipt
 
     Pending = bytes | Receipt
-    Change = Callable[[Sequence[Pending]], Awaitable[Sequence[str]]]
+    Change = Callable[[Sequence[Pending]], Awaitable[Sequence[Outcome]]]
 
 EXIT_NOT_ALL = 1
 
@@ -38,15 +39,13 @@ Ids = Annotated[
     list[str],
     typer.Argument(metavar="ID...", help="Ids of messages, or places as in 0/12."),
 ]
-KeyHint = Annotated[
-    str | None, typer.Option("--key", metavar="KEY", help="Their key, which spares a search.")
-]
+OfKey = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only those of this key.")]
 
 
 def cancel(
     topic: Topic,
     ids: Ids,
-    key: KeyHint = None,
+    key: OfKey = None,
     yes: Yes = False,
     address: Address = None,
     as_json: AsJson = False,
@@ -55,8 +54,8 @@ def cancel(
     ask(f"Cancel {counted(len(ids), 'message')} of {topic}?", is_agreed=yes)
     keys = maybe_bytes(key)
 
-    async def work(client: "Client") -> list[str]:
-        async def change(pending: "Sequence[Pending]") -> Sequence[str]:
+    async def work(client: "Client") -> "list[Outcome]":
+        async def change(pending: "Sequence[Pending]") -> "Sequence[Outcome]":
             return await client.cancel_many(topic, pending, keys=[keys] * len(pending))
 
         return await _changed(topic, ids, change)
@@ -70,15 +69,15 @@ def move(
     to: Annotated[
         str, typer.Option(metavar="TIME", help="The new due time, as in +1h or 'tomorrow 9:00'.")
     ],
-    key: KeyHint = None,
+    key: OfKey = None,
     address: Address = None,
     as_json: AsJson = False,
 ) -> None:
     """Give scheduled messages another due time; ends with 1 if some had fired or are unknown."""
     keys = maybe_bytes(key)
 
-    async def work(client: "Client") -> list[str]:
-        async def change(pending: "Sequence[Pending]") -> Sequence[str]:
+    async def work(client: "Client") -> "list[Outcome]":
+        async def change(pending: "Sequence[Pending]") -> "Sequence[Outcome]":
             return await client.reschedule_many(topic, pending, to, keys=[keys] * len(pending))
 
         return await _changed(topic, ids, change)
@@ -120,7 +119,7 @@ def cancel_where(
         console().print(f"{counted(found.cancelled, 'message')} cancelled.")
 
 
-async def _changed(topic: str, texts: Sequence[str], change: "Change") -> list[str]:
+async def _changed(topic: str, texts: Sequence[str], change: "Change") -> "list[Outcome]":
     """Change the messages; return what came of each. What is unknown as typed is tried as the bytes
     that listings show so."""
     meanings = [_meanings(topic, text) for text in texts]
@@ -144,15 +143,16 @@ def _meanings(topic: str, text: str) -> "list[Pending]":
     return [*ids_of(text), Receipt(topic, partition, offset, b"", True)]
 
 
-def _tell(texts: Sequence[str], outcomes: list[str], *, done: str, as_json: bool) -> None:
+def _tell(texts: Sequence[str], outcomes: "list[Outcome]", *, done: str, as_json: bool) -> None:
+    told = list(zip(texts, outcomes, strict=True))
     if as_json:
-        found = [{"id": text, "outcome": out} for text, out in zip(texts, outcomes, strict=True)]
+        found = [{"id": id_, "outcome": out, "reached": out.reached} for id_, out in told]
         print_json({"outcomes": found})
     else:
         out = console()
-        lines = table(out, "~id", "outcome")
-        for text, outcome in zip(texts, outcomes, strict=True):
-            lines.add_row(one_line(text), outcome)
+        lines = table(out, "~id", "outcome", "messages")
+        for text, outcome in told:
+            lines.add_row(one_line(text), outcome, f"{outcome.reached:,}")
         out.print(lines)
     if any(outcome != done for outcome in outcomes):
         raise typer.Exit(EXIT_NOT_ALL)

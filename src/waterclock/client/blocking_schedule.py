@@ -8,9 +8,8 @@ from waterclock.client.blocking_admin import each
 from waterclock.client.due import Cron, Every, When
 from waterclock.client.results import (
     CancelCount,
-    CancelOutcome,
     Horizon,
-    MoveOutcome,
+    Outcome,
     Recurrence,
     ScheduledMessage,
 )
@@ -23,20 +22,20 @@ class BlockingSchedulerCalls:
     _background: Background
     _client: SchedulerCalls
 
-    def cancel(self, topic: str, message: Pending, *, key: bytes | None = None) -> CancelOutcome:
-        """Cancel a pending message. Once this returns "cancelled", it is never delivered."""
+    def cancel(self, topic: str, message: Pending, *, key: bytes | None = None) -> Outcome:
+        """Cancel a pending message, or all of an id. Those "cancelled" are never delivered."""
         return self._background.run(self._client.cancel(topic, message, key=key))
 
     def cancel_many(
         self, topic: str, messages: Sequence[Pending], *, keys: Sequence[bytes | None] | None = None
-    ) -> list[CancelOutcome]:
+    ) -> list[Outcome]:
         """Cancel pending messages, each answered for itself."""
         return self._background.run(self._client.cancel_many(topic, messages, keys=keys))
 
     def reschedule(
         self, topic: str, message: Pending, at: When, *, key: bytes | None = None
-    ) -> MoveOutcome:
-        """Give a pending message another due time."""
+    ) -> Outcome:
+        """Give a pending message, or all of an id, another due time."""
         return self._background.run(self._client.reschedule(topic, message, at, key=key))
 
     def reschedule_many(
@@ -46,7 +45,7 @@ class BlockingSchedulerCalls:
         at: When,
         *,
         keys: Sequence[bytes | None] | None = None,
-    ) -> list[MoveOutcome]:
+    ) -> list[Outcome]:
         """Give pending messages another due time, the same for all."""
         return self._background.run(self._client.reschedule_many(topic, messages, at, keys=keys))
 

@@ -6,12 +6,8 @@ Times are aware datetimes in UTC, for people; offsets and counts are plain integ
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal
 
 from waterclock.model.errors import WaterclockError
-
-CancelOutcome = Literal["cancelled", "already fired", "unknown"]
-MoveOutcome = Literal["moved", "already fired", "unknown"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -19,6 +15,21 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def time_of(ms: int) -> datetime:
     """Return the UTC time so many milliseconds after 1970."""
     return _EPOCH + timedelta(milliseconds=ms)
+
+
+class Outcome(str):
+    """What became of a wish to cancel or move: a word, such as "cancelled" or "already fired"."""
+
+    __slots__ = ("reached",)
+
+    reached: int
+    """How many pending messages it reached: an id may have several."""
+
+    def __new__(cls, word: str, reached: int = 0) -> "Outcome":
+        """Make an outcome that equals its word."""
+        outcome = super().__new__(cls, word)
+        outcome.reached = reached
+        return outcome
 
 
 class Receipt:

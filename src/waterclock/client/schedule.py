@@ -1,7 +1,7 @@
 """Messages for later: cancel, move, find, count, repeat.
 
-A pending message is named by its id, which whoever published it knows, or by its receipt, which
-spares the node the search.
+A pending message is named by its receipt, or as listed; or all of an id are, by that id, which
+whoever published them knows.
 """
 
 import hashlib
@@ -13,9 +13,8 @@ from waterclock.client.connection import Connection
 from waterclock.client.due import Cron, Every, Rule, When, instant_ms, span_ms
 from waterclock.client.results import (
     CancelCount,
-    CancelOutcome,
     Horizon,
-    MoveOutcome,
+    Outcome,
     Receipt,
     Recurrence,
     ScheduledMessage,
@@ -26,12 +25,12 @@ from waterclock.v1 import broker_pb2, scheduler_pb2
 
 Pending = bytes | Receipt | ScheduledMessage
 
-_CANCELLED: dict[int, CancelOutcome] = {
+_CANCELLED: dict[int, str] = {
     scheduler_pb2.OUTCOME_UNKNOWN: "unknown",
     scheduler_pb2.OUTCOME_DONE: "cancelled",
     scheduler_pb2.OUTCOME_ALREADY_FIRED: "already fired",
 }
-_MOVED: dict[int, MoveOutcome] = {
+_MOVED: dict[int, str] = {
     scheduler_pb2.OUTCOME_UNKNOWN: "unknown",
     scheduler_pb2.OUTCOME_DONE: "moved",
     scheduler_pb2.OUTCOME_ALREADY_FIRED: "already fired",
@@ -43,24 +42,26 @@ class SchedulerCalls:
 
     _connection: Connection
 
-    async def cancel(
-        self, topic: str, message: Pending, *, key: bytes | None = None
-    ) -> CancelOutcome:
-        """Cancel a pending message. Once this returns "cancelled", it is never delivered."""
+    async def cancel(self, topic: str, message: Pending, *, key: bytes | None = None) -> Outcome:
+        """Cancel a pending message, or all of an id. Those "cancelled" are never delivered.
+
+        With a key, only those of the id that have the key are meant. `reached` of the answer says
+        how many there were.
+        """
         return (await self.cancel_many(topic, [message], keys=None if key is None else [key]))[0]
 
     async def cancel_many(
         self, topic: str, messages: Sequence[Pending], *, keys: Sequence[bytes | None] | None = None
-    ) -> list[CancelOutcome]:
+    ) -> list[Outcome]:
         """Cancel pending messages, each answered for itself."""
         request = scheduler_pb2.CancelRequest(topic=topic, pending=_pending(messages, keys))
         answer = await self._connection.call(self._connection.scheduler.Cancel, request)
-        return [_CANCELLED[outcome] for outcome in _all(answer.outcomes, messages)]
+        return _told(_CANCELLED, answer, messages)
 
     async def reschedule(
         self, topic: str, message: Pending, at: When, *, key: bytes | None = None
-    ) -> MoveOutcome:
-        """Give a pending message another due time."""
+    ) -> Outcome:
+        """Give a pending message, or all of an id, another due time; a key as in `cancel`."""
         keys = None if key is None else [key]
         return (await self.reschedule_many(topic, [message], at, keys=keys))[0]
 
@@ -71,7 +72,7 @@ class SchedulerCalls:
         at: When,
         *,
         keys: Sequence[bytes | None] | None = None,
-    ) -> list[MoveOutcome]:
+    ) -> list[Outcome]:
         """Give pending messages another due time, the same for all."""
         request = scheduler_pb2.RescheduleRequest(
             topic=topic,
@@ -79,7 +80,7 @@ class SchedulerCalls:
             due_ms=[instant_ms(at, self._connection.now_ms())],
         )
         answer = await self._connection.call(self._connection.scheduler.Reschedule, request)
-        return [_MOVED[outcome] for outcome in _all(answer.outcomes, messages)]
+        return _told(_MOVED, answer, messages)
 
     async def cancel_where(
         self,
@@ -264,10 +265,17 @@ def _named(message: Pending, key: bytes | None) -> scheduler_pb2.Pending:
     return scheduler_pb2.Pending(message_id=as_bytes("message_id", message), key=key)
 
 
-def _all(outcomes: Sequence[int], messages: Sequence[Pending]) -> Sequence[int]:
-    if len(outcomes) != len(messages):
-        raise NodeFailed(f"{len(outcomes)} outcomes came for {len(messages)} messages")
-    return outcomes
+def _told(
+    words: Mapping[int, str],
+    answer: scheduler_pb2.CancelResponse | scheduler_pb2.RescheduleResponse,
+    messages: Sequence[Pending],
+) -> list[Outcome]:
+    if not len(answer.outcomes) == len(answer.reached) == len(messages):
+        raise NodeFailed(f"{len(answer.outcomes)} outcomes came for {len(messages)} messages")
+    return [
+        Outcome(words[outcome], reached)
+        for outcome, reached in zip(answer.outcomes, answer.reached, strict=True)
+    ]
 
 
 def _scheduled(topic: str, told: scheduler_pb2.ScheduledMessage) -> ScheduledMessage:

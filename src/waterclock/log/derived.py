@@ -8,8 +8,9 @@ import numpy as np
 
 from waterclock.log.due import DueDelta, NetDelta
 from waterclock.log.fingerprint import fingerprints
-from waterclock.log.frame import Frame, FrameType
-from waterclock.log.id_runs import OFFSET_BITS, Entries
+from waterclock.log.frame import CARRIES_IDS, Frame, FrameType
+from waterclock.log.id_entries import IdEntries, IdPieces
+from waterclock.log.id_runs import OFFSET_BITS
 from waterclock.log.index import SparseIndex
 from waterclock.log.rows import row_offsets
 from waterclock.log.schema import decode, due_times
@@ -24,25 +25,26 @@ class Derived:
         self.index = SparseIndex(every_bytes)
         self.due = DueDelta(base_offset)
         self._seed = seed
-        self._sorted: Entries | None = None
-        self._entries: list[Entries] = []
+        self._ids = IdPieces([], [])
 
-    def resume(self, index: SparseIndex, due: NetDelta, entries: Entries | None) -> None:
+    def resume(self, index: SparseIndex, due: NetDelta, entries: IdEntries | None) -> None:
         """Go on from what side-cars knew."""
         self.index = index
         self.due = DueDelta.resume(self.base_offset, due)
-        self._sorted = entries
+        if entries is not None:
+            self._ids = IdPieces([entries.tracked], [entries.untracked])
 
     def add(self, frame: Frame, position: int) -> None:
         """Take in the next frame, which lies at `position`."""
         header = frame.header
         self.index.add(header, position)
         kind = header.type
-        if header.is_tracked and self._seed is not None:
+        if kind in CARRIES_IDS and self._seed is not None:
             batch = decode(header, frame.body)
             fps = fingerprints(batch.column("message_id"), self._seed)
             relative = row_offsets(header, batch) - self.base_offset
-            self._entries.append(fps << np.uint64(OFFSET_BITS) | relative.astype(np.uint64))
+            entries = np.sort(fps << np.uint64(OFFSET_BITS) | relative.astype(np.uint64))
+            (self._ids.tracked if header.is_tracked else self._ids.untracked).append(entries)
         if kind is FrameType.PROMISE:
             batch = decode(header, frame.body)
             self.due.open(row_offsets(header, batch), due_times(batch))
@@ -52,7 +54,6 @@ class Derived:
             batch = decode(header, frame.body)
             self.due.move(batch.column("promise_offset").to_numpy(), due_times(batch))
 
-    def entries(self) -> Entries:
+    def entries(self) -> IdEntries:
         """Return the id entries, sorted."""
-        known = np.empty(0, np.uint64) if self._sorted is None else self._sorted
-        return np.sort(np.concatenate([known, *self._entries])) if self._entries else known
+        return self._ids.merged()

@@ -11,6 +11,9 @@ two ids may share a fingerprint, so the caller compares the stored id before it 
 The filter cannot forget. Ids of dropped segments stay in it, cost a useless search now and then,
 and count until it is full. Then a successor is sized for twice the ids that are left and filled
 little by little (`id_filter.Succession`), so no lookup ever waits or misses.
+
+Beside it, and of no concern to dedup, are the ids published with `allow_duplicate`: `untracked`.
+They come and go with the segments.
 """
 
 from collections.abc import Iterator
@@ -21,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from waterclock.log.fingerprint import Fingerprints, fingerprint, fingerprints
+from waterclock.log.id_entries import IdEntries, IdPieces
 from waterclock.log.id_filter import STEP_IDS, IdFilter, Succession
 from waterclock.log.id_runs import (
     OFFSET_BITS,
@@ -31,6 +35,7 @@ from waterclock.log.id_runs import (
     Matches,
     worth_a_look,
 )
+from waterclock.log.untracked_ids import UntrackedIds
 
 __all__ = ["Candidates", "IdIndex", "first_occurrence"]
 
@@ -78,6 +83,7 @@ class IdIndex:
         self._filter = IdFilter(_FILTER_IDS_MIN)
         self._succession: Succession | None = None
         self._is_filter_complete = True
+        self.untracked: Final = UntrackedIds()
 
     def __len__(self) -> int:
         return sum(len(segment) for _, segment in self._segments())
@@ -92,10 +98,11 @@ class IdIndex:
 
     # Segments
 
-    def load(self, base_offset: int, run: Entries) -> None:
+    def load(self, base_offset: int, entries: IdEntries) -> None:
         """Add a sealed segment from its side-car; at start-up, in order, before any is opened."""
         self._check_is_newest(base_offset)
-        self._sealed[base_offset] = IdRun(run)
+        self._sealed[base_offset] = IdRun(entries.tracked)
+        self.untracked.load(base_offset, entries.untracked)
         # The filter is made over all of them at once, when the last is known.
         self._is_filter_complete = False
 
@@ -107,19 +114,21 @@ class IdIndex:
         self._active, self._active_base = IdRuns(), base_offset
         self._unsealed[base_offset] = self._active
 
-    def resume(self, entries: Entries) -> None:
+    def resume(self, entries: IdEntries) -> None:
         """Add what a side-car knew of the active segment; at start-up, as it may take a while."""
         assert self._active is not None, "no segment is open"
-        self._active.add_sorted(entries)
-        if self._filter.count + len(entries) <= self._filter.capacity:
-            self._filter.add_sorted(entries >> _SHIFT)
+        tracked = entries.tracked
+        self.untracked.resume(self._active_base, entries.untracked)
+        self._active.add_sorted(tracked)
+        if self._filter.count + len(tracked) <= self._filter.capacity:
+            self._filter.add_sorted(tracked >> _SHIFT)
         else:
             self._filter, self._succession = self._successor().finish(), None
 
-    def active_runs(self) -> list[Entries]:
+    def active_runs(self) -> IdPieces:
         """Give sorted runs with all entries of the active segment so far; they do not change."""
         assert self._active is not None, "no segment is open"
-        return self._active.runs()
+        return IdPieces(self._active.runs(), self.untracked.runs(self._active_base))
 
     def close_segment(self) -> IdRuns:
         """End the active segment. You must `replace` it by the `sealed()` entries of the answer.
@@ -137,7 +146,7 @@ class IdIndex:
         self.replace(self._active_base, run)
         return run
 
-    def replace(self, base_offset: int, run: Entries) -> None:
+    def replace(self, base_offset: int, run: Entries, untracked: Entries | None = None) -> None:
         """Take these entries, all or a part of those it had, as those of a closed segment.
 
         A segment dropped in the meantime stays dropped.
@@ -146,17 +155,20 @@ class IdIndex:
         if base_offset in self._sealed or base_offset in self._unsealed:
             self._unsealed.pop(base_offset, None)
             self._sealed[base_offset] = IdRun(run)
+            if untracked is not None:
+                self.untracked.load(base_offset, untracked)
 
     def drop(self, base_offset: int) -> None:
         """Forget the ids of a closed segment, if they are not forgotten already."""
         assert self._active is None or base_offset != self._active_base, "the segment is active"
         self._sealed.pop(base_offset, None)
         self._unsealed.pop(base_offset, None)
+        self.untracked.drop(base_offset)
         if self._filter.capacity > _FILTER_SHRINK * max(len(self), _FILTER_IDS_MIN):
             self._succession = self._successor()
 
     def sealed_runs(self) -> list[Entries]:
-        """Give the entries of the sealed segments."""
+        """Give the entries of the sealed segments that dedup remembers."""
         return [run.entries for run in self._sealed.values()]
 
     def knows(self, base_offset: int) -> bool:
@@ -203,6 +215,24 @@ class IdIndex:
             return []
         offsets: list[int] = self.lookup(np.array([fp], np.uint64)).offsets.tolist()
         return offsets
+
+    def remember(
+        self, fps: Fingerprints, offsets: range | npt.NDArray[np.int64], *, is_tracked: bool
+    ) -> None:
+        """Record the ids just written at these offsets: for dedup, or if not `is_tracked` aside."""
+        assert self._active is not None, "no segment is open"
+        if len(fps) == 1:
+            fp, offset = int(fps[0]), int(offsets[0])
+            if is_tracked:
+                self.insert_one(fp, offset)
+            else:
+                self.untracked.insert_one(self._active_base, fp, offset - self._active_base)
+            return
+        places = offsets.start if isinstance(offsets, range) else offsets
+        if is_tracked:
+            self.insert(fps, places)
+        else:
+            self.untracked.insert(self._active_base, fps, self._relative(places, len(fps)))
 
     def insert(self, fps: Fingerprints, offsets: int | npt.NDArray[np.int64]) -> None:
         """Record the ids at these offsets, or at consecutive ones from the first offset given."""

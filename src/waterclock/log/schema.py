@@ -37,6 +37,7 @@ MESSAGES = pa.schema(
 """The columns a producer sends. A null value is a tombstone; a null due time means now."""
 _IDS = pa.schema([MESSAGE_ID])
 """The first of them: Arrow reads as many columns as it is told of."""
+_IDS_AND_KEYS = pa.schema([MESSAGE_ID, MESSAGES.field("key")])
 
 _SCHEMAS = {
     FrameType.DATA: MESSAGES,
@@ -100,9 +101,9 @@ def decode(header: FrameHeader, body: memoryview) -> pa.RecordBatch:
     return _decode(header, body, schema)
 
 
-def decode_ids(header: FrameHeader, body: memoryview) -> pa.RecordBatch:
+def decode_ids(header: FrameHeader, body: memoryview, *, with_keys: bool = False) -> pa.RecordBatch:
     """Return the ids alone of a frame of messages; the other columns are not even inflated."""
-    return _decode(header, body, _IDS)
+    return _decode(header, body, _IDS_AND_KEYS if with_keys else _IDS)
 
 
 def _decode(header: FrameHeader, body: memoryview, schema: pa.Schema) -> pa.RecordBatch:

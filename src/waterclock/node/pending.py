@@ -1,9 +1,7 @@
 """Messages for later, topic by topic: find them, cancel them, move them, list them, count them.
 
-A message is named by its id, or by partition and offset. Ids are found in the index that dedup
-keeps, partition by partition, many at once, and confirmed by the stored id; its key, if the caller
-knows it, tells which partition to ask first. What was published with `allow_duplicate` is not in
-that index and has no name but its position.
+Those that a caller names, by id or by partition and offset, are `named_changes`' business; here are
+those that match a filter.
 
 What touches every pending message of a topic works through the partitions in slices, with a turn
 for everyone else between two of them: so it sees what fires or comes meanwhile, or does not.
@@ -12,39 +10,31 @@ for everyone else between two of them: so it sees what fires or comes meanwhile,
 import asyncio
 import base64
 import struct
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from waterclock.log.promises import gather
 from waterclock.model.clock import Clock
 from waterclock.model.errors import BadInput, LimitExceeded
 from waterclock.model.ids import Millis
-from waterclock.model.limits import Limits, check
+from waterclock.model.limits import Limits
 from waterclock.model.message import Message
+from waterclock.node.named_changes import CHANGE_SLICE, Changed, Named, NamedChanges, slices
 from waterclock.node.partition_host import PartitionHost
 from waterclock.node.pending_filter import Filter
-from waterclock.node.pending_ids import NOWHERE, IdSearch
-from waterclock.node.routing import partitions_of_keys
-from waterclock.node.scheduler import DONE, UNKNOWN, Outcomes
+from waterclock.node.pending_ids import NOWHERE
+from waterclock.node.scheduler import DONE
 from waterclock.node.topics import Topic, Topics
 from waterclock.schedule.timers import HORIZONS_MS
 
 Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
 
-NAMED_MAX = 100_000
-"""Most messages one request may name."""
 PAGE_MAX = 1_000
 PAGE_DEFAULT = 100
-SEARCH_SLICE = 250
-"""Messages looked for by id in one go: each may be in a frame of its own."""
-CHANGE_SLICE = 10_000
-"""Messages cancelled or moved in one go."""
 LIST_ROWS_MAX = 20_000
 """Messages that are read for one page, at most: a filter that few pass makes pages short."""
 
@@ -52,18 +42,6 @@ LATER = -1
 """Stands for the horizon beyond all others."""
 
 _TOKEN = struct.Struct("<qiq")
-
-
-class Named(NamedTuple):
-    """A pending message as a caller names it: by id, perhaps with its key, or by position.
-
-    By id and position, only the message of that id is meant, and only there.
-    """
-
-    message_id: bytes = b""
-    key: bytes | None = None
-    position: tuple[int, int] | None = None
-    """Partition and offset."""
 
 
 class ScheduledMessage(NamedTuple):
@@ -113,88 +91,25 @@ class PendingMessages:
         self._topics = topics
         self._limits = limits
         self._clock = clock
-        self._ids = IdSearch()
+        self._changes = NamedChanges()
 
     # One by one, many at once
 
-    async def cancel(self, topic: str, named: Sequence[Named]) -> Outcomes:
-        """Cancel messages; say of each what became of it. Durable on return."""
-        found, where, offsets = await self._found(topic, named)
-        outcomes = np.full(len(named), UNKNOWN, np.uint8)
-
-        async def one(number: int, rows: Int64s) -> None:
-            scheduler = found.partition(number).scheduler
-            for part in _slices(rows, CHANGE_SLICE):
-                outcomes[part] = await scheduler.cancel(offsets[part])
-
-        await asyncio.gather(*(one(number, rows) for number, rows in _groups(where)))
-        return outcomes
+    async def cancel(self, topic: str, named: Sequence[Named]) -> Changed:
+        """Cancel messages; say of each name what became of it. Durable on return."""
+        return await self._changes.cancel(self._topics.get(topic), named)
 
     async def reschedule(
         self, topic: str, named: Sequence[Named], due_ms: Sequence[int]
-    ) -> Outcomes:
-        """Give messages new due times, one for each or one for all. Durable on return."""
+    ) -> Changed:
+        """Give messages new due times, one for each name or one for all. Durable on return."""
         if len(due_ms) not in (1, len(named)):
             raise BadInput(f"due_ms: give one, or one for each (got {len(due_ms)} times)")
         now_ms = self._clock.now_ms()
         for time_ms in (min(due_ms), max(due_ms)):
             self._limits.check_due(Millis(time_ms), now_ms=now_ms)
         due = np.broadcast_to(np.array(due_ms, np.int64), len(named))
-        found, where, offsets = await self._found(topic, named)
-        outcomes = np.full(len(named), UNKNOWN, np.uint8)
-
-        async def one(number: int, rows: Int64s) -> None:
-            scheduler = found.partition(number).scheduler
-            for part in _slices(rows, CHANGE_SLICE):
-                outcomes[part] = await scheduler.reschedule(offsets[part], due[part])
-
-        await asyncio.gather(*(one(number, rows) for number, rows in _groups(where)))
-        return outcomes
-
-    async def _found(self, topic: str, named: Sequence[Named]) -> tuple[Topic, Int32s, Int64s]:
-        """Return where each message is: partition and offset, both -1 for what is not known."""
-        if not named:
-            raise BadInput("pending: no message is named")
-        check("pending messages named", len(named), NAMED_MAX)
-        found = self._topics.get(topic)
-        where = np.full(len(named), NOWHERE, np.int32)
-        offsets = np.full(len(named), NOWHERE, np.int64)
-        by_id: list[int] = []
-        for row, (message_id, _, position) in enumerate(named):
-            if position is not None:
-                host = found.partition(position[0])
-                if not message_id or _is_at(host, position[1], message_id):
-                    where[row], offsets[row] = position
-            elif message_id:
-                by_id.append(row)
-            else:
-                raise BadInput(f"pending[{row}]: has neither a message_id nor a position")
-        for rows in _slices(np.array(by_id, np.int64), SEARCH_SLICE):
-            where[rows], offsets[rows] = self._searched(found, [named[row] for row in rows])
-            await asyncio.sleep(0)
-        return found, where, offsets
-
-    def _searched(self, topic: Topic, named: Sequence[Named]) -> tuple[Int32s, Int64s]:
-        """Return partition and offset of messages named by id, -1 for those that are nowhere."""
-        count = len(topic.partitions)
-        where = np.full(len(named), NOWHERE, np.int32)
-        offsets = np.full(len(named), NOWHERE, np.int64)
-        ids = pa.array([name.message_id for name in named], pa.binary())
-        # Where it is most likely: by its key, or by its id if it has none. Partitions may have been
-        # added since it was published, or it was sent to one of them, so then the others are asked.
-        likely = partitions_of_keys(
-            pa.array([n.message_id if n.key is None else n.key for n in named], pa.binary()), count
-        )
-        for is_likely in (True, False):
-            for host in topic.partitions:
-                rows = np.flatnonzero(
-                    (offsets == NOWHERE) & ((likely == host.partition) == is_likely)
-                )
-                if len(rows) and host.is_open:
-                    at = self._ids.find(host, ids.take(pa.array(rows)))
-                    offsets[rows] = at
-                    where[rows[at != NOWHERE]] = host.partition
-        return where, offsets
+        return await self._changes.reschedule(self._topics.get(topic), named, due)
 
     # All that match
 
@@ -207,7 +122,7 @@ class PendingMessages:
         for host in wanted.hosts(found):
             async for offsets in self._matching(host, wanted):
                 matched += len(offsets)
-                for part in [] if dry_run else _slices(offsets, CHANGE_SLICE):
+                for part in [] if dry_run else slices(offsets, CHANGE_SLICE):
                     outcomes = await host.scheduler.cancel(part)
                     cancelled += int((outcomes == DONE).sum())
         return Cancelling(matched, cancelled)
@@ -215,7 +130,7 @@ class PendingMessages:
     async def _matching(self, host: PartitionHost, wanted: Filter) -> AsyncIterator[Int64s]:
         """Yield the pending messages of a partition that match, as there were at the beginning."""
         async for offsets, _ in host.scheduler.scan(*wanted.span):
-            for part in _slices(offsets, wanted.slice_rows):
+            for part in slices(offsets, wanted.slice_rows):
                 # What fired since it was found may be gone from the log.
                 part = part[host.scheduler.is_open(part)]
                 if len(part):
@@ -280,21 +195,6 @@ class _Place(NamedTuple):
 
 
 _START = _Place(-1, NOWHERE, NOWHERE)
-
-
-def _is_at(host: PartitionHost, offset: int, message_id: bytes) -> bool:
-    return bool(host.store.reader.has_ids(np.array([offset], np.int64), [message_id])[0])
-
-
-def _slices(rows: Int64s, count: int) -> Iterator[Int64s]:
-    for start in range(0, len(rows), count):
-        yield rows[start : start + count]
-
-
-def _groups(where: Int32s) -> list[tuple[int, Int64s]]:
-    """Return the rows of each partition."""
-    numbers = np.unique(where[where != NOWHERE])
-    return [(int(number), np.flatnonzero(where == number)) for number in numbers]
 
 
 def _read(

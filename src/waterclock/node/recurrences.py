@@ -37,7 +37,8 @@ from waterclock.model.limits import Limits
 from waterclock.model.message import Message
 from waterclock.model.names import check_name
 from waterclock.node.metadata import Metadata
-from waterclock.node.pending import Named, PendingMessages
+from waterclock.node.named_changes import Named
+from waterclock.node.pending import PendingMessages
 from waterclock.node.publishing import Publishing
 from waterclock.node.sheltered import sheltered
 from waterclock.schedule.calendar import (

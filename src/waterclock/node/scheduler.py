@@ -168,6 +168,10 @@ class Scheduler:
             self._expect(due)
         return await self._answered(outcomes)
 
+    async def fates(self, offsets: Int64s) -> Outcomes:
+        """Tell what became of promises that are open no more. Durable on return."""
+        return await self._answered(self._standing(offsets)[0])
+
     def _standing(self, offsets: Int64s) -> tuple[Outcomes, Bools]:
         """Return the outcome for each, taking those that are open as done, and which these are."""
         is_open = self.is_open(offsets)

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 
 from waterclock.model.errors import BadInput, LimitExceeded
+from waterclock.node.named_changes import NAMED_MAX, Named
 from waterclock.node.node import Node
-from waterclock.node.pending import NAMED_MAX, Named, ScheduledMessage
+from waterclock.node.pending import ScheduledMessage
 from waterclock.node.pending_filter import Filter
 from waterclock.node.recurrences import Recurring, Recurs, Rule
 from waterclock.server.fields import check_not_negative
@@ -24,17 +25,21 @@ class SchedulerApi:
 
     async def cancel(self, request: pb.CancelRequest) -> pb.CancelResponse:
         """Cancel pending messages."""
-        outcomes = await self._node.pending.cancel(request.topic, _named(request.pending))
-        return pb.CancelResponse(outcomes=outcomes.tolist())
+        changed = await self._node.pending.cancel(request.topic, _named(request.pending))
+        return pb.CancelResponse(
+            outcomes=changed.outcomes.tolist(), reached=changed.reached.tolist()
+        )
 
     async def reschedule(self, request: pb.RescheduleRequest) -> pb.RescheduleResponse:
         """Give pending messages new due times."""
         if not request.due_ms:
             raise BadInput("due_ms: give one, or one for each")
-        outcomes = await self._node.pending.reschedule(
+        changed = await self._node.pending.reschedule(
             request.topic, _named(request.pending), request.due_ms
         )
-        return pb.RescheduleResponse(outcomes=outcomes.tolist())
+        return pb.RescheduleResponse(
+            outcomes=changed.outcomes.tolist(), reached=changed.reached.tolist()
+        )
 
     async def cancel_where(self, request: pb.CancelWhereRequest) -> pb.CancelWhereResponse:
         """Cancel all pending messages that match."""

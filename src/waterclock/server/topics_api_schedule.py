@@ -4,8 +4,9 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
+from waterclock.node.named_changes import NAMED_MAX, Changed, Named
 from waterclock.node.node import Node
-from waterclock.node.pending import NAMED_MAX, PAGE_MAX, Named, ScheduledMessage
+from waterclock.node.pending import PAGE_MAX, ScheduledMessage
 from waterclock.node.pending_filter import Filter
 from waterclock.server.http_input import END, body_of, parameters_of
 from waterclock.server.http_messages import Request, Response, json
@@ -57,11 +58,11 @@ class ListParameters(Shape):
 
 
 class PendingShape(Shape):
-    """A pending message: by its id, perhaps with its key, or by position."""
+    """Pending messages: all of an id, or of an id and a key; or the one at a position."""
 
     message_id: Annotated[str, Meta(min_length=1, max_length=255)] | UnsetType = UNSET
     message_id_base64: Annotated[Base64, Meta(min_length=4)] | UnsetType = UNSET
-    key: str | UnsetType = UNSET
+    key: Annotated[str, Meta(description="Only those of this key.")] | UnsetType = UNSET
     partition: Partition | UnsetType = UNSET
     offset: Offset | UnsetType = UNSET
 
@@ -126,9 +127,10 @@ class CancelWhere(Shape):
 
 
 class Outcomes(Told):
-    """What became of each message, in order."""
+    """What became of each that was named, in order, and how many messages it reached."""
 
     outcomes: list[Outcome]
+    reached: list[int]
 
 
 class CancelledWhere(Told):
@@ -204,8 +206,7 @@ class ScheduleApi:
         """Cancel pending messages."""
         topic = parameters_of(request, TopicOnly).topic
         named = _named(body_of(request, Cancel).messages)
-        outcomes = await self._node.pending.cancel(topic, named)
-        return json(200, Outcomes(outcomes=[OUTCOMES[one] for one in outcomes.tolist()]))
+        return json(200, _outcomes(await self._node.pending.cancel(topic, named)))
 
     async def reschedule(self, request: Request) -> Response:
         """Give pending messages another due time."""
@@ -221,8 +222,7 @@ class ScheduleApi:
         if due_ms is None:
             raise BadField("at", "is missing: give one of at, dueMs and delay")
         named = _named(asked.messages)
-        outcomes = await self._node.pending.reschedule(topic, named, [due_ms])
-        return json(200, Outcomes(outcomes=[OUTCOMES[one] for one in outcomes.tolist()]))
+        return json(200, _outcomes(await self._node.pending.reschedule(topic, named, [due_ms])))
 
     async def cancel_where(self, request: Request) -> Response:
         """Cancel all pending messages that match."""
@@ -309,6 +309,11 @@ class ScheduleApi:
                 problems=(404, 409, 507),
             ),
         ]
+
+
+def _outcomes(changed: Changed) -> Outcomes:
+    outcomes = [OUTCOMES[one] for one in changed.outcomes.tolist()]
+    return Outcomes(outcomes=outcomes, reached=changed.reached.tolist())
 
 
 def _named(pending: list[PendingShape]) -> list[Named]:

@@ -9,14 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from waterclock.log.fingerprint import Fingerprints
-from waterclock.log.id_runs import SEGMENT_OFFSETS_MAX, Entries, find_in_run
+from waterclock.log.id_entries import IdEntries
+from waterclock.log.id_runs import SEGMENT_OFFSETS_MAX, find_in_run
 from waterclock.log.ids import Candidates
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.segment_file import SegmentFile
 from waterclock.storage.sidecar_files import load_ids
 
 _RELATIVE = np.uint64(SEGMENT_OFFSETS_MAX - 1)
-_NOTHING: Entries = np.empty(0, np.uint64)
+_NOTHING = IdEntries(np.empty(0, np.uint64), np.empty(0, np.uint64))
 
 
 class ForgottenIds:
@@ -24,7 +25,7 @@ class ForgottenIds:
 
     def __init__(self, store: PartitionStore) -> None:
         self._store = store
-        self._mapped: dict[tuple[int, int], Entries] = {}
+        self._mapped: dict[tuple[int, int], IdEntries] = {}
         """Entries by base offset and generation of the segment."""
 
     def lookup(self, fps: Fingerprints) -> Candidates:
@@ -35,10 +36,11 @@ class ForgottenIds:
         kept = {(s.base_offset, s.header.generation) for s in segments}
         self._mapped = {key: run for key, run in self._mapped.items() if key in kept}
         for segment in segments:
-            match = find_in_run(self._entries(segment), fps)
-            rows.append(np.asarray(match.rows, np.int64))
-            relative = (match.entries & _RELATIVE).astype(np.int64)
-            offsets.append(relative + segment.base_offset)
+            for entries in self._entries(segment):
+                match = find_in_run(entries, fps)
+                rows.append(np.asarray(match.rows, np.int64))
+                relative = (match.entries & _RELATIVE).astype(np.int64)
+                offsets.append(relative + segment.base_offset)
         return Candidates(np.concatenate(rows), np.concatenate(offsets))
 
     def _forgotten(self) -> list[SegmentFile]:
@@ -51,7 +53,7 @@ class ForgottenIds:
             if len(deltas[segment.base_offset].opened) and not ids.knows(segment.base_offset)
         ]
 
-    def _entries(self, segment: SegmentFile) -> Entries:
+    def _entries(self, segment: SegmentFile) -> IdEntries:
         key = segment.base_offset, segment.header.generation
         entries = self._mapped.get(key)
         if entries is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from waterclock.log.due import DueDelta, NetDelta
-from waterclock.log.id_runs import Entries, merged
+from waterclock.log.id_entries import IdEntries, IdPieces
 from waterclock.log.index import SparseIndex
 from waterclock.log.sidecar import Coverage
 from waterclock.model.errors import StorageFull
@@ -29,7 +29,7 @@ class Snapshot:
 
     coverage: Coverage
     index: SparseIndex
-    id_runs: list[Entries] | None
+    ids: IdPieces | None
     due: DueDelta
     """Frozen: its net is taken aside, as it may be large."""
 
@@ -42,7 +42,7 @@ class SaveJob:
         self._snapshot = snapshot
         self._is_sealed = is_sealed
         self._flushed_end = store.flushed_end
-        self._ids: Entries | None = None
+        self._ids: IdEntries | None = None
         self._due: NetDelta | None = None
         self._mutex = threading.Lock()
         self._is_saved = False
@@ -65,7 +65,7 @@ class SaveJob:
     def _save(self) -> None:
         snapshot, folder = self._snapshot, self._store.folder
         assert snapshot.coverage.end_offset <= self._flushed_end
-        self._ids = None if snapshot.id_runs is None else merged(snapshot.id_runs)
+        self._ids = None if snapshot.ids is None else snapshot.ids.merged()
         with suppress(StorageFull):
             due = snapshot.due.net()
             save_sidecars(folder, snapshot.coverage, index=snapshot.index, ids=self._ids, due=due)
@@ -82,7 +82,7 @@ class SaveJob:
         if self._ids is not None:
             mapped = load_ids(folder, coverage)
             if mapped is not None:
-                memory.let_rest(mapped)
+                memory.let_rest(mapped.tracked)
                 self._ids = mapped
 
     def finish(self) -> None:
@@ -90,7 +90,7 @@ class SaveJob:
         ids, deltas = self._store.ids, self._store.deltas
         base = self._snapshot.coverage.base_offset
         if self._is_sealed and ids is not None and self._ids is not None:
-            ids.replace(base, self._ids)
+            ids.replace(base, *self._ids)
         # Unless the segment was rewritten, or went, in the meantime.
         if self._due is not None and deltas.get(base) is self._snapshot.due.net():
             deltas[base] = self._due

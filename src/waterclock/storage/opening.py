@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from waterclock.log.derived import Derived
 from waterclock.log.due import DueDelta, NetDelta
-from waterclock.log.id_runs import Entries
+from waterclock.log.id_entries import IdEntries
 from waterclock.log.ids import IdIndex
 from waterclock.log.index import SparseIndex
 from waterclock.log.recovery import Damage, Scan, scan
@@ -52,7 +52,7 @@ class Opened(NamedTuple):
     """A segment with what was derived from it."""
 
     segment: SegmentFile
-    ids: Entries | None
+    ids: IdEntries | None
     due: NetDelta
     covered: Offset
     """Side-cars vouch that everything below was durable."""

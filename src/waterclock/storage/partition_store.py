@@ -149,8 +149,8 @@ class PartitionStore:
         with self._in_step():
             base = self._write([part.frame for part in parts], now_ms)
             written = landed(parts, fresh.count, base)
-            if fps is not None:
-                self._remember(fps, written)
+            if self.ids is not None and fps is not None:
+                self.ids.remember(fps, written, is_tracked=not allow_duplicate)
             if parts[-1].frame.kind is FrameType.PROMISE:
                 self._promise(parts[-1].batch)
         return answer(repeats, written, self.end)
@@ -173,8 +173,10 @@ class PartitionStore:
         self, batch: Batch, now_ms: int, allow_duplicate: bool
     ) -> tuple[Fingerprints | None, Repeats | None]:
         """Return the fingerprints to remember and the rows not to write."""
-        if self.ids is None or allow_duplicate:
+        if self.ids is None:
             return None, None
+        if allow_duplicate and batch.count > 1:
+            return self.ids.fingerprints(batch.ids), None
         oldest_ms = max(now_ms, self.log_time_ms) - self.dedup.window_ms
         stored = self.reader.ids
         if batch.count > 1:
@@ -183,16 +185,11 @@ class PartitionStore:
         # One message: NumPy's fixed costs would be most of the work.
         message_id = batch.ids[0].as_py()
         fp = self.ids.fingerprint(message_id)
-        offset = find_repeat(self.ids, message_id, fp, stored, oldest_ms=oldest_ms)
+        offset = None
+        if not allow_duplicate:
+            offset = find_repeat(self.ids, message_id, fp, stored, oldest_ms=oldest_ms)
         repeats = None if offset is None else Repeats(np.array([offset]), np.array([-1]))
         return np.array([fp], np.uint64), repeats
-
-    def _remember(self, fps: Fingerprints, written: range | Int64s) -> None:
-        assert self.ids is not None
-        if len(fps) == 1:
-            self.ids.insert_one(int(fps[0]), int(written[0]))
-        else:
-            self.ids.insert(fps, written.start if isinstance(written, range) else written)
 
     def _promise(self, batch: Batch) -> None:
         """Note the promises just written: they are the last offsets of the log."""

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from waterclock.log.frame import CARRIES_IDS, Frame, FrameHeader, FrameType
 from waterclock.log.frame import HEADER_BYTES as HEADER_BYTES_OF_FRAME
-from waterclock.log.frame import Frame, FrameHeader, FrameType
 from waterclock.log.rows import row_numbers, row_offsets
 from waterclock.log.schema import decode, decode_ids
 from waterclock.log.segment import HEADER_BYTES
@@ -22,6 +22,8 @@ from waterclock.model.ids import Offset
 from waterclock.storage.segment_file import SegmentFile
 
 Int64s = npt.NDArray[np.int64]
+Keys = Sequence[bytes | None]
+"""The key each message must have; None: any, or none."""
 
 _BOUNDS = struct.Struct("<ii")
 _KEEPS_IDS = frozenset({FrameType.DATA, FrameType.PROMISE})
@@ -143,10 +145,13 @@ class Reader:
             assert not len(left), "an id in the index is neither in its frame nor among those seen"
         return found
 
-    def has_ids(self, offsets: Int64s, ids: Sequence[bytes]) -> npt.NDArray[np.bool_]:
-        """Tell which offsets hold a message, in a frame that dedup knows, of the id beside them.
+    def has_ids(
+        self, offsets: Int64s, ids: Sequence[bytes], keys: Keys | None = None
+    ) -> npt.NDArray[np.bool_]:
+        """Tell which offsets hold a message of the id beside them, and of the key if one is given.
 
-        Only the ids are looked at, and the rest of a frame is not checked: rot cannot make an id.
+        Only ids and keys are looked at, and the rest of a frame is not checked: rot cannot make an
+        id.
         """
         found = np.zeros(len(offsets), np.bool_)
         order = np.argsort(offsets, kind="stable")
@@ -157,20 +162,58 @@ class Reader:
             segment = self._segments[self.segment_at(wanted[at])]
             position, header = segment.place_of(wanted[at])
             stop = bisect_left(wanted, header.end_offset, at, last)
-            if header.type in _KEEPS_IDS and header.is_tracked:
+            if header.type in _KEEPS_IDS:
                 start = position + HEADER_BYTES_OF_FRAME
                 body = segment.view()[start : start + header.body_len]
                 here = [ids[ask] for ask in asks[at:stop]]
-                found[order[at:stop]] = _has_ids(header, body, wanted[at:stop], here)
+                mine = None if keys is None else [keys[ask] for ask in asks[at:stop]]
+                found[order[at:stop]] = _has_ids(header, body, wanted[at:stop], here, mine)
             at = stop
         return found
 
+    def append_times(self, offsets: Int64s, ids: Sequence[bytes], keys: Keys) -> Int64s:
+        """Return when the message of the id beside each offset, and of the key, was appended.
+
+        -1 where there is none, or another. Of some messages that are gone the id is left, but no
+        key: there the id decides.
+        """
+        found = np.full(len(offsets), -1, np.int64)
+        for frame, behind, asks in self._frames_of(offsets, with_seen=True):
+            for holder in (frame, *behind):
+                if holder.header.type in CARRIES_IDS:
+                    _note_times(holder, offsets, asks, ids, keys, found)
+        return found
+
+
+def _note_times(
+    frame: Frame, offsets: Int64s, asks: Int64s, ids: Sequence[bytes], keys: Keys, found: Int64s
+) -> None:
+    header = frame.header
+    is_seen = header.type is FrameType.SEEN
+    if is_seen or header.is_sparse:
+        batch = decode(header, frame.body)
+    else:
+        batch = decode_ids(header, frame.body, with_keys=True)
+    at = {offset: row for row, offset in enumerate(row_offsets(header, batch).tolist())}
+    for ask in asks.tolist():
+        row = at.get(int(offsets[ask]))
+        if row is None or batch.column("message_id")[row].as_py() != ids[ask]:
+            continue
+        if is_seen:
+            found[ask] = batch.column("append_ms")[row].as_py()
+        elif keys[ask] is None or batch.column("key")[row].as_py() == keys[ask]:
+            found[ask] = header.append_ms
+
 
 def _has_ids(
-    header: FrameHeader, body: memoryview, offsets: list[int], ids: list[bytes]
+    header: FrameHeader, body: memoryview, offsets: list[int], ids: list[bytes], keys: Keys | None
 ) -> list[bool]:
+    with_keys = keys is not None and any(key is not None for key in keys)
     try:
-        batch = (decode if header.is_sparse else decode_ids)(header, body)
+        if header.is_sparse:
+            batch = decode(header, body)
+        else:
+            batch = decode_ids(header, body, with_keys=with_keys)
     except FrameDamaged:
         return [False] * len(ids)
     rows: dict[int, int] | None = None
@@ -179,13 +222,16 @@ def _has_ids(
     _, bounds, data = batch.column("message_id").buffers()
     data = memoryview(data).cast("B")  # Arrow's bytes are signed, and so unequal to ours
     found = []
-    for offset, message_id in zip(offsets, ids, strict=True):
+    for at, (offset, message_id) in enumerate(zip(offsets, ids, strict=True)):
         row = offset - header.base_offset if rows is None else rows.get(offset)
         if row is None:
             found.append(False)
-        else:
-            start, end = _BOUNDS.unpack_from(bounds, 4 * row)
-            found.append(data[start:end] == message_id)
+            continue
+        start, end = _BOUNDS.unpack_from(bounds, 4 * row)
+        is_it = data[start:end] == message_id
+        if is_it and keys is not None and keys[at] is not None:
+            is_it = batch.column("key")[row].as_py() == keys[at]
+        found.append(is_it)
     return found
 
 

@@ -25,7 +25,7 @@ from waterclock.log.compaction import Rewriter, Survivors, latest_offsets
 from waterclock.log.derived import Derived
 from waterclock.log.due import NetDelta, is_among, open_promises
 from waterclock.log.frame import Frame, FrameType, encode_header
-from waterclock.log.id_runs import Entries
+from waterclock.log.id_entries import IdEntries
 from waterclock.log.recovery import header_crc
 from waterclock.log.retention import SegmentFacts, expired_end
 from waterclock.log.segment import HEADER_BYTES, encode_segment_header, segment_name
@@ -175,7 +175,7 @@ class RewriteJob:
         self._forgot_ids = of.thinned.get(segment)
         """So it was when it was thinned; None: it never was."""
         self._fresh: SegmentFile | None = None
-        self._ids: Entries | None = None
+        self._ids: IdEntries | None = None
         self._due: NetDelta | None = None
         self.freed_bytes = 0
         """How much smaller the segment has become; less than nothing if it has grown."""
@@ -304,7 +304,7 @@ class RewriteJob:
         store.segments[store.segments.index(self._old)] = fresh
         store.deltas[fresh.base_offset] = self._due
         if store.ids is not None and self._ids is not None:
-            store.ids.replace(fresh.base_offset, self._ids)
+            store.ids.replace(fresh.base_offset, *self._ids)
         self._old.file.close()
 
 

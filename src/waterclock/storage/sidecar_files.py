@@ -6,11 +6,9 @@ agree on it and the segment still bears it out; otherwise the caller reads the s
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from waterclock.log.due import NetDelta
 from waterclock.log.frame import FrameHeader, decode_header
-from waterclock.log.id_runs import Entries
+from waterclock.log.id_entries import IdEntries
 from waterclock.log.index import SparseIndex
 from waterclock.log.recovery import header_crc
 from waterclock.log.segment import HEADER_BYTES, SegmentHeader
@@ -33,14 +31,14 @@ class Sidecars:
 
     coverage: Coverage
     index: SparseIndex
-    ids: Entries | None
+    ids: IdEntries | None
     due: NetDelta
     last: FrameHeader | None
     """The last frame covered."""
 
 
 def save_sidecars(
-    folder: Folder, coverage: Coverage, *, index: SparseIndex, ids: Entries | None, due: NetDelta
+    folder: Folder, coverage: Coverage, *, index: SparseIndex, ids: IdEntries | None, due: NetDelta
 ) -> None:
     """Write all side-cars of a segment, each replacing its elder whole."""
     bodies: list[tuple[SidecarKind, Bytes]] = [
@@ -48,7 +46,7 @@ def save_sidecars(
         (SidecarKind.DUE, due.encode()),
     ]
     if ids is not None:
-        bodies.append((SidecarKind.IDS, ids.view(np.uint8).data))
+        bodies.append((SidecarKind.IDS, ids.encode()))
     for kind, body in bodies:
         name = sidecar_name(coverage.base_offset, kind)
         write_whole(folder, name, [encode_sidecar(kind, coverage, body), body])
@@ -78,7 +76,9 @@ def load_sidecars(
     last = _last_frame(segment, coverage, index)
     if last is None and coverage.end_offset > header.base_offset:
         return None
-    ids = np.frombuffer(found[SidecarKind.IDS].body, dtype=np.uint64) if with_ids else None
+    ids = IdEntries.decode(found[SidecarKind.IDS].body) if with_ids else None
+    if with_ids and ids is None:
+        return None
     return Sidecars(coverage, index, ids, due, last)
 
 
@@ -88,10 +88,10 @@ def load_due(folder: Folder, coverage: Coverage) -> NetDelta | None:
     return None if body is None else NetDelta.decode(body)
 
 
-def load_ids(folder: Folder, coverage: Coverage) -> Entries | None:
+def load_ids(folder: Folder, coverage: Coverage) -> IdEntries | None:
     """Return the `.ids` side-car of a whole segment as it lies in its memory map, if it is so."""
     body = _load_whole(folder, coverage, SidecarKind.IDS)
-    return None if body is None or len(body) % 8 else np.frombuffer(body, dtype=np.uint64)
+    return None if body is None else IdEntries.decode(body)
 
 
 def _load_whole(folder: Folder, coverage: Coverage, kind: SidecarKind) -> memoryview | None:

@@ -83,8 +83,8 @@ async def promise(client: Client) -> Promised:
     return Promised(
         messages=len(messages),
         publish_ms=publish_ms,
-        cancelled=cancelled.count("cancelled"),
-        moved=moved.count("moved"),
+        cancelled=sum(each == "cancelled" for each in cancelled),
+        moved=sum(each == "moved" for each in moved),
         scheduled=sum(each.count for each in horizons),
         listed=len(upcoming),
         soonest=[_pending(each) for each in upcoming[:SOONEST]],

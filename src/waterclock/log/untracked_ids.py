@@ -1,0 +1,80 @@
+"""Where messages published with `allow_duplicate` are, by id.
+
+Dedup neither checks nor remembers their ids, so nothing here is asked when a message is published.
+Who cancels or moves a message by its id asks, and seldom: so there is no filter in front, and what
+is sealed stays as it lies in its side-car. The answer is complete, and a list of candidates only,
+as `IdIndex` says of its own.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from waterclock.log.fingerprint import Fingerprints
+from waterclock.log.id_runs import SEGMENT_OFFSETS_MAX, Entries, IdRuns, Matches, find_in_run
+
+_RELATIVE = np.uint64(SEGMENT_OFFSETS_MAX - 1)
+
+Int64s = npt.NDArray[np.int64]
+
+
+class UntrackedIds:
+    """Fingerprints of ids that dedup does not know, and the offsets they were stored at."""
+
+    def __init__(self) -> None:
+        self._sealed: dict[int, Entries] = {}
+        self._unsealed: dict[int, IdRuns] = {}
+
+    def __len__(self) -> int:
+        sealed = sum(map(len, self._sealed.values()))
+        return sealed + sum(map(len, self._unsealed.values()))
+
+    def load(self, base_offset: int, run: Entries) -> None:
+        """Take these entries as those of a segment that gets no more."""
+        self._unsealed.pop(base_offset, None)
+        self._sealed[base_offset] = run
+
+    def resume(self, base_offset: int, entries: Entries) -> None:
+        """Add what a side-car knew of the active segment."""
+        if len(entries):
+            self._runs(base_offset).add_sorted(entries)
+
+    def insert(self, base_offset: int, fps: Fingerprints, relative: npt.NDArray[np.uint64]) -> None:
+        """Record ids of the active segment at these offsets, counted from its first."""
+        self._runs(base_offset).add(fps, relative)
+
+    def insert_one(self, base_offset: int, fp: int, relative: int) -> None:
+        """Record one id of the active segment."""
+        self._runs(base_offset).add_one(fp, relative)
+
+    def runs(self, base_offset: int) -> list[Entries]:
+        """Give sorted runs with all entries of an unsealed segment so far; they do not change."""
+        runs = self._unsealed.get(base_offset)
+        return [] if runs is None else runs.runs()
+
+    def drop(self, base_offset: int) -> None:
+        """Forget the ids of a segment."""
+        self._sealed.pop(base_offset, None)
+        self._unsealed.pop(base_offset, None)
+
+    def lookup(self, fps: Fingerprints) -> tuple[Int64s, Int64s]:
+        """Find every (row, offset) that may hold one of the ids. You must compare stored ids."""
+        rows: list[Int64s] = [np.empty(0, np.int64)]
+        offsets = rows.copy()
+        for base, match in self._find(fps):
+            rows.append(np.asarray(match.rows, np.int64))
+            offsets.append((match.entries & _RELATIVE).astype(np.int64) + base)
+        return np.concatenate(rows), np.concatenate(offsets)
+
+    def _find(self, fps: Fingerprints) -> list[tuple[int, Matches]]:
+        found = [(base, find_in_run(run, fps)) for base, run in self._sealed.items()]
+        return found + [(base, runs.find(fps)) for base, runs in self._unsealed.items()]
+
+    def _runs(self, base_offset: int) -> IdRuns:
+        # Made at the first one: most partitions never see any.
+        runs = self._unsealed.get(base_offset)
+        if runs is None:
+            runs = self._unsealed[base_offset] = IdRuns()
+        return runs
+
+    def __repr__(self) -> str:
+        return f"<UntrackedIds {len(self)} ids>"

@@ -1,0 +1,65 @@
+"""Ids that dedup does not know are found as a plain dictionary would find them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waterclock.log.id_entries import IdEntries
+from waterclock.log.ids import IdIndex
+
+FPS = st.lists(st.sampled_from([0, 1, 7, 2**40 - 1]), min_size=1, max_size=6)
+
+
+def array(*values: int) -> np.ndarray:
+    return np.array(values, np.uint64)
+
+
+def found(index: IdIndex, *fps: int) -> list[tuple[int, int]]:
+    rows, offsets = index.untracked.lookup(array(*fps))
+    return sorted(zip(rows.tolist(), offsets.tolist(), strict=True))
+
+
+@given(st.lists(FPS, min_size=1, max_size=8), st.sampled_from(["live", "sealed", "loaded"]))
+def test_every_offset_is_found_and_none_but_those(batches, state):
+    index = IdIndex(seed=1, ids_max=100)
+    index.open_segment(100)
+    known: dict[int, list[int]] = {}
+    end = 100
+    for fps in batches:
+        index.remember(array(*fps), range(end, end + len(fps)), is_tracked=False)
+        for fp in fps:
+            known.setdefault(fp, []).append(end)
+            end += 1
+    entries = index.active_runs().merged()
+    if state == "sealed":
+        index.close_segment()
+        index.replace(100, *entries)
+    elif state == "loaded":
+        decoded = IdEntries.decode(entries.encode())
+        assert decoded is not None
+        index = IdIndex(seed=1, ids_max=100)
+        index.load(100, decoded)
+
+    asked = [0, 1, 2, 7, 2**40 - 1]
+    expected = [(row, at) for row, fp in enumerate(asked) for at in known.get(fp, [])]
+
+    assert found(index, *asked) == sorted(expected)
+    assert index.lookup(array(*asked)).rows.tolist() == []
+
+
+def test_they_do_not_count_toward_the_limit_of_dedup_and_go_with_their_segment():
+    index = IdIndex(seed=1, ids_max=1)
+    index.open_segment(0)
+    index.remember(array(5, 6, 7), np.array([1, 4, 9]), is_tracked=False)
+    index.close_segment()
+
+    assert index.overflow() == []
+    assert found(index, 6) == [(0, 4)]
+    index.drop(0)
+    assert found(index, 6) == []
+
+
+@pytest.mark.parametrize("body", [b"", bytes(7), bytes(9), b"\x02" + bytes(15), b"\x01" + bytes(7)])
+def test_a_body_that_cannot_be_one_is_refused(body):
+    assert IdEntries.decode(memoryview(body)) is None
