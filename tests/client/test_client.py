@@ -99,6 +99,19 @@ def test_times_go_by_the_nodes_clock():
     run(test())
 
 
+def test_how_long_a_message_is_of_use_does_not_count_from_a_time_that_has_passed():
+    async def test() -> None:
+        async with fake_node() as node, connect(node.address) as client:
+            await client.publish("orders", b"", at="2020-01-01T00:00Z", expires="+1m")
+
+            (row,) = node.topics["orders"].rows
+            assert isinstance(row["headers"], list)
+            ((_, end_ms),) = row["headers"]
+            assert int(end_ms) >= NOW_MS + 60_000
+
+    run(test())
+
+
 def test_a_node_that_is_not_there_is_told_of_in_one_sentence():
     async def test() -> None:
         async with fake_node() as node:

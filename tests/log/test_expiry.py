@@ -10,7 +10,7 @@ from tests.log.frames import LogBuilder, sample
 from waterclock.log.appending import split_by_due
 from waterclock.log.batch import Batch, encode_batch, parse_batch
 from waterclock.log.compaction import Rewriter, Survivors
-from waterclock.log.expiry import HEADER, expires_ms
+from waterclock.log.expiry import HEADER, expires_ms, moved
 from waterclock.log.frame import FLAG_EXPIRES, Frame, FrameType
 from waterclock.log.promises import fired_frame, gather
 from waterclock.log.schema import decode, encode, from_messages
@@ -45,6 +45,27 @@ def test_each_row_says_until_when_it_is_of_use(rows, data):
     start = data.draw(st.integers(0, len(rows)))
     end = data.draw(st.integers(start, len(rows)))
     assert expires_ms(batch.slice(start, end - start)).tolist() == expected[start:end]
+
+
+@given(
+    st.lists(st.tuples(HEADERS, EXPIRIES, st.integers(-(10**18), 10**18)), min_size=1, max_size=12),
+    st.data(),
+)
+def test_it_moves_row_by_row_and_nothing_else_changes(rows, data):
+    whole = from_messages([message(i, *row[:2]) for i, row in enumerate(rows)])
+    start = data.draw(st.integers(0, len(rows)))
+    end = data.draw(st.integers(start, len(rows)))
+    batch, rows = whole.slice(start, end - start), rows[start:end]
+
+    found = moved(batch, np.array([by for *_, by in rows], np.int64))
+
+    found.validate(full=True)
+    expected = batch.to_pylist()
+    for told, (_, expires, by) in zip(expected, rows, strict=True):
+        if expires is not None:
+            end_ms = min(max(expires + by, 1), 10**18 - 1) if by else expires
+            told["headers"] = [*told["headers"][:-1], (HEADER, b"%d" % end_ms)]
+    assert found.to_pylist() == expected
 
 
 @given(st.lists(st.tuples(HEADERS, EXPIRIES), min_size=1, max_size=6))

@@ -243,6 +243,40 @@ def test_one_of_an_id_that_fires_while_the_others_are_looked_for_is_not_counted(
     run(story)
 
 
+def expiring(here: TimedTopics, name: str, delay_ms: int, span_ms: int) -> Message:
+    end_ms = here.clock.now_ms() + delay_ms + span_ms
+    return later(here, name, delay_ms, headers={"a": b"b", "wc-expires-ms": b"%d" % end_ms})
+
+
+def test_when_a_message_expires_moves_along_with_its_due_time(run):
+    async def story(here: TimedTopics) -> None:
+        begun_ms = here.clock.now_ms()
+        names = ["later", "sooner", "now", "late"]
+        await here.publish("t", [expiring(here, name, 60_000, 5_000) for name in names])
+        due = [begun_ms + HOUR_MS, begun_ms + 1_000, 0, begun_ms + 2_000]
+        await here.pending.reschedule("t", [Named(name.encode()) for name in names], due)
+
+        page = await here.pending.list("t", Filter())
+        assert {
+            (one.message.message_id or b"").decode(): one.message.headers for one in page.scheduled
+        } == {
+            name: {"a": b"b", "wc-expires-ms": b"%d" % (max(at, begun_ms) + 5_000)}
+            for name, at in zip(names, due, strict=True)
+        }
+
+        here.clock.advance(1_000)
+        fired = {m.message_id: m.headers for m in await here.fired("t")}
+        assert fired[b"now"] == {"a": b"b", "wc-expires-ms": b"%d" % (begun_ms + 5_000)}
+        assert fired[b"sooner"] == {"a": b"b", "wc-expires-ms": b"%d" % (begun_ms + 6_000)}
+        here.clock.advance(6_000)
+        assert b"late" not in {m.message_id for m in await here.fired("t")}
+        here.clock.advance(HOUR_MS - 7_000)
+        fired = {m.message_id: m.headers for m in await here.fired("t")}
+        assert fired[b"later"] == {"a": b"b", "wc-expires-ms": b"%d" % (due[0] + 5_000)}
+
+    run(story)
+
+
 def test_without_an_index_of_ids_only_positions_name_messages(run):
     async def story(here: TimedTopics) -> None:
         await here.publish("t", [later(here, "m")])

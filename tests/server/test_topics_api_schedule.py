@@ -4,6 +4,7 @@ import pytest
 
 from tests.server.http_client import RawClient, raw_client
 from tests.server.served import run, serving
+from waterclock.testing.clock import ManualClock
 
 PATH = "/topics/reminders"
 
@@ -100,6 +101,28 @@ def test_messages_are_moved(tmp_path):
             assert now.json() == {"outcomes": ["done"], "reached": [1]}
             answer = await client.get(f"{PATH}/messages?group=g")
             assert [m["messageId"] for m in answer.json()["messages"]] == ["a"]
+
+    run(test)
+
+
+def test_a_message_moved_behind_its_end_is_delivered(tmp_path):
+    async def test():
+        clock = ManualClock()
+        async with (
+            serving(tmp_path, clock=clock) as it,
+            raw_client(it.server.http_port) as client,
+        ):
+            await schedule(client, "a", delay="10s", expiresIn="5s")
+            body = {"messages": [{"messageId": "a"}], "delay": "60s"}
+            moved = await client.post(f"{PATH}/reschedule", body)
+            end_ms = str(clock.now_ms() + 65_000)
+            clock.advance(60_000)
+            it.node.topics.get("reminders").partitions[0].scheduler.wake()
+            answer = await client.get(f"{PATH}/messages?group=g&wait=30s")
+
+            assert moved.json()["outcomes"] == ["done"]
+            (message,) = answer.json()["messages"]
+            assert (message["messageId"], message["headers"]["wc-expires-ms"]) == ("a", end_ms)
 
     run(test)
 

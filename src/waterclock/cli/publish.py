@@ -222,6 +222,6 @@ def _messages(lines: list[bytes], wanted: _Wanted, now_ms: int) -> "list[Message
     due_ms = None if wanted.at is None else instant_ms(wanted.at, now_ms, field="--at")
     headers = wanted.headers
     if wanted.expires is not None:
-        until_ms = instant_ms(wanted.expires, due_ms or now_ms, field="--expires")
+        until_ms = instant_ms(wanted.expires, max(now_ms, due_ms or 0), field="--expires")
         headers = {**(headers or {}), EXPIRES_HEADER: b"%d" % until_ms}
     return [Message(line, key=wanted.key, headers=headers, due_ms=due_ms) for line in lines]

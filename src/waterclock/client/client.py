@@ -330,7 +330,7 @@ class Client(SchedulerCalls):
 
     def _expiring(self, pairs: HeaderPairs, expires: When, due_ms: int | None) -> HeaderPairs:
         now_ms = self._connection.now_ms()
-        until_ms = instant_ms(expires, now_ms if due_ms is None else due_ms, field="expires")
+        until_ms = instant_ms(expires, max(now_ms, due_ms or 0), field="expires")
         return [*pairs, (EXPIRES_HEADER, b"%d" % until_ms)]
 
     async def _repeat(

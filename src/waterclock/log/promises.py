@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from waterclock.log.appending import PlannedFrame
+from waterclock.log.expiry import moved
 from waterclock.log.frame import BODY_BYTES_MAX, FLAG_EXPIRES, FrameHeader, FrameType
 from waterclock.log.schema import MESSAGES, due_times, encode, schema_of
 from waterclock.model.errors import BadInput, LimitExceeded
@@ -31,10 +32,17 @@ class Promised(NamedTuple):
     """Some rows may say until when they are of use."""
 
     def due_at(self, due_ms: Int64s) -> "Promised":
-        """Return them with the due times they have now: some may have been rescheduled."""
-        at = self.rows.schema.get_field_index("due_ms")
-        rows = self.rows.set_column(at, MESSAGES.field(at), pa.array(due_ms, pa.int64()))
-        return self._replace(rows=rows)
+        """Return them with the due times they have now: some may have been rescheduled.
+
+        You must call it once at most: when they expire moves along, from the first due time.
+        """
+        rows = self.rows
+        if self.may_expire:
+            rows = moved(rows, due_ms - due_times(rows))
+        at = rows.schema.get_field_index("due_ms")
+        return self._replace(
+            rows=rows.set_column(at, MESSAGES.field(at), pa.array(due_ms, pa.int64()))
+        )
 
     def select(self, keep: Bools) -> "Promised":
         """Return those for which `keep` is true."""

@@ -102,13 +102,16 @@ class PendingMessages:
     async def reschedule(
         self, topic: str, named: Sequence[Named], due_ms: Sequence[int]
     ) -> Changed:
-        """Give messages new due times, one for each name or one for all. Durable on return."""
+        """Give messages new due times, one for each name or one for all. Durable on return.
+
+        A time that has passed means now: as long as a message is of use counts from then.
+        """
         if len(due_ms) not in (1, len(named)):
             raise BadInput(f"due_ms: give one, or one for each (got {len(due_ms)} times)")
         now_ms = self._clock.now_ms()
         for time_ms in (min(due_ms), max(due_ms)):
             self._limits.check_due(Millis(time_ms), now_ms=now_ms)
-        due = np.broadcast_to(np.array(due_ms, np.int64), len(named))
+        due = np.broadcast_to(np.maximum(np.array(due_ms, np.int64), now_ms), len(named))
         return await self._changes.reschedule(self._topics.get(topic), named, due)
 
     # All that match
