@@ -65,6 +65,7 @@ def offsets_of(ranges) -> list[int]:
 class CursorHistory(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
+        self.config = CONFIG
         self.cursor = Cursor(CONFIG)
         self.now_ms = 0
         self.log: list[Message] = []
@@ -143,7 +144,7 @@ class CursorHistory(RuleBasedStateMachine):
     def let_go(self, *, is_counted: bool) -> None:
         held = sorted(self.held())
         for offset in held:
-            if is_counted and offset == held[0]:
+            if is_counted and self.config.count_lost_owners and offset == held[0]:
                 self.fail(offset, Reason.OWNER_LOST)
             else:
                 self.log[offset] = Message("waiting", self.log[offset].failed)
@@ -222,6 +223,11 @@ class CursorHistory(RuleBasedStateMachine):
             assert told == (self.is_draining and not was_draining and not self.held())
         else:
             assert self.tell(kind(self.generation - 1)) == []
+
+    @rule(count_lost_owners=st.booleans())
+    def configure(self, count_lost_owners):
+        self.config = replace(CONFIG, count_lost_owners=count_lost_owners)
+        self.cursor.configure(self.config)
 
     @rule(is_counted=st.booleans(), age=st.integers(0, 1))
     def release(self, is_counted, age):
@@ -322,7 +328,7 @@ class CursorHistory(RuleBasedStateMachine):
                         past if is_settled else Message(place, past.failed),
                         reason=past.reason,
                     )
-        self.cursor = Cursor.decode(data, CONFIG)
+        self.cursor = Cursor.decode(data, self.config)
         assert self.cursor.encode() == data
         self.read_end = self.cursor.read_from
         self.is_owned = self.is_draining = False

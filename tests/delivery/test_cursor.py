@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from waterclock.delivery.credits import Credit
@@ -27,6 +29,7 @@ from waterclock.model.ids import Millis
 from waterclock.model.sections import DeliveryConfig
 
 CONFIG = DeliveryConfig(ack_timeout_ms=30_000, retry_jitter_percent=0)
+COUNTING = replace(CONFIG, count_lost_owners=True)
 NOW = Millis(1_000_000)
 TIMEOUT = NOW + 30_000
 
@@ -248,7 +251,18 @@ def test_a_revoked_partition_hands_out_nothing_and_says_when_it_is_drained(curso
     assert cursor.handle(RevocationCancelled(1), NOW) == [deliver((10, 12))]
 
 
-def test_the_first_a_lost_owner_held_counts_and_what_a_leaving_one_held_does_not(cursor):
+def test_no_number_of_lost_owners_makes_a_dead_letter(cursor):
+    first = cursor.handle(readable(0, 2), NOW)
+    assert first == [deliver((0, 2))]
+    for generation in range(2, 4 * CONFIG.max_retries):
+        assert cursor.handle(PartitionReleased(generation - 1, is_counted=True), NOW) == []
+        credit = Credit(generation, messages=9, bytes=99)
+        again = cursor.handle(PartitionAssigned(generation, credit), NOW)
+        assert again == [deliver((0, 2), generation=generation)]
+
+
+def test_the_first_a_lost_owner_held_may_count_and_what_a_leaving_one_held_does_not(cursor):
+    cursor.configure(COUNTING)
     cursor.handle(readable(0, 2), NOW)
     cursor.handle(PartitionReleased(1, is_counted=False), NOW)
     again = cursor.handle(PartitionAssigned(2, Credit(2, messages=9, bytes=99)), NOW)
@@ -262,7 +276,7 @@ def test_the_first_a_lost_owner_held_counts_and_what_a_leaving_one_held_does_not
 
 
 def test_bad_connections_make_no_dead_letters_of_what_was_merely_sent():
-    cursor = Cursor(CONFIG)
+    cursor = Cursor(COUNTING)
     cursor.handle(readable(0, 9), NOW)
     effects = []
     for generation in range(1, CONFIG.max_retries + 2):

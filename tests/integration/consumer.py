@@ -62,12 +62,17 @@ class Consumer:
             self.got.append(Got(id_, offset, due_ms or 0, delivery.attempt, time_ms))
         self._arrived.set()
         if self.is_acking:
-            answer = pb.Answer(
-                partition=delivery.partition,
-                generation=delivery.generation,
-                bounds=delivery.bounds,
-            )
-            await self._write(pb.SubscribeRequest(answers=[answer]))
+            await self._ack(delivery.partition, delivery.generation, list(delivery.bounds))
+        self._delivery = delivery
+
+    async def ack(self, offset: int) -> None:
+        """Ack one message of the partition that came last."""
+        delivery = self._delivery
+        await self._ack(delivery.partition, delivery.generation, [offset, offset + 1])
+
+    async def _ack(self, partition: int, generation: int, bounds: list[int]) -> None:
+        answer = pb.Answer(partition=partition, generation=generation, bounds=bounds)
+        await self._write(pb.SubscribeRequest(answers=[answer]))
 
     async def _beat(self) -> None:
         while True:

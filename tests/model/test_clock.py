@@ -1,8 +1,10 @@
 """Both clocks keep the promise of the `Clock` protocol; the manual one turns as told."""
 
+from random import Random
+
 import pytest
 
-from waterclock.model.clock import Clock, SteadyClock
+from waterclock.model.clock import PAUSE_MS, SETTLE_MS, Clock, RunningClock, SteadyClock
 from waterclock.storage.clock import SystemClock
 from waterclock.testing.clock import ManualClock
 
@@ -71,3 +73,63 @@ def test_a_steady_clock_goes_on_when_the_wall_clock_is_set():
 
     assert (steady.now_ms(), steady.set_by_ms()) == (537, -400)
     assert steady.now_ms() + steady.set_by_ms() == clock.now_ms()
+
+
+def test_a_running_clock_does_not_count_the_time_its_process_did_not_run():
+    clock = ManualClock(now_ms=0)
+    running = RunningClock(clock)
+    running.pulse()
+    clock.advance(40)
+    assert running.now_ms() == 40
+
+    clock.advance(3_600_000)
+    assert running.now_ms() == 40
+    assert running.paused_ms == 3_600_040
+
+
+def test_a_running_clock_stands_still_after_a_pause_until_what_was_sent_is_read():
+    clock = ManualClock(now_ms=0)
+    running = RunningClock(clock)
+    running.pulse()
+    clock.advance(10_000)
+    assert running.now_ms() == 0
+
+    clock.advance(SETTLE_MS)
+    assert running.now_ms() == 0
+    clock.advance(7)
+    running.pulse()
+    assert running.now_ms() == 7
+    assert running.now_ms() + running.set_by_ms() == clock.now_ms()
+
+
+def test_a_process_that_is_merely_slow_was_not_paused():
+    clock = ManualClock(now_ms=0)
+    running = RunningClock(clock)
+    for _ in range(10):
+        running.pulse()
+        clock.advance(PAUSE_MS - 1)
+
+    assert running.now_ms() == 10 * (PAUSE_MS - 1)
+    assert running.paused_ms == 0
+
+
+def test_a_running_clock_never_goes_back():
+    clock, rng = ManualClock(), Random(7)
+    running = RunningClock(clock)
+    last = running.now_ms()
+    for _ in range(2_000):
+        clock.advance(rng.choice([0, 1, 30, 200, 600, 5_000]))
+        clock.step(rng.choice([0, 0, -50, 50]))
+        if rng.random() < 0.5:
+            running.pulse()
+        now = running.now_ms()
+        assert last <= now
+        last = now
+
+
+def test_without_a_pulse_a_running_clock_is_a_steady_one():
+    clock = ManualClock(now_ms=0)
+    running = RunningClock(clock)
+    clock.advance(3_600_000)
+
+    assert running.now_ms() == 3_600_000

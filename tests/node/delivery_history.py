@@ -1,6 +1,6 @@
 """Random histories of a group on real logs: members come, go, die and answer; the clock is turned
-and set; the node is saved, killed and opened again. What each member gets is checked against what
-was promised to it, and at the end every message must be accounted for.
+and set; the node is paused, saved, killed and opened again. What each member gets is checked
+against what was promised to it, and at the end every message must be accounted for.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.node.consuming import GROUPS, Consuming, Member, consuming
 from tests.node.hosts import START_MS
+from waterclock.model.clock import PAUSE_MS, SETTLE_MS
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.sections import DeliveryConfig, LogConfig
@@ -78,6 +79,8 @@ class Model:
 
 
 class DeliveryHistory(RuleBasedStateMachine):
+    delivery = DELIVERY
+
     def __init__(self) -> None:
         super().__init__()
         # In memory where there is such a place: what a disk may do is proven elsewhere.
@@ -85,6 +88,8 @@ class DeliveryHistory(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(prefix="waterclock-history-", dir=shm))
         self.loop = asyncio.new_event_loop()
         self.clock = ManualClock(START_MS)
+        self.away_ms = 0
+        """How long the node did not run, and the moments after that it reads what was sent."""
         self.facts: dict[Place, Fact] = {}
         self.models: dict[str, Model] = {}
         self.gone: list[Model] = []
@@ -116,7 +121,7 @@ class DeliveryHistory(RuleBasedStateMachine):
 
     async def run(self, opened: "asyncio.Future[Consuming]") -> None:
         async with consuming(
-            self.folder, clock=self.clock, delivery=DELIVERY, groups=GROUPS, log=LOG
+            self.folder, clock=self.clock, delivery=self.delivery, groups=GROUPS, log=LOG
         ) as c:
             opened.set_result(c)
             await self.stop.wait()
@@ -137,9 +142,13 @@ class DeliveryHistory(RuleBasedStateMachine):
         is_owner = where.session is model.member.session
         return is_owner and where.cursor.generation == generation
 
+    def now_ms(self) -> int:
+        """Return for how long the node has run."""
+        return self.clock.monotonic_ms() - self.away_ms
+
     def steady(self, wall_ms: int) -> int:
         """Return when that is by the clock nobody sets, if nobody sets the wall clock either."""
-        return wall_ms - self.clock.now_ms() + self.clock.monotonic_ms()
+        return wall_ms - self.clock.now_ms() + self.now_ms()
 
     # What happens to messages
 
@@ -152,7 +161,7 @@ class DeliveryHistory(RuleBasedStateMachine):
 
     def expire(self) -> None:
         """Let leases end that end now, and members die that were silent for too long."""
-        now_ms = self.clock.monotonic_ms()
+        now_ms = self.now_ms()
         for model in self.models.values():
             for place, (_, deadline_ms) in list(model.held.items()):
                 if deadline_ms <= now_ms and self.is_valid(model, place):
@@ -165,10 +174,11 @@ class DeliveryHistory(RuleBasedStateMachine):
                 self.lose(name)
 
     def lose(self, name: str) -> None:
-        """Take a member for dead: what it holds first of each partition counts as failed."""
+        """Take a member for dead. What it holds first of each partition counts as failed, if that
+        is counted at all."""
         model = self.models.pop(name)
         valid = [place for place in model.held if self.is_valid(model, place)]
-        for partition in range(PARTITIONS):
+        for partition in range(PARTITIONS if self.delivery.count_lost_owners else 0):
             mine = [place for place in valid if place[0] == partition]
             if mine:
                 self.fail(min(mine))
@@ -369,11 +379,24 @@ class DeliveryHistory(RuleBasedStateMachine):
 
     @rule(passed_ms=st.sampled_from([50, 100, 300, 1_000, 3_000]), all_beat=st.booleans())
     def pass_time(self, passed_ms, all_beat):
-        self.clock.advance(passed_ms)
+        for _ in range(0, passed_ms, 50):
+            self.clock.advance(50)
+            self.c.groups.clock.pulse()
         if all_beat:
             for model in self.models.values():
                 self.do(model.member.session.heartbeat)
         self.wait(self.settle())
+
+    @rule(away_ms=st.sampled_from([PAUSE_MS, 2_000, 60_000]))
+    def pause(self, away_ms):
+        """Stop the node; members go on, and what they say meanwhile waits to be read."""
+        self.c.groups.clock.pulse()
+        for ms in (away_ms, SETTLE_MS):
+            self.clock.advance(ms)
+            self.away_ms += ms
+            self.wait(self.settle())
+        endings = [model.member.session.ending for model in self.models.values()]
+        assert not any(endings), "taken for dead by who was away itself"
 
     @rule(step_ms=st.sampled_from([-5_000, -500, 500, 5_000]))
     def set_clock(self, step_ms):
@@ -443,3 +466,9 @@ class DeliveryHistory(RuleBasedStateMachine):
         for letter in page.letters:
             fact = self.facts[letter.origin_partition, letter.origin_offset]
             assert letter.message.value == fact.value
+
+
+class CountingHistory(DeliveryHistory):
+    """The same where lost owners are counted."""
+
+    delivery = replace(DELIVERY, count_lost_owners=True)

@@ -2,14 +2,17 @@
 prove nothing)."""
 
 import os
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.node.delivery_history import DeliveryHistory
+from tests.node.delivery_history import CountingHistory, DeliveryHistory
+from waterclock.delivery.leases import Leases
 from waterclock.delivery.spans import SpanMap
-from waterclock.model.clock import SteadyClock
+from waterclock.model.clock import RunningClock
+from waterclock.model.ids import Millis
 from waterclock.node import outgoing
 from waterclock.node.dead_letters import DeadLetters
 from waterclock.node.group_host import GroupHost
@@ -37,11 +40,12 @@ def _small_portions(monkeypatch):
     monkeypatch.setattr(outgoing, "MERGED_ROWS_MAX", 4)
 
 
-def test_no_history_breaks_a_promise():
+@pytest.mark.parametrize("kind", [DeliveryHistory, CountingHistory])
+def test_no_history_breaks_a_promise(kind):
     run_state_machine_as_test(
-        DeliveryHistory,
+        kind,
         settings=settings(
-            max_examples=HISTORIES,
+            max_examples=HISTORIES // 2,
             stateful_step_count=40,
             suppress_health_check=[HealthCheck.too_slow],
         ),
@@ -109,6 +113,18 @@ def go_by_the_wall(original):
     return lambda self: self._clock.now_ms()
 
 
+def count_the_time_away(original):
+    return lambda self: Millis(self._clock.monotonic_ms() + self._ahead_ms)
+
+
+def count_every_lost_owner(original):
+    def lose(self, pieces, *, now_ms, is_counted):
+        self.config = replace(self.config, count_lost_owners=True)
+        return original(self, pieces, now_ms=now_ms, is_counted=is_counted)
+
+    return lose
+
+
 def never_tick(original):
     return lambda self, place, now_ms: None
 
@@ -124,9 +140,14 @@ BUGS = [
     (DeadLetters, "bury", bury_under_a_fresh_id),
     (DeadLetters, "bury", bury_nothing),
     (SpanMap, "part", believe_what_was_never_seen),
-    (SteadyClock, "now_ms", go_by_the_wall),
+    (RunningClock, "now_ms", go_by_the_wall),
+    (RunningClock, "now_ms", count_the_time_away),
+    (Leases, "lose", count_every_lost_owner),
     (Serving, "tick", never_tick),
 ]
+
+OF_COUNTING = {count_what_stood_in_line, forgive_a_broken_connection, count_a_clean_leave}
+"""Bugs that show only where lost owners are counted."""
 
 
 @pytest.mark.parametrize(("kind", "name", "bug"), BUGS, ids=[bug[2].__name__ for bug in BUGS])
@@ -134,4 +155,6 @@ def test_a_planted_bug_is_found(monkeypatch, kind, name, bug):
     monkeypatch.setattr(kind, name, bug(getattr(kind, name)))
 
     with pytest.raises((AssertionError, KeyError)):
-        run_state_machine_as_test(DeliveryHistory, settings=HUNT)
+        run_state_machine_as_test(
+            CountingHistory if bug in OF_COUNTING else DeliveryHistory, settings=HUNT
+        )

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.node.consuming import GROUPS, consuming, places_of
+from tests.node.consuming import DELIVERY, GROUPS, consuming, places_of
 from tests.node.hosts import run
 from waterclock.model.errors import BadInput, LimitExceeded, Stopping, UnknownTopic
 from waterclock.model.sections import TopicsConfig
+from waterclock.model.units import HOUR_MS
 from waterclock.node.outgoing import Assigned, Delivery, Lost, Refused, Revoked
 from waterclock.node.positions import Start
 from waterclock.node.session import AnswerKind, Ending
@@ -124,9 +125,10 @@ def test_a_member_that_leaves_hands_over_at_once_and_uncounted(tmp_path):
     run(main())
 
 
-def test_a_broken_connection_counts_the_first_that_was_held_and_no_other(tmp_path):
+def test_a_broken_connection_may_count_the_first_that_was_held_and_no_other(tmp_path):
     async def main():
-        async with consuming(tmp_path) as c:
+        counting = replace(DELIVERY, count_lost_owners=True)
+        async with consuming(tmp_path, delivery=counting) as c:
             await c.hosts.topic("t")
             await c.publish(*values(3_000, 100))
             await c.publish(b"in line")
@@ -146,6 +148,28 @@ def test_a_broken_connection_counts_the_first_that_was_held_and_no_other(tmp_pat
             two.take()
 
             assert [(d.attempt, spans(d)) for d in two.deliveries[2:]] == [(2, ((0, 1),))]
+
+    run(main())
+
+
+@pytest.mark.parametrize("ends", ["broken", "silent", "replaced"])
+def test_no_number_of_lost_members_makes_a_dead_letter(tmp_path, ends):
+    async def main():
+        async with consuming(tmp_path) as c:
+            await c.hosts.topic("t")
+            await c.publish(b"a")
+            for _ in range(3 * DELIVERY.max_retries + 2):
+                member = await c.join("one")
+                member.take()
+                assert [(d.attempt, places_of(d)) for d in member.deliveries] == [(1, [(0, 0)])]
+                if ends == "broken":
+                    member.session.close(clean=False)
+                elif ends == "silent":
+                    member.answer(EXTEND, 0, at_ms=c.clock.now_ms() + HOUR_MS)
+                    await c.pass_time(GROUPS.session_timeout_ms)
+                    assert member.session.ending is Ending.SILENT
+                await c.settle()
+            assert c.host().counters.dead_lettered == 0
 
     run(main())
 
@@ -184,7 +208,7 @@ def test_a_member_that_joins_again_replaces_itself(tmp_path):
             new.take()
 
             assert old.session.ending is Ending.REPLACED
-            assert [(d.attempt, d.generation) for d in new.deliveries] == [(2, 2)]
+            assert [(d.attempt, d.generation) for d in new.deliveries] == [(1, 2)]
             assert c.groups.get("t", "g").members == ("one",)
 
     run(main())

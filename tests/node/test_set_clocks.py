@@ -1,9 +1,10 @@
-"""Leases and waits of groups when somebody sets the wall clock: they last as long as they last."""
+"""Leases and waits of groups when somebody sets the wall clock or pauses the node: they last."""
 
 import pytest
 
 from tests.node.consuming import DELIVERY, GROUPS, consuming
 from tests.node.hosts import run
+from waterclock.model.clock import SETTLE_MS
 from waterclock.node.session import AnswerKind
 
 HOUR_MS = 3_600_000
@@ -85,6 +86,46 @@ def test_a_member_has_its_whole_time_to_be_heard(tmp_path, step_ms):
 
             c.clock.step(step_ms)
             await c.pass_time(GROUPS.session_timeout_ms - 1)
+            assert c.host().members == ("m",)
+            await c.pass_time(1)
+            assert c.host().members == ()
+
+    run(main())
+
+
+def test_a_node_that_was_paused_takes_nobody_for_dead_and_hears_what_was_sent(tmp_path):
+    async def main():
+        async with consuming(tmp_path) as c:
+            await c.hosts.topic("t")
+            await c.publish(b"a")
+            member = await c.join()
+            member.take()
+
+            for _ in range(4):
+                c.groups.clock.pulse()
+                await c.pass_time(10 * GROUPS.session_timeout_ms)
+                assert c.host().members == ("m",)
+            member.ack(0)
+            assert member.take() == [], "nothing was refused, nothing came again"
+            assert (c.host().counters.acked, c.host().counters.timed_out) == (1, 0)
+
+    run(main())
+
+
+def test_who_was_silent_before_a_pause_and_after_it_is_dead(tmp_path):
+    async def main():
+        async with consuming(tmp_path) as c:
+            await c.hosts.topic("t")
+            await c.join()
+            await c.pass_time(2_000)
+            c.groups.clock.pulse()
+            await c.pass_time(HOUR_MS)
+
+            for _ in range(4):
+                await c.pass_time(SETTLE_MS)
+                c.groups.clock.pulse()
+            assert c.host().members == ("m",)
+            await c.pass_time(249)
             assert c.host().members == ("m",)
             await c.pass_time(1)
             assert c.host().members == ()

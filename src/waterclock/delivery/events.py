@@ -83,8 +83,9 @@ class RevocationCancelled:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReleased:
-    """Nobody owns the partition. What the owner still held is handed out again; the first of it
-    counts as a failure if the owner died of it, for all we know (`is_counted`)."""
+    """Nobody owns the partition. What the owner still held is handed out again. The first of it
+    counts as a failure if the owner died of it, for all we know (`is_counted`), and lost owners
+    are to be counted at all (`delivery.count_lost_owners`)."""
 
     generation: int
     is_counted: bool

@@ -14,8 +14,7 @@ refused: each ownership has the generation in which it began, and no two of a pa
 Members that stay keep their partitions, their generation and their leases.
 
 A member that joins again under its name is a new session. What the old one held is handed out again
-and the first of it counts as failed, as with one that was silent: a message that kills its consumer
-must not go on doing so for ever.
+as with one that was silent: whether the first of it has failed is for the cursor to say.
 """
 
 from dataclasses import dataclass

@@ -131,10 +131,10 @@ class Leases:
                 self.waiting.put(start, end, terms._replace(until_ms=until_ms))
 
     def lose(self, pieces: list[Piece], *, now_ms: int, is_counted: bool) -> list[DeadLetter]:
-        """Let leases that were taken come again because their owner is gone; if `is_counted`, the
-        first has failed."""
+        """Let leases that were taken come again because their owner is gone; if `is_counted`, and
+        lost owners are counted at all, the first has failed."""
         lost: list[Piece] = []
-        if is_counted and pieces:
+        if is_counted and self.config.count_lost_owners and pieces:
             # The first is what the owner was at, for all we know. To count all that it had merely
             # been sent would make dead letters of a thousand messages after a few bad connections.
             (start, end, terms), *pieces = pieces

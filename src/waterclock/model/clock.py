@@ -6,6 +6,10 @@ lease run out?" is about how long something took, so it needs a clock that only 
 which says nothing about the date and starts anew with each boot. Asking the wrong one is a
 classic: a lease measured on the wall clock ends early, or never, when the clock is set.
 
+Linux has two that only go forward. CLOCK_BOOTTIME goes on while the machine is suspended,
+CLOCK_MONOTONIC does not. `monotonic_ms` is the latter, on purpose: a node that slept with its
+machine has heard nobody meanwhile, so the time must not count against anyone.
+
 Cores have no clock at all: they are handed `now_ms`. Shells ask `waterclock.storage.clock`, and
 tests turn `waterclock.testing.clock` by hand.
 """
@@ -49,3 +53,51 @@ class SteadyClock:
     def set_by_ms(self) -> int:
         """Return by how much the wall clock has been set since, negative if back."""
         return self._clock.now_ms() - self.now_ms()
+
+
+PULSE_MS: Final = 100
+"""How often a running clock must be told that its process runs."""
+PAUSE_MS: Final = 500
+"""Without a pulse for so long, the process did not run."""
+SETTLE_MS: Final = 250
+"""How long the clock stands still after a pause, until what was sent meanwhile has been read."""
+
+
+class RunningClock(SteadyClock):
+    """A steady clock that counts only the time in which its process ran.
+
+    A process is stopped (SIGSTOP, a debugger, a hypervisor), or its loop blocked, while heartbeats
+    and acks pile up in its sockets. By any other clock its first act afterwards would be to declare
+    everyone dead whom it did not hear. By this one no time has passed: sessions and leases have
+    what they had left, and what was sent meanwhile is read before any of it ends. Cassandra's
+    failure detector does the same about a "local pause".
+
+    Whoever drives the loop calls `pulse`; a pause is noticed by whatever is read first after it.
+    Without any pulse this is a steady clock.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.paused_ms = 0
+        """How long all pauses were, together."""
+        self._pulsed_ms: int | None = None
+        self._told_ms = 0
+        self._uncounted_ms = 0
+
+    def now_ms(self) -> Millis:
+        """Return the time; it never goes back."""
+        monotonic_ms = self._clock.monotonic_ms()
+        pulsed_ms = self._pulsed_ms
+        if pulsed_ms is not None and monotonic_ms - pulsed_ms >= PAUSE_MS:
+            self.paused_ms += monotonic_ms - pulsed_ms
+            self._pulsed_ms = monotonic_ms
+            stood_ms = max(self._told_ms, pulsed_ms - self._uncounted_ms)
+            self._uncounted_ms = monotonic_ms - stood_ms + SETTLE_MS
+            self._told_ms = stood_ms
+        self._told_ms = max(self._told_ms, monotonic_ms - self._uncounted_ms)
+        return Millis(self._told_ms + self._ahead_ms)
+
+    def pulse(self) -> None:
+        """Note that the process runs."""
+        self.now_ms()
+        self._pulsed_ms = self._clock.monotonic_ms()

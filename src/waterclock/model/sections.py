@@ -274,6 +274,12 @@ class DeliveryConfig(Section):
     """Failures that are followed by another attempt; the next one leads to the dead letter topic.
     Higher rides out longer outages; a message that can never succeed is in the way for longer."""
 
+    count_lost_owners: Annotated[bool, Toggle()] = False
+    """Whether the first message a member held of each partition has failed when the member died or
+    lost touch. On, a message that kills its consumer each time ends as a dead letter; so does one
+    whose consumers merely lost their connections, one time too often. Off, it comes again for
+    ever."""
+
     retry_delay_ms: Annotated[int, duration(100, 10 * SECOND_MS)] = 1 * SECOND_MS
     """The wait after the first failure; doubles with each. Lower recovers sooner from a hiccup and
     beats harder on whatever is down."""

@@ -98,7 +98,7 @@ class GroupHost:
         self.counters = GroupCounters()
         self._config = groups
         self._clock = clock
-        """Leases, waits and heartbeats: setting the wall clock must not end or prolong them."""
+        """Leases, waits and heartbeats: no setting of the wall clock ends or prolongs them."""
         self._group = core.Group(groups, partitions=len(places), generation=generation)
         self._serving = Serving(delivery, wall, clock, self.counters, self)
         self._burial = Burial(name, grave)

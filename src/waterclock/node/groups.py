@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from waterclock.delivery.cursor import Cursor
-from waterclock.model.clock import Clock, SteadyClock
+from waterclock.model.clock import Clock, RunningClock
 from waterclock.model.config import Config
 from waterclock.model.errors import (
     Busy,
@@ -64,7 +64,7 @@ class Groups:
         self._grave = grave
         self._config = config
         self._wall = clock
-        self.clock = SteadyClock(clock)
+        self.clock = RunningClock(clock)
         """Measures leases, waits and sessions."""
         self._hosts: dict[tuple[str, str], GroupHost] = {}
         self._logs: dict[PartitionHost, LogReader] = {}

@@ -10,9 +10,9 @@ How a session ends:
 
     leave, or close(clean=True)   what the member held is handed out again at once, uncounted
     close(clean=False)            the connection broke. The member is taken to be dead at once,
-                                  not after `session_timeout`: the first it held of each partition
-                                  counts as failed, for it may have died of that; the rest, and
-                                  what stood in line, does not
+                                  not after `session_timeout`. Nothing is counted, unless by
+                                  `count_lost_owners` the first it held of each partition has
+                                  failed, for it may have died of that
     silence                       nothing was heard for `session_timeout`: as if it broke
     replaced                      the member opened another session: likewise
     stopping                      the node goes down: nothing is counted, progress is saved

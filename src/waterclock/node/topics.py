@@ -91,12 +91,12 @@ class Topic:
 
     def delivery(self, config: DeliveryConfig) -> DeliveryConfig:
         """Return how its groups are served."""
-        changes = {
-            "max_retries": self.settings.retries_max,
-            "ack_timeout_ms": self.settings.ack_timeout_ms,
-        }
-        given = {name: value for name, value in changes.items() if value is not None}
-        return replace(config, **given)
+        retries, timeout_ms = self.settings.retries_max, self.settings.ack_timeout_ms
+        return replace(
+            config,
+            max_retries=config.max_retries if retries is None else retries,
+            ack_timeout_ms=config.ack_timeout_ms if timeout_ms is None else timeout_ms,
+        )
 
 
 class Topics:

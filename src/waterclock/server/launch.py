@@ -13,6 +13,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from waterclock.model.clock import PULSE_MS, RunningClock
 from waterclock.model.config import Config
 from waterclock.node.node import running_node
 from waterclock.server.addresses import Addresses
@@ -42,11 +43,23 @@ async def run_node(
     with stop_signals() as told:
         async with running_node(config, SystemClock()) as node, serve(node, config) as server:
             freeze_what_is_there()
+            node.spawn(keep_pulse(node.groups.clock))
             on_ready(server.addresses)
             log.info("ready grpc=%s http=%s", server.addresses.grpc, server.addresses.http)
             await told.wait()
             on_stopping()
             await server.stop()
+
+
+async def keep_pulse(clock: RunningClock) -> None:
+    """Tell a clock that this process runs, for as long as it does, and people when it did not."""
+    known_ms = 0
+    while True:
+        clock.pulse()
+        if clock.paused_ms > known_ms:
+            log.warning("paused ms=%d: sessions and leases go on", clock.paused_ms - known_ms)
+            known_ms = clock.paused_ms
+        await asyncio.sleep(PULSE_MS / 1_000)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ a member that does not read, nothing more is read from the log.
     first request    `open`, and never again
     leave            the member goes in good order: the call ends with OK, once what the group
                      gave up is in the dead letters
-    half-close, or   the connection broke: what the member held counts as failed
+    half-close, or   the connection broke: what the member held goes to others
     a lost client
     the node stops   nothing new is handed out; the member may finish and ack what it holds, as long
                      as the drain lasts, then the call ends with UNAVAILABLE
