@@ -12,7 +12,7 @@ from waterclock.model.errors import BadInput, StorageFull
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.node.pending_filter import Filter
-from waterclock.node.recurrences import Recurring, Rule
+from waterclock.node.recurrence_records import Recurring, Rule
 from waterclock.testing.clock import ManualClock
 
 MINUTE_MS = 60_000
@@ -181,6 +181,65 @@ def test_a_clock_set_back_promises_nothing_twice(run):
     run(story)
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_clock_that_was_wrong_for_a_moment_silences_nothing(run, is_restarted):
+    async def story(here: TimedTopics) -> None:
+        await here.recurrences.put(every())
+        start_ms = here.clock.now_ms()
+        here.clock.step(HOUR_MS)
+        await here.recurrences.settle()
+        here.clock.advance(MINUTE_MS)
+        await here.recurrences.settle()
+        await here.fired("t")  # one on time, one an hour early by the world's time
+        here.clock.step(-HOUR_MS)
+        if is_restarted:
+            here.reopen_recurrences()
+        await here.recurrences.settle()
+        assert here.recurrences.list()[0].next_ms == start_ms + 2 * MINUTE_MS
+
+        for _ in range(90):
+            here.clock.advance(MINUTE_MS)
+            await here.recurrences.settle()
+        due = [int(m.due_ms or 0) for m in await here.fired("t")]
+
+        assert sorted(due) == [start_ms + (1 + n) * MINUTE_MS for n in range(91)]
+
+    run(story)
+
+
+def test_what_was_promised_by_a_wrong_clock_goes_with_its_recurrence(run):
+    async def story(here: TimedTopics) -> None:
+        await here.recurrences.put(every())
+        here.clock.step(HOUR_MS)
+        await here.recurrences.settle()
+        here.clock.step(-HOUR_MS)
+        await here.recurrences.settle()
+        assert await promised(here) == [MINUTE_MS, 2 * MINUTE_MS, HOUR_MS + MINUTE_MS]
+
+        await here.recurrences.delete("beat")
+
+        assert await promised(here) == []
+
+    run(story)
+
+
+def test_a_recurrence_that_ended_by_a_wrong_clock_goes_on(run):
+    async def story(here: TimedTopics) -> None:
+        rule = Rule(every_ms=MINUTE_MS, end_ms=here.clock.now_ms() + 10 * MINUTE_MS)
+        await here.recurrences.put(Recurring(name="beat", topic="t", rule=rule, value=b""))
+        here.clock.step(HOUR_MS)
+        await here.recurrences.settle()
+        assert here.recurrences.list()[0].next_ms == 0
+
+        here.clock.step(-HOUR_MS)
+        here.clock.advance(MINUTE_MS)
+        await here.recurrences.settle()
+
+        assert here.recurrences.list()[0].next_ms == here.clock.now_ms() + MINUTE_MS
+
+    run(story)
+
+
 def test_cron_in_a_zone_with_jitter_and_expiry(run):
     async def story(here: TimedTopics) -> None:
         rule = Rule(cron="30 9 * * *", zone="Europe/Berlin", jitter_ms=5_000)
@@ -249,6 +308,102 @@ def test_a_topic_made_anew_keeps_what_others_promised_at_the_same_position(run):
 
             page = await here.pending.list("t", Filter())
             assert b"theirs" in [one.message.message_id for one in page.scheduled]
+
+    run(story)
+
+
+def test_a_deleted_topic_is_not_made_again_by_what_recurred_there(run):
+    async def before(here: TimedTopics) -> None:
+        await here.create("t")
+        await here.create("other")
+        await here.recurrences.put(every())
+        kept = Recurring(name="kept", topic="other", rule=Rule(every_ms=MINUTE_MS), value=b"")
+        await here.recurrences.put(kept)
+
+        await here.topics.delete("t")
+
+        assert [one.recurring.name for one in here.recurrences.list()] == ["kept"]
+
+    async def after(here: TimedTopics) -> None:
+        here.clock.advance(HOUR_MS)
+        await here.recurrences.settle()
+        assert [topic.name for topic in here.topics.all()] == ["other"]
+        assert [name for name, _ in here.metadata.items("recurrence/")] == ["recurrence/kept"]
+
+    run(before)
+    run(after)
+
+
+def test_a_crash_leaves_topic_and_recurrences_or_neither(run, monkeypatch):
+    async def story(here: TimedTopics) -> None:
+        await here.recurrences.put(every())
+        real, writes = here.metadata.write, []
+
+        def write(records: Any) -> Any:
+            writes.append(dict(records))
+            return real(records)
+
+        monkeypatch.setattr(here.metadata, "write", write)
+        await here.topics.delete("t")
+
+        (deleted,) = [records for records in writes if "topic/t" in records]
+        assert deleted["topic/t"] is None
+        assert deleted["recurrence/beat"] is None
+
+    run(story)
+
+
+def test_a_topic_is_deleted_between_two_promises_and_never_within_one(run, monkeypatch):
+    async def story(here: TimedTopics) -> None:
+        await here.recurrences.put(every())
+        here.clock.advance(MINUTE_MS)
+        real, is_at_it, go_on = here.publishing.publish_batch, asyncio.Event(), asyncio.Event()
+
+        async def slow(*given: Any) -> Any:
+            is_at_it.set()
+            await go_on.wait()
+            return await real(*given)
+
+        monkeypatch.setattr(here.publishing, "publish_batch", slow)
+        settling = here.tasks.create_task(here.recurrences.settle())
+        await is_at_it.wait()
+        deleting = here.tasks.create_task(here.topics.delete("t"))
+        await asyncio.sleep(0)
+        go_on.set()
+        await settling
+        await deleting
+
+        assert here.topics.all() == []
+        assert here.recurrences.list() == []
+        assert here.metadata.items("recurrence/") == []
+
+    run(story)
+
+
+def test_what_was_promised_to_another_topic_is_cancelled_though_this_one_is_deleted(
+    run, monkeypatch
+):
+    async def story(here: TimedTopics) -> None:
+        await here.create("t")
+        await here.create("u")
+        await here.recurrences.put(every())
+
+        async def full(*_: object) -> None:
+            raise StorageFull("no space")
+
+        with monkeypatch.context() as failing:
+            failing.setattr(here.pending, "cancel", full)
+            moved = Recurring(name="beat", topic="u", rule=Rule(every_ms=MINUTE_MS), value=b"")
+            with pytest.raises(StorageFull):
+                await here.recurrences.put(moved)
+        await here.topics.delete("u")
+        assert here.recurrences.list() == []
+        assert await promised(here) == [MINUTE_MS]
+
+        await here.recurrences.settle()
+
+        assert await promised(here) == []
+        assert here.metadata.items("recurrence/") == []
 
     run(story)
 

@@ -59,6 +59,7 @@ class TimedTopics:
         self.recurrences = Recurrences(
             self.metadata, self.publishing, self.pending, self.clock, self.tasks
         )
+        self.topics.while_deleting = [self.recurrences.topic_deleting]
 
     async def create(self, name: str, partitions: int = 1) -> None:
         """Create a topic."""

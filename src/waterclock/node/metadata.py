@@ -33,6 +33,10 @@ HISTORY_BYTES_MIN = 32 * MIB
 _LIMITS = Limits(message_bytes_max=256 * MIB, batch_bytes_max=1 * GIB)
 
 
+Records = dict[str, bytes | None]
+"""Records to be written by name; None ends one."""
+
+
 class Metadata:
     """Durable records by name. Open one with `open_metadata`."""
 

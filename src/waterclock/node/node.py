@@ -86,6 +86,7 @@ class Node:
         self.recurrences = Recurrences(
             self.metadata, self.publishing, self.pending, clock, tasks, config.limits
         )
+        self.topics.while_deleting.append(self.recurrences.topic_deleting)
         self.dead_letters = DeadLetters(self.topics, self.metadata, clock)
         self.groups = Groups(self.topics, self.metadata, self.dead_letters, config, clock)
         self.snapshots = Snapshots(self.topics, self.metadata)

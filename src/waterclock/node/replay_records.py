@@ -60,6 +60,10 @@ class Stretch(msgspec.Struct):
     base: SnapshotBase | None = None
     last: int | None = None
     """From here to the end there is nothing to hand out; None until it was read so far."""
+    skip: tuple[int, int] | None = None
+    """Offsets within that are not part of it."""
+    undated: int | None = None
+    """From here on nobody knows when messages were appended: the clock had been set back."""
 
     def check(self, offset: int) -> None:
         """Raise BadInput unless a reader can have come so far."""

@@ -21,18 +21,28 @@ _AT_NO_TIME = 0
 
 
 class Scan:
-    """Reads [start, end) of a log; of `due_ms`, if given, only what is due within."""
+    """Reads [start, end) of a log without what is to be skipped; of `due_ms`, if given, only what
+    is due within, and what is due when it was appended if that is not known (`undated`)."""
 
     def __init__(
-        self, store: PartitionStore, start: int, end: int, *, due_ms: tuple[int, int] | None
+        self,
+        store: PartitionStore,
+        start: int,
+        end: int,
+        *,
+        due_ms: tuple[int, int] | None = None,
+        skip: tuple[int, int] | None = None,
+        undated: int | None = None,
     ) -> None:
         self.handed_out = start
         """Everything below was handed out, or has nothing to hand out."""
         self.is_exhausted = False
         self._log = LogReader(store)
         self._at = start
-        self._end = end
+        self._parts = [(start, end)] if skip is None else [(start, skip[0]), (skip[1], end)]
+        self._end = start
         self._due_ms = due_ms
+        self._undated = end if undated is None else undated
 
     def close(self) -> None:
         """Let go of what is read. A log's own memory map is nobody's to close."""
@@ -40,7 +50,7 @@ class Scan:
     async def next(self) -> tuple[Portion, int] | None:
         """Return the next messages and the offset behind them; None at the end."""
         begun = time.perf_counter()
-        while self._at < self._end:
+        while self._at < self._end or self._next_part():
             portion = self._step()
             if portion is not None:
                 self.handed_out = self._at
@@ -50,6 +60,15 @@ class Scan:
                 begun = time.perf_counter()
         self.is_exhausted = True
         return None
+
+    def _next_part(self) -> bool:
+        """Go on with the next part that has something left to read, if there is one."""
+        while self._parts:
+            start, self._end = self._parts.pop(0)
+            self._at = max(self._at, start)
+            if self._at < self._end:
+                return True
+        return False
 
     def _step(self) -> Portion | None:
         """Pass one frame, or several small ones that go out together."""
@@ -89,7 +108,12 @@ class Scan:
         if self._due_ms is None:
             return True
         start_ms, end_ms = self._due_ms
+        if self._is_undated(frame):
+            return True
         return frame.header.min_due_ms < end_ms and frame.header.max_due_ms >= start_ms
+
+    def _is_undated(self, frame: Frame) -> bool:
+        return frame.header.base_offset >= self._undated
 
     def _is_wholly_wanted(self, frame: Frame) -> bool:
         if self._due_ms is None:
@@ -103,7 +127,8 @@ class Scan:
         cut = cut_rows(frame, self._log.rows(frame), [(start, stop)], _AT_NO_TIME)
         due = due_times(cut.rows)
         # Without a due time a message is due when it is appended.
-        due = np.where(due == 0, frame.header.append_ms, due)
+        appended_ms = self._due_ms[0] if self._is_undated(frame) else frame.header.append_ms
+        due = np.where(due == 0, appended_ms, due)
         keep = (due >= self._due_ms[0]) & (due < self._due_ms[1])
         if not bool(keep.any()):
             return None

@@ -27,7 +27,6 @@ from waterclock.model.errors import (
     Busy,
     CapacityReached,
     NotFound,
-    OffsetOutOfRange,
     Overloaded,
     StorageFull,
 )
@@ -35,9 +34,9 @@ from waterclock.model.names import check_name
 from waterclock.node.metadata import Metadata
 from waterclock.node.outgoing import Portion
 from waterclock.node.partition_host import PartitionHost
+from waterclock.node.replay_bounds import from_offsets, within
 from waterclock.node.replay_records import (
     CHECKPOINT_EVERY,
-    OffsetRange,
     Position,
     ReplayRecord,
     Request,
@@ -45,7 +44,7 @@ from waterclock.node.replay_records import (
     Stretch,
     TimeRange,
 )
-from waterclock.node.replay_scan import Scan, count_off
+from waterclock.node.replay_scan import Scan
 from waterclock.node.snapshot_files import SnapshotPortion
 from waterclock.node.snapshot_scan import CompactedScan
 from waterclock.node.snapshots import Snapshots, Sources
@@ -178,7 +177,14 @@ def _scan_of(
 ) -> Scan | CompactedScan:
     host, base = topic.partition(stretch.partition), stretch.base
     if base is None:
-        return Scan(host.store, stretch.done, stretch.end, due_ms=record.due_ms)
+        return Scan(
+            host.store,
+            stretch.done,
+            stretch.end,
+            due_ms=record.due_ms,
+            skip=stretch.skip,
+            undated=stretch.undated,
+        )
     return CompactedScan(
         host,
         stretch.done,
@@ -305,7 +311,7 @@ class Replays:
         if request.times is not None:
             self._bound_by_time(record, request.times, hosts)
         elif request.offsets is not None:
-            await _bound_by_offset(record, request.offsets, hosts)
+            record.stretches += await from_offsets(request.offsets, hosts)
         else:
             for host in hosts:
                 record.stretches.append(self._whole(host, compacted=request.compacted))
@@ -329,12 +335,7 @@ class Replays:
         if times.by_due:
             record.due_ms = times.start_ms, end_ms
         for host in hosts:
-            store = host.store
-            start, end = store.start, store.acknowledged_end
-            if not times.by_due:
-                start = store.offset_at(times.start_ms)
-                end = store.offset_at(times.end_ms) if times.end_ms else end
-            record.stretches.append(Stretch(host.partition, max(start, end), start))
+            record.stretches.append(within(times, host, self._clock.now_ms()))
 
     def list(self) -> list[ReplayInfo]:
         """Return the named replays."""
@@ -365,20 +366,3 @@ class Replays:
                 open_one.replace()
         if names:
             self._metadata.write(dict.fromkeys(REPLAY + name for name in names))
-
-
-async def _bound_by_offset(
-    record: ReplayRecord, offsets: OffsetRange, hosts: list[PartitionHost]
-) -> None:
-    if offsets.start < 0 or offsets.count < 0:
-        raise BadInput("offsets: neither start nor count may be negative")
-    stores = [host.store for host in hosts]
-    if not any(store.start <= offsets.start <= store.acknowledged_end for store in stores):
-        store = stores[0]
-        raise OffsetOutOfRange(offsets.start, start=store.start, end=store.acknowledged_end)
-    for host in hosts:
-        end = int(host.store.acknowledged_end)
-        start = min(max(offsets.start, host.store.start), end)
-        if offsets.count:
-            end = await count_off(host.store, start, offsets.count)
-        record.stretches.append(Stretch(host.partition, end, start))

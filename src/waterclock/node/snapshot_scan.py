@@ -138,7 +138,7 @@ class CompactedScan:
         self._read_log(host.store.start)
 
     def _read_log(self, start: int) -> None:
-        self._behind = Scan(self._host.store, start, max(start, self._end), due_ms=None)
+        self._behind = Scan(self._host.store, start, max(start, self._end))
 
 
 def _retrieve(ahead: "asyncio.Future[Group] | None") -> None:

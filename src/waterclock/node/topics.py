@@ -10,7 +10,9 @@ import asyncio
 import logging
 import os
 import shutil
+from collections import ChainMap
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -34,7 +36,7 @@ from waterclock.model.names import NAME_CHARS_MAX, check_name
 from waterclock.model.sections import DeliveryConfig
 from waterclock.model.units import DAY_MS
 from waterclock.node.commits import Aside
-from waterclock.node.metadata import Metadata
+from waterclock.node.metadata import Metadata, Records
 from waterclock.node.partition_host import PartitionHost, open_all, open_host
 from waterclock.node.sheltered import sheltered
 
@@ -126,6 +128,9 @@ class Topics:
         """Called for each partition that opens: at the start, and when one is made."""
         self.on_updated: list[Callable[[Topic], None]] = []
         self.on_deleted: list[Callable[[Topic], None]] = []
+        self.while_deleting: list[Callable[[str], AbstractAsyncContextManager[Records]]] = []
+        """Entered before a topic is deleted, by its name, and left when it is: each tells records
+        that change with it. All are one write: after a crash, all of it was done or nothing."""
         self.before_closing: list[Callable[[Topic], Awaitable[None]]] = []
         """Awaited before the partitions of a deleted topic close: none may be at work then."""
 
@@ -221,10 +226,15 @@ class Topics:
         await sheltered(self._tasks, self._delete(name))
 
     async def _delete(self, name: str) -> None:
-        async with self._changing:
+        async with AsyncExitStack() as deleting:
+            others = [
+                await deleting.enter_async_context(hold(name)) for hold in self.while_deleting
+            ]
+            # Held last: who makes a topic may hold what is held here.
+            await deleting.enter_async_context(self._changing)
             topic = self.get(name)
-            records: dict[str, bytes | None] = {RECORD + name: None, TRASH + topic.folder: b""}
-            end = self._metadata.write(records)
+            records: Records = {RECORD + name: None, TRASH + topic.folder: b""}
+            end = self._metadata.write(ChainMap(records, *others))
             del self._topics[name]
             for callback in self.on_deleted:
                 callback(topic)

@@ -7,7 +7,7 @@ from waterclock.node.named_changes import NAMED_MAX, Named
 from waterclock.node.node import Node
 from waterclock.node.pending import ScheduledMessage
 from waterclock.node.pending_filter import Filter
-from waterclock.node.recurrences import Recurring, Recurs, Rule
+from waterclock.node.recurrence_records import Recurring, Recurs, Rule
 from waterclock.server.fields import check_not_negative
 from waterclock.server.row_messages import to_proto
 from waterclock.v1 import broker_pb2 as broker

@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 
 from waterclock.model.errors import NotFound
 from waterclock.node.node import Node
-from waterclock.node.recurrences import Recurring, Recurs, Rule
+from waterclock.node.recurrence_records import Recurring, Recurs, Rule
 from waterclock.schedule.calendar import zone_of
 from waterclock.schedule.cron import TEXT_CHARS_MAX
 from waterclock.schedule.when import parse_duration
