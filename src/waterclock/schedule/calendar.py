@@ -1,8 +1,11 @@
 """Recurrences: when does it come next? Cron in a time zone, or a fixed interval.
 
-The rule for clocks that are put forward or back (the one of EventBridge): a local time that is
-skipped is skipped, and one that is repeated happens once, the first time. So a cron expression that
-names every minute is silent for the repeated hour; whoever wants an even beat uses `@every`.
+The rule for clocks that are put forward or back is the one of Vixie's cron (decision 10):
+
+- An expression with `*` in its minute or hour (`*/30 * * * *`) is an interval: it goes by the clock
+  on the wall as it is, and keeps its beat through the skipped hour and through both repeated ones.
+- Any other names times of day (`30 2 * * *`): one that is skipped happens at once when the clocks
+  have been put forward, and one that is repeated happens once, the first time.
 
 Jitter spreads what would come at once. It is derived from a seed (say, a hash of the message id)
 and the occurrence, so every node computes the same, and it never reaches into the next occurrence,
@@ -25,6 +28,7 @@ JITTER_MS_MAX = DAY_MS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
+_SECOND = timedelta(seconds=1)
 _LAST_MS = (datetime(9998, 12, 31, tzinfo=UTC) - _EPOCH) // _MS
 """Python's calendar ends soon after; local times must fit too."""
 _ZONE = re.compile(r"[A-Za-z0-9_+-]{1,40}(/[A-Za-z0-9_+-]{1,40}){0,3}", re.ASCII)
@@ -56,6 +60,46 @@ def local_of(time_ms: int, zone: ZoneInfo) -> datetime:
 
 
 @dataclass(frozen=True, slots=True)
+class _Change:
+    """Clocks are put forward or back: local times in [earlier, later) are skipped or repeated."""
+
+    at: datetime
+    """The instant, in UTC, without its zone."""
+    before: timedelta
+    after: timedelta
+    """What local times are ahead of UTC before and after it."""
+
+    @property
+    def is_gap(self) -> bool:
+        return self.after > self.before
+
+    @property
+    def earlier(self) -> datetime:
+        return self.at + min(self.before, self.after)
+
+    @property
+    def later(self) -> datetime:
+        return self.at + max(self.before, self.after)
+
+
+def _change_at(local: datetime, zone: ZoneInfo) -> _Change | None:
+    """Return the change of clocks that skips or repeats a local time, if one does."""
+    before, after = (local.replace(tzinfo=zone, fold=fold).utcoffset() for fold in (0, 1))
+    assert before is not None
+    assert after is not None
+    if before == after:
+        return None
+    low, high = local - max(before, after), local - min(before, after)
+    while (seconds := (high - low) // _SECOND) > 1:
+        middle = low + seconds // 2 * _SECOND
+        if middle.replace(tzinfo=UTC).astimezone(zone).utcoffset() == before:
+            low = middle
+        else:
+            high = middle
+    return _Change(high, before, after)
+
+
+@dataclass(frozen=True, slots=True)
 class CronRule:
     """Local times that match an expression."""
 
@@ -66,14 +110,50 @@ class CronRule:
         """Return the first occurrence at or after a time."""
         if time_ms > _LAST_MS:
             return None
-        local = local_of(-(-time_ms // SECOND_MS) * SECOND_MS, self.zone)
+        second_ms = -(-time_ms // SECOND_MS) * SECOND_MS
+        found = self._beat(second_ms) if self.cron.is_interval else self._time_of_day(second_ms)
+        return None if found is None else Millis((found.replace(tzinfo=UTC) - _EPOCH) // _MS)
+
+    def _time_of_day(self, time_ms: int) -> datetime | None:
+        """Return the first occurrence in UTC: what is skipped comes right after, others once."""
+        # What clocks skip right before this time comes at this time.
+        local = local_of(time_ms - SECOND_MS, self.zone) + _SECOND
         while (found := self.cron.next_from(local)) is not None and found.year < 9999:
-            instant = instant_of(found, self.zone)
-            # In a repeated hour, what matches may have happened the first time round.
-            if instant is not None and instant >= time_ms:
+            change = _change_at(found, self.zone)
+            if change is None:
+                return _in_utc(found, self.zone)
+            instant = change.at if change.is_gap else found - change.before
+            if (instant.replace(tzinfo=UTC) - _EPOCH) // _MS >= time_ms:
                 return instant
-            local = found + timedelta(seconds=1)
+            local = change.later  # it happened the first time round
         return None
+
+    def _beat(self, time_ms: int) -> datetime | None:
+        """Return the first occurrence in UTC by the clock on the wall, whatever is done to it."""
+        aware = (_EPOCH + time_ms * _MS).astimezone(self.zone)
+        local = aware.replace(tzinfo=None, fold=0)
+        change = _change_at(local, self.zone)
+        if change is not None:
+            if aware.fold == 0:
+                found = self.cron.next_from(local)
+                if found is not None and found < change.later:
+                    return found - change.before
+                local = change.earlier
+            found = self.cron.next_from(local)
+            if found is not None and found < change.later:
+                return found - change.after
+            local = change.later
+        while (found := self.cron.next_from(local)) is not None and found.year < 9999:
+            change = _change_at(found, self.zone)
+            if change is None or not change.is_gap:
+                return _in_utc(found, self.zone)
+            local = change.later
+        return None
+
+
+def _in_utc(local: datetime, zone: ZoneInfo) -> datetime:
+    """Return when a local time happens, for the first time, in UTC without its zone."""
+    return local.replace(tzinfo=zone, fold=0).astimezone(UTC).replace(tzinfo=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,8 @@ class Cron:
         seconds, minutes, hours, self._days, self._months, weekdays = values
         self._weekdays = frozenset(day % 7 for day in weekdays)
         self._is_either = not parts[3].startswith("*") and not parts[5].startswith("*")
+        self.is_interval = parts[1].startswith("*") or parts[2].startswith("*")
+        """It goes on and on rather than at times of day, as Vixie's cron tells them apart."""
         self._check_days(is_any_weekday=parts[5].startswith("*"))
         self._times = [sorted(hours), sorted(minutes), sorted(seconds)]
 
