@@ -15,6 +15,7 @@ from waterclock.model.sections import StreamsConfig
 from waterclock.model.units import MIB
 from waterclock.node import tailing
 from waterclock.stores.store import Page
+from waterclock.testing.clock import ManualClock
 
 LONG = "timeout=50s"
 
@@ -62,6 +63,25 @@ def test_a_token_ahead_of_the_store_is_gone_and_nothing_is_passed_over(tmp_path)
             lost, *rest = await listener.events(4)
             assert (lost.name, lost.data) == ("gone", {"missed": 0})
             assert [each.data["message"] for each in rest] == [f"new {n}" for n in range(3)]
+
+    run(test)
+
+
+def test_an_id_stored_again_after_its_message_expired_is_new_and_can_be_read(tmp_path):
+    async def test():
+        clock = ManualClock(1_800_000_000_000)
+        async with streaming(tmp_path, clock=clock) as it:
+            first = (await it.store("s", "old", messageUuid="u", ttl="10s")).json()
+            clock.advance(10_000)
+            assert (await it.receive("s", "resumeToken=earliest&timeout=0s")).status == 424
+
+            again = (await it.store("s", "new", messageUuid="u", ttl="10s")).json()
+
+            assert (first["position"], first["isNew"]) == (1, True)
+            assert (again["position"], again["isNew"]) == (2, True)
+            for token in ("earliest", first["resumeToken"]):
+                found = (await it.receive("s", f"resumeToken={token}")).json()
+                assert (found["message"], found["messageUuid"]) == ("new", "u")
 
     run(test)
 

@@ -285,6 +285,39 @@ def test_an_id_whose_message_was_purged_or_deleted_is_new_again_at_a_new_positio
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("size", [1, 600_000])
+def test_an_id_whose_message_has_expired_is_new_again_and_can_be_read(url, size):
+    async def main():
+        async with opened(url) as store:
+            body, later = bytes(size), NOW_MS + 10
+            records = [Record("a", body, later), Record("b", b"2"), Record("c", body, later)]
+            await store.store("s", records, now_ms=NOW_MS)
+            before = await store.store("s", [Record("a", b"x")], now_ms=later - 1)
+            assert before == [Stored(1, False)]
+
+            again = [Record("c", b"3"), Record("b", b"x"), Record("a", b"4", later + 5)]
+            stored = await store.store("s", [*again, Record("c", b"x")], now_ms=later)
+            expected = [Stored(4, True), Stored(2, False), Stored(5, True), Stored(4, False)]
+            assert stored == expected
+
+            async def bodies(now_ms):
+                page = await store.read("s", after=0, limit=9, now_ms=now_ms)
+                assert page.last == 5
+                return [(m.position, m.message_id, m.body) for m in page.messages]
+
+            assert await bodies(later) == [(2, "b", b"2"), (4, "c", b"3"), (5, "a", b"4")]
+            assert await store.store("s", [Record("c", b"")], now_ms=later) == [Stored(4, False)]
+            # Of the old ones nothing is left to be purged, nor to take the new ones with it.
+            assert await store.purge(now_ms=later) == 0
+            assert await bodies(later) == [(2, "b", b"2"), (4, "c", b"3"), (5, "a", b"4")]
+            assert await store.purge(now_ms=later + 5) == 1
+            assert await bodies(later + 5) == [(2, "b", b"2"), (4, "c", b"3")]
+        async with opened(url) as store:
+            assert await bodies(later) == [(2, "b", b"2"), (4, "c", b"3")]
+
+    asyncio.run(main())
+
+
 def test_delete_removes_what_is_older_and_positions_go_on_counting(url):
     async def main():
         async with opened(url) as store:

@@ -38,6 +38,9 @@ class Model:
 
     def store(self, records: list[Record], now_ms: int) -> list[Stored]:
         answers = []
+        ids = {record.message_id for record in records}
+        living = self._living(now_ms)
+        self._keep([m for m in self.messages if m in living or m.message_id not in ids])
         for record in records:
             kept = [m.position for m in self.messages if m.message_id == record.message_id]
             if not kept:

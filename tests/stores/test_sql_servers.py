@@ -66,14 +66,35 @@ def test_a_database_of_a_later_version_is_left_alone(url):
     async def main():
         async with opened(url) as store:
             await store.store("s", [Record("a", b"")], now_ms=NOW_MS)
-            change = "UPDATE waterclock_schema SET version = {}"
-            await run(store, change.format(2))
+            change = "UPDATE waterclock_schema SET version = version {}"
+            await run(store, change.format("+ 1"))
             with pytest.raises(BadConfig, match="later version"):
                 async with opened(url):
                     pass
-            await run(store, change.format(1))
+            await run(store, change.format("- 1"))
         async with opened(url) as store:
             assert await store.store("s", [Record("a", b"")], now_ms=NOW_MS) == [Stored(1, False)]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("backend", ["postgres"], indirect=True)
+def test_a_database_of_an_earlier_version_gets_the_function_of_this_one(url):
+    earlier = """
+        UPDATE waterclock_schema SET version = 1;
+        CREATE OR REPLACE FUNCTION waterclock_store(
+            the_name bytea, the_ids bytea[], the_expiries bigint[], the_bodies bytea[],
+            now_ms bigint, OUT the_last bigint, OUT known bigint[]
+        ) LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'of version 1'; END $$;
+    """
+
+    async def main():
+        async with opened(url) as store:
+            await store.store("s", [Record("a", b"", NOW_MS + 1)], now_ms=NOW_MS)
+            await run(store, earlier)
+        async with opened(url) as store:
+            stored = await store.store("s", [Record("a", b"")], now_ms=NOW_MS + 1)
+            assert stored == [Stored(2, True)]
 
     asyncio.run(main())
 

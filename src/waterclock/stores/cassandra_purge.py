@@ -6,6 +6,7 @@ crash in between, the message is removed by the next who comes by. Before anythi
 batch is removed, the batch is taken out of the head: readers would find it there.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -81,6 +82,29 @@ class CassandraPurge:
                 # So late nobody notes anything in it any more.
                 await self._session.run("drop_expiry", stamp + 1, SLOTS, 0, slot, b"", shard, b"")
         return total
+
+    async def remove_expired(self, stream: bytes, positions: Sequence[int], *, now_ms: int) -> int:
+        """Remove those messages among some, all written out, that have expired; say how many."""
+        doomed: list[Doomed] = []
+        for start in range(0, len(positions), REMOVE_MAX):
+            found = await asyncio.gather(
+                *(
+                    self._session.run(
+                        "removable", stream, position // BUCKET, position - 1, position
+                    )
+                    for position in positions[start : start + REMOVE_MAX]
+                )
+            )
+            doomed += [
+                Doomed(stream, position, id_, ref, stamp, until, slot_of(until, at))
+                for rows in found
+                for position, id_, at, until, ref, _, stamp in rows
+                if until is not None and until <= now_ms
+            ]
+        if doomed:
+            await self._clear(stream, doomed)
+            await self._remove(doomed)
+        return len(doomed)
 
     async def _clear(self, stream: bytes, doomed: Sequence[Doomed]) -> None:
         """Take the latest batch out of the head if any of these may be in it."""

@@ -166,6 +166,10 @@ class CassandraStore:
             while True:
                 head = await self._heads.written_out(stream)
                 known = await self._look_up(stream, head, entries)
+                now_ms = max(entry.now_ms for entry in entries)
+                positions = [found.position for found in known.values()]
+                if await self._removing.remove_expired(stream, positions, now_ms=now_ms):
+                    continue  # their ids are new now, and the head may have moved
                 placed = place_entries(entries, known, head.last)
                 new = [entries[row] for row in placed.new_rows]
                 for entry in new:

@@ -47,6 +47,7 @@ from waterclock.stores.dynamodb_items import (
     position_of,
     stream_item,
 )
+from waterclock.stores.dynamodb_removal import Removal
 from waterclock.stores.dynamodb_table import DynamodbTable, Reason
 from waterclock.stores.store import READ_BYTES_MAX, Page, Record, Stored, StoredMessage, stream_key
 from waterclock.stores.together import together
@@ -186,6 +187,7 @@ class DynamodbStore:
             if len(reasons) > 1 and reasons[0].is_failed:
                 head = await self._settled_head(stream)
             _learn(reasons, actions, keys, known, bodies)
+            await self._remove_expired(stream, entries, known)
             if any(reason.is_passing for reason in reasons):
                 await asyncio.sleep(random.uniform(0, CONFLICT_MS_MAX / 1_000))
         else:
@@ -193,6 +195,18 @@ class DynamodbStore:
         for key in known.keys() & bodies.keys():
             await self._sweep(bodies[key])
         return placed.stored
+
+    async def _remove_expired(
+        self, stream: bytes, entries: Sequence[Entry], known: dict[bytes, Known]
+    ) -> None:
+        """Remove what is known of ids whose messages have expired: they are new."""
+        now_ms = max(entry.now_ms for entry in entries)
+        keys = [stream_item(stream, message_sk(found.position)) for found in known.values()]
+        items = await self._table.get_many(keys) if keys else []
+        expired = [item for item in items if is_expired(item, now_ms)]
+        await self._remove(expired)
+        for item in expired:
+            del known[item["id"]["B"]]
 
     async def _settled_head(self, stream: bytes) -> Head:
         """Give the head, and see that its latest transaction is whole."""
@@ -266,7 +280,7 @@ class DynamodbStore:
         return total
 
     async def _remove_some(self, items: list[Item]) -> int:
-        left = [_Removal(item) for item in items]
+        left = [Removal(item) for item in items]
         for _ in range(TRIES_MAX):
             if not left:
                 return 0
@@ -357,37 +371,3 @@ def _learn(
             known[keys[index]] = Known(int(found["position"]["N"]), found["token"]["B"])
         elif "Delete" in action:
             bodies.pop(keys[index], None)
-
-
-class _Removal:
-    """A message to be removed: with its id, unless that is a later message's by now."""
-
-    def __init__(self, item: Item) -> None:
-        self.item = item
-        self.is_gone = False
-        self._has_id = True
-
-    def actions(self) -> list[Action]:
-        """Remove a message and its id; put its parts under a claim that has run out."""
-        item = self.item
-        key = {"pk": item["pk"], "sk": item["sk"]}
-        actions: list[Action] = [
-            {"Delete": {"Key": key, "ConditionExpression": "attribute_exists(pk)"}}
-        ]
-        if self._has_id:
-            actions.append({"Delete": {
-                "Key": stream_item(item["pk"]["B"][1:], b"i" + item["id"]["B"]),
-                "ConditionExpression": "attribute_not_exists(pk) OR #position = :position",
-                "ExpressionAttributeNames": {"#position": "position"},
-                "ExpressionAttributeValues": {":position": number(position_of(item))},
-            }})  # fmt: skip
-        if body := body_of(item):
-            actions.append({"Put": {"Item": claim_item(body.ref, body.parts, 0)}})
-        return actions
-
-    def learn(self, failed: Action) -> None:
-        """Take note of which action found things otherwise."""
-        if failed["Delete"]["Key"]["sk"] == self.item["sk"]:
-            self.is_gone = True
-        else:
-            self._has_id = False

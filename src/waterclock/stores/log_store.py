@@ -280,8 +280,13 @@ class LogStore:
                 placed_before = fresh.setdefault(call.name, {})
                 index = self._streams.get(call.name)
                 last = (0 if index is None else index.last) + len(placed_before)
-                known = {**self._known(call), **placed_before}
-                placed = place(call.keys, known, last)
+                known, expired = self._known(call)
+                if expired:
+                    # Out of the way of the new one, which goes behind it in the same frame.
+                    ranges = encode_ranges(ranges_of(np.array(sorted(expired), np.int64)))
+                    head = Head(REMOVAL, last, call.now_ms, NEVER)
+                    rows.append(Row(call.name, b"", head, ranges))
+                placed = place(call.keys, {**known, **placed_before}, last)
                 for row in placed.new_rows:
                     record, position = call.records[row], placed.stored[row].position
                     placed_before[call.keys[row]] = position
@@ -302,19 +307,24 @@ class LogStore:
             if not call.done.done():
                 call.done.set_result((stored, end))
 
-    def _known(self, call: _Call) -> dict[bytes, int]:
-        """Give the positions of those ids of a call that are kept."""
+    def _known(self, call: _Call) -> tuple[dict[bytes, int], set[int]]:
+        """Give the positions of those ids of a call that are kept, and those that have expired."""
         log, _ = self._parts()
         index = self._streams.get(call.name)
+        known: dict[bytes, int] = {}
+        expired: set[int] = set()
         if index is None:
-            return {}
-        known = {}
+            return known, expired
         ids = [full_id(call.name, key) for key in call.keys]
         for row, offset in self._ids.find(ids, log.reader):
             position = index.position_of(offset)
-            if position is not None:
+            if position is None:
+                continue
+            if index.is_expired(position, call.now_ms):
+                expired.add(position)
+            else:
                 known[call.keys[row]] = position
-        return known
+        return known, expired
 
     def _append(self, rows: list[Row]) -> None:
         """Write rows and index them."""

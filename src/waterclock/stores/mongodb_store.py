@@ -42,6 +42,7 @@ from pymongo.write_concern import WriteConcern
 from waterclock.model.errors import BadConfig, Closed, StoreUnavailable
 from waterclock.model.units import MIB
 from waterclock.stores.store import (
+    EXPIRES_MS_MAX,
     READ_BYTES_MAX,
     Page,
     Record,
@@ -295,14 +296,22 @@ class MongodbStore:
         return placed.stored
 
     async def _look_up(self, name: Binary, entries: list[Entry]) -> dict[bytes, Known]:
+        """Find the ids that are stored; those that have expired are removed instead."""
         keys = [*{entry.key for entry in entries}]
+        now_ms = max(entry.now_ms for entry in entries)
         known = {}
+        expired = []
         for start in range(0, len(keys), LOOK_UP_MAX):
             some = [Binary(key) for key in keys[start : start + LOOK_UP_MAX]]
             where = {"_id.s": name, "id": {"$in": some}}
-            async with self._messages.find(where, {"id": 1, "token": 1}) as found:
+            async with self._messages.find(where, {"id": 1, "token": 1, "until": 1}) as found:
                 async for document in found:
-                    known[document["id"]] = Known(document["_id"]["p"], document["token"])
+                    if document.get("until", EXPIRES_MS_MAX) <= now_ms:
+                        expired.append(document["_id"])
+                    else:
+                        known[document["id"]] = Known(document["_id"]["p"], document["token"])
+        if expired:
+            await self._messages.delete_many({"_id": {"$in": expired}})
         return known
 
     async def _remove(self, where: Document, *, sort: str, limit: int) -> int:

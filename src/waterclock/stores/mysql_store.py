@@ -76,9 +76,10 @@ _NEW_STREAM = (
     " ON DUPLICATE KEY UPDATE last = last"
 )
 _KNOWN = (
-    "SELECT message_id, position FROM waterclock_messages"
+    "SELECT message_id, position, expires_ms FROM waterclock_messages"
     " WHERE stream = @stream AND message_id IN ({ids})"
 )
+_REMOVE = "DELETE FROM waterclock_messages WHERE stream = @stream AND position IN ({positions})"
 _INSERT = (
     "INSERT INTO waterclock_messages"
     " (stream, position, message_id, stored_ms, expires_ms, size, body) VALUES {rows}"
@@ -210,7 +211,15 @@ async def _store(
     for start in range(0, len(keys) if last else 0, IDS_MAX):
         ids = ",".join(map(_hex, keys[start : start + IDS_MAX]))
         [rows] = await connection.run(_KNOWN.format(ids=ids))
-        known.update(rows)
+        expired = []
+        for key, position, expires_ms in rows:
+            if expires_ms is not None and expires_ms <= now_ms:
+                expired.append(position)
+            else:
+                known[key] = position
+        if expired:
+            positions = ",".join(map(str, expired))
+            await connection.run(_REMOVE.format(positions=positions))
     placed = place(keys, known, last)
     if placed.new_rows:
         for statement in _statements(placed, keys, records, now_ms):

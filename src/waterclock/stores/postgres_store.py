@@ -28,7 +28,7 @@ from waterclock.stores.store import (
     stream_key,
 )
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 CONNECTIONS_MAX = 8
 CONNECT_S_MAX = 5.0
 CALL_S_MAX = 30.0
@@ -69,7 +69,9 @@ CREATE TABLE waterclock_messages (
 ALTER TABLE waterclock_messages ALTER COLUMN body SET STORAGE EXTERNAL;
 CREATE INDEX waterclock_messages_expiry ON waterclock_messages (expires_ms)
     WHERE expires_ms IS NOT NULL;
-CREATE FUNCTION waterclock_store(
+"""
+_FUNCTION = """
+CREATE OR REPLACE FUNCTION waterclock_store(
     the_name bytea, the_ids bytea[], the_expiries bigint[], the_bodies bytea[], now_ms bigint,
     OUT the_last bigint, OUT known bigint[]
 ) LANGUAGE plpgsql AS $$
@@ -86,9 +88,17 @@ BEGIN
     END IF;
     -- From here on nobody else stores to this stream until we commit.
     -- The position of each id, 0 if it is new: without NULL, its elements are found at once.
-    SELECT array_agg(coalesce(m.position, 0) ORDER BY r.row) INTO known
+    -- One that has expired is below 0, and taken out of the way.
+    SELECT array_agg(CASE WHEN m.expires_ms <= now_ms THEN -m.position
+                          ELSE coalesce(m.position, 0) END ORDER BY r.row) INTO known
         FROM unnest(the_ids) WITH ORDINALITY AS r (message_id, row)
         LEFT JOIN waterclock_messages m ON m.stream = the_stream AND m.message_id = r.message_id;
+    IF 0 > ANY (known) THEN
+        DELETE FROM waterclock_messages m WHERE m.stream = the_stream AND m.position = ANY (ARRAY(
+            SELECT -k FROM unnest(known) AS k WHERE k < 0));
+        SELECT array_agg(greatest(r.k, 0) ORDER BY r.row) INTO known
+            FROM unnest(known) WITH ORDINALITY AS r (k, row);
+    END IF;
     INSERT INTO waterclock_messages (stream, position, message_id, stored_ms, expires_ms, body)
         SELECT the_stream, the_last + row_number() OVER (ORDER BY r.row),
                r.message_id, now_ms, r.expires_ms, r.body
@@ -100,7 +110,6 @@ BEGIN
         UPDATE waterclock_streams SET last = the_last + the_count WHERE id = the_stream;
     END IF;
 END $$;
-INSERT INTO waterclock_schema (version) VALUES (1);
 """
 _STORE = "SELECT * FROM waterclock_store($1, $2, $3, $4, $5)"
 _READ = """
@@ -259,8 +268,11 @@ async def _migrate(connection: "asyncpg.Connection[Any]") -> None:
             version = await connection.fetchval(f"SELECT max(version) FROM {name}") or 0
         if version > SCHEMA_VERSION:
             raise BadConfig("streams.store", "the database is of a later version")
-        if version < SCHEMA_VERSION:
+        if not version:
             await connection.execute(_SCHEMA)
+        if version < SCHEMA_VERSION:
+            await connection.execute(_FUNCTION)
+            await connection.execute(f"INSERT INTO {name} (version) VALUES ({SCHEMA_VERSION})")
 
 
 def _count(status: str) -> int:

@@ -74,7 +74,8 @@ CREATE INDEX IF NOT EXISTS waterclock_messages_expiry
 _STREAM = "SELECT id, last FROM waterclock_streams WHERE name = ?"
 _NEW_STREAM = "INSERT INTO waterclock_streams (name, last) VALUES (?, 0)"
 _MOVE = "UPDATE waterclock_streams SET last = ? WHERE id = ?"
-_KNOWN = "SELECT position FROM waterclock_messages WHERE stream = ? AND message_id = ?"
+_KNOWN = "SELECT position, expires_ms FROM waterclock_messages WHERE stream = ? AND message_id = ?"
+_REMOVE = "DELETE FROM waterclock_messages WHERE stream = ? AND position = ?"
 _INSERT = (
     "INSERT INTO waterclock_messages (stream, position, message_id, stored_ms, expires_ms, body)"
     " VALUES (?, ?, ?, ?, ?, ?)"
@@ -264,9 +265,14 @@ class SqliteStore:
         stream, last = found or (database.execute(_NEW_STREAM, (call.name,)).lastrowid, 0)
         known = {}
         for key in call.keys if last else ():
-            position = database.execute(_KNOWN, (stream, key)).fetchone()
-            if position is not None:
-                known[key] = position[0]
+            kept = database.execute(_KNOWN, (stream, key)).fetchone()
+            if kept is None:
+                continue
+            position, expires_ms = kept
+            if expires_ms is not None and expires_ms <= call.now_ms:
+                database.execute(_REMOVE, (stream, position))
+            else:
+                known[key] = position
         placed = place(call.keys, known, last)
         rows = (
             (stream, position, call.keys[row], call.now_ms, call.records[row].expires_ms,

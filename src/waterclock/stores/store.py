@@ -4,7 +4,8 @@ A stream is a list of messages with the positions 1, 2, 3 ... Whatever the datab
 
 - *Durable and in order*: when `store` returns, its records are there and stay there; positions are
   dense and follow the order of storing, however many nodes write to the stream at once.
-- *Once*: an id is stored once while its message is kept; repeats are told its first position.
+- *Once*: an id is stored once while its message can be read; repeats are told its first position.
+  From its `expires_ms` on the id is new, and what is stored under it has a position of its own.
 - *Nothing appears in the past*: who has seen position n never finds a smaller one afterwards.
 - *Expired is gone*: no message is read from its `expires_ms` on. Positions are never given twice.
 - *Patient*: a database that cannot be reached is `StoreUnavailable`; when it is back, the same

@@ -78,6 +78,13 @@ class StreamIndex:
             return self.first + entry
         return None
 
+    def is_expired(self, position: int, now_ms: int) -> bool:
+        """Tell whether the message at a position is of no use any more."""
+        if self._expires_ms is None:
+            return False
+        expires_ms = self._expires_ms[position - self.first]
+        return expires_ms != NEVER and expires_ms <= now_ms
+
     def durable_last(self, end: int) -> int:
         """Give the last position whose message lies below an offset."""
         last = self.last
