@@ -235,9 +235,11 @@ def _rows(count: int, size: int) -> "pa.RecordBatch":
     """Return messages without ids, which the client makes anew each time they are sent."""
     import pyarrow as pa
 
+    from waterclock.log.arrays import binaries
+
     data = os.urandom(count * size)
     values = [data[at : at + size] for at in range(0, count * size, size)]
-    return pa.RecordBatch.from_pydict({"value": pa.array(values, pa.binary())})
+    return pa.RecordBatch.from_arrays([binaries(values)], names=["value"])
 
 
 # Telling

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from waterclock.log.schema import MESSAGES
 from waterclock.model.errors import BadBatch
@@ -98,6 +97,9 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
         if pa.types.is_timestamp(column.type):
             if column.type.tz is None:
                 raise BadBatch(field.name, "is a timestamp without a time zone")
+            # Here and not above: it takes long to load, and few need it.
+            import pyarrow.compute as pc
+
             # Rounded up: nothing may be early.
             whole = pc.ceil_temporal(column, 1, "millisecond")
             return whole.cast(pa.timestamp("ms", column.type.tz)).cast(field.type)

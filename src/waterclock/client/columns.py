@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from waterclock.log.arrays import binaries, integers, maps
 from waterclock.log.schema import HEADERS, MESSAGES
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7_batch
 
@@ -81,7 +82,9 @@ def _array(column: list[Any], count: int, kind: pa.DataType) -> pa.Array:
     # The first and the count tell most columns apart without looking at each value.
     if column[0] is None and column.count(None) == count:
         return pa.nulls(count, kind)
-    return pa.array(column, kind)
+    if kind is HEADERS:
+        return maps(column, HEADERS)
+    return integers(column) if kind is _INT64 else binaries(column)
 
 
 def _made_ids(now_ms: Millis, count: int) -> list[bytes]:

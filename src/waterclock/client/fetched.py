@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from waterclock.log.arrays import from_numpy
 from waterclock.log.frame import Frame, check_body, decode_header
 from waterclock.log.rows import row_offsets
 from waterclock.log.schema import MESSAGES, decode
@@ -41,7 +42,7 @@ class Fetched:
         for frame in self.frames():
             if frame.header.is_deliverable:
                 rows = decode(frame.header, frame.body)
-                offsets = pa.array(row_offsets(frame.header, rows), OFFSET.type)
+                offsets = from_numpy(row_offsets(frame.header, rows))
                 columns = [offsets, *(rows.column(name) for name in MESSAGES.names)]
                 batches.append(pa.RecordBatch.from_arrays(columns, schema=TABLE))
         return pa.Table.from_batches(batches, TABLE)

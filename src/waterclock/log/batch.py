@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from waterclock.log.arrays import from_numpy
 from waterclock.log.expiry import may_expire
 from waterclock.log.schema import decode_untrusted, due_times, encode, from_messages
 from waterclock.log.wire_size import wire_size
@@ -52,7 +53,7 @@ class Batch:
 
     def select(self, keep: npt.NDArray[np.bool_], compression: Compression = "none") -> "Batch":
         """Return the rows where `keep` is true, encoded anew."""
-        rows = self.rows.filter(pa.array(keep))
+        rows = self.rows.filter(from_numpy(keep))
         due = None if self.due_ms is None else self.due_ms[keep]
         return Batch(encode(rows, compression), rows, due, self.may_expire)
 

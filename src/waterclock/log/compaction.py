@@ -19,11 +19,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from waterclock.log.arrays import as_numpy, from_numpy
 from waterclock.log.due import is_among
 from waterclock.log.frame import CONTROL, FLAG_SPARSE, Frame, FrameHeader, FrameType, header_of
 from waterclock.log.rows import row_offsets
-from waterclock.log.schema import OFFSET_DELTA, decode, encode, schema_of
+from waterclock.log.schema import decode, encode, schema_of
 from waterclock.log.wire_size import wire_size
 from waterclock.model.sections import Compression
 
@@ -160,10 +162,10 @@ class Rewriter:
         offsets = row_offsets(header, batch)
         if wanted.latest is None:
             return np.asarray(offsets >= wanted.keep_from)
-        keyless = np.asarray(batch.column("key").is_null())
+        keyless = as_numpy(batch.column("key").is_null())
         latest = is_among(offsets, wanted.latest) | keyless
         if header.append_ms < wanted.tombstones_from_ms:
-            latest &= np.asarray(batch.column("value").is_valid())
+            latest &= as_numpy(batch.column("value").is_valid())
         return np.asarray(latest | (offsets >= wanted.keep_from))
 
     def _seen_rows(
@@ -175,15 +177,15 @@ class Rewriter:
             return None
         appended = np.full(len(batch), header.append_ms, dtype=np.int64)
         if header.type is FrameType.SEEN:
-            appended = batch.column("append_ms").to_numpy()
+            appended = as_numpy(batch.column("append_ms"))
         rows = dropped & (appended >= since)
         if not bool(rows.any()):
             return None
         return pa.record_batch(
             [
-                batch.column("message_id").filter(pa.array(rows)),
-                pa.array(row_offsets(header, batch)[rows]),
-                pa.array(appended[rows]),
+                batch.column("message_id").filter(from_numpy(rows)),
+                from_numpy(row_offsets(header, batch)[rows]),
+                from_numpy(appended[rows]),
             ],
             schema=schema_of(FrameType.SEEN),
         )
@@ -193,13 +195,13 @@ class Rewriter:
     def _thinned(self, frame: Frame, batch: pa.RecordBatch, keep: Bools) -> Rewritten:
         """Return a frame with only the rows to keep, each saying where it stands."""
         header = frame.header
-        rows = batch.filter(pa.array(keep))
+        rows = batch.filter(from_numpy(keep))
         flags = header.flags
         if header.type not in CONTROL:
             flags |= FLAG_SPARSE
             deltas = row_offsets(header, batch)[keep] - header.base_offset
             columns = rows.select(schema_of(header.type).names).columns
-            columns.append(pa.array(deltas, OFFSET_DELTA.type))
+            columns.append(from_numpy(deltas.astype(np.int32)))
             rows = pa.record_batch(columns, schema=schema_of(header.type, flags))
         body = encode(rows, self._compression_for(frame))
         # Due times of rows that are gone only widen the span: readers look inside.
@@ -233,7 +235,7 @@ def latest_offsets(frames: Iterable[Frame]) -> Int64s:
         if not frame.header.is_deliverable:
             continue
         batch = decode(frame.header, frame.body)
-        offsets = pa.array(row_offsets(frame.header, batch))
+        offsets = from_numpy(row_offsets(frame.header, batch))
         tables.append(pa.table({"key": batch.column("key"), "offset": offsets}))
         waiting += len(batch)
         # Taking in a row costs as much as a row that is known: so wait for as many.
@@ -242,17 +244,24 @@ def latest_offsets(frames: Iterable[Frame]) -> Int64s:
             known, waiting = len(tables[0]), 0
     if not tables:
         return np.zeros(0, dtype=np.int64)
-    return np.sort(_latest_of(tables).column("offset").to_numpy())
+    return np.sort(as_numpy(_latest_of(tables).column("offset")))
 
 
 def _latest_of(tables: list[pa.Table]) -> pa.Table:
     rows = pa.concat_tables(tables)
-    grouped = rows.group_by("key", use_threads=False).aggregate([("offset", "max")])
-    return pa.table({"key": grouped.column("key"), "offset": grouped.column("offset_max")})
+    keys = pc.dictionary_encode(rows.column("key"), null_encoding="encode")
+    if not keys.num_chunks:
+        return rows
+    # Not `group_by`: it comes with Arrow's engine for datasets, which would import pandas.
+    codes = np.concatenate([as_numpy(chunk.indices) for chunk in keys.chunks])
+    known = keys.chunk(keys.num_chunks - 1).dictionary
+    latest = np.zeros(len(known), np.int64)
+    np.maximum.at(latest, codes, as_numpy(rows.column("offset")))
+    return pa.table({"key": known, "offset": from_numpy(latest)})
 
 
 def _promises(batch: pa.RecordBatch) -> Int64s:
-    return np.asarray(batch.column("promise_offset").to_numpy())
+    return as_numpy(batch.column("promise_offset"))
 
 
 _NO_BODY = memoryview(b"")

@@ -6,6 +6,7 @@ The live append path keeps the same things up to date from batches it has at han
 
 import numpy as np
 
+from waterclock.log.arrays import as_numpy
 from waterclock.log.due import DueDelta, NetDelta
 from waterclock.log.fingerprint import fingerprints
 from waterclock.log.frame import CARRIES_IDS, Frame, FrameType
@@ -49,10 +50,10 @@ class Derived:
             batch = decode(header, frame.body)
             self.due.open(row_offsets(header, batch), due_times(batch))
         elif kind in (FrameType.FIRED, FrameType.CANCEL):
-            self.due.retire(decode(header, frame.body).column("promise_offset").to_numpy())
+            self.due.retire(as_numpy(decode(header, frame.body).column("promise_offset")))
         elif kind is FrameType.RESCHEDULE:
             batch = decode(header, frame.body)
-            self.due.move(batch.column("promise_offset").to_numpy(), due_times(batch))
+            self.due.move(as_numpy(batch.column("promise_offset")), due_times(batch))
 
     def entries(self) -> IdEntries:
         """Return the id entries, sorted."""

@@ -11,8 +11,8 @@ moves along (`moved`), by as much.
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from waterclock.log.arrays import as_numpy, filled, from_numpy, text_scalar
 from waterclock.model.errors import BadBatch
 
 Int64s = npt.NDArray[np.int64]
@@ -20,6 +20,8 @@ Int64s = npt.NDArray[np.int64]
 HEADER = "wc-expires-ms"
 NEVER = 0
 END_MS_MAX = 10**18 - 1
+
+_NAME = text_scalar(HEADER)
 
 _NUMBER = "^[0-9]{1,18}$"
 
@@ -31,10 +33,12 @@ def expires_ms(rows: pa.RecordBatch) -> Int64s:
     row, at = _named(headers)
     if not len(row):
         return found
-    texts = headers.items.take(pa.array(at))
+    import pyarrow.compute as pc  # as below
+
+    texts = headers.items.take(from_numpy(at))
     if texts.null_count or not pc.all(pc.match_substring_regex(texts, _NUMBER)).as_py():
         raise BadBatch(HEADER, "must be milliseconds since 1970, as up to 18 decimal digits")
-    found[row] = texts.cast(pa.string()).cast(pa.int64()).to_numpy()
+    found[row] = as_numpy(texts.cast(pa.string()).cast(pa.int64()))
     return found
 
 
@@ -54,12 +58,14 @@ def moved(rows: pa.RecordBatch, by_ms: Int64s) -> pa.RecordBatch:
     is_moved = (ends != NEVER) & (by_ms[row] != 0)
     if not is_moved.any():
         return rows
+    import pyarrow.compute as pc  # as below
+
     # Not 1970, which would be for ever, nor before; and no more digits than can be read.
     ends = np.clip(ends + by_ms[row], 1, END_MS_MAX)[is_moved]
     mask = np.zeros(len(headers.items), np.bool_)
     mask[at[is_moved]] = True
-    texts = pa.array(ends).cast(pa.string()).cast(pa.binary())
-    items = pc.replace_with_mask(headers.items, pa.array(mask), texts)
+    texts = from_numpy(ends).cast(pa.string()).cast(pa.binary())
+    items = pc.replace_with_mask(headers.items, from_numpy(mask), texts)
     kind = headers.type
     pairs = pa.StructArray.from_arrays(
         [headers.keys, items], fields=[kind.key_field, kind.item_field]
@@ -77,13 +83,16 @@ def moved(rows: pa.RecordBatch, by_ms: Int64s) -> pa.RecordBatch:
 
 def _named(headers: pa.MapArray) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Return the rows that have the header, and where in the items each of them says it."""
-    is_named = pc.equal(headers.keys, HEADER)
-    at = np.flatnonzero(is_named.to_numpy(zero_copy_only=False))
+    # Here and not above: it takes long to load, and clients want only the name of the header.
+    import pyarrow.compute as pc
+
+    is_named = pc.equal(headers.keys, _NAME)
+    at = np.flatnonzero(as_numpy(filled(is_named, False)))
     if not len(at):
         return at, at
     # Positions count from the start of the column's own buffer, also where the column is a slice.
     bounds = np.frombuffer(headers.buffers()[1], np.int32, len(headers) + 1, headers.offset * 4)
     row = bounds.searchsorted(at, side="right") - 1
     is_ours = (row >= 0) & (row < len(headers))
-    is_ours[is_ours] = headers.is_valid().to_numpy(zero_copy_only=False)[row[is_ours]]
+    is_ours[is_ours] = as_numpy(headers.is_valid())[row[is_ours]]
     return row[is_ours], at[is_ours]

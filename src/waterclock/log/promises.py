@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from waterclock.log.appending import PlannedFrame
+from waterclock.log.arrays import from_numpy
 from waterclock.log.expiry import moved
 from waterclock.log.frame import BODY_BYTES_MAX, FLAG_EXPIRES, FrameHeader, FrameType
 from waterclock.log.schema import MESSAGES, due_times, encode, schema_of
@@ -40,13 +41,11 @@ class Promised(NamedTuple):
         if self.may_expire:
             rows = moved(rows, due_ms - due_times(rows))
         at = rows.schema.get_field_index("due_ms")
-        return self._replace(
-            rows=rows.set_column(at, MESSAGES.field(at), pa.array(due_ms, pa.int64()))
-        )
+        return self._replace(rows=rows.set_column(at, MESSAGES.field(at), from_numpy(due_ms)))
 
     def select(self, keep: Bools) -> "Promised":
         """Return those for which `keep` is true."""
-        return self._replace(offsets=self.offsets[keep], rows=self.rows.filter(pa.array(keep)))
+        return self._replace(offsets=self.offsets[keep], rows=self.rows.filter(from_numpy(keep)))
 
 
 def gather(
@@ -74,14 +73,14 @@ def gather(
     except pa.ArrowInvalid as error:
         raise LimitExceeded("bytes of promises fired at once", BODY_BYTES_MAX) from error
     back = np.concatenate(order).argsort(kind="stable")
-    messages = joined.take(pa.array(back)).to_batches()[0]
+    messages = joined.take(from_numpy(back)).to_batches()[0]
     return Promised(offsets[:count], messages, any(header.may_expire for header, *_ in frames))
 
 
 def fired_frame(promised: Promised, compression: Compression = "none") -> PlannedFrame:
     """Return the frame that makes promises deliverable, in their order."""
     count = len(promised.offsets)
-    columns = [*promised.rows.columns, pa.array(promised.offsets, pa.int64())]
+    columns = [*promised.rows.columns, from_numpy(promised.offsets)]
     batch = pa.record_batch(columns, schema=schema_of(FrameType.FIRED))
     due = due_times(batch)
     flags = FLAG_EXPIRES * promised.may_expire
@@ -113,10 +112,10 @@ def _pieces(header: FrameHeader, batch: pa.RecordBatch, rows: Int64s) -> list[pa
         batch = batch.select(MESSAGES.names)
     if len(rows) <= VIEWS_MAX:
         return [batch.slice(row, 1) for row in rows.tolist()]
-    return [batch.take(pa.array(rows))]
+    return [batch.take(from_numpy(rows))]
 
 
 def _control(kind: FrameType, columns: list[Int64s]) -> PlannedFrame:
-    arrays = [pa.array(column, pa.int64()) for column in columns]
+    arrays = [from_numpy(column) for column in columns]
     batch = pa.record_batch(arrays, schema=schema_of(kind))
     return PlannedFrame(kind, encode(batch), 1, batch.num_rows, 0, 0)

@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from waterclock.log.arrays import as_numpy
 from waterclock.log.frame import FrameHeader, FrameType
 from waterclock.log.schema import OFFSET_DELTA
 from waterclock.model.errors import OffsetOutOfRange
@@ -14,9 +15,9 @@ Int64s = npt.NDArray[np.int64]
 def row_offsets(header: FrameHeader, batch: pa.RecordBatch) -> Int64s:
     """Return the offset of each row of a frame of messages, or of ids once seen."""
     if header.type is FrameType.SEEN:
-        return np.asarray(batch.column("offset").to_numpy())
+        return as_numpy(batch.column("offset"))
     if header.is_sparse:
-        deltas = batch.column(OFFSET_DELTA.name).to_numpy()
+        deltas = as_numpy(batch.column(OFFSET_DELTA.name))
         return np.asarray(deltas.astype(np.int64) + header.base_offset)
     return np.arange(header.base_offset, header.base_offset + header.rows, dtype=np.int64)
 

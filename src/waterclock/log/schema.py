@@ -8,13 +8,15 @@ proven again.
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from waterclock.log.arrays import as_numpy, binaries, filled, integers, maps
 from waterclock.log.frame import FLAG_SPARSE, FrameHeader, FrameType
 from waterclock.model.errors import BadBatch, FrameDamaged
 from waterclock.model.message import Message
@@ -138,26 +140,28 @@ def from_messages(messages: Sequence[Message]) -> pa.RecordBatch:
     """Build a batch from message objects: the slow, convenient way in."""
     try:
         columns = [
-            _column(messages, "message_id", bytes, pa.binary()),
-            _column(messages, "key", bytes, pa.binary()),
-            _column(messages, "value", bytes, pa.binary()),
-            pa.array([_header_pairs(message) for message in messages], HEADERS),
-            _column(messages, "due_ms", int, pa.int64()),
+            _column(messages, "message_id", bytes, binaries),
+            _column(messages, "key", bytes, binaries),
+            _column(messages, "value", bytes, binaries),
+            maps([_header_pairs(message) for message in messages], HEADERS),
+            _column(messages, "due_ms", int, integers),
         ]
     except (pa.ArrowException, OverflowError, UnicodeError) as error:
         raise BadBatch("messages", str(error)) from error
     return pa.record_batch(columns, schema=MESSAGES)
 
 
-# Arrow itself would take text for bytes, and cut the fraction off a number.
+# Python takes a truth value for a number.
 
 
-def _column(messages: Sequence[Message], name: str, kind: type, to: pa.DataType) -> pa.Array:
+def _column(
+    messages: Sequence[Message], name: str, kind: type, made: Callable[[list[Any]], pa.Array]
+) -> pa.Array:
     values = [getattr(message, name) for message in messages]
     for value in values:
-        if value is not None and not isinstance(value, kind):
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
             raise BadBatch(name, f"must be {kind.__name__}, not {type(value).__name__}")
-    return pa.array(values, to)
+    return made(values)
 
 
 def _header_pairs(message: Message) -> list[tuple[str, bytes]] | None:
@@ -175,5 +179,4 @@ def _header_pairs(message: Message) -> list[tuple[str, bytes]] | None:
 def due_times(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """Return the due time of each row, 0 where there is none."""
     column = batch.column("due_ms")
-    filled = column.fill_null(0) if column.null_count else column
-    return np.asarray(filled.to_numpy())
+    return as_numpy(filled(column, 0))

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from waterclock.delivery.events import RangeReadable, RangeSkipped
+from waterclock.log.arrays import as_numpy, filled
 from waterclock.log.frame import Frame
 from waterclock.log.rows import row_offsets
 from waterclock.model.units import MIB
@@ -116,6 +117,6 @@ def _runs(offsets: Int64s, sizes: Int64s, start: int, stop: int) -> Iterator[Ann
 
 def _sizes(frame: Frame, rows: pa.RecordBatch) -> Int64s:
     """Return the bytes of each message: its value's own, and its share of everything else."""
-    values = pc.fill_null(pc.binary_length(rows.column("value")), 0).to_numpy().astype(np.int64)
+    values = as_numpy(filled(pc.binary_length(rows.column("value")), 0)).astype(np.int64)
     rest = max(0, frame.header.body_len - int(values.sum())) // max(1, len(rows))
     return np.asarray(values + rest)

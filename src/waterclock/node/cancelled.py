@@ -9,6 +9,7 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
+from waterclock.log.arrays import as_numpy
 from waterclock.log.due import is_among
 from waterclock.log.frame import FrameType
 from waterclock.log.schema import decode
@@ -31,7 +32,7 @@ def recently_cancelled(store: PartitionStore) -> "Cancelled":
         for frame in store.reader.tail(TAIL_BYTES):
             if frame.header.type is FrameType.CANCEL:
                 rows = decode(frame.header, frame.body)
-                cancelled.add(rows.column("promise_offset").to_numpy())
+                cancelled.add(as_numpy(rows.column("promise_offset")))
     except Damaged:
         return cancelled  # the partition is faulty, and says so itself
     return cancelled

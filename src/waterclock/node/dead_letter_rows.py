@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from waterclock.log.arrays import binaries, maps
 from waterclock.log.batch import Batch
 from waterclock.log.expiry import HEADER as EXPIRES
 from waterclock.log.schema import HEADERS, MESSAGES, encode
@@ -68,10 +69,10 @@ def batch_of(rows: pa.RecordBatch, ids: Sequence[bytes], headers: Sequence[Pairs
     They were within the limits when they came. They may not be now, and must be taken all the same.
     """
     columns = [
-        pa.array(ids, pa.binary()),
+        binaries(ids),
         rows.column("key"),
         rows.column("value"),
-        pa.array(headers, HEADERS),
+        maps(headers, HEADERS),
         pa.nulls(len(rows), pa.int64()),
     ]
     made = pa.record_batch(columns, schema=MESSAGES)

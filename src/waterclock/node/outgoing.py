@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from waterclock.delivery.spans import Range, joined, ranges_of
+from waterclock.log.arrays import from_numpy
 from waterclock.log.expiry import expires_ms
 from waterclock.log.frame import Frame, FrameType
 from waterclock.log.rows import row_offsets
@@ -277,7 +278,7 @@ def cut_rows(frame: Frame, rows: pa.RecordBatch, ranges: list[Range], now_ms: in
         start, end = ranges[0]
         return Cut(rows.slice(start - base, end - start), ranges, [], 0)
     numbers = np.concatenate([np.arange(start - base, end - base) for start, end in ranges])
-    return Cut(rows.take(pa.array(numbers)), ranges, [], 0)
+    return Cut(rows.take(from_numpy(numbers)), ranges, [], 0)
 
 
 def _cut_some(frame: Frame, rows: pa.RecordBatch, ranges: list[Range], now_ms: int) -> Cut:
@@ -293,7 +294,7 @@ def _cut_some(frame: Frame, rows: pa.RecordBatch, ranges: list[Range], now_ms: i
         gone += _holes(start, end, ranges_of(present))
     expired = int((wanted & ~in_use).sum())
     wanted &= in_use
-    kept = rows.select(MESSAGES.names).filter(pa.array(wanted))
+    kept = rows.select(MESSAGES.names).filter(from_numpy(wanted))
     return Cut(kept, ranges_of(offsets[wanted]), gone, expired)
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from waterclock.log.arrays import as_numpy, binary_scalar, filled, text_scalar
 from waterclock.log.frame import OFFSET_MAX
 from waterclock.model.errors import BadInput
 from waterclock.node.partition_host import PartitionHost
@@ -83,7 +84,7 @@ class Filter:
         keys = batch.column("key")
         mask = np.ones(len(batch), np.bool_)
         if self.key is not None:
-            mask &= _bools(pc.equal(keys, pa.scalar(self.key, pa.binary())))
+            mask &= _bools(pc.equal(keys, binary_scalar(self.key)))
         if self.key_prefix is not None:
             mask &= _bools(pc.starts_with(keys, self.key_prefix))
         for name, value in self.headers.items():
@@ -93,14 +94,16 @@ class Filter:
 
 def _bools(column: pa.BooleanArray) -> Bools:
     """Return an answer in which nothing known means no."""
-    return np.asarray(column.fill_null(False).to_numpy(zero_copy_only=False))
+    return as_numpy(filled(column, False))
 
 
 def _has_header(headers: pa.MapArray, name: str, value: bytes) -> Bools:
     mask = np.zeros(len(headers), np.bool_)
     if headers.null_count == len(headers):
         return mask
-    is_pair = pc.and_(pc.equal(headers.keys, name), pc.equal(headers.items, value))
+    is_pair = pc.and_(
+        pc.equal(headers.keys, text_scalar(name)), pc.equal(headers.items, binary_scalar(value))
+    )
     at = np.flatnonzero(_bools(is_pair))
     # Positions count from the start of the column's own buffer, also where the column is a slice.
     bounds = np.frombuffer(headers.buffers()[1], np.int32, len(headers) + 1, headers.offset * 4)

@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from waterclock.log.arrays import binaries
 from waterclock.log.fingerprint import Fingerprints
 from waterclock.log.ids import Candidates
 from waterclock.model.errors import BadInput
@@ -87,7 +87,7 @@ class IdSearch:
                 "message_id: this node keeps no index of ids (dedup.enabled is off): "
                 "name the message by its partition and offset"
             )
-        fps = index.fingerprints(pa.array(ids, pa.binary()))
+        fps = index.fingerprints(binaries(ids))
         found = [index.lookup(fps), index.untracked.lookup(fps), self._lost(store, fps)]
         return Candidates(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
 

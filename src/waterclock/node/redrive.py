@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from waterclock.delivery.progress import empty_tracker
+from waterclock.log.arrays import from_numpy, integers
 from waterclock.log.frame import Frame
 from waterclock.log.rows import row_offsets
 from waterclock.log.schema import MESSAGES, decode
@@ -84,7 +85,7 @@ class Ward:
             done = self._done
             keep &= np.fromiter((offset not in done for offset in offsets.tolist()), np.bool_)
             if bool(keep.any()):
-                kept = rows.select(MESSAGES.names).filter(pa.array(keep))
+                kept = rows.select(MESSAGES.names).filter(from_numpy(keep))
                 yield Living(kept, offsets[keep].tolist())
 
     async def count(self) -> int:
@@ -158,9 +159,9 @@ def wanted_by_partition(
 def chosen(living: Living, only: set[int] | None, limit: int) -> Living:
     """Return those at the offsets in `only`, if it is given, and up to a limit, if it is not 0."""
     if only is not None:
-        keep = [offset in only for offset in living.offsets]
+        keep = np.array([offset in only for offset in living.offsets], np.bool_)
         kept = [offset for offset in living.offsets if offset in only]
-        living = Living(living.rows.filter(pa.array(keep, pa.bool_())), kept)
+        living = Living(living.rows.filter(from_numpy(keep)), kept)
     if limit:
         living = Living(living.rows.slice(0, limit), living.offsets[:limit])
     return living
@@ -184,7 +185,7 @@ async def publish_again(topic: Topic, dead: Living) -> None:
     where = np.array(homes, np.int64)
     for home in np.unique(where).tolist():
         at = np.flatnonzero(where == home).tolist()
-        rows = dead.rows.take(pa.array(at, pa.int64()))
+        rows = dead.rows.take(integers(at))
         batch = batch_of(rows, [ids[i] for i in at], [headers[i] for i in at])
         await topic.partition(home).publish(batch)
 

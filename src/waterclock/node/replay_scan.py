@@ -5,9 +5,9 @@ import time
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from waterclock.delivery.spans import ranges_of
+from waterclock.log.arrays import from_numpy
 from waterclock.log.frame import Frame
 from waterclock.log.rows import row_offsets
 from waterclock.log.schema import decode, due_times
@@ -135,7 +135,7 @@ class Scan:
         offsets: npt.NDArray[np.int64] = np.concatenate([np.arange(*span) for span in cut.kept])
         return Portion(
             tuple(ranges_of(offsets[keep])),
-            rows=cut.rows.filter(pa.array(keep)),
+            rows=cut.rows.filter(from_numpy(keep)),
             append_ms=frame.header.append_ms,
             size_bytes=frame.header.body_len,
         )

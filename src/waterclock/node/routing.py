@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from waterclock.log.arrays import as_numpy, binary_scalar
 from waterclock.log.fingerprint import fingerprint, fingerprints
 
 Int32s = npt.NDArray[np.int32]
@@ -22,8 +23,8 @@ def partition_of_key(key: bytes, partitions: int) -> int:
 
 def partitions_of_keys(keys: pa.BinaryArray, partitions: int, keyless: int | Int32s = 0) -> Int32s:
     """Return the partition of each key; rows without one take theirs from `keyless`."""
-    filled = keys.fill_null(b"") if keys.null_count else keys
+    filled = keys.fill_null(binary_scalar(b"")) if keys.null_count else keys
     found = (fingerprints(filled, SEED) % np.uint64(partitions)).astype(np.int32)
     if keys.null_count:
-        return np.where(np.asarray(keys.is_null()), keyless, found).astype(np.int32)
+        return np.where(as_numpy(keys.is_null()), keyless, found).astype(np.int32)
     return found

@@ -17,6 +17,7 @@ from crc32c import crc32c
 from pyarrow import parquet as pq
 
 from waterclock.delivery.spans import Range, ranges_of
+from waterclock.log.arrays import as_numpy
 from waterclock.log.schema import MESSAGES, encode
 from waterclock.log.snapshot import (
     MANIFEST,
@@ -189,8 +190,8 @@ class PartitionRows:
         try:
             table = opened.read_row_group(number, columns=ROWS.names, use_threads=False)
             (batch,) = table.combine_chunks().to_batches()
-            offsets = np.asarray(batch.column("offset"), np.int64)
-            times = np.asarray(batch.column("append_ms"), np.int64)
+            offsets = as_numpy(batch.column("offset"))
+            times = as_numpy(batch.column("append_ms"))
             columns = [batch.column(field.name) for field in MESSAGES]
             rows = pa.RecordBatch.from_arrays(columns, schema=MESSAGES)
             rows.validate()

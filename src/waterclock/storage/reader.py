@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from waterclock.log.arrays import as_numpy, from_numpy
 from waterclock.log.frame import CARRIES_IDS, Frame, FrameHeader, FrameType
 from waterclock.log.frame import HEADER_BYTES as HEADER_BYTES_OF_FRAME
 from waterclock.log.rows import row_numbers, row_offsets
@@ -243,10 +244,10 @@ def _collect_ids(
     present = row_offsets(frame.header, batch)
     at = np.minimum(np.searchsorted(present, offsets[asks]), max(len(present) - 1, 0))
     has = present[at] == offsets[asks]
-    ids = batch.column("message_id").take(pa.array(at[has])).to_pylist()
+    ids = batch.column("message_id").take(from_numpy(at[has])).to_pylist()
     times = np.full(len(ids), frame.header.append_ms)
     if frame.header.type is FrameType.SEEN:
-        times = batch.column("append_ms").to_numpy()[at[has]]
+        times = as_numpy(batch.column("append_ms"))[at[has]]
     for ask, message_id, append_ms in zip(asks[has].tolist(), ids, times.tolist(), strict=True):
         found[ask] = (message_id, append_ms)
     return np.asarray(asks[~has])

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from waterclock.log.arrays import binaries
 from waterclock.log.id_runs import OFFSET_BITS, SEGMENT_OFFSETS_MAX
 from waterclock.log.ids import IdIndex
 from waterclock.storage.reader import Reader
@@ -53,7 +54,7 @@ class LogIds:
             found = self._index.lookup_one(self._index.fingerprint(ids[0]))
             rows, offsets = np.zeros(len(found), np.int64), np.array(found, np.int64)
         else:
-            fingerprints = self._index.fingerprints(pa.array(ids, pa.binary()))
+            fingerprints = self._index.fingerprints(binaries(ids))
             rows, offsets = self._index.lookup(fingerprints)
         if len(rows):
             asked = [ids[row] for row in rows.tolist()]

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from waterclock.log.arrays import binaries
 from waterclock.log.batch import Batch
 from waterclock.log.schema import HEADERS, MESSAGES, encode
 from waterclock.model.errors import ForeignFile, FrameDamaged
@@ -82,9 +83,9 @@ def encode_rows(rows: Sequence[Row]) -> Batch:
     """Build the batch to be appended."""
     nothing = pa.nulls(len(rows), pa.int64())
     columns = [
-        pa.array([full_id(row.name, row.message_id) for row in rows], pa.binary()),
-        pa.array([_HEAD.pack(VERSION, *row.head) for row in rows], pa.binary()),
-        pa.array([row.body for row in rows], pa.binary()),
+        binaries([full_id(row.name, row.message_id) for row in rows]),
+        binaries([_HEAD.pack(VERSION, *row.head) for row in rows]),
+        binaries([row.body for row in rows]),
         pa.nulls(len(rows), HEADERS),
         nothing,
     ]

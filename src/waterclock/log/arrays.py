@@ -1,0 +1,150 @@
+"""Arrow arrays of Python's and NumPy's values, and back, from their buffers.
+
+`pa.array`, `pa.scalar`, `to_numpy` and `np.asarray` of a column import pandas wherever it is
+installed, to ask whether what they were given is pandas'. That is seconds of a program's first
+publish and of a node's first message, for nothing: so nothing here goes through them, and nothing
+outside calls them (`tests/tidy` sees to it). Jobs on Spark may: pandas is there already.
+"""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+_OFFSET_MAX = 2**31 - 1
+_NUMPY = {
+    pa.int8(): np.int8, pa.int16(): np.int16, pa.int32(): np.int32, pa.int64(): np.int64,
+    pa.uint8(): np.uint8, pa.uint16(): np.uint16, pa.uint32(): np.uint32, pa.uint64(): np.uint64,
+}  # fmt: skip
+_ARROW = {np.dtype(kind): arrow for arrow, kind in _NUMPY.items()}
+
+Bools = npt.NDArray[np.bool_]
+Pairs = Sequence[tuple[str, bytes]]
+
+
+def binaries(values: Sequence[bytes | None]) -> pa.Array:
+    """Return bytes as a column; raises TypeError for anything else."""
+    present: Any = values
+    validity = None
+    try:
+        body = b"".join(present)
+    except TypeError:  # most columns have no nulls, and looking for them costs as much as the rest
+        validity = _validity(values)
+        present = [b"" if value is None else value for value in values]
+        body = b"".join(present)
+    return _variable(pa.binary(), validity, map(len, present), body, len(values))
+
+
+def texts(values: Sequence[str]) -> pa.Array:
+    """Return text as a column."""
+    joined = "".join(values)
+    if joined.isascii():
+        return _variable(pa.string(), None, map(len, values), joined.encode(), len(values))
+    encoded = [value.encode() for value in values]
+    return _variable(pa.string(), None, map(len, encoded), b"".join(encoded), len(values))
+
+
+def integers(values: Sequence[int | None]) -> pa.Array:
+    """Return whole numbers as a column of int64; raises TypeError for others, OverflowError."""
+    present: Any = values
+    validity = None
+    try:
+        data = array("q", present)
+    except TypeError:
+        validity = _validity(values)
+        data = array("q", [0 if value is None else value for value in values])
+    return pa.Array.from_buffers(pa.int64(), len(values), [validity, pa.py_buffer(data)])
+
+
+def maps(values: Sequence[Pairs | None], kind: pa.MapType) -> pa.Array:
+    """Return pairs of text and bytes as a column of maps."""
+    rows = [row or () for row in values]
+    pairs = [pair for row in rows for pair in row]
+    entries = pa.StructArray.from_arrays(
+        [texts([name for name, _ in pairs]), binaries([value for _, value in pairs])],
+        fields=[kind.key_field, kind.item_field],
+    )
+    buffers = [_validity(values), _offsets(map(len, rows), len(rows))]
+    return pa.Array.from_buffers(kind, len(rows), buffers, children=[entries])
+
+
+def from_numpy(values: npt.NDArray[Any]) -> pa.Array:
+    """Return an array of whole numbers or truth values as a column without nulls."""
+    if values.dtype == np.bool_:
+        bits = pa.py_buffer(np.packbits(values, bitorder="little"))
+        return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
+    buffer = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(_ARROW[values.dtype], len(values), [None, buffer])
+
+
+def as_numpy(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Return a column of whole numbers or truth values; it cannot be written to.
+
+    Raises ValueError if there are nulls, TypeError for other types.
+    """
+    if isinstance(column, pa.ChunkedArray):
+        parts = [as_numpy(chunk) for chunk in column.chunks]
+        return parts[0] if len(parts) == 1 else np.concatenate([_empty(column.type), *parts])
+    if column.null_count:
+        raise ValueError(f"{column.null_count} of {len(column)} values are null")
+    count, start = len(column), column.offset
+    if not count:
+        return _empty(column.type)
+    data = column.buffers()[1]
+    if pa.types.is_boolean(column.type):
+        first, last = start // 8, (start + count + 7) // 8
+        bits = np.unpackbits(np.frombuffer(data, np.uint8)[first:last], bitorder="little")
+        return bits[start % 8 : start % 8 + count].view(np.bool_)
+    kind = np.dtype(_numpy_kind(column.type))
+    return np.frombuffer(data, kind, count=count, offset=start * kind.itemsize)
+
+
+def binary_scalar(value: bytes) -> pa.Scalar:
+    """Return one value, to compare a column of bytes with."""
+    return binaries([value])[0]
+
+
+def text_scalar(value: str) -> pa.Scalar:
+    """Return one value, to compare a column of text with."""
+    return texts([value])[0]
+
+
+def filled(column: pa.Array, value: int | bool) -> pa.Array:
+    """Return the column with a value in place of its nulls."""
+    if not column.null_count:
+        return column
+    return column.fill_null(from_numpy(np.array([value], _numpy_kind(column.type)))[0])
+
+
+def _empty(kind: pa.DataType) -> npt.NDArray[Any]:
+    return np.zeros(0, _numpy_kind(kind))
+
+
+def _numpy_kind(kind: pa.DataType) -> type[np.generic]:
+    found = np.bool_ if pa.types.is_boolean(kind) else _NUMPY.get(kind)
+    if found is None:
+        raise TypeError(f"{kind} is no whole number")
+    return found
+
+
+def _validity(values: Sequence[object]) -> pa.Buffer:
+    is_there = np.fromiter((value is not None for value in values), np.bool_, len(values))
+    return pa.py_buffer(np.packbits(is_there, bitorder="little"))
+
+
+def _variable(
+    kind: pa.DataType, validity: pa.Buffer | None, lengths: Iterable[int], body: bytes, count: int
+) -> pa.Array:
+    buffers = [validity, _offsets(lengths, count), pa.py_buffer(body)]
+    return pa.Array.from_buffers(kind, count, buffers)
+
+
+def _offsets(lengths: Iterable[int], count: int) -> pa.Buffer:
+    ends = np.zeros(count + 1, np.int64)
+    np.cumsum(np.fromiter(lengths, np.int64, count), out=ends[1:])
+    if ends[-1] > _OFFSET_MAX:
+        raise pa.ArrowCapacityError(f"a column has at most {_OFFSET_MAX} bytes (got {ends[-1]})")
+    return pa.py_buffer(ends.astype(np.int32))
