@@ -12,7 +12,7 @@ BENCHES := log publish consume schedule latency streams spark burrow dispatch le
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo test check style types unit stores-big sim burrow-sim burrow-chaos burrow-copy burrow-stuck burrow-plants dispatch-sim dispatch-chaos dispatch-plants crash plants fuzz cover bench bench-smoke $(BENCHES:%=bench-%) proto lock clean
+.PHONY: help setup run demo test check style types unit docs wheel stores-big sim burrow-sim burrow-chaos burrow-copy burrow-stuck burrow-plants dispatch-sim dispatch-chaos dispatch-plants crash plants fuzz cover bench bench-smoke $(BENCHES:%=bench-%) proto lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,12 @@ unit: $(SPARK)  ## The tests alone
 stores-big: N := $(or $(N),1000000)
 stores-big: $(STAMP)  ## Every store with N= messages in one stream, read page by page
 	@WATERCLOCK_STORES_BIG=$(N) $(PYTEST) -q -s tests/stores/test_paging.py
+
+docs: $(SPARK)  ## Every page and example twice from the wheel, what starts Spark as well
+	@WATERCLOCK_DOCS_SPARK=1 $(PYTEST) -q tests/docs
+
+wheel: $(STAMP)  ## Build dist/waterclock-….whl, to install anywhere
+	@$(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir dist
 
 # The seed is chosen here, not by Hypothesis, so that a failing run always names the way back to it.
 sim: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))

@@ -18,7 +18,7 @@ billed: dict[bytes | None, list[int]] = {}
 
 
 @consumer(
-    KafkaSource({**BROKER, "group.id": "billing"}, ["orders"]),
+    KafkaSource({**BROKER, "group.id": "invoicing"}, ["invoices"]),
     workers=50,
     on_failure="dlq",
     dead_letters=KafkaDeadLetters(BROKER),
@@ -35,7 +35,7 @@ async def main() -> None:
     """Publish orders of ten customers, and bill them all."""
     producer = Producer(BROKER)
     for number in range(ORDERS):
-        producer.produce("orders", b"%d" % number, b"%d" % (number % 10))
+        producer.produce("invoices", b"%d" % number, b"%d" % (number % 10))
     producer.flush()
 
     async with bill.pool() as pool:

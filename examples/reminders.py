@@ -29,7 +29,7 @@ async def main() -> None:
             print("due now:", message.value, "early:", message.appended < message.due)
             message.ack()
         print("too late:", await client.cancel("reminders", tea))
-        await client.cancel("reminders", standup)
+        await client.cancel("reminders", standup)  # or the next run lists it too
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ async def main() -> None:
             await handle(messages, count=len(jobs))
         async for letter in client.dead_letters.list("work"):
             print("dead:", letter.value, letter.reason)
-        await client.dead_letters.purge("work")  # seen to
+        await client.dead_letters.purge("work")  # or the next run lists it too
 
 
 if __name__ == "__main__":

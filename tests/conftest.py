@@ -6,10 +6,14 @@ and never the dice's. `make sim` explores with the seed it prints.
 
 import os
 import re
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.burrow.kafka.kafka_broker import KafkaBroker
 
 # No deadlines: the machine is shared, and a slow example is no bug.
 settings.register_profile("default", deadline=None, print_blob=True)
@@ -46,7 +50,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             if nodeid.startswith("tests/spark/"):  # one session, of a gigabyte
                 return "spark"
-            if nodeid.startswith("tests/burrow/kafka/"):  # one broker, of half a gigabyte
+            # One broker, of half a gigabyte.
+            if nodeid.startswith(("tests/burrow/kafka/", "tests/docs/")):
                 return "kafka"
             if nodeid.startswith("tests/dispatch/"):  # servers of Redis, a few for each file
                 return nodeid.partition("::")[0]
@@ -54,6 +59,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return nodeid if found is None else f"store {found[1] or found[2]}"
 
     return ByServer(config, log)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator["KafkaBroker"]:
+    """Return a Kafka that runs, one for all; make topics and groups of your own."""
+    from benchmarks.peers.cache import Absent
+    from tests.burrow.kafka.kafka_broker import running
+
+    try:
+        with running(tmp_path_factory.mktemp("kafka")) as broker:
+            yield broker
+    except Absent as reason:
+        pytest.skip(f"offline: {reason}")
 
 
 def _note_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

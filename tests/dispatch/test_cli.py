@@ -1,4 +1,4 @@
-"""Dispatchers and workers as anyone starts them, the show, and the examples, on a real Redis."""
+"""Dispatchers and workers as anyone starts them, and the show, on a real Redis."""
 
 import json
 import os
@@ -175,19 +175,3 @@ def test_what_keeps_it_from_running_is_told_in_one_line(server, words, told):
     (line,) = run.stderr.splitlines()
     assert line.startswith("error: ")
     assert told in line
-
-
-def test_the_example_prints_what_it_should(server, tmp_path):
-    run = subprocess.run(
-        [sys.executable, EXAMPLES / "dispatch_readings.py"],
-        cwd=tmp_path, env={**os.environ, "REDIS": server.address}, capture_output=True, text=True,
-        check=False, timeout=PROGRAM_S_MAX,
-    )  # fmt: skip
-
-    assert (
-        run.stdout
-        == """\
-written: 999 each once: True
-dead: PermanentError: no reading in it
-"""
-    ), run.stderr

@@ -1,16 +1,13 @@
-"""docs/api.md keeps its word: methods, errors and metrics are those of the code, examples run."""
+"""docs/api.md keeps its word: methods, errors and metrics are those of the code.
 
-import json
+Its examples are run in tests/docs.
+"""
+
 import os
 import re
-import shlex
 from pathlib import Path
 from typing import Any, cast
 
-from google.protobuf import json_format
-from google.protobuf.message_factory import GetMessageClass
-from grpc import StatusCode
-from grpc.aio import EOF
 from prometheus_client.core import CounterMetricFamily
 
 from tests.server.served import run, serving
@@ -91,52 +88,4 @@ def test_the_table_of_metrics_is_that_of_the_code(tmp_path):
 
             assert after == rows, "WATERCLOCK_REWRITE=1 pytest tests/server/test_api_page.py"
 
-    run(test)
-
-
-def examples() -> list[tuple[str, list[Any]]]:
-    """Return (method, requests) of every grpcurl line."""
-    found = []
-    for block in re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL):
-        for command in re.split(r"\n(?=grpcurl|\()", block.replace("\\\n", " ").strip()):
-            words = shlex.split(command.strip("()"), posix=True) if "|" not in command else None
-            if words is None:
-                sent = re.findall(r"echo '(.*?)'", command)
-                method = command.split()[-1]
-            else:
-                sent = [words[words.index("-d") + 1]] if "-d" in words else ["{}"]
-                method = words[-1]
-            found.append((method, [json.loads(text) for text in sent]))
-    return found
-
-
-def test_the_examples_run(tmp_path):
-    async def call(it, path: str, requests: list[Any]) -> StatusCode:
-        service, name = path.split("/")
-        method = SERVICES[service].methods_by_name[name]
-        kind = GetMessageClass(method.input_type)
-        messages = [json_format.ParseDict(request, kind()) for request in requests]
-        options = {
-            "request_serializer": kind.SerializeToString,
-            "response_deserializer": GetMessageClass(method.output_type).FromString,
-        }
-        if method.client_streaming:
-            stream = it.channel.stream_stream(f"/{path}", **options)()
-            for message in messages:
-                await stream.write(message)
-            assert await stream.read()
-            if name == "Subscribe":
-                await stream.write(kind(leave=True))
-            await stream.done_writing()
-            while await stream.read() is not EOF:
-                pass
-            return StatusCode(await stream.code())
-        return StatusCode(await it.channel.unary_unary(f"/{path}", **options)(messages[0]).code())
-
-    async def test():
-        async with serving(tmp_path) as it:
-            for path, requests in examples():
-                assert await call(it, path, requests) is StatusCode.OK, path
-
-    assert len(examples()) >= 10
     run(test)

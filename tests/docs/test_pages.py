@@ -1,0 +1,114 @@
+"""Every page and every example runs from top to bottom, and a second time on the same node.
+
+They run from the wheel in a new environment, as a stranger would have it. What starts a JVM is too
+slow for every day: `make docs` runs that as well, and here Spark's page is run by tests/spark.
+"""
+
+import os
+
+import pytest
+
+from tests.docs.pages import EXAMPLES, PAGES, ROOT, Block, blocks, fences, hidden_commands
+
+WITH_SPARK = bool(os.environ.get("WATERCLOCK_DOCS_SPARK"))
+NOT_RUN_MAX = 3
+"""Blocks that need a person. Each says why on its page; more of them would be a habit."""
+
+ORDERS = 3
+"""What somebody has published to Kafka's topic `orders` each time a page is read."""
+
+PRINTED = {
+    "blocking_worker.py": """\
+hello b'ada'
+hello b'grace'
+left over: 0
+""",
+    "bulk_load.py": """\
+published: 100000
+sum: 4999950000
+""",
+    "burrow_exactly_once.py": "receipts: 1000\n",
+    "burrow_kafka.py": """\
+billed: 999 each once: True
+each customer in order: True
+dead letters: 1
+""",
+    "burrow_waterclock.py": """\
+billed: 999 each customer in order: True
+dead: b'777'
+left over: 0
+""",
+    "dispatch_handler.py": "",
+    "dispatch_readings.py": """\
+written: 999 each once: True
+dead: PermanentError: no reading in it
+""",
+    "llm_tokens.py": """\
+57 tokens over 4 connections
+each once, in order: True
+""",
+    "reminders.py": """\
+moved: moved
+cancelled: cancelled
+planned: b'tea'
+planned: b'stand-up'
+repeats: 0 3 * * * Europe/Berlin
+due now: b'tea' early: False
+too late: already fired
+""",
+    "spark_tour.py": """\
+Lima: 20 orders, 61000 cents
+Oslo: 20 orders, 57000 cents
+Rome: 20 orders, 59000 cents
+6 counts wait in tour-orders-reminders until tomorrow
+""",
+    "worker.py": """\
+done: b'easy' at attempt 1
+rejected: b'nonsense' nobody can do this
+failed: b'flaky' try again
+done: b'flaky' at attempt 2
+dead: b'nonsense' rejected
+""",
+}
+ARGUMENTS = {"llm_tokens.py": ["--headless"]}
+
+
+def needs_spark(block: Block) -> bool:
+    return "spark" in block.text or "waterclock pipeline" in block.text or block.kind == "sql"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_runs_twice(page, reader, broker):
+    todo = [each for each in blocks(page.read_text()) if WITH_SPARK or not needs_spark(each)]
+    for _ in range(2):
+        if "localhost:9092" in page.read_text():
+            broker.publish("orders", ORDERS)
+        reader.read(page.name, todo)
+
+
+@pytest.mark.parametrize("name", [n for n in PRINTED if WITH_SPARK or n != "spark_tour.py"])
+def test_an_example_prints_the_same_twice(name, reader):
+    for _ in range(2):
+        said = reader.run([f"examples/{name}", *ARGUMENTS.get(name, [])])
+        assert said == PRINTED[name]
+
+
+def test_every_example_is_run():
+    assert set(PRINTED) == {file.name for file in EXAMPLES}
+
+
+def test_blocks_that_are_not_run_are_few_and_say_why():
+    unread = {
+        f"{page.relative_to(ROOT)}:{fence.line}": fence.not_run
+        for page in PAGES
+        for fence in fences(page.read_text())
+        if fence.not_run is not None
+    }
+
+    assert len(unread) <= NOT_RUN_MAX, unread
+
+
+def test_no_commands_hide_in_blocks_without_a_language():
+    assert {
+        page.name: lines for page in PAGES if (lines := hidden_commands(page.read_text()))
+    } == {}
