@@ -16,6 +16,7 @@ from tests.integration.history import Findings, now_ms
 from tests.integration.line import Line
 from tests.integration.node_process import NodeProcess
 from tests.integration.small_disk import MOUNT, SmallDisk
+from tests.server.http_client import raw_client
 from waterclock.v1 import admin_pb2 as ap
 from waterclock.v1 import broker_pb2 as pb
 from waterclock.v1 import scheduler_pb2 as sp
@@ -56,6 +57,12 @@ class Patient:
             return False
         self.acknowledged.add(name.encode())
         return True
+
+    async def ready(self) -> tuple[int, list[str]]:
+        """Ask whether it is; return the status and the names of its problems."""
+        async with raw_client(self.node.http_port) as client:
+            answer = await client.get("/health/ready")
+        return answer.status, [problem["name"] for problem in answer.json()["problems"]]
 
     async def fill(self) -> None:
         """Leave no room for anything, the log's own reserve included."""
@@ -115,8 +122,12 @@ def test_a_full_disk_refuses_publishes_and_nothing_is_lost_once_there_is_space(t
             pending = await it.line.scheduler.CountScheduled(sp.CountScheduledRequest())
             assert pending.total + len(consumer.got) >= 100
             assert not await it.publish("refused", size=20_000)
+            assert await it.ready() == (503, ["diskFull"])
 
             it.disk.free()
+            # It finds the room by itself: who is told that it is not ready sends nothing.
+            while await it.ready() != (200, []):
+                assert it.node.is_running
             assert await it.publish("after")
             await consumer.until(it.acknowledged)
             assert sorted(consumer.ids) == sorted(set(consumer.ids)), "came twice"

@@ -149,13 +149,14 @@ def test_live_and_ready_are_told_over_http(tmp_path):
     async def test():
         async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
             live, ready = await client.get("/health/live"), await client.get("/health/ready")
-            it.node.is_ready = False
+            it.node.stop_serving()
             not_ready = await client.get("/health/ready")
 
             assert (live.status, live.json()) == (200, {"status": "live"})
             assert (ready.status, ready.json()) == (200, {"status": "ready", "problems": []})
             assert not_ready.status == 503
-            assert not_ready.json()["problems"] == ["the node is starting or stopping"]
+            [problem] = not_ready.json()["problems"]
+            assert (problem["name"], problem["detail"]) == ("stopping", "the node is stopping")
 
     run(test)
 

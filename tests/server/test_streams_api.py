@@ -54,7 +54,6 @@ class Streaming:
 @asynccontextmanager
 async def streaming(folder: Path, **sections: Any) -> AsyncIterator[Streaming]:
     async with serving(folder, **sections) as served, AsyncExitStack() as stack:
-        await until(lambda: served.node.storing.problem is None)
         yield Streaming(served, stack)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from waterclock.log.batch import encode_batch
 from waterclock.model.clock import Clock
-from waterclock.model.errors import PartitionFaulty, WaterclockError
+from waterclock.model.errors import PartitionFaulty, StorageError, WaterclockError
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Offset
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
@@ -118,7 +118,11 @@ class Metadata:
 
 
 def open_metadata(
-    path: Path, clock: Clock, aside: Aside, on_failed: Callable[[WaterclockError], None]
+    path: Path,
+    clock: Clock,
+    aside: Aside,
+    on_failed: Callable[[WaterclockError], None],
+    on_full: Callable[[StorageError], None] = lambda error: None,
 ) -> Metadata:
     """Open a node's records. A folder serves one node: raises FolderInUse if it has one."""
     store = open_partition(
@@ -132,6 +136,7 @@ def open_metadata(
         problem = f"the node's own records in {path} are damaged: {store.faults[0]}"
         store.close()
         raise PartitionFaulty(problem)
+    store.on_full(on_full)
     loop = asyncio.get_running_loop()
     commits = Commits(store, clock, aside, loop, fsync_ms=Histogram(), on_failed=on_failed)
     return Metadata(store, commits, clock)

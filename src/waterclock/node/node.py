@@ -17,14 +17,16 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 
 from waterclock.model.clock import Clock
 from waterclock.model.config import Config
-from waterclock.model.errors import ForgedToken, WaterclockError
+from waterclock.model.errors import ForgedToken, StorageError, WaterclockError
+from waterclock.model.ids import Millis
 from waterclock.node.commits import Aside
 from waterclock.node.dead_letters import DeadLetters
+from waterclock.node.disk_watch import DiskWatch
 from waterclock.node.gathering import Gathering
 from waterclock.node.groups import Groups
 from waterclock.node.housekeeping import Housekeeping
@@ -33,6 +35,16 @@ from waterclock.node.metadata import Metadata, open_metadata
 from waterclock.node.ownership import Alone, Ownership
 from waterclock.node.partition_host import PartitionHost
 from waterclock.node.pending import PendingMessages
+from waterclock.node.problems import (
+    DISK_FAILED,
+    DISK_FULL,
+    PARTITION_CLOSED,
+    PARTITION_DAMAGED,
+    STARTING,
+    STOPPING,
+    STORE_AWAY,
+    Problem,
+)
 from waterclock.node.publishing import Publishing
 from waterclock.node.recurrences import Recurrences
 from waterclock.node.replays import Replays
@@ -42,6 +54,7 @@ from waterclock.node.stream_host import StreamHost
 from waterclock.node.tailing import Tailing
 from waterclock.node.task_groups import task_group
 from waterclock.node.topics import Topic, Topics
+from waterclock.storage.data_folder import DataFolder
 from waterclock.stores.log_store import LogStore
 from waterclock.stores.opening import open_store
 from waterclock.stores.store import Record, Stored, StreamStore
@@ -50,6 +63,8 @@ from waterclock.streams.tokens import KEY_BYTES, Token, Tokens
 
 TOKEN_KEY = "streams/token_key"
 """The record with the key of resume tokens."""
+STORE_S_MAX = 5.0
+"""How long the start waits for the store of streams."""
 
 
 class Node:
@@ -60,15 +75,22 @@ class Node:
         self.clock = clock
         self.name = config.node.name or socket.gethostname()
         self.started_ms = clock.now_ms()
-        self.is_ready = False
-        """It takes requests."""
+        self.is_serving = False
+        """It takes requests: it has started, and is not stopping."""
+        self._was_started = False
         path = Path(config.node.data_folder)
         self._tasks = tasks
         self._aside = Aside()
         self._running: set[asyncio.Task[None]] = set()
         self._schedulers: dict[PartitionHost, asyncio.Task[None]] = {}
+        self._changed_ms = self.started_ms
+        self._damaged_ms: dict[PartitionHost, Millis] = {}
+        """When damage was first seen."""
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.metadata: Metadata = open_metadata(path / "meta", clock, self._aside, self._fail)
+        self.metadata: Metadata = open_metadata(
+            path / "meta", clock, self._aside, self._fail, self._note_full
+        )
+        self.disk = DiskWatch(DataFolder(path, "meta"), clock, self._fail)
         self.topics = Topics(
             path / "topics",
             self.metadata,
@@ -77,6 +99,7 @@ class Node:
             aside=self._aside,
             tasks=tasks,
             on_failed=self._fail,
+            on_full=self._note_full,
         )
         self.publishing = Publishing(self.topics, config.limits, clock)
         self.gathering = Gathering(
@@ -96,7 +119,12 @@ class Node:
         self.streams = StreamHost(config.streams, clock)
         self.stream_tokens: Tokens
         self.storing = Storing(
-            _store_of(config, path), clock, self.spawn, self._stored, self._share_key
+            _store_of(config, path),
+            clock,
+            self.spawn,
+            self._stored,
+            self._share_key,
+            self._note_full,
         )
         self.tailing = Tailing(self.streams, self.storing)
         self.housekeeping = Housekeeping(
@@ -106,17 +134,40 @@ class Node:
     def __repr__(self) -> str:
         return f"<Node {self.name} {self.topics!r}>"
 
-    def problems(self) -> list[str]:
-        """Return what is wrong, for people; empty if all is well."""
-        found = [] if self.is_ready else ["the node is starting or stopping"]
-        if self._failure.done():
-            found.append(f"the disk failed: {self._failure.exception()}")
+    @property
+    def has_failed(self) -> bool:
+        """Its disk did, and it ends."""
+        return self._failure.done()
+
+    @property
+    def is_ready(self) -> bool:
+        """It does what everyone wants of it: no problem is blocking."""
+        return self.is_serving and not self.has_failed and self.disk.shortage is None
+
+    def problems(self) -> list[Problem]:
+        """Return what is wrong, the worst first; empty if all is well."""
+        now_ms = self.clock.now_ms()
+        found = []
+        if not self.is_serving:
+            name = STOPPING if self._was_started else STARTING
+            found.append(Problem(name, f"the node is {name}", self._changed_ms))
+        if self.has_failed:
+            found.append(Problem(DISK_FAILED, str(self._failure.exception()), self._changed_ms))
+        if self.disk.shortage is not None:
+            found.append(Problem(DISK_FULL, *self.disk.shortage))
+        storing = self.storing
+        if storing.problem is not None:
+            found.append(Problem(STORE_AWAY, storing.problem, storing.problem_since_ms))
         for topic in self.topics.all():
             for host in topic.partitions:
+                where = f"{topic.name}/{host.partition}"
                 if not host.is_open:
-                    found.append(f"{topic.name}/{host.partition}: {host.problem}")
+                    detail = f"{where}: {host.problem}"
+                    found.append(Problem(PARTITION_CLOSED, detail, self.started_ms))
                 elif host.store.faults:
-                    found.append(f"{topic.name}/{host.partition}: damaged, takes no publishes")
+                    detail = f"{where}: takes no publishes, {host.store.faults[0]}"
+                    since_ms = self._damaged_ms.setdefault(host, now_ms)
+                    found.append(Problem(PARTITION_DAMAGED, detail, since_ms))
         return found
 
     async def start(self) -> None:
@@ -136,20 +187,32 @@ class Node:
             self.housekeeping.run(),
             self.streams.run(),
             self.storing.run(),
+            self.disk.run(),
             self._watch(),
         ):
             self.spawn(work)
         if self.storing.is_shared:
             self.spawn(self.tailing.run())
-        self.is_ready = True
+        # Else the first to store something would be refused. A database that is away is not
+        # waited for any longer: all else can be served.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STORE_S_MAX):
+                await self.storing.tried()
+        self.is_serving = self._was_started = True
+
+    def stop_serving(self) -> None:
+        """Say that it takes no more requests."""
+        if self.is_serving:
+            self._changed_ms = self.clock.now_ms()
+        self.is_serving = False
 
     async def stop(self) -> None:
         """Save what is known of progress, and end all that runs."""
-        self.is_ready = False
+        self.stop_serving()
         try:
             self.streams.drain()
             try:
-                if not self._failure.done():
+                if not self.has_failed:
                     await self.groups.close()
             finally:
                 await self.storing.close()
@@ -219,8 +282,12 @@ class Node:
     def _share_key(self, key: bytes) -> None:
         self.stream_tokens.share(key)
 
+    def _note_full(self, error: StorageError) -> None:
+        self.disk.note_full(error)
+
     def _fail(self, error: WaterclockError) -> None:
         if not self._failure.done():
+            self._changed_ms = self.clock.now_ms()
             self._failure.set_exception(error)
 
     async def _watch(self) -> None:
@@ -245,7 +312,9 @@ async def running_node(config: Config, clock: Clock) -> AsyncIterator[Node]:
                 await node.stop()
     finally:
         if node is not None:
-            node.close()
+            # After a failed disk, that is what there is to tell, and not what came of it.
+            with suppress(StorageError) if node.has_failed else nullcontext():
+                node.close()
 
 
 def _store_of(config: Config, folder: Path) -> StreamStore:

@@ -162,6 +162,7 @@ def open_host(
     aside: Aside,
     loop: asyncio.AbstractEventLoop,
     on_failed: Callable[[WaterclockError], None],
+    on_full: Callable[[StorageError], None],
     is_new: bool,
 ) -> PartitionHost:
     """Open a partition, or begin one; what cannot be opened is returned with its problem.
@@ -181,6 +182,7 @@ def open_host(
         host._opened = _open_parts(
             host, opened_folder, timers_folder, config, aside, loop, on_failed
         )
+        host.store.on_full(on_full)
     except StorageError as error:
         if is_new:
             raise

@@ -20,11 +20,13 @@ from waterclock.model.errors import (
     BadConfig,
     BadInput,
     Overloaded,
+    StorageError,
+    StorageFull,
     StoreUnavailable,
     WaterclockError,
 )
 from waterclock.model.units import MIB
-from waterclock.stores.store import Page, Record, Stored, StreamStore
+from waterclock.stores.store import END, Page, Record, Stored, StreamStore
 from waterclock.streams.tokens import KEY_BYTES
 
 BATCH_RECORDS = 1_000
@@ -34,6 +36,9 @@ IN_DOUBT_MAX = 10_000
 PURGE_S = 60.0
 PURGE_MESSAGES = 1_000
 REOPEN_S = 2.0
+LOOK_S = 5.0
+"""How often a store is asked whether it is there."""
+NOT_OPEN_YET = "the store is not open yet"
 OWN_STREAM = "\0waterclock"
 """Where the key of resume tokens is kept."""
 TOKEN_KEY = "token_key"
@@ -65,7 +70,13 @@ class Storing:
     """Brings messages to a store. `run` must be running."""
 
     def __init__(
-        self, store: StreamStore, clock: Clock, spawn: Spawn, on_stored: OnStored, on_key: OnKey
+        self,
+        store: StreamStore,
+        clock: Clock,
+        spawn: Spawn,
+        on_stored: OnStored,
+        on_key: OnKey,
+        on_full: Callable[[StorageError], None] = lambda error: None,
     ) -> None:
         self._store = store
         self.is_shared = store.is_shared
@@ -73,21 +84,25 @@ class Storing:
         self._spawn = spawn
         self._on_stored = on_stored
         self._on_key = on_key
+        self._on_full = on_full
         self._lines: dict[str, Waiting] = {}
         """By stream: those that wait for the call under way to end."""
         self._waiting_bytes = 0
         self._in_doubt: dict[tuple[str, str], bool] = {}
         """Messages whose storing failed, perhaps after it was done; the oldest first."""
         self._is_open = False
-        self.problem: str | None = "the store is not open yet"
+        self._was_tried = asyncio.Event()
+        self.problem: str | None = NOT_OPEN_YET
         """Why nothing can be stored at the moment."""
+        self.problem_since_ms = clock.now_ms()
         self.stored = self.failed = 0
 
     def __repr__(self) -> str:
         return f"<Storing in {self._store!r}, {len(self._lines)} streams under way>"
 
     async def run(self) -> None:
-        """Open the store, again and again until it can be; then remove what expires."""
+        """Open the store, again and again until it can be; then see that it is there, and remove
+        what expires."""
         is_connected = False
         while not self._is_open:
             try:
@@ -97,14 +112,34 @@ class Storing:
                 if self.is_shared:
                     self._on_key(await self._shared_key())
                 self._is_open = True
-                self.problem = None
+                self._is_well()
+                self._was_tried.set()
             # Whatever it is, what is in memory goes on without the store.
             except Exception as error:
                 self._note(error)
+                self._was_tried.set()
                 await asyncio.sleep(REOPEN_S)
+        time_s = asyncio.get_running_loop().time
+        purged_s = time_s()
         while True:
-            await asyncio.sleep(PURGE_S)
-            await self._purge()
+            await asyncio.sleep(min(PURGE_S, LOOK_S if self.problem is None else REOPEN_S))
+            await self._look()
+            if time_s() - purged_s >= PURGE_S:
+                await self._purge()
+                purged_s = time_s()
+
+    async def tried(self) -> None:
+        """Return when the store is open, or could not be opened at the first attempt."""
+        await self._was_tried.wait()
+
+    async def _look(self) -> None:
+        """See whether the store answers: nobody else may ask it for long."""
+        try:
+            await self._store.read(OWN_STREAM, after=END, limit=1, now_ms=self._clock.now_ms())
+        except Exception as error:
+            self._note(error)
+        else:
+            self._is_well()
 
     async def _shared_key(self) -> bytes:
         """Return the key of resume tokens: that of the first node that ever asked."""
@@ -146,7 +181,7 @@ class Storing:
             page = await self._store.read(stream, after=after, limit=limit, now_ms=now_ms)
         except BadConfig as error:
             raise self._noted(error) from error
-        self.problem = None
+        self._is_well()
         return page
 
     async def delete(self, stream: str) -> int:
@@ -199,7 +234,7 @@ class Storing:
                 wish.answer.cancel()
             raise
         self._waiting_bytes -= _size(batch)
-        self.problem = None
+        self._is_well()
         self.stored += len(batch)
         for (record, answer, then), stored in zip(batch, done, strict=True):
             # A repeat may be the first we hear of a message: the answer of then was lost.
@@ -241,16 +276,30 @@ class Storing:
     def _note(self, error: Exception) -> None:
         """Take note of what is wrong with the store; what is a bug goes to the log, whole."""
         reason = str(error) or type(error).__name__
+        if isinstance(error, StorageFull):
+            self._on_full(error)
+        is_news = self.problem in (None, NOT_OPEN_YET)
         if isinstance(error, StoreUnavailable | BadConfig):
-            if self.problem is None:
+            if is_news:
                 log.warning("store_unavailable reason=%s", reason)
-            self.problem = reason
+            self._is_ill(reason)
         elif not self._is_open:
             if self.problem != reason:
                 log.error("store_not_opened reason=%s", reason, exc_info=error)
-            self.problem = reason
+            self._is_ill(reason)
         elif not isinstance(error, WaterclockError):
             log.error("unforeseen in the store", exc_info=error)
+
+    def _is_ill(self, reason: str) -> None:
+        if self.problem is None:
+            self.problem_since_ms = self._clock.now_ms()
+        self.problem = reason
+
+    def _is_well(self) -> None:
+        if self.problem not in (None, NOT_OPEN_YET):
+            away_s = (self._clock.now_ms() - self.problem_since_ms) / 1_000
+            log.info("store_available away_s=%g", away_s)
+        self.problem = None
 
 
 def _check_name(stream: str) -> None:

@@ -27,6 +27,8 @@ from waterclock.model.errors import (
     BadInput,
     CapacityReached,
     NotFound,
+    StorageError,
+    StorageFull,
     UnknownTopic,
     WaterclockError,
 )
@@ -114,6 +116,7 @@ class Topics:
         aside: Aside,
         tasks: asyncio.TaskGroup,
         on_failed: Callable[[WaterclockError], None],
+        on_full: Callable[[StorageError], None] = lambda error: None,
     ) -> None:
         self._path = path
         self._metadata = metadata
@@ -122,6 +125,7 @@ class Topics:
         self._aside = aside
         self._tasks = tasks
         self._on_failed = on_failed
+        self._on_full = on_full
         self._topics: dict[str, Topic] = {}
         self._changing = asyncio.Lock()
         self.on_opened: list[Callable[[Topic, PartitionHost], None]] = []
@@ -288,7 +292,11 @@ class Topics:
         Nobody sees them before all are open: a key must not move twice.
         """
         added = range(len(topic.partitions), settings.partitions)
-        return await open_all([self._opening(topic, number, is_new=True) for number in added])
+        try:
+            return await open_all([self._opening(topic, number, is_new=True) for number in added])
+        except StorageFull as error:
+            self._on_full(error)
+            raise
 
     def _opening(self, topic: Topic, number: int, *, is_new: bool) -> Callable[[], PartitionHost]:
         return partial(
@@ -301,6 +309,7 @@ class Topics:
             aside=self._aside,
             loop=asyncio.get_running_loop(),
             on_failed=self._on_failed,
+            on_full=self._on_full,
             is_new=is_new,
         )
 

@@ -194,7 +194,12 @@ class Metrics:
         node, calls = self._node, self._calls
         info = [((waterclock.__version__, node.name), 1.0)]
         yield _gauge("node_info", "The node.", ("version", "node"), info)
-        yield _gauge("ready", "Whether the node takes requests.", (), [((), node.is_ready)])
+        yield _gauge(
+            "ready",
+            "Whether the node takes requests and can store them: 200 or 503 of /health/ready.",
+            (),
+            [((), node.is_ready)],
+        )
         yield _gauge("problems", "See /health/ready.", (), [((), len(node.problems()))])
         yield _gauge("topics", "Topics.", (), [((), len(node.topics.all()))])
         in_flight = [((), float(calls.in_flight))]

@@ -1,7 +1,7 @@
 """What operators and their machines ask a node over HTTP, and what describes all the rest.
 
 GET /health/live     200 while the process turns its loop
-GET /health/ready    200 if the node takes requests, else 503; either way, what is wrong
+GET /health/ready    200 if the node does all it is for, else 503; either way, what is wrong
 GET /metrics         for Prometheus
 GET /openapi.json    what there is, for programs
 GET /docs            the same for people
@@ -28,11 +28,22 @@ class Live(msgspec.Struct):
     status: str
 
 
+class ProblemTold(msgspec.Struct, rename="camel"):
+    """One thing that is wrong."""
+
+    name: str
+    detail: str
+    since_ms: int
+    is_blocking: bool
+    """The node is not ready because of it."""
+    advice: str
+
+
 class Ready(msgspec.Struct):
-    """Whether the node takes requests, and what is wrong."""
+    """Whether the node is ready, and what is wrong."""
 
     status: str
-    problems: list[str]
+    problems: list[ProblemTold]
 
 
 def operations(node: Node, metrics: Metrics) -> list[Operation]:
@@ -43,7 +54,10 @@ def operations(node: Node, metrics: Metrics) -> list[Operation]:
         return alive
 
     def ready(_: Request) -> Response:
-        problems = node.problems()
+        problems = [
+            ProblemTold(it.name, it.detail, it.since_ms, it.is_blocking, it.advice)
+            for it in node.problems()
+        ]
         if node.is_ready:
             return json(200, Ready("ready", problems))
         return json(503, Ready("not ready", problems))
@@ -66,8 +80,11 @@ def operations(node: Node, metrics: Metrics) -> list[Operation]:
             "/health/ready",
             ready,
             name="ready",
-            summary="Tell whether the node takes requests.",
-            answers={200: Told("It does.", Ready), 503: Told("It does not.", Ready)},
+            summary="Tell whether the node takes requests and can store what it takes.",
+            answers={
+                200: Told("It does; problems, if any, concern a part of it.", Ready),
+                503: Told("It does not; see the problems that are blocking.", Ready),
+            },
         ),
         operation(
             "GET",

@@ -89,7 +89,7 @@ class Server:
         """Let calls finish and take no more; returns after `server.drain` at the latest."""
         drain_s = self.node.config.server.drain_ms / 1_000
         log.info("stopping calls=%d drain_s=%g", self.calls.in_flight, drain_s)
-        self.node.is_ready = False
+        self.node.stop_serving()
         self._health.stop()
         self.calls.stop()
         self.node.streams.drain()

@@ -114,7 +114,9 @@ class OsFile:
         self.name = name
         self._path = path
         self._descriptor = Descriptor(number, str(path))
-        self._size = os.fstat(number).st_size
+        found = os.fstat(number)
+        self._size = found.st_size
+        self._has_links = found.st_nlink > 0  # not all file systems tell
         self._map = memoryview(b"")
 
     def __repr__(self) -> str:
@@ -165,7 +167,7 @@ class OsFile:
         if size <= self._size:
             return
         try:
-            _reserve(number, self._size, size)
+            reserve(number, self._size, size)
         except OSError as error:
             # A file system may keep what it reserved before it ran out.
             with contextlib.suppress(OSError):
@@ -184,12 +186,18 @@ class OsFile:
         self._size = size
 
     def sync(self) -> None:
-        """Make all written so far durable; never reported full, for nothing can be retried."""
+        """Make all written so far durable; never reported full, for nothing can be retried.
+
+        What was deleted meanwhile is not durable: nobody will find it.
+        """
         with self._descriptor as number:
             try:
                 sync_descriptor(number)
+                is_deleted = self._has_links and os.fstat(number).st_nlink == 0
             except OSError as error:
                 raise self._error("sync", error) from error
+        if is_deleted:
+            raise StorageFailed(f"sync {self._path}: it was deleted while it was in use")
 
     def close(self) -> None:
         """Release the file; the map goes with its last view."""
@@ -349,7 +357,7 @@ def _after(parts: Sequence[Bytes], skip: int) -> list[memoryview]:
     return rest
 
 
-def _reserve(number: int, start: int, end: int) -> None:
+def reserve(number: int, start: int, end: int) -> None:
     """Grow a file with blocks behind it where the system can, with a hole where it cannot."""
     if hasattr(os, "posix_fallocate"):
         try:

@@ -11,7 +11,7 @@ partition (see `opening`) is readable around its damage and takes no appends. Wh
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -45,7 +45,6 @@ from waterclock.storage.segment_file import SegmentFile
 from waterclock.storage.writer import Sync, Writer
 
 Int64s = npt.NDArray[np.int64]
-
 READ_BYTES_MAX = 1 << 20
 _NO_BODY = memoryview(b"")
 
@@ -273,8 +272,7 @@ class PartitionStore:
         # By the log's time, not the clock's: a clock that steps back must find them still here.
         oldest_ms = self.log_time_ms - self.dedup.window_ms
         for segment in self.segments[:-1]:
-            is_over = segment.last is not None and segment.last.append_ms < oldest_ms
-            if is_over:
+            if segment.last is not None and segment.last.append_ms < oldest_ms:
                 self.ids.drop(segment.base_offset)
         for base in self.ids.overflow():
             self.ids.drop(base)
@@ -339,6 +337,10 @@ class PartitionStore:
                 self.fail(error)
                 raise
             job.finish()
+
+    def on_full(self, callback: Callable[[StorageFull], None]) -> None:
+        """Call back when there was no room for something; whoever asked for it is told as well."""
+        self._writer.on_full = callback
 
     def fail(self, error: BaseException) -> None:
         """Take no more appends: the disk, or what is kept beside it, cannot be trusted any more."""

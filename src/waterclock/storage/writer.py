@@ -9,7 +9,7 @@ The rules:
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from waterclock.log.appending import PlannedFrame
@@ -18,7 +18,7 @@ from waterclock.log.frame import HEADER_BYTES, FrameHeader, encode_header, heade
 from waterclock.log.index import SparseIndex
 from waterclock.log.recovery import Damage
 from waterclock.log.segment import SegmentHeader
-from waterclock.model.errors import Closed, StorageFailed
+from waterclock.model.errors import Closed, StorageFailed, StorageFull
 from waterclock.model.ids import Epoch, Millis, Offset
 from waterclock.model.sections import LogConfig
 from waterclock.storage.disk import Bytes, File, Folder
@@ -70,6 +70,7 @@ class Writer:
         last = next((s.last for s in reversed(segments) if s.last is not None), None)
         self.epoch = Epoch(0) if last is None else last.epoch
         self.failure: str | None = None
+        self.on_full: Callable[[StorageFull], None] = lambda error: None
         self.plan = FlushPlan(
             config.fsync, interval_ms=config.fsync_interval_ms, end=segments[-1].end_offset
         )
@@ -111,11 +112,8 @@ class Writer:
             headers.append(header)
             parts += (encode_header(header), frame.body)
             offset = header.end_offset
-        try:
+        with self._stopping_on_failure():
             segment.append(parts, preallocate_bytes=self._preallocate_bytes)
-        except (StorageFailed, Closed) as error:
-            self.failure = str(error)
-            raise
         for header, raw in zip(headers, parts[::2], strict=True):
             segment.accept(header, int.from_bytes(raw[-4:], "little"))
         self.log_time_ms = append_ms
@@ -191,10 +189,13 @@ class Writer:
 
     @contextmanager
     def _stopping_on_failure(self) -> Iterator[None]:
-        """Run something after whose failure nothing may be written any more."""
+        """Run something after whose failure nothing may be written; a full disk is no failure."""
         self.check_usable()
         try:
             yield
+        except StorageFull as error:
+            self.on_full(error)
+            raise
         except (StorageFailed, Closed) as error:
             self.failure = str(error)
             raise

@@ -1,0 +1,48 @@
+"""What is wrong with a node, in words: for people who look, and for machines that ask.
+
+A problem that is *blocking* keeps the node from what everyone wants of it, and makes it not ready;
+any other concerns a part, and all else goes on.
+"""
+
+from typing import Final, NamedTuple
+
+from waterclock.model.ids import Millis
+
+STARTING: Final = "starting"
+STOPPING: Final = "stopping"
+DISK_FAILED: Final = "diskFailed"
+DISK_FULL: Final = "diskFull"
+STORE_AWAY: Final = "storeAway"
+PARTITION_CLOSED: Final = "partitionClosed"
+PARTITION_DAMAGED: Final = "partitionDamaged"
+
+BLOCKING: Final = frozenset({STARTING, STOPPING, DISK_FAILED, DISK_FULL})
+
+ADVICE: Final = {
+    STARTING: "wait",
+    STOPPING: "ask another node, or start this one again",
+    DISK_FAILED: "look after the disk and the data folder, then start the node again",
+    DISK_FULL: "free space, or delete topics: then what is due fires; reading goes on meanwhile",
+    STORE_AWAY: "look after the database of streams.store; the node tries again by itself",
+    PARTITION_CLOSED: "restore its folder from a copy, or delete the topic; then restart the node",
+    PARTITION_DAMAGED: "restore its files from a copy, or accept the loss: waterclock log repair",
+}
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong."""
+
+    name: str
+    detail: str
+    since_ms: Millis
+    """When it began, or was first seen."""
+
+    @property
+    def is_blocking(self) -> bool:
+        """The node is not ready because of it."""
+        return self.name in BLOCKING
+
+    @property
+    def advice(self) -> str:
+        """What to do about it."""
+        return ADVICE[self.name]
