@@ -288,3 +288,50 @@ def test_a_pool_that_fails_beside_a_block_ends_the_block():
         assert source.is_closed
 
     run(test)
+
+
+def test_a_typo_in_the_function_is_told_at_once_and_once(caplog):
+    broker = MemoryBroker(1)
+    broker.fill(20, keys=20)
+
+    async def process(record: Record) -> None:
+        undefined  # type: ignore[name-defined] # noqa: B018, F821
+
+    async def test() -> None:
+        pool = Pool(MemorySource(broker), process, workers=4, retry_delay_s=0.001, max_retries=None)
+        async with pool:
+            await until(lambda: pool.metrics.failures.count >= 100)
+            health = pool.health()
+
+        assert health.attempts == health.failures >= 100
+        assert "NameError: name 'undefined' is not defined, test_pool_failures.py:" in (
+            health.last_error
+        )
+        assert not health.is_healthy
+        assert health.problems[0].startswith("the last ")
+        assert health.problems[0].endswith(f" attempts failed: {health.last_error}")
+
+    run(test)
+    told = [each for each in caplog.records if each.message.startswith("process_failed")]
+    assert len(told) == 1
+    assert told[0].levelname == "WARNING"
+    assert "NameError: name 'undefined' is not defined, test_pool_failures.py:" in told[0].message
+    assert told[0].exc_info is not None
+    assert told[0].exc_info[0] is NameError
+
+
+def test_a_function_of_threads_and_lists_that_fails_is_told_too(caplog):
+    broker = MemoryBroker(1)
+    broker.fill(20, keys=20)
+
+    def process(records: list[Record]) -> None:
+        raise ValueError("bad")
+
+    async def test() -> None:
+        source = MemorySource(broker)
+        pool = Pool(source, process, batch_size=5, retry_delay_s=0.001, max_retries=None)
+        async with pool:
+            await until(lambda: pool.health().last_error)
+
+    run(test)
+    assert [each.exc_info[0] for each in caplog.records if each.exc_info] == [ValueError]

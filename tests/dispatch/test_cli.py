@@ -8,11 +8,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
+from benchmarks.peers.server import free_port
 from tests.dispatch.programs import wait
+from tests.dispatch.proxy import proxied
 from tests.dispatch.redis_servers import programs
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -21,10 +23,12 @@ PROGRAM = (sys.executable, "-m", "waterclock")
 
 
 @contextmanager
-def started(*words: object, cwd: Path | None = None) -> Iterator["subprocess.Popen[str]"]:
+def started(
+    *words: object, cwd: Path | None = None, stderr: int | None = None
+) -> Iterator["subprocess.Popen[str]"]:
     """Run a command until the end of the block."""
     with subprocess.Popen(
-        [*PROGRAM, *map(str, words)], cwd=cwd, stdout=subprocess.PIPE, text=True
+        [*PROGRAM, *map(str, words)], cwd=cwd, stdout=subprocess.PIPE, stderr=stderr, text=True
     ) as process:
         try:
             yield process
@@ -37,6 +41,17 @@ def told(process: "subprocess.Popen[str]") -> dict[str, Any]:
     assert process.stdout is not None
     line: dict[str, Any] = json.loads(process.stdout.readline())
     return line
+
+
+def shown_until(stream: IO[str] | None, text: str) -> str:
+    """Return what a process shows, up to the line that has a text in it."""
+    assert stream is not None
+    shown = ""
+    for line in stream:
+        shown += line
+        if text in line:
+            return shown
+    raise AssertionError(f"it ended without {text!r}: {shown}")
 
 
 def environ_with_redis() -> dict[str, str]:
@@ -97,6 +112,45 @@ def test_people_are_told_who_leads_and_what_to_type(server, name):
     assert "worker --handler my_module:handle" in shown
     assert "Stopped" in rest
     assert process.returncode == 0
+
+
+def test_a_dispatcher_without_redis_says_what_it_waits_for_and_is_ready_only_then(server, name):
+    port = free_port()
+    words = ["dispatch", "--redis", f"127.0.0.1:{port}", "--prefix", name, "--port", "0"]
+    with started(*words, "--source", f"{name}:in", stderr=subprocess.PIPE) as process:
+        said = shown_until(process.stderr, "waiting for the lease in Redis")
+        with proxied(server.port, port=port):
+            shown = shown_until(process.stdout, "Leads, epoch")
+            said += shown_until(process.stderr, "the lease in Redis is there, after ")
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=PROGRAM_S_MAX)
+
+    assert f"Redis at 127.0.0.1:{port} does not answer: connection refused" in said
+    assert shown.startswith("Dispatcher ")
+    assert " is ready: " in shown
+
+
+def test_a_worker_without_a_leader_says_so_and_a_failing_handler_is_told_at_once(
+    server, look, name
+):
+    where = ["--redis", server.address, "--prefix", name]
+    handler = ["--handler", "dispatch_handler:handle", "--output", f"{name}:out"]
+    with started("worker", *where, *handler, cwd=EXAMPLES, stderr=subprocess.PIPE) as worker:
+        said = shown_until(worker.stderr, "waiting for a dispatcher that leads")
+        assert f"nobody holds the lock {{{name}}}:lock" in said
+        look.xadd(f"{name}:in", {"data": "{}"})
+        place = ["--source", f"{name}:in", "--host", "127.0.0.1", "--port", "0", "--json"]
+        with started("dispatch", *where, *place):
+            assert shown_until(worker.stdout, "\n").startswith("Worker is ready: dispatch_handler")
+            told = shown_until(worker.stderr, "PermanentError: no reading in it\n")
+            if "a dispatcher that leads is there, after " not in told:
+                shown_until(worker.stderr, "a dispatcher that leads is there, after ")
+            worker.send_signal(signal.SIGINT)
+            worker.communicate(timeout=PROGRAM_S_MAX)
+
+    assert "handler_failed uuid=" in told
+    assert "error=PermanentError: no reading in it, dispatch_handler.py:" in told
+    assert "Traceback (most recent call last):" in told
 
 
 @pytest.mark.parametrize("inlet", ["stream", "pubsub"])

@@ -35,11 +35,12 @@ def test_a_foreign_lock_is_told_once_and_led_past_once_it_is_gone(programs: Flee
     look.set(f"{{{name}}}:lock", "somebody else's")
 
     dispatcher = programs.start("dispatcher", inlet="stream")
-    wait(lambda: b"lease_unanswered" in dispatcher.log.read_bytes(), what="it is told")
+    wait(lambda: b"waiting for the lease" in dispatcher.log.read_bytes(), what="it is told")
     look.delete(f"{{{name}}}:lock")
     ready(dispatcher)
 
-    assert dispatcher.log.read_bytes().count(b"lease_unanswered") == 1
+    assert dispatcher.log.read_bytes().count(b"waiting for the lease in Redis: ") == 1
+    assert b"the lease in Redis is there, after " in dispatcher.log.read_bytes()
 
 
 def test_what_waited_in_redis_for_longer_than_the_window_is_written(programs: Fleet, look, name):

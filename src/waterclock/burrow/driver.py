@@ -134,6 +134,7 @@ class Driver:
         results.seconds.clear()
         self._out -= len(done)
         self._metrics.finished(done, seconds)
+        self._metrics.failures.succeeded()
         if self._outlet is not None:
             self._emit(self._outlet, done)
         self._perform(self._engine.finished(done, self.now_ms()))
@@ -151,6 +152,12 @@ class Driver:
 
     def _fail(self, records: list[Record], error: BaseException) -> None:
         self._out -= len(records)
+        report = self._metrics.failures.failed(error, self._loop.time())
+        if report is not None:
+            trace = error if report.is_first else None
+            _log.warning(
+                "process_failed record=%r error=%s", records[0], report.text, exc_info=trace
+            )
         is_permanent = isinstance(error, self._permanent)
         for record in records:
             is_final = is_permanent or (

@@ -21,6 +21,13 @@ class Health:
     error_rate: float = 0.0
     """The share of attempts that failed, of late."""
     errors_in_a_row: int = 0
+    """Records given up with no success between them."""
+    attempts: int = 0
+    """How often the function has been done with a record since the start, whatever came of it."""
+    failures: int = 0
+    """How many of these failed."""
+    last_error: str = ""
+    """The last failure, and the line it came from."""
     stuck_seconds: float = 0.0
     """How long the partition that has been stuck for longest could not commit any further."""
     problems: tuple[str, ...] = ()

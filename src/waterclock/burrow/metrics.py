@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from waterclock.burrow.partition import PartitionState, PartitionView
 from waterclock.burrow.records import Record, TopicPartition
+from waterclock.model.failure_kinds import FailureKinds
 
 BOUNDS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
 """Upper ends of the buckets of processing time."""
@@ -73,6 +74,8 @@ class PoolMetrics(Collector):
         self.rebalances = 0
         self.commits = 0
         self.commit_failures = 0
+        self.failures = FailureKinds()
+        """Of the function, told apart."""
         self.now_ms = 0
         """When the views were taken, on their clock."""
 

@@ -34,6 +34,8 @@ from waterclock.model.errors import BadConfig, Busy, WaterclockError
 SAMPLE_S = 1.0
 STUCK_S = 300.0
 """A partition that cannot commit for so long is a problem."""
+FAILURES_MIN = 10
+"""So many attempts in a row that failed are a problem, though each is tried again."""
 AHEAD, AHEAD_MIN = 4, 2_000
 """Records read ahead for each worker, and in all: while a commit is made, nothing is read."""
 QUEUE, QUEUE_MIN = 4, 4_000
@@ -341,6 +343,9 @@ class Pool:
             problems.append(f"a commit has not moved on for {stuck_s:.0f} s")
         if self._engine.errors_in_a_row:
             problems.append(f"{self._engine.errors_in_a_row} records failed in a row")
+        failures, (good, bad) = metrics.failures, metrics.totals()
+        if failures.in_a_row >= FAILURES_MIN:
+            problems.append(f"the last {failures.in_a_row} attempts failed: {failures.last_error}")
         return Health(
             state=self.state,
             workers=self._workers,
@@ -349,6 +354,9 @@ class Pool:
             offset_lag=metrics.lags(),
             error_rate=self._error_rate,
             errors_in_a_row=self._engine.errors_in_a_row,
+            attempts=good + bad,
+            failures=bad,
+            last_error=failures.last_error,
             stuck_seconds=stuck_s,
             problems=tuple(problems),
         )

@@ -129,7 +129,8 @@ class _Run:
         self._dispatcher.set_result(dispatcher)
         if self._as_json:
             print_json(self._plain(dispatcher))
-            return
+
+    def _greet(self, dispatcher: "Dispatcher") -> None:
         from waterclock.dispatch.redis_link import without_password
 
         host, port = dispatcher.address
@@ -162,6 +163,10 @@ class _Run:
         dispatcher = await self._dispatcher
         if self._as_json and self._figures_s is not None:
             await tell_figures(partial(_figures, dispatcher), self._figures_s)
+        # Before that the log says what it waits for.
+        await dispatcher.has_redis.wait()
+        if not self._as_json:
+            self._greet(dispatcher)
         epoch = -1
         while True:
             if dispatcher.epoch != epoch:

@@ -93,11 +93,7 @@ async def _run(config: "WorkerConfig", *, as_json: bool, figures_s: float | None
         def ready(worker: "Worker") -> None:
             workers.append(worker)
             if not as_json:
-                where = config.topic or config.output
-                line = (
-                    f"Worker is ready: {one_line(config.handler or AS_IT_IS)} to {one_line(where)}"
-                )
-                console().print(line, style="bold")
+                telling.append(tasks.create_task(_greet(config, worker)))
                 return
             print_json({"pid": os.getpid(), "handler": config.handler, "sink": config.sink})
             if figures_s is not None:
@@ -119,5 +115,16 @@ async def _run(config: "WorkerConfig", *, as_json: bool, figures_s: float | None
     console().print(said)
 
 
+async def _greet(config: "WorkerConfig", worker: "Worker") -> None:
+    """Say that it works once it can: before that the log says what it waits for."""
+    await worker.is_welcomed.wait()
+    where = config.topic or config.output
+    line = f"Worker is ready: {one_line(config.handler or AS_IT_IS)} to {one_line(where)}"
+    console().print(line, style="bold")
+
+
 def _figures(worker: "Worker") -> dict[str, object]:
-    return {"epoch": worker.epoch, "is_connected": worker.is_connected, **asdict(worker.counts)}
+    return {
+        "epoch": worker.epoch, "is_connected": worker.is_connected, **asdict(worker.counts),
+        "last_error": worker.failures.last_error,
+    }  # fmt: skip

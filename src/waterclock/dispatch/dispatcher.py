@@ -26,6 +26,7 @@ from waterclock.dispatch.ring import Ring
 from waterclock.dispatch.scripts import LEASE_ACQUIRE, LEASE_RELEASE, LEASE_RENEW, Stale
 from waterclock.dispatch.stream_inlet import StreamInlet
 from waterclock.dispatch.worker_link import WorkerLink
+from waterclock.model.waiting import Waiting
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +53,9 @@ class Dispatcher:
         """Something came about that the lease must hear of, before its next deadline."""
         self._is_newer_known = False
         self._has_failed = False
-        self._complaint = ""
-        """What Redis last said instead of answering: told once, not with every attempt."""
+        self._waiting = Waiting("the lease in Redis")
+        self.has_redis = asyncio.Event()
+        """Set once Redis has said whether we lead."""
         self.is_listening = asyncio.Event()
         self.address: tuple[str, int] = ("", 0)
         """Where workers find us; known once it runs."""
@@ -184,23 +186,29 @@ class Dispatcher:
             async with asyncio.timeout(lease_ms / 1_000 / 4):
                 if ask.call is Call.RENEW:
                     is_ours = await LEASE_RENEW.answer(self._redis, keys[:1], self._token, lease_ms)
+                    self._answered()
                     await self._perform(self._renewed(ask, is_ours=is_ours == 1), tasks)
                     return
                 words = (*self.address, self._token, lease_ms)
                 is_ours, told, rest = await LEASE_ACQUIRE.answer(self._redis, keys, *words)
         except (RedisAway, RedisRefused, TimeoutError) as error:
-            if repr(error) != self._complaint:
-                self._complaint = repr(error)
-                log.warning("lease_unanswered error=%s", self._complaint)
+            reason = "no answer in time" if isinstance(error, TimeoutError) else str(error)
+            if (said := self._waiting.away(reason, now_ms() / 1_000)) is not None:
+                log.warning("%s", said)
             self._lease.failed(now_ms())
             return
-        self._complaint = ""
+        self._answered()
         if not is_ours:
             self._lease.refused(ttl_ms=rest, now_ms=now_ms())
         elif self._lease.acquired(told, asked_ms=ask.asked_ms, now_ms=now_ms()):
             await self._begin_leading(told, tasks)
         else:
             await self._release()
+
+    def _answered(self) -> None:
+        self.has_redis.set()
+        if (said := self._waiting.here(now_ms() / 1_000)) is not None:
+            log.warning("%s", said)
 
     def _renewed(self, ask: Ask, *, is_ours: bool) -> list[LeaseAction]:
         if is_ours:

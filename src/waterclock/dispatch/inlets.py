@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from waterclock.dispatch.batches import DeadLetter, Load
 from waterclock.dispatch.frames import uuid_text
 from waterclock.dispatch.redis_link import RedisAway, Word
+from waterclock.model.waiting import Waiting
 
 log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
@@ -92,9 +93,17 @@ def letter_words(letter: DeadLetter) -> list[Word]:
 async def until_answered(step: Callable[[], Awaitable[Answer]]) -> Answer:
     """Do something until Redis answers. A leader whom it does not answer loses its lease, and is
     cancelled: that ends this."""
+    waiting = Waiting("Redis")
     while True:
         try:
-            return await step()
+            answer = await step()
         except RedisAway as away:
-            log.warning("redis_away error=%s", away)
-            await asyncio.sleep(AGAIN_S)
+            said = waiting.away(str(away), asyncio.get_running_loop().time())
+        else:
+            said = waiting.here(asyncio.get_running_loop().time())
+            if said is not None:
+                log.warning("%s", said)
+            return answer
+        if said is not None:
+            log.warning("%s", said)
+        await asyncio.sleep(AGAIN_S)

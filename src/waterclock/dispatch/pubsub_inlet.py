@@ -37,6 +37,7 @@ from waterclock.dispatch.redis_client import RedisClient
 from waterclock.dispatch.redis_link import RedisAway, RedisLink, RedisRefused, Reply, Word
 from waterclock.dispatch.ring import Drained, Ring
 from waterclock.dispatch.scripts import MARK, PARCELS_BURY, PARCELS_REMOVE, PARCELS_STORE
+from waterclock.model.waiting import Waiting
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +80,7 @@ class PubSubInlet:
         self._counts = counts
         self._has_heard = asyncio.Event()
         self._subscribed = asyncio.Event()
+        self._waiting = Waiting(f"the subscription to {channel}")
         self._stored: Position | None = None
         """The last place that Redis confirmed, by us."""
         self._is_leading = False
@@ -108,24 +110,30 @@ class PubSubInlet:
         """Whether the subscription stands."""
         return self._subscribed.is_set()
 
+    async def _wait(self, error: RedisAway | RedisRefused) -> None:
+        said = self._waiting.away(str(error), asyncio.get_running_loop().time())
+        if said is not None:
+            log.warning("%s", said)
+        await asyncio.sleep(AGAIN_S)
+
     async def listen(self) -> None:
         """Keep a subscription, and fill the ring from it."""
         while True:
             try:
                 link = await self._redis.separate_link(self._keys.marks)
             except (RedisAway, RedisRefused) as error:
-                log.warning("subscription_failed error=%s", error)
-                await asyncio.sleep(AGAIN_S)
+                await self._wait(error)
                 continue
             self._begin()
             try:
                 await link.subscribe(self._channel, self._keys.marks, on_replies=self._heard)
                 await self._announce()
                 self._subscribed.set()
+                if (said := self._waiting.here(asyncio.get_running_loop().time())) is not None:
+                    log.warning("%s", said)
                 await self._stay(link)
             except (RedisAway, RedisRefused) as error:
-                log.warning("subscription_failed error=%s", error)
-                await asyncio.sleep(AGAIN_S)
+                await self._wait(error)
             finally:
                 link.close()
                 self._subscribed.clear()

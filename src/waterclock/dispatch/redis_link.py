@@ -11,6 +11,7 @@ run is not known; `redis_client.py` makes a new one. A server that does not answ
 """
 
 import asyncio
+import os
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -250,7 +251,7 @@ async def connect(address: RedisAddress, *, silence_s_max: float = SILENCE_S_MAX
                 address.host, address.port, ssl=security,
             )  # fmt: skip
     except (OSError, TimeoutError) as error:
-        raise RedisAway(f"Redis at {address} does not answer: {error!r}") from error
+        raise RedisAway(f"Redis at {address} does not answer: {_reason(error)}") from error
     greetings = []
     if address.password or address.username:
         names = [address.username] if address.username else []
@@ -264,3 +265,10 @@ async def connect(address: RedisAddress, *, silence_s_max: float = SILENCE_S_MAX
         link.close()
         raise
     return link
+
+
+def _reason(error: OSError | TimeoutError) -> str:
+    """Return why no connection was made, in the system's words and not in Python's."""
+    if isinstance(error, OSError) and (error.errno or 0) > 0:
+        return os.strerror(error.errno or 0).lower()
+    return "no answer in time" if isinstance(error, TimeoutError) else str(error)

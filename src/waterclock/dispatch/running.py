@@ -80,7 +80,11 @@ async def run_worker(
         return {"epoch": worker.epoch, "is_connected": worker.is_connected, "held": worker.held}
 
     def facts() -> dict[str, object]:
-        return {"is_healthy": worker.is_connected, **gauges()}
+        return {
+            "is_healthy": worker.is_connected, **gauges(), "received": worker.counts.received,
+            "failed": worker.counts.failed, "failed_in_a_row": worker.failures.in_a_row,
+            "last_error": worker.failures.last_error,
+        }  # fmt: skip
 
     health = Health(Counts("waterclock_worker", worker.counts, gauges), facts)
     try:

@@ -2,10 +2,9 @@
 
     leader --PROCESS_BATCH--> crew (parse, handler) --> sink (one call a batch) --> ACK_BATCH
 
-The leader is found in the value of its lock, and looked for again while connected: a leader that
-hangs keeps its connections, and only the lock tells that another leads. The highest epoch that was
-ever welcomed is the only one obeyed; what a leader of a lower one still sends is refused, counted,
-and answered with CLOSE, from which it learns.
+The leader is found in the value of its lock (`leader_search.py`). The highest epoch that was ever
+welcomed is the only one obeyed; what a leader of a lower one still sends is refused, counted, and
+answered with CLOSE, from which it learns.
 
 Nothing is acknowledged before it is written. What is in hand when a connection breaks is forgotten
 if it is not written yet: its leader, or the next one, hands it to somebody.
@@ -38,12 +37,13 @@ from waterclock.dispatch.handling import Coroutines, Crew, Item, Result, Threads
 from waterclock.dispatch.in_hand import InHand
 from waterclock.dispatch.keys import Keys
 from waterclock.dispatch.leader_link import LeaderLink
-from waterclock.dispatch.lease import LockValue, parse_lock_value
+from waterclock.dispatch.leader_search import LeaderSearch
+from waterclock.dispatch.lease import LockValue
 from waterclock.dispatch.metrics import WorkerCounts
 from waterclock.dispatch.redis_client import RedisClient
-from waterclock.dispatch.redis_link import RedisAway, RedisRefused
 from waterclock.dispatch.sinks import AWAY, KNOWN, LATE, STALE, WRITTEN, Sink, Writing
 from waterclock.model.errors import BadInput
+from waterclock.model.failure_kinds import FailureKinds
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +52,6 @@ WRITERS = 2
 WRITE_MESSAGES_MAX = 1_000
 RETRY_S = 0.2
 """How long a write that found nobody waits."""
-LOOK_S = 0.1
-"""How often a worker without a leader looks for one; with a leader, a third as often."""
 TICK_S = 0.1
 
 
@@ -67,7 +65,10 @@ class Worker:
         self._handler = handler
         self._sink = sink
         self._redis = redis
-        self._lock = Keys(config.prefix).lock
+        self._search = LeaderSearch(
+            redis, Keys(config.prefix).lock,
+            follow=self._follow, is_connected=lambda: self.is_connected,
+        )  # fmt: skip
         self._links: set[LeaderLink] = set()
         self._in_hand = InHand(
             credit_max=config.credit,
@@ -81,6 +82,9 @@ class Worker:
         self._fence = Fence()
         self._dialled: LeaderLink | None = None
         self.counts = WorkerCounts()
+        self.failures = FailureKinds()
+        self.is_welcomed = asyncio.Event()
+        """Set once a leader has taken us in for the first time."""
         self.abandoned = 0  # messages in hand when the patience of `stop` was over
 
     def __repr__(self) -> str:
@@ -111,7 +115,7 @@ class Worker:
             self._crew = crew = self._crew_of(tasks)
             loops = [tasks.create_task(self._write()) for _ in range(WRITERS)]
             loops += [tasks.create_task(self._tick())]
-            seeking = [tasks.create_task(self._seek())]
+            seeking = [tasks.create_task(self._search.run())]
             if self._config.listen:
                 seeking.append(tasks.create_task(self._listen()))
             try:
@@ -148,22 +152,6 @@ class Worker:
         self.abandoned = self.held
 
     # Leaders
-
-    async def _seek(self) -> None:
-        """Look who leads, and be connected to them."""
-        problem = ""
-        while True:
-            try:
-                told = await self._redis.call(self._lock, "GET", self._lock)
-                if told is not None:
-                    await self._follow(parse_lock_value(told))
-                problem = ""
-            # ValueError: a name of a host that cannot be looked up.
-            except (RedisAway, RedisRefused, OSError, BadInput, ValueError) as error:
-                if str(error) != problem:  # once, or the log would be full of it
-                    problem = str(error)
-                    log.warning("leader_unknown error=%s", problem or repr(error))
-            await asyncio.sleep(LOOK_S if not self.is_connected else 3 * LOOK_S)
 
     async def _follow(self, leader: LockValue) -> None:
         link = self._dialled
@@ -230,6 +218,7 @@ class Worker:
             self._is_refused(link, welcome.epoch, 0)
             return
         link.welcome = welcome
+        self.is_welcomed.set()
         if welcome.epoch > before:
             log.info("leader_found epoch=%d", welcome.epoch)
             for other in [*self._links]:
@@ -291,9 +280,12 @@ class Worker:
             if value is None:
                 done.append(uuid)
             elif isinstance(value, BaseException):
+                self._tell_failure(uuid, value)
                 failed.setdefault(reason_of(value), []).append(uuid)
             else:
                 to_write.append(result)
+        if len(done) + len(to_write):
+            self.failures.succeeded()
         self.counts.skipped += len(done)
         if to_write:
             await self._write_out(link, to_write, done, failed)
@@ -306,6 +298,12 @@ class Worker:
                 encode_nack(epoch=link.epoch, uuids=uuids, reason=reason, is_permanent=is_permanent)
             )
             self._in_hand.done(uuids)
+
+    def _tell_failure(self, uuid: bytes, error: BaseException) -> None:
+        report = self.failures.failed(error, asyncio.get_running_loop().time())
+        if report is not None:
+            trace = error if report.is_first else None
+            log.warning("handler_failed uuid=%s error=%s", uuid.hex(), report.text, exc_info=trace)
 
     async def _write_out(
         self,

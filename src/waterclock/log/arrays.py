@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 _OFFSET_MAX = 2**31 - 1
-_NUMPY = {
+_NUMPY: dict[pa.DataType, type[np.generic]] = {
     pa.int8(): np.int8, pa.int16(): np.int16, pa.int32(): np.int32, pa.int64(): np.int64,
     pa.uint8(): np.uint8, pa.uint16(): np.uint16, pa.uint32(): np.uint32, pa.uint64(): np.uint64,
 }  # fmt: skip
@@ -124,7 +124,9 @@ def _empty(kind: pa.DataType) -> npt.NDArray[Any]:
 
 
 def _numpy_kind(kind: pa.DataType) -> type[np.generic]:
-    found = np.bool_ if pa.types.is_boolean(kind) else _NUMPY.get(kind)
+    if pa.types.is_boolean(kind):
+        return np.bool_
+    found = _NUMPY.get(kind)
     if found is None:
         raise TypeError(f"{kind} is no whole number")
     return found
