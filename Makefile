@@ -44,7 +44,7 @@ stores-big: N := $(or $(N),1000000)
 stores-big: $(STAMP)  ## Every store with N= messages in one stream, read page by page
 	@WATERCLOCK_STORES_BIG=$(N) $(PYTEST) -q -s tests/stores/test_paging.py
 
-docs: $(SPARK)  ## Every page and example twice from the wheel, what starts Spark as well
+docs: $(SPARK)  ## Every page and example twice from the wheel, also what starts Spark (some minutes)
 	@WATERCLOCK_DOCS_SPARK=1 $(PYTEST) -q tests/docs
 
 wheel: $(STAMP)  ## Build dist/waterclock-….whl, to install anywhere

@@ -5,10 +5,16 @@ slow for every day: `make docs` runs that as well, and here Spark's page is run 
 """
 
 import os
+import re
+import shlex
+from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from tests.docs.pages import EXAMPLES, PAGES, ROOT, Block, blocks, fences, hidden_commands
+from waterclock.cli.app import app as cli
 
 WITH_SPARK = bool(os.environ.get("WATERCLOCK_DOCS_SPARK"))
 NOT_RUN_MAX = 3
@@ -73,13 +79,16 @@ dead: b'nonsense' rejected
 ARGUMENTS = {"llm_tokens.py": ["--headless"]}
 
 
-def needs_spark(block: Block) -> bool:
-    return "spark" in block.text or "waterclock pipeline" in block.text or block.kind == "sql"
+def needs_spark(page: Path, block: Block) -> bool:
+    """Say if a block starts a JVM."""
+    if block.kind == "sh":
+        return "waterclock pipeline" in block.text
+    return page.name == "spark.md" or "waterclock.spark" in block.text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_runs_twice(page, reader, broker):
-    todo = [each for each in blocks(page.read_text()) if WITH_SPARK or not needs_spark(each)]
+    todo = [each for each in blocks(page.read_text()) if WITH_SPARK or not needs_spark(page, each)]
     for _ in range(2):
         if "localhost:9092" in page.read_text():
             broker.publish("orders", ORDERS)
@@ -91,6 +100,39 @@ def test_an_example_prints_the_same_twice(name, reader):
     for _ in range(2):
         said = reader.run([f"examples/{name}", *ARGUMENTS.get(name, [])])
         assert said == PRINTED[name]
+
+
+def test_commands_that_start_spark_are_understood():
+    """Too slow to be run here, they are at least no mistakes."""
+    app = typer.main.get_command(cli)
+    commands = [
+        command
+        for page in PAGES
+        for block in blocks(page.read_text())
+        if block.kind == "sh"
+        for command in re.findall(r"waterclock pipeline [^&#\n]*", block.text)
+    ]
+
+    assert len(commands) >= 5
+    for command in commands:
+        parse(app, shlex.split(command)[1:])
+
+
+def test_a_mistake_in_a_command_that_starts_spark_is_found():
+    app = typer.main.get_command(cli)
+
+    with pytest.raises(Exception, match="--nonsense"):
+        parse(app, ["pipeline", "report", "orders", "--nonsense"])
+    with pytest.raises(Exception, match="reprot"):
+        parse(app, ["pipeline", "reprot"])
+
+
+def parse(command: Any, words: list[str]) -> None:
+    """Read words as a command line, and do nothing."""
+    context = command.make_context(command.name, list(words))
+    if hasattr(command, "resolve_command"):
+        _, inner, rest = command.resolve_command(context, context._protected_args + context.args)
+        parse(inner, rest)
 
 
 def test_every_example_is_run():

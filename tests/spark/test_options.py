@@ -32,6 +32,8 @@ def test_a_topic_can_be_given_to_load():
     assert ReadOptions.parse({"path": "orders"}).topic == "orders"
     with pytest.raises(BadOption, match="given twice"):
         ReadOptions.parse({"path": "orders", "topic": "orders"})
+    with pytest.raises(BadOption, match=r"option topic: must be one"):
+        ReadOptions.parse({"paths": '["orders", "bills"]'})
 
 
 def test_places_are_words_or_json():
@@ -60,6 +62,10 @@ def test_times_are_iso_with_a_zone_or_milliseconds(text, ms):
     [
         ({"startingOffset": "latest"}, "did you mean startingOffsets"),
         ({"zzz": "1"}, "option 'zzz': is unknown; there are servers, topic"),
+        ({"subscribe": "orders"}, "option subscribe: is of Spark's Kafka source; here it is topic"),
+        ({"kafka.bootstrap.servers": "x:1"}, "Kafka source; here it is servers"),
+        ({"topic": "orders,bills"}, "option topic: must be one: read each by itself and put them"),
+        ({"topic": "a b"}, "option topic: topic name 'a b': only letters"),
         ({"startingOffsets": "sometime"}, "must be earliest, latest, or JSON"),
         ({"startingOffsets": "[1]"}, "must be earliest, latest, or JSON"),
         ({"startingOffsets": '{"0": -1}'}, "partition 0 has '-1'"),

@@ -9,15 +9,17 @@ A write that fails has written a part: a log takes nothing back. Run it again un
 
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from waterclock.model.errors import TimedOut, Unavailable
 from waterclock.spark.commits import TaskWritten, commit, summaries_of, tell
 from waterclock.spark.options import BadOption
-from waterclock.spark.outlet import WritePlace
+from waterclock.spark.outlet import Outlet, WritePlace
 from waterclock.spark.task_write import write_task
 from waterclock.spark.write_options import WriteOptions
 from waterclock.spark.write_schema import check_columns
@@ -29,6 +31,7 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
         check_append(overwrite)
         check_columns(schema.fields)
+        check_topic(options)
         self._options = options
         self._is_named = options.write_id is not None
         self._writer = options.write_id or f"write-{uuid.uuid4()}"
@@ -52,6 +55,14 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Leave what is written; the ledger knows it, for the next run under the same name."""
+
+
+def check_topic(options: WriteOptions) -> None:
+    """Raise UnknownTopicToWrite on the driver, before tasks fail of it one try after the other."""
+    if options.create_partitions is None:
+        # A node that is away is left to the tasks, which wait for it.
+        with suppress(Unavailable, TimedOut), Outlet(options.servers, options.topic) as outlet:
+            outlet.check_topic()
 
 
 def check_append(overwrite: bool) -> None:

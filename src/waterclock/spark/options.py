@@ -14,6 +14,7 @@ from difflib import get_close_matches
 from typing import Literal, get_args
 
 from waterclock.model.errors import BadInput
+from waterclock.model.names import check_name
 from waterclock.model.units import KIB, MIB, MINUTE_MS
 
 View = Literal["delivered", "all", "scheduled", "dlq"]
@@ -36,6 +37,13 @@ READ_OPTIONS = (
     "endingTimestamp", "partitions", "keyPrefix", "minPartitions", "maxRowsPerPartition",
     "maxOffsetsPerTrigger", "failOnDataLoss", "waitMs", "batchRows", "fetchBytes",
 )  # fmt: skip
+
+
+KAFKAS = {
+    "subscribe": "topic, which names one", "subscribepattern": "topic, which names one",
+    "assign": "topic and partitions", "kafka.bootstrap.servers": "servers",
+}  # fmt: skip
+"""What people who come from Spark's Kafka source type, and what it is called here."""
 
 
 class BadOption(BadInput):
@@ -107,14 +115,9 @@ class ReadOptions:
     def parse(cls, options: Mapping[str, str]) -> "ReadOptions":
         """Return the options of a read; raise BadOption with the first that is wrong."""
         told = known_options(options, READ_OPTIONS)
-        topic = told.text("topic")
-        if topic is None:
-            raise BadOption(
-                "topic", "is missing: say which topic, as in .option('topic', 'orders')"
-            )
         parsed = cls(
             servers=told.servers(),
-            topic=topic,
+            topic=told.topic(),
             view=_view(told.text("view")),
             starting=told.bound("starting", "earliest"),
             ending=told.bound("ending", "latest"),
@@ -163,6 +166,9 @@ _EVERYTHING = (Places("earliest"), Places("latest"))
 _TIMES = {"startingOffsets": "startingTimestamp", "endingOffsets": "endingTimestamp"}
 
 
+ONE_TOPIC = "must be one: read each by itself and put them together with union(), write one by one"
+
+
 def known_options(options: Mapping[str, str], names: Iterable[str]) -> "ToldOptions":
     """Return options by the names we know them by; raise BadOption if one is of no use."""
     by_lower = {name.lower(): name for name in names}
@@ -173,6 +179,10 @@ def known_options(options: Mapping[str, str], names: Iterable[str]) -> "ToldOpti
             lower = "topic"
             if any(other.lower() == "topic" for other in options):
                 raise BadOption("topic", "is given twice: as an option, and to load() or save()")
+        if lower == "paths":  # .load(["orders", "bills"])
+            raise BadOption("topic", ONE_TOPIC)
+        if lower in KAFKAS:
+            raise BadOption(given, f"is of Spark's Kafka source; here it is {KAFKAS[lower]}")
         if lower not in by_lower:
             near = get_close_matches(lower, by_lower, n=1, cutoff=0.6)
             hint = f"did you mean {by_lower[near[0]]}?" if near else f"there are {_listed(names)}"
@@ -193,6 +203,21 @@ class ToldOptions:
     def text(self, name: str) -> str | None:
         """Return one; None if it was not given, or is empty."""
         return self._told.get(name) or None
+
+    def topic(self) -> str:
+        """Return the topic, which must be given."""
+        topic = self.text("topic")
+        if topic is None:
+            raise BadOption(
+                "topic", "is missing: say which topic, as in .option('topic', 'orders')"
+            )
+        if "," in topic:
+            raise BadOption("topic", f"{ONE_TOPIC}; not {_shown(topic)}")
+        try:
+            check_name("topic", topic)
+        except BadInput as error:
+            raise BadOption("topic", str(error)) from None
+        return topic
 
     def number(self, name: str, least: int, most: int, default: int) -> int:
         """Return a whole number within its limits."""

@@ -118,6 +118,13 @@ class Outlet:
 
     # The ledger, and what else is asked
 
+    def check_topic(self) -> None:
+        """Raise UnknownTopicToWrite if the node says that there is no such topic."""
+        try:
+            self._background.run(self._client.topics.get(self.topic))
+        except UnknownTopic:
+            raise UnknownTopicToWrite(self.topic) from None
+
     def begin(self, place: WritePlace, *, create_partitions: int | None = None) -> WriteBegun:
         """Note that a task begins; make the topic if it is not there and is to be made."""
         try:

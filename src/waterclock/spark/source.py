@@ -58,8 +58,8 @@ class WaterclockSource(DataSource):
         return BatchWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Return what writes a streaming query into a topic."""
+        """Return what writes a streaming query into a topic, whatever its output mode."""
         from waterclock.spark.stream_writer import StreamWriter
         from waterclock.spark.write_options import WriteOptions
 
-        return StreamWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
+        return StreamWriter(WriteOptions.parse(self.options), schema)

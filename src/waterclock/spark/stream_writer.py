@@ -4,6 +4,10 @@ The ledger knows a micro-batch by the query's id, which lives in the checkpoint,
 the batch. Spark repeats a batch whenever it is not sure that it was committed: after a failed task,
 a killed driver, a crash between our commit and its own. All of these find their rows in the ledger,
 and write what is missing and nothing else.
+
+A topic is only ever added to, so in complete mode (`overwrite`) each micro-batch adds its whole
+result, as Spark's Kafka sink does. Update mode never comes here: Spark refuses it to every sink
+that is written in Python.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from waterclock.model.errors import BadInput
-from waterclock.spark.batch_writer import check_append
+from waterclock.spark.batch_writer import check_topic
 from waterclock.spark.commits import TaskWritten, commit, summaries_of, tell
 from waterclock.spark.outlet import WritePlace
 from waterclock.spark.task_write import write_task
@@ -28,10 +32,10 @@ _BATCH_ID = "streaming.sql.batchId"
 class StreamWriter(DataSourceStreamArrowWriter):
     """Made on the driver for each micro-batch, sent to its tasks, and asked to commit."""
 
-    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
-        check_append(overwrite)
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
         options.check_stream()
         check_columns(schema.fields)
+        check_topic(options)
         self._options = options
 
     def __repr__(self) -> str:

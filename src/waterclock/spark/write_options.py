@@ -67,7 +67,7 @@ class WriteOptions:
         told = known_options(options, WRITE_OPTIONS)
         parsed = cls(
             servers=told.servers(),
-            topic=_topic(told),
+            topic=told.topic(),
             write_id=_name(told.text("writeId")),
             write_batch=told.number("writeBatch", 0, BATCH_MAX, 0),
             partition=_optional(told, "partition", 0, PARTITIONS_MAX - 1),
@@ -86,17 +86,6 @@ class WriteOptions:
         for name, given in (("writeId", self.write_id), ("writeBatch", self.write_batch)):
             if given:
                 raise BadOption(name, "is the query's own in a streaming write: leave it out")
-
-
-def _topic(told: ToldOptions) -> str:
-    topic = told.text("topic")
-    if topic is None:
-        raise BadOption("topic", "is missing: say which topic, as in .option('topic', 'orders')")
-    try:
-        check_name("topic", topic)
-    except BadInput as error:
-        raise BadOption("topic", str(error)) from None
-    return topic
 
 
 def _name(text: str | None) -> str | None:
