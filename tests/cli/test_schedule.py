@@ -104,6 +104,17 @@ def test_messages_are_cancelled_by_id_or_place(call, ask, planned):
     assert ids(ask("schedule", "list", planned)) == ["m-3", "m-4"]
 
 
+def test_a_cancel_again_is_no_failure_but_moving_what_was_cancelled_is(call, ask, planned):
+    ask("schedule", "cancel", planned, "m-0", "--yes")
+
+    again = ask("schedule", "cancel", planned, "m-0", "--yes")
+    moved = call("schedule", "move", planned, "m-0", "--to", "+1h")
+
+    assert again["outcomes"] == [{"id": "m-0", "outcome": "cancelled", "reached": 0}]
+    assert moved.exit_code == 1
+    assert moved.stdout.splitlines()[1].split() == ["m-0", "cancelled", "0"]
+
+
 def test_cancelling_needs_consent(call, ask, planned):
     result = call("schedule", "cancel", planned, "m-0")
 

@@ -89,7 +89,12 @@ def test_what_is_planned_can_be_found_moved_and_cancelled(tmp_path):
             early = client.scheduled("orders", end="+60h")
             assert [each.key async for each in early] == [b"a-2"]
 
-            assert await client.cancel("orders", far.message_id, key=b"a-2") == "cancelled"
+            assert await client.cancel("orders", far.message_id, key=b"other") == "unknown"
+            outcome = await client.cancel("orders", far.message_id, key=b"a-2")
+            assert (outcome, outcome.reached) == ("cancelled", 1)
+            again = await client.cancel("orders", far.message_id, key=b"a-2")
+            assert (again, again.reached) == ("cancelled", 0)
+            assert await client.reschedule("orders", far.message_id, "+1h") == "cancelled"
             assert await client.cancel("orders", past.message_id) == "already fired"
             assert await client.cancel("orders", b"nobody's") == "unknown"
             counted = await client.cancel_where("orders", key_prefix=b"a-", dry_run=True)

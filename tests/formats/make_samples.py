@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from waterclock.log.derived import Derived
 from waterclock.log.frame import (
+    FLAG_EXPIRED,
     FLAG_SPARSE,
     FLAG_UNTRACKED,
     VERSION,
@@ -123,8 +124,11 @@ def sample_frames() -> list[Frame]:
     samples.add(FrameType.NOOP, span=4)
     ids = pa.array([b"gone-1", b"gone-2"], pa.binary())
     times = int64s(1_699_999_000_000, 1_699_999_500_000)
-    samples.add(FrameType.SEEN, rows_of(FrameType.SEEN, ids, int64s(1_021, 1_023), times), span=0)
+    endings = pa.array([0, 2], pa.uint8())
+    seen = rows_of(FrameType.SEEN, ids, int64s(1_021, 1_023), times, endings)
+    samples.add(FrameType.SEEN, seen, span=0)
     samples.add(FrameType.DATA, from_messages(PLAIN[:1]))
+    samples.add(FrameType.CANCEL, rows_of(FrameType.CANCEL, int64s(19)), flags=FLAG_EXPIRED)
     return samples.frames
 
 

@@ -53,11 +53,12 @@ FRAMES = [
     (("NOOP", 0, 1_021, 4, T + 10_000, 0, 0), []),
     (
         ("SEEN", 0, 1_025, 0, T + 11_000, 0, 0),
-        [(b"gone-1", 1_021, T - 1_000_000), (b"gone-2", 1_023, T - 500_000)],
+        [(b"gone-1", 1_021, T - 1_000_000, 0), (b"gone-2", 1_023, T - 500_000, 2)],
     ),
     (("DATA", 0, 1_025, 1, T + 12_000, T + 12_000, T + 12_000), [FIRST]),
+    (("CANCEL", 8, 1_026, 1, T + 13_000, 0, 0), [(19,)]),
 ]
-END = 1_026
+END = 1_027
 
 IDS = {
     1_001: b"id-1", 1_002: BINARY_ID, 1_003: b"id-3", 1_004: b"id-4", 1_005: b"id-5",
@@ -123,7 +124,7 @@ def test_frames_of_every_type_flag_and_compression_are_read_to_the_row(folder):
 
     assert [(facts(frame), rows(frame)) for frame in frames] == FRAMES
     assert {(frame.header.epoch, frame.header.unflushed) for frame in frames} == {(5, 3)}
-    assert (found.end_offset, found.proven_end, found.damage) == (END, 1_022, [])
+    assert (found.end_offset, found.proven_end, found.damage) == (END, 1_023, [])
     sparse = frames[8]
     offsets = row_offsets(sparse.header, decode(sparse.header, sparse.body))
     assert offsets.tolist() == [1_016, 1_019]
@@ -168,7 +169,9 @@ def test_promises_are_opened_ended_and_moved(folder):
     assert net is not None
     opened, due = open_promises([net])
     assert (opened.tolist(), due.tolist()) == ([1_011], [1_900_000_000_000])
-    assert (net.retired.tolist(), net.moved.tolist(), net.moved_due.tolist()) == ([17], [18], [5])
+    assert (net.moved.tolist(), net.moved_due.tolist()) == ([18], [5])
+    assert net.retired.tolist() == [17, 19]
+    assert (net.cancelled.tolist(), net.expired.tolist()) == ([17, 1_010], [19, 1_023])
 
 
 def test_the_recovery_point_is_read(folder):

@@ -48,7 +48,10 @@ class Published:
     """The due times it may have now; 0 is none. Several if nobody answered a reschedule."""
     asked_due: int | None = None
     """The time that the last reschedule added to these."""
+    first_due: int | None = None
+    """The due time it had before the first reschedule, once there was one."""
     expires_ms: int = 0
+    """Until when it is of use, with the due time it was published with."""
     place: Place | None = None
     """Where it was said to be, once a publish was acknowledged."""
     is_cancel_asked: bool = False
@@ -56,6 +59,16 @@ class Published:
     """When a cancel was answered with DONE."""
     received_ms: int = 0
     """When anyone got it first."""
+
+    def end_ms(self, due_ms: int) -> int:
+        """Return until when it is of use if it is due then; 0: for ever."""
+        moved_ms = 0 if self.first_due is None else due_ms - self.first_due
+        return self.expires_ms and self.expires_ms + moved_ms
+
+    def may_be_due(self, due_ms: int) -> bool:
+        """Tell whether this is a time it was given; moved to one that had passed, it is later."""
+        is_moved = self.first_due is not None
+        return due_ms in self.dues or (is_moved and min(self.dues) < due_ms)
 
 
 @dataclass(slots=True, eq=False)
@@ -191,6 +204,8 @@ class History:
 
     def moving(self, message: Published, due_ms: int) -> None:
         """A reschedule is about to be asked for: from now on both times are possible."""
+        if message.first_due is None:
+            message.first_due = min(message.dues)
         message.asked_due = None if due_ms in message.dues else due_ms
         message.dues.add(due_ms)
 
@@ -245,13 +260,14 @@ class History:
             self.findings.add("wrong content", f"{where}: {value!r}, not {message.value!r}")
         if time_ms < due_ms:
             self.findings.add("early", f"{where}: due {due_ms}, {due_ms - time_ms} ms early")
-        elif due_ms not in message.dues:
+        elif not message.may_be_due(due_ms):
             self.findings.add("early", f"{where}: due {due_ms}, given were {message.dues}")
         message.received_ms = message.received_ms or time_ms
         if message.cancelled_ms:
             self.findings.add("after cancel", f"{where}: {time_ms - message.cancelled_ms} ms after")
-        if message.expires_ms and held.deadline_ms - lease_ms >= message.expires_ms:
-            late_ms = held.deadline_ms - lease_ms - message.expires_ms
+        end_ms = message.end_ms(due_ms)
+        if end_ms and held.deadline_ms - lease_ms >= end_ms:
+            late_ms = held.deadline_ms - lease_ms - end_ms
             self.findings.add("after expiry", f"{where}: {late_ms} ms after")
         before = held.before = group.held.get(place)
         group.held[place] = held

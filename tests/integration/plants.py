@@ -86,7 +86,7 @@ def forgets_ids() -> None:
 def forgets_cancels() -> None:
     """A cancel holds until the node is killed: it is not written."""
 
-    def broken(self: Any, offsets: Any, *, now_ms: int) -> Any:
+    def broken(self: Any, offsets: Any, *, now_ms: int, has_expired: bool = False) -> Any:
         return self.end
 
     PartitionStore.cancel = broken  # type: ignore[method-assign]

@@ -171,7 +171,7 @@ class Verdict:
             if message is None:
                 self._add("unpublished", where)
             elif offset in log.cancelled:
-                is_expired = message.expires_ms and message.expires_ms <= now_ms
+                is_expired = message.expires_ms and message.end_ms(due_ms) <= now_ms
                 if not message.is_cancel_asked and not is_expired:
                     self._add("unasked cancel", where)
             elif message.cancelled_ms:
@@ -224,4 +224,4 @@ class Verdict:
 
 
 def _has_expired(message: Published, now_ms: int) -> bool:
-    return bool(message.expires_ms) and message.expires_ms <= now_ms
+    return bool(message.expires_ms) and message.end_ms(min(message.dues)) <= now_ms

@@ -115,7 +115,8 @@ class LogBuilder:
 
     def seen(self, ids: Sequence[bytes], offsets: Sequence[int]) -> Frame:
         """Append ids of messages that are gone."""
-        rows = rows_of(FrameType.SEEN, ids, offsets, [self.now_ms] * len(ids))
+        none = [0] * len(ids)
+        rows = rows_of(FrameType.SEEN, ids, offsets, [self.now_ms] * len(ids), none)
         return self._add(FrameType.SEEN, rows, span=0)
 
     def _add(

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tests.log.frames import LogBuilder, Row, logs, rows_in, sample
 from waterclock.log import compaction
 from waterclock.log.compaction import Int64s, Rewriter, Survivors, latest_offsets
-from waterclock.log.frame import Frame, FrameType, encode_header, read_frame
+from waterclock.log.endings import Ending
+from waterclock.log.frame import CARRIES_IDS, Frame, FrameType, encode_header, read_frame
 from waterclock.model.message import Message
 from waterclock.model.sections import Compression
 
@@ -45,6 +46,7 @@ SURVIVORS = st.builds(
     open_promises=OFFSETS,
     dead_promises=OFFSETS,
     seen_from_ms=st.none() | TIMES,
+    cancelled=OFFSETS,
     latest=st.none() | OFFSETS,
     tombstones_from_ms=TIMES,
 )
@@ -91,20 +93,32 @@ def kept_rows(frames: list[Frame]) -> list[Row]:
     return [row for row in rows_in(frames) if row.kind is not FrameType.SEEN]
 
 
-def seen_rows(frames: list[Frame]) -> list[tuple[int, bytes, int]]:
+Seen = tuple[int, bytes, int, bool, int]
+
+
+def seen_rows(frames: list[Frame]) -> list[Seen]:
     found = [row for row in rows_in(frames) if row.kind is FrameType.SEEN]
-    return sorted((row.offset, row.values["message_id"], row.append_ms) for row in found)
+    return sorted(
+        (
+            row.offset, row.values["message_id"], row.append_ms, row.is_tracked,
+            row.values["ending"],
+        )
+        for row in found
+    )  # fmt: skip
 
 
-def to_remember(frames: list[Frame], wanted: Survivors) -> list[tuple[int, bytes, int]]:
-    """Return the ids whose rows go but whose repeats must still be refused."""
+def to_remember(frames: list[Frame], wanted: Survivors) -> list[Seen]:
+    """Return the ids whose rows go but which must be remembered, and how they ended."""
     if wanted.seen_from_ms is None:
         return []
-    return sorted(
-        (row.offset, row.values["message_id"], row.append_ms)
-        for row in rows_in(frames)
-        if row.is_tracked and row.append_ms >= wanted.seen_from_ms and not lives(row, wanted)
-    )
+    found = []
+    for row in rows_in(frames):
+        is_meant = row.kind in CARRIES_IDS and row.append_ms >= wanted.seen_from_ms
+        if is_meant and not lives(row, wanted):
+            ending = int(row.kind is FrameType.PROMISE and row.offset in wanted.cancelled)
+            message_id = row.values["message_id"]
+            found.append((row.offset, message_id, row.append_ms, row.is_tracked, ending))
+    return sorted(found)
 
 
 def check_chain(before: list[Frame], after: list[Frame]) -> None:
@@ -215,9 +229,28 @@ def test_dropped_frames_become_one_and_their_ids_stand_behind_it():
     assert [(frame.header.type.name, frame.header.span) for frame in after] == [
         ("NOOP", 3),
         ("SEEN", 0),
+        ("SEEN", 0),
         ("DATA", 1),
     ]
-    assert seen_rows(after) == [(BASE, b"id-0", 1_000), (BASE + 2, b"id-2", 1_000)]
+    assert seen_rows(after) == [
+        (BASE, b"id-0", 1_000, True, 0),
+        (BASE + 1, b"id-1", 1_000, False, 0),
+        (BASE + 2, b"id-2", 1_000, True, 0),
+    ]
+
+
+def test_how_a_promise_ended_stands_beside_its_id():
+    log = LogBuilder(BASE)
+    log.publish([sample(n, due_ms=5_000) for n in range(3)])
+    wanted = replace(DROP_ALL, seen_from_ms=0, cancelled=array([100]), expired=array([102]))
+
+    once = rewritten(log.frames, wanted)
+    twice = rewritten(once, replace(DROP_ALL, seen_from_ms=0))
+
+    for frames in (once, twice):
+        assert [(offset, ending) for offset, *_, ending in seen_rows(frames)] == [
+            (100, Ending.CANCELLED), (101, Ending.DELIVERED), (102, Ending.EXPIRED),
+        ]  # fmt: skip
 
 
 def test_ids_seen_at_different_times_stand_sorted_behind_their_frame():

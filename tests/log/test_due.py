@@ -7,13 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.log.due import DueDelta, Int64s, NetDelta, open_promises
+from waterclock.log.due import DueDelta, Int64s, NetDelta, endings_of, open_promises
+from waterclock.log.endings import Ending
 
 OPEN, RETIRE, MOVE, CUT, SAVE = "open", "retire", "move", "cut", "save"
 
 Event = tuple[str, list[int]]
 """What happened, and numbers that say how many promises, or which of those ever made."""
 
+OFFSETS = st.lists(st.integers(90, 129), max_size=5, unique=True)
 EVENTS = st.lists(
     st.tuples(
         st.sampled_from([OPEN, OPEN, RETIRE, MOVE, CUT, SAVE]),
@@ -75,7 +77,7 @@ class Replay:
 
 def columns(delta: NetDelta) -> list[list[int]]:
     parts = (delta.opened, delta.opened_due, delta.retired, delta.moved, delta.moved_due)
-    return [part.tolist() for part in parts]
+    return [part.tolist() for part in (*parts, delta.cancelled, delta.expired)]
 
 
 @given(EVENTS)
@@ -110,20 +112,42 @@ def test_a_net_delta_speaks_of_earlier_segments_only_where_it_must():
     delta.move(array([101, 3, 4, 3]), array([80, 30, 40, 31]))
     delta.retire(array([100, 4, 5, 5]))
 
-    assert columns(delta.net()) == [[101, 102], [80, 9], [4, 5], [3], [31]]
+    assert columns(delta.net()) == [[101, 102], [80, 9], [4, 5], [3], [31], [], []]
 
 
 def test_nothing_folds_to_nothing():
     offsets, due = open_promises([])
 
     assert (offsets.tolist(), due.tolist()) == ([], [])
-    assert columns(DueDelta(5).net()) == [[], [], [], [], []]
+    assert columns(DueDelta(5).net()) == [[]] * 7
 
 
-def test_a_side_car_is_three_counts_and_five_columns():
-    delta = NetDelta(array([1, 2]), array([10, 20]), array([3]), array([4]), array([40]))
+def test_a_side_car_is_five_counts_and_seven_columns():
+    moved = array([4]), array([40])
+    delta = NetDelta(array([1, 2]), array([10, 20]), array([3]), *moved, array([7, 8]), array([9]))
 
-    assert delta.encode() == struct.pack("<10q", 2, 1, 1, 1, 2, 10, 20, 3, 4, 40)
+    counts = 2, 1, 1, 2, 1
+    assert delta.encode() == struct.pack("<15q", *counts, 1, 2, 10, 20, 4, 40, 3, 7, 8, 9)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["cancel", "expire", "fire", "save"]), OFFSETS)))
+def test_how_a_promise_ended_is_told_while_it_is_written_and_afterwards(events):
+    delta, truth = DueDelta(100), dict.fromkeys(range(90, 130), Ending.DELIVERED)
+    for kind, offsets in events:
+        if kind == "save":
+            delta = DueDelta.resume(100, delta.net())
+            continue
+        offsets = [o for o in offsets if truth[o] is Ending.DELIVERED]
+        if kind == "fire":
+            delta.retire(array(offsets))
+        else:
+            delta.cancel(array(offsets), has_expired=kind == "expire")
+            ending = Ending.EXPIRED if kind == "expire" else Ending.CANCELLED
+            truth |= dict.fromkeys(offsets, ending)
+
+    asked = array(list(truth))
+    for told in (delta, delta.net(), delta.frozen()):
+        assert endings_of([DueDelta(0), told], asked).tolist() == list(truth.values())
 
 
 @given(EVENTS, st.integers(1, 200))
@@ -136,9 +160,17 @@ def test_a_body_of_another_length_is_refused(events, change):
     assert NetDelta.decode(memoryview(body[: max(0, len(body) - change)])) is None
 
 
-@pytest.mark.parametrize("counts", [(2**64 - 1, 0, 0), (2**61, 2**61, 0), (2**63, 0, 2**63)])
+@pytest.mark.parametrize(
+    "counts",
+    [
+        (2**64 - 1, 0, 0, 0, 0),
+        (2**61, 2**61, 0, 0, 0),
+        (2**63, 0, 2**63, 0, 0),
+        (0, 0, 0, 0, 2**61),
+    ],
+)
 def test_counts_that_would_overflow_are_refused(counts):
-    body = struct.pack("<QQQ", *counts) + bytes(64)
+    body = struct.pack("<QQQQQ", *counts) + bytes(64)
 
     assert NetDelta.decode(memoryview(body)) is None
 
@@ -158,7 +190,7 @@ def test_a_frozen_delta_is_not_changed_by_what_follows():
     net = delta.net()
     assert delta.net() is net
 
-    delta.retire(np.array([3, 10]))
+    delta.cancel(np.array([3, 10]))
     delta.move(np.array([11]), np.array([9]))
 
     assert frozen.net().encode() == net.encode()

@@ -127,7 +127,7 @@ def test_a_frame_cut_short_anywhere_is_noticed():
         pytest.param(4, b"\x02", id="version 2"),
         pytest.param(5, b"\x00", id="type 0"),
         pytest.param(5, b"\x09", id="type 9"),
-        pytest.param(6, b"\x08", id="flag 8"),
+        pytest.param(6, b"\x10", id="flag 16"),
         pytest.param(6, b"\x00\x80", id="flag 32768"),
     ],
 )

@@ -37,7 +37,7 @@ ROWS = {
     FrameType.FIRED: MESSAGE_ROWS.append_column(PROMISE_OFFSET, pa.array(OFFSETS, pa.int64())),
     FrameType.CANCEL: rows_of(FrameType.CANCEL, OFFSETS),
     FrameType.RESCHEDULE: rows_of(FrameType.RESCHEDULE, OFFSETS, TIMES),
-    FrameType.SEEN: rows_of(FrameType.SEEN, [b"a", b"b", b"c"], OFFSETS, TIMES),
+    FrameType.SEEN: rows_of(FrameType.SEEN, [b"a", b"b", b"c"], OFFSETS, TIMES, [0, 1, 2]),
 }  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from waterclock.node.named_changes import Named
 from waterclock.node.pending import Page
 from waterclock.node.pending_filter import Filter
 from waterclock.node.pending_ids import IdSearch
-from waterclock.node.scheduler import ALREADY_FIRED, DONE, UNKNOWN
+from waterclock.node.scheduler import ALREADY_FIRED, CANCELLED, DONE, UNKNOWN
 from waterclock.node.topics import TopicSettings
 from waterclock.storage.rewriting import Wanted, rewrites
 
@@ -311,7 +311,7 @@ def test_a_message_outlives_the_memory_of_dedup_and_is_still_found_by_its_id(run
         outcomes, _ = await here.pending.cancel("t", named)
 
         expected = [DONE] * 21
-        expected[3] = UNKNOWN if is_rewritten else DONE
+        expected[3] = UNKNOWN if is_rewritten else CANCELLED
         expected[20] = UNKNOWN
         assert outcomes.tolist() == expected
 

@@ -10,7 +10,7 @@ from waterclock.log.schema import decode
 from waterclock.model.errors import StorageFailed
 from waterclock.model.message import Message
 from waterclock.model.sections import ScheduleConfig
-from waterclock.node.scheduler import ALREADY_FIRED, DONE, UNKNOWN
+from waterclock.node.scheduler import ALREADY_FIRED, CANCELLED, DONE, EXPIRED, UNKNOWN
 
 
 @pytest.fixture
@@ -106,19 +106,19 @@ def test_a_cancel_says_what_became_of_each(partition):
     partition.clock.advance(1_000)
     partition.fire()
 
-    assert partition.cancel(a, b, plain, 12_345) == [ALREADY_FIRED, DONE, UNKNOWN, UNKNOWN]
-    assert partition.cancel(b) == [DONE]
-    assert partition.reschedule((b, 5_000), (a, 5_000)) == [ALREADY_FIRED, ALREADY_FIRED]
+    assert partition.cancel(a, b, plain, 12_345) == [ALREADY_FIRED, DONE, ALREADY_FIRED, UNKNOWN]
+    assert partition.cancel(b) == [CANCELLED]
+    assert partition.reschedule((b, 5_000), (a, 5_000)) == [CANCELLED, ALREADY_FIRED]
 
 
-def test_a_cancel_sent_again_after_a_restart_is_told_the_same(partition):
+def test_a_cancel_sent_again_after_a_restart_is_told_that_it_was_done(partition):
     partition.save()
     (offset,) = later(partition, 1_000)
     partition.cancel(offset)
 
     partition.kill()
 
-    assert partition.cancel(offset) == [DONE]
+    assert partition.cancel(offset) == [CANCELLED]
 
 
 def test_an_answered_cancel_survives_a_power_cut(partition):
@@ -142,7 +142,9 @@ def test_an_expired_message_is_not_fired(partition):
     assert partition.fire() == [b]
     assert partition.counters.expired == 1
     assert partition.counters.fired == 1
-    assert partition.cancel(a) == [DONE]
+    assert partition.cancel(a) == [EXPIRED]
+    partition.kill()
+    assert partition.reschedule((a, now + 9_000)) == [EXPIRED]
 
 
 def test_a_message_that_may_expire_fires_in_time(partition):

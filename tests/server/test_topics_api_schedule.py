@@ -68,6 +68,33 @@ def test_messages_are_cancelled_by_id_or_position_once(tmp_path):
     run(test)
 
 
+def test_what_is_pending_no_more_is_told_what_became_of_it(tmp_path):
+    async def test():
+        clock = ManualClock()
+        async with (
+            serving(tmp_path, clock=clock) as it,
+            raw_client(it.server.http_port) as client,
+        ):
+            await schedule(client, "cancelled", "fired", delay="1s")
+            await schedule(client, "expired", delay="1s", expiresIn="1s")
+            await schedule(client, "past", at="2001-01-01T00:00:00Z")
+            await client.post(f"{PATH}/messages", {"value": "v", "messageId": "now"})
+            await client.post(f"{PATH}/cancel", {"messages": [{"messageId": "cancelled"}]})
+            clock.advance(3_000)
+            while it.node.topics.get("reminders").partitions[0].scheduler.fire_slice():
+                pass
+            names = ["cancelled", "fired", "expired", "past", "now", "never"]
+            messages = [{"messageId": name} for name in names]
+            cancelled = await client.post(f"{PATH}/cancel", {"messages": messages})
+            moved = await client.post(f"{PATH}/reschedule", {"messages": messages, "delay": "1h"})
+
+            fired = "alreadyFired"
+            told = ["cancelled", fired, "expired", fired, fired, "unknown"]
+            assert cancelled.json() == moved.json() == {"outcomes": told, "reached": [0] * 6}
+
+    run(test)
+
+
 def test_all_messages_of_an_id_are_cancelled_or_those_of_a_key(tmp_path):
     async def test():
         async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:

@@ -124,16 +124,3 @@ def test_ids_are_confirmed_where_they_are(store):
     found = store.reader.has_ids(offsets(*(o for o, _ in asked)), [i for _, i in asked])
 
     assert found.tolist() == [True, False, True, True, False, False]
-
-
-def test_the_end_of_a_log_can_be_read_alone(store):
-    for number in range(20):
-        store.append(batch_of([message(number)], NOW), now_ms=NOW)
-    size = store.segments[-1].end_position
-    everything = [frame.header.base_offset for frame in store.reader.tail(1 << 30)]
-
-    last = [frame.header.base_offset for frame in store.reader.tail(size // 4)]
-
-    assert everything == list(range(20))
-    assert last == everything[-len(last) :]
-    assert 0 < len(last) < 10

@@ -121,7 +121,7 @@ def _frame_rows(frame: "Frame", offset: int) -> Iterator[Row]:
 
 def _note(frame: "Frame") -> str:
     """Say what a frame without messages says."""
-    from waterclock.log.frame import FrameType
+    from waterclock.log.frame import FLAG_EXPIRED, FrameType
     from waterclock.log.schema import decode
 
     header = frame.header
@@ -138,7 +138,8 @@ def _note(frame: "Frame") -> str:
         shown = [f"{at} to {time_text(due)}" for at, due in zip(promises, dues, strict=True)]
     else:
         shown = [str(at) for at in promises]
-    return f"promises {', '.join(shown)}{', …' if header.rows > OFFSETS_SHOWN else ''}"
+    what = "expired promises" if header.flags & FLAG_EXPIRED else "promises"
+    return f"{what} {', '.join(shown)}{', …' if header.rows > OFFSETS_SHOWN else ''}"
 
 
 # For machines

@@ -29,11 +29,16 @@ _CANCELLED: dict[int, str] = {
     scheduler_pb2.OUTCOME_UNKNOWN: "unknown",
     scheduler_pb2.OUTCOME_DONE: "cancelled",
     scheduler_pb2.OUTCOME_ALREADY_FIRED: "already fired",
+    # Before: perhaps by this very call, whose answer was lost.
+    scheduler_pb2.OUTCOME_CANCELLED: "cancelled",
+    scheduler_pb2.OUTCOME_EXPIRED: "expired",
 }
 _MOVED: dict[int, str] = {
     scheduler_pb2.OUTCOME_UNKNOWN: "unknown",
     scheduler_pb2.OUTCOME_DONE: "moved",
     scheduler_pb2.OUTCOME_ALREADY_FIRED: "already fired",
+    scheduler_pb2.OUTCOME_CANCELLED: "cancelled",
+    scheduler_pb2.OUTCOME_EXPIRED: "expired",
 }
 
 

@@ -13,7 +13,7 @@ a dead promise is gone from the log, what killed it may go too.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +22,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from waterclock.log.arrays import as_numpy, from_numpy
-from waterclock.log.due import is_among
-from waterclock.log.frame import CONTROL, FLAG_SPARSE, Frame, FrameHeader, FrameType, header_of
+from waterclock.log.endings import Ending
+from waterclock.log.frame import (
+    CARRIES_IDS,
+    CONTROL,
+    FLAG_SPARSE,
+    FLAG_UNTRACKED,
+    Frame,
+    FrameHeader,
+    FrameType,
+    header_of,
+)
+from waterclock.log.ordered import is_among
 from waterclock.log.rows import row_offsets
 from waterclock.log.schema import decode, encode, schema_of
 from waterclock.log.wire_size import wire_size
@@ -32,6 +42,7 @@ from waterclock.model.sections import Compression
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+_NO_OFFSETS: Int64s = np.zeros(0, dtype=np.int64)
 SEEN_ROWS_MAX = 4096
 """Ids of dropped frames are gathered up to this many: few large frames read faster than many."""
 LATEST_ROWS_MIN = 65_536
@@ -49,6 +60,10 @@ class Survivors:
     """Promises that are over, but still stand in an earlier segment."""
     seen_from_ms: int | None
     """Ids of messages appended since then are remembered; None: none are."""
+    cancelled: Int64s = field(default_factory=lambda: _NO_OFFSETS)
+    """Promises of which it must be remembered that they did not fire, but were cancelled ..."""
+    expired: Int64s = field(default_factory=lambda: _NO_OFFSETS)
+    """... or let expire."""
     latest: Int64s | None = None
     """On a topic compacted by key: the offset of the latest message of each key."""
     tombstones_from_ms: int = 0
@@ -71,8 +86,9 @@ class Rewriter:
         self._last: FrameHeader | None = None
         self._gone = 0
         """Offsets dropped before the last frame's end and not yet stood for by a noop."""
-        self._seen: list[pa.RecordBatch] = []
-        """Ids that must stand behind that noop, or behind the frame written last."""
+        self._seen: dict[int, list[pa.RecordBatch]] = {}
+        """Ids that must stand behind that noop, or behind the frame written last; by the flags of
+        their frame: those that dedup knows, and those that it does not."""
         self.is_changed = False
         """Some row was dropped: the new writing must take the old one's place, even if larger.
         What is decided about later segments counts on it."""
@@ -100,8 +116,8 @@ class Rewriter:
             self._gone += header.span
         self._last = header
         if seen is not None:
-            self._seen.append(seen)
-        if sum(map(len, self._seen)) >= SEEN_ROWS_MAX:
+            self._seen.setdefault(header.flags & FLAG_UNTRACKED, []).append(seen)
+        if sum(len(rows) for seen in self._seen.values() for rows in seen) >= SEEN_ROWS_MAX:
             yield from self._flush()
 
     def _flush(self) -> Iterator[Rewritten]:
@@ -110,17 +126,24 @@ class Rewriter:
         if last is None:
             return
         if self._gone:
-            yield self._frame(last, FrameType.NOOP, _NO_BODY, span=self._gone, rows=0)
+            yield self._frame(last, FrameType.NOOP, _NO_BODY, span=self._gone)
             self._gone = 0
-        if self._seen:
+        for flags, seen in sorted(self._seen.items()):
             # A frame thinned before has ids behind it that lie between those it loses now.
-            table = pa.Table.from_batches(self._seen).sort_by("offset").combine_chunks()
+            table = pa.Table.from_batches(seen).sort_by("offset").combine_chunks()
             body = encode(table.to_batches()[0], self._compression)
-            yield self._frame(last, FrameType.SEEN, body, span=0, rows=len(table))
-            self._seen = []
+            yield self._frame(last, FrameType.SEEN, body, rows=len(table), flags=flags)
+        self._seen = {}
 
     def _frame(
-        self, last: FrameHeader, kind: FrameType, body: memoryview, *, span: int, rows: int
+        self,
+        last: FrameHeader,
+        kind: FrameType,
+        body: memoryview,
+        *,
+        span: int = 0,
+        rows: int = 0,
+        flags: int = 0,
     ) -> Rewritten:
         """Return a frame that ends where the last one did."""
         base = last.end_offset - span
@@ -134,6 +157,7 @@ class Rewriter:
             append_ms=last.append_ms,
             epoch=last.epoch,
             flushed_end=base,
+            flags=flags,
         )
         return Rewritten(header, body)
 
@@ -173,19 +197,23 @@ class Rewriter:
     ) -> pa.RecordBatch | None:
         """Return the ids that must be remembered of the rows that are dropped."""
         since = self._survivors.seen_from_ms
-        if since is None or not (header.is_tracked and bool(dropped.any())):
+        if since is None or header.type not in CARRIES_IDS or not bool(dropped.any()):
             return None
-        appended = np.full(len(batch), header.append_ms, dtype=np.int64)
         if header.type is FrameType.SEEN:
-            appended = as_numpy(batch.column("append_ms"))
-        rows = dropped & (appended >= since)
-        if not bool(rows.any()):
+            return _some(batch.filter(from_numpy(as_numpy(batch.column("append_ms")) >= since)))
+        if header.append_ms < since:
             return None
+        offsets = row_offsets(header, batch)[dropped]
+        endings = np.full(len(offsets), Ending.DELIVERED, np.uint8)
+        if header.type is FrameType.PROMISE:
+            endings[is_among(offsets, self._survivors.cancelled)] = Ending.CANCELLED
+            endings[is_among(offsets, self._survivors.expired)] = Ending.EXPIRED
         return pa.record_batch(
             [
-                batch.column("message_id").filter(from_numpy(rows)),
-                from_numpy(row_offsets(header, batch)[rows]),
-                from_numpy(appended[rows]),
+                batch.column("message_id").filter(from_numpy(dropped)),
+                from_numpy(offsets),
+                from_numpy(np.full(len(offsets), header.append_ms, np.int64)),
+                from_numpy(endings),
             ],
             schema=schema_of(FrameType.SEEN),
         )
@@ -258,6 +286,10 @@ def _latest_of(tables: list[pa.Table]) -> pa.Table:
     latest = np.zeros(len(known), np.int64)
     np.maximum.at(latest, codes, as_numpy(rows.column("offset")))
     return pa.table({"key": known, "offset": from_numpy(latest)})
+
+
+def _some(batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    return batch if len(batch) else None
 
 
 def _promises(batch: pa.RecordBatch) -> Int64s:

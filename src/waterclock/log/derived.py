@@ -8,8 +8,9 @@ import numpy as np
 
 from waterclock.log.arrays import as_numpy
 from waterclock.log.due import DueDelta, NetDelta
+from waterclock.log.endings import Ending
 from waterclock.log.fingerprint import fingerprints
-from waterclock.log.frame import CARRIES_IDS, Frame, FrameType
+from waterclock.log.frame import CARRIES_IDS, FLAG_EXPIRED, Frame, FrameType
 from waterclock.log.id_entries import IdEntries, IdPieces
 from waterclock.log.id_runs import OFFSET_BITS
 from waterclock.log.index import SparseIndex
@@ -49,8 +50,17 @@ class Derived:
         if kind is FrameType.PROMISE:
             batch = decode(header, frame.body)
             self.due.open(row_offsets(header, batch), due_times(batch))
-        elif kind in (FrameType.FIRED, FrameType.CANCEL):
+        elif kind is FrameType.FIRED:
             self.due.retire(as_numpy(decode(header, frame.body).column("promise_offset")))
+        elif kind is FrameType.CANCEL:
+            promises = as_numpy(decode(header, frame.body).column("promise_offset"))
+            self.due.cancel(promises, has_expired=bool(header.flags & FLAG_EXPIRED))
+        elif kind is FrameType.SEEN:
+            batch = decode(header, frame.body)
+            offsets, endings = row_offsets(header, batch), as_numpy(batch.column("ending"))
+            if endings.any():
+                self.due.cancel(offsets[endings == Ending.CANCELLED])
+                self.due.cancel(offsets[endings == Ending.EXPIRED], has_expired=True)
         elif kind is FrameType.RESCHEDULE:
             batch = decode(header, frame.body)
             self.due.move(as_numpy(batch.column("promise_offset")), due_times(batch))

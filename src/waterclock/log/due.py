@@ -4,6 +4,8 @@ Each segment has a `DueDelta`: what its frames did to the set of open promises, 
 end in a later segment than it was opened in, so a delta speaks of earlier segments too. Folding the
 deltas in log order gives the open promises: `open = open - ended, moved, + opened`. A delta is
 derived from its segment alone, so a side-car of one segment never depends on another.
+
+It also says which promises its segment cancelled, or let expire, of whatever segment they were.
 """
 
 import struct
@@ -13,22 +15,27 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from waterclock.log.endings import Ended, Ending, Endings
+from waterclock.log.ordered import distinct, is_among
+
 Int64s = npt.NDArray[np.int64]
 _Columns = TypeVar("_Columns", tuple[Int64s], tuple[Int64s, Int64s])
 _NOTHING: Int64s = np.zeros(0, dtype=np.int64)
-_COUNTS = struct.Struct("<QQQ")
+_COUNTS = struct.Struct("<QQQQQ")
 
 
 class DueDelta:
     """What one segment did to the open promises. Offsets and due times are parallel arrays."""
 
-    __slots__ = ("_base_offset", "_moves", "_net", "_opened", "_retired")
+    __slots__ = ("_base_offset", "_cancelled", "_expired", "_moves", "_net", "_opened", "_retired")
 
     def __init__(self, base_offset: int) -> None:
         self._base_offset = base_offset
         self._opened: list[tuple[Int64s, Int64s]] = []
         self._moves: list[tuple[Int64s, Int64s]] = []
         self._retired: list[tuple[Int64s]] = []
+        self._cancelled = Ended()
+        self._expired = Ended()
         self._net: NetDelta | None = None
         """What `net` returned last, or what a side-car held, while nothing has happened since."""
 
@@ -38,9 +45,19 @@ class DueDelta:
         _push(self._opened, (offsets, due_ms))
 
     def retire(self, offsets: Int64s) -> None:
-        """Note promises that fired or were cancelled, of this segment or an earlier one."""
+        """Note promises that have ended, of this segment or an earlier one."""
         self._net = None
         _push(self._retired, (offsets,))
+
+    def cancel(self, offsets: Int64s, *, has_expired: bool = False) -> None:
+        """Note promises that have ended without firing."""
+        self.retire(offsets)
+        (self._expired if has_expired else self._cancelled).add(offsets)
+
+    def note_endings(self, offsets: Int64s, found: Endings) -> None:
+        """Write over `found` where a promise was cancelled or let expire here."""
+        found[self._cancelled.has(offsets)] = Ending.CANCELLED
+        found[self._expired.has(offsets)] = Ending.EXPIRED
 
     def move(self, offsets: Int64s, due_ms: Int64s) -> None:
         """Note promises that got a new due time."""
@@ -63,13 +80,15 @@ class DueDelta:
         _apply_moves(opened, due, moved, moved_due)
         keep = (moved < self._base_offset) & ~is_among(moved, retired)
         earlier = retired[retired < self._base_offset]
-        return NetDelta(opened, due, earlier, moved[keep], moved_due[keep])
+        endings = self._cancelled.all(), self._expired.all()
+        return NetDelta(opened, due, earlier, moved[keep], moved_due[keep], *endings)
 
     def frozen(self) -> "DueDelta":
         """Return a delta that later words do not change: to take its `net` somewhere else."""
         twin = DueDelta(self._base_offset)
         twin._opened, twin._moves = self._opened.copy(), self._moves.copy()
         twin._retired, twin._net = self._retired.copy(), self._net
+        twin._cancelled, twin._expired = self._cancelled.copy(), self._expired.copy()
         return twin
 
     @classmethod
@@ -79,6 +98,7 @@ class DueDelta:
         delta.open(net.opened, net.opened_due)
         delta.move(net.moved, net.moved_due)
         delta.retire(net.retired)
+        delta._cancelled, delta._expired = Ended(net.cancelled), Ended(net.expired)
         # As it lies in the side-car's memory map: most segments are never added to.
         delta._net = net
         return delta
@@ -87,21 +107,36 @@ class DueDelta:
 class NetDelta:
     """The net effect of a segment: the content of its `.due` side-car."""
 
-    __slots__ = ("moved", "moved_due", "opened", "opened_due", "retired")
+    __slots__ = ("cancelled", "expired", "moved", "moved_due", "opened", "opened_due", "retired")
 
     def __init__(
-        self, opened: Int64s, opened_due: Int64s, retired: Int64s, moved: Int64s, moved_due: Int64s
+        self,
+        opened: Int64s,
+        opened_due: Int64s,
+        retired: Int64s,
+        moved: Int64s,
+        moved_due: Int64s,
+        cancelled: Int64s = _NOTHING,
+        expired: Int64s = _NOTHING,
     ) -> None:
         self.opened = opened
         self.opened_due = opened_due
         self.retired = retired
         self.moved = moved
         self.moved_due = moved_due
+        self.cancelled = cancelled
+        self.expired = expired
+
+    def note_endings(self, offsets: Int64s, found: Endings) -> None:
+        """Write over `found` where a promise was cancelled or let expire here."""
+        found[is_among(offsets, self.cancelled)] = Ending.CANCELLED
+        found[is_among(offsets, self.expired)] = Ending.EXPIRED
 
     def encode(self) -> memoryview:
         """Return the body of the `.due` side-car."""
-        counts = np.array([len(self.opened), len(self.retired), len(self.moved)], np.int64)
-        arrays = (self.opened, self.opened_due, self.retired, self.moved, self.moved_due)
+        single = (self.retired, self.cancelled, self.expired)
+        counts = np.array([len(self.opened), len(self.moved), *map(len, single)], np.int64)
+        arrays = (self.opened, self.opened_due, self.moved, self.moved_due, *single)
         # One copy of what may be large, and no more.
         return np.concatenate([counts, *arrays]).view(np.uint8).data
 
@@ -110,12 +145,13 @@ class NetDelta:
         """Return the delta in a side-car's body, or None if it cannot be one."""
         if len(body) < _COUNTS.size:
             return None
-        opened, retired, moved = _COUNTS.unpack_from(body)
-        if len(body) != _COUNTS.size + 8 * (2 * opened + retired + 2 * moved):
+        opened, moved, *single = _COUNTS.unpack_from(body)
+        if len(body) != _COUNTS.size + 8 * (2 * opened + 2 * moved + sum(single)):
             return None
         values = np.frombuffer(body, dtype=np.int64, offset=_COUNTS.size)
-        cuts = np.cumsum([opened, opened, retired, moved])
-        return cls(*np.split(values, cuts))
+        cuts = np.cumsum([opened, opened, moved, moved, *single[:2]])
+        offsets, due, moves, moves_due, retired, cancelled, expired = np.split(values, cuts)
+        return cls(offsets, due, retired, moves, moves_due, cancelled, expired)
 
 
 def open_promises(deltas: Iterable[NetDelta]) -> tuple[Int64s, Int64s]:
@@ -131,6 +167,14 @@ def open_promises(deltas: Iterable[NetDelta]) -> tuple[Int64s, Int64s]:
     return offsets, due
 
 
+def endings_of(deltas: Iterable[DueDelta | NetDelta], offsets: Int64s) -> Endings:
+    """Return an `Ending` for each promise: which were cancelled or expired, of all these tell."""
+    found = np.full(len(offsets), Ending.DELIVERED, np.uint8)
+    for delta in deltas:
+        delta.note_endings(offsets, found)
+    return found
+
+
 def _push(pieces: list[_Columns], piece: _Columns) -> None:
     """Add a piece and join those that have become alike in size: few arrays, however small."""
     pieces.append(piece)
@@ -138,23 +182,6 @@ def _push(pieces: list[_Columns], piece: _Columns) -> None:
         last, before = pieces.pop(), pieces.pop()
         joined = tuple(np.concatenate(columns) for columns in zip(before, last, strict=True))
         pieces.append(joined)  # type: ignore[arg-type]
-
-
-def distinct(values: Int64s) -> Int64s:
-    """Return the values in order, each once; np.unique takes ten times as long (it hashes)."""
-    ordered = np.sort(values)
-    is_first = np.ones(len(ordered), np.bool_)
-    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
-    return ordered[is_first]
-
-
-def is_among(values: Int64s, ordered: Int64s) -> npt.NDArray[np.bool_]:
-    """Tell which values are in an ordered array; its size costs next to nothing, unlike np.isin."""
-    if not len(ordered):
-        return np.zeros(len(values), np.bool_)
-    at = np.searchsorted(ordered, values)
-    at[at == len(ordered)] = 0
-    return np.asarray(ordered[at] == values)
 
 
 def _joined(pairs: list[tuple[Int64s, Int64s]]) -> tuple[Int64s, Int64s]:

@@ -38,7 +38,9 @@ FLAG_UNTRACKED = 2
 """Published with `allow_duplicate`: dedup neither checks nor remembers these ids."""
 FLAG_EXPIRES = 4
 """Some message may have a header that says when it is of no use any more; see `expiry.py`."""
-_FLAGS_KNOWN = FLAG_SPARSE | FLAG_UNTRACKED | FLAG_EXPIRES
+FLAG_EXPIRED = 8
+"""Of a `CANCEL` frame: nobody wanted it, the promises were too late to be of use."""
+_FLAGS_KNOWN = FLAG_SPARSE | FLAG_UNTRACKED | FLAG_EXPIRES | FLAG_EXPIRED
 
 BODY_BYTES_MAX = (1 << 31) - ALIGNMENT_BYTES
 SPAN_MAX = 1 << 24

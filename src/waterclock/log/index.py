@@ -55,11 +55,6 @@ class SparseIndex:
         at = bisect_right(self._offsets, offset) - 1
         return self._positions[at] if at >= 0 else None
 
-    def position_from(self, position: int) -> int | None:
-        """Return the start of the first block at or behind a position, None if there is none."""
-        at = bisect_left(self._positions, position)
-        return self._positions[at] if at < len(self._positions) else None
-
     def position_of_append_time(self, append_ms: int) -> int | None:
         """Return where to start walking to meet the first frame appended at or after a time."""
         at = bisect_left(self._append, append_ms) - 1

@@ -10,7 +10,7 @@ import pyarrow as pa
 from waterclock.log.appending import PlannedFrame
 from waterclock.log.arrays import from_numpy
 from waterclock.log.expiry import moved
-from waterclock.log.frame import BODY_BYTES_MAX, FLAG_EXPIRES, FrameHeader, FrameType
+from waterclock.log.frame import BODY_BYTES_MAX, FLAG_EXPIRED, FLAG_EXPIRES, FrameHeader, FrameType
 from waterclock.log.schema import MESSAGES, due_times, encode, schema_of
 from waterclock.model.errors import BadInput, LimitExceeded
 from waterclock.model.sections import Compression
@@ -88,9 +88,10 @@ def fired_frame(promised: Promised, compression: Compression = "none") -> Planne
     return PlannedFrame(FrameType.FIRED, body, count, count, int(due.min()), int(due.max()), flags)
 
 
-def cancel_frame(offsets: Int64s) -> PlannedFrame:
+def cancel_frame(offsets: Int64s, *, has_expired: bool = False) -> PlannedFrame:
     """Return the frame after which the promises at `offsets` never fire."""
-    return _control(FrameType.CANCEL, [offsets])
+    flags = FLAG_EXPIRED * has_expired
+    return _control(FrameType.CANCEL, [offsets])._replace(flags=flags)
 
 
 def reschedule_frame(offsets: Int64s, due_ms: Int64s) -> PlannedFrame:

@@ -56,6 +56,7 @@ _SCHEMAS = {
             MESSAGE_ID,
             pa.field("offset", pa.int64(), nullable=False),
             pa.field("append_ms", pa.int64(), nullable=False),
+            pa.field("ending", pa.uint8(), nullable=False),
         ]
     ),
 }

@@ -19,7 +19,6 @@ from waterclock.log.expiry import expires_ms
 from waterclock.log.promises import Promised, gather
 from waterclock.model.clock import Clock
 from waterclock.model.errors import Damaged, StorageError, StorageFull
-from waterclock.node.cancelled import Cancelled
 from waterclock.node.counters import Histogram, PartitionCounters
 from waterclock.node.read_ahead import ROWS_MAX, ReadAhead
 from waterclock.schedule.agenda import Agenda
@@ -47,7 +46,6 @@ class Firing:
         self,
         store: PartitionStore,
         agenda: Agenda,
-        cancelled: Cancelled,
         clock: Clock,
         counters: PartitionCounters,
         wrote: Callable[[], None],
@@ -56,7 +54,6 @@ class Firing:
     ) -> None:
         self._store = store
         self._agenda = agenda
-        self._cancelled = cancelled
         self._clock = clock
         self._counters = counters
         self._wrote = wrote
@@ -138,9 +135,8 @@ class Firing:
         return count
 
     def _expire(self, offsets: Int64s, now_ms: int) -> None:
-        self._store.cancel(offsets, now_ms=now_ms)
+        self._store.cancel(offsets, now_ms=now_ms, has_expired=True)
         self._agenda.retire(offsets)
-        self._cancelled.add(offsets)
         self._counters.expired += len(offsets)
 
     def _write(self, promised: Promised, due_ms: Int64s, now_ms: int) -> None:

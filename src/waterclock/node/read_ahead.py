@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from waterclock.log.due import distinct, is_among
 from waterclock.log.frame import FLAG_EXPIRES, FrameType, header_of
+from waterclock.log.ordered import distinct, is_among
 from waterclock.log.promises import FoundRows, Promised, gather
 from waterclock.model.errors import Damaged, OffsetOutOfRange
 from waterclock.storage.partition_store import PartitionStore

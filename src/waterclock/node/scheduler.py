@@ -18,11 +18,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from waterclock.log.frame import OFFSET_MAX, FrameType
+from waterclock.log.endings import Ending
+from waterclock.log.frame import OFFSET_MAX
 from waterclock.model.clock import Clock
 from waterclock.model.errors import Closed, StorageError
 from waterclock.model.sections import ScheduleConfig
-from waterclock.node.cancelled import recently_cancelled
 from waterclock.node.counters import PartitionCounters
 from waterclock.node.far_segments import FarSegments
 from waterclock.node.firing import Firing
@@ -42,6 +42,8 @@ Outcomes = npt.NDArray[np.uint8]
 UNKNOWN: Final = 0
 DONE: Final = 1
 ALREADY_FIRED: Final = 2
+CANCELLED: Final = 3
+EXPIRED: Final = 4
 """What became of a wish to cancel or move: the numbers of `Outcome` in scheduler.proto."""
 
 SLEEP_MS_MAX = 1_000
@@ -74,7 +76,6 @@ class Scheduler:
         self._counters = counters
         self._wrote = wrote
         self._durable = durable
-        self._cancelled = recently_cancelled(store)
         self._segments = FarSegments(store)
         self._segments.open(files.load())
         now_ms = clock.now_ms()
@@ -88,7 +89,6 @@ class Scheduler:
         self._firing = Firing(
             store,
             self._agenda,
-            self._cancelled,
             clock,
             counters,
             wrote,
@@ -145,7 +145,6 @@ class Scheduler:
                 self._agenda.retire(chosen)
             finally:
                 self._wrote()
-            self._cancelled.add(chosen)
             self._counters.cancelled += len(chosen)
         return await self._answered(outcomes)
 
@@ -155,7 +154,6 @@ class Scheduler:
         Of several times for one promise the last holds. You must have checked them.
         """
         outcomes, is_open = self._standing(offsets)
-        outcomes[~is_open & (outcomes == DONE)] = ALREADY_FIRED  # cancelled: nothing to move
         chosen, last = np.unique(offsets[is_open][::-1], return_index=True)
         if len(chosen):
             due = due_ms[is_open][::-1][last]
@@ -169,24 +167,27 @@ class Scheduler:
         return await self._answered(outcomes)
 
     async def fates(self, offsets: Int64s) -> Outcomes:
-        """Tell what became of promises that are open no more. Durable on return."""
-        return await self._answered(self._standing(offsets)[0])
+        """Tell what became of messages that are pending no more. Durable on return."""
+        return await self._answered(self._ended(offsets))
 
     def _standing(self, offsets: Int64s) -> tuple[Outcomes, Bools]:
         """Return the outcome for each, taking those that are open as done, and which these are."""
         is_open = self.is_open(offsets)
         outcomes = np.full(len(offsets), DONE, np.uint8)
-        others = np.flatnonzero(~is_open)
-        if len(others):
-            asked = offsets[others]
-            was_promise = self._store.reader.types(asked) == FrameType.PROMISE
-            outcomes[others] = np.where(was_promise, ALREADY_FIRED, UNKNOWN)
-            outcomes[others[self._cancelled.has(asked)]] = DONE
+        if not is_open.all():
+            outcomes[~is_open] = self._ended(offsets[~is_open])
         return outcomes, is_open
 
+    def _ended(self, offsets: Int64s) -> Outcomes:
+        endings = self._store.endings(offsets)
+        outcomes = np.where(self._store.reader.holds(offsets), ALREADY_FIRED, UNKNOWN)
+        outcomes[endings == Ending.CANCELLED] = CANCELLED
+        outcomes[endings == Ending.EXPIRED] = EXPIRED
+        return outcomes.astype(np.uint8)
+
     async def _answered(self, outcomes: Outcomes) -> Outcomes:
-        # Also for one cancelled before: that may not be durable yet.
-        if (outcomes == DONE).any():
+        # Also for what happened before: it may not be durable yet.
+        if (outcomes != UNKNOWN).any():
             await self._durable(self._store.end)
         return outcomes
 

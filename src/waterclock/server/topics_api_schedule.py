@@ -31,8 +31,8 @@ from waterclock.server.topics_api_shapes import (
     told_message,
 )
 
-Outcome = Literal["unknown", "done", "alreadyFired"]
-OUTCOMES: tuple[Outcome, ...] = ("unknown", "done", "alreadyFired")
+Outcome = Literal["unknown", "done", "alreadyFired", "cancelled", "expired"]
+OUTCOMES: tuple[Outcome, ...] = ("unknown", "done", "alreadyFired", "cancelled", "expired")
 PARTITIONS_MAX = 1_024
 _PAGE = "^([A-Za-z0-9_-]{27}=)?" + END
 

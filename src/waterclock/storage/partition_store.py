@@ -22,7 +22,8 @@ import pyarrow.compute  # noqa: F401 - and so would the first filter or take
 from waterclock.log.appending import Appended, PlannedFrame, answer, landed, split_by_due
 from waterclock.log.batch import Batch
 from waterclock.log.dedup import Repeats, find_repeat, find_repeats
-from waterclock.log.due import DueDelta, NetDelta, open_promises
+from waterclock.log.due import DueDelta, NetDelta, endings_of, open_promises
+from waterclock.log.endings import Endings
 from waterclock.log.fingerprint import Fingerprints
 from waterclock.log.frame import FLAG_UNTRACKED, Frame, FrameType
 from waterclock.log.ids import IdIndex
@@ -127,6 +128,10 @@ class PartitionStore:
         """Return (offsets, due times) of the promises neither fired nor cancelled."""
         return open_promises([*self.deltas.values(), self.active_delta.net()])
 
+    def endings(self, offsets: Int64s) -> Endings:
+        """Return how these ended that are not open, as far as that is remembered."""
+        return endings_of([*self.deltas.values(), self.active_delta], offsets)
+
     # Appending
 
     def append(self, batch: Batch, *, now_ms: int, allow_duplicate: bool = False) -> Appended:
@@ -208,12 +213,12 @@ class PartitionStore:
             self.active_delta.retire(promises.offsets.copy())
         return answer(None, range(base, self.end), self.end)
 
-    def cancel(self, offsets: Int64s, *, now_ms: int) -> Offset:
+    def cancel(self, offsets: Int64s, *, now_ms: int, has_expired: bool = False) -> Offset:
         """Write that these open promises will not fire; return the offset to be flushed."""
         self.check_appendable()
         with self._in_step():
-            self._write([cancel_frame(offsets)], now_ms)
-            self.active_delta.retire(offsets.copy())
+            self._write([cancel_frame(offsets, has_expired=has_expired)], now_ms)
+            self.active_delta.cancel(offsets.copy(), has_expired=has_expired)
         return self.end
 
     def reschedule(self, offsets: Int64s, due_ms: Int64s, *, now_ms: int) -> Offset:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from waterclock.log.arrays import as_numpy, from_numpy
 from waterclock.log.frame import CARRIES_IDS, Frame, FrameHeader, FrameType
 from waterclock.log.frame import HEADER_BYTES as HEADER_BYTES_OF_FRAME
+from waterclock.log.ordered import is_among
 from waterclock.log.rows import row_numbers, row_offsets
 from waterclock.log.schema import decode, decode_ids
 from waterclock.log.segment import HEADER_BYTES
@@ -27,6 +28,7 @@ Keys = Sequence[bytes | None]
 """The key each message must have; None: any, or none."""
 
 _BOUNDS = struct.Struct("<ii")
+_HOLDS = CARRIES_IDS | {FrameType.FIRED}
 _KEEPS_IDS = frozenset({FrameType.DATA, FrameType.PROMISE})
 
 
@@ -64,13 +66,6 @@ class Reader:
                     return
                 yield frame
                 offset = frame.header.end_offset
-
-    def tail(self, bytes_max: int) -> Iterator[Frame]:
-        """Yield the last frames of the log, those of its last segment in about so many bytes."""
-        segment = self._segments[-1]
-        position = max(HEADER_BYTES, segment.end_position - bytes_max)
-        start = segment.index.position_from(position)
-        return segment.frames(HEADER_BYTES if start is None else start)
 
     def offset_at(self, append_ms: int) -> Offset:
         """Return the first offset appended at or after a time; the log's end if there is none."""
@@ -115,6 +110,17 @@ class Reader:
             stop = min(last, int(np.searchsorted(wanted, header.end_offset)))
             found[order[at:stop]] = header.type
             at = stop
+        return found
+
+    def holds(self, offsets: Int64s) -> npt.NDArray[np.bool_]:
+        """Tell at which offsets a message is, or was of which at least the id is remembered."""
+        found = np.zeros(len(offsets), np.bool_)
+        inside = np.flatnonzero((offsets >= self.start) & (offsets < self.end))
+        for frame, behind, asks in self._frames_of(offsets[inside], with_seen=True):
+            for header, body, _ in (frame, *behind):
+                if header.type in _HOLDS:
+                    present = row_offsets(header, decode(header, body))
+                    found[inside[asks]] |= is_among(offsets[inside[asks]], present)
         return found
 
     def _frames_of(

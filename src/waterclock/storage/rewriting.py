@@ -23,9 +23,10 @@ import numpy.typing as npt
 
 from waterclock.log.compaction import Rewriter, Survivors, latest_offsets
 from waterclock.log.derived import Derived
-from waterclock.log.due import NetDelta, is_among, open_promises
+from waterclock.log.due import NetDelta, open_promises
 from waterclock.log.frame import Frame, FrameType, encode_header
 from waterclock.log.id_entries import IdEntries
+from waterclock.log.ordered import distinct, is_among
 from waterclock.log.recovery import header_crc
 from waterclock.log.retention import SegmentFacts, expired_end
 from waterclock.log.segment import HEADER_BYTES, encode_segment_header, segment_name
@@ -147,6 +148,18 @@ class Pass:
         return open_promises([*self._deltas, self._active_delta.net()])[0]
 
     @cached_property
+    def cancelled(self) -> Int64s:
+        """The promises that had been cancelled when the pass began, sorted."""
+        active = self._active_delta.net()
+        return distinct(np.concatenate([net.cancelled for net in (*self._deltas, active)]))
+
+    @cached_property
+    def expired(self) -> Int64s:
+        """The promises that had been let expire when the pass began, sorted."""
+        active = self._active_delta.net()
+        return distinct(np.concatenate([net.expired for net in (*self._deltas, active)]))
+
+    @cached_property
     def latest(self) -> Int64s | None:
         """The offset of the latest message of each key, true for all of the pass."""
         return latest_offsets(self._frames) if self.wanted.by_key else None
@@ -204,6 +217,8 @@ class RewriteJob:
             open_promises=self._pass.open_promises,
             dead_promises=retired[is_standing],
             seen_from_ms=self._seen_from_ms,
+            cancelled=self._pass.cancelled,
+            expired=self._pass.expired,
             latest=self._pass.latest,
             tombstones_from_ms=self._pass.tombstones_from_ms,
         )

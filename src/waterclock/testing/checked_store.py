@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from waterclock.log.batch import encode_batch
+from waterclock.log.endings import Ending
 from waterclock.log.frame import Frame
 from waterclock.log.rows import row_offsets
 from waterclock.log.schema import decode
@@ -243,6 +244,9 @@ class CheckedStore:
         assert not missing, f"rows {sorted(missing)} are not in the log"
         offsets, due = self.store.open_promises()
         assert dict(zip(offsets.tolist(), due.tolist(), strict=True)) == self.model.open_promises()
+        cancelled = np.array(self.model.cancelled(), np.int64)
+        endings = self.store.endings(cancelled)
+        assert (endings == Ending.CANCELLED).all(), f"{cancelled} ended as {endings}"
 
     def check_frame(self, frame: Frame, seen: set[int]) -> None:
         """Compare a frame with the model, byte for byte, and note its offsets as seen."""

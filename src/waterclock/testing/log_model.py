@@ -87,6 +87,13 @@ class LogModel:
                     opened.pop(promise, None)
         return opened
 
+    def cancelled(self) -> list[int]:
+        """Return the promises that were cancelled and whose ids are remembered."""
+        known = self.rows | self.gone
+        since = self.log_time_ms - self.window_ms
+        named = [p for row in known.values() if row.kind == "CANCEL" for p in row.promises]
+        return [promise for promise in named if known[promise].append_ms >= since]
+
     def lose_tail(self, end: int) -> None:
         """A crash took the rows from `end` on: lawful only if none was acknowledged."""
         assert end >= self.acknowledged_end, f"acknowledged to {self.acknowledged_end}, has {end}"

@@ -27,20 +27,32 @@ class _Outcome:
 class _OutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Outcome.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     OUTCOME_UNKNOWN: _Outcome.ValueType  # 0
-    """no such message"""
+    """no such message, or none that is remembered"""
     OUTCOME_DONE: _Outcome.ValueType  # 1
     """cancelled, or moved"""
     OUTCOME_ALREADY_FIRED: _Outcome.ValueType  # 2
-    """pending no more"""
+    """Nothing is pending. What became of the last message of the id:
+    it has fired, or was for now
+    """
+    OUTCOME_CANCELLED: _Outcome.ValueType  # 3
+    """it had been cancelled before"""
+    OUTCOME_EXPIRED: _Outcome.ValueType  # 4
+    """it was too late to be of use"""
 
 class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper): ...
 
 OUTCOME_UNKNOWN: Outcome.ValueType  # 0
-"""no such message"""
+"""no such message, or none that is remembered"""
 OUTCOME_DONE: Outcome.ValueType  # 1
 """cancelled, or moved"""
 OUTCOME_ALREADY_FIRED: Outcome.ValueType  # 2
-"""pending no more"""
+"""Nothing is pending. What became of the last message of the id:
+it has fired, or was for now
+"""
+OUTCOME_CANCELLED: Outcome.ValueType  # 3
+"""it had been cancelled before"""
+OUTCOME_EXPIRED: Outcome.ValueType  # 4
+"""it was too late to be of use"""
 Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 
 @_typing.final
