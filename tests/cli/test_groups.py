@@ -17,7 +17,7 @@ def test_groups_are_listed_with_their_lag(call, ask, read):
     told = call("groups", "list", read)
 
     assert (found["topic"], found["group"], found["lag"], found["members"]) == (read, "g", 3, [])
-    assert told.stdout.splitlines()[1].split() == [read, "g", "0", "3", "0", "0"]
+    assert told.stdout.splitlines()[1].split() == [read, "g", "0", "3", "0", "0", "0"]
 
 
 def test_a_group_is_shown_by_partition(call, ask, read):
@@ -26,7 +26,7 @@ def test_a_group_is_shown_by_partition(call, ask, read):
 
     assert place == {
         "partition": 0, "member": None, "committed": 2, "end_offset": 5, "lag": 3, "unacked": 0,
-        "waiting": 0,
+        "waiting": 0, "missed": 0,
     }  # fmt: skip
     assert told.stdout.splitlines()[0] == f"g of {read}: 0 members, lag 3"
     assert "nobody" in told.stdout

@@ -16,19 +16,21 @@ def test_publishing_makes_a_topic_that_is_listed(call, ask, topic):
 def test_a_topic_is_made_as_told_and_shown(call, ask, topic):
     made = ask(
         "topics", "create", topic, "--partitions", 3, "--retention", "7d",
-        "--retention-bytes", "1GiB", "--compacted", "--retries", 5, "--ack-timeout", "10s",
+        "--retention-bytes", "1GiB", "--wait-for-groups", "--compacted", "--retries", 5,
+        "--ack-timeout", "10s",
     )  # fmt: skip
     told = call("topics", "show", topic)
 
     assert made == ask("topics", "show", topic)
     assert {key: made[key] for key in made if key not in ("topic", "partitions")} == {
-        "retention_ms": 604_800_000, "retention_bytes": 1 << 30, "is_compacted": True,
+        "retention_ms": 604_800_000, "retention_bytes": 1 << 30,
+        "retention_wait_for_groups": True, "is_compacted": True,
         "retries_max": 5, "ack_timeout_ms": 10_000,
     }  # fmt: skip
     assert len(made["partitions"]) == 3
     assert told.stdout.splitlines()[0] == (
-        f"{topic}: 3 partitions, kept for 7 d and up to 1 GiB a partition, compacted,"
-        " at most 5 retries, ack within 10 s"
+        f"{topic}: 3 partitions, kept for 7 d and up to 1 GiB a partition,"
+        " retention waits for groups, compacted, at most 5 retries, ack within 10 s"
     )
 
 

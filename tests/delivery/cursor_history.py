@@ -17,6 +17,7 @@ from waterclock.delivery.events import (
     Event,
     Extended,
     LogRead,
+    LogTrimmed,
     Nacked,
     PartitionAssigned,
     PartitionReleased,
@@ -196,6 +197,22 @@ class CursorHistory(RuleBasedStateMachine):
             self.unwritten.discard(at)
         if start < end:
             self.tell(LogRead((RangeSkipped(start, end),)))
+
+    @rule(start=st.integers(0, 30))
+    def trim(self, start):
+        """Have retention take the beginning of the log, read or not, but for what is held."""
+        start = min(start, len(self.log))
+        untaken = []
+        for at in range(start):
+            message = self.log[at]
+            if message.place in ("ahead", "waiting", "dying", GONE):
+                untaken.append(at)
+            if message.place in ("ahead", "waiting"):
+                message.place = GONE
+        gaps = {at for at in untaken if at in self.cursor._tracker}
+        assert offsets_of(self.cursor.untaken(start)) == [at for at in untaken if at not in gaps]
+        self.read_end = max(self.read_end, start)
+        self.tell(LogTrimmed(start))
 
     @rule(messages=st.integers(0, 12), size=st.integers(0, 100))
     def assign(self, messages, size):

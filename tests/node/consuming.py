@@ -173,7 +173,7 @@ class Consuming:
         for host, session in waiting:
             if session.pump is not None:
                 session.pump.cancel()
-                host._serving._serve(session)
+                host.serving._serve(session)
         return bool(waiting)
 
     async def settle(self) -> None:

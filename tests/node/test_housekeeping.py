@@ -18,6 +18,7 @@ from waterclock.model.units import DAY_MS, KIB
 from waterclock.node import housekeeping as module
 from waterclock.node import metadata as metadata_module
 from waterclock.node.housekeeping import Housekeeping
+from waterclock.node.partition_host import PartitionHost
 from waterclock.node.topics import Topic, TopicSettings
 from waterclock.storage.local_log import stored_messages
 from waterclock.storage.rewriting import RewriteJob
@@ -29,9 +30,16 @@ class Readers:
 
     def __init__(self) -> None:
         self.committed: int | None = None
+        self.trimmed: list[int] = []
 
-    def min_committed(self, topic: str, partition: int) -> int | None:
+    def consumed_end(self, topic: str, partition: int) -> int | None:
         return self.committed
+
+    async def trim(self, partition: PartitionHost, start: int) -> None:
+        self.trimmed.append(start)
+
+    async def expire(self) -> None:
+        pass
 
 
 def small_segments(folder: Path, **sections: object) -> Config:
@@ -40,9 +48,7 @@ def small_segments(folder: Path, **sections: object) -> Config:
 
 
 def keeper(hosts: Hosts, readers: Readers) -> Housekeeping:
-    return Housekeeping(
-        hosts.topics, hosts.metadata, hosts.config, consumed_end=readers.min_committed
-    )
+    return Housekeeping(hosts.topics, hosts.metadata, hosts.config, readers)
 
 
 async def fill(topic: Topic, count: int, *, keys: int = 0, start: int = 0) -> None:
@@ -66,11 +72,12 @@ def _compact_small_logs(monkeypatch):
     monkeypatch.setattr(module, "COMPACT_BYTES_MIN", 4 * KIB)
 
 
-def test_what_is_too_old_and_read_by_all_goes(tmp_path):
+def test_what_is_too_old_goes_once_all_have_read_it_if_that_is_awaited(tmp_path):
     clock = ManualClock(START_MS)
 
     async def retain():
-        config = small_segments(tmp_path, retention=RetentionConfig(age_ms=DAY_MS))
+        waiting = RetentionConfig(age_ms=DAY_MS, wait_for_groups=True)
+        config = small_segments(tmp_path, retention=waiting)
         async with opened(tmp_path, config=config, clock=clock) as hosts:
             topic = await hosts.topic("t")
             await fill(topic, 30)
@@ -88,6 +95,28 @@ def test_what_is_too_old_and_read_by_all_goes(tmp_path):
 
     assert 0 < held <= 20
     assert held < freed <= 30
+
+
+@pytest.mark.parametrize("own", [None, True, False])
+def test_retention_waits_for_no_group_unless_the_topic_says_so(tmp_path, own):
+    async def retain():
+        config = small_segments(tmp_path, retention=RetentionConfig(bytes=8 * KIB))
+        async with opened(tmp_path, config=config) as hosts:
+            settings = TopicSettings(retention_wait_for_groups=own)
+            topic = await hosts.topics.create("t", settings)
+            await fill(topic, 60)
+            readers = Readers()
+            readers.committed = 0
+            await keeper(hosts, readers).once()
+            return min(offsets(topic)), readers.trimmed
+
+    first, trimmed = run(retain())
+
+    if own:
+        assert (first, trimmed) == (0, [])
+    else:
+        assert first > 30
+        assert trimmed == [first], "the groups were told before"
 
 
 def test_a_topic_may_keep_less_than_the_node_or_all(tmp_path):

@@ -105,6 +105,7 @@ def plain(group: "GroupInfo") -> dict[str, object]:
         "generation": group.generation,
         "members": list(group.members),
         "lag": group.lag,
+        "missed": group.missed,
         "places": [
             {
                 "partition": each.partition,
@@ -114,6 +115,7 @@ def plain(group: "GroupInfo") -> dict[str, object]:
                 "lag": each.lag,
                 "unacked": each.unacked,
                 "waiting": each.waiting,
+                "missed": each.missed,
             }
             for each in group.places
         ],
@@ -129,7 +131,7 @@ def _answer(group: "GroupInfo", *, as_json: bool) -> None:
 
 def tell_all(out: Console, groups: "list[GroupInfo]") -> None:
     """Show a line for each group."""
-    lines = table(out, "topic", "group", ">members", ">lag", ">unacked", ">waiting")
+    lines = table(out, "topic", "group", ">members", ">lag", ">unacked", ">waiting", ">missed")
     for group in groups:
         lines.add_row(
             group.topic,
@@ -138,6 +140,7 @@ def tell_all(out: Console, groups: "list[GroupInfo]") -> None:
             _lag(group.lag, is_idle=not group.members),
             f"{sum(place.unacked for place in group.places):,}",
             f"{sum(place.waiting for place in group.places):,}",
+            f"{group.missed:,}",
         )
     out.print(lines)
 
@@ -147,8 +150,8 @@ def tell(out: Console, group: "GroupInfo") -> None:
     members = counted(len(group.members), "member")
     out.print(f"{group.name} of {group.topic}: {members}, lag {group.lag:,}", style="bold")
     out.print()
-    columns = (">partition", ">committed", ">end", ">lag", ">unacked", ">waiting", "member")
-    lines = table(out, *columns)
+    columns = (">partition", ">committed", ">end", ">lag", ">unacked", ">waiting", ">missed")
+    lines = table(out, *columns, "member")
     for place in group.places:
         lines.add_row(
             str(place.partition),
@@ -157,6 +160,7 @@ def tell(out: Console, group: "GroupInfo") -> None:
             _lag(place.lag, is_idle=not place.member),
             f"{place.unacked:,}",
             f"{place.waiting:,}",
+            f"{place.missed:,}",
             place.member or Text("nobody", style="dim"),
         )
     out.print(lines)

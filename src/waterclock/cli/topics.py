@@ -39,6 +39,13 @@ RetentionBytes = Annotated[
     str | None,
     typer.Option(metavar="SIZE", help="Keep so much of each partition, as in 10GiB; 0: all."),
 ]
+WaitForGroups = Annotated[
+    bool | None,
+    typer.Option(
+        "--wait-for-groups/--no-wait-for-groups",
+        help="Keep what some group has yet to read for longer than that.",
+    ),
+]
 Compacted = Annotated[
     bool | None,
     typer.Option("--compacted/--not-compacted", help="Keep the latest message of each key."),
@@ -59,6 +66,7 @@ class Settings(TypedDict):
     partitions: int | None
     retention: str | None
     retention_bytes: int | None
+    retention_wait_for_groups: bool | None
     is_compacted: bool | None
     retries_max: int | None
     ack_timeout: str | None
@@ -97,6 +105,7 @@ def create(
     partitions: Partitions = None,
     retention: Retention = None,
     retention_bytes: RetentionBytes = None,
+    wait_for_groups: WaitForGroups = None,
     compacted: Compacted = None,
     retries: Retries = None,
     ack_timeout: AckTimeout = None,
@@ -107,7 +116,9 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Make a topic; what is not given is as the node's configuration says."""
-    settings = _settings(partitions, retention, retention_bytes, compacted, retries, ack_timeout)
+    settings = _settings(
+        partitions, retention, retention_bytes, wait_for_groups, compacted, retries, ack_timeout
+    )
     made = call(address, lambda c: c.topics.create(topic, if_absent=if_absent, **settings))
     _answer(made, as_json=as_json)
 
@@ -118,6 +129,7 @@ def update(
     partitions: Partitions = None,
     retention: Retention = None,
     retention_bytes: RetentionBytes = None,
+    wait_for_groups: WaitForGroups = None,
     compacted: Compacted = None,
     retries: Retries = None,
     ack_timeout: AckTimeout = None,
@@ -125,7 +137,9 @@ def update(
     as_json: AsJson = False,
 ) -> None:
     """Change settings of a topic; those not named stay. Partitions can only be added."""
-    settings = _settings(partitions, retention, retention_bytes, compacted, retries, ack_timeout)
+    settings = _settings(
+        partitions, retention, retention_bytes, wait_for_groups, compacted, retries, ack_timeout
+    )
     if all(value is None for value in settings.values()):
         raise BadInput("nothing to change: name a setting, as in --partitions 8")
     changed = call(address, lambda client: client.topics.update(topic, **settings))
@@ -155,6 +169,7 @@ def _settings(
     partitions: int | None,
     retention: str | None,
     retention_bytes: str | None,
+    wait_for_groups: bool | None,
     compacted: bool | None,
     retries: int | None,
     ack_timeout: str | None,
@@ -163,6 +178,7 @@ def _settings(
         partitions=partitions,
         retention=retention,
         retention_bytes=None if retention_bytes is None else _bytes(retention_bytes),
+        retention_wait_for_groups=wait_for_groups,
         is_compacted=compacted,
         retries_max=retries,
         ack_timeout=ack_timeout,
@@ -187,6 +203,7 @@ def plain(topic: "TopicInfo") -> dict[str, object]:
         "topic": topic.name,
         "retention_ms": _ms(topic.retention),
         "retention_bytes": topic.retention_bytes,
+        "retention_wait_for_groups": topic.retention_wait_for_groups,
         "is_compacted": topic.is_compacted,
         "retries_max": topic.retries_max,
         "ack_timeout_ms": _ms(topic.ack_timeout),
@@ -259,6 +276,9 @@ def _said(topic: "TopicInfo") -> list[str]:
     if topic.retention_bytes is not None:
         kept.append(f"up to {size_text(topic.retention_bytes)} a partition")
     said.append(f"kept {' and '.join(kept)}" if kept else "kept as the node is configured")
+    if topic.retention_wait_for_groups is not None:
+        waits = "waits" if topic.retention_wait_for_groups else "does not wait"
+        said.append(f"retention {waits} for groups")
     if topic.is_compacted:
         said.append("compacted")
     if topic.retries_max is not None:

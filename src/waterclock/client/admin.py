@@ -39,6 +39,7 @@ class Topics:
         partitions: int | None = None,
         retention: Span | None = None,
         retention_bytes: int | None = None,
+        retention_wait_for_groups: bool | None = None,
         is_compacted: bool | None = None,
         retries_max: int | None = None,
         ack_timeout: Span | None = None,
@@ -51,7 +52,13 @@ class Topics:
         request = admin_pb2.CreateTopicRequest(
             topic=name,
             settings=_settings(
-                partitions, retention, retention_bytes, is_compacted, retries_max, ack_timeout
+                partitions=partitions,
+                retention=retention,
+                retention_bytes=retention_bytes,
+                retention_wait_for_groups=retention_wait_for_groups,
+                is_compacted=is_compacted,
+                retries_max=retries_max,
+                ack_timeout=ack_timeout,
             ),
             if_absent=if_absent,
         )
@@ -64,6 +71,7 @@ class Topics:
         partitions: int | None = None,
         retention: Span | None = None,
         retention_bytes: int | None = None,
+        retention_wait_for_groups: bool | None = None,
         is_compacted: bool | None = None,
         retries_max: int | None = None,
         ack_timeout: Span | None = None,
@@ -75,7 +83,13 @@ class Topics:
         request = admin_pb2.UpdateTopicRequest(
             topic=name,
             settings=_settings(
-                partitions, retention, retention_bytes, is_compacted, retries_max, ack_timeout
+                partitions=partitions,
+                retention=retention,
+                retention_bytes=retention_bytes,
+                retention_wait_for_groups=retention_wait_for_groups,
+                is_compacted=is_compacted,
+                retries_max=retries_max,
+                ack_timeout=ack_timeout,
             ),
         )
         return _topic(await self._connection.call(self._connection.admin.UpdateTopic, request))
@@ -234,9 +248,11 @@ def node_info(told: admin_pb2.NodeInfo) -> NodeInfo:
 
 
 def _settings(
+    *,
     partitions: int | None,
     retention: Span | None,
     retention_bytes: int | None,
+    retention_wait_for_groups: bool | None,
     is_compacted: bool | None,
     retries_max: int | None,
     ack_timeout: Span | None,
@@ -246,6 +262,7 @@ def _settings(
             partitions=partitions,
             retention_ms=None if retention is None else span_ms(retention),
             retention_bytes=retention_bytes,
+            retention_wait_for_groups=retention_wait_for_groups,
             is_compacted=is_compacted,
             retries_max=retries_max,
             ack_timeout_ms=None if ack_timeout is None else span_ms(ack_timeout),
@@ -260,6 +277,11 @@ def _topic(told: admin_pb2.Topic) -> TopicInfo:
         name=told.topic,
         retention=timedelta(milliseconds=settings.retention_ms) if settings.retention_ms else None,
         retention_bytes=settings.retention_bytes or None,
+        retention_wait_for_groups=(
+            settings.retention_wait_for_groups
+            if settings.HasField("retention_wait_for_groups")
+            else None
+        ),
         is_compacted=settings.is_compacted,
         retries_max=settings.retries_max if settings.HasField("retries_max") else None,
         ack_timeout=(
@@ -296,6 +318,7 @@ def _group(told: admin_pb2.Group) -> GroupInfo:
                 lag=each.lag,
                 unacked=each.unacked,
                 waiting=each.waiting,
+                missed=each.missed,
             )
             for each in told.places
         ),

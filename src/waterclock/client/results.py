@@ -156,6 +156,8 @@ class TopicInfo:
     name: str
     retention: timedelta | None
     retention_bytes: int | None
+    retention_wait_for_groups: bool | None
+    """None: as the node is configured."""
     is_compacted: bool
     retries_max: int | None
     ack_timeout: timedelta | None
@@ -174,6 +176,8 @@ class GroupPlace:
     lag: int
     unacked: int
     waiting: int
+    missed: int
+    """Messages that retention took before they were done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +194,11 @@ class GroupInfo:
     def lag(self) -> int:
         """Offsets not done, over all partitions."""
         return sum(place.lag for place in self.places)
+
+    @property
+    def missed(self) -> int:
+        """Messages that retention took before they were done, over all partitions."""
+        return sum(place.missed for place in self.places)
 
 
 @dataclass(frozen=True, slots=True)

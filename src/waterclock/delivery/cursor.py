@@ -23,11 +23,11 @@ from waterclock.delivery.events import (
     Acked,
     DeadLetter,
     DeadLettered,
-    Deliver,
     Effect,
     Event,
     Extended,
     LogRead,
+    LogTrimmed,
     MemberEvent,
     Nacked,
     PartitionAssigned,
@@ -42,7 +42,7 @@ from waterclock.delivery.events import (
     RevocationCancelled,
     StaleGeneration,
 )
-from waterclock.delivery.leases import Leases, Piece, refusal
+from waterclock.delivery.leases import Leases, Piece, deliveries, refusal
 from waterclock.delivery.progress import (
     Past,
     decode_progress,
@@ -155,6 +155,10 @@ class Cursor:
         """Return how many offsets below `end` are not done."""
         return sum(high - low for low, high in self._tracker.missing(end))
 
+    def untaken(self, end: int) -> list[Range]:
+        """Return what below `end` is neither done nor in the owner's hands."""
+        return self._leases.leased.part(self._tracker.missing(end))[1]
+
     def configure(self, config: DeliveryConfig) -> None:
         """Go on under other settings; what was handed out before keeps its terms."""
         self._config = self._leases.config = config
@@ -176,6 +180,8 @@ class Cursor:
             case LogRead(ranges):
                 for read in ranges:
                     effects += self._read(read)
+            case LogTrimmed(start):
+                self._trim(start)
             case DeadLettered(ranges):
                 self._bury(ranges)
             case PartitionAssigned(generation, credit):
@@ -266,6 +272,13 @@ class Cursor:
             self._tracker.add(low, high)
         self._ahead.skip(start, end)
 
+    def _trim(self, start: int) -> None:
+        for low, high in self._leases.forget_waiting(start):
+            self._tracker.add(low, high)
+        self._ahead.skip(0, start)
+        if self._ahead.read_end < start:
+            self._read(RangeSkipped(self._ahead.read_end, start))
+
     # The owner
 
     def _assign(self, generation: int, credit: Credit) -> None:
@@ -336,39 +349,21 @@ class Cursor:
         self._leases.wake(now_ms)
         self._pass_gaps()
         effects: list[Effect] = []
-        if self._leases.due:
-            effects += self._deliver(self._due_again(now_ms), now_ms)
-        if self._ahead and not self._leases.due:
-            effects += self._deliver(self._next_ahead(now_ms), now_ms)
+        if self._generation is not None:
+            until_ms = now_ms + self._config.ack_timeout_ms
+            if self._leases.due:
+                again = self._leases.lease_due(self._take_credit, until_ms=until_ms)
+                effects += deliveries(self._generation, again, deadline_ms=until_ms)
+            if self._ahead and not self._leases.due:
+                fresh = self._next_ahead(until_ms)
+                effects += deliveries(self._generation, fresh, deadline_ms=until_ms)
         if self._is_draining and not self._is_drained and not self._leases.leased:
             assert self._generation is not None
             self._is_drained = True
             effects.append(ReportDrained(self._generation))
         return effects
 
-    def _deliver(self, taken: Iterator[tuple[int, Range]], now_ms: int) -> list[Deliver]:
-        attempts: dict[int, list[Range]] = {}
-        for failed, span in taken:
-            attempts.setdefault(failed + 1, []).append(span)
-        if not attempts:
-            return []
-        assert self._generation is not None
-        deadline_ms = now_ms + self._config.ack_timeout_ms
-        return [
-            Deliver(self._generation, joined(ranges), attempt, deadline_ms)
-            for attempt, ranges in attempts.items()
-        ]
-
-    def _due_again(self, now_ms: int) -> Iterator[tuple[int, Range]]:
-        while self._leases.due:
-            start, end, terms = self._leases.due.first()
-            taken_end = start + self._take_credit(end - start, terms.bytes_each)
-            if taken_end == start:
-                return
-            self._leases.due.cut(start, taken_end)
-            yield self._lease(start, taken_end, terms.failed, terms.bytes_each, now_ms)
-
-    def _next_ahead(self, now_ms: int) -> Iterator[tuple[int, Range]]:
+    def _next_ahead(self, until_ms: int) -> Iterator[tuple[int, Range]]:
         while self._ahead:
             start, end, bytes_each = self._ahead.first()
             most = min(end - start, self._config.runs_max - self._leases.outstanding)
@@ -376,7 +371,8 @@ class Cursor:
             if not count:
                 return
             self._ahead.take(count)
-            yield self._lease(start, start + count, 0, bytes_each, now_ms)
+            self._leases.lease(start, start + count, Terms(0, until_ms, bytes_each))
+            yield 0, (start, start + count)
             self._pass_gaps()
 
     def _pass_gaps(self) -> None:
@@ -385,13 +381,6 @@ class Cursor:
             start, end, _ = self._ahead.first()
             self._tracker.add(start, end)
             self._ahead.take(end - start)
-
-    def _lease(
-        self, start: int, end: int, failed: int, bytes_each: int, now_ms: int
-    ) -> tuple[int, Range]:
-        until_ms = now_ms + self._config.ack_timeout_ms
-        self._leases.lease(start, end, Terms(failed, until_ms, bytes_each))
-        return failed, (start, end)
 
     def _take_credit(self, messages: int, bytes_each: int) -> int:
         messages = min(messages, self._config.unacked_max - self._leases.leased.offsets)

@@ -50,6 +50,14 @@ class LogRead:
 
 
 @dataclass(frozen=True, slots=True)
+class LogTrimmed:
+    """Retention takes everything below `start`. What the owner has been handed it may finish; all
+    else below counts as done."""
+
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLettered:
     """The dead letters are durable in their topic."""
 
@@ -131,7 +139,7 @@ class Extended:
 
 MemberEvent = Acked | Nacked | Rejected | Extended
 GroupEvent = PartitionAssigned | PartitionRevoked | RevocationCancelled | PartitionReleased
-Event = LogRead | DeadLettered | GroupEvent | MemberEvent
+Event = LogRead | LogTrimmed | DeadLettered | GroupEvent | MemberEvent
 
 
 # Answers

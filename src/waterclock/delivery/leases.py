@@ -16,10 +16,10 @@ letter is durable. Kafka's share groups let a slow dead letter queue use up thei
 it uses none.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from waterclock.delivery.events import DeadLetter, Effect, Reason, Refuse, UnknownLease
+from waterclock.delivery.events import DeadLetter, Deliver, Effect, Reason, Refuse, UnknownLease
 from waterclock.delivery.progress import Rows, made_rows
 from waterclock.delivery.retries import retry_delay_ms
 from waterclock.delivery.spans import Range, SpanMap, Terms, TimedSpans, joined
@@ -160,6 +160,24 @@ class Leases:
         for start, end, terms in self.waiting.expire(now_ms):
             self.due.put(start, end, terms._replace(until_ms=0))
 
+    def lease_due(
+        self, take: Callable[[int, int], int], *, until_ms: int
+    ) -> Iterator[tuple[int, Range]]:
+        """Lease what is due, as far as `take` (messages, bytes_each) allows; yield failures and
+        ranges."""
+        while self.due:
+            start, end, terms = self.due.first()
+            taken_end = start + take(end - start, terms.bytes_each)
+            if taken_end == start:
+                return
+            self.due.cut(start, taken_end)
+            self.lease(start, taken_end, terms._replace(until_ms=until_ms))
+            yield terms.failed, (start, taken_end)
+
+    def forget_waiting(self, end: int) -> list[Range]:
+        """Remove what is below `end` and would have come again; return it."""
+        return [piece[:2] for piece in (*self.waiting.cut(0, end), *self.due.cut(0, end))]
+
     def forget(self, start: int, end: int) -> tuple[list[Piece], list[Range]]:
         """Remove all that is known of a range; return what was leased, and all that was here."""
         leased = self.leased.cut(start, end)
@@ -208,6 +226,19 @@ class Leases:
                 self.dying.put(start, end, death)
             letters.append(DeadLetter(joined(sorted(ranges)), death.reason, death.attempts))
         return letters
+
+
+def deliveries(
+    generation: int, taken: Iterable[tuple[int, Range]], *, deadline_ms: int
+) -> list[Deliver]:
+    """Return what to send, given failures so far and ranges: one for each attempt."""
+    attempts: dict[int, list[Range]] = {}
+    for failed, span in taken:
+        attempts.setdefault(failed + 1, []).append(span)
+    return [
+        Deliver(generation, joined(ranges), attempt, deadline_ms)
+        for attempt, ranges in attempts.items()
+    ]
 
 
 def refusal(unknown: list[Range]) -> list[Effect]:

@@ -213,6 +213,11 @@ class RetentionConfig(Section):
     """The oldest messages of a partition go once its log is larger than this. None sets no bound;
     the disk does."""
 
+    wait_for_groups: Annotated[bool, Toggle()] = False
+    """Whether what some group has yet to read is kept for longer. On, a group that nobody uses any
+    more fills the disk until it expires. Off, a group that is too slow misses messages, and is told
+    how many."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleConfig(Section):
@@ -333,6 +338,10 @@ class GroupConfig(Section):
 
     members_max: Annotated[int, count(1, 100_000)] = 1_000
     """Most members of a group. Members beyond the number of partitions get nothing to do."""
+
+    expire_ms: Annotated[int | None, Maybe(duration(1 * SECOND_MS, 36_500 * DAY_MS))] = 30 * DAY_MS
+    """A group without members that nobody has used for so long is forgotten, and begins anew if it
+    is used again. None keeps groups for ever. Longer waits for consumers that seldom come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,6 +75,8 @@ class GroupCounters:
     timed_out: int = 0
     dead_lettered: int = 0
     expired: int = 0
+    missed: int = 0
+    """Messages that retention took before they were done."""
     refused: int = 0
     starved: int = 0
     """Times there was something to deliver and no credit."""

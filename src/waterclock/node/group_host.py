@@ -13,6 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, assert_never
 
 from waterclock.delivery import groups as core
@@ -96,11 +97,13 @@ class GroupHost:
         self.name = name
         self.places = places
         self.counters = GroupCounters()
+        self.active_ms = 0
+        """When it was last noted to be in use; `Groups` keeps this."""
         self._config = groups
         self._clock = clock
         """Leases, waits and heartbeats: no setting of the wall clock ends or prolongs them."""
         self._group = core.Group(groups, partitions=len(places), generation=generation)
-        self._serving = Serving(delivery, wall, clock, self.counters, self)
+        self.serving = Serving(delivery, wall, clock, self.counters, self)
         self._burial = Burial(name, grave)
         self._records = records
         self._spawn = spawn
@@ -144,7 +147,7 @@ class GroupHost:
         """
         if self._is_over:
             raise Stopping("the group has ended")
-        delivery = self._serving.config
+        delivery = self.serving.config
         messages, size = credit or (delivery.credit_messages, delivery.credit_bytes)
         held = Credit(0, messages=max(0, messages), bytes=max(0, size))
         heartbeat_ms = max(1, self._config.session_timeout_ms // 3)
@@ -196,9 +199,7 @@ class GroupHost:
         if not 0 <= partition < len(self.places):
             raise BadInput(f"partition {partition}: the topic has {len(self.places)}")
         place = self.places[partition]
-        self._serving.answer(
-            session, place, kind, generation=generation, ranges=ranges, at_ms=at_ms
-        )
+        self.serving.answer(session, place, kind, generation=generation, ranges=ranges, at_ms=at_ms)
 
     def after(self, ms: int) -> int:
         """Return the instant that is so far from now, in the time of the wall."""
@@ -206,7 +207,7 @@ class GroupHost:
 
     def hand_out(self, parcel: Parcel) -> Delivery | None:
         """Return the next messages of a parcel, if there are any left."""
-        return self._serving.hand_out(parcel)
+        return self.serving.hand_out(parcel)
 
     def progress(self, place: Place) -> bytes:
         """Return how far the group has come in a partition, to be saved."""
@@ -214,7 +215,7 @@ class GroupHost:
 
     def wake(self, session: Session) -> None:
         """Serve a session soon."""
-        self._serving.wake(session)
+        self.serving.wake(session)
 
     # The topic
 
@@ -227,15 +228,14 @@ class GroupHost:
 
     def configure(self, delivery: DeliveryConfig) -> None:
         """Go on under other settings of the topic."""
-        self._serving.config = delivery
+        self.serving.config = delivery
         for place in self.places:
             place.cursor.configure(delivery)
 
     def _listen(self, place: Place) -> None:
         if place.is_readable:
-            place.stop_listening = place.partition.on_readable(
-                lambda: self._serving.readable(place)
-            )
+            serve = partial(self.serving.readable, place)
+            place.stop_listening = place.partition.on_readable(serve)
 
     def end(self, ending: Ending) -> None:
         """End all sessions and stop listening. What is known of progress stays to be saved."""
@@ -263,7 +263,7 @@ class GroupHost:
         for place in self.places:
             deadline_ms = place.cursor.next_deadline()
             if deadline_ms is not None and deadline_ms <= now_ms:
-                self._serving.tick(place, now_ms)
+                self.serving.tick(place, now_ms)
         effects = self._group.tick(now_ms)
         self._todo += effects
         for effect in effects:
@@ -348,17 +348,17 @@ class GroupHost:
             case core.CloseSession(member):
                 self._close_session(member)
             case core.Release(number, _, generation, is_counted):
-                self._serving.release(self.places[number], generation, is_counted=is_counted)
+                self.serving.release(self.places[number], generation, is_counted=is_counted)
                 self._has_moved = True
             case core.Revoke(number, member, generation, deadline_ms):
                 ends_ms = deadline_ms + self._clock.set_by_ms()
                 self._sessions[member].tell(Revoked(number, generation, ends_ms))
-                self._serving.tell(self.places[number], PartitionRevoked(generation))
+                self.serving.tell(self.places[number], PartitionRevoked(generation))
             case core.CancelRevoke(number, member, generation):
                 self._sessions[member].tell(Revoked(number, generation, 0, is_cancelled=True))
-                self._serving.tell(self.places[number], RevocationCancelled(generation))
+                self.serving.tell(self.places[number], RevocationCancelled(generation))
             case core.Assign(number, member, generation):
-                self._serving.assign(self.places[number], self._sessions[member], generation)
+                self.serving.assign(self.places[number], self._sessions[member], generation)
             case core.RefuseMember() | core.SaveGeneration():
                 pass  # it was let go before; it is performed where it can wait
             case _:
@@ -393,7 +393,7 @@ class GroupHost:
                 buried = await self._burial.next()
                 if buried is not None:
                     place, letter = buried
-                    self._serving.tell(place, DeadLettered(letter.ranges))
+                    self.serving.tell(place, DeadLettered(letter.ranges))
                     count = sum(end - start for start, end in letter.ranges)
                     self.counters.dead_lettered += count
                 if not self._burial:

@@ -1,6 +1,7 @@
 """How a group is remembered: the names of its records, and what is in them.
 
-`group/<topic>/<group>` has its generation and the lives of its places, as JSON;
+`group/<topic>/<group>` has its generation, the lives of its places, what they missed, and when the
+group was last in use, as JSON;
 `progress/<topic>/<group>/<partition>` has a cursor, as drawn in docs/formats/progress.md.
 """
 
@@ -20,6 +21,10 @@ class GroupRecord(msgspec.Struct, frozen=True):
     generation: int
     lives: list[str] = []
     """One for each partition; see `Place.life`."""
+    missed: list[int] = []
+    """Of each partition; see `Place.missed`."""
+    active_ms: int = 0
+    """When it was last noted to be in use; 0: by a release that did not note it."""
 
 
 def new_life() -> str:
@@ -34,7 +39,10 @@ def progress_key(topic: str, group: str, partition: int) -> str:
 
 def group_record(host: GroupHost, generation: int) -> dict[str, bytes | None]:
     """Return the record of a group."""
-    record = GroupRecord(generation, [place.life for place in host.places])
+    places = host.places
+    record = GroupRecord(
+        generation, [at.life for at in places], [at.missed for at in places], host.active_ms
+    )
     return {f"{GROUP}{host.topic}/{host.name}": msgspec.json.encode(record)}
 
 

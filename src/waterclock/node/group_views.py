@@ -21,6 +21,8 @@ class PlaceView:
     unacked: int
     waiting: int
     """Messages that wait for a retry or for the dead letter topic."""
+    missed: int
+    """Messages that retention took before they were done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,4 +60,5 @@ def _place(place: Place) -> PlaceView:
         cursor.lag(end),
         cursor.unacked,
         cursor.waiting,
+        place.missed,
     )

@@ -1,6 +1,6 @@
 """The groups of a node: found at the start, made by their first member, remembered in the metadata.
 
-A group is `group/<topic>/<group>` (its generation) and, for each partition,
+A group is `group/<topic>/<group>` (its generation, and more) and, for each partition,
 `progress/<topic>/<group>/<partition>` (its cursor, as drawn in docs/formats/progress.md). Progress
 is saved every second if it has changed, all groups in one write, and when a partition moves: so a
 crash delivers about a second's acks again, and loses none. Generations are durable before anyone
@@ -88,7 +88,8 @@ class Groups:
                 continue
             record = msgspec.json.decode(value, type=GroupRecord)
             places = [self._saved_place(record, topic, group, host) for host in topic.partitions]
-            self._add(topic, group, places, record.generation)
+            host = self._add(topic, group, places, record.generation)
+            host.active_ms = record.active_ms or self.now_ms()
         await self._metadata.put_many(orphans)
         await self.save_all()
         self._topics.on_opened.append(self._partition_opened)
@@ -130,7 +131,32 @@ class Groups:
     async def save_generation(self, host: GroupHost, generation: int) -> None:
         """Make a generation of a group durable."""
         if self._is_current(host):
+            host.active_ms = max(host.active_ms, self.now_ms())
             await self._metadata.put_many(group_record(host, generation))
+
+    async def save_records(self, hosts: Iterable[GroupHost]) -> None:
+        """Save all there is to know of some groups, as far as the disk has room."""
+        current = [host for host in hosts if self._is_current(host)]
+        records: dict[str, bytes | None] = {}
+        for host in current:
+            records |= group_record(host, host.generation)
+        try:
+            await self._metadata.put_many(records)
+        except StorageFull as error:
+            log.warning("groups_not_saved error=%s", error)
+        await self.save_progress(current)
+
+    async def note_in_use(self, hosts: Iterable[GroupHost]) -> None:
+        """Remember that groups are in use now."""
+        noted = list(hosts)
+        for host in noted:
+            host.active_ms = max(host.active_ms, self.now_ms())
+        await self.save_records(noted)
+
+    def now_ms(self) -> int:
+        """Return the time by which groups expire: the wall clock's, but never ahead of the time
+        that has passed since the start, so that no clock set forward ends them all."""
+        return min(self._wall.now_ms(), self.clock.now_ms())
 
     async def save_progress(self, hosts: Iterable[GroupHost]) -> None:
         """Save what has changed of the progress of some groups, in one write."""
@@ -199,6 +225,7 @@ class Groups:
             for place in places:
                 self._begin(topic, place, position_of(place, start, start_ms))
             host = self._add(topic, group, places, 0)
+            host.active_ms = self.now_ms()
             try:
                 await self._metadata.put_many(progress_of(host) | group_record(host, 0))
             except BaseException:
@@ -240,7 +267,9 @@ class Groups:
         number = partition.partition
         saved = self._metadata.get(progress_key(topic.name, group, number))
         life = record.lives[number] if number < len(record.lives) else new_life()
-        return self._place(topic, partition, saved, life)
+        place = self._place(topic, partition, saved, life)
+        place.missed = record.missed[number] if number < len(record.missed) else 0
+        return place
 
     def _place(
         self, topic: Topic, partition: PartitionHost, saved: bytes | None, life: str
@@ -332,6 +361,7 @@ class Groups:
             for place, offset in targets:
                 self._begin(found, place, offset)
                 place.life = new_life()
+            host.active_ms = max(host.active_ms, self.now_ms())
             try:
                 end = self._metadata.write(progress_of(host) | group_record(host, host.generation))
             except StorageFull:

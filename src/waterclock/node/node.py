@@ -28,6 +28,7 @@ from waterclock.node.commits import Aside
 from waterclock.node.dead_letters import DeadLetters
 from waterclock.node.disk_watch import DiskWatch
 from waterclock.node.gathering import Gathering
+from waterclock.node.group_upkeep import GroupUpkeep
 from waterclock.node.groups import Groups
 from waterclock.node.housekeeping import Housekeeping
 from waterclock.node.ledger import Ledger
@@ -127,9 +128,8 @@ class Node:
             self._note_full,
         )
         self.tailing = Tailing(self.streams, self.storing)
-        self.housekeeping = Housekeeping(
-            self.topics, self.metadata, config, consumed_end=self.groups.min_committed
-        )
+        upkeep = GroupUpkeep(self.groups, config.groups, clock)
+        self.housekeeping = Housekeeping(self.topics, self.metadata, config, upkeep)
 
     def __repr__(self) -> str:
         return f"<Node {self.name} {self.topics!r}>"

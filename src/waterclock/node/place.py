@@ -26,6 +26,8 @@ class Place:
         """The owner's."""
         self.unsent: SpanMap[None] = SpanMap()
         """What stands in the owner's line: the cursor has leased it, the owner cannot know it."""
+        self.missed = 0
+        """Messages that retention took before the group had done them."""
         self.is_changed = False
         """There is progress that was not saved."""
         self.problem: str | None = None

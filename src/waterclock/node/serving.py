@@ -22,6 +22,7 @@ from waterclock.delivery.events import (
     Extended,
     GroupEvent,
     LogRead,
+    LogTrimmed,
     MemberEvent,
     Nacked,
     PartitionAssigned,
@@ -163,6 +164,9 @@ class Serving:
         parcel.drop_below(found.end)
         if found.gone:
             self._counters.expired += found.expired
+            missed = sum(end - start for start, end in found.gone) - found.expired
+            self._counters.missed += missed
+            place.missed += missed
             skipped = tuple(RangeSkipped(start, end) for start, end in found.gone)
             self._tell(place, LogRead(skipped), now_ms)
             self.readable(place)  # there is room for others now
@@ -221,6 +225,13 @@ class Serving:
         """Take note that there may be more to hand out: the log has grown, or there is room."""
         if place.session is not None:
             self.wake(place.session)
+
+    def trim(self, place: Place, start: int, *, missed: int) -> None:
+        """Go on at `start`: what lies below goes, and so many messages of it were never done."""
+        place.missed += missed
+        self._counters.missed += missed
+        self._tell(place, LogTrimmed(start), self._clock.now_ms())
+        self.readable(place)
 
     def tick(self, place: Place, now_ms: Millis) -> None:
         """Tell a cursor the time."""

@@ -57,6 +57,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     retention_ms: int | None = None
     """None: as configured; 0: for ever."""
     retention_bytes: int | None = None
+    retention_wait_for_groups: bool | None = None
     is_compacted: bool = False
     retries_max: int | None = None
     ack_timeout_ms: int | None = None

@@ -24,6 +24,7 @@ _SETTINGS = (
     "partitions",
     "retention_ms",
     "retention_bytes",
+    "retention_wait_for_groups",
     "is_compacted",
     "retries_max",
     "ack_timeout_ms",
@@ -231,6 +232,7 @@ def _group(view: GroupView) -> pb.Group:
             lag=place.lag,
             unacked=place.unacked,
             waiting=place.waiting,
+            missed=place.missed,
         )
         for place in view.places
     ]

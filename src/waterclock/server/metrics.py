@@ -64,6 +64,7 @@ _GROUP_COUNTS = {
     "timed_out_messages": ("Messages not answered in time.", "timed_out"),
     "dead_lettered_messages": ("Messages given up.", "dead_lettered"),
     "undelivered_expired_messages": ("Messages too late to be handed out.", "expired"),
+    "missed_messages": ("Messages retention took before they were done.", "missed"),
     "refused_answers": ("Answers about messages the member did not hold.", "refused"),
     "credit_starved": ("Times there was something to deliver and no credit.", "starved"),
     "rebalances": ("Times partitions were assigned anew.", "rebalances"),

@@ -42,6 +42,10 @@ class SettingsShape(Shape):
     retention_bytes: (
         Annotated[int, Meta(ge=0, le=1 << 53, description="0: no bound.")] | UnsetType
     ) = UNSET
+    retention_wait_for_groups: (
+        Annotated[bool, Meta(description="Keep what some group has yet to read for longer.")]
+        | UnsetType
+    ) = UNSET
     is_compacted: bool | UnsetType = UNSET
     retries_max: Annotated[int, Meta(ge=1, le=10)] | UnsetType = UNSET
     ack_timeout_ms: Annotated[int, Meta(ge=100, le=12 * HOUR_MS)] | UnsetType = UNSET
@@ -71,6 +75,7 @@ class SettingsTold(Told):
     partitions: int
     retention_ms: int | UnsetType = UNSET
     retention_bytes: int | UnsetType = UNSET
+    retention_wait_for_groups: bool | UnsetType = UNSET
     is_compacted: bool = False
     retries_max: int | UnsetType = UNSET
     ack_timeout_ms: int | UnsetType = UNSET

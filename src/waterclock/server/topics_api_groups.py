@@ -41,6 +41,8 @@ class PlaceTold(Told):
     lag: int
     unacked: int
     waiting: int
+    missed: int
+    """Messages that retention took before they were done."""
 
 
 class GroupTold(Told):
@@ -147,6 +149,7 @@ def _group(view: GroupView) -> GroupTold:
             lag=place.lag,
             unacked=place.unacked,
             waiting=place.waiting,
+            missed=place.missed,
         )
         for place in view.places
     ]

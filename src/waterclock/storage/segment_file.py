@@ -140,6 +140,14 @@ class SegmentFile:
             yield frame
             position += frame.header.size
 
+    def headers(self) -> Iterator[FrameHeader]:
+        """Yield the checked headers of all frames, whose bodies are not looked at."""
+        data, position = self.view(), HEADER_BYTES
+        while position < len(data):
+            header = self._checked(decode_header, data, position)
+            yield header
+            position += header.size
+
     def _checked(self, read: Callable[[memoryview, int], T], data: memoryview, position: int) -> T:
         """Read at a position. Damage met here is noted, and every error names the file."""
         damage = self._damage_at(position)

@@ -29,6 +29,7 @@ class TopicSettings(_message.Message):
     IS_COMPACTED_FIELD_NUMBER: _builtins.int
     RETRIES_MAX_FIELD_NUMBER: _builtins.int
     ACK_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    RETENTION_WAIT_FOR_GROUPS_FIELD_NUMBER: _builtins.int
     partitions: _builtins.int
     retention_ms: _builtins.int
     """0: for ever"""
@@ -39,6 +40,8 @@ class TopicSettings(_message.Message):
     retries_max: _builtins.int
     """of its groups"""
     ack_timeout_ms: _builtins.int
+    retention_wait_for_groups: _builtins.bool
+    """keep what some group has yet to read for longer"""
     def __init__(
         self,
         *,
@@ -48,10 +51,11 @@ class TopicSettings(_message.Message):
         is_compacted: _builtins.bool | None = ...,
         retries_max: _builtins.int | None = ...,
         ack_timeout_ms: _builtins.int | None = ...,
+        retention_wait_for_groups: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_ack_timeout_ms", b"_ack_timeout_ms", "_is_compacted", b"_is_compacted", "_partitions", b"_partitions", "_retention_bytes", b"_retention_bytes", "_retention_ms", b"_retention_ms", "_retries_max", b"_retries_max", "ack_timeout_ms", b"ack_timeout_ms", "is_compacted", b"is_compacted", "partitions", b"partitions", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms", "retries_max", b"retries_max"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_ack_timeout_ms", b"_ack_timeout_ms", "_is_compacted", b"_is_compacted", "_partitions", b"_partitions", "_retention_bytes", b"_retention_bytes", "_retention_ms", b"_retention_ms", "_retention_wait_for_groups", b"_retention_wait_for_groups", "_retries_max", b"_retries_max", "ack_timeout_ms", b"ack_timeout_ms", "is_compacted", b"is_compacted", "partitions", b"partitions", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms", "retention_wait_for_groups", b"retention_wait_for_groups", "retries_max", b"retries_max"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ack_timeout_ms", b"_ack_timeout_ms", "_is_compacted", b"_is_compacted", "_partitions", b"_partitions", "_retention_bytes", b"_retention_bytes", "_retention_ms", b"_retention_ms", "_retries_max", b"_retries_max", "ack_timeout_ms", b"ack_timeout_ms", "is_compacted", b"is_compacted", "partitions", b"partitions", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms", "retries_max", b"retries_max"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_ack_timeout_ms", b"_ack_timeout_ms", "_is_compacted", b"_is_compacted", "_partitions", b"_partitions", "_retention_bytes", b"_retention_bytes", "_retention_ms", b"_retention_ms", "_retention_wait_for_groups", b"_retention_wait_for_groups", "_retries_max", b"_retries_max", "ack_timeout_ms", b"ack_timeout_ms", "is_compacted", b"is_compacted", "partitions", b"partitions", "retention_bytes", b"retention_bytes", "retention_ms", b"retention_ms", "retention_wait_for_groups", b"retention_wait_for_groups", "retries_max", b"retries_max"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__ack_timeout_ms: _TypeAlias = _typing.Literal["ack_timeout_ms"]  # noqa: Y015
     _WhichOneofArgType__ack_timeout_ms: _TypeAlias = _typing.Literal["_ack_timeout_ms", b"_ack_timeout_ms"]  # noqa: Y015
@@ -63,6 +67,8 @@ class TopicSettings(_message.Message):
     _WhichOneofArgType__retention_bytes: _TypeAlias = _typing.Literal["_retention_bytes", b"_retention_bytes"]  # noqa: Y015
     _WhichOneofReturnType__retention_ms: _TypeAlias = _typing.Literal["retention_ms"]  # noqa: Y015
     _WhichOneofArgType__retention_ms: _TypeAlias = _typing.Literal["_retention_ms", b"_retention_ms"]  # noqa: Y015
+    _WhichOneofReturnType__retention_wait_for_groups: _TypeAlias = _typing.Literal["retention_wait_for_groups"]  # noqa: Y015
+    _WhichOneofArgType__retention_wait_for_groups: _TypeAlias = _typing.Literal["_retention_wait_for_groups", b"_retention_wait_for_groups"]  # noqa: Y015
     _WhichOneofReturnType__retries_max: _TypeAlias = _typing.Literal["retries_max"]  # noqa: Y015
     _WhichOneofArgType__retries_max: _TypeAlias = _typing.Literal["_retries_max", b"_retries_max"]  # noqa: Y015
     @_typing.overload
@@ -75,6 +81,8 @@ class TopicSettings(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__retention_bytes) -> _WhichOneofReturnType__retention_bytes | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__retention_ms) -> _WhichOneofReturnType__retention_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__retention_wait_for_groups) -> _WhichOneofReturnType__retention_wait_for_groups | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__retries_max) -> _WhichOneofReturnType__retries_max | None: ...
 
@@ -400,6 +408,7 @@ class Group(_message.Message):
         LAG_FIELD_NUMBER: _builtins.int
         UNACKED_FIELD_NUMBER: _builtins.int
         WAITING_FIELD_NUMBER: _builtins.int
+        MISSED_FIELD_NUMBER: _builtins.int
         partition: _builtins.int
         member: _builtins.str
         """empty: nobody"""
@@ -410,6 +419,8 @@ class Group(_message.Message):
         unacked: _builtins.int
         waiting: _builtins.int
         """for a retry or the dead letter topic"""
+        missed: _builtins.int
+        """messages that retention took before they were done"""
         def __init__(
             self,
             *,
@@ -420,10 +431,11 @@ class Group(_message.Message):
             lag: _builtins.int = ...,
             unacked: _builtins.int = ...,
             waiting: _builtins.int = ...,
+            missed: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "end_offset", b"end_offset", "lag", b"lag", "member", b"member", "partition", b"partition", "unacked", b"unacked", "waiting", b"waiting"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["committed", b"committed", "end_offset", b"end_offset", "lag", b"lag", "member", b"member", "missed", b"missed", "partition", b"partition", "unacked", b"unacked", "waiting", b"waiting"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
