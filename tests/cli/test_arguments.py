@@ -2,7 +2,7 @@
 
 import pytest
 
-from waterclock.cli.arguments import headers_of, ids_of, past_of, position_of, typed_bytes
+from waterclock.cli.arguments import headers_of, ids_of, position_of, typed_bytes
 from waterclock.cli.terminal import bytes_text
 from waterclock.model.errors import BadInput
 from waterclock.model.ids import Millis, uuid7
@@ -41,10 +41,3 @@ def test_an_id_can_be_typed_as_listings_show_it(message_id):
 
 def test_an_id_that_only_looks_like_ours_is_meant_as_typed_first():
     assert ids_of("0xab")[0] == b"0xab"
-
-
-@pytest.mark.parametrize(
-    ("text", "past"), [("1h ago", "-1h"), ("90S AGO", "-90s"), ("-1h", "-1h"), ("+5s", "+5s")]
-)
-def test_a_time_past_can_be_told_in_words(text, past):
-    assert past_of(text) == past

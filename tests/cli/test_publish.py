@@ -92,6 +92,24 @@ def test_a_message_may_repeat(call, ask, topic):
 
 
 @pytest.mark.parametrize(
+    "at", ["5m", "in 5 minutes", "next friday", "18:00", "2099-12-24", "tomorrow 9:00", "6pm"]
+)
+def test_times_are_read_as_people_write_them(ask, topic, at):
+    made = ask("publish", topic, "x", "--at", at)
+
+    assert made["due_ms"] > time.time_ns() // 1_000_000
+
+
+def test_a_time_of_day_is_meant_where_it_was_typed(ask, topic, monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Kathmandu")
+    there = ask("publish", topic, "x", "--at", "2099-12-24 18:00")["due_ms"]
+
+    named = ask("publish", topic, "x", "--at", "2099-12-24 18:00 UTC")["due_ms"]
+
+    assert named - there == (5 * 60 + 45) * 60_000
+
+
+@pytest.mark.parametrize(
     ("args", "line"),
     [
         ([], "give one of VALUE, --file FILE, --tombstone, or - to read lines from stdin"),
@@ -99,7 +117,7 @@ def test_a_message_may_repeat(call, ask, topic):
         (["x", "--zone", "UTC"], "--zone and --name belong to --cron"),
         (["x", "--cron", "* * * * *", "--at", "+1s"], "what repeats has no --at, --id"),
         (["x", "--cron", "often"], "cron"),
-        (["x", "--at", "soon"], "neither +5s"),
+        (["x", "--at", "soon"], "--at: 'soon' is not a time that is read here. Write +5m"),
         (["x", "--header", "a"], "--header 'a' is not of the form name=value"),
         (["--file", "/nowhere"], "cannot read /nowhere: No such file or directory"),
         (["--file", "/dev/null", "--id", "a"], "--cron and --id are for one message"),

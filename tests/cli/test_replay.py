@@ -62,7 +62,7 @@ def test_a_named_replay_is_listed_and_forgotten(call, ask, written):
     [
         (["--from-offset", 1, "--since", "-1h"], "give times or --from-offset, not both"),
         (["--by-due"], "--by-due needs --since or --until"),
-        (["--since", "once"], "neither +5s"),
+        (["--since", "once"], "since: 'once' is not a time that is read here. Write -1h"),
         (["--partition", 7], "there is no partition"),
     ],
 )

@@ -166,6 +166,24 @@ def test_a_message_repeats_until_it_is_ended(call, ask, topic):
     assert again.stderr == f"error: there is no recurrence '{name}'\n"
 
 
+def test_a_rule_in_words_is_meant_where_it_was_typed(ask, topic, monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    name = f"words-{topic[-8:]}"
+    rule = ("schedule", "repeat", name, topic, "up", "--at", "every monday 9:00")
+
+    here, there = ask(*rule), ask(*rule, "--zone", "Europe/Berlin")
+
+    assert (here["cron"], here["zone"]) == ("0 9 * * MON", "Asia/Tokyo")
+    assert (there["cron"], there["zone"]) == ("0 9 * * MON", "Europe/Berlin")
+
+
+def test_a_single_time_is_no_rule(call, topic):
+    result = call("schedule", "repeat", "once", topic, "up", "--at", "tomorrow 9:00")
+
+    assert result.exit_code == 2
+    assert "is a single time; what repeats needs a rule: 'every 90s'" in result.stderr
+
+
 def test_a_terminal_shows_bars_in_colour(node, planned):
     seen = at_terminal("-m", "waterclock", "schedule", "list", planned, "-a", node.address)
 

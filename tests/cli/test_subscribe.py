@@ -138,7 +138,7 @@ def test_what_is_published_once_it_says_so_is_seen(node, call, topic):
     [
         (["--nack", "--reject", "-g", "g"], "choose one of --no-ack, --nack and --reject"),
         (["--nack"], "need the --group for which a message is to fail"),
-        (["--from", "soon"], "neither +5s"),
+        (["--from", "soon"], "'soon' is not a time that is read here. Write -1h"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(call, topic, args, line):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.client.fake_node import fake_node, run
 from waterclock.client.client import connect
-from waterclock.client.replay import past_ms
+from waterclock.client.due import past_ms
 from waterclock.client.settings import ClientSettings
 from waterclock.model.errors import BadInput, Unreachable
 from waterclock.model.message import Message
@@ -86,4 +86,4 @@ def test_delays_count_backwards():
     assert past_ms("+1h", NOW_MS, field="until") == NOW_MS + hour
     assert past_ms(datetime(2026, 1, 1, tzinfo=UTC), NOW_MS, field="since") == 1_767_225_600_000
     with pytest.raises(BadInput):
-        past_ms("yesterday", NOW_MS, field="since")
+        past_ms("once", NOW_MS, field="since")

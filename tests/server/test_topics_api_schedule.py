@@ -43,6 +43,28 @@ def test_messages_for_later_are_listed_by_due_time_page_by_page(tmp_path):
     run(test)
 
 
+def test_times_are_read_as_people_write_them(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+            await schedule(client, "date", at="2099-12-24")
+            await schedule(client, "zoned", at="2099-12-24 18:00 Europe/Berlin")
+            await schedule(client, "day", at="tomorrow 9:00")
+            await schedule(client, "words", delay="5 minutes")
+            page = (await client.get(f"{PATH}/scheduled")).json()["scheduled"]
+            due = {one["messageId"]: one["dueMs"] for one in page}
+
+            assert list(due) == ["words", "day", "date", "zoned"]
+            assert due["date"] == 4_101_753_600_000
+            assert due["zoned"] - due["date"] == 17 * 3_600_000
+            moved = {"messages": [{"messageId": "day"}], "at": "2099-12-24T18:00Z"}
+            assert (await client.post(f"{PATH}/reschedule", moved)).status == 200
+            refused = await client.post(f"{PATH}/messages", {"value": "v", "at": "soon"})
+            assert "'in 5 minutes'" in refused.json()["detail"]
+            assert (await client.get(f"{PATH}/replay?since=1h&until=%2B1h")).status == 200
+
+    run(test)
+
+
 def test_messages_for_later_are_counted(tmp_path):
     async def test():
         async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
@@ -184,7 +206,7 @@ def test_all_that_match_are_cancelled_and_an_empty_filter_must_be_meant(tmp_path
         ("cancel", {"messages": [{"messageId": "a", "partition": 0, "offset": 0}]}, "messages[0]"),
         ("cancel", {"messages": []}, "messages"),
         ("reschedule", {"messages": [{"messageId": "a"}]}, "at"),
-        ("reschedule", {"messages": [{"messageId": "a"}], "at": "1h", "delay": "1h"}, "at"),
+        ("reschedule", {"messages": [{"messageId": "a"}], "at": "1h", "delay": "1h"}, "delay"),
         ("scheduled?limit=1001", None, "limit"),
         ("scheduled?page=x", None, "page"),
     ],

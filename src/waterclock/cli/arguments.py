@@ -1,4 +1,4 @@
-"""What people type, read into values: headers, positions, ids, times.
+"""What people type, read into values: headers, positions, ids.
 
 A mistake is a BadInput whose line shows the right form.
 """
@@ -11,7 +11,6 @@ from waterclock.model.errors import BadInput
 
 OFFSET_MAX = (1 << 63) - 1
 
-_AGO = re.compile(r"([0-9][0-9a-z]*)\s+ago", re.ASCII | re.IGNORECASE)
 _POSITION = re.compile(r"([0-9]{1,9})[/:]([0-9]{1,19})", re.ASCII)
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 _HEX = re.compile(r"0x((?:[0-9a-f]{2})+)", re.ASCII)
@@ -54,9 +53,3 @@ def ids_of(text: str) -> list[bytes]:
     elif (match := _HEX.fullmatch(text)) is not None:
         ids.append(bytes.fromhex(match[1]))
     return ids
-
-
-def past_of(text: str) -> str:
-    """Return a time that may be told as `1h ago`, as the client takes it."""
-    ago = _AGO.fullmatch(text.strip())
-    return text if ago is None else f"-{ago[1].lower()}"

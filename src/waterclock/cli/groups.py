@@ -6,9 +6,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from waterclock.cli.arguments import past_of, position_of
+from waterclock.cli.arguments import position_of
 from waterclock.cli.calling import call
 from waterclock.cli.consent import ask
+from waterclock.cli.local_zone import here
 from waterclock.cli.options import Address, AsJson, Group, SomeTopic, Topic, Yes, pass_on
 from waterclock.cli.terminal import console, counted, print_json, table
 from waterclock.model.errors import BadInput
@@ -86,7 +87,7 @@ def seek(
     again."""
     if (to is None) is (offset is None):
         raise BadInput("say where to go on: --to earliest, --to latest, --to TIME or --offset 0/12")
-    aim = past_of(to) if to is not None else dict(position_of(text) for text in offset or ())
+    aim = here(to) if to is not None else dict(position_of(text) for text in offset or ())
 
     async def work(client: "Client") -> "GroupInfo":
         found = await client.groups.get(topic, group)

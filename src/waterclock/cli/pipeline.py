@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from waterclock.cli.arguments import past_of
+from waterclock.cli.local_zone import here
 from waterclock.cli.options import Address, AsJson, Topic
 from waterclock.cli.pipeline_run import Launch, run
 from waterclock.model.errors import BadInput
@@ -160,8 +160,8 @@ def replay(
 
         options = job.ReplayOptions(
             servers=address or "", is_dry_run=dry_run, topic=topic,
-            since=None if since is None else past_of(since),
-            until=None if until is None else past_of(until), from_offsets=from_offsets,
+            since=None if since is None else here(since),
+            until=None if until is None else here(until), from_offsets=from_offsets,
             to_offsets=to_offsets, where=where, to_topic=to_topic, to_parquet=to_parquet,
             to_stream=to_stream, to_group=to_group, speed=speed, is_stored=store, name=name,
         )  # fmt: skip
@@ -263,8 +263,8 @@ def redrive(
 
         options = job.RedriveOptions(
             servers=address or "", is_dry_run=dry_run, topic=topic, reasons=tuple(reason or ()),
-            where=where, changes=tuple(change or ()), due=due, spread=spread, to_topic=to_topic,
-            keeps_letters=keep, limit=limit,
+            where=where, changes=tuple(change or ()), due=None if due is None else here(due),
+            spread=spread, to_topic=to_topic, keeps_letters=keep, limit=limit,
         )  # fmt: skip
         options.check()
         return lambda spark, reporter: job.run(spark, options, reporter)

@@ -14,6 +14,7 @@ from waterclock.cli.arguments import headers_of, maybe_bytes
 from waterclock.cli.calling import call, node_now_ms
 from waterclock.cli.figures import rate_text
 from waterclock.cli.line_source import STDIN, lines_of, opened, size_of
+from waterclock.cli.local_zone import here
 from waterclock.cli.options import Address, AsJson, Cron, Expires, Header, Key, Topic, Zone
 from waterclock.cli.repeats import tell_recurrence
 from waterclock.cli.terminal import (
@@ -59,7 +60,7 @@ def publish(
     header: Header = None,
     at: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Deliver then: +5s, 'tomorrow 9:00', 2026-12-24T18:00Z."),
+        typer.Option(metavar="TIME", help="Deliver then: 5m, 18:00, 'tomorrow 9:00', 2026-12-24."),
     ] = None,
     message_id: Annotated[
         str | None,
@@ -97,9 +98,9 @@ def publish(
         maybe_bytes(value),
         maybe_bytes(key),
         headers_of(header),
-        at,
+        None if at is None else here(at),
         maybe_bytes(message_id),
-        expires,
+        None if expires is None else here(expires),
         partition,
     )
     if file is not None:

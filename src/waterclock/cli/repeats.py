@@ -13,6 +13,7 @@ from rich.console import Console
 from waterclock.cli.arguments import headers_of, maybe_bytes, typed_bytes
 from waterclock.cli.calling import call
 from waterclock.cli.consent import ask
+from waterclock.cli.local_zone import here
 from waterclock.cli.options import (
     Address,
     AsJson,
@@ -38,6 +39,10 @@ def repeat(
     name: Name,
     topic: Topic,
     value: Annotated[str, typer.Argument(metavar="VALUE", help="The message.")],
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="RULE", help="'every day at 9:00', 'every 90s', '0 9 * * MON'."),
+    ] = None,
     cron: Cron = None,
     every: Annotated[
         str | None, typer.Option(metavar="TIME", help="At a fixed interval, as in 90s.")
@@ -58,21 +63,24 @@ def repeat(
     address: Address = None,
     as_json: AsJson = False,
 ) -> None:
-    """Publish a message again and again, by cron or at an interval; replaces one of that name."""
+    """Publish a message again and again, by a rule; replaces one of that name."""
+    # What a rule in words says of a day is said of the days here, unless a zone is given.
+    rule = at if at is None or zone is not None else here(at)
     made = call(
         address,
         lambda client: client.repeat(
             name,
             topic,
             typed_bytes(value),
+            at=rule,
             cron=cron,
             every=every,
             zone=zone,
             key=maybe_bytes(key),
             headers=headers_of(header),
             jitter=jitter,
-            start=start,
-            end=end,
+            start=None if start is None else here(start),
+            end=None if end is None else here(end),
             expires_after=expires,
         ),
     )

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from waterclock.cli.arguments import past_of
 from waterclock.cli.calling import call
 from waterclock.cli.consent import ask
+from waterclock.cli.local_zone import here
 from waterclock.cli.message_text import MessagePrinter, form_of
 from waterclock.cli.options import Address, AsJson, Raw, Topic, Yes, pass_on
 from waterclock.cli.terminal import console, counted, note, print_json, table
@@ -73,8 +73,8 @@ def replay(
         messages = client.replay(
             topic,
             name=name or "",
-            since=None if since is None else past_of(since),
-            until=None if until is None else past_of(until),
+            since=None if since is None else here(since),
+            until=None if until is None else here(until),
             by_due=by_due,
             offset=first,
             partitions=partition or (),

@@ -14,6 +14,7 @@ import typer
 from waterclock.cli.arguments import ids_of, maybe_bytes, position_of
 from waterclock.cli.calling import call
 from waterclock.cli.consent import ask
+from waterclock.cli.local_zone import here
 from waterclock.cli.options import Address, AsJson, Topic, Yes
 from waterclock.cli.scheduled_filter import (
     DueFrom,
@@ -67,7 +68,7 @@ def move(
     topic: Topic,
     ids: Ids,
     to: Annotated[
-        str, typer.Option(metavar="TIME", help="The new due time, as in +1h or 'tomorrow 9:00'.")
+        str, typer.Option(metavar="TIME", help="The new due time: +1h, 18:00, 'tomorrow 9:00'.")
     ],
     key: OfKey = None,
     address: Address = None,
@@ -78,7 +79,9 @@ def move(
 
     async def work(client: "Client") -> "list[Outcome]":
         async def change(pending: "Sequence[Pending]") -> "Sequence[Outcome]":
-            return await client.reschedule_many(topic, pending, to, keys=[keys] * len(pending))
+            return await client.reschedule_many(
+                topic, pending, here(to), keys=[keys] * len(pending)
+            )
 
         return await _changed(topic, ids, change)
 

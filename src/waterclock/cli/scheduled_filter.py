@@ -5,6 +5,7 @@ from typing import Annotated, TypedDict
 import typer
 
 from waterclock.cli.arguments import headers_of, maybe_bytes
+from waterclock.cli.local_zone import here
 
 KeyIs = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only of this key.")]
 KeyBegins = Annotated[
@@ -44,6 +45,6 @@ def filter_of(
         key=maybe_bytes(key),
         key_prefix=maybe_bytes(key_prefix),
         headers=headers_of(header),
-        start=start,
-        end=end,
+        start=None if start is None else here(start),
+        end=None if end is None else here(end),
     )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from waterclock.cli.arguments import past_of
 from waterclock.cli.calling import EXIT_INTERRUPTED, call, ended_with_the_reader
+from waterclock.cli.local_zone import here
 from waterclock.cli.message_text import MessagePrinter, form_of
 from waterclock.cli.options import Address, AsJson, Raw, Topic
 from waterclock.cli.terminal import counted, note
@@ -67,7 +67,7 @@ def subscribe(
     watch = _Watch(
         topic,
         group,
-        past_of(start) if start else "earliest" if group else "latest",
+        here(start) if start else "earliest" if group else "latest",
         count,
         "none" if no_ack else "nack" if nack else "reject" if reject else "ack",
         MessagePrinter(form_of(as_json=as_json, is_raw=is_raw)),

@@ -5,8 +5,7 @@ from datetime import timedelta
 from typing import Literal
 
 from waterclock.client.connection import Connection
-from waterclock.client.due import When, span_ms
-from waterclock.client.replay import past_ms
+from waterclock.client.due import When, past_ms, span_ms
 from waterclock.client.results import (
     DeadLetter,
     GroupInfo,

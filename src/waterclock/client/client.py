@@ -30,11 +30,11 @@ from waterclock.client.checks import as_bytes, checked_headers
 from waterclock.client.columns import HeaderPairs
 from waterclock.client.connection import Connection
 from waterclock.client.consumer import Subscription, credit_of
-from waterclock.client.due import Cron, Every, Rule, When, due_of, instant_ms
+from waterclock.client.due import Cron, Every, Rule, When, due_of, instant_ms, past_ms
 from waterclock.client.fetched import Fetched
 from waterclock.client.ledger import Ledger
 from waterclock.client.producer import Producer
-from waterclock.client.replay import Replay, past_ms
+from waterclock.client.replay import Replay
 from waterclock.client.results import NodeInfo, Receipt, Recurrence
 from waterclock.client.schedule import SchedulerCalls, recurrence_name
 from waterclock.client.settings import ClientSettings
@@ -158,9 +158,10 @@ class Client(SchedulerCalls):
         """Publish a message, now or for later; it is durable on return.
 
         Calls that run at the same time share batches. `at` is a time, a delay such as "+5s", or a
-        rule, which makes a recurrence (see `due.py`). `expires` is the time from which on it is of
-        no use, a delay counting from when it is due. Publishing a `message_id` again changes
-        nothing, which makes it safe to try again after an error.
+        rule, which makes a recurrence (see `due.py`); a text is in UTC unless it names a zone.
+        `expires` is the time from which on it is of no use, a delay counting from when it is due.
+        Publishing a `message_id` again changes nothing, which makes it safe to try again after an
+        error.
         """
         self._connection.check_open()
         pairs = None if headers is None else checked_headers(headers)

@@ -12,12 +12,10 @@ that exists goes on as it was begun, whatever bounds are given; delete it to beg
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import timedelta
 
 import grpc
 
 from waterclock.client.connection import Connection
-from waterclock.client.due import When, instant_ms, span_ms
 from waterclock.client.errors import error_of
 from waterclock.client.retry import is_transient
 from waterclock.client.rows import LoggedMessage, MessageRows
@@ -109,12 +107,3 @@ class Replay:
             offsets=told.offsets,
             append_times=told.append_ms,
         )
-
-
-def past_ms(when: When, now_ms: int, *, field: str) -> int:
-    """Return a time in the past: a delay counts backwards from now."""
-    if isinstance(when, timedelta):
-        return now_ms - span_ms(when)
-    if isinstance(when, str) and when.startswith("-"):
-        return now_ms - span_ms(when[1:])
-    return instant_ms(when, now_ms, field=field)

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from waterclock.client.checks import as_bytes, checked_headers
 from waterclock.client.connection import Connection
-from waterclock.client.due import Cron, Every, Rule, When, instant_ms, span_ms
+from waterclock.client.due import Cron, Every, Rule, When, instant_ms, rule_of, span_ms
 from waterclock.client.results import (
     CancelCount,
     Horizon,
@@ -151,6 +151,7 @@ class SchedulerCalls:
         topic: str,
         value: bytes | None,
         *,
+        at: str | Rule | None = None,
         cron: str | Cron | None = None,
         every: timedelta | str | Every | None = None,
         zone: str | None = None,
@@ -163,10 +164,16 @@ class SchedulerCalls:
     ) -> Recurrence:
         """Publish a message again and again; a recurrence of that name is replaced.
 
-        The occurrence that is next waits as a scheduled message. A local time that clocks skip is
-        skipped, one that they repeat happens once.
+        Give one of `at` ("every day at 9:00", "0 9 * * MON", see `due.py`), `cron` and `every`. The
+        occurrence that is next waits as a scheduled message. What clocks do to it is in
+        docs/delivery.md.
         """
         now_ms = self._connection.now_ms()
+        if at is not None:
+            if cron is not None or every is not None:
+                raise BadInput("repeat: give one of at, cron and every")
+            cron, every = _of_rule(rule_of(at, now_ms, zone=zone or "UTC"))
+            zone = None
         rule = _rule(cron, every, zone)
         rule.jitter_ms = 0 if jitter is None else span_ms(jitter)
         if start is not None:
@@ -236,11 +243,15 @@ def recurrence_of(told: scheduler_pb2.Recurrence) -> Recurrence:
     )
 
 
+def _of_rule(rule: Rule) -> tuple[Cron | None, Every | None]:
+    return (rule, None) if isinstance(rule, Cron) else (None, rule)
+
+
 def _rule(
     cron: str | Cron | None, every: timedelta | str | Every | None, zone: str | None
 ) -> scheduler_pb2.Rule:
     if (cron is None) is (every is None):
-        raise BadInput("repeat: give either cron or every")
+        raise BadInput("repeat: give one of at, cron and every")
     if cron is not None:
         checked = cron if isinstance(cron, Cron) else Cron(cron, zone or "UTC")
         if zone is not None and zone != checked.zone:

@@ -94,7 +94,10 @@ class Cron:
         expression = MACROS.get(text.strip().lower(), text)
         parts = expression.split() if len(text) <= TEXT_CHARS_MAX else []
         if len(parts) not in (5, 6):
-            raise BadInput(f"cron: expected 5 or 6 fields (at most {TEXT_CHARS_MAX} characters)")
+            raise BadInput(
+                "cron: expected 5 or 6 fields, as in '0 9 * * MON', or one of "
+                f"{', '.join(MACROS)} (at most {TEXT_CHARS_MAX} characters)"
+            )
         parts = parts if len(parts) == 6 else ["0", *parts]
         values = [field.parse(part) for field, part in zip(FIELDS, parts, strict=True)]
         seconds, minutes, hours, self._days, self._months, weekdays = values

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from waterclock.model.errors import BadInput
-from waterclock.schedule.when import parse_duration
+from waterclock.schedule.duration import parse_duration
 from waterclock.server.http_input import END
 from waterclock.server.problems import BadField
 from waterclock.server.topics_api_shapes import Duration

@@ -13,7 +13,8 @@ from waterclock.model.units import MINUTE_MS
 from waterclock.node.node import Node
 from waterclock.node.positions import Start
 from waterclock.node.session import AnswerKind
-from waterclock.schedule.when import parse_duration, parse_time
+from waterclock.schedule.duration import parse_duration
+from waterclock.schedule.when import parse_past
 from waterclock.server.http_input import END, body_of, parameters_of
 from waterclock.server.http_messages import (
     EVENTS,
@@ -34,10 +35,10 @@ from waterclock.server.problems import problem_of
 from waterclock.server.topics_api_shapes import (
     AnyTopic,
     Duration,
+    Earlier,
     Group,
     Name,
     Shape,
-    Time,
     Told,
     Topic,
 )
@@ -78,7 +79,7 @@ class ConsumeParameters(Shape):
     start: Annotated[
         Literal["earliest", "latest"], Meta(description="Where a new group begins.")
     ] = "earliest"
-    since: Annotated[Time, Meta(description="A new group begins there instead.")] | None = None
+    since: Annotated[Earlier, Meta(description="A new group begins there instead.")] | None = None
 
 
 class EventsParameters(Shape):
@@ -99,7 +100,7 @@ class EventsParameters(Shape):
     start: Annotated[
         Literal["earliest", "latest"], Meta(description="Where a new group begins.")
     ] = "earliest"
-    since: Annotated[Time, Meta(description="A new group begins there instead.")] | None = None
+    since: Annotated[Earlier, Meta(description="A new group begins there instead.")] | None = None
 
 
 class AcksParameters(Shape):
@@ -168,7 +169,7 @@ class ConsumeApi:
         start = Start[asked.start.upper()]
         start_ms = Millis(0)
         if asked.since is not None:
-            start, start_ms = Start.TIME, parse_time(asked.since)
+            start, start_ms = Start.TIME, parse_past(asked.since, self._node.clock.now_ms())
         return await self._members.open(key, start=start, start_ms=start_ms)
 
     # Streams

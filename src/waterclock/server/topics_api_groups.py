@@ -7,13 +7,20 @@ from msgspec import UNSET, Meta, UnsetType
 from waterclock.node.group_views import GroupView
 from waterclock.node.node import Node
 from waterclock.node.positions import Start
-from waterclock.schedule.when import parse_time
+from waterclock.schedule.when import parse_past
 from waterclock.server.http_input import body_of, parameters_of
 from waterclock.server.http_messages import Request, Response, json
 from waterclock.server.http_operations import Operation
 from waterclock.server.http_operations import Told as Answer
 from waterclock.server.topics_api_admin import POSITIONS_MAX, TopicParameters, operations_of
-from waterclock.server.topics_api_shapes import AnyTopic, Group, PositionShape, Shape, Time, Told
+from waterclock.server.topics_api_shapes import (
+    AnyTopic,
+    Earlier,
+    Group,
+    PositionShape,
+    Shape,
+    Told,
+)
 
 
 class GroupParameters(Shape):
@@ -27,7 +34,7 @@ class SeekShape(Shape):
     """Where a group goes on: `start` everywhere, a time, or some positions."""
 
     start: Literal["earliest", "latest"] = "earliest"
-    since: Time | UnsetType = UNSET
+    since: Earlier | UnsetType = UNSET
     positions: Annotated[tuple[PositionShape, ...], Meta(max_length=POSITIONS_MAX)] = ()
 
 
@@ -94,7 +101,7 @@ class GroupsApi:
         given = body_of(request, SeekShape)
         start, start_ms = Start[given.start.upper()], 0
         if given.since is not UNSET:
-            start, start_ms = Start.TIME, parse_time(given.since)
+            start, start_ms = Start.TIME, parse_past(given.since, self._node.clock.now_ms())
         view = await self._node.groups.seek(
             asked.topic,
             asked.group,

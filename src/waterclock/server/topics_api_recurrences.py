@@ -10,7 +10,7 @@ from waterclock.node.node import Node
 from waterclock.node.recurrence_records import Recurring, Recurs, Rule
 from waterclock.schedule.calendar import zone_of
 from waterclock.schedule.cron import TEXT_CHARS_MAX
-from waterclock.schedule.when import parse_duration
+from waterclock.schedule.duration import parse_duration
 from waterclock.server.cron_pattern import cron_pattern
 from waterclock.server.http_input import END, body_of, parameters_of
 from waterclock.server.http_messages import Request, Response, json

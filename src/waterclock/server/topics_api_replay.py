@@ -16,7 +16,7 @@ from waterclock.node.node import Node
 from waterclock.node.replay_records import OffsetRange, TimeRange
 from waterclock.node.replay_records import Request as ReplayRequest
 from waterclock.node.replays import Replay, ReplayBatch
-from waterclock.schedule.when import parse_time
+from waterclock.schedule.when import parse_past
 from waterclock.server.http_input import body_of, parameters_of
 from waterclock.server.http_messages import JSON_LINES, Request, Response, Streamed, json
 from waterclock.server.http_operations import Operation
@@ -25,13 +25,13 @@ from waterclock.server.row_messages import in_slices
 from waterclock.server.topics_api_admin import PositionTold
 from waterclock.server.topics_api_shapes import (
     AnyTopic,
+    Earlier,
     MessageTold,
     Name,
     Offset,
     Partition,
     PositionShape,
     Shape,
-    Time,
     Told,
     told_fields,
 )
@@ -41,8 +41,8 @@ class ReplayParameters(Shape):
     """What is to be replayed: everything, or what was appended, or due, within times."""
 
     topic: AnyTopic
-    since: Annotated[Time, Meta(description="Appended from then on.")] | None = None
-    until: Annotated[Time, Meta(description="And before; without it, until now.")] | None = None
+    since: Annotated[Earlier, Meta(description="Appended from then on.")] | None = None
+    until: Annotated[Earlier, Meta(description="And before; without it, until now.")] | None = None
     by_due: Annotated[bool, Meta(description="By due times instead.")] = False
     partition: Annotated[Partition, Meta(description="Of this partition only.")] | None = None
     name: Annotated[Name, Meta(description="Remember it, or go on with it.")] | None = None
@@ -248,8 +248,8 @@ def _request(asked: ReplayParameters, now_ms: int) -> ReplayRequest:
     partitions = () if asked.partition is None else (asked.partition,)
     times = None
     if asked.since is not None or asked.until is not None or asked.by_due:
-        start = 0 if asked.since is None else parse_time(asked.since)
-        end = 0 if asked.until is None else parse_time(asked.until)
+        start = 0 if asked.since is None else parse_past(asked.since, now_ms)
+        end = 0 if asked.until is None else parse_past(asked.until, now_ms, field="until")
         end = max(start, end) if end or start > now_ms else 0
         times = TimeRange(start, end, asked.by_due)
     return ReplayRequest(asked.topic, partitions, times, None)

@@ -18,7 +18,7 @@ from waterclock.server.topics_api_shapes import (
     TIME_MS_MAX,
     AnyTopic,
     Base64,
-    Duration,
+    Delay,
     MessageTold,
     Offset,
     Partition,
@@ -93,7 +93,7 @@ class Reschedule(Shape):
     messages: Pending
     at: Time | UnsetType = UNSET
     due_ms: TimeMs | UnsetType = UNSET
-    delay: Duration | UnsetType = UNSET
+    delay: Delay | UnsetType = UNSET
 
 
 _SOME = {

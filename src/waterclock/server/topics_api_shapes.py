@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7
 from waterclock.model.message import Message
-from waterclock.schedule.when import parse_duration, parse_time
+from waterclock.schedule.when import FORMS, PAST_FORMS, parse_moment
 from waterclock.server.http_input import END
 from waterclock.server.problems import BadField
 
@@ -51,13 +51,33 @@ Name = Annotated[str, Meta(pattern=NAME, max_length=200, examples=["nightly"])]
 Duration = Annotated[
     str, Meta(pattern=DURATION, max_length=40, description="A length of time.", examples=["90s"])
 ]
+Delay = Annotated[
+    str,
+    Meta(
+        max_length=80,
+        description="From now: 90s, 1h30m or '5 minutes'.",
+        examples=["90s"],
+        extra_json_schema={"pattern": DURATION},
+    ),
+]
 Time = Annotated[
     str,
     Meta(
-        pattern=TIME,
-        max_length=40,
-        description="RFC 3339, with its offset from UTC.",
+        max_length=80,
+        description=f"RFC 3339. People may write more, in UTC unless a zone is named: {FORMS}.",
         examples=["2026-11-15T10:00:00Z"],
+        # For machines that make requests: what is read besides is checked where it is read.
+        extra_json_schema={"pattern": TIME},
+    ),
+]
+Earlier = Annotated[
+    str,
+    Meta(
+        max_length=80,
+        description="RFC 3339. People may write more, in UTC unless a zone is named: "
+        f"{PAST_FORMS}.",
+        examples=["2026-11-15T10:00:00Z"],
+        extra_json_schema={"pattern": TIME},
     ),
 ]
 TimeMs = Annotated[int, Meta(ge=0, le=TIME_MS_MAX, description="Milliseconds since 1970.")]
@@ -101,7 +121,7 @@ class MessageShape(Shape):
     message_id: Annotated[str, Meta(min_length=1, max_length=255)] | UnsetType = UNSET
     at: Time | UnsetType = UNSET
     due_ms: TimeMs | UnsetType = UNSET
-    delay: Duration | UnsetType = UNSET
+    delay: Delay | UnsetType = UNSET
     expires_at: Time | UnsetType = UNSET
     expires_ms: TimeMs | UnsetType = UNSET
     expires_in: Duration | UnsetType = UNSET
@@ -179,11 +199,11 @@ def moment_of(
     if found is None:
         return None
     if at is not UNSET:
-        return parse_time(at)
+        return parse_moment(at, now_ms, field=fields[0])
     if time_ms is not UNSET:
         return time_ms
     assert after is not UNSET
-    return now_ms + parse_duration(after)
+    return parse_moment(f"in {after.strip().removeprefix('+')}", now_ms, field=fields[2])
 
 
 def bytes_of(
