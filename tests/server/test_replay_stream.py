@@ -131,6 +131,27 @@ def test_the_last_reports_are_heard_after_the_end(tmp_path):
     run(test)
 
 
+def test_who_begins_again_tells_what_is_done_in_the_same_request(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it:
+            values = await published(it, 4)
+            reader = await Reader(it, topic="orders", name="audit").begin()
+            assert await reader.values() == values
+            reader.call.cancel()
+
+            call = it.broker.Replay()
+            begin = pb.ReplayRequest.Begin(name="audit")
+            await call.write(pb.ReplayRequest(begin=begin, done=[pb.Position(offset=4)]))
+            assert (await call.read()).finished.messages == 0
+            infos = (await it.admin.ListReplays(admin.ListReplaysRequest())).replays
+            await call.done_writing()
+            assert await call.read() is EOF
+
+            assert list(infos[0].done) == list(infos[0].ends)
+
+    run(test)
+
+
 @pytest.mark.parametrize(
     ("first", "code"),
     [

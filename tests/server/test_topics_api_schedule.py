@@ -65,6 +65,20 @@ def test_times_are_read_as_people_write_them(tmp_path):
     run(test)
 
 
+def test_what_recurs_on_a_topic_goes_with_it(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+            beat = {"topic": "reminders", "every": "1h", "value": "v"}
+            assert (await client.post("/recurrences/beat", beat, "PUT")).status == 200
+            assert (await client.delete(PATH)).status == 204
+
+            assert (await client.get("/recurrences")).json() == {"recurrences": []}
+            await it.node.recurrences.settle()
+            assert (await client.get(PATH)).status == 404
+
+    run(test)
+
+
 def test_messages_for_later_are_counted(tmp_path):
     async def test():
         async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
