@@ -1,6 +1,7 @@
 """What /openapi.json says is what the server does: asked by schemathesis, nothing left out."""
 
 import asyncio
+import os
 import re
 import subprocess
 import sys
@@ -22,6 +23,8 @@ EXAMPLES = 3
 WAIT_MS = 20
 RUN_S_MAX = 300
 CONFIG = Path(__file__).parent / "schemathesis.toml"
+ROOT = Path(__file__).parents[2]
+FORMATS = "tests.server.schemathesis_formats"
 
 
 @contextmanager
@@ -88,6 +91,7 @@ def test_schemathesis_finds_nothing(tmp_path, brief_waits, part):
                 "--no-color",
             ],
             cwd=tmp_path,
+            env={**os.environ, "SCHEMATHESIS_HOOKS": FORMATS, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
             timeout=RUN_S_MAX,

@@ -256,7 +256,7 @@ def test_bad_input_is_named_by_its_field(tmp_path):
                 ({"streamId": "s", "message": 1, "output": 1}, "message", 400),
                 ({"streamId": "s", "message": 1, "outputUuid": "u"}, "messageUuid", 400),
                 ({"streamId": "s", "message": "x" * 20}, "message bytes", 413),
-                ({"streamId": "é" * 129, "message": 1}, "streamId", 400),
+                ({"streamId": "é" * 257, "message": 1}, "streamId", 400),
                 (
                     {"streamId": "s", "message": 1, "inMemoryStreamSize": 6},
                     "inMemoryStreamSize",

@@ -44,7 +44,7 @@ from waterclock.model.errors import (
     WaterclockError,
 )
 from waterclock.model.message import Message
-from waterclock.model.names import check_name
+from waterclock.model.names import check_topic_name
 from waterclock.v1 import broker_pb2
 
 Destination = tuple[str, int | None, bool]
@@ -151,7 +151,7 @@ class Producer:
     async def publish_arrow(self, destination: Destination, batch: pa.RecordBatch) -> ArrowReceipt:
         """Publish rows in order; return when all are durable."""
         topic, partition, allow_duplicate = destination
-        check_name("topic", topic)
+        check_topic_name(topic)
         if self._is_closed:
             raise Closed("the client is closed")
         rows = messages_of(batch, self._connection.clock.now_ms())
@@ -228,7 +228,7 @@ class Producer:
 
     def _outlet(self, destination: Destination, size: int) -> Outlet:
         try:
-            check_name("topic", destination[0])
+            check_topic_name(destination[0])
         except BadInput:
             self._room.give(size)
             raise

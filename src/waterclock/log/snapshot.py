@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from waterclock.log.schema import HEADERS, MESSAGE_ID
 from waterclock.model.errors import BadInput
-from waterclock.model.names import check_name
+from waterclock.model.names import check_name, check_topic_name
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -148,8 +148,8 @@ def parse_manifest(data: bytes) -> Manifest:
             "wrote it, or a newer one"
         )
     topic, snapshot = _text(told, "topic"), _text(told, "snapshot")
-    for what, name in (("topic", topic), ("snapshot", snapshot)):
-        check_name(what, name)
+    check_topic_name(topic)
+    check_name("snapshot", snapshot)
     partitions = tuple(_partition(each) for each in _objects(told, "partitions"))
     if len({each.partition for each in partitions}) != len(partitions):
         raise BadManifest("partitions: one is listed twice")

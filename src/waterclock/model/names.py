@@ -9,21 +9,34 @@ import re
 from waterclock.model.errors import BadInput
 
 NAME_CHARS_MAX = 200
+DEAD_LETTERS = ".dlq"
 INTERNAL = "__"
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*", re.ASCII)
 
 
-def check_name(what: str, name: str) -> None:
-    """Raise BadInput unless this can be the name of a `what`."""
+def check_topic_name(name: str) -> None:
+    """Raise BadInput unless this can be the name of a topic.
+
+    That of its dead letters may be longer, by their suffix: every topic can have some.
+    """
+    if name.endswith(DEAD_LETTERS):
+        check_name("topic", name, chars_max=NAME_CHARS_MAX + len(DEAD_LETTERS))
+    else:
+        check_name("topic", name)
+
+
+def check_name(what: str, name: str, *, chars_max: int = NAME_CHARS_MAX) -> None:
+    """Raise BadInput unless this can be the name of a `what`; see `check_topic_name`."""
     if not name:
         raise BadInput(f"{what} has no name")
-    if len(name) > NAME_CHARS_MAX:
-        raise BadInput(f"{what} name has {len(name)} characters; at most {NAME_CHARS_MAX}")
+    if len(name) > chars_max:
+        raise BadInput(f"{what} name has {len(name)} characters; at most {chars_max}")
     if not _NAME.fullmatch(name):
         shown = ascii(name[:50])
         raise BadInput(
-            f"{what} name {shown}: only letters, digits, _ . - and the last two not first"
+            f"{what} name {shown}: only letters, digits, _ . - and the last two not first, "
+            "such as orders-eu.v2"
         )
     if name.startswith(INTERNAL):
         raise BadInput(f"{what} name {name!r}: two underscores at the start are the node's own")

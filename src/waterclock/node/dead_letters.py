@@ -20,6 +20,7 @@ from waterclock.delivery.events import DeadLetter as Dead
 from waterclock.log.batch import Batch
 from waterclock.model.clock import Clock
 from waterclock.model.errors import BadInput
+from waterclock.model.names import DEAD_LETTERS
 from waterclock.node.dead_letter_rows import (
     DeadLetter,
     batch_of,
@@ -33,7 +34,7 @@ from waterclock.node.outgoing import Portion, gather
 from waterclock.node.partition_host import PartitionHost
 from waterclock.node.place import Place
 from waterclock.node.redrive import Ward, chosen, publish_again, wanted_by_partition
-from waterclock.node.topics import DEAD_LETTERS, Topic, Topics, TopicSettings
+from waterclock.node.topics import Topic, Topics, TopicSettings
 
 BURIED_AT_ONCE = 500
 LIST_MAX = 1_000

@@ -25,7 +25,7 @@ from waterclock.model.errors import (
     Stopping,
     StorageFull,
 )
-from waterclock.model.names import check_name
+from waterclock.model.names import DEAD_LETTERS, check_name
 from waterclock.node.burial import Grave
 from waterclock.node.group_host import GroupHost
 from waterclock.node.group_records import (
@@ -44,7 +44,7 @@ from waterclock.node.partition_host import PartitionHost
 from waterclock.node.place import Place, cursor_from
 from waterclock.node.positions import Start, position_of, targets_of
 from waterclock.node.session import Ending, Session
-from waterclock.node.topics import DEAD_LETTERS, Topic, Topics
+from waterclock.node.topics import Topic, Topics
 
 SAVE_EVERY_S = 1.0
 GROUPS_MAX = 10_000

@@ -35,7 +35,7 @@ from waterclock.model.errors import (
     WaterclockError,
 )
 from waterclock.model.limits import Limits
-from waterclock.model.names import check_name
+from waterclock.model.names import check_name, check_topic_name
 from waterclock.node.metadata import Metadata, Records
 from waterclock.node.named_changes import Named
 from waterclock.node.pending import PendingMessages
@@ -94,7 +94,7 @@ class Recurrences:
     async def put(self, recurring: Recurring) -> Recurs:
         """Create a recurrence, or replace the one of that name. Durable on return."""
         check_name("recurrence", recurring.name)
-        check_name("topic", recurring.topic)
+        check_topic_name(recurring.topic)
         now_ms = self._clock.now_ms()
         record = RecurrenceRecord(recurring=recurring, token=os.urandom(6).hex(), anchor_ms=now_ms)
         self._check(record, now_ms)

@@ -33,8 +33,7 @@ from waterclock.model.errors import (
     WaterclockError,
 )
 from waterclock.model.ids import Offset
-from waterclock.model.limits import check
-from waterclock.model.names import NAME_CHARS_MAX, check_name
+from waterclock.model.names import check_topic_name
 from waterclock.model.sections import DeliveryConfig
 from waterclock.model.units import DAY_MS
 from waterclock.node.commits import Aside
@@ -45,7 +44,8 @@ from waterclock.node.sheltered import sheltered
 RECORD = "topic/"
 TRASH = "trash/"
 PARTITIONS_MAX = 1_024
-DEAD_LETTERS = ".dlq"
+RETENTION_MS_MAX = 36_500 * DAY_MS
+RETENTION_BYTES_MAX = 1 << 53
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ class Topics:
         topic = self._topics.get(name)
         if topic is not None:
             return topic
-        check_name("topic", name)
+        check_topic_name(name)
         if not self._config.topics.auto_create:
             raise UnknownTopic(name)
         return await self.create(name, self.default_settings(), if_absent=True)
@@ -173,10 +173,7 @@ class Topics:
 
     async def create(self, name: str, settings: TopicSettings, *, if_absent: bool = False) -> Topic:
         """Make a topic; one that exists is returned as it is if `if_absent`."""
-        check_name("topic", name)
-        if not name.endswith(DEAD_LETTERS):
-            # Its dead letters need a name too.
-            check("topic name characters", len(name), NAME_CHARS_MAX - len(DEAD_LETTERS))
+        check_topic_name(name)
         self._check(settings)
         async with self._changing:
             if name in self._topics:
@@ -351,8 +348,8 @@ class Topics:
 
     def _check(self, settings: TopicSettings) -> None:
         _check_range("partitions", settings.partitions, 1, PARTITIONS_MAX)
-        _check_range("retention_ms", settings.retention_ms, 0, 36_500 * DAY_MS)
-        _check_range("retention_bytes", settings.retention_bytes, 0, 1 << 60)
+        _check_range("retention_ms", settings.retention_ms, 0, RETENTION_MS_MAX)
+        _check_range("retention_bytes", settings.retention_bytes, 0, RETENTION_BYTES_MAX)
         # The sections know the ranges of these.
         Topic("", "", settings).delivery(self._config.delivery)
 

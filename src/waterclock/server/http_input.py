@@ -1,7 +1,8 @@
 """What requests say, read into types: parameters of path and query, and the body as JSON.
 
 A type is a msgspec struct; its bounds are checked here and are told in the OpenAPI description, so
-that the two cannot differ. What does not fit is a `BadField` that names the field.
+that the two cannot differ. What a text must be is checked by whoever reads it later
+(`http_checks.py`). What does not fit is a `BadField` that names the field.
 """
 
 import re
@@ -11,6 +12,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from waterclock.server.http_checks import check_texts
 from waterclock.server.http_messages import Request
 from waterclock.server.problems import BadField
 
@@ -59,24 +61,31 @@ def parameters_of(request: Request, shape: type[Shape]) -> Shape:
         if name in given:
             raise BadField(name, "stands in the path")
     try:
-        return msgspec.convert({**given, **request.params}, shape, strict=False)
+        asked = msgspec.convert({**given, **request.params}, shape, strict=False)
     except msgspec.ValidationError as error:
         raise bad_field(error, "query") from None
+    check_texts(asked)
+    return asked
 
 
 def body_of(request: Request, shape: type[Shape]) -> Shape:
     """Return the body, which must be JSON whatever its type is called, as a struct."""
-    kind: Any = shape
+    given = _body_of(request, shape)
+    check_texts(given)
+    return cast(Shape, given)
+
+
+def _body_of(request: Request, kind: Any) -> Any:  # noqa: ANN401 - of the kind
     if not request.body:
         raise BadField("body", "is empty; it must be JSON")
     try:
         try:
-            return cast(Shape, _decoder(kind).decode(request.body))
+            return _decoder(kind).decode(request.body)
         except msgspec.ValidationError as error:
             if not _FLOAT_FOR_INT.match(str(error)):
                 raise
             # JSON has one kind of number: 5.0 is 5. What is kept as it was written stays so.
-            return cast(Shape, _decoder(kind, is_strict=False).decode(request.body))
+            return _decoder(kind, is_strict=False).decode(request.body)
     except msgspec.ValidationError as error:
         raise bad_field(error, "body") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
 
+from waterclock.model.config import Config
 from waterclock.model.units import KIB, MIB
 from waterclock.node.task_groups import task_group
 from waterclock.server.addresses import bind_errors
@@ -18,6 +19,9 @@ SWEEP_S = 1.0
 DRAIN_STEP_S = 0.02
 BACKLOG = 4_096
 """Clients that may be connecting at once; the kernel may allow fewer."""
+BODIES_BYTES_MAX = 512 * MIB
+AROUND_BYTES = 1 * MIB
+"""Of a body, beside the message: names of fields, escapes, headers, a list of other messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +32,22 @@ class HttpLimits:
     head_bytes_max: int = 16 * KIB
     body_bytes_max: int = 11 * MIB
     """Of one request, and of those of a connection that are ahead of their turn."""
-    bodies_bytes_max: int = 512 * MIB
+    bodies_bytes_max: int = BODIES_BYTES_MAX
     """Of all requests that are being received, wait for their turn or are worked on."""
     pipelined_max: int = 1_000
     """Requests ahead of their turn, beyond those that came in one piece."""
     idle_s: int = 75
     """More than what proxies keep, so that they end a quiet connection, not we under them."""
     request_s: int = 30
+
+
+def http_limits(config: Config) -> HttpLimits:
+    """Return limits that let every message through that the node would take."""
+    message_bytes = max(config.limits.message_bytes_max, config.streams.message_bytes_max)
+    # In base64 it is a third longer, and there is something around it.
+    body_bytes = message_bytes * 4 // 3 + AROUND_BYTES
+    at_once = max(body_bytes, BODIES_BYTES_MAX)
+    return HttpLimits(body_bytes_max=body_bytes, bodies_bytes_max=at_once)
 
 
 class HttpServer:

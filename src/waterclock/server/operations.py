@@ -8,14 +8,17 @@ GET /docs            the same for people
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 import msgspec
 
 import waterclock
+from waterclock.model.limits import Limits
 from waterclock.node.node import Node
 from waterclock.server.docs_page import page_of
+from waterclock.server.http_checks import with_limits
 from waterclock.server.http_messages import HTML, JSON, Request, Response, json
 from waterclock.server.http_operations import Operation, Told
 from waterclock.server.metrics import CONTENT_TYPE, Metrics
@@ -97,8 +100,8 @@ def operations(node: Node, metrics: Metrics) -> list[Operation]:
     ]
 
 
-def with_description(table: Sequence[Operation]) -> list[Operation]:
-    """Return the table with what describes it, itself included."""
+def with_description(table: Sequence[Operation], limits: Limits, now_ms: int) -> list[Operation]:
+    """Return the table with what describes it, itself included, and the limits of the node."""
     made: dict[str, Response] = {}
 
     def openapi(_: Request) -> Response:
@@ -126,7 +129,10 @@ def with_description(table: Sequence[Operation]) -> list[Operation]:
             answers={200: Told("A page.", content_type=HTML)},
         ),
     ]
-    description = describe(whole, title="Waterclock", version=waterclock.__version__)
+    numbers = {**asdict(limits), "due_ms_max": now_ms + limits.due_horizon_ms_max}
+    description = with_limits(
+        describe(whole, title="Waterclock", version=waterclock.__version__), numbers
+    )
     made["openapi"] = Response(200, msgspec.json.encode(description), JSON)
     made["docs"] = Response(200, page_of(description), HTML)
     return whole

@@ -25,7 +25,7 @@ from waterclock.server.health import Health
 from waterclock.server.http_cors import Cors
 from waterclock.server.http_operations import routes_of, stopping_routes_of
 from waterclock.server.http_routes import answer_from
-from waterclock.server.http_server import HttpServer, serve_http
+from waterclock.server.http_server import HttpServer, http_limits, serve_http
 from waterclock.server.ledger_api import LedgerApi
 from waterclock.server.loop_watch import LoopWatch
 from waterclock.server.metrics import Metrics
@@ -118,13 +118,15 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
             *topic_operations(node, members, broker_api.publishing),
             *FramesApi(node, calls, broker_api.frames).operations(),
             *StreamsApi(node).operations(),
-        ]
+        ],
+        config.limits,
+        node.clock.now_ms(),
     )
     answer, stopping = answer_from(routes_of(table)), answer_from(stopping_routes_of(table))
     host, port = config.server.host, config.cluster.http_port
     cors = Cors(tuple(origin.strip() for origin in config.server.cors_origins.split(",")))
     async with serve_http(
-        answer, host=host, port=port, cors=cors, stopping=stopping
+        answer, host=host, port=port, limits=http_limits(config), cors=cors, stopping=stopping
     ) as http_server:
         http_address = Addresses(host, 0, http_server.port).http
         health = Health(node, tuple(api.full_name for api in APIS))

@@ -12,31 +12,37 @@ from msgspec import UNSET, Meta, UnsetType
 
 from waterclock.model.errors import BadInput
 from waterclock.schedule.duration import parse_duration
+from waterclock.server.http_checks import text
 from waterclock.server.http_input import END
 from waterclock.server.problems import BadField
 from waterclock.server.topics_api_shapes import Duration
-from waterclock.stores.store import MESSAGE_ID_BYTES_MAX, STREAM_BYTES_MAX
+from waterclock.stores.store import (
+    MESSAGE_ID_BYTES_MAX,
+    STREAM_BYTES_MAX,
+    message_key,
+    stream_key,
+)
 
 RECEIVE_LIMIT_MAX = 1_000
-STREAM_CHARS_MAX = STREAM_BYTES_MAX // 4
-UUID_CHARS_MAX = MESSAGE_ID_BYTES_MAX // 4
-"""Of UTF-8 there are at most four bytes to a character."""
 
 StreamId = Annotated[
     str,
-    Meta(
-        description="Names the stream: any text.",
-        min_length=1,
-        max_length=STREAM_CHARS_MAX,
-        examples=["chat-42"],
+    text(
+        stream_key,
+        f"Names the stream: any text of up to {STREAM_BYTES_MAX} bytes of UTF-8.",
+        "chat-42",
+        minLength=1,
+        maxLength=STREAM_BYTES_MAX,
     ),
 ]
 MessageUuid = Annotated[
     str,
-    Meta(
-        description="Names the message. Storing the same again changes nothing.",
-        min_length=1,
-        max_length=UUID_CHARS_MAX,
+    text(
+        message_key,
+        "Names the message. Storing the same again changes nothing. "
+        f"Up to {MESSAGE_ID_BYTES_MAX} bytes of UTF-8.",
+        minLength=1,
+        maxLength=MESSAGE_ID_BYTES_MAX,
     ),
 ]
 Seconds = Annotated[float, Meta(description="A length of time in seconds.", ge=0, le=1e9)]

@@ -6,11 +6,16 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from waterclock.model.errors import Busy
-from waterclock.model.units import DAY_MS, HOUR_MS
+from waterclock.model.units import HOUR_MS
 from waterclock.node.node import Node
 from waterclock.node.partition_host import PartitionHost
+from waterclock.node.topics import (
+    PARTITIONS_MAX,
+    RETENTION_BYTES_MAX,
+    RETENTION_MS_MAX,
+    TopicSettings,
+)
 from waterclock.node.topics import Topic as NodeTopic
-from waterclock.node.topics import TopicSettings
 from waterclock.server.http_input import body_of, parameters_of
 from waterclock.server.http_messages import Request, Response, json
 from waterclock.server.http_operations import Operation
@@ -35,12 +40,12 @@ class TopicParameters(Shape):
 class SettingsShape(Shape):
     """What can be said about a topic; what is not given stays as it is, or as configured."""
 
-    partitions: Annotated[int, Meta(ge=1, le=1_024)] | UnsetType = UNSET
+    partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] | UnsetType = UNSET
     retention_ms: (
-        Annotated[int, Meta(ge=0, le=36_500 * DAY_MS, description="0: for ever.")] | UnsetType
+        Annotated[int, Meta(ge=0, le=RETENTION_MS_MAX, description="0: for ever.")] | UnsetType
     ) = UNSET
     retention_bytes: (
-        Annotated[int, Meta(ge=0, le=1 << 53, description="0: no bound.")] | UnsetType
+        Annotated[int, Meta(ge=0, le=RETENTION_BYTES_MAX, description="0: no bound.")] | UnsetType
     ) = UNSET
     retention_wait_for_groups: (
         Annotated[bool, Meta(description="Keep what some group has yet to read for longer.")]

@@ -15,6 +15,7 @@ from waterclock.node.positions import Start
 from waterclock.node.session import AnswerKind
 from waterclock.schedule.duration import parse_duration
 from waterclock.schedule.when import parse_past
+from waterclock.server.http_checks import matching
 from waterclock.server.http_input import END, body_of, parameters_of
 from waterclock.server.http_messages import (
     EVENTS,
@@ -57,9 +58,7 @@ BEAT_S = 15.0
 
 _LEASE = r"^[0-9]{1,4}-[0-9]{1,16}-[0-9]{1,16}-[0-9]{1,9}" + END
 
-LeaseText = Annotated[
-    str, Meta(pattern=_LEASE, max_length=50, description="As it came with the message.")
-]
+LeaseText = Annotated[str, matching(_LEASE, "As it came with the message.", "0-1-0-1")]
 Leases = Annotated[tuple[LeaseText, ...], Meta(max_length=LEASES_MAX)]
 
 

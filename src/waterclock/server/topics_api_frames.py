@@ -22,6 +22,7 @@ from waterclock.node.partition_host import PartitionHost
 from waterclock.node.topics import Topic
 from waterclock.server.calls import Calls
 from waterclock.server.fetching import FETCH_WAIT_MS_MAX, FetchedFrames, Fetching, FetchQuery
+from waterclock.server.http_checks import matching
 from waterclock.server.http_input import END, parameters_of
 from waterclock.server.http_messages import Later, Piece, Request, Response, Streamed, json
 from waterclock.server.http_operations import Operation
@@ -73,12 +74,10 @@ class EndsParameters(Shape):
     beyond: (
         Annotated[
             str,
-            Meta(
-                pattern=BEYOND,
-                max_length=12_000,
-                description="Known ends, partition:offset, with commas: wait for one to pass.",
-                examples=["0:0"],
+            matching(
+                BEYOND, "Known ends, partition:offset, with commas: wait for one to pass.", "0:0"
             ),
+            Meta(max_length=12_000),
         ]
         | None
     ) = None

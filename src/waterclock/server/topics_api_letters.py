@@ -5,9 +5,10 @@ from typing import Annotated
 from msgspec import Meta
 
 from waterclock.model.errors import NotFound
+from waterclock.model.names import DEAD_LETTERS
 from waterclock.node.dead_letter_rows import DeadLetter
 from waterclock.node.node import Node
-from waterclock.node.topics import DEAD_LETTERS
+from waterclock.server.http_checks import matching
 from waterclock.server.http_input import END, body_of, parameters_of
 from waterclock.server.http_messages import Request, Response, json
 from waterclock.server.http_operations import Operation
@@ -30,7 +31,7 @@ class LettersParameters(Shape):
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
     page: Annotated[
         str,
-        Meta(pattern=r"^([0-9]{1,9}:[0-9]{1,15})?" + END, description="The nextPage of an answer."),
+        matching(r"^([0-9]{1,9}:[0-9]{1,15})?" + END, "The nextPage of an answer."),
     ] = ""
 
 

@@ -11,6 +11,7 @@ from waterclock.model.limits import check
 from waterclock.model.message import Message
 from waterclock.node.node import Node
 from waterclock.node.publishing import Published
+from waterclock.server.http_checks import LIMIT
 from waterclock.server.http_input import body_of, parameters_of
 from waterclock.server.http_messages import Request, Response, json
 from waterclock.server.http_operations import Operation
@@ -28,8 +29,6 @@ from waterclock.server.topics_api_shapes import (
     message_of,
 )
 
-MESSAGES_MAX = 100_000
-
 
 class PublishParameters(Shape):
     """Where to."""
@@ -46,7 +45,7 @@ class PublishOne(MessageShape):
 
 Messages = Annotated[
     list[Annotated[MessageShape, Meta(extra_json_schema=ONE_OF_EACH)]],
-    Meta(min_length=1, max_length=MESSAGES_MAX),
+    Meta(min_length=1, extra_json_schema={"maxItems": LIMIT + "batch_messages_max"}),
 ]
 
 

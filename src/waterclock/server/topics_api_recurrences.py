@@ -9,10 +9,10 @@ from waterclock.model.errors import NotFound
 from waterclock.node.node import Node
 from waterclock.node.recurrence_records import Recurring, Recurs, Rule
 from waterclock.schedule.calendar import zone_of
-from waterclock.schedule.cron import TEXT_CHARS_MAX
+from waterclock.schedule.cron import TEXT_CHARS_MAX, Cron
 from waterclock.schedule.duration import parse_duration
-from waterclock.server.cron_pattern import cron_pattern
-from waterclock.server.http_input import END, body_of, parameters_of
+from waterclock.server.http_checks import text
+from waterclock.server.http_input import body_of, parameters_of
 from waterclock.server.http_messages import Request, Response, json
 from waterclock.server.http_operations import Operation
 from waterclock.server.http_operations import Told as Answer
@@ -21,6 +21,7 @@ from waterclock.server.topics_api_shapes import (
     AnyTopic,
     Base64,
     Duration,
+    Headers,
     MessageTold,
     Name,
     Shape,
@@ -33,18 +34,20 @@ from waterclock.server.topics_api_shapes import (
     told_fields,
 )
 
-_JITTER = r"^([0-9]{1,7}ms|[0-9]{1,4}s|[0-9]{1,3}m|([0-9]|1[0-9]|2[0-3])h)" + END
-_SECONDS = r"^([1-9][0-9]{0,3}d|[1-9][0-9]{0,4}h|[1-9][0-9]{0,5}m|[1-9][0-9]{0,7}s){1,3}" + END
 CronText = Annotated[
     str,
-    Meta(
-        pattern=cron_pattern(),
-        max_length=TEXT_CHARS_MAX,
-        description="Five fields, or six with seconds first.",
-        examples=["0 9 * * MON"],
+    text(
+        Cron,
+        "Five fields, or six with seconds first.",
+        "0 9 * * MON",
+        "@daily",
+        format="waterclock-cron",
+        maxLength=TEXT_CHARS_MAX,
     ),
 ]
-LongDuration = Annotated[str, Meta(pattern=_SECONDS, description="At least 1s.", examples=["90s"])]
+LongDuration = Annotated[
+    str, text(parse_duration, "At least 1s.", "90s", "1h30m", format="waterclock-interval")
+]
 Zone = Annotated[
     str,
     Meta(
@@ -74,9 +77,10 @@ class RecurrenceShape(Shape):
     cron: CronText | UnsetType = UNSET
     every: LongDuration | UnsetType = UNSET
     zone: Zone = "UTC"
-    jitter: Annotated[str, Meta(pattern=_JITTER, description="Each comes up to so much later.")] = (
-        "0s"
-    )
+    jitter: Annotated[
+        str,
+        text(parse_duration, "Each comes up to so much later.", "30s", format="waterclock-jitter"),
+    ] = "0s"
     start_ms: TimeMs | UnsetType = UNSET
     lasts: (
         Annotated[LongDuration, Meta(description="It ends so long after it began.")] | UnsetType
@@ -85,7 +89,7 @@ class RecurrenceShape(Shape):
     value_base64: Base64 | UnsetType = UNSET
     key: str | UnsetType = UNSET
     key_base64: Base64 | UnsetType = UNSET
-    headers: Annotated[dict[str, str], Meta(max_length=63)] = field(default_factory=dict)
+    headers: Headers = field(default_factory=dict)
     expires_after: Duration | UnsetType = UNSET
 
 

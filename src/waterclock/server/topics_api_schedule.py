@@ -8,6 +8,7 @@ from waterclock.node.named_changes import NAMED_MAX, Changed, Named
 from waterclock.node.node import Node
 from waterclock.node.pending import PAGE_MAX, ScheduledMessage
 from waterclock.node.pending_filter import Filter
+from waterclock.server.http_checks import matching
 from waterclock.server.http_input import END, body_of, parameters_of
 from waterclock.server.http_messages import Request, Response, json
 from waterclock.server.http_operations import Operation
@@ -19,6 +20,8 @@ from waterclock.server.topics_api_shapes import (
     AnyTopic,
     Base64,
     Delay,
+    DueMs,
+    MessageId,
     MessageTold,
     Offset,
     Partition,
@@ -48,7 +51,7 @@ class ListParameters(Shape):
 
     topic: AnyTopic
     limit: Annotated[int, Meta(ge=1, le=PAGE_MAX, description="Messages of a page.")] = 100
-    page: Annotated[str, Meta(pattern=_PAGE, description="The nextPage of an answer.")] = ""
+    page: Annotated[str, matching(_PAGE, "The nextPage of an answer.")] = ""
     values: Annotated[bool, Meta(description="With their values.")] = False
     key: Annotated[str, Meta(description="Only of this key.")] | None = None
     key_prefix: Annotated[str, Meta(description="Only of keys that begin so.")] | None = None
@@ -60,7 +63,7 @@ class ListParameters(Shape):
 class PendingShape(Shape):
     """Pending messages: all of an id, or of an id and a key; or the one at a position."""
 
-    message_id: Annotated[str, Meta(min_length=1, max_length=255)] | UnsetType = UNSET
+    message_id: MessageId | UnsetType = UNSET
     message_id_base64: Annotated[Base64, Meta(min_length=4)] | UnsetType = UNSET
     key: Annotated[str, Meta(description="Only those of this key.")] | UnsetType = UNSET
     partition: Partition | UnsetType = UNSET
@@ -92,7 +95,7 @@ class Reschedule(Shape):
 
     messages: Pending
     at: Time | UnsetType = UNSET
-    due_ms: TimeMs | UnsetType = UNSET
+    due_ms: DueMs | UnsetType = UNSET
     delay: Delay | UnsetType = UNSET
 
 

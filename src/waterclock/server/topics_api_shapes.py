@@ -7,8 +7,10 @@ Bytes are text where they are UTF-8, else base64 in a field of its own: `value` 
 import base64
 import binascii
 import os
+import re
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -16,75 +18,112 @@ from msgspec import UNSET, Meta, UnsetType
 
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7
 from waterclock.model.message import Message
-from waterclock.schedule.when import FORMS, PAST_FORMS, parse_moment
+from waterclock.model.names import DEAD_LETTERS, NAME_CHARS_MAX, check_name, check_topic_name
+from waterclock.node.topics import PARTITIONS_MAX
+from waterclock.schedule.duration import parse_duration
+from waterclock.schedule.when import FORMS, PAST_FORMS, parse_moment, parse_past
+from waterclock.server.http_checks import LIMIT, text
 from waterclock.server.http_input import END
 from waterclock.server.problems import BadField
 
 NAME = r"^([A-Za-z0-9][A-Za-z0-9._-]*|_([A-Za-z0-9.-][A-Za-z0-9._-]*)?)" + END
-DURATION = r"^([0-9]{1,4}d|[0-9]{1,5}h|[0-9]{1,6}m|[0-9]{1,8}s|[0-9]{1,9}ms){1,3}" + END
-_LEAP = "|".join(f"{year:04}" for year in range(1972, 2100, 4))
-_DAY = (
-    r"(19[789][0-9]|20[0-9]{2})-("
-    r"(0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|"
-    r"02-(0[1-9]|1[0-9]|2[0-8]))"
-)
-TIME = (
-    rf"^({_DAY}|({_LEAP})-02-29)T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{{1,9}})?"
-    r"(Z|[+-](0[0-9]|1[0-3]):[0-5][0-9])" + END
-)
 BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?" + END
-TIME_MS_MAX = 4_102_444_800_000
-"""The year 2100; what is later is microseconds taken for milliseconds."""
+TIME_MS_MAX = 253_402_300_799_999
+"""The end of the year 9999; what is later is microseconds taken for milliseconds."""
+DURATION_FORMAT, TIME_FORMAT = "waterclock-duration", "waterclock-time"
+"""What descriptions call texts that no pattern can tell."""
 OFFSET_MAX = (1 << 53) - 1
 """What every JSON parser reads exactly."""
+SOME_DAY_MS = Millis(1_780_000_000_000)
+"""Whether a text is a time does not depend on today, only which time it is."""
 
+
+def parse_delay(given: str, now_ms: int, *, field: str = "when") -> Millis:
+    """Return the time that is so far from now."""
+    return parse_moment(f"in {given.strip().removeprefix('+')}", now_ms, field=field)
+
+
+def _name(what: str, example: str) -> Meta:
+    check = partial(check_name, what)
+    about = f"Of a {what}."
+    return text(check, about, example, pattern=NAME, minLength=1, maxLength=NAME_CHARS_MAX)
+
+
+_LETTERS = {
+    "maxLength": NAME_CHARS_MAX + len(DEAD_LETTERS),
+    "pattern": re.escape(DEAD_LETTERS) + END,
+}
 Topic = Annotated[
-    str, Meta(pattern=NAME, max_length=196, description="Of a topic.", examples=["orders"])
+    str,
+    text(
+        check_topic_name,
+        "Of a topic.",
+        "orders",
+        pattern=NAME,
+        minLength=1,
+        anyOf=[{"maxLength": NAME_CHARS_MAX}, _LETTERS],
+    ),
 ]
-AnyTopic = Annotated[
-    str, Meta(pattern=NAME, max_length=200, description="Of a topic.", examples=["orders"])
-]
-Group = Annotated[
-    str, Meta(pattern=NAME, max_length=200, description="Of a group.", examples=["billing"])
-]
-Name = Annotated[str, Meta(pattern=NAME, max_length=200, examples=["nightly"])]
+AnyTopic = Topic
+"""Its name where the node's own class has the other."""
+Group = Annotated[str, _name("group", "billing")]
+Name = Annotated[str, _name("name", "nightly")]
 Duration = Annotated[
-    str, Meta(pattern=DURATION, max_length=40, description="A length of time.", examples=["90s"])
+    str, text(parse_duration, "A length of time.", "90s", "1h30m", format=DURATION_FORMAT)
 ]
 Delay = Annotated[
     str,
-    Meta(
-        max_length=80,
-        description="From now: 90s, 1h30m or '5 minutes'.",
-        examples=["90s"],
-        extra_json_schema={"pattern": DURATION},
+    text(
+        partial(parse_delay, now_ms=SOME_DAY_MS),
+        "From now: 90s, 1h30m or '5 minutes'.",
+        "90s",
+        format=DURATION_FORMAT,
     ),
 ]
 Time = Annotated[
     str,
-    Meta(
-        max_length=80,
-        description=f"RFC 3339. People may write more, in UTC unless a zone is named: {FORMS}.",
-        examples=["2026-11-15T10:00:00Z"],
-        # For machines that make requests: what is read besides is checked where it is read.
-        extra_json_schema={"pattern": TIME},
+    text(
+        partial(parse_moment, now_ms=SOME_DAY_MS),
+        f"RFC 3339. People may write more, in UTC unless a zone is named: {FORMS}.",
+        "2026-11-15T10:00:00Z",
+        format=TIME_FORMAT,
     ),
 ]
 Earlier = Annotated[
     str,
-    Meta(
-        max_length=80,
-        description="RFC 3339. People may write more, in UTC unless a zone is named: "
-        f"{PAST_FORMS}.",
-        examples=["2026-11-15T10:00:00Z"],
-        extra_json_schema={"pattern": TIME},
+    text(
+        partial(parse_past, now_ms=SOME_DAY_MS, field="when"),
+        f"RFC 3339. People may write more, in UTC unless a zone is named: {PAST_FORMS}.",
+        "2026-11-15T10:00:00Z",
+        format=TIME_FORMAT,
     ),
 ]
 TimeMs = Annotated[int, Meta(ge=0, le=TIME_MS_MAX, description="Milliseconds since 1970.")]
-Base64 = Annotated[str, Meta(pattern=BASE64, description="Bytes in base64.", examples=["AAEC"])]
-Partition = Annotated[int, Meta(ge=0, le=1_023, description="Of a partition.")]
+DueMs = Annotated[
+    int,
+    Meta(
+        ge=0,
+        description="Milliseconds since 1970, no farther ahead than `limits.due_horizon_ms_max`.",
+        extra_json_schema={"maximum": LIMIT + "due_ms_max"},
+    ),
+]
+MessageId = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        description="Bytes of UTF-8 count.",
+        extra_json_schema={"maxLength": LIMIT + "message_id_bytes_max"},
+    ),
+]
+Headers = Annotated[
+    dict[str, str], Meta(extra_json_schema={"maxProperties": LIMIT + "headers_max"})
+]
+Base64 = Annotated[
+    str,
+    Meta(description="Bytes in base64.", examples=["AAEC"], extra_json_schema={"pattern": BASE64}),
+]
+Partition = Annotated[int, Meta(ge=0, le=PARTITIONS_MAX - 1, description="Of a partition.")]
 Offset = Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="In a partition.")]
-Text = Annotated[str, Meta(max_length=10 << 20)]
 
 
 def exclusive(*fields: str) -> dict[str, Any]:
@@ -117,10 +156,10 @@ class MessageShape(Shape):
     json: msgspec.Raw | UnsetType = UNSET
     key: str | UnsetType = UNSET
     key_base64: Base64 | UnsetType = UNSET
-    headers: Annotated[dict[str, str], Meta(max_length=63)] = {}
-    message_id: Annotated[str, Meta(min_length=1, max_length=255)] | UnsetType = UNSET
+    headers: Headers = {}
+    message_id: MessageId | UnsetType = UNSET
     at: Time | UnsetType = UNSET
-    due_ms: TimeMs | UnsetType = UNSET
+    due_ms: DueMs | UnsetType = UNSET
     delay: Delay | UnsetType = UNSET
     expires_at: Time | UnsetType = UNSET
     expires_ms: TimeMs | UnsetType = UNSET
@@ -203,7 +242,7 @@ def moment_of(
     if time_ms is not UNSET:
         return time_ms
     assert after is not UNSET
-    return parse_moment(f"in {after.strip().removeprefix('+')}", now_ms, field=fields[2])
+    return parse_delay(after, now_ms, field=fields[2])
 
 
 def bytes_of(
@@ -227,7 +266,7 @@ def _decoded(field: str, encoded: str) -> bytes:
     try:
         return base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):
-        raise BadField(field, "is not base64") from None
+        raise BadField(field, "is not base64, such as AAEC") from None
 
 
 def told_fields(

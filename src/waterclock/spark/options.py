@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from typing import Literal, get_args
 
 from waterclock.model.errors import BadInput
-from waterclock.model.names import check_name
+from waterclock.model.names import check_topic_name
 from waterclock.model.units import KIB, MIB, MINUTE_MS
 
 View = Literal["delivered", "all", "scheduled", "dlq"]
@@ -214,7 +214,7 @@ class ToldOptions:
         if "," in topic:
             raise BadOption("topic", f"{ONE_TOPIC}; not {_shown(topic)}")
         try:
-            check_name("topic", topic)
+            check_topic_name(topic)
         except BadInput as error:
             raise BadOption("topic", str(error)) from None
         return topic
