@@ -1,11 +1,14 @@
 """`subscribe` prints what comes, answers as told, and leaves nothing behind."""
 
+import json
 import signal
 import subprocess
 import sys
 
 import pytest
 
+from benchmarks.peers.server import free_port
+from tests.cli.nodes import running
 from tests.cli.terminals import at_terminal
 
 LOOKS_MAX = 1_000
@@ -147,3 +150,28 @@ def test_what_makes_no_sense_is_refused_in_one_line(call, topic, args, line):
     assert result.exit_code == 2
     assert line in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_subscriber_says_that_it_waits_for_the_node_and_not_where_json_goes(tmp_path):
+    port = free_port()
+    at = ["-a", f"127.0.0.1:{port}"]
+    program = [sys.executable, "-m", "waterclock"]
+    publish = [*program, "publish", "orders", "hello", *at]
+    watch = [*program, "subscribe", "orders", "-g", "g", "-n", "2", "--json", *at]
+    with running(tmp_path, "--grpc-port", str(port)):
+        subprocess.run(publish, check=True, capture_output=True)
+        process = subprocess.Popen(watch, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        first = process.stdout.readline()
+    with process:
+        waits = process.stderr.readline()
+        with running(tmp_path, "--grpc-port", str(port)):
+            ends = next(line for line in process.stderr if not line.startswith("waiting for "))
+            subprocess.run(publish, check=True, capture_output=True)
+            second = process.stdout.readline()
+            process.kill()
+
+    assert waits.startswith(f"waiting for the node at 127.0.0.1:{port}: ")
+    assert ends.startswith(f"the node at 127.0.0.1:{port} is there, after ")
+    assert [json.loads(line)["value"] for line in (first, second)] == ["hello", "hello"]

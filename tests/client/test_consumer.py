@@ -243,6 +243,24 @@ def test_a_node_that_restarts_delivers_again_what_was_not_acked():
     run(test())
 
 
+def test_a_wait_for_the_node_is_told_at_once_and_its_end_too(caplog):
+    async def test() -> None:
+        async with connected(1) as (node, client):
+            async with client.subscribe("orders", group="billing") as messages:
+                await node.stop()
+                while not caplog.messages:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+                await node.start()
+                assert await take(messages, 1) == numbers(1)
+            waits, ends = caplog.messages[0], caplog.messages[-1]
+            assert waits.startswith(f"waiting for the node at {node.address}: ")
+            assert ends == f"the node at {node.address} is there, after 0 s"
+            assert len(caplog.messages) == 2
+            assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+    run(test())
+
+
 @pytest.mark.parametrize("reason", [Stopping("restarting"), Unreachable("lost")])
 def test_a_stream_that_breaks_in_passing_is_opened_again(reason):
     async def test() -> None:

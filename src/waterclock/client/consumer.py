@@ -228,7 +228,7 @@ class Subscription:
                 return error
             if not self._opened.done() and self._loop.time() >= patience_ends:
                 return error
-            _log.info("subscription_broken topic=%s error=%s", self._opening.open.topic, error)
+            self._connection.note_away(error)
             await asyncio.sleep(backoff.next_ms() / 1_000)
             self._session = self._new_session()
 
@@ -256,8 +256,10 @@ class Subscription:
                 deadline_ms = session.next_deadline()
                 if deadline_ms is not None and deadline_ms < self._sleeps_until_ms:
                     self._has_words.set()  # a lease shorter than the writer's sleep
-                if session.is_open and not self._opened.done():
-                    self._opened.set_result(None)
+                if session.is_open:
+                    self._connection.note_here()
+                    if not self._opened.done():
+                        self._opened.set_result(None)
         except grpc.aio.AioRpcError as rpc:
             return error_of(rpc, self._connection.address)
         except NodeFailed as error:

@@ -108,10 +108,12 @@ def unreachable(address: str, details: str) -> Unreachable:
     """Return the error of a node that does not answer; it says what to do."""
     # gRPC puts the system's own words last, behind two lines of its own.
     details = details.rsplit(": ", 1)[-1] if "failed to connect" in details else details
-    return Unreachable(
+    error = Unreachable(
         f"no Waterclock node answers at {address} ({details}). Start one with `waterclock up`, or "
         f"name another address: connect('host:port') or WATERCLOCK_ADDRESS"
     )
+    error.reason = details.lower()
+    return error
 
 
 def _rebuilt(

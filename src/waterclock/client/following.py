@@ -100,7 +100,9 @@ class Following:
             except WaterclockError as error:
                 if isinstance(error, Closed) or not is_transient(error):
                     raise
+                connection.note_away(error)
             else:
+                connection.note_here()
                 with self._calls.reading():
                     batch = page_of(self.stream, answer)
                     self._behind = batch[-1].resume_token

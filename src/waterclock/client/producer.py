@@ -310,11 +310,15 @@ class Producer:
             if self._is_abandoned:
                 raise Closed("the client was closed before the node answered")
             try:
-                return await self._pipe.publish(request, left_ms)
+                answer = await self._pipe.publish(request, left_ms)
             except WaterclockError as reason:
                 if not is_transient(reason):
                     raise
                 error = reason
+                connection.note_away(error)
+            else:
+                connection.note_here()
+                return answer
             await asyncio.sleep(min(backoff.next_ms(), left_ms) / 1_000)
         if isinstance(error, TimedOut) and not connection.is_ready:
             raise unreachable(connection.address, "connection refused or lost")

@@ -57,6 +57,7 @@ class Replay:
         while True:
             try:
                 async for batch in self._read(begin):
+                    connection.note_here()
                     yield batch
                     backoff.reset()
                     heard_at = loop.time()
@@ -70,6 +71,7 @@ class Replay:
                 has_patience = loop.time() < heard_at + patience_s
                 if not (begin.name and is_transient(error) and has_patience):
                     raise
+                connection.note_away(error)
                 await asyncio.sleep(backoff.next_ms() / 1_000)
 
     async def _read(self, begin: Begin) -> AsyncIterator[MessageRows]:

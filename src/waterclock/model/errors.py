@@ -153,6 +153,9 @@ class Stopping(Unavailable):
 class Unreachable(Unavailable):
     """No node answers at the address."""
 
+    reason: str = ""
+    """Why, in a few words, where that is known."""
+
 
 class StoreUnavailable(Unavailable):
     """The database that keeps the streams does not answer. It may have happened; try again later.
