@@ -1,6 +1,6 @@
 """From one Kafka topic to another, exactly once: outputs and offsets are one transaction.
 
-Needs `pip install waterclock[kafka]` and a broker, at localhost:9092 or where KAFKA says. Kill it
+Needs `pip install 'waterclock[kafka]'` and a broker, at localhost:9092 or where KAFKA says. Kill it
 and start it again as often as you like: `receipts` has one for each payment.
 """
 

@@ -1,6 +1,6 @@
 """Fifty calls at once on a Kafka topic, each key in its order, bad messages to dead letters.
 
-Needs `pip install waterclock[kafka]` and a broker, at localhost:9092 or where KAFKA says.
+Needs `pip install 'waterclock[kafka]'` and a broker, at localhost:9092 or where KAFKA says.
 """
 
 import asyncio

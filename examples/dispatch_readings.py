@@ -1,6 +1,6 @@
-"""A dispatcher and two workers in one program, on readings that wait in a stream. Needs a Redis.
+"""A dispatcher and two workers in one program, on readings that wait in a stream.
 
-REDIS=127.0.0.1:6379 python examples/dispatch_readings.py
+Needs `pip install 'waterclock[redis]' redis`, and a Redis, at 127.0.0.1:6379 or where REDIS says.
 """
 
 import asyncio

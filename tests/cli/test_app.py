@@ -93,3 +93,11 @@ def test_what_only_completion_and_help_need_is_light():
 def test_a_name_the_package_does_not_have_is_refused():
     with pytest.raises(AttributeError, match="no attribute 'absent'"):
         package.absent  # noqa: B018
+
+
+@pytest.mark.parametrize("words", [["topics", "create"], ["up"], ["log", "check"], ["publish"]])
+def test_help_says_no_type_of_flags(waterclock, words):
+    said = waterclock(*words, "--help").stdout
+
+    assert "--json" in said
+    assert "<bool>" not in said

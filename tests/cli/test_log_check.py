@@ -153,3 +153,30 @@ def test_an_error_of_the_system_is_told_in_one_line(waterclock):
 
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert result.stderr.endswith("File name too long\n")
+
+
+def test_all_logs_of_a_data_folder_are_checked(waterclock, log_folder):
+    data = log_folder.parent
+    partition = data / "topics" / "orders-1a2b" / "0"
+    shutil.copytree(log_folder, partition)
+
+    whole = waterclock("log", "check", data)
+    flip(segments(partition)[0], IN_A_BODY)
+    damaged = waterclock("log", "check", data)
+    told = waterclock("log", "check", data, "--json").stdout.splitlines()
+
+    assert whole.exit_code == 0
+    assert f"2 logs in {data}: All is whole." in whole.stdout
+    assert damaged.exit_code == 1
+    assert f"2 logs in {data}: 1 of 2 logs are damaged." in damaged.stdout
+    assert [(log["folder"], log["ok"]) for log in map(json.loads, told)] == [
+        (str(log_folder), True), (str(partition), False),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["show", "repair"])
+def test_commands_for_one_log_say_which_there_are(waterclock, log_folder, command):
+    result = waterclock("log", command, log_folder.parent)
+
+    assert result.exit_code == 2
+    assert f"is no log, but holds some: name one of {log_folder}" in result.stderr

@@ -32,12 +32,14 @@ def wheel(folder: Path) -> Path:
     return built
 
 
-def environment(folder: Path) -> Path:
-    """Make a virtual environment with the wheel and its extras; return where its programs are."""
+def environment(folder: Path, *, is_bare: bool = False) -> Path:
+    """Make a virtual environment with the wheel, with its extras unless it is to be bare; return
+    where its programs are."""
     built = wheel(folder / "dist")
     _uv("venv", "--python", sys.executable, folder / "env")
     python = folder / "env" / "bin" / "python"
-    (folder / "pins").write_text(pins([f"waterclock[{','.join(EXTRAS)}]", *BESIDE]))
+    whole = [f"waterclock[{','.join(EXTRAS)}]", *BESIDE]
+    (folder / "pins").write_text(pins(["waterclock"] if is_bare else whole))
     pinned = ("--require-hashes", "--no-deps", "--no-build-isolation", "-r", folder / "pins")
     try:
         _uv("pip", "install", "--offline", "--python", python, *pinned)

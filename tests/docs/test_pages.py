@@ -123,8 +123,8 @@ def test_a_mistake_in_a_command_that_starts_spark_is_found():
 
     with pytest.raises(Exception, match="--nonsense"):
         parse(app, ["pipeline", "report", "orders", "--nonsense"])
-    with pytest.raises(Exception, match="reprot"):
-        parse(app, ["pipeline", "reprot"])
+    with pytest.raises(Exception, match="rapport"):
+        parse(app, ["pipeline", "rapport"])
 
 
 def parse(command: Any, words: list[str]) -> None:

@@ -7,6 +7,8 @@ from Waterclock needs no Kafka client (`pip install waterclock[kafka]`), and the
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from waterclock.model.extras import need
+
 if TYPE_CHECKING:
     from waterclock.burrow.context import Trace, current_record, current_trace, trace_headers
     from waterclock.burrow.dead_letters import DeadLetters
@@ -73,6 +75,8 @@ def __getattr__(name: str) -> object:
     """Load a public name from its home (PEP 562)."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if "kafka" in _HOMES[name]:
+        need("confluent_kafka", "kafka")
     value: object = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

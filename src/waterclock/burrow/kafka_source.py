@@ -28,6 +28,9 @@ CALL_S = 10.0
 CALL_TRIES = 3
 OURS = {"enable.auto.commit": False, "enable.auto.offset.store": False}
 """Settings a pool cannot do without."""
+NEEDED = {"bootstrap.servers": "localhost:9092", "group.id": "billing"}
+"""Settings there is no default for, each with an example."""
+ALIASES = {"bootstrap.servers": "metadata.broker.list"}
 USUAL = {"auto.offset.reset": "earliest", "fetch.queue.backoff.ms": 20}
 """The client fetches 100,000 messages ahead, then not before this time is over. By default that is
 a second: a pool that is faster than 100,000 a second would wait for most of it."""
@@ -45,8 +48,10 @@ _log = logging.getLogger("waterclock.burrow")
 
 class KafkaSource:
     """Reads topics in a group. `settings` are those of librdkafka; `group.id` and
-    `bootstrap.servers` are needed. The broker takes `map_units_max` characters with a commit
-    (offset.metadata.max.bytes less one); for one that counts bytes `map_text` is "base64"."""
+    `bootstrap.servers` are needed. A group that has committed nothing begins at the first message
+    there is (`auto.offset.reset`: earliest, where librdkafka's own default is latest). The broker
+    takes `map_units_max` characters with a commit (offset.metadata.max.bytes less one); for one
+    that counts bytes `map_text` is "base64"."""
 
     def __init__(
         self,
@@ -58,6 +63,9 @@ class KafkaSource:
     ) -> None:
         if isinstance(topics, str) or not topics:
             raise BadConfig("topics", f"must be a list with at least one topic, not {topics!r}")
+        for name, example in NEEDED.items():
+            if not settings.get(name) and not settings.get(ALIASES.get(name, name)):
+                raise BadConfig(name, f"is missing in the settings: such as {example!r}")
         for name, value in OURS.items():
             if settings.get(name, value) != value:
                 raise BadConfig(name, "is not for a pool: it commits itself what is done")

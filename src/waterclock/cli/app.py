@@ -3,10 +3,10 @@
 import io
 import os
 import sys
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperGroup, TyperOption
 
 import waterclock
 from waterclock.cli import bench, dispatch, dlq, groups, pipeline, schedule, streams, topics
@@ -25,6 +25,19 @@ from waterclock.cli.worker import worker
 from waterclock.model.errors import WaterclockError
 
 EXIT_ERROR = 2
+
+
+def _say_no_type_of_flags() -> None:
+    """Keep `<bool>` out of the help: it reads as if `--json` took a value."""
+    told = TyperOption.display_type_rich
+
+    def display_type_rich(option: TyperOption, ctx: object) -> str | None:
+        return None if option.is_flag else told(option, cast(Any, ctx))
+
+    TyperOption.display_type_rich = display_type_rich  # type: ignore[method-assign]
+
+
+_say_no_type_of_flags()
 
 
 class Commands(TyperGroup):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from waterclock.cli.log_folders import logs_in
 from waterclock.cli.terminal import (
     console,
     counted,
@@ -30,10 +31,23 @@ EXIT_DAMAGED = 1
 
 
 def check(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a log.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A log, or a node's data: all logs in it.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a log.")] = False,
 ) -> None:
     """Read every frame, checksum and row of a log; end with 1 if something is damaged."""
+    found = logs_in(folder)
+    damaged = [log for log in found if not _is_whole(log, as_json=as_json)]
+    if len(found) > 1 and not as_json:
+        told = f"{len(damaged)} of {len(found)} logs are damaged." if damaged else "All is whole."
+        console().print(f"{counted(len(found), 'log')} in {folder}: {told}", soft_wrap=True)
+    if damaged:
+        raise typer.Exit(EXIT_DAMAGED)
+
+
+def _is_whole(folder: Path, *, as_json: bool) -> bool:
+    """Check one log, and tell of it."""
     from waterclock.storage.read_only_folder import ReadOnlyFolder
     from waterclock.storage.survey import check as survey_all
 
@@ -47,8 +61,7 @@ def check(
             print_json(_plain(held.path, survey, seconds))
         else:
             _tell(console(), held.path, survey, seconds)
-        if survey.damage:
-            raise typer.Exit(EXIT_DAMAGED)
+        return not survey.damage
 
 
 def _plain(path: Path, survey: "Survey", seconds: float) -> dict[str, object]:

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from waterclock.cli.log_check import EXIT_DAMAGED, damage_json
+from waterclock.cli.log_folders import one_log
 from waterclock.cli.terminal import console, counted, one_line, print_json, progress
 
 
@@ -31,7 +32,7 @@ def repair(
     from waterclock.storage.repairing import accept_loss as give_up
     from waterclock.storage.survey import check
 
-    with ReadOnlyFolder(folder) as held:
+    with ReadOnlyFolder(one_log(folder)) as held:
         size = sum(file.lstat().st_size for file in held.path.glob("*.seg"))
         with progress("checking", 2 * size) as advance:
             lost = [damage for _, damage in check(held, advance=advance).damage]

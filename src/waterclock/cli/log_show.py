@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from waterclock.cli.log_check import damage_json
+from waterclock.cli.log_folders import one_log
 from waterclock.cli.terminal import (
     bytes_json,
     bytes_text,
@@ -74,7 +75,7 @@ def show(
     from waterclock.storage.read_only_folder import ReadOnlyFolder
     from waterclock.storage.survey import look
 
-    with ReadOnlyFolder(folder) as held:
+    with ReadOnlyFolder(one_log(folder)) as held:
         survey = look(held)
         offset = _absolute(first, survey)
         rows = list(islice(_rows(survey, offset), count))

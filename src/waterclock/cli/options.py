@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from waterclock.cli.completion import topic_names
+
 Address = Annotated[
     str | None,
     typer.Option(
@@ -17,10 +19,18 @@ Address = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The name of a topic.")]
+Topic = Annotated[
+    str,
+    typer.Argument(metavar="TOPIC", help="The name of a topic.", autocompletion=topic_names),
+]
 SomeTopic = Annotated[
     str | None,
-    typer.Argument(metavar="TOPIC", help="The name of a topic.", show_default="all topics"),
+    typer.Argument(
+        metavar="TOPIC",
+        help="The name of a topic.",
+        show_default="all topics",
+        autocompletion=topic_names,
+    ),
 ]
 Stream = Annotated[str, typer.Argument(metavar="STREAM", help="The name of a stream.")]
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="The name of a group.")]

@@ -19,9 +19,14 @@ from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
-import hiredis
-
 from waterclock.model.errors import BadInput, Unavailable, WaterclockError
+from waterclock.model.extras import need
+
+try:
+    import hiredis
+except ModuleNotFoundError:
+    need("hiredis", "redis")
+    raise
 
 Word = bytes | str | int
 Reply = Any

@@ -2,3 +2,7 @@
 
 This package itself imports nothing: Spark's workers load only the modules that a task needs.
 """
+
+from waterclock.model.extras import need
+
+need("pyspark", "spark")
