@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -51,7 +50,7 @@ def environment(folder: Path, *, is_bare: bool = False) -> Path:
 
 def pins(wanted: Iterable[str]) -> str:
     """Return the part of the lock that these need, themselves aside if they are ours."""
-    locked = {canonicalize_name(each[1]): each[0] for each in _PIN.finditer(LOCK.read_text())}
+    locked = {str(canonicalize_name(each[1])): each[0] for each in _PIN.finditer(LOCK.read_text())}
     return "".join(locked[name] for name in sorted(needed(wanted)) if name in locked)
 
 
@@ -68,8 +67,7 @@ def needed(wanted: Iterable[str]) -> set[str]:
             found.add((name, extra))
             for text in importlib.metadata.requires(name) or []:
                 further = Requirement(text)
-                context = {**default_environment(), "extra": extra}
-                if further.marker is None or further.marker.evaluate(context):
+                if further.marker is None or further.marker.evaluate({"extra": extra}):
                     ahead.append(further)
     return {name for name, _ in found}
 

@@ -82,7 +82,7 @@ class Shell:
         # What it reads must not be the next command.
         self._bash.stdin.write(f"{{ {command}\n}} </dev/null\necho '{MARK}'\n")
         self._bash.stdin.flush()
-        lines = []
+        lines: list[str] = []
         for line in self._bash.stdout:
             if line.strip().endswith(MARK):
                 return "".join([*lines, line.rstrip().removesuffix(MARK)])
@@ -202,7 +202,8 @@ class Terminal(io.StringIO):
 
 def compiled(text: str, name: str) -> CodeType:
     """Compile a program, with `await` allowed anywhere."""
-    return compile(text, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    code: CodeType = compile(text, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    return code
 
 
 def run_program(text: str, name: str, names: dict[str, Any], loop: asyncio.Runner) -> str:

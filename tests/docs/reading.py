@@ -100,7 +100,7 @@ def stranger(folder: Path, *, kafka: str, redis: str, its: Programs) -> Iterator
         call = f'exec {its.find(name)}{more} "$@"'
         script.write_text(f"#!/bin/sh\nLD_LIBRARY_PATH={libraries} {call}\n")
         script.chmod(0o755)
-    command = [programs / "waterclock", "up", "--grpc-port", "0", "--http-port", "0", "--json"]
+    command = [str(programs / "waterclock"), "up", "--grpc-port", "0", "--http-port", "0", "--json"]
     with (
         (folder / "node.log").open("wb") as log,
         subprocess.Popen(command, cwd=desk, stdout=subprocess.PIPE, stderr=log) as node,

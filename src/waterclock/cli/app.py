@@ -34,7 +34,7 @@ def _say_no_type_of_flags() -> None:
     def display_type_rich(option: TyperOption, ctx: object) -> str | None:
         return None if option.is_flag else told(option, cast(Any, ctx))
 
-    TyperOption.display_type_rich = display_type_rich  # type: ignore[method-assign]
+    cast(Any, TyperOption).display_type_rich = display_type_rich
 
 
 _say_no_type_of_flags()
