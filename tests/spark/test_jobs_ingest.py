@@ -204,3 +204,16 @@ def test_a_wrong_schema_says_what_is_wrong_with_it(spark, text, said):
 def test_options_that_do_not_go_together_are_refused(options, said):
     with pytest.raises(BadInput, match=said):
         IngestOptions(source="a", schema="s", **options).check()
+
+
+@pytest.mark.parametrize("is_dry_run", [True, False])
+def test_what_reads_from_kafka_is_named_if_it_is_not_loaded(spark, node, tmp_path, is_dry_run):
+    schema = tmp_path / "schema.ddl"
+    schema.write_text("id bigint")
+    options = IngestOptions(
+        source="orders", schema=str(schema), to_parquet=str(tmp_path / "out"),
+        kafka="localhost:9092", servers=node.servers, is_dry_run=is_dry_run,
+    )  # fmt: skip
+
+    with pytest.raises(BadInput, match=rf"spark-sql-kafka-0-10_2\.13:{spark.version}"):
+        ingest.run(spark, options, SilentReporter())

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -36,7 +37,7 @@ from waterclock.spark.jobs.json_rules import JsonRules, load_rules
 from waterclock.spark.jobs.state import state_folder
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrameReader, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
@@ -224,8 +225,7 @@ def _all(spark: "SparkSession", options: IngestOptions) -> DataFrame:
     if options.files is not None:
         return _lines(spark.read.text(options.files))
     if options.kafka is not None:
-        reader = spark.read.format("kafka").options(**_kafka(options))
-        return _from_kafka(reader.load())
+        return _from_kafka(spark.read.format("kafka").options(**_kafka(options)), spark.version)
     return spark.read.format(FORMAT).options(**connector(options, topic=options.source)).load()
 
 
@@ -236,7 +236,8 @@ def _source(spark: "SparkSession", options: IngestOptions) -> DataFrame:
         return _lines(stream.text(options.files))
     if options.kafka is not None:
         limit = {"maxOffsetsPerTrigger": str(options.batch_rows_max)}
-        return _from_kafka(stream.format("kafka").options(**_kafka(options), **limit).load())
+        reader = stream.format("kafka").options(**_kafka(options), **limit)
+        return _from_kafka(reader, spark.version)
     return (
         stream.format(FORMAT)
         .options(
@@ -256,7 +257,16 @@ def _kafka(options: IngestOptions) -> dict[str, str]:
     }
 
 
-def _from_kafka(rows: DataFrame) -> DataFrame:
+def _from_kafka(reader: "DataFrameReader | DataStreamReader", version: str) -> DataFrame:
+    try:
+        rows = reader.load()
+    except AnalysisException as error:
+        if "find data source" not in str(error):
+            raise
+        raise BadInput(
+            "--kafka: Spark's Kafka connector is not loaded; add --conf spark.jars.packages="
+            f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
+        ) from None
     return rows.select(
         "partition",
         "offset",
