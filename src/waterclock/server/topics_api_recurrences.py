@@ -1,14 +1,20 @@
 """Recurrences over HTTP: messages that come again and again."""
 
+from collections.abc import Callable
 from typing import Annotated, Any
 from zoneinfo import available_timezones
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from waterclock.model.errors import NotFound
+from waterclock.model.errors import BadInput, NotFound
 from waterclock.node.node import Node
 from waterclock.node.recurrence_records import Recurring, Recurs, Rule
-from waterclock.schedule.calendar import zone_of
+from waterclock.schedule.calendar import (
+    INTERVAL_MS_MAX,
+    INTERVAL_MS_MIN,
+    JITTER_MS_MAX,
+    zone_of,
+)
 from waterclock.schedule.cron import TEXT_CHARS_MAX, Cron
 from waterclock.schedule.duration import parse_duration
 from waterclock.server.http_checks import text
@@ -34,6 +40,18 @@ from waterclock.server.topics_api_shapes import (
     told_fields,
 )
 
+
+def _within(least_ms: int, greatest_ms: int) -> Callable[[str], None]:
+    """Return the check of a length of time, by the bounds it has over gRPC too."""
+
+    def check(given: str) -> None:
+        length_ms = parse_duration(given)
+        if not least_ms <= length_ms <= greatest_ms:
+            raise BadInput(f"must be {least_ms} to {greatest_ms} ms long (got {length_ms})")
+
+    return check
+
+
 CronText = Annotated[
     str,
     text(
@@ -46,7 +64,14 @@ CronText = Annotated[
     ),
 ]
 LongDuration = Annotated[
-    str, text(parse_duration, "At least 1s.", "90s", "1h30m", format="waterclock-interval")
+    str,
+    text(
+        _within(INTERVAL_MS_MIN, INTERVAL_MS_MAX),
+        "At least 1s.",
+        "90s",
+        "1h30m",
+        format="waterclock-interval",
+    ),
 ]
 Zone = Annotated[
     str,
@@ -79,7 +104,12 @@ class RecurrenceShape(Shape):
     zone: Zone = "UTC"
     jitter: Annotated[
         str,
-        text(parse_duration, "Each comes up to so much later.", "30s", format="waterclock-jitter"),
+        text(
+            _within(0, JITTER_MS_MAX),
+            "Each comes up to so much later.",
+            "30s",
+            format="waterclock-jitter",
+        ),
     ] = "0s"
     start_ms: TimeMs | UnsetType = UNSET
     lasts: (
