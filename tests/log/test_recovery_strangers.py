@@ -65,7 +65,7 @@ def test_a_frame_of_a_guessed_tag_is_no_frame_even_if_the_header_around_it_is_da
 
 
 @pytest.mark.parametrize("damaged", [False, True], ids=["in its place", "behind damage"])
-@pytest.mark.parametrize("change", [b"\x02", b"\x01\x09", b"\x01\x01\x08"])
+@pytest.mark.parametrize("change", [b"\x02", b"\x01\x09", b"\x01\x01\x10"])
 def test_a_frame_of_a_newer_release_stops_the_scan(damaged, change):
     log = log_of(3)
     parts = [frame.raw.tobytes() for frame in log.frames]
