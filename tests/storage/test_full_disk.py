@@ -312,7 +312,7 @@ def test_a_rewrite_without_room_leaves_the_segment_as_it_was(room):
     assert list(partition.publish(message(0)).offsets) == [0]
 
 
-@pytest.mark.parametrize("room", range(1_900, 3_200, 100))
+@pytest.mark.parametrize("room", range(2_000, 3_300, 100))
 def test_a_rewrite_with_room_for_itself_needs_none_for_its_side_cars(room):
     partition = Partition()
     due = partition.clock.now_ms() + 500

@@ -118,7 +118,9 @@ class Reader:
         inside = np.flatnonzero((offsets >= self.start) & (offsets < self.end))
         for frame, behind, asks in self._frames_of(offsets[inside], with_seen=True):
             for header, body, _ in (frame, *behind):
-                if header.type in _HOLDS:
+                if header.type in _HOLDS and header.rows == header.span:
+                    found[inside[asks]] = True
+                elif header.type in _HOLDS:
                     present = row_offsets(header, decode(header, body))
                     found[inside[asks]] |= is_among(offsets[inside[asks]], present)
         return found
@@ -201,10 +203,13 @@ def _note_times(
         batch = decode(header, frame.body)
     else:
         batch = decode_ids(header, frame.body, with_keys=True)
-    at = {offset: row for row, offset in enumerate(row_offsets(header, batch).tolist())}
-    for ask in asks.tolist():
-        row = at.get(int(offsets[ask]))
-        if row is None or batch.column("message_id")[row].as_py() != ids[ask]:
+    rows = offsets[asks] - header.base_offset
+    if is_seen or header.is_sparse:
+        present = row_offsets(header, batch)
+        rows = np.searchsorted(present, offsets[asks])
+        rows[~is_among(offsets[asks], present)] = -1
+    for ask, row in zip(asks.tolist(), rows.tolist(), strict=True):
+        if row < 0 or batch.column("message_id")[row].as_py() != ids[ask]:
             continue
         if is_seen:
             found[ask] = batch.column("append_ms")[row].as_py()
