@@ -1,6 +1,7 @@
 """Random histories of a group on real logs: members come, go, die and answer; the clock is turned
-and set; the node is paused, saved, killed and opened again. What each member gets is checked
-against what was promised to it, and at the end every message must be accounted for.
+and set; retention takes the beginning of the log; the node is paused, saved, killed and opened
+again. What each member gets is checked against what was promised to it, and at the end every
+message must be accounted for.
 """
 
 import asyncio
@@ -22,9 +23,11 @@ from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.sections import DeliveryConfig, LogConfig
 from waterclock.model.units import KIB
+from waterclock.node.group_upkeep import GroupUpkeep
 from waterclock.node.outgoing import Assigned, Delivery, Lost
 from waterclock.node.session import AnswerKind
 from waterclock.node.topics import TopicSettings
+from waterclock.storage.rewriting import Wanted, rewrites
 from waterclock.testing.clock import ManualClock
 
 PARTITIONS = 2
@@ -59,6 +62,8 @@ class Fact:
     was_acked: bool = False
     is_dead: bool = False
     was_given_back: bool = False
+    is_trimmed: bool = False
+    """Retention took it before it was done."""
     seen_in: int = -1
     """The run of the node that delivered it last."""
     saved: tuple[int, bool] = (0, False)
@@ -116,6 +121,7 @@ class DeliveryHistory(RuleBasedStateMachine):
         self.stop = asyncio.Event()
         self.running = self.loop.create_task(self.run(opened))
         self.c = await opened
+        self.upkeep = GroupUpkeep(self.c.groups, GROUPS, self.clock)
         settings = TopicSettings(partitions=PARTITIONS)
         await self.c.hosts.topics.create("t", settings, if_absent=True)
 
@@ -403,6 +409,34 @@ class DeliveryHistory(RuleBasedStateMachine):
         self.clock.step(step_ms)
         self.wait(self.settle())
 
+    @precondition(lambda self: self.models)
+    @rule(partition=st.integers(0, PARTITIONS - 1))
+    def retain(self, partition):
+        """Have retention take all of a partition, read or not."""
+        place = self.c.host().places[partition]
+        store, cursor = place.log.store, place.cursor
+        held = {offset for low, high, _ in cursor._leases.leased for offset in range(low, high)}
+        start = store.end
+        taken = 0
+        for (number, offset), fact in self.facts.items():
+            is_taken = number == partition and offset not in cursor._tracker
+            taken += is_taken and offset not in held and not fact.is_trimmed
+            fact.is_trimmed |= is_taken
+        missed = place.missed
+
+        async def retain() -> None:
+            store.roll(self.clock.now_ms())
+            await self.upkeep.trim(place.partition, start)
+            assert place.missed - missed == taken, "what was missed is not what was told"
+            for job in rewrites(store, Wanted(keep_from=start), now_ms=self.clock.now_ms()):
+                job.run()
+                job.finish()
+
+        self.wait(retain())
+        self.c.forget_frames()
+        self.save()
+        self.wait(self.settle())
+
     @rule()
     def save(self):
         self.wait(self.c.groups.save_all())
@@ -460,9 +494,10 @@ class DeliveryHistory(RuleBasedStateMachine):
         dead = [(letter.origin_partition, letter.origin_offset) for letter in page.letters]
         assert len(dead) == len(set(dead)) == page.total, "a dead letter was written twice"
         for place, fact in self.facts.items():
-            is_late = fact.expires_ms is not None
-            assert fact.was_acked or place in dead or is_late, f"{place} was lost: {fact}"
-            assert not fact.is_dead or place in dead, f"{place} is dead and was not kept"
+            may_be_gone = fact.expires_ms is not None or fact.is_trimmed
+            assert fact.was_acked or place in dead or may_be_gone, f"{place} was lost: {fact}"
+            is_kept = place in dead or fact.is_trimmed
+            assert not fact.is_dead or is_kept, f"{place} is dead and was not kept"
         for letter in page.letters:
             fact = self.facts[letter.origin_partition, letter.origin_offset]
             assert letter.message.value == fact.value

@@ -9,11 +9,12 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.node.delivery_history import CountingHistory, DeliveryHistory
+from waterclock.delivery.cursor import Cursor
 from waterclock.delivery.leases import Leases
 from waterclock.delivery.spans import SpanMap
 from waterclock.model.clock import RunningClock
 from waterclock.model.ids import Millis
-from waterclock.node import outgoing
+from waterclock.node import group_upkeep, outgoing
 from waterclock.node.dead_letters import DeadLetters
 from waterclock.node.group_host import GroupHost
 from waterclock.node.groups import Groups
@@ -125,6 +126,16 @@ def count_every_lost_owner(original):
     return lose
 
 
+def take_what_is_held_too(original):
+    return lambda self, start: (
+        self._drop(0, min(start, self._ahead.read_end)) or original(self, start)
+    )
+
+
+def count_what_was_never_to_be_delivered(original):
+    return lambda segment: ((h.base_offset, h.end_offset) for h in segment.headers())
+
+
 def never_tick(original):
     return lambda self, place, now_ms: None
 
@@ -144,6 +155,8 @@ BUGS = [
     (RunningClock, "now_ms", count_the_time_away),
     (Leases, "lose", count_every_lost_owner),
     (Serving, "tick", never_tick),
+    (Cursor, "_trim", take_what_is_held_too),
+    (group_upkeep, "_messages", count_what_was_never_to_be_delivered),
 ]
 
 OF_COUNTING = {count_what_stood_in_line, forgive_a_broken_connection, count_a_clean_leave}

@@ -2,7 +2,7 @@
 
 By time: segments whose last message is older than `age_ms`. By size: the oldest ones, until the
 rest fits into `bytes`. By offset: everything below one that an operator names. Whole closed
-segments only, and none that a group has yet to read, unless forced.
+segments only, and where groups are waited for, none that one has yet to read.
 """
 
 from collections.abc import Sequence

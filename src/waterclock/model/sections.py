@@ -297,7 +297,7 @@ class DeliveryConfig(Section):
 
     retry_ahead_ms_max: Annotated[int, duration(100, 366 * DAY_MS)] = 7 * DAY_MS
     """How far ahead a consumer may name a retry; later is made this. Higher keeps a hole in the
-    group's progress open for longer, and the segment below it on disk."""
+    group's progress open for longer; retention may take the message meanwhile."""
 
     credit_messages: Annotated[int, count(1, 10_000_000)] = 1_000
     """What a member can hold until it says otherwise. Higher hides more of the round trip and

@@ -87,7 +87,7 @@ def _group(group: GroupFigures, *, partitions: int) -> Iterator[Advice]:
             level="bad" if group.behind_ms >= BEHIND_BAD_MS else "warn",
             title=f"Nobody reads for group {group.group}",
             text=f"It has no member, and {count_text(group.lag)} offsets to go; the oldest message "
-            f"waits for {behind}. Start a member, or delete the group: retention waits for it.",
+            f"waits for {behind}. Start a member, or delete the group: unread messages go in time.",
         )
     elif group.behind_ms >= BEHIND_MS:
         more = (
