@@ -26,8 +26,10 @@ Int64s = npt.NDArray[np.int64]
 
 NAMED_MAX = 100_000
 """Most messages one request may name."""
-SEARCH_SLICE = 250
-"""Names looked for by id in one go."""
+SEARCH_SLICE = 2_000
+"""Names looked for in the indexes in one go, in each partition."""
+FATES_SLICE = 250
+"""Names told of in one go: each last message may be in a frame of its own."""
 CHANGE_SLICE = 10_000
 """Messages cancelled or moved in one go."""
 
@@ -98,7 +100,7 @@ class NamedChanges:
         by_id = np.array([name.position is None for name in named], np.bool_)
         outcomes[reached > 0] = DONE
         missed = np.flatnonzero(by_id & (reached == 0))
-        for part in slices(missed, SEARCH_SLICE):
+        for part in slices(missed, FATES_SLICE):
             outcomes[part] = await self._fates(topic, [named[row] for row in part])
         return Changed(outcomes, reached)
 
