@@ -44,6 +44,17 @@ def test_an_address_that_is_none_is_refused(waterclock):
     assert "is not of the form host:port" in result.stderr
 
 
+def test_the_port_of_http_is_told_and_what_to_type(waterclock, node):
+    host, _, port = node.told["http_address"].removeprefix("http://").rpartition(":")
+
+    bare = waterclock("topics", "--address", f"{host}:{port}")
+    whole = waterclock("topics", "--address", node.told["http_address"])
+
+    assert (bare.exit_code, whole.exit_code) == (2, 2)
+    assert f"{host}:{port} speaks HTTP, and clients need gRPC" in bare.stderr
+    assert f"Type {host}:9000" in whole.stderr
+
+
 def test_an_interrupted_call_ends_quietly(node, topic):
     command = [sys.executable, "-m", "waterclock", "publish", topic, "-", "--address", node.address]
     with subprocess.Popen(

@@ -53,6 +53,9 @@ def told(error: WaterclockError) -> WaterclockError:
         ("node-3", None, "node-3:9000"),
         ("[::1]:7000", None, "[::1]:7000"),
         ("[::1]", None, "[::1]:9000"),
+        ("grpc://node-4:7000", None, "node-4:7000"),
+        ("grpc://node-4/", None, "node-4:9000"),
+        (" node-5:7000 ", None, "node-5:7000"),
     ],
 )
 def test_an_address_is_optional(given, variable, meant, monkeypatch):
@@ -63,10 +66,21 @@ def test_an_address_is_optional(given, variable, meant, monkeypatch):
     assert address_of(given) == meant
 
 
-@pytest.mark.parametrize("address", ["host:", "host:port", "host:0", "host:65536"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "host:", "host:port", "host:0", "host:65536", ":9000", "http://host:8080", "a b:1",
+        "host:9000/orders", "https://host",
+    ],
+)  # fmt: skip
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(BadInput, match="host:port"):
         address_of(address)
+
+
+def test_an_address_of_http_says_what_to_type():
+    with pytest.raises(BadInput, match=r"not HTTP\. Type node-1:9000, or the port .* for gRPC"):
+        address_of("http://node-1:8080")
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ class Connection:
                     error = unreachable(self.address, "no answer")
                 if not is_transient(error) or wait_ms >= left_ms:
                     # Whoever has no node needs one sentence, not two tracebacks.
-                    raise error from (None if isinstance(error, Unreachable) else rpc)
+                    raise error from (None if isinstance(error, Unreachable | BadInput) else rpc)
             else:
                 took_ms = self.clock.monotonic_ms() - asked_at
                 self._ahead_ms = clock_difference(node.now_ms, asked_ms=asked_ms, took_ms=took_ms)
@@ -212,13 +212,25 @@ class Connection:
 
 def address_of(address: str | None) -> str:
     """Return where to connect: as told, else by WATERCLOCK_ADDRESS, else on this computer."""
-    found = address or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
+    told = address or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
+    scheme, slashes, found = told.strip().rpartition("://")
+    found = found.removesuffix("/")
     host, colon, port = found.rpartition(":")
     if not colon or (host.startswith("[") is not host.endswith("]")) or port.endswith("]"):
-        return f"{found}:{DEFAULT_PORT}"
-    if not port.isdecimal() or not 0 < int(port) < 65_536:
-        raise BadInput(f"address {found!r} is not of the form host:port")
-    return found
+        host, port = found, str(DEFAULT_PORT)
+    if slashes and scheme.lower() != "grpc":
+        # Its port is likely that of HTTP, so taking it for gRPC's would only fail later.
+        raise BadInput(
+            f"address {told!r} is not of the form host:port: clients speak gRPC, not "
+            f"{scheme.upper()}. Type {host}:{DEFAULT_PORT}, or the port the node has for gRPC"
+        )
+    if not host or "/" in host or " " in host or not port.isdecimal():
+        raise BadInput(f"address {told!r} is not of the form host:port, as in {DEFAULT_ADDRESS}")
+    if not 0 < int(port) < 65_536:
+        raise BadInput(
+            f"address {told!r} is not of the form host:port: a port is a number from 1 to 65535"
+        )
+    return f"{host}:{port}"
 
 
 def clock_difference(node_ms: int, *, asked_ms: int, took_ms: int) -> int:

@@ -40,6 +40,9 @@ _NAMED: dict[str, type[WaterclockError]] = {
 _BROKEN_STREAM = ("rst_stream", "stream removed", "goaway", "connection", "error from core")
 """How gRPC words a connection that broke in the middle of a call, under several codes. The last is
 what a write to it hears."""
+_NOT_GRPC = "failed parsing http/2"
+"""How gRPC words that something listens there which speaks another protocol."""
+_SPEAKS_HTTP1 = "http1.x server"
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 _NUMBERS = {"end", "got", "limit", "offset", "start"}
 _TEXTS = {"field", "name", "problem", "what"}
@@ -116,6 +119,20 @@ def unreachable(address: str, details: str) -> Unreachable:
     return error
 
 
+def not_grpc(address: str, details: str) -> BadInput:
+    """Return the error of an address at which something else answers; it says what to type."""
+    host = address.rpartition(":")[0]
+    if _SPEAKS_HTTP1 in details.lower():
+        return BadInput(
+            f"{address} speaks HTTP, and clients need gRPC: a node listens for it at another port, "
+            f"9000 unless told otherwise. Type {host}:9000 (`waterclock up` prints both ports)"
+        )
+    return BadInput(
+        f"{address} does not speak gRPC: something else than a Waterclock node listens there. "
+        f"Type the node's port for gRPC, 9000 unless told otherwise, as in {host}:9000"
+    )
+
+
 def _rebuilt(
     named: type[WaterclockError], details: str, metadata: dict[str, str]
 ) -> WaterclockError:
@@ -135,6 +152,8 @@ def _rebuilt(
 
 def _unnamed(code: grpc.StatusCode, details: str, address: str) -> WaterclockError:
     is_broken = any(words in details.lower() for words in _BROKEN_STREAM)
+    if _NOT_GRPC in details.lower():
+        return not_grpc(address, details)
     match code:
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED | grpc.StatusCode.ABORTED:
             return unreachable(address, details)

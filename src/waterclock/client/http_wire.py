@@ -12,12 +12,19 @@ from typing import NamedTuple, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from waterclock.model.errors import Unreachable
+from waterclock.model.errors import BadInput, Unreachable, WaterclockError
 from waterclock.model.units import GIB, KIB
 
 ANSWER_BYTES_MAX = 1 * GIB
 """The body of an answer. Nodes answer with less: more is not a node."""
 HEAD_BYTES_MAX = 64 * KIB
+
+
+_SETTINGS = 4
+_SPEAKS_GRPC = (
+    "http_address: what answers there speaks gRPC, not HTTP. Type the port the node has for HTTP, "
+    "8080 unless told otherwise, as in http://localhost:8080"
+)
 
 
 class NotConnected(Unreachable):
@@ -45,6 +52,8 @@ class HttpConnection(asyncio.Protocol):
         self._on_lost = on_lost
         self._waiting: asyncio.Future[HttpAnswer] | None = None
         self._is_over = False
+        self._problem: BadInput | None = None
+        """Why it cannot be used, if it is the address that is wrong."""
         self.idle_since = 0.0
         """By the loop's clock; the pool's own."""
         self._parser = HttpResponseParser(self)
@@ -61,7 +70,9 @@ class HttpConnection(asyncio.Protocol):
 
     async def ask(self, request: bytes) -> HttpAnswer:
         """Send a request and return its answer. If this is cancelled, the connection is over."""
-        assert self.is_usable
+        if self._is_over:  # right after it was made
+            raise self._problem or ConnectionBroken("closed by the other side")
+        assert self._waiting is None
         self._waiting = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         try:
@@ -98,11 +109,15 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Feed the parser, which calls back."""
         if self._waiting is None or self._waiting.done():
+            if _is_http2(data):  # gRPC speaks first
+                self._problem = BadInput(_SPEAKS_GRPC)
             self.abort()  # nobody asked
             return
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
+            if _is_http2(data):
+                self._fail_with(BadInput(_SPEAKS_GRPC))
             self._fail(f"what came is no answer: {error}")
         else:
             if not self._is_in_body:
@@ -111,9 +126,12 @@ class HttpConnection(asyncio.Protocol):
                     self._fail(f"the head of an answer exceeds {HEAD_BYTES_MAX} bytes")
 
     def _fail(self, reason: str) -> None:
+        self._fail_with(ConnectionBroken(reason))
+
+    def _fail_with(self, error: WaterclockError) -> None:
         waiting = self._waiting
         if waiting is not None and not waiting.done():
-            waiting.set_exception(ConnectionBroken(reason))
+            waiting.set_exception(error)
         self.abort()
 
     # What the parser tells
@@ -158,3 +176,8 @@ class HttpConnection(asyncio.Protocol):
             self._is_over = True
             self._transport.close()
         waiting.set_result(HttpAnswer(status, self._content_type, b"".join(self._body)))
+
+
+def _is_http2(data: bytes) -> bool:
+    """Tell whether this is how a server of gRPC begins: with its settings (RFC 9113, 3.4)."""
+    return len(data) >= 9 and data[0] == 0 and data[3] == _SETTINGS and data[5:9] == bytes(4)
