@@ -69,7 +69,7 @@ def test_lines_come_through_a_pipe(node, topic, ask):
         input="\n".join(map(str, range(3_000))), capture_output=True, text=True, check=False,
     )  # fmt: skip
 
-    assert (run.returncode, run.stderr) == (0, "")
+    assert (run.returncode, run.stderr) == (0, f"topic {topic} was made (1 partition)\n")
     assert values(ask, topic, 3_000) == [str(number) for number in range(3_000)]
 
 
@@ -145,3 +145,16 @@ def test_an_id_of_ours_is_shown_as_it_can_be_typed_again(call, ask, topic):
     assert ask("schedule", "cancel", topic, shown, "--yes")["outcomes"] == [
         {"id": shown, "outcome": "cancelled", "reached": 1}
     ]
+
+
+def test_a_topic_that_was_made_is_told_once_on_stderr(call, topic, tmp_path):
+    file = tmp_path / "lines.txt"
+    file.write_text("one\ntwo\n")
+
+    first = call("publish", f"{topic}-a", "hello", "--json")
+    again = call("publish", f"{topic}-a", "hello")
+    lines = call("publish", f"{topic}-b", "--file", file)
+
+    assert first.stderr == f"topic {topic}-a was made (1 partition)\n"
+    assert again.stderr == ""
+    assert lines.stderr == f"topic {topic}-b was made (1 partition)\n"

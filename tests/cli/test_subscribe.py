@@ -175,3 +175,21 @@ def test_a_subscriber_says_that_it_waits_for_the_node_and_not_where_json_goes(tm
     assert waits.startswith(f"waiting for the node at 127.0.0.1:{port}: ")
     assert ends.startswith(f"the node at 127.0.0.1:{port} is there, after ")
     assert [json.loads(line)["value"] for line in (first, second)] == ["hello", "hello"]
+
+
+def test_a_subscriber_says_that_it_made_the_topic(call, node, topic):
+    words = ["subscribe", topic, "--group", "g", "--count", "1", "--address", node.address]
+    with subprocess.Popen(
+        [sys.executable, "-m", "waterclock", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        published = call("publish", topic, "hello")
+        out, _ = process.communicate()
+
+    assert said == f"topic {topic} was made (1 partition)\n"
+    assert published.stderr == ""
+    assert out == "0/0  hello\n"

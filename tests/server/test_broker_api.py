@@ -6,6 +6,7 @@ import pytest
 from grpc import StatusCode
 
 from tests.server.http_client import until
+from tests.server.members import Member
 from tests.server.served import Gate, arrow_of, failure, run, serving
 from waterclock.log.frame import Frame, FrameType, read_frame
 from waterclock.log.schema import decode
@@ -13,6 +14,7 @@ from waterclock.model.limits import Limits
 from waterclock.model.message import Message
 from waterclock.model.sections import ServerConfig, TopicsConfig
 from waterclock.model.units import KIB
+from waterclock.v1 import admin_pb2 as admin
 from waterclock.v1 import broker_pb2 as pb
 
 
@@ -38,7 +40,7 @@ def test_a_batch_is_stored_and_read_back_as_it_was_sent(tmp_path):
             answer = await it.broker.PublishBatch(request)
             fetched = await it.broker.Fetch(pb.FetchRequest(topic="orders"))
 
-            assert answer == pb.PublishBatchResponse(count=2)
+            assert answer == pb.PublishBatchResponse(count=2, made_partitions=1)
             (frame,) = frames_in(fetched.frames)
             assert bytes(frame.body) == arrow
             assert (fetched.next_offset, fetched.start_offset, fetched.end_offset) == (2, 0, 2)
@@ -155,6 +157,26 @@ def test_bad_publishes_are_refused_by_name(tmp_path):
             assert (code, facts["field"]) == (StatusCode.INVALID_ARGUMENT, "due_ms")
 
             assert (await it.publish(b"b")).first_offset == 1
+
+    run(test)
+
+
+def test_who_makes_a_topic_is_told_and_nobody_else(tmp_path):
+    async def test():
+        topics = TopicsConfig(partitions=3)
+        async with serving(tmp_path, topics=topics) as it:
+            one = pb.PublishRequest(topic="odrers", message=pb.Message(value=b"x"))
+            assert (await it.broker.Publish(one)).made_partitions == 3
+            assert (await it.broker.Publish(one)).made_partitions == 0
+            assert (await it.publish(b"x", topic="bills")).made_partitions == 3
+            assert (await it.publish(b"y", topic="bills")).made_partitions == 0
+            member = Member(it, topic="nope")
+            assert (await member.open()).made_partitions == 3
+            assert (await it.publish(b"x", topic="nope")).made_partitions == 0
+            await it.admin.CreateTopic(admin.CreateTopicRequest(topic="meant"))
+            assert (await it.publish(b"x", topic="meant")).made_partitions == 0
+            told = await it.admin.GetNode(admin.GetNodeRequest())
+            assert told.auto_create
 
     run(test)
 

@@ -49,8 +49,11 @@ def test_a_message_goes_in_and_comes_out_as_it_was(tmp_path):
             stored = await client.post(PATH, sent)
             assert (stored.status, stored.json()) == (
                 201,
-                {"partition": 0, "offset": 0, "messageId": "m-1", "isNew": True},
-            )
+                {
+                    "partition": 0, "offset": 0, "messageId": "m-1", "isNew": True,
+                    "madePartitions": 1,
+                },
+            )  # fmt: skip
 
             (message,) = await taken(client)
             assert message.pop("deadlineMs") > 0
@@ -145,6 +148,23 @@ def test_a_message_that_is_wrong_is_400_by_field(tmp_path, body, field):
             assert answer.status == 400
             assert answer.headers["content-type"] == "application/problem+json"
             assert (answer.json()["error"], answer.json()["field"]) == ("BadInput", field)
+
+    run(test)
+
+
+def test_who_makes_a_topic_is_told_and_nobody_else(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+            first = await client.post("/topics/odrers/messages", {"value": "a"})
+            second = await client.post("/topics/odrers/messages", {"value": "a"})
+            many = await client.post("/topics/bills/messages", {"messages": [{"value": "a"}]})
+            await client.get("/topics/nope/messages?group=g&wait=1ms")
+            polled = await client.post("/topics/nope/messages", {"value": "a"})
+
+            assert first.json()["madePartitions"] == 1
+            assert "madePartitions" not in second.json()
+            assert many.json()["madePartitions"] == 1
+            assert "madePartitions" not in polled.json()
 
     run(test)
 

@@ -23,7 +23,7 @@ def run(spark, node, topic):
     node.client.topics.create(topic, partitions=2)
 
     def run_job(**options):
-        told = ScheduleOptions(servers=node.servers, topic=topic, **options)
+        told = ScheduleOptions(servers=node.servers, **{"topic": topic, **options})
         return schedule.run(spark, told, SilentReporter())
 
     return run_job
@@ -50,6 +50,19 @@ def test_rows_of_parquet_wait_for_their_time(run, node, topic, tmp_path):
     assert (summary.rows, summary.rejected, summary.exit_code) == (1_000, {}, EXIT_OK)
     assert waiting(node, topic) == sorted(f"reminder {n}".encode() for n in range(1_000))
     assert {each.due for each in node.client.scheduled(topic)} == {TOMORROW}
+
+
+def test_a_topic_that_is_not_there_is_made_and_told_but_not_by_a_dry_run(run, node, tmp_path):
+    source = parquet(tmp_path, 10)
+
+    dry = run(source=source, topic="brand-new", is_dry_run=True)
+    assert dry.facts["made_partitions"] is None
+    assert "brand-new" not in [each.name for each in node.client.topics.list()]
+    made = run(source=source, topic="brand-new")
+    again = run(source=source, topic="brand-new")
+
+    assert (made.rows, made.facts["made_partitions"]) == (10, 1)
+    assert (again.rows, again.facts["made_partitions"]) == (0, None)
 
 
 def test_run_twice_the_same_input_is_stored_once(run, node, topic, tmp_path):

@@ -25,6 +25,7 @@ from waterclock.cli.terminal import (
     due_text,
     print_json,
     progress,
+    tell_made,
     time_text,
 )
 from waterclock.model.errors import BadInput, WaterclockError
@@ -117,6 +118,7 @@ def publish(
 
 def _publish_one(wanted: _Wanted, address: str | None, *, as_json: bool) -> None:
     receipt, due_ms, now_ms = call(address, lambda client: _publish(client, wanted))
+    tell_made(receipt.topic, receipt.made_partitions)
     if as_json:
         print_json(_plain(receipt, due_ms))
         return
@@ -207,7 +209,10 @@ async def _send_lines(client: "Client", number: int, wanted: _Wanted) -> int:
         with progress("publishing", size_of(number)) as advance:
             async for lines in lines_of(number, advance=advance):
                 messages = _messages(lines, wanted, node_now_ms(client))
-                await client.publish_many(wanted.topic, messages, partition=wanted.partition)
+                receipts = await client.publish_many(
+                    wanted.topic, messages, partition=wanted.partition
+                )
+                tell_made(wanted.topic, max(each.made_partitions for each in receipts))
                 count += len(messages)
     except WaterclockError:
         typer.echo(f"{counted(count, 'line')} had been published before this:", err=True)

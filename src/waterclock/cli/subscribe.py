@@ -15,7 +15,7 @@ from waterclock.cli.calling import EXIT_INTERRUPTED, call, ended_with_the_reader
 from waterclock.cli.local_zone import here
 from waterclock.cli.message_text import MessagePrinter, form_of
 from waterclock.cli.options import Address, AsJson, Raw, Topic
-from waterclock.cli.terminal import counted, note
+from waterclock.cli.terminal import counted, note, tell_made
 from waterclock.model.errors import BadInput, WaterclockError
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ class _Watch:
             prefetch=min(self._count or PREFETCH, PREFETCH),
             keep_alive=self._answer == "none",
         ) as messages:
+            tell_made(self._topic, messages.made_partitions)
             note(f"Subscribed to {self._topic}{self._manner()}. Ctrl-C ends it.")
             async for message in messages:
                 self._printer.show(message, attempt=message.attempt)

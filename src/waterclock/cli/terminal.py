@@ -14,6 +14,7 @@ from datetime import datetime
 from itertools import pairwise
 from uuid import UUID
 
+import typer
 from rich import box
 from rich.console import Console
 from rich.progress import (
@@ -114,6 +115,12 @@ def note(text: str) -> None:
     err = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if err.is_terminal:
         err.print(Text(text, style="dim"), soft_wrap=True)
+
+
+def tell_made(topic: str, partitions: int) -> None:
+    """Tell on stderr that a command has made a topic, if it has: the name may be mistyped."""
+    if partitions:
+        typer.echo(f"topic {topic} was made ({counted(partitions, 'partition')})", err=True)
 
 
 def counted(count: int, noun: str) -> str:

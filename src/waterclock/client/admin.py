@@ -243,6 +243,7 @@ def node_info(told: admin_pb2.NodeInfo) -> NodeInfo:
         message_bytes_max=told.limits.message_bytes_max,
         batch_bytes_max=told.limits.batch_bytes_max,
         batch_messages_max=told.limits.batch_messages_max,
+        auto_create=told.auto_create,
     )
 
 

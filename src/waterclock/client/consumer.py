@@ -79,6 +79,11 @@ class Subscription:
         return self._session.member or self._opening.open.member
 
     @property
+    def made_partitions(self) -> int:
+        """Not 0: there was no such topic; subscribing made it, with so many partitions."""
+        return self._session.made_partitions
+
+    @property
     def partitions(self) -> list[int]:
         """The partitions this member has at the moment."""
         return self._session.partitions

@@ -99,5 +99,9 @@ def receipts_of(
     if answer.duplicates:
         repeats = set(answer.duplicates)
         is_new = [row not in repeats for row in range(count)]
-        return list(map(Receipt, repeat(topic), partitions, offsets, ids, is_new))
-    return list(map(Receipt, repeat(topic), partitions, offsets, ids, repeat(True)))
+        receipts = list(map(Receipt, repeat(topic), partitions, offsets, ids, is_new))
+    else:
+        receipts = list(map(Receipt, repeat(topic), partitions, offsets, ids, repeat(True)))
+    if answer.made_partitions:
+        receipts[0].made_partitions = answer.made_partitions
+    return receipts

@@ -35,7 +35,7 @@ class Outcome(str):
 class Receipt:
     """Where a published message is. It is durable, as the node's `log.fsync` says."""
 
-    __slots__ = ("is_new", "message_id", "offset", "partition", "topic")
+    __slots__ = ("is_new", "made_partitions", "message_id", "offset", "partition", "topic")
 
     def __init__(
         self, topic: str, partition: int, offset: int, message_id: bytes, is_new: bool
@@ -46,6 +46,8 @@ class Receipt:
         self.message_id = message_id
         self.is_new = is_new
         """False: the id was published before, nothing was written, and this is the first one."""
+        self.made_partitions = 0
+        """Not 0: there was no such topic; publishing this made it, with so many partitions."""
 
     def __repr__(self) -> str:
         what = "" if self.is_new else ", published before"
@@ -242,3 +244,5 @@ class NodeInfo:
     message_bytes_max: int
     batch_bytes_max: int
     batch_messages_max: int
+    auto_create: bool
+    """Whether whoever uses a topic that is not there makes it."""

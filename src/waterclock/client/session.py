@@ -52,6 +52,7 @@ class Session:
         self.buffer: deque[Delivery] = deque()
         """What came and was not begun."""
         self.member = ""
+        self.made_partitions = 0
         self.heartbeat_ms = 1_000
         self.is_open = False
         self.refused = 0
@@ -92,6 +93,7 @@ class Session:
     def _opened(self, opened: broker_pb2.SubscribeResponse.Opened) -> None:
         self.is_open = True
         self.member = opened.member
+        self.made_partitions = opened.made_partitions
         self.heartbeat_ms = max(opened.heartbeat_ms, 1)
         # Its own credit, unless we asked for another.
         self._credit_messages = (self._credit or opened.credit).messages

@@ -248,8 +248,8 @@ class TopicsConfig(Section):
     section: ClassVar[str] = "topics"
 
     auto_create: Annotated[bool, Toggle()] = True
-    """Whether publishing or subscribing to a topic that does not exist creates it. Off turns a
-    mistyped name into an error."""
+    """Whether publishing, scheduling or subscribing to a topic that does not exist creates it,
+    which the answer then says. Off turns a mistyped name into an error."""
 
     partitions: Annotated[int, count(1, 1_024)] = 1
     """Of a topic created without a number. More lets more members of a group work at once, and

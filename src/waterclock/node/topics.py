@@ -129,6 +129,8 @@ class Topics:
         self._on_full = on_full
         self._topics: dict[str, Topic] = {}
         self._changing = asyncio.Lock()
+        self._untold: dict[str, int] = {}
+        """Partitions of topics that their first use made, until a client is told."""
         self.on_opened: list[Callable[[Topic, PartitionHost], None]] = []
         """Called for each partition that opens: at the start, and when one is made."""
         self.on_updated: list[Callable[[Topic], None]] = []
@@ -165,14 +167,28 @@ class Topics:
         check_topic_name(name)
         if not self._config.topics.auto_create:
             raise UnknownTopic(name)
-        return await self.create(name, self.default_settings(), if_absent=True)
+        settings = self.default_settings()
+        return await self.create(name, settings, if_absent=True, is_implied=True)
+
+    def newly_made(self, name: str) -> int:
+        """Return the partitions of a topic that its first use has made, if nobody was told of it
+        yet, else 0. Whoever asks tells the client: a mistyped name should not go unnoticed."""
+        return self._untold.pop(name, 0) if self._untold else 0
 
     def default_settings(self) -> TopicSettings:
         """Return the settings of a topic about which nobody said anything."""
         return TopicSettings(partitions=self._config.topics.partitions)
 
-    async def create(self, name: str, settings: TopicSettings, *, if_absent: bool = False) -> Topic:
-        """Make a topic; one that exists is returned as it is if `if_absent`."""
+    async def create(
+        self,
+        name: str,
+        settings: TopicSettings,
+        *,
+        if_absent: bool = False,
+        is_implied: bool = False,
+    ) -> Topic:
+        """Make a topic; one that exists is returned as it is if `if_absent`. With `is_implied`
+        nobody has asked for it by name, and whoever used it is to be told."""
         check_topic_name(name)
         self._check(settings)
         async with self._changing:
@@ -191,6 +207,9 @@ class Topics:
                 await self._empty_trash()
                 raise
             self._topics[name] = topic
+            if is_implied:
+                self._untold[name] = settings.partitions
+                log.info("topic_made topic=%s partitions=%d", name, settings.partitions)
             self._announce(topic, 0)
             await self._metadata.durable(end)
             return topic
@@ -238,6 +257,7 @@ class Topics:
             records: Records = {RECORD + name: None, TRASH + topic.folder: b""}
             end = self._metadata.write(ChainMap(records, *others))
             del self._topics[name]
+            self._untold.pop(name, None)
             for callback in self.on_deleted:
                 callback(topic)
             for ended in self.before_closing:

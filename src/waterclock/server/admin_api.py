@@ -185,6 +185,7 @@ class AdminApi:
             now_ms=node.clock.now_ms(),
             data_folder=self._data_folder,
             http_address=self._http_address,
+            auto_create=node.config.topics.auto_create,
             limits=pb.NodeInfo.Limits(
                 message_bytes_max=limits.message_bytes_max,
                 batch_bytes_max=limits.batch_bytes_max,

@@ -103,7 +103,8 @@ class Producer:
                 allow_duplicate=batch.allow_duplicate,
                 is_sticky=batch.is_sticky,
             )
-            answer.published.CopyFrom(published_to_proto(published))
+            made = self._node.topics.newly_made(batch.topic)
+            answer.published.CopyFrom(published_to_proto(published, made_partitions=made))
         except Exception as error:
             answer.problem.CopyFrom(_problem(status_of(error, "Broker/PublishStream")))
         finally:

@@ -169,7 +169,9 @@ class ConsumeApi:
         start_ms = Millis(0)
         if asked.since is not None:
             start, start_ms = Start.TIME, parse_past(asked.since, self._node.clock.now_ms())
-        return await self._members.open(key, start=start, start_ms=start_ms)
+        member = await self._members.open(key, start=start, start_ms=start_ms)
+        self._node.topics.newly_made(asked.topic)  # not told to who publishes next: they did not
+        return member
 
     # Streams
 

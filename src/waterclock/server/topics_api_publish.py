@@ -74,12 +74,16 @@ class PublishedOne(Told):
     message_id: str
     is_new: bool = True
     """False: it was published before, and this is where."""
+    made_partitions: int | UnsetType = UNSET
+    """Only where there was no such topic: it was made, with so many partitions."""
 
 
 class PublishedMany(Told):
     """Where messages are, one for each in their order."""
 
     messages: list[PublishedOne]
+    made_partitions: int | UnsetType = UNSET
+    """Only where there was no such topic: it was made, with so many partitions."""
 
 
 class PublishApi:
@@ -102,7 +106,8 @@ class PublishApi:
                 summary="Publish a message, or several as `messages`.",
                 description="What is stored is durable when this is answered. A message without "
                 "`messageId` gets one; publishing an id again changes nothing and tells where it "
-                "is. If one of several is refused, so are all.",
+                "is. If one of several is refused, so are all. A topic that is not there is made "
+                "(unless `topics.auto_create` is off), and `madePartitions` says so.",
                 parameters=PublishParameters,
                 body=(Annotated[PublishOne, Meta(extra_json_schema=ONE_OF_EACH)], PublishMany),
                 body_example={"value": "hello", "key": "ada", "delay": "5s"},
@@ -138,6 +143,7 @@ class PublishApi:
             expires_ms=expires_of(one, message, now_ms),
         )
         told = _told(message, published.partition, published.offset, is_new=published.is_new)
+        told.made_partitions = self._node.topics.newly_made(topic) or UNSET
         return json(201 if published.is_new else 200, told)
 
     async def _publish_many(
@@ -154,7 +160,8 @@ class PublishApi:
         )
         told = _told_many(messages, published)
         is_new = any(one.is_new for one in told)
-        return json(201 if is_new else 200, PublishedMany(messages=told))
+        made = self._node.topics.newly_made(topic) or UNSET
+        return json(201 if is_new else 200, PublishedMany(messages=told, made_partitions=made))
 
 
 def _expiring(shape: MessageShape, now_ms: int) -> Message:

@@ -1051,12 +1051,15 @@ class NodeInfo(_message.Message):
     DATA_FOLDER_FIELD_NUMBER: _builtins.int
     HTTP_ADDRESS_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
+    AUTO_CREATE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     version: _builtins.str
     started_ms: _builtins.int
     now_ms: _builtins.int
     data_folder: _builtins.str
     http_address: _builtins.str
+    auto_create: _builtins.bool
+    """whether whoever uses a topic that is not there makes it"""
     @_builtins.property
     def limits(self) -> Global___NodeInfo.Limits: ...
     def __init__(
@@ -1069,10 +1072,11 @@ class NodeInfo(_message.Message):
         data_folder: _builtins.str = ...,
         http_address: _builtins.str = ...,
         limits: Global___NodeInfo.Limits | None = ...,
+        auto_create: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_folder", b"data_folder", "http_address", b"http_address", "limits", b"limits", "name", b"name", "now_ms", b"now_ms", "started_ms", b"started_ms", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_create", b"auto_create", "data_folder", b"data_folder", "http_address", b"http_address", "limits", b"limits", "name", b"name", "now_ms", b"now_ms", "started_ms", b"started_ms", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -177,11 +177,14 @@ class PublishResponse(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     MESSAGE_ID_FIELD_NUMBER: _builtins.int
     IS_NEW_FIELD_NUMBER: _builtins.int
+    MADE_PARTITIONS_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     offset: _builtins.int
     message_id: _builtins.bytes
     is_new: _builtins.bool
     """false: published before, nothing was written"""
+    made_partitions: _builtins.int
+    """not 0: there was no such topic; it was made, with so many partitions"""
     def __init__(
         self,
         *,
@@ -189,10 +192,11 @@ class PublishResponse(_message.Message):
         offset: _builtins.int = ...,
         message_id: _builtins.bytes = ...,
         is_new: _builtins.bool = ...,
+        made_partitions: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_new", b"is_new", "message_id", b"message_id", "offset", b"offset", "partition", b"partition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_new", b"is_new", "made_partitions", b"made_partitions", "message_id", b"message_id", "offset", b"offset", "partition", b"partition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -245,11 +249,14 @@ class PublishBatchResponse(_message.Message):
     OFFSETS_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
     DUPLICATES_FIELD_NUMBER: _builtins.int
+    MADE_PARTITIONS_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     partition: _builtins.int
     """of all messages, unless `partitions` says otherwise"""
     first_offset: _builtins.int
     """message i is at first_offset + i, unless `offsets` says otherwise"""
+    made_partitions: _builtins.int
+    """not 0: there was no such topic; it was made, with so many partitions"""
     @_builtins.property
     def offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """one for each message, or none"""
@@ -271,10 +278,11 @@ class PublishBatchResponse(_message.Message):
         offsets: _abc.Iterable[_builtins.int] | None = ...,
         partitions: _abc.Iterable[_builtins.int] | None = ...,
         duplicates: _abc.Iterable[_builtins.int] | None = ...,
+        made_partitions: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "duplicates", b"duplicates", "first_offset", b"first_offset", "offsets", b"offsets", "partition", b"partition", "partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "duplicates", b"duplicates", "first_offset", b"first_offset", "made_partitions", b"made_partitions", "offsets", b"offsets", "partition", b"partition", "partitions", b"partitions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -540,9 +548,12 @@ class SubscribeResponse(_message.Message):
         MEMBER_FIELD_NUMBER: _builtins.int
         HEARTBEAT_MS_FIELD_NUMBER: _builtins.int
         CREDIT_FIELD_NUMBER: _builtins.int
+        MADE_PARTITIONS_FIELD_NUMBER: _builtins.int
         member: _builtins.str
         heartbeat_ms: _builtins.int
         """beat at least this often"""
+        made_partitions: _builtins.int
+        """not 0: there was no such topic; it was made, with so many partitions"""
         @_builtins.property
         def credit(self) -> Global___Credit:
             """in force until the member says otherwise"""
@@ -553,10 +564,11 @@ class SubscribeResponse(_message.Message):
             member: _builtins.str = ...,
             heartbeat_ms: _builtins.int = ...,
             credit: Global___Credit | None = ...,
+            made_partitions: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit", "heartbeat_ms", b"heartbeat_ms", "member", b"member"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["credit", b"credit", "heartbeat_ms", b"heartbeat_ms", "made_partitions", b"made_partitions", "member", b"member"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

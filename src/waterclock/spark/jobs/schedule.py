@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from waterclock.model.errors import BadInput
+from waterclock.model.errors import BadInput, UnknownTopic
 from waterclock.model.limits import Limits
 from waterclock.spark.jobs.job import JobOptions, Reporter, Summary, append, digest, node_client
 from waterclock.spark.jobs.message_rows import Mapped, message_rows
@@ -75,7 +75,7 @@ class _Found:
 def run(spark: "SparkSession", options: ScheduleOptions, reporter: Reporter) -> Summary:
     """Check all rows, and schedule those that are good."""
     options.check()
-    size_max = _message_bytes_max(options)
+    size_max, is_missing = _looked_up(options)
     table = read_table(
         spark, source=options.source, sql=options.sql, format_name=options.format,
         schema=options.schema,
@@ -85,10 +85,13 @@ def run(spark: "SparkSession", options: ScheduleOptions, reporter: Reporter) -> 
     with reporter.stage("checking rows"):
         found = _look(checked)
     writer = options.write_id or f"schedule-{digest(options.topic, found.content)}"
-    is_stored = not options.is_dry_run and _is_stored(options, writer)
+    is_stored = not options.is_dry_run and not is_missing and _is_stored(options, writer)
+    made_partitions = 0
     if not options.is_dry_run:
         if options.rejects is not None and found.rejected:
             _write_rejects(checked, options.rejects)
+        if found.good and is_missing:
+            made_partitions = _make_topic(options)
         if found.good and not is_stored:
             good = _divided(checked.where(F.col("reason").isNull()), options, found)
             with reporter.stage(f"scheduling to {options.topic}", rows=found.good):
@@ -99,6 +102,7 @@ def run(spark: "SparkSession", options: ScheduleOptions, reporter: Reporter) -> 
         rejected=found.rejected,
         facts={
             "topic": options.topic,
+            "made_partitions": made_partitions or None,
             "already_stored": found.good if is_stored else 0,
             "first_due": _told(found.first_due),
             "last_due": _told(found.last_due),
@@ -183,11 +187,27 @@ def _is_stored(options: ScheduleOptions, writer: str) -> bool:
     return any(each.name == writer and each.committed is not None for each in writers)
 
 
-def _message_bytes_max(options: ScheduleOptions) -> int:
-    """Return the node's limit; raise UnknownTopic before anything is read for a topic it lacks."""
+def _looked_up(options: ScheduleOptions) -> tuple[int, bool]:
+    """Return the node's limit of a message, and whether the topic is missing and will be made.
+
+    As for everyone who publishes, the node's `topics.auto_create` says which; if it is off,
+    UnknownTopic is raised before anything is read.
+    """
     with node_client(options) as client:
-        client.topics.get(options.topic)
-        return client.node().message_bytes_max
+        node = client.node()
+        try:
+            client.topics.get(options.topic)
+        except UnknownTopic:
+            if not node.auto_create:
+                raise
+            return node.message_bytes_max, True
+        return node.message_bytes_max, False
+
+
+def _make_topic(options: ScheduleOptions) -> int:
+    """Make the topic as the node would; return its partitions."""
+    with node_client(options) as client:
+        return len(client.topics.create(options.topic, if_absent=True).partitions)
 
 
 def _write_rejects(checked: DataFrame, folder: str) -> None:
