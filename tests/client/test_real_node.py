@@ -143,7 +143,7 @@ def test_a_rule_makes_a_recurrence(tmp_path):
             assert await client.stop_repeating("tidy")
             assert await client.stop_repeating(daily)
             assert not await client.stop_repeating("tidy")
-            with pytest.raises(BadInput, match="either cron or every"):
+            with pytest.raises(BadInput, match="one of at, cron and every"):
                 await client.repeat("tidy", "orders", b"y")
             with pytest.raises(BadInput, match="no message_id"):
                 await client.publish("orders", b"x", at="@daily", message_id=b"id")
