@@ -120,7 +120,7 @@ class FaultySource(WaterclockSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         fault = Fault(self.options)
         options = WriteOptions.parse(self.options)
-        return FaultyStreamWriter(fault, options, schema, overwrite=overwrite)
+        return FaultyStreamWriter(fault, options, schema)
 
 
 def register(spark: Any) -> None:
