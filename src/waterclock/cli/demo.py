@@ -5,8 +5,11 @@ doubles as a smoke test of an installation.
 """
 
 import asyncio
+import logging
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -48,7 +51,7 @@ def demo(
         if narrator is not None:
             narrator.tell(act)
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with _quiet_client(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         acts = runner.run(play(folder, tell))
     seconds = time.perf_counter() - started
     if narrator is None:
@@ -57,6 +60,18 @@ def demo(
         narrator.end(acts, seconds)
     if acts.broken():
         raise typer.Exit(EXIT_BROKEN)
+
+
+@contextmanager
+def _quiet_client() -> Iterator[None]:
+    """The show kills the node itself, and tells of it: that its client waits is no news."""
+    log = logging.getLogger("waterclock.client")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def _folder(data: Path | None) -> Path:

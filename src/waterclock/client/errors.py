@@ -115,7 +115,8 @@ def unreachable(address: str, details: str) -> Unreachable:
         f"no Waterclock node answers at {address} ({details}). Start one with `waterclock up`, or "
         f"name another address: connect('host:port') or WATERCLOCK_ADDRESS"
     )
-    error.reason = details.lower()
+    is_lost = "stream removed" in details.lower() or "reset by peer" in details.lower()
+    error.reason = "the connection was lost" if is_lost else details.lower()
     return error
 
 
