@@ -65,7 +65,7 @@ def test_a_problem_with_one_batch_is_its_answer_and_the_stream_goes_on(tmp_path)
             await call.done_writing()
             by_number = {answer.sequence: answer for answer in await answers(call)}
 
-            assert by_number[1].published == pb.PublishBatchResponse(count=1)
+            assert by_number[1].published == pb.PublishBatchResponse(count=1, made_partitions=2)
             problem = by_number[2].problem
             assert (problem.code, problem.error) == (
                 StatusCode.INVALID_ARGUMENT.value[0],

@@ -152,13 +152,15 @@ class Driver:
 
     def _fail(self, records: list[Record], error: BaseException) -> None:
         self._out -= len(records)
+        is_permanent = isinstance(error, self._permanent)
         report = self._metrics.failures.failed(error, self._loop.time())
         if report is not None:
+            # What the function means for the dead letters is no bug of it.
+            is_meant = is_permanent and self._dead_letters is not None
+            level = logging.INFO if is_meant else logging.WARNING
             trace = error if report.is_first else None
-            _log.warning(
-                "process_failed record=%r error=%s", records[0], report.text, exc_info=trace
-            )
-        is_permanent = isinstance(error, self._permanent)
+            text = "process_failed record=%r error=%s"
+            _log.log(level, text, records[0], report.text, exc_info=trace)
         for record in records:
             is_final = is_permanent or (
                 self._max_retries is not None and record.attempt > self._max_retries
