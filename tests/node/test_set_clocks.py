@@ -78,6 +78,52 @@ def test_a_wait_goes_on_after_a_restart(tmp_path, step_ms):
 
 
 @steps
+def test_a_wait_goes_on_after_a_crash(tmp_path, step_ms):
+    async def main():
+        async with consuming(tmp_path) as c:
+            await c.hosts.topic("t")
+            await c.publish(b"a")
+            member = await c.join()
+            member.take()
+            member.answer(AnswerKind.NACK, 0, at_ms=c.clock.now_ms() + 700)
+            await c.groups.save_all()
+            c.clock.step(step_ms)
+            await c.groups.save_all()
+            c.has_crashed = True
+        async with consuming(tmp_path, clock=c.clock) as c:
+            member = await c.join()
+            await c.pass_time(699)
+            member.take()
+            assert member.deliveries == []
+            await c.pass_time(1)
+            member.take()
+            assert len(member.deliveries) == 1
+
+    run(main())
+
+
+def test_a_wait_that_was_over_does_not_begin_again(tmp_path):
+    async def main():
+        async with consuming(tmp_path) as c:
+            await c.hosts.topic("t")
+            await c.publish(b"a")
+            member = await c.join()
+            member.take()
+            member.answer(AnswerKind.NACK, 0, at_ms=c.clock.now_ms() + 700)
+            await c.groups.save_all()
+            await c.pass_time(700)
+            member.take()
+            c.clock.step(-HOUR_MS)
+        async with consuming(tmp_path, clock=c.clock) as c:
+            member = await c.join()
+            await c.pass_time(DELIVERY.retry_delay_ms)
+            member.take()
+            assert len(member.deliveries) == 1
+
+    run(main())
+
+
+@steps
 def test_a_member_has_its_whole_time_to_be_heard(tmp_path, step_ms):
     async def main():
         async with consuming(tmp_path) as c:

@@ -151,6 +151,11 @@ class Cursor:
         """How many messages wait for a retry, or to be written to the dead letter topic."""
         return self._leases.outstanding - self._leases.leased.offsets
 
+    @property
+    def has_waits(self) -> bool:
+        """Tell whether a message waits, or did before a restart and has not been read again."""
+        return self.waiting > 0 or bool(self._past)
+
     def lag(self, end: int) -> int:
         """Return how many offsets below `end` are not done."""
         return sum(high - low for low, high in self._tracker.missing(end))

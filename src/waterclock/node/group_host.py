@@ -211,7 +211,7 @@ class GroupHost:
 
     def progress(self, place: Place) -> bytes:
         """Return how far the group has come in a partition, to be saved."""
-        return place.cursor.encode(shift_ms=self._clock.set_by_ms())
+        return place.encode(shift_ms=self._clock.set_by_ms())
 
     def wake(self, session: Session) -> None:
         """Serve a session soon."""

@@ -167,7 +167,9 @@ class Groups:
 
     async def _write_progress(self, hosts: Iterable[GroupHost]) -> None:
         current = [host for host in hosts if self._is_current(host)]
-        changed = [(host, place) for host in current for place in host.places if place.is_changed]
+        shift_ms = self.clock.set_by_ms()
+        places = [(host, place) for host in current for place in host.places]
+        changed = [each for each in places if each[1].must_save(shift_ms=shift_ms)]
         for _, place in changed:
             place.is_changed = False
         try:

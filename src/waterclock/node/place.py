@@ -10,6 +10,9 @@ from waterclock.node.log_reader import LogReader
 from waterclock.node.partition_host import PartitionHost
 from waterclock.node.session import Session
 
+SET_BY_MS_MIN = 1_000
+"""A wall clock that was set by less is not worth a write."""
+
 
 class Place:
     """Belongs to a `GroupHost`, which alone changes it."""
@@ -30,6 +33,10 @@ class Place:
         """Messages that retention took before the group had done them."""
         self.is_changed = False
         """There is progress that was not saved."""
+        self._saved_shift_ms = 0
+        """By how much the wall clock had been set when progress was saved ..."""
+        self._has_saved_waits = True
+        """... and whether there were messages that waited then, for all that is known."""
         self.problem: str | None = None
         """Why the log cannot be read here."""
         self.stop_listening: Callable[[], None] = lambda: None
@@ -38,6 +45,20 @@ class Place:
     def __repr__(self) -> str:
         owner = self.session.member if self.session else "nobody"
         return f"<Place in {self.partition.topic}/{self.number} of {owner}, {self.cursor!r}>"
+
+    def encode(self, *, shift_ms: int) -> bytes:
+        """Return progress to be saved, its times moved by so much: to those of the wall clock."""
+        self._saved_shift_ms = shift_ms
+        self._has_saved_waits = self.cursor.has_waits
+        return self.cursor.encode(shift_ms=shift_ms)
+
+    def must_save(self, *, shift_ms: int) -> bool:
+        """Tell whether what was saved is not true any more.
+
+        When the wall clock is set, waits that were saved as its times end at others.
+        """
+        set_by_ms = abs(shift_ms - self._saved_shift_ms)
+        return self.is_changed or (self._has_saved_waits and set_by_ms >= SET_BY_MS_MIN)
 
     @property
     def log(self) -> LogReader:
