@@ -12,7 +12,7 @@ BENCHES := log publish consume schedule latency streams spark burrow dispatch le
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo test check style types unit docs wheel stores-big sim burrow-sim burrow-chaos burrow-copy burrow-stuck burrow-plants dispatch-sim dispatch-chaos dispatch-plants crash plants fuzz cover bench bench-smoke $(BENCHES:%=bench-%) proto lock clean
+.PHONY: help setup run demo test check style types unit docs wheel stores-big sim hunt burrow-sim burrow-chaos burrow-copy burrow-stuck burrow-plants dispatch-sim dispatch-chaos dispatch-plants crash plants fuzz cover bench bench-smoke $(BENCHES:%=bench-%) proto lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,11 @@ sim: $(STAMP)  ## Long random histories of storage and streams; N= how many, SEE
 		tests/storage/test_histories.py -k no_history --hypothesis-profile=sim
 	@WATERCLOCK_HISTORIES=$(N) WATERCLOCK_SEED=$(SEED) $(PYTEST) -q -n $(JOBS) \
 		tests/streams/test_histories.py
+
+hunt: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
+hunt: N := $(or $(N),2000)
+hunt: $(STAMP)  ## Whole nodes in histories of kills, pauses and clock steps; N= how many, SEED= the first
+	@$(BIN)/python -m tests.simulation.hunt --seed $(SEED) --count $(N)
 
 burrow-sim: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
 burrow-sim: N := $(or $(N),2000)
