@@ -244,6 +244,8 @@ def read_page(page: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    # Whoever starts the tests in the background of a shell has it ignored, by all they start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     match sys.argv[1:]:
         case ["ctrl_c", *command]:
             ctrl_c(*command)

@@ -18,7 +18,7 @@ from tests.docs.environment import environment
 from tests.docs.pages import ROOT, Block
 
 PLAY = Path(__file__).with_name("play.py")
-PAGE_S = 900
+PAGE_S = 600
 """What hangs is ended then; nothing takes that long."""
 END_S_MAX = 60
 
