@@ -6,6 +6,10 @@ By position, only the one that is there.
 
 All of an id are searched for first and changed then, partition by partition. What fires in between
 fires: the log's order decides, and the answer tells how many were reached in time.
+
+A partition that is not open may hold more of an id, or what a position names. Then all that can be
+reached is changed, durably, and the request fails: no answer may say of a message that would still
+fire that it will not.
 """
 
 import asyncio
@@ -15,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from waterclock.model.errors import BadInput
+from waterclock.model.errors import BadInput, PartitionFaulty
 from waterclock.model.limits import check
 from waterclock.node.partition_host import PartitionHost
 from waterclock.node.pending_ids import NOWHERE, IdSearch
@@ -75,16 +79,30 @@ class NamedChanges:
         self._ids = IdSearch()
 
     async def cancel(self, topic: Topic, named: Sequence[Named]) -> Changed:
-        """Cancel messages. Durable on return."""
-        return await self._change(topic, named, lambda each, offsets, _: each.cancel(offsets))
+        """Cancel messages. Durable on return.
 
-    async def reschedule(self, topic: Topic, named: Sequence[Named], due_ms: Int64s) -> Changed:
-        """Give messages new due times, one for each name. Durable on return."""
+        Raises PartitionFaulty if some may be in a partition that is not open; all others named
+        are cancelled all the same.
+        """
         return await self._change(
-            topic, named, lambda each, offsets, rows: each.reschedule(offsets, due_ms[rows])
+            topic, named, lambda each, offsets, _: each.cancel(offsets), "cancelled"
         )
 
-    async def _change(self, topic: Topic, named: Sequence[Named], change: Change) -> Changed:
+    async def reschedule(self, topic: Topic, named: Sequence[Named], due_ms: Int64s) -> Changed:
+        """Give messages new due times, one for each name. Durable on return.
+
+        Raises PartitionFaulty as `cancel` does.
+        """
+        return await self._change(
+            topic,
+            named,
+            lambda each, offsets, rows: each.reschedule(offsets, due_ms[rows]),
+            "rescheduled",
+        )
+
+    async def _change(
+        self, topic: Topic, named: Sequence[Named], change: Change, done: str
+    ) -> Changed:
         rows, where, offsets = await self._places(topic, named)
         told = np.full(len(rows), UNKNOWN, np.uint8)
 
@@ -94,6 +112,14 @@ class NamedChanges:
                 told[part] = await change(scheduler, offsets[part], rows[part])
 
         await asyncio.gather(*(one(number) for number in np.unique(where).tolist()))
+        unreached = _unreached(topic, named)
+        if unreached is not None:
+            count = int((told == DONE).sum())
+            raise PartitionFaulty(
+                f"{topic.name}/{unreached.partition} is not open, and what is named may be pending "
+                f"there ({unreached.problem}). {count} pending elsewhere were {done}, "
+                f"and stay so: ask again when it is open"
+            )
         reached = np.bincount(rows[told == DONE], minlength=len(named))
         outcomes = np.full(len(named), UNKNOWN, np.uint8)
         outcomes[rows] = told
@@ -113,6 +139,7 @@ class NamedChanges:
         for rows in slices(np.array(by_id, np.int64), SEARCH_SLICE):
             ids, keys = _asked([named[row] for row in rows])
             for host in topic.partitions:
+                # One that is not open is told of when all others are done.
                 for mine, offsets in self._ids.pending(host, ids, keys) if host.is_open else ():
                     where = np.full(len(mine), host.partition, np.int64)
                     found.append(_Places(rows[mine], where, offsets))
@@ -126,12 +153,11 @@ class NamedChanges:
         where = np.full(len(named), NOWHERE, np.int64)
         offsets, appended_ms = where.copy(), where.copy()
         for host in topic.partitions:
-            if host.is_open:
-                at, times = self._ids.latest(host, ids, keys)
-                is_later = (at != NOWHERE) & (times >= appended_ms)
-                offsets[is_later], appended_ms[is_later] = at[is_later], times[is_later]
-                where[is_later] = host.partition
-                await asyncio.sleep(0)
+            at, times = self._ids.latest(host, ids, keys)
+            is_later = (at != NOWHERE) & (times >= appended_ms)
+            offsets[is_later], appended_ms[is_later] = at[is_later], times[is_later]
+            where[is_later] = host.partition
+            await asyncio.sleep(0)
         outcomes = np.full(len(named), UNKNOWN, np.uint8)
         for number in np.unique(where[where != NOWHERE]).tolist():
             mine = where == number
@@ -144,13 +170,22 @@ def _at_positions(topic: Topic, named: Sequence[Named]) -> _Places:
     for row, (message_id, _, position) in enumerate(named):
         if position is not None:
             host = topic.partition(position[0])
-            if not message_id or _is_at(host, position[1], message_id):
+            if host.is_open and (not message_id or _is_at(host, position[1], message_id)):
                 rows.append(row)
                 where.append(position[0])
                 offsets.append(position[1])
         elif not message_id:
             raise BadInput(f"pending[{row}]: has neither a message_id nor a position")
     return _Places(*(np.array(column, np.int64) for column in (rows, where, offsets)))
+
+
+def _unreached(topic: Topic, named: Sequence[Named]) -> PartitionHost | None:
+    """Return a partition that is not open and may hold some of what is named."""
+    closed = [host for host in topic.partitions if not host.is_open]
+    if closed and not any(name.position is None for name in named):
+        numbers = {name.position[0] for name in named if name.position is not None}
+        closed = [host for host in closed if host.partition in numbers]
+    return closed[0] if closed else None
 
 
 def _asked(named: Sequence[Named]) -> tuple[list[bytes], list[bytes | None]]:
