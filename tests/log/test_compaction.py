@@ -114,6 +114,8 @@ def to_remember(frames: list[Frame], wanted: Survivors) -> list[Seen]:
     found = []
     for row in rows_in(frames):
         is_meant = row.kind in CARRIES_IDS and row.append_ms >= wanted.seen_from_ms
+        # Of what was delivered with `allow_duplicate` nothing is left.
+        is_meant &= row.is_tracked or row.kind is not FrameType.DATA
         if is_meant and not lives(row, wanted):
             ending = int(row.kind is FrameType.PROMISE and row.offset in wanted.cancelled)
             message_id = row.values["message_id"]
@@ -220,7 +222,7 @@ def test_due_times_of_rows_that_stay_lie_within_those_of_their_frame(log, surviv
 def test_dropped_frames_become_one_and_their_ids_stand_behind_it():
     log = LogBuilder(BASE)
     log.publish([sample(0)])
-    log.publish([sample(1)], is_tracked=False)
+    log.publish([sample(1, due_ms=5_000)], is_tracked=False)
     log.publish([sample(2, due_ms=5_000)])
     log.publish([sample(3)])
 
@@ -237,6 +239,15 @@ def test_dropped_frames_become_one_and_their_ids_stand_behind_it():
         (BASE + 1, b"id-1", 1_000, False, 0),
         (BASE + 2, b"id-2", 1_000, True, 0),
     ]
+
+
+def test_of_delivered_messages_that_dedup_does_not_know_no_id_is_left():
+    log = LogBuilder(BASE)
+    log.publish([sample(n) for n in range(3)], is_tracked=False)
+
+    (left,) = rewritten(log.frames, replace(DROP_ALL, seen_from_ms=0))
+
+    assert left.header.type is FrameType.NOOP
 
 
 def test_how_a_promise_ended_stands_beside_its_id():

@@ -49,7 +49,7 @@ def test_every_offset_is_found_and_none_but_those(batches, state):
 
 
 def test_they_do_not_count_toward_the_limit_of_dedup_and_go_with_their_segment():
-    index = IdIndex(seed=1, ids_max=1)
+    index = IdIndex(seed=1, ids_max=3)
     index.open_segment(0)
     index.remember(array(5, 6, 7), np.array([1, 4, 9]), is_tracked=False)
     index.close_segment()
@@ -63,3 +63,38 @@ def test_they_do_not_count_toward_the_limit_of_dedup_and_go_with_their_segment()
 @pytest.mark.parametrize("body", [b"", bytes(7), bytes(9), b"\x02" + bytes(15), b"\x01" + bytes(7)])
 def test_a_body_that_cannot_be_one_is_refused(body):
     assert IdEntries.decode(memoryview(body)) is None
+
+
+def test_beyond_the_limit_the_oldest_are_forgotten_and_dedup_keeps_its_own():
+    index = IdIndex(seed=1, ids_max=3)
+    for base in (0, 10, 20):
+        index.open_segment(base)
+        index.remember(array(5, 6), range(base, base + 2), is_tracked=False)
+        if base < 20:
+            index.remember(array(7), range(base + 2, base + 3), is_tracked=True)
+            entries = index.active_runs().merged()
+            index.close_segment()
+            if base == 0:
+                index.replace(base, *entries)
+
+    index.trim()
+
+    assert found(index, 5) == [(0, 20)]
+    assert [index.untracked.has_dropped(base) for base in (0, 10, 20)] == [True, True, False]
+    assert index.lookup(array(7)).offsets.tolist() == [2, 12]
+
+    # The side-car was saved meanwhile, or the segment rewritten.
+    index.replace(10, *entries)
+    assert found(index, 5) == [(0, 20)]
+    index.drop(0)
+    assert not index.untracked.has_dropped(0)
+
+
+def test_the_active_segment_keeps_all_of_its_own():
+    index = IdIndex(seed=1, ids_max=1)
+    index.open_segment(0)
+    index.remember(array(5, 6), range(2), is_tracked=False)
+
+    index.trim()
+
+    assert found(index, 6) == [(0, 1)]

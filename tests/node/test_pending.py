@@ -189,10 +189,14 @@ def test_the_search_goes_on_behind_a_partition_where_the_id_has_fired(run):
     run(story)
 
 
-@pytest.mark.parametrize("turn", ["rolled", "rewritten", "reopened", "rebuilt", "forgotten"])
+@pytest.mark.parametrize(
+    "turn", ["rolled", "rewritten", "reopened", "rebuilt", "forgotten", "too many"]
+)
 def test_allowed_repeats_are_found_by_id_whatever_became_of_their_segment(tmp_path, turn):
     async def main() -> None:
         dedup = DedupConfig(window_ms=1_000) if turn == "forgotten" else DedupConfig()
+        if turn == "too many":
+            dedup = DedupConfig(ids_max=4)
         async with timed_topics(tmp_path, dedup=dedup) as here:
             await here.create("t")
             await here.publish("t", [later(here, n) for n in "abcab"], allow_duplicate=True)
@@ -201,6 +205,9 @@ def test_allowed_repeats_are_found_by_id_whatever_became_of_their_segment(tmp_pa
             if turn != "reopened":
                 host.store.roll(here.clock.now_ms())
                 host.store.run_jobs()
+            if turn == "too many":
+                assert host.store.ids is not None
+                assert len(host.store.ids.untracked) == 0
             if turn == "rewritten":
                 for job in rewrites(host.store, Wanted(keep_from=host.store.end), now_ms=0):
                     job.run()

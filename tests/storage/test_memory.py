@@ -68,6 +68,8 @@ def test_so_has_a_segment_that_was_opened_or_rewritten(tmp_path):
         job.finish()
     assert isinstance(holder(store.deltas[0].opened), mmap.mmap)
     assert len(store.deltas[0].opened) == 9
+    assert store.ids is not None
+    assert isinstance(holder(store.ids.sealed_runs()[0]), mmap.mmap)
     assert np.array_equal(promises, store.open_promises())
     store.close()
 

@@ -12,7 +12,7 @@ from waterclock.log.segment import segment_name
 from waterclock.model.errors import FrameDamaged, PartitionFaulty, StorageFailed
 from waterclock.model.ids import Epoch
 from waterclock.model.message import Message
-from waterclock.model.sections import RetentionConfig
+from waterclock.model.sections import DedupConfig, RetentionConfig
 from waterclock.model.units import KIB, SECOND_MS
 from waterclock.storage.rewriting import Wanted, retained_from, rewrites
 from waterclock.testing.disk import SimulatedFolder, keep_all, lose_all
@@ -43,6 +43,23 @@ def partition() -> Partition:
         partition.clock.advance(10 * SECOND_MS)
     partition.publish(message(12))
     return partition
+
+
+def test_allowed_repeats_leave_nothing_that_outgrows_retention():
+    partition = Partition(dedup=DedupConfig(window_ms=WINDOW_MS, ids_max=20))
+    for start in range(0, 300, 10):
+        numbers = range(start, start + 10)
+        partition.publish(*map(message, numbers), allow_duplicate=True)
+        partition.roll()
+        partition.rewrite(keep_from=keep(partition, RetentionConfig(bytes=8 * KIB)))
+
+    store = partition.store
+    assert sum(segment.end_position for segment in store.segments) <= 8 * KIB
+    assert store.ids is not None
+    assert len(store.ids.untracked) <= 20
+    partition.restart()
+    assert partition.store.ids is not None
+    assert len(partition.store.ids.untracked) <= 20
 
 
 # What retention asks for

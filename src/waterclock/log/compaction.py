@@ -203,6 +203,9 @@ class Rewriter:
             return _some(batch.filter(from_numpy(as_numpy(batch.column("append_ms")) >= since)))
         if header.append_ms < since:
             return None
+        if header.type is FrameType.DATA and not header.is_tracked:
+            # Nobody is to be refused, and nothing was promised: what was delivered just goes.
+            return None
         offsets = row_offsets(header, batch)[dropped]
         endings = np.full(len(offsets), Ending.DELIVERED, np.uint8)
         if header.type is FrameType.PROMISE:

@@ -13,7 +13,7 @@ and count until it is full. Then a successor is sized for twice the ids that are
 little by little (`id_filter.Succession`), so no lookup ever waits or misses.
 
 Beside it, and of no concern to dedup, are the ids published with `allow_duplicate`: `untracked`.
-They come and go with the segments.
+They come and go with the segments, and as many of them are kept at most.
 """
 
 from collections.abc import Iterator
@@ -155,7 +155,7 @@ class IdIndex:
         if base_offset in self._sealed or base_offset in self._unsealed:
             self._unsealed.pop(base_offset, None)
             self._sealed[base_offset] = IdRun(run)
-            if untracked is not None:
+            if untracked is not None and not self.untracked.has_dropped(base_offset):
                 self.untracked.load(base_offset, untracked)
 
     def drop(self, base_offset: int) -> None:
@@ -174,6 +174,15 @@ class IdIndex:
     def knows(self, base_offset: int) -> bool:
         """Tell whether the ids of a segment are here."""
         return base_offset in self._sealed or base_offset in self._unsealed
+
+    def trim(self) -> None:
+        """Forget the oldest ids beyond `ids_max`: those of dedup, and the untracked for themselves.
+
+        So a flood of untracked ids costs dedup nothing.
+        """
+        for base in self.overflow():
+            self.drop(base)
+        self.untracked.trim(self.ids_max, before=self._active_base)
 
     def overflow(self) -> list[int]:
         """Give the base offsets of the oldest segments: dropped, they leave at most `ids_max`.

@@ -3,7 +3,8 @@
 Dedup neither checks nor remembers their ids, so nothing here is asked when a message is published.
 Who cancels or moves a message by its id asks, and seldom: so there is no filter in front, and what
 is sealed stays as it lies in its side-car. The answer is complete, and a list of candidates only,
-as `IdIndex` says of its own.
+as `IdIndex` says of its own. Beyond a limit the oldest segments are dropped: what they know is in
+their side-cars still.
 """
 
 import numpy as np
@@ -23,6 +24,8 @@ class UntrackedIds:
     def __init__(self) -> None:
         self._sealed: dict[int, Entries] = {}
         self._unsealed: dict[int, IdRuns] = {}
+        self._dropped: set[int] = set()
+        """Segments whose ids were too many."""
 
     def __len__(self) -> int:
         sealed = sum(map(len, self._sealed.values()))
@@ -52,9 +55,30 @@ class UntrackedIds:
         return [] if runs is None else runs.runs()
 
     def drop(self, base_offset: int) -> None:
-        """Forget the ids of a segment."""
-        self._sealed.pop(base_offset, None)
-        self._unsealed.pop(base_offset, None)
+        """Forget the ids of a segment that dedup does not know any more either."""
+        self._forget(base_offset)
+        self._dropped.discard(base_offset)
+
+    def trim(self, ids_max: int, *, before: int) -> None:
+        """Forget the ids of the oldest segments below an offset until at most so many are left."""
+        excess = len(self) - ids_max
+        for base in sorted({**self._sealed, **self._unsealed}):
+            if excess <= 0 or base >= before:
+                break
+            count = self._forget(base)
+            excess -= count
+            if count:
+                self._dropped.add(base)
+
+    def has_dropped(self, base_offset: int) -> bool:
+        """Tell whether the ids of a segment were forgotten because there were too many."""
+        return base_offset in self._dropped
+
+    def _forget(self, base_offset: int) -> int:
+        """Forget the ids of a segment; return how many they were."""
+        sealed = self._sealed.pop(base_offset, ())
+        unsealed = self._unsealed.pop(base_offset, ())
+        return len(sealed) + len(unsealed)
 
     def lookup(self, fps: Fingerprints) -> tuple[Int64s, Int64s]:
         """Find every (row, offset) that may hold one of the ids. You must compare stored ids."""

@@ -196,7 +196,8 @@ class DedupConfig(Section):
 
     ids_max: Annotated[int, count(1, 1 << 32)] = 1 << 26
     """Most ids remembered per partition; past it the oldest are forgotten before the window ends.
-    Each takes 8 bytes of index, on disk and in memory."""
+    Each takes 8 bytes of index, on disk and in memory. Those published with `allow_duplicate` count
+    for themselves: as many again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

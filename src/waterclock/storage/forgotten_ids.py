@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from waterclock.log.fingerprint import Fingerprints
 from waterclock.log.id_entries import IdEntries
-from waterclock.log.id_runs import SEGMENT_OFFSETS_MAX, find_in_run
+from waterclock.log.id_runs import SEGMENT_OFFSETS_MAX, Entries, find_in_run
 from waterclock.log.ids import Candidates
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.segment_file import SegmentFile
@@ -36,7 +36,7 @@ class ForgottenIds:
         kept = {(s.base_offset, s.header.generation) for s in segments}
         self._mapped = {key: run for key, run in self._mapped.items() if key in kept}
         for segment in segments:
-            for entries in self._entries(segment):
+            for entries in self._missing(segment):
                 match = find_in_run(entries, fps)
                 rows.append(np.asarray(match.rows, np.int64))
                 relative = (match.entries & _RELATIVE).astype(np.int64)
@@ -50,8 +50,18 @@ class ForgottenIds:
         return [
             segment
             for segment in self._store.segments[:-1]
-            if len(deltas[segment.base_offset].opened) and not ids.knows(segment.base_offset)
+            if len(deltas[segment.base_offset].opened)
+            and (
+                not ids.knows(segment.base_offset) or ids.untracked.has_dropped(segment.base_offset)
+            )
         ]
+
+    def _missing(self, segment: SegmentFile) -> list[Entries]:
+        """Return the entries of a segment that the index does not have."""
+        assert self._store.ids is not None
+        tracked, untracked = self._entries(segment)
+        # Of untracked ids it may have forgotten more.
+        return [untracked] if self._store.ids.knows(segment.base_offset) else [tracked, untracked]
 
     def _entries(self, segment: SegmentFile) -> IdEntries:
         key = segment.base_offset, segment.header.generation

@@ -279,8 +279,7 @@ class PartitionStore:
         for segment in self.segments[:-1]:
             if segment.last is not None and segment.last.append_ms < oldest_ms:
                 self.ids.drop(segment.base_offset)
-        for base in self.ids.overflow():
-            self.ids.drop(base)
+        self.ids.trim()
 
     def _snapshot(self, segment: SegmentFile) -> Snapshot:
         runs = None if self.ids is None else self.ids.active_runs()

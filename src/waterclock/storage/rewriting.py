@@ -37,7 +37,7 @@ from waterclock.model.sections import RetentionConfig
 from waterclock.model.units import DAY_MS
 from waterclock.storage.disk import TEMPORARY, Bytes, File, create_temporary
 from waterclock.storage.segment_file import SegmentFile
-from waterclock.storage.sidecar_files import load_due, save_sidecars
+from waterclock.storage.sidecar_files import load_due, load_ids, save_sidecars
 
 if TYPE_CHECKING:
     from waterclock.storage.partition_store import PartitionStore
@@ -268,7 +268,10 @@ class RewriteJob:
                 save_sidecars(
                     store.folder, fresh.coverage, index=fresh.index, ids=self._ids, due=self._due
                 )
+                # The files' pages instead of memory of our own.
                 self._due = load_due(store.folder, fresh.coverage) or self._due
+                if self._ids is not None:
+                    self._ids = load_ids(store.folder, fresh.coverage) or self._ids
 
     def _copy(self, fresh: SegmentFile, derived: Derived, survivors: Survivors) -> None:
         rewriter = Rewriter(survivors, self._store.log.compression)
