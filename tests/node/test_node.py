@@ -1,12 +1,17 @@
 """A whole node in its loop: what goes wrong in one place does not end the rest."""
 
 import asyncio
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
 from tests.node.hosts import batch_of, config_in, run
+from waterclock.model.errors import StorageFull
 from waterclock.model.message import Message
 from waterclock.node.node import running_node
+from waterclock.node.recurrence_records import Recurring, Rule
+from waterclock.node.replays import Request
 from waterclock.node.topics import TopicSettings
 from waterclock.storage.clock import SystemClock
 from waterclock.testing.clock import ManualClock
@@ -34,6 +39,41 @@ def test_a_topic_deleted_in_the_middle_of_a_storm_takes_nothing_with_it(tmp_path
             return node.problems(), len(node._schedulers)
 
     assert run(delete()) == ([], 1)
+
+
+def test_a_topic_is_deleted_with_all_that_is_known_of_it_or_not_at_all(tmp_path, monkeypatch):
+    async def delete(room: int) -> list[str]:
+        """Return what is known of a topic deleted when there is room for so many writes."""
+        folder = tmp_path / str(room)
+        async with running_node(config_in(folder), ManualClock()) as node:
+            await node.topics.create("t", TopicSettings())
+            await node.recurrences.put(Recurring(name="r", topic="t", rule=Rule(every_ms=1_000)))
+            (await node.replays.begin(Request("t"), name="read")).close()
+            await node.replays.begin(Request("t"), name="unread")
+            await node.ledger.begin("t", "writer", 1, 0)
+            await node.groups.open_session("t", "g")
+            real, left = node.metadata.write, [None] * room
+
+            def write(records: Any) -> Any:
+                if not left:
+                    raise StorageFull("no space")
+                left.pop()
+                return real(records)
+
+            with monkeypatch.context() as crowded:
+                crowded.setattr(node.metadata, "write", write)
+                with nullcontext() if room else pytest.raises(StorageFull):
+                    await node.topics.delete("t")
+            await node.recurrences.settle()
+            kinds = ("topic", "recurrence", "replay", "writer", "group")
+            found = [key for kind in kinds for key, _ in node.metadata.items(f"{kind}/")]
+            found += [topic.name for topic in node.topics.all()]
+            found += [one.recurring.name for one in node.recurrences.list()]
+            return found
+
+    whole = ["topic/t", "recurrence/r", "replay/read", "replay/unread", "writer/t/writer"]
+    assert run(delete(0)) == [*whole, "group/t/g", "t", "r"]
+    assert run(delete(1)) == []
 
 
 def test_a_store_that_cannot_be_closed_keeps_no_progress_from_being_saved(tmp_path, monkeypatch):

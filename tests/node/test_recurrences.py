@@ -354,6 +354,31 @@ def test_a_crash_leaves_topic_and_recurrences_or_neither(run, monkeypatch):
     run(story)
 
 
+def test_other_recurrences_go_on_while_the_files_of_a_topic_are_deleted(run):
+    async def story(here: TimedTopics) -> None:
+        await here.create("other")
+        await here.recurrences.put(every())
+        is_closing, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slowly(topic: object) -> None:
+            is_closing.set()
+            await go_on.wait()
+
+        here.topics.before_closing.append(slowly)
+        deleting = here.tasks.create_task(here.topics.delete("other"))
+        await is_closing.wait()
+        for _ in range(3):
+            here.clock.advance(MINUTE_MS)
+            async with asyncio.timeout(5):
+                await here.recurrences.settle()
+        go_on.set()
+        await deleting
+
+        assert len(await here.fired("t")) == 3
+
+    run(story)
+
+
 def test_a_topic_is_deleted_between_two_promises_and_never_within_one(run, monkeypatch):
     async def story(here: TimedTopics) -> None:
         await here.recurrences.put(every())

@@ -39,7 +39,7 @@ from waterclock.node.group_records import (
 )
 from waterclock.node.group_views import GroupView, view_of
 from waterclock.node.log_reader import LogReader
-from waterclock.node.metadata import Metadata
+from waterclock.node.metadata import Metadata, Records
 from waterclock.node.partition_host import PartitionHost
 from waterclock.node.place import Place, cursor_from
 from waterclock.node.positions import Start, position_of, targets_of
@@ -94,6 +94,7 @@ class Groups:
         await self.save_all()
         self._topics.on_opened.append(self._partition_opened)
         self._topics.on_updated.append(self._topic_updated)
+        self._topics.records_of.append(self._records_of)
         self._topics.on_deleted.append(self._topic_deleted)
 
     async def run(self) -> None:
@@ -311,10 +312,10 @@ class Groups:
             self._remove(host, Ending.TOPIC_GONE)
         for partition in topic.partitions:
             self._logs.pop(partition, None)
-        names = [key for key, _ in self._metadata.items(f"{GROUP}{topic.name}/")]
-        names += [key for key, _ in self._metadata.items(f"{PROGRESS}{topic.name}/")]
-        if names:
-            self._metadata.write(dict.fromkeys(names))
+
+    def _records_of(self, topic: Topic) -> Records:
+        prefixes = f"{GROUP}{topic.name}/", f"{PROGRESS}{topic.name}/"
+        return {key: None for prefix in prefixes for key, _ in self._metadata.items(prefix)}
 
     def _of_topic(self, topic: str) -> list[GroupHost]:
         return [host for host in self._hosts.values() if host.topic == topic]

@@ -27,7 +27,7 @@ from waterclock.model.clock import Clock
 from waterclock.model.errors import BadInput, CapacityReached, NotFound
 from waterclock.model.names import check_name
 from waterclock.model.units import DAY_MS
-from waterclock.node.metadata import Metadata
+from waterclock.node.metadata import Metadata, Records
 from waterclock.node.topics import Topic, Topics
 
 WRITER = "writer/"
@@ -123,6 +123,7 @@ class Ledger:
         self._tasks = 0
         self._needless: dict[str, None] = {}
         """Names of records that say nothing any more, to be taken away."""
+        topics.records_of.append(self._records_of)
         topics.on_deleted.append(self._topic_deleted)
 
     def __repr__(self) -> str:
@@ -313,13 +314,13 @@ class Ledger:
                 del self._needless[name]
             await asyncio.sleep(0)
 
+    def _records_of(self, topic: Topic) -> Records:
+        return {_writer_key(topic.name, name): None for name in self._writers.get(topic.name, {})}
+
     def _topic_deleted(self, topic: Topic) -> None:
-        records: dict[str, None] = {}
         for name in list(self._writers.get(topic.name, {})):
-            records |= self._forget(topic.name, name)
+            self._forget(topic.name, name)
         self._writers.pop(topic.name, None)
-        if records:
-            self._metadata.write(records)
 
 
 def _check(name: str, batch: int, number: int) -> None:

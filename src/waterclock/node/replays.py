@@ -31,7 +31,7 @@ from waterclock.model.errors import (
     StorageFull,
 )
 from waterclock.model.names import check_name
-from waterclock.node.metadata import Metadata
+from waterclock.node.metadata import Metadata, Records
 from waterclock.node.outgoing import Portion
 from waterclock.node.partition_host import PartitionHost
 from waterclock.node.replay_bounds import from_offsets, within
@@ -92,6 +92,7 @@ class Replay:
         on_closed: "Callable[[Replay], None]",
     ) -> None:
         self.name = name
+        self.topic = topic
         self.messages = 0
         """Handed out by this reading."""
         self._record = record
@@ -150,6 +151,11 @@ class Replay:
         self.close()
         self._is_replaced = True
 
+    def drop(self) -> None:
+        """End this reading because its replay is gone: nothing of it may be saved any more."""
+        self._is_replaced = True
+        self.close()
+
     def _settle(self, number: int) -> None:
         """Nothing more is handed out of a stretch: who reports the last of it has all of it."""
         stretch = self._record.stretches[number]
@@ -207,6 +213,7 @@ class Replays:
         self._open: dict[str, Replay] = {}
         self._compacted: set[Replay] = set()
         """Those that read snapshots."""
+        topics.records_of.append(self._records_of)
         topics.on_deleted.append(self._topic_deleted)
 
     async def begin(
@@ -358,11 +365,10 @@ class Replays:
         await self._metadata.delete(REPLAY + name)
         return True
 
+    def _records_of(self, topic: Topic) -> Records:
+        return {REPLAY + info.name: None for info in self.list() if info.topic == topic.name}
+
     def _topic_deleted(self, topic: Topic) -> None:
-        names = [info.name for info in self.list() if info.topic == topic.name]
-        for name in names:
-            open_one = self._open.get(name)
-            if open_one is not None:
-                open_one.replace()
-        if names:
-            self._metadata.write(dict.fromkeys(REPLAY + name for name in names))
+        for open_one in list(self._open.values()):
+            if open_one.topic is topic:
+                open_one.drop()

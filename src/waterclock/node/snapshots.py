@@ -28,7 +28,7 @@ from waterclock.model.errors import (
     FrameDamaged,
     OffsetOutOfRange,
 )
-from waterclock.node.metadata import Metadata
+from waterclock.node.metadata import Metadata, Records
 from waterclock.node.partition_host import PartitionHost
 from waterclock.node.snapshot_files import PartitionRows, check_files, read_manifest
 from waterclock.node.topics import Topic, Topics
@@ -82,6 +82,7 @@ class Snapshots:
         self._metadata = metadata
         self._known: dict[str, dict[str, SnapshotInfo]] = {}
         """By topic, then by name."""
+        topics.records_of.append(self._records_of)
         topics.on_deleted.append(self._topic_deleted)
 
     def __repr__(self) -> str:
@@ -179,10 +180,11 @@ class Snapshots:
             raise Damaged(f"{folder}: its manifest is not the one that was registered")
         return {each.partition: SnapshotSource(folder, each) for each in manifest.partitions}
 
+    def _records_of(self, topic: Topic) -> Records:
+        return {_key(info): None for info in self._known.get(topic.name, {}).values()}
+
     def _topic_deleted(self, topic: Topic) -> None:
-        gone = self._known.pop(topic.name, {})
-        if gone:
-            self._metadata.write({_key(info): None for info in gone.values()})
+        self._known.pop(topic.name, None)
 
 
 def _key(info: SnapshotInfo) -> str:

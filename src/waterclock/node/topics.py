@@ -135,9 +135,13 @@ class Topics:
         """Called for each partition that opens: at the start, and when one is made."""
         self.on_updated: list[Callable[[Topic], None]] = []
         self.on_deleted: list[Callable[[Topic], None]] = []
+        """Called when its records are gone. None may fail: the topic cannot be brought back."""
         self.while_deleting: list[Callable[[str], AbstractAsyncContextManager[Records]]] = []
-        """Entered before a topic is deleted, by its name, and left when it is: each tells records
-        that change with it. All are one write: after a crash, all of it was done or nothing."""
+        """Entered before the record of a topic goes, by its name, and left when it has gone: each
+        tells records that change with it. No promise may be made in between."""
+        self.records_of: list[Callable[[Topic], Records]] = []
+        """Each tells more records that go with a topic. All are one write with its own: after a
+        crash, or on a full disk, all of it was done or nothing."""
         self.before_closing: list[Callable[[Topic], Awaitable[None]]] = []
         """Awaited before the partitions of a deleted topic close: none may be at work then."""
 
@@ -247,27 +251,37 @@ class Topics:
         await sheltered(self._tasks, self._delete(name))
 
     async def _delete(self, name: str) -> None:
-        async with AsyncExitStack() as deleting:
-            others = [
-                await deleting.enter_async_context(hold(name)) for hold in self.while_deleting
-            ]
-            # Held last: who makes a topic may hold what is held here.
-            await deleting.enter_async_context(self._changing)
-            topic = self.get(name)
-            records: Records = {RECORD + name: None, TRASH + topic.folder: b""}
-            end = self._metadata.write(ChainMap(records, *others))
-            del self._topics[name]
+        async with AsyncExitStack() as changing:
+            async with AsyncExitStack() as deleting:
+                others = [
+                    await deleting.enter_async_context(hold(name)) for hold in self.while_deleting
+                ]
+                # Held last: who makes a topic may hold what is held here.
+                await changing.enter_async_context(self._changing)
+                topic = self.get(name)
+                others += [records_of(topic) for records_of in self.records_of]
+                records: Records = {RECORD + name: None, TRASH + topic.folder: b""}
+                end = self._metadata.write(ChainMap(records, *others))
+                del self._topics[name]
+            # The rest takes as long as there are files; what else recurs must not wait for it.
             self._untold.pop(name, None)
             for callback in self.on_deleted:
                 callback(topic)
             for ended in self.before_closing:
                 await ended(topic)
-            for host in topic.partitions:
-                host.close()
-                await asyncio.sleep(0)  # each takes a few fsyncs, here in the loop
-            topic.partitions.clear()
+            await self._close_deleted(topic)
             await self._metadata.durable(end)
             await self._empty_trash()
+
+    async def _close_deleted(self, topic: Topic) -> None:
+        """Close its partitions. What they cannot save goes anyway, so it stops no other."""
+        for host in topic.partitions:
+            try:
+                host.close()
+            except StorageError as error:
+                log.warning("deleted_not_flushed topic=%s reason=%s", topic.name, error)
+            await asyncio.sleep(0)  # each takes a few fsyncs, here in the loop
+        topic.partitions.clear()
 
     async def open(self) -> None:
         """Open all topics there are. Those that cannot be read stay closed, with their problem."""
@@ -352,11 +366,10 @@ class Topics:
             try:
                 if folder.exists():
                     await asyncio.to_thread(shutil.rmtree, folder)
-            except OSError as error:
+                await self._metadata.delete(key)
+            except (OSError, StorageFull) as error:
                 # It stays marked as trash, and is tried again.
                 log.warning("trash_not_removed folder=%s reason=%s", folder, error)
-                continue
-            await self._metadata.delete(key)
 
     def _check_room(self, partitions: int, *, is_new: bool) -> None:
         limits = self._config.topics
