@@ -11,7 +11,7 @@ from waterclock.model.errors import StorageFull
 from waterclock.model.message import Message
 from waterclock.node.node import running_node
 from waterclock.node.recurrence_records import Recurring, Rule
-from waterclock.node.replays import Request
+from waterclock.node.replay_records import Request
 from waterclock.node.topics import TopicSettings
 from waterclock.storage.clock import SystemClock
 from waterclock.testing.clock import ManualClock
