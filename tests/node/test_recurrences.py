@@ -12,7 +12,7 @@ from waterclock.model.errors import BadInput, StorageFull
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.node.pending_filter import Filter
-from waterclock.node.recurrence_records import Recurring, Rule
+from waterclock.node.recurrence_records import AHEAD_MAX, Recurring, Rule
 from waterclock.testing.clock import ManualClock
 
 MINUTE_MS = 60_000
@@ -203,6 +203,27 @@ def test_a_clock_that_was_wrong_for_a_moment_silences_nothing(run, is_restarted)
         due = [int(m.due_ms or 0) for m in await here.fired("t")]
 
         assert sorted(due) == [start_ms + (1 + n) * MINUTE_MS for n in range(91)]
+
+    run(story)
+
+
+def test_what_was_promised_too_far_ahead_is_promised_again_when_its_time_comes(run):
+    async def story(here: TimedTopics) -> None:
+        await here.recurrences.put(every())
+        start_ms = here.clock.now_ms()
+        for minutes in range(5 * (AHEAD_MAX + 4), 0, -5):
+            for step_ms in (minutes * MINUTE_MS, -minutes * MINUTE_MS):
+                here.clock.step(step_ms)
+                await here.recurrences.settle()
+                await here.recurrences.settle()
+        assert max(await promised(here)) < 5 * (AHEAD_MAX + 3) * MINUTE_MS  # some were cancelled
+
+        for _ in range(5 * AHEAD_MAX + 30):
+            here.clock.advance(MINUTE_MS)
+            await here.recurrences.settle()
+        due = [int(m.due_ms or 0) for m in await here.fired("t")]
+
+        assert sorted(due) == [start_ms + n * MINUTE_MS for n in range(1, 5 * AHEAD_MAX + 31)]
 
     run(story)
 

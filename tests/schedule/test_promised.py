@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterclock.schedule.calendar import IntervalRule, Recurrence
-from waterclock.schedule.promised import SPANS_MAX, Span, next_open, with_promised
+from waterclock.schedule.promised import SPANS_MAX, Span, next_open, with_promised, without
 
 SECOND_MS = 1_000
 START_MS = 1_700_000_000_000
@@ -29,7 +29,7 @@ def test_the_next_open_one_is_the_first_that_was_not_promised(moves, jitter_ms):
         found = next_open(rule, spans, now_ms)
         assert found is not None
         assert found not in promised
-        if len(promised) < SPANS_MAX:  # beyond, gaps between the earliest may be given up
+        if len(promised) < SPANS_MAX:  # beyond, the smallest gaps may be given up
             expected = rule.next_after(now_ms)
             while expected in promised:
                 assert expected is not None
@@ -40,6 +40,44 @@ def test_the_next_open_one_is_the_first_that_was_not_promised(moves, jitter_ms):
         assert spans == sorted(spans)
         assert len(spans) <= SPANS_MAX
         assert all(any(a <= one <= b for a, b in spans) for one in promised)
+
+
+def test_beyond_the_limit_the_nearest_become_one():
+    rule = recurrence(0)
+    at = [0, 1_000, 1_010, *(2_000 + 100 * n for n in range(SPANS_MAX - 2))]
+    spans: list[Span] = []
+    for one in at:
+        spans = with_promised(rule, spans, START_MS + one * SECOND_MS)
+    assert len(spans) == SPANS_MAX
+    assert spans[:2] == [
+        (START_MS, START_MS),
+        (START_MS + 1_000 * SECOND_MS, START_MS + 1_010 * SECOND_MS),
+    ]
+
+
+@given(
+    spans=st.lists(st.integers(0, 60), min_size=1, max_size=12, unique=True),
+    which=st.integers(0, 11),
+    jitter_ms=st.sampled_from([0, 400]),
+)
+def test_what_is_taken_out_is_open_again_and_nothing_else(spans, which, jitter_ms):
+    rule = recurrence(jitter_ms)
+    promised: list[int] = []
+    found: list[Span] = []
+    for number in spans:
+        due_ms = rule.next_after(START_MS + number * SECOND_MS + jitter_ms)
+        assert due_ms is not None
+        if due_ms not in promised:
+            promised.append(due_ms)
+            found = with_promised(rule, found, due_ms)
+    out = promised[which % len(promised)]
+
+    without_it = without(rule, found, out)
+
+    assert next_open(rule, without_it, out - 1) == out
+    rest = [one for one in promised if one != out]
+    assert all(any(a <= one <= b for a, b in without_it) for one in rest)
+    assert with_promised(rule, without_it, out) == found
 
 
 def test_what_is_promised_one_after_the_other_is_one_span():

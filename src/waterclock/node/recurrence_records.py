@@ -18,10 +18,11 @@ from waterclock.schedule.calendar import (
     zone_of,
 )
 from waterclock.schedule.cron import Cron
-from waterclock.schedule.promised import Span, next_open, with_promised
+from waterclock.schedule.promised import Span, next_open, with_promised, without
 
 AHEAD_MAX = 8
-"""Occurrences promised by a clock that was ahead that are kept; the farthest are cancelled."""
+"""Occurrences promised by a clock that was ahead that are kept. The farthest are cancelled, and
+promised again when their time comes."""
 
 _JITTER_SEED = 0x6A697474
 
@@ -89,17 +90,24 @@ class RecurrenceRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_over: bool = False
     """There are no more occurrences."""
     unwanted: list[Promise] = []
-    """Promises of what this has replaced, to be cancelled."""
+    """Promises to be cancelled: of what this has replaced, or too far ahead."""
     is_deleted: bool = False
     ahead: list[Promise] = []
     """What was promised before and may yet come: it was the last one, or the clock was ahead."""
     spans: list[Span] = []
     """All that was promised (see `schedule.promised`)."""
+    turn: int = 0
+    """Counts cancelled promises that may be made again: their ids are used up."""
 
     @property
     def promises(self) -> list[Promise]:
         """Return what was promised and may not have come yet."""
         return self.ahead if self.promise is None else [self.promise, *self.ahead]
+
+    def message_id(self, due_ms: int) -> str:
+        """Return the id of an occurrence."""
+        turn = f".{self.turn}" if self.turn else ""
+        return f"{self.recurring.name}/{self.token}{turn}@{due_ms}"
 
     def to_cancel(self, now_ms: int) -> list[Promise]:
         """Return what goes with it; what is due, but for the last one, is let go its way."""
@@ -151,6 +159,18 @@ class RecurrenceRecord(msgspec.Struct, frozen=True, kw_only=True):
             unwanted=self.unwanted + ahead[AHEAD_MAX:],
             spans=with_promised(rule, self._promised, promise.due_ms),
         )
+
+    def with_cancelled(self, rule: Recurrence, cancelled: list[Promise]) -> "RecurrenceRecord":
+        """Return it with nothing left to cancel; what of its own was cancelled can come again.
+
+        What has fired before it could be cancelled has come.
+        """
+        mine = f"{self.recurring.name}/{self.token}"
+        spans, turn = self._promised, self.turn
+        for promise in cancelled:
+            if promise.message_id.startswith((f"{mine}@", f"{mine}.")):
+                spans, turn = without(rule, spans, promise.due_ms), turn + 1
+        return msgspec.structs.replace(self, unwanted=[], spans=spans, turn=turn)
 
     @property
     def _promised(self) -> list[Span]:

@@ -9,7 +9,8 @@ a promise far ahead; what comes before it is promised then, and no occurrence co
 (`schedule.promised`). The same is looked at when the node starts.
 
 A record in the metadata says what recurs and what was promised last. The id of an occurrence is
-`<name>/<token>@<due time>`, the token being new with each `put`: a crash between promising and
+`<name>/<token>@<due time>`, the token being new with each `put` (and `.<turn>` behind it once the
+promise of an occurrence was cancelled that may come again): a crash between promising and
 writing that down promises the same id again, which dedup recognises. A recurrence that is replaced
 or deleted first writes down which promise must go, then cancels it: a crash between leaves work for
 the next start. A promise is cancelled only where its id stands: a topic made anew has other
@@ -34,6 +35,7 @@ from waterclock.model.errors import (
     StorageFailed,
     WaterclockError,
 )
+from waterclock.model.ids import Millis
 from waterclock.model.limits import Limits
 from waterclock.model.names import check_name, check_topic_name
 from waterclock.node.metadata import Metadata, Records
@@ -47,6 +49,7 @@ from waterclock.node.recurrence_records import (
     Recurs,
     rule_of,
 )
+from waterclock.node.scheduler import CANCELLED, DONE
 from waterclock.node.sheltered import sheltered
 from waterclock.schedule.calendar import Recurrence
 
@@ -248,14 +251,13 @@ class Recurrences:
 
     async def _settled(self, record: RecurrenceRecord) -> RecurrenceRecord | None:
         """Do what a record asks for; return it as it is then, None if it is done with."""
-        for promise in record.unwanted:
-            await self._cancel(promise)
+        rule = self._rules[record.recurring.name]
+        cancelled = [promise for promise in record.unwanted if await self._cancel(promise)]
         if record.is_deleted:
             return None
         if record.unwanted:
-            record = msgspec.structs.replace(record, unwanted=[])
+            record = record.with_cancelled(rule, cancelled)
         now_ms = self._now_ms()
-        rule = self._rules[record.recurring.name]
         due_ms = record.next_open(rule, now_ms)
         last = record.promise
         if last is not None and last.due_ms > now_ms and (due_ms is None or due_ms > last.due_ms):
@@ -268,18 +270,21 @@ class Recurrences:
 
     async def _promise(self, record: RecurrenceRecord, due_ms: int) -> Promise:
         recurring = record.recurring
-        message_id = f"{recurring.name}/{record.token}@{due_ms}"
+        message_id = record.message_id(due_ms)
         message = recurring.message(message_id.encode(), due_ms)
         batch = encode_batch([message], self._limits, now_ms=self._clock.now_ms())
         answer = await self._publishing.publish_batch(recurring.topic, batch.body)
         return Promise(recurring.topic, answer.partition, answer.first_offset, due_ms, message_id)
 
-    async def _cancel(self, promise: Promise) -> None:
+    async def _cancel(self, promise: Promise) -> bool:
+        """Tell whether it is cancelled, now or before; False if it has fired, or is gone."""
         # Gone with its topic, it fires no more. Anything else may pass, and then it would fire.
         with suppress(NotFound):
             position = promise.partition, promise.offset
             named = Named(promise.message_id.encode(), position=position)
-            await self._pending.cancel(promise.topic, [named])
+            changed = await self._pending.cancel(promise.topic, [named])
+            return bool(changed.outcomes[0] in (DONE, CANCELLED))
+        return False
 
     async def _save(self, records: "Mapping[str, RecurrenceRecord | None]") -> None:
         end = self._metadata.write(_encoded(records))
@@ -302,8 +307,8 @@ class Recurrences:
         if expires is not None and expires <= 0:
             raise BadInput(f"expires_after_ms must be positive (got {expires})")
         due_ms = rule_of(record).next_after(now_ms)
-        message_id = f"{recurring.name}/{record.token}@{due_ms}".encode()
-        message = recurring.message(message_id, now_ms if due_ms is None else due_ms)
+        due_ms = Millis(now_ms) if due_ms is None else due_ms
+        message = recurring.message(record.message_id(due_ms).encode(), due_ms)
         encode_batch([message], self._limits, now_ms=now_ms)
 
     def _recurs(self, record: RecurrenceRecord) -> Recurs:

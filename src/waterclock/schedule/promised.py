@@ -9,16 +9,19 @@ promised there stands ahead of what comes next when it is put back:
                   ^ it is this time again
 
 What is in no span comes when its time comes, whatever the clock did; what is in one never comes
-twice, also if the clock is put back over it.
+twice, also if the clock is put back over it. A clock that is set very often leaves more spans than
+are kept: the two become one that are nearest to each other, so that the least is left out. Which of
+them are past cannot be told: a clock that is ahead takes all of them for that.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from waterclock.model.ids import Millis
 from waterclock.schedule.calendar import Recurrence
 
-SPANS_MAX = 8
-"""Beyond it the two earliest become one: what lies between them is as if it were promised."""
+SPANS_MAX = 32
+"""Beyond it the two nearest become one: what lies between them is as if it were promised."""
 
 Span = tuple[int, int]
 
@@ -41,7 +44,30 @@ def with_promised(recurrence: Recurrence, spans: Sequence[Span], due_ms: int) ->
         first = earlier.pop()[0]
     if later and recurrence.next_after(due_ms) == later[0][0]:
         last = later.pop(0)[1]
-    found = [*earlier, (first, last), *later]
-    while len(found) > SPANS_MAX:
-        found[:2] = [(found[0][0], found[1][1])]
-    return found
+    return _limited([*earlier, (first, last), *later])
+
+
+def without(recurrence: Recurrence, spans: Sequence[Span], due_ms: int) -> list[Span]:
+    """Return the spans without one occurrence, so that it can be promised again."""
+    found: list[Span] = []
+    for first, last in spans:
+        if not first <= due_ms <= last:
+            found.append((first, last))
+            continue
+        if first < due_ms:
+            found.append((first, due_ms - 1))
+        after = recurrence.next_after(due_ms)
+        if after is not None and after <= last:
+            found.append((after, last))
+    return _limited(found)
+
+
+def _limited(spans: list[Span]) -> list[Span]:
+    while len(spans) > SPANS_MAX:
+        # Of those as near as each other the shortest: else one of them would grow and grow.
+        _, _, at = min(
+            (later[0] - earlier[1], later[1] - earlier[0], at)
+            for at, (earlier, later) in enumerate(pairwise(spans))
+        )
+        spans[at : at + 2] = [(spans[at][0], spans[at + 1][1])]
+    return spans
