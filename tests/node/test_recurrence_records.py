@@ -71,7 +71,7 @@ class World:
 
 def live(world: World, life: Iterable[tuple[int, int]]) -> list[int]:
     """Return what was left out while the clock went on as it should."""
-    left_out = []
+    left_out: list[int] = []
     for by_ms, ticks in life:
         world.set_clock(by_ms)
         for _ in range(ticks):
