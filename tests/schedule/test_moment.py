@@ -180,6 +180,26 @@ def test_what_cannot_be_is_told_why(text, why):
         parse_when(text, WEDNESDAY_MS)
 
 
+@pytest.mark.parametrize("text", ["5M", "12 M", "-5M", "5M ago", "2 months ago"])
+def test_a_month_has_no_length_in_the_past_either(text):
+    with pytest.raises(BadInput, match="since"):
+        parse_past(text, WEDNESDAY_MS)
+
+
+@pytest.mark.parametrize(
+    ("text", "zone"),
+    [("0 9 * * MON/2", "UTC"), ("0 9 * * mon/2 Europe/Berlin", "Europe/Berlin"),
+     ("0 9 * JAN/3 MON/2 Etc/GMT+5", "Etc/GMT+5"), ("0 0 9 * * MON/2 [CET]", "CET")],
+)  # fmt: skip
+def test_a_step_of_cron_is_no_time_zone(text, zone):
+    found = parse_when(text, NOW)
+
+    assert isinstance(found, Recurrence)
+    assert isinstance(found.rule, CronRule)
+    assert found.rule.zone.key == zone
+    assert found.rule.cron.text.upper().endswith("MON/2")
+
+
 @given(
     st.datetimes(datetime(1990, 1, 1), datetime(2090, 1, 1)),
     st.sampled_from(["UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/St_Johns"]),

@@ -43,7 +43,9 @@ PAST_FORMS = (
 )
 
 _ZONED = re.compile(
-    r"(.*[^ ]) ?(?:\[([A-Za-z0-9_+/-]+)\]| ((?i:utc)|[A-Za-z]{2,}/[A-Za-z0-9_+/-]+))", re.ASCII
+    r"(.*[^ ]) ?(?:\[([A-Za-z0-9_+/-]+)\]"
+    r"| ((?i:utc)|[A-Za-z]{2,}/(?![0-9]+\Z)[A-Za-z0-9_+/-]+))",  # MON/2 is of cron
+    re.ASCII,
 )
 _RELATIVE = re.compile(r"(?:\+ ?|in )(.*)|(.*) from now", re.ASCII | re.IGNORECASE)
 _BEHIND = re.compile(r"- ?(.*)|(.*) ago", re.ASCII | re.IGNORECASE)
@@ -83,7 +85,8 @@ def parse_past(text: str, now_ms: int, zone: str = "UTC", *, field: str = "since
     """Return the time that `text` means of since and until: of two, the one that has been."""
     plain, zone = _split(text, zone, field)
     lower = plain.lower()
-    span = lower if _BEHIND.fullmatch(lower) is None else _within(_BEHIND, plain)
+    # As it was typed: 5M is not 5m.
+    span = plain if _BEHIND.fullmatch(plain) is None else _within(_BEHIND, plain)
     if is_duration(span):
         return Millis(max(0, now_ms - parse_duration(span)))
     found = _moment(lower, plain, Here(now_ms, zone, is_past=True), field)
