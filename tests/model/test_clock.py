@@ -1,10 +1,13 @@
 """Both clocks keep the promise of the `Clock` protocol; the manual one turns as told."""
 
+import math
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from waterclock.model.clock import PAUSE_MS, SETTLE_MS, Clock, RunningClock, SteadyClock
+from waterclock.model.clock import GRACE_MS, PAUSE_MS, SETTLE_MS, Clock, RunningClock, SteadyClock
 from waterclock.storage.clock import SystemClock
 from waterclock.testing.clock import ManualClock
 
@@ -78,26 +81,30 @@ def test_a_steady_clock_goes_on_when_the_wall_clock_is_set():
 def test_a_running_clock_does_not_count_the_time_its_process_did_not_run():
     clock = ManualClock(now_ms=0)
     running = RunningClock(clock)
-    running.pulse()
+    running.pulse(0)
     clock.advance(40)
     assert running.now_ms() == 40
 
     clock.advance(3_600_000)
     assert running.now_ms() == 40
+    running.pulse(1)
+    assert running.now_ms() == 40
     assert running.paused_ms == 3_600_040
 
 
-def test_a_running_clock_stands_still_after_a_pause_until_what_was_sent_is_read():
+@pytest.mark.parametrize("cpu_ms", [0, 1_000])
+def test_a_running_clock_stands_still_after_a_stall_until_what_was_sent_is_read(cpu_ms):
     clock = ManualClock(now_ms=0)
     running = RunningClock(clock)
-    running.pulse()
-    clock.advance(10_000)
+    running.pulse(0)
+    clock.advance(1_000)
     assert running.now_ms() == 0
+    running.pulse(cpu_ms)
 
     clock.advance(SETTLE_MS)
     assert running.now_ms() == 0
     clock.advance(7)
-    running.pulse()
+    running.pulse(cpu_ms)
     assert running.now_ms() == 7
     assert running.now_ms() + running.set_by_ms() == clock.now_ms()
 
@@ -106,22 +113,75 @@ def test_a_process_that_is_merely_slow_was_not_paused():
     clock = ManualClock(now_ms=0)
     running = RunningClock(clock)
     for _ in range(10):
-        running.pulse()
+        running.pulse(0)
         clock.advance(PAUSE_MS - 1)
 
     assert running.now_ms() == 10 * (PAUSE_MS - 1)
     assert running.paused_ms == 0
 
 
+def test_a_process_whose_loop_was_busy_was_not_paused():
+    clock = ManualClock(now_ms=0)
+    running = RunningClock(clock)
+    running.pulse(0)
+    clock.advance(9_000)
+    running.pulse(3_000)
+
+    assert running.paused_ms == 0
+    assert running.now_ms() == 9_000 - GRACE_MS
+
+
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_a_loop_that_is_blocked_again_and_again_keeps_no_lease_from_ending(is_busy):
+    clock, cpu_ms = ManualClock(now_ms=0), 0
+    running = RunningClock(clock)
+    for _ in range(100):
+        running.pulse(cpu_ms)
+        clock.advance(500)  # blocked
+        cpu_ms += is_busy * 500
+        running.pulse(cpu_ms)
+        clock.advance(250)  # and not
+
+    assert running.now_ms() >= 75_000 / 2
+
+
+@given(
+    turns=st.lists(
+        st.tuples(st.integers(0, 3_000), st.sampled_from([0, 0.2, 0.25, 1, 2]), st.booleans()),
+        max_size=200,
+    )
+)
+def test_at_least_half_of_the_time_is_told_whatever_blocks_the_loop(turns):
+    clock, cpu_ms, countable_ms = ManualClock(now_ms=0), 0, 0
+    running = RunningClock(clock)
+    running.pulse(0)
+    for ms, cores, is_read in turns:
+        before_ms = running.now_ms()
+        if is_read:
+            clock.advance(ms // 2)
+            assert before_ms <= running.now_ms() <= clock.monotonic_ms()
+            ms -= ms // 2
+        clock.advance(ms)
+        cpu_ms += math.ceil(ms * 2 * cores)
+        was_paused_ms = running.paused_ms
+        running.pulse(cpu_ms)
+        paused_ms = running.paused_ms - was_paused_ms
+        countable_ms += ms * (1 + is_read) - max(0, paused_ms - PAUSE_MS) - is_read
+        assert before_ms <= running.now_ms() <= clock.monotonic_ms()
+
+    assert running.now_ms() >= countable_ms / 2 - GRACE_MS
+
+
 def test_a_running_clock_never_goes_back():
-    clock, rng = ManualClock(), Random(7)
+    clock, rng, cpu_ms = ManualClock(), Random(7), 0
     running = RunningClock(clock)
     last = running.now_ms()
     for _ in range(2_000):
         clock.advance(rng.choice([0, 1, 30, 200, 600, 5_000]))
         clock.step(rng.choice([0, 0, -50, 50]))
+        cpu_ms += rng.choice([0, 30, 200, 5_000])
         if rng.random() < 0.5:
-            running.pulse()
+            running.pulse(cpu_ms)
         now = running.now_ms()
         assert last <= now
         last = now

@@ -95,6 +95,8 @@ class DeliveryHistory(RuleBasedStateMachine):
         self.clock = ManualClock(START_MS)
         self.away_ms = 0
         """How long the node did not run, and the moments after that it reads what was sent."""
+        self.back_ms = -PAUSE_MS - SETTLE_MS
+        """When that was last over: what follows at once is not forgiven."""
         self.facts: dict[Place, Fact] = {}
         self.models: dict[str, Model] = {}
         self.gone: list[Model] = []
@@ -387,20 +389,23 @@ class DeliveryHistory(RuleBasedStateMachine):
     def pass_time(self, passed_ms, all_beat):
         for _ in range(0, passed_ms, 50):
             self.clock.advance(50)
-            self.c.groups.clock.pulse()
+            self.c.groups.clock.pulse(0)
         if all_beat:
             for model in self.models.values():
                 self.do(model.member.session.heartbeat)
         self.wait(self.settle())
 
+    @precondition(lambda self: self.now_ms() - self.back_ms >= PAUSE_MS + SETTLE_MS)
     @rule(away_ms=st.sampled_from([PAUSE_MS, 2_000, 60_000]))
     def pause(self, away_ms):
         """Stop the node; members go on, and what they say meanwhile waits to be read."""
-        self.c.groups.clock.pulse()
+        self.c.groups.clock.pulse(0)
         for ms in (away_ms, SETTLE_MS):
             self.clock.advance(ms)
             self.away_ms += ms
             self.wait(self.settle())
+            self.c.groups.clock.pulse(0)
+        self.back_ms = self.now_ms()
         endings = [model.member.session.ending for model in self.models.values()]
         assert not any(endings), "taken for dead by who was away itself"
 

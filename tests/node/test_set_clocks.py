@@ -148,7 +148,7 @@ def test_a_node_that_was_paused_takes_nobody_for_dead_and_hears_what_was_sent(tm
             member.take()
 
             for _ in range(4):
-                c.groups.clock.pulse()
+                c.groups.clock.pulse(0)
                 await c.pass_time(10 * GROUPS.session_timeout_ms)
                 assert c.host().members == ("m",)
             member.ack(0)
@@ -164,12 +164,13 @@ def test_who_was_silent_before_a_pause_and_after_it_is_dead(tmp_path):
             await c.hosts.topic("t")
             await c.join()
             await c.pass_time(2_000)
-            c.groups.clock.pulse()
+            c.groups.clock.pulse(0)
             await c.pass_time(HOUR_MS)
+            c.groups.clock.pulse(0)
 
             for _ in range(4):
                 await c.pass_time(SETTLE_MS)
-                c.groups.clock.pulse()
+                c.groups.clock.pulse(0)
             assert c.host().members == ("m",)
             await c.pass_time(249)
             assert c.host().members == ("m",)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from tests.simulation.message_model import Fate, Known, Messages
 from tests.simulation.simulated_node import ACK_TIMEOUT_MS, MAX_RETRIES
+from waterclock.model.clock import PAUSE_MS
 
 SAVED_MS = 1_500
 """What is older was saved, if the node ran for as long."""
@@ -131,12 +132,12 @@ class GroupModel:
         self._set_at_ms = self.ran_ms
 
     def paused(self, ms: int, now_ms: int) -> None:
-        """Take note that the node did not run: the time counts for nobody."""
+        """Take note that the node did not run: hardly any of the time counts."""
         self.clock_was_set()
         self._settling_until_ms = now_ms + SETTLED_MS
         for progress in self._progress.values():
-            progress.ends_ms += ms
-            progress.slack_ms += SETTLED_MS
+            progress.ends_ms += ms - PAUSE_MS
+            progress.slack_ms += PAUSE_MS + SETTLED_MS
 
     def delivered(self, handed: Handed) -> None:
         """Take a message that was handed out."""

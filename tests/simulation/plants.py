@@ -134,7 +134,7 @@ def leases_go_by_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 @planted
 def a_pause_counts_against_members(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time in which the node did not run is taken for silence of those it did not hear."""
-    monkeypatch.setattr(RunningClock, "pulse", lambda self: None)
+    monkeypatch.setattr(RunningClock, "pulse", lambda self, cpu_ms: None)
 
 
 @planted

@@ -127,7 +127,8 @@ class SimulatedNode:
             table = topic_operations(node, self.members, BytesInFlight("publish", 1 << 30))
             self._answer = answer_from(routes_of(table))
             node.spawn(self.members.run())
-            node.spawn(keep_pulse(node.groups.clock))
+            # It is given no time but by its own clock, so whenever it stands it was stopped.
+            node.spawn(keep_pulse(node.groups.clock, cpu_ms=lambda: 0))
             await asyncio.sleep(0)
             opened.set_result(None)
             await self._stop.wait()

@@ -58,13 +58,17 @@ class SteadyClock:
 PULSE_MS: Final = 100
 """How often a running clock must be told that its process runs."""
 PAUSE_MS: Final = 500
-"""Without a pulse for so long, the process did not run."""
+"""Without a pulse for so long, the loop stood still. Of a pause no more than this counts."""
 SETTLE_MS: Final = 250
-"""How long the clock stands still after a pause, until what was sent meanwhile has been read."""
+"""How long the clock stands still after that, until what was sent meanwhile has been read."""
+GRACE_MS: Final = 2_000
+"""Most that is forgiven of stalls in a row; as much time has to count before it is again."""
+_BUSY_SHARE: Final = 4
+"""A process that had a fourth of a core meanwhile was not stopped: its loop was busy."""
 
 
 class RunningClock(SteadyClock):
-    """A steady clock that counts only the time in which its process ran.
+    """A steady clock that leaves out the time in which its process did not run.
 
     A process is stopped (SIGSTOP, a debugger, a hypervisor), or its loop blocked, while heartbeats
     and acks pile up in its sockets. By any other clock its first act afterwards would be to declare
@@ -72,8 +76,12 @@ class RunningClock(SteadyClock):
     what they had left, and what was sent meanwhile is read before any of it ends. Cassandra's
     failure detector does the same about a "local pause".
 
-    Whoever drives the loop calls `pulse`; a pause is noticed by whatever is read first after it.
-    Without any pulse this is a steady clock.
+    A loop that is blocked again and again must not keep leases from ending, though. So of a stall
+    in which the process was busy all counts, of a pause `PAUSE_MS`, and both are forgiven only out
+    of a grace that is earned by as much time that counted: at least half of the time is told.
+
+    Whoever drives the loop calls `pulse`; without one for `PAUSE_MS` the clock stands until the
+    next. Without any pulse this is a steady clock.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -81,23 +89,37 @@ class RunningClock(SteadyClock):
         self.paused_ms = 0
         """How long all pauses were, together."""
         self._pulsed_ms: int | None = None
+        self._pulsed_cpu_ms = 0
         self._told_ms = 0
         self._uncounted_ms = 0
+        self._grace_ms = GRACE_MS
+        self._earns_from_ms = 0
 
     def now_ms(self) -> Millis:
         """Return the time; it never goes back."""
-        monotonic_ms = self._clock.monotonic_ms()
-        pulsed_ms = self._pulsed_ms
-        if pulsed_ms is not None and monotonic_ms - pulsed_ms >= PAUSE_MS:
-            self.paused_ms += monotonic_ms - pulsed_ms
-            self._pulsed_ms = monotonic_ms
-            stood_ms = max(self._told_ms, pulsed_ms - self._uncounted_ms)
-            self._uncounted_ms = monotonic_ms - stood_ms + SETTLE_MS
-            self._told_ms = stood_ms
-        self._told_ms = max(self._told_ms, monotonic_ms - self._uncounted_ms)
+        monotonic_ms, pulsed_ms = self._clock.monotonic_ms(), self._pulsed_ms
+        if pulsed_ms is None or monotonic_ms - pulsed_ms < PAUSE_MS:
+            self._told_ms = max(self._told_ms, monotonic_ms - self._uncounted_ms)
         return Millis(self._told_ms + self._ahead_ms)
 
-    def pulse(self) -> None:
-        """Note that the process runs."""
-        self.now_ms()
-        self._pulsed_ms = self._clock.monotonic_ms()
+    def pulse(self, cpu_ms: int) -> None:
+        """Note that the process runs, and how much time of processors it has had so far."""
+        monotonic_ms, pulsed_ms = self._clock.monotonic_ms(), self._pulsed_ms
+        if pulsed_ms is not None and monotonic_ms - pulsed_ms >= PAUSE_MS:
+            self._stalled(pulsed_ms, monotonic_ms, cpu_ms - self._pulsed_cpu_ms)
+        self._pulsed_ms, self._pulsed_cpu_ms = monotonic_ms, cpu_ms
+
+    def _stalled(self, from_ms: int, until_ms: int, cpu_ms: int) -> None:
+        counted_ms = stall_ms = until_ms - from_ms
+        if cpu_ms * _BUSY_SHARE < stall_ms:
+            self.paused_ms += stall_ms
+            counted_ms = PAUSE_MS
+        told_ms = max(self._told_ms, from_ms - self._uncounted_ms)
+        grace_ms = min(GRACE_MS, self._grace_ms + told_ms - self._earns_from_ms)
+        forgiven_ms = min(counted_ms, grace_ms)
+        settle_ms = min(SETTLE_MS, grace_ms - forgiven_ms)
+        self._grace_ms = grace_ms - forgiven_ms - settle_ms
+        # Some of it may have been told before anybody knew.
+        told_ms = min(told_ms + counted_ms - forgiven_ms, until_ms - self._uncounted_ms)
+        self._told_ms = self._earns_from_ms = told_ms
+        self._uncounted_ms = until_ms + settle_ms - told_ms

@@ -10,6 +10,7 @@ import logging
 import os
 import resource
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -51,11 +52,16 @@ async def run_node(
             await server.stop()
 
 
-async def keep_pulse(clock: RunningClock) -> None:
+def cpu_ms() -> int:
+    """Return how much time of processors this process has had, all threads together."""
+    return time.process_time_ns() // 1_000_000
+
+
+async def keep_pulse(clock: RunningClock, cpu_ms: Callable[[], int] = cpu_ms) -> None:
     """Tell a clock that this process runs, for as long as it does, and people when it did not."""
     known_ms = 0
     while True:
-        clock.pulse()
+        clock.pulse(cpu_ms())
         if clock.paused_ms > known_ms:
             log.warning("paused ms=%d: sessions and leases go on", clock.paused_ms - known_ms)
             known_ms = clock.paused_ms
