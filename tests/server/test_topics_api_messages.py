@@ -8,8 +8,10 @@ import pytest
 from tests.server.http_client import Answered, RawClient, raw_client, until
 from tests.server.served import Served, run, serving
 from waterclock.model.sections import DeliveryConfig, TopicsConfig
+from waterclock.model.units import HOUR_MS, MINUTE_MS
 from waterclock.server.polled_member import PolledMember
 from waterclock.server.polled_members import PolledMembers
+from waterclock.testing.clock import ManualClock
 
 PATH = "/topics/orders/messages"
 
@@ -148,6 +150,54 @@ def test_a_message_that_is_wrong_is_400_by_field(tmp_path, body, field):
             assert answer.status == 400
             assert answer.headers["content-type"] == "application/problem+json"
             assert (answer.json()["error"], answer.json()["field"]) == ("BadInput", field)
+
+    run(test)
+
+
+MORNING_MS = 1_794_806_820_000  # 2026-11-16T05:27:00Z, a Monday
+
+
+def test_times_are_those_of_today(tmp_path):
+    async def test():
+        clock = ManualClock(MORNING_MS)
+        async with serving(tmp_path, clock=clock) as it, raw_client(it.server.http_port) as client:
+            evening_ms = MORNING_MS + 12 * HOUR_MS + 33 * MINUTE_MS
+            for time in ("today 18:00", "18:00", "2026-11-16 18:00"):
+                stored = await client.post(PATH, {"value": time, "at": time})
+                assert stored.status == 201, stored
+            sent = {"value": "x", "at": "06:00", "expiresAt": "today 18:00"}
+            assert (await client.post(PATH, sent)).status == 201
+            listed = (await client.get("/topics/orders/scheduled")).json()["scheduled"]
+            assert [one["dueMs"] for one in listed][1:] == [evening_ms] * 3
+            since = await client.get(f"{PATH}?group=g&wait=1ms&since=today%2005:00")
+            assert since.status == 200, since
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("said", "field", "text"),
+    [
+        ({"at": "today 5:00"}, "at", "at: 'today 5:00': it has passed in UTC"),
+        ({"at": "soon"}, "at", "at: 'soon' is not a time that is read here. Write +5m, "),
+        ({"expiresAt": "soon"}, "expiresAt", "expiresAt: 'soon' is not a time that is read"),
+        ({"expiresIn": "1 parsec"}, "expiresIn", "expiresIn: '1 parsec' is not a time such as 90s"),
+        ({"delay": ""}, "delay", "delay: '' is not a time such as 90s"),
+        ({"delay": "1y"}, "delay", "delay: '1y': a month or a year has no fixed length; write"),
+        ({"delay": "3h Europe/Berlin"}, "delay", "delay: '3h Europe/Berlin' is not a time"),
+        ({"delay": "3h " * 999}, "delay", "delay: exceeds its limit of "),
+    ],
+)
+def test_a_time_that_is_not_read_is_told_with_its_field(tmp_path, said, field, text):
+    async def test():
+        clock = ManualClock(MORNING_MS)
+        async with serving(tmp_path, clock=clock) as it, raw_client(it.server.http_port) as client:
+            one = await client.post(PATH, {"value": "x", **said})
+            assert (one.status, one.json()["field"]) == (400, field)
+            assert one.json()["detail"].startswith(text)
+            many = await client.post(PATH, {"messages": [{"value": "x"}, {"value": "y", **said}]})
+            assert (many.status, many.json()["field"]) == (400, f"messages[1].{field}")
+            assert many.json()["detail"].startswith(f"messages[1].{text}")
 
     run(test)
 

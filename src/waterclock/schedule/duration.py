@@ -28,7 +28,7 @@ _UNIT = "|".join(sorted(UNITS, key=len, reverse=True))
 _PART = rf"(?:([0-9]{{1,18}}(?:\.[0-9]{{1,9}})?) ?|\b(an?) )({_UNIT})(?![a-z])"
 _PARTS = re.compile(rf"{_PART}(?:(?:, ?| and | )?{_PART})*", re.ASCII)
 _ONE = re.compile(_PART, re.ASCII)
-_NO_LENGTH = re.compile(r"[0-9] ?M(?![A-Za-z])|\b(?:months?|years?)\b", re.ASCII)
+_NO_LENGTH = re.compile(r"[0-9] ?[My](?![A-Za-z])|\b(?:months?|years?)\b", re.ASCII)
 
 
 def is_duration(text: str) -> bool:

@@ -5,12 +5,15 @@
 The check is the same function that reads the text afterwards, and that gRPC, the client and the
 command line use: there is no second opinion. What it refuses is a `BadField` that names the field
 and shows what would be accepted; descriptions of the API get `schema`, for machines.
+
+What depends on the time of day is only `described`, and read once, by `read_text`: "18:00 today" is
+a time or has passed, and who checks it has to know the time.
 """
 
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta
@@ -19,6 +22,7 @@ from msgspec import inspect as types
 from waterclock.model.errors import BadInput
 from waterclock.server.problems import BadField
 
+T = TypeVar("T")
 Check = Callable[[str], object]
 """Raises BadInput."""
 Walk = Callable[[Any, str], None]
@@ -26,7 +30,7 @@ Walk = Callable[[Any, str], None]
 
 LIMIT = "limits."
 """Begins a number of a schema that is a limit of the configuration; see `with_limits`."""
-_OF_WHAT = re.compile(r"(time|duration|when|cron): ")
+_OF_WHAT = re.compile(r"(?:(?:time|duration|when|cron): )+|(?:duration|when) (?=exceeds )")
 
 
 def text(check: Check, description: str, *examples: str, **schema: object) -> Meta:
@@ -37,6 +41,19 @@ def text(check: Check, description: str, *examples: str, **schema: object) -> Me
         extra={"check": check, "examples": examples},
         extra_json_schema=schema,
     )
+
+
+def described(description: str, *examples: str, **schema: object) -> Meta:
+    """Describe a text that is not checked before it is read; see `read_text`."""
+    return Meta(description=description, examples=list(examples) or None, extra_json_schema=schema)
+
+
+def read_text(read: Callable[[], T], field: str, *examples: str) -> T:
+    """Read a text; what is refused is a BadField of the field, and shows what is accepted."""
+    try:
+        return read()
+    except BadInput as error:
+        raise _refused(field, error, examples) from error
 
 
 def matching(pattern: str, description: str, *examples: str) -> Meta:
@@ -120,13 +137,19 @@ def _checked(check: Check, examples: Sequence[str]) -> Walk:
         try:
             check(value)
         except BadInput as error:
-            said = _OF_WHAT.sub("", str(error), count=1)
-            # Most say themselves what would be accepted.
-            if examples and not any(example in said for example in examples):
-                said += f"; accepted is, for example, {' or '.join(examples)}"
-            raise BadField(path, said) from error
+            raise _refused(path, error, examples) from error
 
     return walk
+
+
+def _refused(field: str, error: BadInput, examples: Sequence[str]) -> BadField:
+    said = str(error)
+    if (prefix := _OF_WHAT.match(said)) is not None:
+        said = said[prefix.end() :]
+    # Most say themselves what would be accepted.
+    if examples and not any(example in said for example in examples):
+        said += f"; accepted is, for example, {' or '.join(examples)}"
+    return BadField(field, said)
 
 
 def with_limits(schema: Any, limits: dict[str, int]) -> Any:  # noqa: ANN401 - any JSON

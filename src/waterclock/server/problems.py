@@ -45,6 +45,11 @@ class BadField(BadInput):
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
         self.field = field
+        self.problem = problem
+
+    def within(self, path: str) -> "BadField":
+        """Return it as one of a part of the request."""
+        return BadField(f"{path}.{self.field}", self.problem)
 
 
 def status_of(error: WaterclockError) -> int:

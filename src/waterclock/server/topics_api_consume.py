@@ -14,7 +14,6 @@ from waterclock.node.node import Node
 from waterclock.node.positions import Start
 from waterclock.node.session import AnswerKind
 from waterclock.schedule.duration import parse_duration
-from waterclock.schedule.when import parse_past
 from waterclock.server.http_checks import matching
 from waterclock.server.http_input import END, body_of, parameters_of
 from waterclock.server.http_messages import (
@@ -42,6 +41,7 @@ from waterclock.server.topics_api_shapes import (
     Shape,
     Told,
     Topic,
+    past_of,
 )
 
 CONSUMER = "http"
@@ -168,7 +168,7 @@ class ConsumeApi:
         start = Start[asked.start.upper()]
         start_ms = Millis(0)
         if asked.since is not None:
-            start, start_ms = Start.TIME, parse_past(asked.since, self._node.clock.now_ms())
+            start, start_ms = Start.TIME, past_of(asked.since, self._node.clock.now_ms())
         member = await self._members.open(key, start=start, start_ms=start_ms)
         self._node.topics.newly_made(asked.topic)  # not told to who publishes next: they did not
         return member

@@ -7,7 +7,6 @@ from msgspec import UNSET, Meta, UnsetType
 from waterclock.node.group_views import GroupView
 from waterclock.node.node import Node
 from waterclock.node.positions import Start
-from waterclock.schedule.when import parse_past
 from waterclock.server.http_input import body_of, parameters_of
 from waterclock.server.http_messages import Request, Response, json
 from waterclock.server.http_operations import Operation
@@ -20,6 +19,7 @@ from waterclock.server.topics_api_shapes import (
     PositionShape,
     Shape,
     Told,
+    past_of,
 )
 
 
@@ -101,7 +101,7 @@ class GroupsApi:
         given = body_of(request, SeekShape)
         start, start_ms = Start[given.start.upper()], 0
         if given.since is not UNSET:
-            start, start_ms = Start.TIME, parse_past(given.since, self._node.clock.now_ms())
+            start, start_ms = Start.TIME, past_of(given.since, self._node.clock.now_ms())
         view = await self._node.groups.seek(
             asked.topic,
             asked.group,

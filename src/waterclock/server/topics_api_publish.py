@@ -130,7 +130,7 @@ class PublishApi:
             for name in _OF_ONE:
                 if getattr(given, name) not in (UNSET, {}):
                     raise BadField(name, "is given beside messages")
-            messages = [_expiring(one, now_ms) for one in given.messages]
+            messages = _all(given.messages, now_ms)
             return await self._publish_many(topic, given, messages, now_ms)
 
     async def _publish_one(self, topic: str, one: PublishOne, now_ms: int) -> Response:
@@ -162,6 +162,16 @@ class PublishApi:
         is_new = any(one.is_new for one in told)
         made = self._node.topics.newly_made(topic) or UNSET
         return json(201 if is_new else 200, PublishedMany(messages=told, made_partitions=made))
+
+
+def _all(shapes: list[MessageShape], now_ms: int) -> list[Message]:
+    messages: list[Message] = []
+    try:
+        for shape in shapes:
+            messages.append(_expiring(shape, now_ms))  # noqa: PERF401 - its length says which
+    except BadField as error:
+        raise error.within(f"messages[{len(messages)}]") from error
+    return messages
 
 
 def _expiring(shape: MessageShape, now_ms: int) -> Message:

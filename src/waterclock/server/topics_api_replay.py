@@ -16,7 +16,6 @@ from waterclock.node.node import Node
 from waterclock.node.replay_records import OffsetRange, TimeRange
 from waterclock.node.replay_records import Request as ReplayRequest
 from waterclock.node.replays import Replay, ReplayBatch
-from waterclock.schedule.when import parse_past
 from waterclock.server.http_input import body_of, parameters_of
 from waterclock.server.http_messages import JSON_LINES, Request, Response, Streamed, json
 from waterclock.server.http_operations import Operation
@@ -33,6 +32,7 @@ from waterclock.server.topics_api_shapes import (
     PositionShape,
     Shape,
     Told,
+    past_of,
     told_fields,
 )
 
@@ -248,8 +248,8 @@ def _request(asked: ReplayParameters, now_ms: int) -> ReplayRequest:
     partitions = () if asked.partition is None else (asked.partition,)
     times = None
     if asked.since is not None or asked.until is not None or asked.by_due:
-        start = 0 if asked.since is None else parse_past(asked.since, now_ms)
-        end = 0 if asked.until is None else parse_past(asked.until, now_ms, field="until")
+        start = 0 if asked.since is None else past_of(asked.since, now_ms)
+        end = 0 if asked.until is None else past_of(asked.until, now_ms, field="until")
         end = max(start, end) if end or start > now_ms else 0
         times = TimeRange(start, end, asked.by_due)
     return ReplayRequest(asked.topic, partitions, times, None)

@@ -17,12 +17,14 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7
+from waterclock.model.limits import check
 from waterclock.model.message import Message
 from waterclock.model.names import DEAD_LETTERS, NAME_CHARS_MAX, check_name, check_topic_name
 from waterclock.node.topics import PARTITIONS_MAX
+from waterclock.schedule.cron import TEXT_CHARS_MAX
 from waterclock.schedule.duration import parse_duration
 from waterclock.schedule.when import FORMS, PAST_FORMS, parse_moment, parse_past
-from waterclock.server.http_checks import LIMIT, text
+from waterclock.server.http_checks import LIMIT, described, read_text, text
 from waterclock.server.http_input import END
 from waterclock.server.problems import BadField
 
@@ -34,19 +36,19 @@ DURATION_FORMAT, TIME_FORMAT = "waterclock-duration", "waterclock-time"
 """What descriptions call texts that no pattern can tell."""
 OFFSET_MAX = (1 << 53) - 1
 """What every JSON parser reads exactly."""
-SOME_DAY_MS = Millis(1_780_000_000_000)
-"""Whether a text is a time does not depend on today, only which time it is."""
-
-
-def parse_delay(given: str, now_ms: int, *, field: str = "when") -> Millis:
-    """Return the time that is so far from now."""
-    return parse_moment(f"in {given.strip().removeprefix('+')}", now_ms, field=field)
+_TIME_EXAMPLE, _DELAY_EXAMPLE = "2026-11-15T10:00:00Z", "90s"
 
 
 def _name(what: str, example: str) -> Meta:
-    check = partial(check_name, what)
     about = f"Of a {what}."
-    return text(check, about, example, pattern=NAME, minLength=1, maxLength=NAME_CHARS_MAX)
+    return text(
+        partial(check_name, what),
+        about,
+        example,
+        pattern=NAME,
+        minLength=1,
+        maxLength=NAME_CHARS_MAX,
+    )
 
 
 _LETTERS = {
@@ -73,28 +75,21 @@ Duration = Annotated[
 ]
 Delay = Annotated[
     str,
-    text(
-        partial(parse_delay, now_ms=SOME_DAY_MS),
-        "From now: 90s, 1h30m or '5 minutes'.",
-        "90s",
-        format=DURATION_FORMAT,
-    ),
+    described("From now: 90s, 1h30m or '5 minutes'.", _DELAY_EXAMPLE, format=DURATION_FORMAT),
 ]
 Time = Annotated[
     str,
-    text(
-        partial(parse_moment, now_ms=SOME_DAY_MS),
+    described(
         f"RFC 3339. People may write more, in UTC unless a zone is named: {FORMS}.",
-        "2026-11-15T10:00:00Z",
+        _TIME_EXAMPLE,
         format=TIME_FORMAT,
     ),
 ]
 Earlier = Annotated[
     str,
-    text(
-        partial(parse_past, now_ms=SOME_DAY_MS, field="when"),
+    described(
         f"RFC 3339. People may write more, in UTC unless a zone is named: {PAST_FORMS}.",
-        "2026-11-15T10:00:00Z",
+        _TIME_EXAMPLE,
         format=TIME_FORMAT,
     ),
 ]
@@ -163,7 +158,10 @@ class MessageShape(Shape):
     delay: Delay | UnsetType = UNSET
     expires_at: Time | UnsetType = UNSET
     expires_ms: TimeMs | UnsetType = UNSET
-    expires_in: Duration | UnsetType = UNSET
+    expires_in: (
+        Annotated[Delay, Meta(description="From when it is due: 90s, 1h30m or '5 minutes'.")]
+        | UnsetType
+    ) = UNSET
 
 
 ONE_OF_EACH = {
@@ -238,11 +236,21 @@ def moment_of(
     if found is None:
         return None
     if at is not UNSET:
-        return parse_moment(at, now_ms, field=fields[0])
+        return read_text(lambda: parse_moment(at, now_ms), fields[0], _TIME_EXAMPLE)
     if time_ms is not UNSET:
         return time_ms
     assert after is not UNSET
-    return parse_delay(after, now_ms, field=fields[2])
+    return read_text(lambda: _after(after, now_ms), fields[2], _DELAY_EXAMPLE)
+
+
+def past_of(given: str, now_ms: int, *, field: str = "since") -> Millis:
+    """Return the time of since and until."""
+    return read_text(lambda: parse_past(given, now_ms, field="when"), field, _TIME_EXAMPLE)
+
+
+def _after(given: str, now_ms: int) -> Millis:
+    check("when", len(given), TEXT_CHARS_MAX)
+    return Millis(now_ms + parse_duration(given.strip().removeprefix("+")))
 
 
 def bytes_of(
