@@ -161,6 +161,28 @@ def test_bad_publishes_are_refused_by_name(tmp_path):
     run(test)
 
 
+def test_a_publish_that_is_refused_makes_no_topic(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it:
+            headers = {f"h{number}": b"" for number in range(65)}
+            for message in (pb.Message(due_ms=1 << 62), pb.Message(headers=headers)):
+                request = pb.PublishRequest(topic="orders", message=message)
+                code, _, _ = await failure(it.broker.Publish(request))
+                assert code == StatusCode.INVALID_ARGUMENT
+            code, _, _ = await failure(it.publish(b"x", partition=7))
+            assert code == StatusCode.NOT_FOUND
+            garbage = pb.PublishBatchRequest(topic="orders", arrow=b"x" * 8)
+            code, _, _ = await failure(it.broker.PublishBatch(garbage))
+            assert code == StatusCode.INVALID_ARGUMENT
+            call = it.broker.PublishStream()
+            await call.write(pb.PublishStreamRequest(sequence=1, batch=garbage))
+            assert (await call.read()).problem.error == "BadBatch"
+            await call.done_writing()
+            assert it.node.topics.all() == []
+
+    run(test)
+
+
 def test_who_makes_a_topic_is_told_and_nobody_else(tmp_path):
     async def test():
         topics = TopicsConfig(partitions=3)

@@ -8,7 +8,7 @@ import pytest
 from tests.server.http_client import Answered, RawClient, raw_client, until
 from tests.server.served import Served, run, serving
 from waterclock.model.sections import DeliveryConfig, TopicsConfig
-from waterclock.model.units import HOUR_MS, MINUTE_MS
+from waterclock.model.units import HOUR_MS, KIB, MINUTE_MS
 from waterclock.server.polled_member import PolledMember
 from waterclock.server.polled_members import PolledMembers
 from waterclock.testing.clock import ManualClock
@@ -198,6 +198,27 @@ def test_a_time_that_is_not_read_is_told_with_its_field(tmp_path, said, field, t
             many = await client.post(PATH, {"messages": [{"value": "x"}, {"value": "y", **said}]})
             assert (many.status, many.json()["field"]) == (400, f"messages[1].{field}")
             assert many.json()["detail"].startswith(f"messages[1].{text}")
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"headers": {f"h{number}": "" for number in range(65)}},
+        {"at": "2199-01-01"},
+        {"key": "k" * (64 * KIB + 1)},
+        {"partition": 7},
+    ],
+)
+def test_a_publish_that_is_refused_makes_no_topic(tmp_path, said):
+    async def test():
+        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+            message = {"value": "x", **said}
+            where = {"partition": message.pop("partition")} if "partition" in said else {}
+            for body in ({**message, **where}, {"messages": [message], **where}):
+                assert (await client.post(PATH, body)).status in (400, 404, 413)
+                assert (await client.get("/topics/orders")).status == 404
 
     run(test)
 

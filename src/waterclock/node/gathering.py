@@ -88,7 +88,11 @@ class Gathering:
             entropy = os.urandom(UUID7_ENTROPY_BYTES)
             made = uuid7_batch(self._clock.now_ms(), 1, entropy)[0].tobytes()
             message = replace(message, message_id=made)
-        found = await self._topics.ensure(topic)
+        found = self._topics.find(topic)
+        if found is None:
+            # What is refused makes no topic.
+            encode_batch([message], self._limits, now_ms=self._clock.now_ms())
+            found = await self._topics.ensure(topic, partition=partition)
         if partition is None:
             partition = _where(found, message, is_anonymous=is_anonymous)
         host = found.partition(partition)

@@ -61,7 +61,7 @@ class Publishing:
     ) -> Published:
         """Publish a batch of Arrow bytes; it is durable on return."""
         batch = parse_batch(arrow, self._limits, now_ms=self._clock.now_ms())
-        found = await self._topics.ensure(topic)
+        found = await self._topics.ensure(topic, partition=partition)
         return await self.publish_parsed(
             found,
             batch,

@@ -163,8 +163,9 @@ class Topics:
         """Return a topic, if there is one of that name."""
         return self._topics.get(name)
 
-    async def ensure(self, name: str) -> Topic:
-        """Return a topic, making it if the node is configured to."""
+    async def ensure(self, name: str, *, partition: int | None = None) -> Topic:
+        """Return a topic, making it if the node is configured to; not for the sake of a partition
+        that it would not have. Call it when nothing else is wrong: bad input makes no topic."""
         topic = self._topics.get(name)
         if topic is not None:
             return topic
@@ -172,6 +173,9 @@ class Topics:
         if not self._config.topics.auto_create:
             raise UnknownTopic(name)
         settings = self.default_settings()
+        if partition is not None and not 0 <= partition < settings.partitions:
+            count = settings.partitions
+            raise NotFound("partition", f"{name}/{partition} (a new topic has {count})")
         return await self.create(name, settings, if_absent=True, is_implied=True)
 
     def newly_made(self, name: str) -> int:

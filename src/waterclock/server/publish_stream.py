@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 
 from grpc import StatusCode
 
+from waterclock.log.batch import parse_batch
 from waterclock.model.errors import BadInput, Stopping, WaterclockError
 from waterclock.node.node import Node
 from waterclock.node.task_groups import task_group
@@ -73,7 +74,7 @@ class Producer:
                 return
             arrow = request.batch.arrow
             if self._node.topics.find(request.batch.topic) is None:
-                await self._make_topic(request.batch.topic)
+                await self._make_topic(request.batch)
             await self._publishing.take(len(arrow))
             held = ExitStack()
             held.callback(self._publishing.give, len(arrow))
@@ -82,11 +83,13 @@ class Producer:
             # A task that is cancelled before its first step gives nothing back by itself.
             task.add_done_callback(lambda _, held=held: held.close())  # type: ignore[misc]
 
-    async def _make_topic(self, name: str) -> None:
+    async def _make_topic(self, batch: pb.PublishBatchRequest) -> None:
         """Make a topic before its first batch: others would overtake one that waits for it."""
-        # If it cannot be made, publishing the batch tells why.
+        node, partition = self._node, batch.partition if batch.HasField("partition") else None
+        # If the batch is refused, or the topic cannot be made, publishing it tells why.
         with suppress(WaterclockError):
-            await self._node.topics.ensure(name)
+            parse_batch(batch.arrow, node.config.limits, now_ms=node.clock.now_ms())
+            await node.topics.ensure(batch.topic, partition=partition)
 
     async def _publish(
         self, request: pb.PublishStreamRequest, arrow: bytes, held: ExitStack

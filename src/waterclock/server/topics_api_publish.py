@@ -152,10 +152,11 @@ class PublishApi:
         limits = self._node.config.limits
         check("messages", len(messages), limits.batch_messages_max)
         batch = encode_batch(messages, limits, now_ms=now_ms)
+        partition = None if given.partition is UNSET else given.partition
         published = await self._node.publishing.publish_parsed(
-            await self._node.topics.ensure(topic),
+            await self._node.topics.ensure(topic, partition=partition),
             batch,
-            partition=None if given.partition is UNSET else given.partition,
+            partition=partition,
             allow_duplicate=given.allow_duplicate,
         )
         told = _told_many(messages, published)
