@@ -166,6 +166,15 @@ def test_a_message_repeats_until_it_is_ended(call, ask, topic):
     assert again.stderr == f"error: there is no recurrence '{name}'\n"
 
 
+def test_who_makes_a_topic_by_repeating_is_told(call, topic):
+    mistyped = f"{topic}-mistyped"
+    wanted = ("schedule", "repeat", f"daily-{topic[-8:]}", mistyped, "up", "--every", "1h")
+
+    assert call(*wanted).stderr == f"topic {mistyped} was made (1 partition)\n"
+    assert call(*wanted).stderr == ""
+    assert call("publish", mistyped, "x").stderr == ""
+
+
 def test_a_rule_in_words_is_meant_where_it_was_typed(ask, topic, monkeypatch):
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     name = f"words-{topic[-8:]}"

@@ -181,9 +181,10 @@ def test_many_who_make_the_same_topic_at_once_get_one(tmp_path):
             made = await asyncio.gather(*(hosts.topics.ensure("orders") for _ in range(20)))
             with pytest.raises(AlreadyExists):
                 await hosts.topics.create("orders", TopicSettings())
-            return len(set(made))
+            return len({one.topic for one in made}), [one.made_partitions for one in made]
 
-    assert run(all_at_once()) == 1
+    topics, told = run(all_at_once())
+    assert (topics, sorted(told)) == (1, [0] * 19 + [1])
 
 
 def test_topics_are_not_made_by_accident_if_the_node_is_told_so(tmp_path):

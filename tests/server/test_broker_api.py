@@ -16,6 +16,7 @@ from waterclock.model.sections import ServerConfig, TopicsConfig
 from waterclock.model.units import KIB
 from waterclock.v1 import admin_pb2 as admin
 from waterclock.v1 import broker_pb2 as pb
+from waterclock.v1 import scheduler_pb2 as scheduler
 
 
 def frames_in(data: bytes) -> list[Frame]:
@@ -195,6 +196,13 @@ def test_who_makes_a_topic_is_told_and_nobody_else(tmp_path):
             member = Member(it, topic="nope")
             assert (await member.open()).made_partitions == 3
             assert (await it.publish(b"x", topic="nope")).made_partitions == 0
+            recurrence = scheduler.Recurrence(
+                name="tidy", topic="tides", rule=scheduler.Rule(every_ms=3_600_000)
+            )
+            put = scheduler.PutRecurrenceRequest(recurrence=recurrence)
+            assert (await it.scheduler.PutRecurrence(put)).made_partitions == 3
+            assert (await it.scheduler.PutRecurrence(put)).made_partitions == 0
+            assert (await it.publish(b"x", topic="tides")).made_partitions == 0
             await it.admin.CreateTopic(admin.CreateTopicRequest(topic="meant"))
             assert (await it.publish(b"x", topic="meant")).made_partitions == 0
             told = await it.admin.GetNode(admin.GetNodeRequest())

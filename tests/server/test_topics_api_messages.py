@@ -229,13 +229,23 @@ def test_who_makes_a_topic_is_told_and_nobody_else(tmp_path):
             first = await client.post("/topics/odrers/messages", {"value": "a"})
             second = await client.post("/topics/odrers/messages", {"value": "a"})
             many = await client.post("/topics/bills/messages", {"messages": [{"value": "a"}]})
-            await client.get("/topics/nope/messages?group=g&wait=1ms")
-            polled = await client.post("/topics/nope/messages", {"value": "a"})
+            polled = await client.get("/topics/nope/messages?group=g&wait=1ms")
+            again = await client.get("/topics/nope/messages?group=g&wait=1ms")
+            published = await client.post("/topics/nope/messages", {"value": "a"})
+            every = {"topic": "tides", "every": "1h", "value": "x"}
+            put = await client.post("/recurrences/tidy", every, "PUT")
+            put_again = await client.post("/recurrences/tidy", every, "PUT")
+            got = await client.get("/recurrences/tidy")
+            after = await client.post("/topics/tides/messages", {"value": "a"})
 
             assert first.json()["madePartitions"] == 1
             assert "madePartitions" not in second.json()
             assert many.json()["madePartitions"] == 1
-            assert "madePartitions" not in polled.json()
+            assert polled.json() == {"messages": [], "madePartitions": 1}
+            assert put.json()["madePartitions"] == 1
+            for other in (again, published, put_again, got, after):
+                assert other.status < 300, other
+                assert "madePartitions" not in other.json()
 
     run(test)
 

@@ -26,7 +26,15 @@ from waterclock.cli.options import (
     Yes,
     Zone,
 )
-from waterclock.cli.terminal import console, due_text, print_json, span_text, table, time_text
+from waterclock.cli.terminal import (
+    console,
+    due_text,
+    print_json,
+    span_text,
+    table,
+    tell_made,
+    time_text,
+)
 from waterclock.model.errors import NotFound
 
 if TYPE_CHECKING:
@@ -113,6 +121,7 @@ def unrepeat(
 
 def tell_recurrence(made: "Recurrence", *, as_json: bool) -> None:
     """Say what will repeat from now on."""
+    tell_made(made.topic, made.made_partitions)
     if as_json:
         print_json(plain(made))
         return

@@ -233,7 +233,7 @@ def recurrence_name(topic: str, rule: Rule, value: bytes | None, key: bytes | No
 
 def recurrence_of(told: scheduler_pb2.Recurrence) -> Recurrence:
     """Return a recurrence as the node tells of it."""
-    return Recurrence(
+    found = Recurrence(
         told.name,
         told.topic,
         cron=told.rule.cron,
@@ -241,6 +241,8 @@ def recurrence_of(told: scheduler_pb2.Recurrence) -> Recurrence:
         zone=told.rule.zone or "UTC",
         next_ms=told.next_ms,
     )
+    found.made_partitions = told.made_partitions
+    return found
 
 
 def _of_rule(rule: Rule) -> tuple[Cron | None, Every | None]:

@@ -33,6 +33,8 @@ class PublishedOne(NamedTuple):
     offset: int
     message_id: bytes
     is_new: bool
+    made_partitions: int = 0
+    """Of its topic, if this has made it."""
 
 
 Waiter = asyncio.Future[PublishedOne]
@@ -88,18 +90,19 @@ class Gathering:
             entropy = os.urandom(UUID7_ENTROPY_BYTES)
             made = uuid7_batch(self._clock.now_ms(), 1, entropy)[0].tobytes()
             message = replace(message, message_id=made)
-        found = self._topics.find(topic)
+        found, made_partitions = self._topics.find(topic), 0
         if found is None:
             # What is refused makes no topic.
             encode_batch([message], self._limits, now_ms=self._clock.now_ms())
-            found = await self._topics.ensure(topic, partition=partition)
+            found, made_partitions = await self._topics.ensure(topic, partition=partition)
         if partition is None:
             partition = _where(found, message, is_anonymous=is_anonymous)
         host = found.partition(partition)
         host.check_usable()
         waiter: Waiter = asyncio.get_running_loop().create_future()
         self._add(host, message, waiter, allow_duplicate=allow_duplicate)
-        return await waiter
+        published = await waiter
+        return published._replace(made_partitions=made_partitions) if made_partitions else published
 
     def _add(
         self, host: PartitionHost, message: Message, waiter: Waiter, *, allow_duplicate: bool

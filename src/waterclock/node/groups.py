@@ -213,9 +213,11 @@ class Groups:
         name = member or f"{group[:150]}-{os.urandom(6).hex()}"
         check_name("member", name)
         await self._started.wait()
-        found = await self._topics.ensure(topic)
+        found, made_partitions = await self._topics.ensure(topic)
         host = self._hosts.get((topic, group)) or await self._make(found, group, start, start_ms)
-        return await host.join(name, credit=credit)
+        session = await host.join(name, credit=credit)
+        session.made_partitions = made_partitions
+        return session
 
     async def _make(self, topic: Topic, group: str, start: Start, start_ms: int) -> GroupHost:
         async with self._changing:

@@ -11,7 +11,7 @@ are recognised by their ids.
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -40,13 +40,15 @@ class Published:
     partitions: Int32s | None = None
     duplicates: Int64s | None = None
     """Rows that were published before."""
+    made_partitions: int = 0
+    """Of the topic, if this has made it."""
 
 
 class Publishing:
     """The way into topics."""
 
     def __init__(self, topics: Topics, limits: Limits, clock: Clock) -> None:
-        self._topics = topics
+        self.topics = topics
         self._limits = limits
         self._clock = clock
 
@@ -61,14 +63,15 @@ class Publishing:
     ) -> Published:
         """Publish a batch of Arrow bytes; it is durable on return."""
         batch = parse_batch(arrow, self._limits, now_ms=self._clock.now_ms())
-        found = await self._topics.ensure(topic, partition=partition)
-        return await self.publish_parsed(
+        found, made_partitions = await self.topics.ensure(topic, partition=partition)
+        published = await self.publish_parsed(
             found,
             batch,
             partition=partition,
             allow_duplicate=allow_duplicate,
             is_sticky=is_sticky,
         )
+        return replace(published, made_partitions=made_partitions) if made_partitions else published
 
     async def publish_parsed(
         self,

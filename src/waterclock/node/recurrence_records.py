@@ -186,6 +186,8 @@ class Recurs(NamedTuple):
     recurring: Recurring
     next_ms: int
     """When it happens next; 0 if it does not any more."""
+    made_partitions: int = 0
+    """Of its topic, if putting it has made that."""
 
 
 def rule_of(record: RecurrenceRecord) -> Recurrence:

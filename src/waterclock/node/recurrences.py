@@ -109,12 +109,15 @@ class Recurrences:
             before = self._records.get(name)
             if before is None and len(self._records) >= RECURRENCES_MAX:
                 raise CapacityReached("recurrences", RECURRENCES_MAX)
+            # Its first promise would make it, too; here, who puts it is told.
+            made = await self._publishing.topics.ensure(record.recurring.topic)
             unwanted = [] if before is None else before.to_cancel(self._now_ms())
             await self._save({name: msgspec.structs.replace(record, unwanted=unwanted)})
             problems = await self._settle([name])
             if self._records[name].unwanted:
                 raise problems[name]
-            return self._recurs(self._records[name])
+            recurs = self._recurs(self._records[name])
+            return recurs._replace(made_partitions=made.made_partitions)
 
     async def delete(self, name: str) -> bool:
         """End a recurrence and cancel what it has promised; tell whether there was one.

@@ -119,6 +119,8 @@ class Session:
         """What it owns; the host keeps this."""
         self.on_refused: Callable[[Refused], None] | None = None
         """Hears of refusals while an answer is taken; they do not go out then."""
+        self.made_partitions = 0
+        """Of its topic, if opening it has made that."""
         self.turn = 0
         self.pump: asyncio.Handle | None = None
         self.is_pump_late = False

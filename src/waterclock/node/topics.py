@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -104,6 +105,15 @@ class Topic:
         )
 
 
+class Ensured(NamedTuple):
+    """A topic that somebody uses."""
+
+    topic: Topic
+    made_partitions: int = 0
+    """Not 0: this use has made it, with so many. Who used it is told, and nobody else: a mistyped
+    name should not go unnoticed."""
+
+
 class Topics:
     """All topics. Made by the node, which calls `open` once."""
 
@@ -129,8 +139,6 @@ class Topics:
         self._on_full = on_full
         self._topics: dict[str, Topic] = {}
         self._changing = asyncio.Lock()
-        self._untold: dict[str, int] = {}
-        """Partitions of topics that their first use made, until a client is told."""
         self.on_opened: list[Callable[[Topic, PartitionHost], None]] = []
         """Called for each partition that opens: at the start, and when one is made."""
         self.on_updated: list[Callable[[Topic], None]] = []
@@ -163,12 +171,12 @@ class Topics:
         """Return a topic, if there is one of that name."""
         return self._topics.get(name)
 
-    async def ensure(self, name: str, *, partition: int | None = None) -> Topic:
+    async def ensure(self, name: str, *, partition: int | None = None) -> Ensured:
         """Return a topic, making it if the node is configured to; not for the sake of a partition
         that it would not have. Call it when nothing else is wrong: bad input makes no topic."""
         topic = self._topics.get(name)
         if topic is not None:
-            return topic
+            return Ensured(topic)
         check_topic_name(name)
         if not self._config.topics.auto_create:
             raise UnknownTopic(name)
@@ -176,27 +184,20 @@ class Topics:
         if partition is not None and not 0 <= partition < settings.partitions:
             count = settings.partitions
             raise NotFound("partition", f"{name}/{partition} (a new topic has {count})")
-        return await self.create(name, settings, if_absent=True, is_implied=True)
-
-    def newly_made(self, name: str) -> int:
-        """Return the partitions of a topic that its first use has made, if nobody was told of it
-        yet, else 0. Whoever asks tells the client: a mistyped name should not go unnoticed."""
-        return self._untold.pop(name, 0) if self._untold else 0
+        async with self._changing:
+            topic = self._topics.get(name)
+            if topic is not None:
+                return Ensured(topic)
+            topic = await self._make(name, settings)
+        log.info("topic_made topic=%s partitions=%d", name, settings.partitions)
+        return Ensured(topic, settings.partitions)
 
     def default_settings(self) -> TopicSettings:
         """Return the settings of a topic about which nobody said anything."""
         return TopicSettings(partitions=self._config.topics.partitions)
 
-    async def create(
-        self,
-        name: str,
-        settings: TopicSettings,
-        *,
-        if_absent: bool = False,
-        is_implied: bool = False,
-    ) -> Topic:
-        """Make a topic; one that exists is returned as it is if `if_absent`. With `is_implied`
-        nobody has asked for it by name, and whoever used it is to be told."""
+    async def create(self, name: str, settings: TopicSettings, *, if_absent: bool = False) -> Topic:
+        """Make a topic; one that exists is returned as it is if `if_absent`."""
         check_topic_name(name)
         self._check(settings)
         async with self._changing:
@@ -204,23 +205,23 @@ class Topics:
                 if if_absent:
                     return self._topics[name]
                 raise AlreadyExists("topic", name)
-            self._check_room(settings.partitions, is_new=True)
-            topic = Topic(name, f"{name}-{os.urandom(6).hex()}", settings)
-            await self._metadata.put(TRASH + topic.folder, b"")  # until it is whole
-            try:
-                topic.partitions = await self._add_partitions(topic, settings)
-                end = self._save(topic)
-            except BaseException:
-                self._close_partitions(topic, 0)
-                await self._empty_trash()
-                raise
-            self._topics[name] = topic
-            if is_implied:
-                self._untold[name] = settings.partitions
-                log.info("topic_made topic=%s partitions=%d", name, settings.partitions)
-            self._announce(topic, 0)
-            await self._metadata.durable(end)
-            return topic
+            return await self._make(name, settings)
+
+    async def _make(self, name: str, settings: TopicSettings) -> Topic:
+        self._check_room(settings.partitions, is_new=True)
+        topic = Topic(name, f"{name}-{os.urandom(6).hex()}", settings)
+        await self._metadata.put(TRASH + topic.folder, b"")  # until it is whole
+        try:
+            topic.partitions = await self._add_partitions(topic, settings)
+            end = self._save(topic)
+        except BaseException:
+            self._close_partitions(topic, 0)
+            await self._empty_trash()
+            raise
+        self._topics[name] = topic
+        self._announce(topic, 0)
+        await self._metadata.durable(end)
+        return topic
 
     async def update(self, name: str, settings: TopicSettings) -> Topic:
         """Give a topic other settings; partitions can only be added."""
@@ -268,7 +269,6 @@ class Topics:
                 end = self._metadata.write(ChainMap(records, *others))
                 del self._topics[name]
             # The rest takes as long as there are files; what else recurs must not wait for it.
-            self._untold.pop(name, None)
             for callback in self.on_deleted:
                 callback(topic)
             for ended in self.before_closing:

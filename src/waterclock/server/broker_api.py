@@ -50,7 +50,7 @@ class BrokerApi:
             offset=published.offset,
             message_id=published.message_id,
             is_new=published.is_new,
-            made_partitions=self._node.topics.newly_made(request.topic),
+            made_partitions=published.made_partitions,
         )
 
     async def publish_batch(self, request: pb.PublishBatchRequest) -> pb.PublishBatchResponse:
@@ -64,8 +64,7 @@ class BrokerApi:
                 allow_duplicate=request.allow_duplicate,
                 is_sticky=request.is_sticky,
             )
-        made = self._node.topics.newly_made(request.topic)
-        return published_to_proto(published, made_partitions=made)
+        return published_to_proto(published)
 
     async def fetch(self, request: pb.FetchRequest, stream: Stream) -> None:
         """Read frames. It writes its one answer itself, to know when it has gone."""

@@ -3,6 +3,7 @@
 import asyncio
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from waterclock.model.errors import WaterclockError
 from waterclock.node.session import AnswerKind
@@ -30,15 +31,20 @@ class HandedPage(Told):
     """Messages, perhaps none."""
 
     messages: list[HandedTold]
+    made_partitions: int | UnsetType = UNSET
+    """Only where there was no such topic: it was made, with so many partitions."""
 
 
 class Poll(Pending):
     """Waits for messages, to answer one request."""
 
-    __slots__ = ("limit", "member", "members")
+    __slots__ = ("limit", "made_partitions", "member", "members")
 
-    def __init__(self, members: PolledMembers, member: PolledMember, limit: int) -> None:
+    def __init__(
+        self, members: PolledMembers, member: PolledMember, limit: int, made_partitions: int = 0
+    ) -> None:
         super().__init__(Poll.gone)
+        self.made_partitions = made_partitions
         self.limit = limit
         self.member = member
         self.members = members
@@ -49,7 +55,7 @@ class Poll(Pending):
 
     def take(self, messages: list[Handed]) -> bool:
         """Answer with messages."""
-        return self.answer(page_of(messages))
+        return self.answer(page_of(messages, self.made_partitions))
 
     def fail(self, error: WaterclockError) -> None:
         """Answer with an error."""
@@ -120,9 +126,10 @@ class Listening:
             self._member.answer(AnswerKind.GIVE_BACK, leases)
 
 
-def page_of(messages: list[Handed]) -> Response:
+def page_of(messages: list[Handed], made_partitions: int = 0) -> Response:
     """Return messages as the answer to a poll."""
-    return json(200, HandedPage(messages=list(map(_told, messages))), NO_STORE)
+    told = list(map(_told, messages))
+    return json(200, HandedPage(messages=told, made_partitions=made_partitions or UNSET), NO_STORE)
 
 
 def _told(handed: Handed) -> HandedTold:

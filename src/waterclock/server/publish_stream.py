@@ -73,26 +73,29 @@ class Producer:
             if request is None:
                 return
             arrow = request.batch.arrow
+            made = 0
             if self._node.topics.find(request.batch.topic) is None:
-                await self._make_topic(request.batch)
+                made = await self._make_topic(request.batch)
             await self._publishing.take(len(arrow))
             held = ExitStack()
             held.callback(self._publishing.give, len(arrow))
             self._in_flight += 1
-            task = tasks.create_task(self._publish(request, arrow, held))
+            task = tasks.create_task(self._publish(request, arrow, held, made))
             # A task that is cancelled before its first step gives nothing back by itself.
             task.add_done_callback(lambda _, held=held: held.close())  # type: ignore[misc]
 
-    async def _make_topic(self, batch: pb.PublishBatchRequest) -> None:
-        """Make a topic before its first batch: others would overtake one that waits for it."""
+    async def _make_topic(self, batch: pb.PublishBatchRequest) -> int:
+        """Make a topic before its first batch: others would overtake one that waits for it. Return
+        its partitions if that made it."""
         node, partition = self._node, batch.partition if batch.HasField("partition") else None
         # If the batch is refused, or the topic cannot be made, publishing it tells why.
         with suppress(WaterclockError):
             parse_batch(batch.arrow, node.config.limits, now_ms=node.clock.now_ms())
-            await node.topics.ensure(batch.topic, partition=partition)
+            return (await node.topics.ensure(batch.topic, partition=partition)).made_partitions
+        return 0
 
     async def _publish(
-        self, request: pb.PublishStreamRequest, arrow: bytes, held: ExitStack
+        self, request: pb.PublishStreamRequest, arrow: bytes, held: ExitStack, made: int
     ) -> None:
         batch = request.batch
         answer = pb.PublishStreamResponse(sequence=request.sequence)
@@ -106,8 +109,8 @@ class Producer:
                 allow_duplicate=batch.allow_duplicate,
                 is_sticky=batch.is_sticky,
             )
-            made = self._node.topics.newly_made(batch.topic)
-            answer.published.CopyFrom(published_to_proto(published, made_partitions=made))
+            answer.published.CopyFrom(published_to_proto(published))
+            answer.published.made_partitions = answer.published.made_partitions or made
         except Exception as error:
             answer.problem.CopyFrom(_problem(status_of(error, "Broker/PublishStream")))
         finally:

@@ -54,15 +54,13 @@ def rows_to_proto(rows: pa.RecordBatch) -> list[pb.Message]:
     ]
 
 
-def published_to_proto(
-    published: Published, *, made_partitions: int = 0
-) -> pb.PublishBatchResponse:
+def published_to_proto(published: Published) -> pb.PublishBatchResponse:
     """Return where the messages of a batch are."""
     response = pb.PublishBatchResponse(
         count=published.count,
         partition=published.partition,
         first_offset=published.first_offset,
-        made_partitions=made_partitions,
+        made_partitions=published.made_partitions,
     )
     # Almost always all three are absent.
     if published.offsets is not None:

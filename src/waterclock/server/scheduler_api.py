@@ -172,6 +172,7 @@ def _recurrence(recurs: Recurs) -> pb.Recurrence:
             key=recurring.key, value=recurring.value, headers=recurring.headers or {}
         ),
         next_ms=recurs.next_ms,
+        made_partitions=recurs.made_partitions,
         expires_after_ms=recurring.expires_after_ms,
     )
 

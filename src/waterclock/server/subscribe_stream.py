@@ -66,8 +66,7 @@ class Subscriptions:
             start_ms=opening.start_ms,
             credit=_credit(first),
         )
-        made = self._node.topics.newly_made(opening.topic)
-        subscription = Subscription(session, opening.topic, is_arrow=is_arrow, made_partitions=made)
+        subscription = Subscription(session, opening.topic, is_arrow=is_arrow)
         self._calls.conversations.add(subscription)
         try:
             if self._calls.is_stopping:
@@ -84,11 +83,8 @@ class Subscriptions:
 class Subscription:
     """One member's stream."""
 
-    def __init__(
-        self, session: Session, topic: str, *, is_arrow: bool, made_partitions: int
-    ) -> None:
+    def __init__(self, session: Session, topic: str, *, is_arrow: bool) -> None:
         self.is_stopping = False
-        self._made_partitions = made_partitions
         self._session = session
         self._topic = topic
         self._is_arrow = is_arrow
@@ -100,7 +96,7 @@ class Subscription:
         """Talk until the session is over; raises why, unless the member left."""
         session = self._session
         async with task_group() as tasks:
-            await stream.write(_opened(session, made_partitions=self._made_partitions))
+            await stream.write(_opened(session))
             self._hear(first)
             listening = tasks.create_task(self._listen(stream))
             async for item in session:
@@ -235,13 +231,13 @@ def _credit(request: pb.SubscribeRequest) -> tuple[int, int] | None:
     return credit.messages, credit.bytes
 
 
-def _opened(session: Session, *, made_partitions: int) -> bytes:
+def _opened(session: Session) -> bytes:
     credit = pb.Credit(messages=session.credit.messages_max, bytes=session.credit.bytes_max)
     opened = Event.Opened(
         member=session.member,
         heartbeat_ms=session.heartbeat_ms,
         credit=credit,
-        made_partitions=made_partitions,
+        made_partitions=session.made_partitions,
     )
     return Event(opened=opened).SerializeToString()
 

@@ -155,11 +155,14 @@ class ConsumeApi:
         return self._poll(member, asked)
 
     async def _open_and_poll(self, asked: ConsumeParameters) -> Answered:
-        return self._poll(await self._open(asked), asked)
+        member = await self._open(asked)
+        return self._poll(member, asked, made_partitions=_made(member))
 
-    def _poll(self, member: PolledMember, asked: ConsumeParameters) -> Answered:
+    def _poll(
+        self, member: PolledMember, asked: ConsumeParameters, *, made_partitions: int = 0
+    ) -> Answered:
         wait_ms = min(max(parse_duration(asked.wait), WAIT_MS_MIN), WAIT_MS_MAX)
-        poll = Poll(self._members, member, asked.limit)
+        poll = Poll(self._members, member, asked.limit, made_partitions)
         self._members.wait(member, poll, wait_ms / 1_000)
         return poll
 
@@ -169,9 +172,7 @@ class ConsumeApi:
         start_ms = Millis(0)
         if asked.since is not None:
             start, start_ms = Start.TIME, past_of(asked.since, self._node.clock.now_ms())
-        member = await self._members.open(key, start=start, start_ms=start_ms)
-        self._node.topics.newly_made(asked.topic)  # not told to who publishes next: they did not
-        return member
+        return await self._members.open(key, start=start, start_ms=start_ms)
 
     # Streams
 
@@ -186,6 +187,8 @@ class ConsumeApi:
         self, member: PolledMember, window: int, *, is_auto: bool
     ) -> AsyncIterator[bytes]:
         yield b": %b\n\n" % "/".join(member.key).encode()
+        if made := _made(member):
+            yield b'event: made\ndata: {"madePartitions":%d}\n\n' % made
         stream = Listening(member, window)
         loop = asyncio.get_running_loop()
         end = loop.time() + LISTEN_S
@@ -300,3 +303,10 @@ def _span_ms(after: str | None) -> int:
 
 def _lease(text: str) -> Lease:
     return Lease(*map(int, text.split("-")))
+
+
+def _made(member: PolledMember) -> int:
+    """Return the partitions of a topic that a member has made, once: whoever comes later has not
+    mistyped its name."""
+    made, member.session.made_partitions = member.session.made_partitions, 0
+    return made

@@ -143,7 +143,7 @@ class PublishApi:
             expires_ms=expires_of(one, message, now_ms),
         )
         told = _told(message, published.partition, published.offset, is_new=published.is_new)
-        told.made_partitions = self._node.topics.newly_made(topic) or UNSET
+        told.made_partitions = published.made_partitions or UNSET
         return json(201 if published.is_new else 200, told)
 
     async def _publish_many(
@@ -153,16 +153,17 @@ class PublishApi:
         check("messages", len(messages), limits.batch_messages_max)
         batch = encode_batch(messages, limits, now_ms=now_ms)
         partition = None if given.partition is UNSET else given.partition
+        found, made_partitions = await self._node.topics.ensure(topic, partition=partition)
         published = await self._node.publishing.publish_parsed(
-            await self._node.topics.ensure(topic, partition=partition),
+            found,
             batch,
             partition=partition,
             allow_duplicate=given.allow_duplicate,
         )
         told = _told_many(messages, published)
         is_new = any(one.is_new for one in told)
-        made = self._node.topics.newly_made(topic) or UNSET
-        return json(201 if is_new else 200, PublishedMany(messages=told, made_partitions=made))
+        answer = PublishedMany(messages=told, made_partitions=made_partitions or UNSET)
+        return json(201 if is_new else 200, answer)
 
 
 def _all(shapes: list[MessageShape], now_ms: int) -> list[Message]:

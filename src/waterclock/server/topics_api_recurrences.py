@@ -147,6 +147,8 @@ class RecurrenceTold(Told, kw_only=True):
     start_ms: int | UnsetType = UNSET
     end_ms: int | UnsetType = UNSET
     expires_after_ms: int | UnsetType = UNSET
+    made_partitions: int | UnsetType = UNSET
+    """Only where there was no such topic: putting this made it, with so many partitions."""
 
 
 class RecurrencesTold(Told):
@@ -292,5 +294,6 @@ def _told(recurs: Recurs) -> RecurrenceTold:
         next_ms=recurs.next_ms,
         zone=rule.zone,
         jitter_ms=rule.jitter_ms,
+        made_partitions=recurs.made_partitions or UNSET,
         **{name: value for name, value in given.items() if value is not None},
     )

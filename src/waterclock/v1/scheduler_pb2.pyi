@@ -538,12 +538,15 @@ class Recurrence(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     NEXT_MS_FIELD_NUMBER: _builtins.int
     EXPIRES_AFTER_MS_FIELD_NUMBER: _builtins.int
+    MADE_PARTITIONS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     topic: _builtins.str
     next_ms: _builtins.int
     """0: none any more"""
     expires_after_ms: _builtins.int
     """each occurrence expires so long after its time"""
+    made_partitions: _builtins.int
+    """not 0, when it is put: there was no such topic; it was made, with so many partitions"""
     @_builtins.property
     def rule(self) -> Global___Rule: ...
     @_builtins.property
@@ -559,10 +562,11 @@ class Recurrence(_message.Message):
         message: _broker_pb2.Message | None = ...,
         next_ms: _builtins.int = ...,
         expires_after_ms: _builtins.int | None = ...,
+        made_partitions: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_after_ms", b"_expires_after_ms", "expires_after_ms", b"expires_after_ms", "message", b"message", "rule", b"rule"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_after_ms", b"_expires_after_ms", "expires_after_ms", b"expires_after_ms", "message", b"message", "name", b"name", "next_ms", b"next_ms", "rule", b"rule", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_after_ms", b"_expires_after_ms", "expires_after_ms", b"expires_after_ms", "made_partitions", b"made_partitions", "message", b"message", "name", b"name", "next_ms", b"next_ms", "rule", b"rule", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expires_after_ms: _TypeAlias = _typing.Literal["expires_after_ms"]  # noqa: Y015
     _WhichOneofArgType__expires_after_ms: _TypeAlias = _typing.Literal["_expires_after_ms", b"_expires_after_ms"]  # noqa: Y015
