@@ -1,5 +1,6 @@
 """The data folder: whether it is still the one it was, and has room."""
 
+import errno
 import os
 import shutil
 
@@ -40,6 +41,34 @@ def test_a_folder_that_was_replaced_is_noticed(folder, name):
 
     with pytest.raises(StorageFailed, match="is another one now"):
         folder.check()
+
+
+@pytest.mark.parametrize("how", ["is gone", "is another one now"])
+def test_a_folder_that_came_later_is_watched_too(tmp_path, how):
+    (tmp_path / "meta").mkdir()
+    folder = DataFolder(tmp_path, "meta", "topics")
+    assert folder.check() is None
+    topics = tmp_path / "topics"
+    topics.mkdir()
+    assert folder.check() is None
+
+    topics.rename(tmp_path / "away")
+    if how != "is gone":
+        topics.mkdir()
+    with pytest.raises(StorageFailed, match=f"topics {how}, under the running node"):
+        folder.check()
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
+def test_a_folder_that_cannot_be_looked_at_is_not_gone(folder, monkeypatch, number):
+    def refused(path):
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(data_folder.os, "stat", refused)
+        assert folder.check() == f"{folder.path / 'meta'}: {os.strerror(number)}"
+
+    assert folder.check() is None
 
 
 def test_room_is_tried_and_leaves_nothing_behind(folder, monkeypatch):

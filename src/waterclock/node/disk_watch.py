@@ -40,6 +40,7 @@ class DiskWatch:
         self._folder = folder
         self._clock = clock
         self._on_failed = on_failed
+        self._unseen: str | None = None
         self.shortage: Shortage | None = None
         """Set while the disk is full."""
 
@@ -52,6 +53,12 @@ class DiskWatch:
             log.warning("disk_full reason=%s", error)
             self.shortage = Shortage(str(error), self._clock.now_ms())
 
+    def _note_unseen(self, reason: str | None) -> None:
+        """Say once that nobody can tell whether the folder is there; it is looked at again."""
+        if reason is not None and reason != self._unseen:
+            log.warning("data_folder_unseen reason=%s", reason)
+        self._unseen = reason
+
     async def run(self) -> None:
         """Look again and again until cancelled, or until the folder is gone."""
         while True:
@@ -62,7 +69,7 @@ class DiskWatch:
     async def look(self) -> bool:
         """Look once; tell whether there is any use in looking again."""
         try:
-            await asyncio.to_thread(self._folder.check)
+            self._note_unseen(await asyncio.to_thread(self._folder.check))
         except StorageFailed as error:
             log.error("data_folder_gone reason=%s", error)
             self._on_failed(error)

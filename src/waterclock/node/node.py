@@ -91,7 +91,7 @@ class Node:
         self.metadata: Metadata = open_metadata(
             path / "meta", clock, self._aside, self._fail, self._note_full
         )
-        self.disk = DiskWatch(DataFolder(path, "meta"), clock, self._fail)
+        self.disk = DiskWatch(DataFolder(path, "meta", "topics"), clock, self._fail)
         self.topics = Topics(
             path / "topics",
             self.metadata,

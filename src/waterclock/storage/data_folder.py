@@ -22,25 +22,33 @@ class DataFolder:
     """The folders of a node, as they were when it was opened. May be asked on any thread."""
 
     def __init__(self, path: Path, *inner: str) -> None:
-        """`inner` are the folders in it without which it is not the same."""
+        """`inner` are the folders in it without which it is not the same, once they are there."""
         self.path = Path(os.path.abspath(path))
-        folders = (self.path, *(self.path / name for name in inner))
-        self._known = {folder: _identity(folder) for folder in folders}
+        self._known: dict[Path, tuple[int, int] | None] = {self.path: _identity(self.path)}
+        self._known |= dict.fromkeys(self.path / name for name in inner)
+        self.check()
 
     def __repr__(self) -> str:
         return f"<DataFolder {self.path}>"
 
-    def check(self) -> None:
-        """Raise StorageFailed if it was deleted, moved or replaced."""
-        for folder, known in self._known.items():
+    def check(self) -> str | None:
+        """Raise StorageFailed if it was deleted, moved or replaced; return why that cannot be told
+        at the moment, None if it can."""
+        unseen = None
+        for folder, known in tuple(self._known.items()):
             try:
                 now = _identity(folder)
             except OSError as error:
-                if error.errno in _GONE:
+                if error.errno not in _GONE:
+                    unseen = f"{folder}: {error.strerror or error}"
+                elif known is not None:
                     raise StorageFailed(_lost(folder, "is gone")) from error
-                raise StorageFailed(f"look at {folder}: {error.strerror or error}") from error
-            if now != known:
+                continue
+            if known is None:
+                self._known[folder] = now
+            elif now != known:
                 raise StorageFailed(_lost(folder, "is another one now"))
+        return unseen
 
     def shortage(self) -> str | None:
         """Return why nothing can be written at the moment, None if it can; it is tried."""
