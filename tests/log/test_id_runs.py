@@ -14,6 +14,7 @@ from waterclock.log.id_runs import (
     IdRun,
     IdRuns,
     find_in_run,
+    ranges_in_run,
     worth_a_look,
 )
 
@@ -61,6 +62,19 @@ def test_binary_search_finds_every_entry_of_each_fingerprint(pairs, probes):
     run = array(entries_of(pairs))
 
     assert answer(find_in_run(run, array(probes))) == expected(pairs, probes)
+
+
+@given(PAIRS, st.lists(FPS, max_size=8), st.integers(min_value=1, max_value=9))
+def test_parts_of_what_was_found_are_small_and_together_all_of_it(pairs, probes, entries_max):
+    run = array(entries_of(pairs))
+    ranges = ranges_in_run(run, array(probes))
+
+    parts = [part.matches(run) for part in ranges.parts(entries_max)]
+
+    assert [row for part in parts for row in part.rows] == ranges.matches(run).rows.tolist()
+    assert [one for part in parts for one in answer(part)] == expected(pairs, probes)
+    assert all(len(part.rows) == entries_max for part in parts[:-1])
+    assert all(1 <= len(part.rows) <= entries_max for part in parts[-1:])
 
 
 @given(st.integers(min_value=0, max_value=2**32), st.integers(min_value=0, max_value=400))

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterclock.log.id_entries import IdEntries
+from waterclock.log.id_runs import SEGMENT_OFFSETS_MAX, find_in_run
 from waterclock.log.ids import IdIndex
 
 FPS = st.lists(st.sampled_from([0, 1, 7, 2**40 - 1]), min_size=1, max_size=6)
@@ -16,8 +17,12 @@ def array(*values: int) -> np.ndarray:
 
 
 def found(index: IdIndex, *fps: int) -> list[tuple[int, int]]:
-    rows, offsets = index.untracked.lookup(array(*fps))
-    return sorted(zip(rows.tolist(), offsets.tolist(), strict=True))
+    known = []
+    for base, run in index.untracked.pieces():
+        rows, entries = find_in_run(run, array(*fps))
+        offsets = base + (entries & np.uint64(SEGMENT_OFFSETS_MAX - 1)).astype(np.int64)
+        known += zip(rows.tolist(), offsets.tolist(), strict=True)
+    return sorted(known)
 
 
 @given(st.lists(FPS, min_size=1, max_size=8), st.sampled_from(["live", "sealed", "loaded"]))

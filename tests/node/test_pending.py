@@ -234,8 +234,9 @@ def test_one_of_an_id_that_fires_while_the_others_are_looked_for_is_not_counted(
             await here.publish("t", [later(here, "x", delay_ms)], partition=number)
         pending = IdSearch.pending
 
-        def found_then_fired(self, host, ids, keys):
-            yield from pending(self, host, ids, keys)
+        async def found_then_fired(self, host, ids, keys):
+            async for found in pending(self, host, ids, keys):
+                yield found
             here.clock.advance(1_000)
             for each in here.topics.get("t").partitions:
                 each.scheduler.fire_slice()

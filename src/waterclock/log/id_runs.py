@@ -16,7 +16,7 @@ felt, so each added entry pays for merging a few, and the old runs serve until t
 Entries that come one by one wait in a dict until they make a run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -33,6 +33,7 @@ __all__ = [
     "Matches",
     "find_in_run",
     "merged",
+    "ranges_in_run",
     "worth_a_look",
 ]
 
@@ -74,21 +75,54 @@ class Matches(NamedTuple):
 _NO_MATCHES: Final = Matches(np.empty(0, np.int64), _NO_ENTRIES)
 
 
-def find_in_run(run: Entries, fps: Fingerprints) -> Matches:
-    """Find all entries of a sorted array that have one of the fingerprints, by binary search."""
+class Ranges(NamedTuple):
+    """Where in a sorted array the entries of fingerprints are: `[starts[i], ends[i])`."""
+
+    rows: npt.NDArray[np.int64]
+    """Which fingerprints; only those that are there, in ascending order."""
+    starts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+
+    def matches(self, run: Entries) -> Matches:
+        """Return the entries, laid end to end."""
+        counts = self.ends - self.starts
+        steps = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
+        return Matches(np.repeat(self.rows, counts), run[np.repeat(self.starts, counts) + steps])
+
+    def parts(self, entries_max: int) -> Iterator["Ranges"]:
+        """Cut them into parts of at most so many entries, in the same order."""
+        ends = (self.ends - self.starts).cumsum()
+        shift = self.starts - np.concatenate(([0], ends[:-1]))
+        for begin in range(0, int(ends[-1]) if len(ends) else 0, entries_max):
+            first, last = ends.searchsorted([begin, begin + entries_max - 1], "right").tolist()
+            part = slice(first, last + 1)
+            yield Ranges(
+                self.rows[part],
+                np.maximum(self.starts[part], begin + shift[part]),
+                np.minimum(self.ends[part], begin + entries_max + shift[part]),
+            )
+
+
+def ranges_in_run(run: Entries, fps: Fingerprints) -> Ranges:
+    """Find where in a sorted array the entries of the fingerprints are, by binary search."""
     if not len(run):
-        return _NO_MATCHES
+        return _NO_RANGES
     keys = fps << _SHIFT
     starts = run.searchsorted(keys)
     # Past the end, `clip` gives an entry below the key: the difference wraps and is no match.
     rows = np.flatnonzero(run.take(starts, mode="clip") - keys <= _RELATIVE)
     if not len(rows):
-        return _NO_MATCHES
-    starts = starts[rows]
-    counts = run.searchsorted(keys[rows] | _RELATIVE, "right") - starts
-    # Lay the ranges [start, start + count) end to end.
-    steps = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
-    return Matches(np.repeat(rows, counts), run[np.repeat(starts, counts) + steps])
+        return _NO_RANGES
+    return Ranges(rows, starts[rows], run.searchsorted(keys[rows] | _RELATIVE, "right"))
+
+
+_NO_RANGES: Final = Ranges(*[np.empty(0, np.int64)] * 3)
+
+
+def find_in_run(run: Entries, fps: Fingerprints) -> Matches:
+    """Find all entries of a sorted array that have one of the fingerprints, by binary search."""
+    found = ranges_in_run(run, fps)
+    return found.matches(run) if len(found.rows) else _NO_MATCHES
 
 
 class IdRun:

@@ -217,6 +217,16 @@ class IdIndex:
         order = np.lexsort((offset, row))
         return Candidates(row[order], offset[order])
 
+    def pieces(self) -> list[tuple[int, Entries]]:
+        """Give sorted arrays that hold every entry there is now, tracked or not, and their base.
+
+        They do not change, so a search in them may take its time.
+        """
+        found = [(base, run.entries) for base, run in self._sealed.items()]
+        for base, segment in self._unsealed.items():
+            found += [(base, run) for run in segment.runs()]
+        return found + self.untracked.pieces()
+
     def lookup_one(self, fp: int) -> list[int]:
         """Find every offset that may hold the id, oldest first. You must compare the stored id."""
         self._complete_filter()

@@ -2,8 +2,8 @@
 
 Dedup neither checks nor remembers their ids, so nothing here is asked when a message is published.
 Who cancels or moves a message by its id asks, and seldom: so there is no filter in front, and what
-is sealed stays as it lies in its side-car. The answer is complete, and a list of candidates only,
-as `IdIndex` says of its own. Beyond a limit the oldest segments are dropped: what they know is in
+is sealed stays as it lies in its side-car. `pieces` is complete, and gives candidates only, as
+`IdIndex` says of its own. Beyond a limit the oldest segments are dropped: what they know is in
 their side-cars still.
 """
 
@@ -11,11 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from waterclock.log.fingerprint import Fingerprints
-from waterclock.log.id_runs import SEGMENT_OFFSETS_MAX, Entries, IdRuns, Matches, find_in_run
-
-_RELATIVE = np.uint64(SEGMENT_OFFSETS_MAX - 1)
-
-Int64s = npt.NDArray[np.int64]
+from waterclock.log.id_runs import Entries, IdRuns
 
 
 class UntrackedIds:
@@ -80,18 +76,10 @@ class UntrackedIds:
         unsealed = self._unsealed.pop(base_offset, ())
         return len(sealed) + len(unsealed)
 
-    def lookup(self, fps: Fingerprints) -> tuple[Int64s, Int64s]:
-        """Find every (row, offset) that may hold one of the ids. You must compare stored ids."""
-        rows: list[Int64s] = [np.empty(0, np.int64)]
-        offsets = rows.copy()
-        for base, match in self._find(fps):
-            rows.append(np.asarray(match.rows, np.int64))
-            offsets.append((match.entries & _RELATIVE).astype(np.int64) + base)
-        return np.concatenate(rows), np.concatenate(offsets)
-
-    def _find(self, fps: Fingerprints) -> list[tuple[int, Matches]]:
-        found = [(base, find_in_run(run, fps)) for base, run in self._sealed.items()]
-        return found + [(base, runs.find(fps)) for base, runs in self._unsealed.items()]
+    def pieces(self) -> list[tuple[int, Entries]]:
+        """Give sorted arrays that hold every entry, and their base; they do not change."""
+        sealed = [*self._sealed.items()]
+        return sealed + [(base, run) for base in self._unsealed for run in self.runs(base)]
 
     def _runs(self, base_offset: int) -> IdRuns:
         # Made at the first one: most partitions never see any.

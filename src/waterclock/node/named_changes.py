@@ -4,8 +4,9 @@ A name is an id, perhaps with a key, or a position. By id, all pending messages 
 meant, in every partition and however they were published; a key narrows this to those that have it.
 By position, only the one that is there.
 
-All of an id are searched for first and changed then, partition by partition. What fires in between
-fires: the log's order decides, and the answer tells how many were reached in time.
+All of an id are searched for first and changed then, partition by partition (of more than a million
+the first million). What fires in between fires: the log's order decides, and the answer tells how
+many were reached in time. Of equal names the last is searched for, and its answer is that of all.
 
 A partition that is not open may hold more of an id, or what a position names. Then all that can be
 reached is changed, durably, and the request fails: no answer may say of a message that would still
@@ -13,7 +14,7 @@ fire that it will not.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,8 +22,7 @@ import numpy.typing as npt
 
 from waterclock.model.errors import BadInput, PartitionFaulty
 from waterclock.model.limits import check
-from waterclock.node.partition_host import PartitionHost
-from waterclock.node.pending_ids import NOWHERE, IdSearch
+from waterclock.node.pending_ids import CONFIRM_SLICE, NOWHERE, IdSearch
 from waterclock.node.scheduler import DONE, UNKNOWN, Outcomes, Scheduler
 from waterclock.node.topics import Topic
 
@@ -36,6 +36,8 @@ FATES_SLICE = 250
 """Names told of in one go: each last message may be in a frame of its own."""
 CHANGE_SLICE = 10_000
 """Messages cancelled or moved in one go."""
+PLACES_MAX = 1_000_000
+"""Once so many are found they are changed, before more are looked for."""
 
 
 class Named(NamedTuple):
@@ -103,49 +105,44 @@ class NamedChanges:
     async def _change(
         self, topic: Topic, named: Sequence[Named], change: Change, done: str
     ) -> Changed:
-        rows, where, offsets = await self._places(topic, named)
-        told = np.full(len(rows), UNKNOWN, np.uint8)
-
-        async def one(number: int) -> None:
-            scheduler = topic.partition(number).scheduler
-            for part in slices(np.flatnonzero(where == number), CHANGE_SLICE):
-                told[part] = await change(scheduler, offsets[part], rows[part])
-
-        await asyncio.gather(*(one(number) for number in np.unique(where).tolist()))
-        unreached = _unreached(topic, named)
-        if unreached is not None:
-            count = int((told == DONE).sum())
-            raise PartitionFaulty(
-                f"{topic.name}/{unreached.partition} is not open, and what is named may be pending "
-                f"there ({unreached.problem}). {count} pending elsewhere were {done}, "
-                f"and stay so: ask again when it is open"
-            )
-        reached = np.bincount(rows[told == DONE], minlength=len(named))
-        outcomes = np.full(len(named), UNKNOWN, np.uint8)
-        outcomes[rows] = told
-        by_id = np.array([name.position is None for name in named], np.bool_)
-        outcomes[reached > 0] = DONE
-        missed = np.flatnonzero(by_id & (reached == 0))
-        for part in slices(missed, FATES_SLICE):
-            outcomes[part] = await self._fates(topic, [named[row] for row in part])
-        return Changed(outcomes, reached)
-
-    async def _places(self, topic: Topic, named: Sequence[Named]) -> _Places:
         if not named:
             raise BadInput("pending: no message is named")
         check("pending messages named", len(named), NAMED_MAX)
-        found = [_at_positions(topic, named)]
+        same = _same(named)
+        outcomes = np.full(len(named), UNKNOWN, np.uint8)
+        reached = np.zeros(len(named), np.int64)
+        async for places in self._places(topic, named, same):
+            told = await _changed(topic, places, change)
+            outcomes[places.rows] = told
+            reached += np.bincount(places.rows[told == DONE], minlength=len(named))
+        _check_reachable(topic, named, f"{reached.sum()} pending elsewhere were {done}")
+        outcomes[reached > 0] = DONE
+        by_id = np.array([name.position is None for name in named], np.bool_)
+        missed = np.flatnonzero(by_id & (reached == 0) & (same == np.arange(len(named))))
+        for part in slices(missed, FATES_SLICE):
+            outcomes[part] = await self._fates(topic, [named[row] for row in part])
+        return Changed(outcomes[same], reached[same])
+
+    async def _places(
+        self, topic: Topic, named: Sequence[Named], same: Int64s
+    ) -> AsyncIterator[_Places]:
+        """Yield where all that is named is, most often at once; by id, only for the last `same`."""
+        found = [await _at_positions(topic, named)]
+        count = 0
         by_id = [row for row, name in enumerate(named) if name.position is None]
-        for rows in slices(np.array(by_id, np.int64), SEARCH_SLICE):
+        for rows in slices(np.unique(same[by_id]), SEARCH_SLICE):
             ids, keys = _asked([named[row] for row in rows])
-            for host in topic.partitions:
-                # One that is not open is told of when all others are done.
-                for mine, offsets in self._ids.pending(host, ids, keys) if host.is_open else ():
+            # What is not open is told of when all others are done.
+            for host in (host for host in topic.partitions if host.is_open):
+                async for mine, offsets in self._ids.pending(host, ids, keys):
                     where = np.full(len(mine), host.partition, np.int64)
                     found.append(_Places(rows[mine], where, offsets))
-                    await asyncio.sleep(0)
-            await asyncio.sleep(0)
-        return _Places(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+                    count += len(mine)
+                    if count >= PLACES_MAX:
+                        yield _joined(found)
+                        found, count = [], 0
+        if found:
+            yield _joined(found)
 
     async def _fates(self, topic: Topic, named: Sequence[Named]) -> Outcomes:
         """Tell of names under which nothing is pending what became of the last message."""
@@ -153,11 +150,10 @@ class NamedChanges:
         where = np.full(len(named), NOWHERE, np.int64)
         offsets, appended_ms = where.copy(), where.copy()
         for host in topic.partitions:
-            at, times = self._ids.latest(host, ids, keys)
+            at, times = await self._ids.latest(host, ids, keys)
             is_later = (at != NOWHERE) & (times >= appended_ms)
             offsets[is_later], appended_ms[is_later] = at[is_later], times[is_later]
             where[is_later] = host.partition
-            await asyncio.sleep(0)
         outcomes = np.full(len(named), UNKNOWN, np.uint8)
         for number in np.unique(where[where != NOWHERE]).tolist():
             mine = where == number
@@ -165,35 +161,67 @@ class NamedChanges:
         return outcomes
 
 
-def _at_positions(topic: Topic, named: Sequence[Named]) -> _Places:
+def _same(named: Sequence[Named]) -> Int64s:
+    """Return for each name the last one that is equal: it is searched for, and answers for all."""
+    last = {name: row for row, name in enumerate(named)}
+    return np.array([last[name] for name in named], np.int64)
+
+
+async def _at_positions(topic: Topic, named: Sequence[Named]) -> _Places:
+    """Return what is named by position; with an id, if the message there has it."""
     rows, where, offsets = [], [], []
     for row, (message_id, _, position) in enumerate(named):
-        if position is not None:
-            host = topic.partition(position[0])
-            if host.is_open and (not message_id or _is_at(host, position[1], message_id)):
-                rows.append(row)
-                where.append(position[0])
-                offsets.append(position[1])
-        elif not message_id:
+        if position is None and not message_id:
             raise BadInput(f"pending[{row}]: has neither a message_id nor a position")
-    return _Places(*(np.array(column, np.int64) for column in (rows, where, offsets)))
+        if position is not None and topic.partition(position[0]).is_open:
+            rows.append(row)
+            where.append(position[0])
+            offsets.append(position[1])
+    places = _Places(*(np.array(column, np.int64) for column in (rows, where, offsets)))
+    is_it = np.ones(len(rows), np.bool_)
+    to_confirm = np.array([bool(named[row].message_id) for row in rows], np.bool_)
+    for number in np.unique(places.where[to_confirm]).tolist():
+        reader = topic.partition(number).store.reader
+        for part in slices(np.flatnonzero(to_confirm & (places.where == number)), CONFIRM_SLICE):
+            ids = [named[row].message_id for row in places.rows[part]]
+            is_it[part] = reader.has_ids(places.offsets[part], ids)
+            await asyncio.sleep(0)
+    return _Places(*(column[is_it] for column in places))
 
 
-def _unreached(topic: Topic, named: Sequence[Named]) -> PartitionHost | None:
-    """Return a partition that is not open and may hold some of what is named."""
+async def _changed(topic: Topic, places: _Places, change: Change) -> Outcomes:
+    """Change what is there, partition by partition; return what became of each."""
+    rows, where, offsets = places
+    told = np.full(len(rows), UNKNOWN, np.uint8)
+
+    async def one(number: int) -> None:
+        scheduler = topic.partition(number).scheduler
+        for part in slices(np.flatnonzero(where == number), CHANGE_SLICE):
+            told[part] = await change(scheduler, offsets[part], rows[part])
+
+    await asyncio.gather(*(one(number) for number in np.unique(where).tolist()))
+    return told
+
+
+def _joined(found: list[_Places]) -> _Places:
+    return _Places(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+
+
+def _check_reachable(topic: Topic, named: Sequence[Named], reached: str) -> None:
+    """Raise if a partition that is not open may hold some of what is named."""
     closed = [host for host in topic.partitions if not host.is_open]
     if closed and not any(name.position is None for name in named):
         numbers = {name.position[0] for name in named if name.position is not None}
         closed = [host for host in closed if host.partition in numbers]
-    return closed[0] if closed else None
+    if closed:
+        raise PartitionFaulty(
+            f"{topic.name}/{closed[0].partition} is not open, and what is named may be pending "
+            f"there ({closed[0].problem}). {reached}, and stay so: ask again when it is open"
+        )
 
 
 def _asked(named: Sequence[Named]) -> tuple[list[bytes], list[bytes | None]]:
     return [name.message_id for name in named], [name.key for name in named]
-
-
-def _is_at(host: PartitionHost, offset: int, message_id: bytes) -> bool:
-    return bool(host.store.reader.has_ids(np.array([offset], np.int64), [message_id])[0])
 
 
 def slices(rows: Int64s, count: int) -> Iterator[Int64s]:
