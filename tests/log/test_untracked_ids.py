@@ -17,7 +17,7 @@ def array(*values: int) -> np.ndarray:
 
 
 def found(index: IdIndex, *fps: int) -> list[tuple[int, int]]:
-    known = []
+    known: list[tuple[int, int]] = []
     for base, run in index.untracked.pieces():
         rows, entries = find_in_run(run, array(*fps))
         offsets = base + (entries & np.uint64(SEGMENT_OFFSETS_MAX - 1)).astype(np.int64)
@@ -72,15 +72,15 @@ def test_a_body_that_cannot_be_one_is_refused(body):
 
 def test_beyond_the_limit_the_oldest_are_forgotten_and_dedup_keeps_its_own():
     index = IdIndex(seed=1, ids_max=3)
+    entries: list[IdEntries] = []
     for base in (0, 10, 20):
         index.open_segment(base)
         index.remember(array(5, 6), range(base, base + 2), is_tracked=False)
         if base < 20:
             index.remember(array(7), range(base + 2, base + 3), is_tracked=True)
-            entries = index.active_runs().merged()
+            entries.append(index.active_runs().merged())
             index.close_segment()
-            if base == 0:
-                index.replace(base, *entries)
+    index.replace(0, *entries[0])
 
     index.trim()
 
@@ -89,7 +89,7 @@ def test_beyond_the_limit_the_oldest_are_forgotten_and_dedup_keeps_its_own():
     assert index.lookup(array(7)).offsets.tolist() == [2, 12]
 
     # The side-car was saved meanwhile, or the segment rewritten.
-    index.replace(10, *entries)
+    index.replace(10, *entries[1])
     assert found(index, 5) == [(0, 20)]
     index.drop(0)
     assert not index.untracked.has_dropped(0)
