@@ -98,6 +98,15 @@ def test_a_rule_is_no_single_time():
         instant_ms("@daily", NOW_MS, field="end")
 
 
+def test_who_needs_a_single_time_is_offered_no_rules():
+    with pytest.raises(BadInput, match="end: 'banana' is not a time") as refused:
+        instant_ms("banana", NOW_MS, field="end")
+    assert "every" not in str(refused.value)
+
+    with pytest.raises(BadInput, match=r"at: 'banana' is not a time .* 'every 90s'"):
+        due_of("banana", NOW_MS)
+
+
 @given(st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC)))
 def test_parts_of_a_millisecond_are_never_cut_off(moment):
     ms = due_of(moment, NOW_MS)

@@ -108,7 +108,7 @@ def test_a_change_that_is_none_is_refused(text):
         ({"changes": ["headers = 1"]}, "not a map"),
         ({"changes": ["key = array(1)"]}, "not text or binary"),
         ({"where": "reasons = 1"}, "--where"),
-        ({"due": "@every 1s"}, "due once"),
+        ({"due": "@every 1s"}, "--due: '@every 1s' is a rule"),
         ({"due": "+1s", "changes": ["due_time = now()"]}, "set twice"),
     ],
 )

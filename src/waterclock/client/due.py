@@ -25,7 +25,7 @@ from waterclock.schedule.calendar import (
 )
 from waterclock.schedule.cron import Cron as CronExpression
 from waterclock.schedule.duration import parse_duration
-from waterclock.schedule.when import RULES, parse_past, parse_when
+from waterclock.schedule.when import RULES, parse_moment, parse_past, parse_when
 
 When = datetime | timedelta | str
 
@@ -104,6 +104,8 @@ def past_ms(when: When, now_ms: int, *, field: str) -> int:
 
 def instant_ms(at: When, now_ms: int, *, field: str = "at") -> Millis:
     """Return the instant that `at` means; a rule is refused."""
+    if isinstance(at, str):
+        return parse_moment(at, now_ms, field=field)
     found = due_of(at, now_ms, field=field)
     if isinstance(found, Cron | Every):
         raise BadInput(f"{field}: {at!r} is a rule; a single time is needed")

@@ -61,12 +61,10 @@ def parse_when(
 ) -> Millis | Recurrence:
     """Return the time or the recurrence that `text` means, or raise BadInput."""
     plain, zone = _split(text, zone, field)
-    lower = plain.lower()
-    if lower.startswith(("cron:", "@", "every ", "daily")) or _CRON_LIKE.fullmatch(plain):
-        if lower.startswith("@at "):
-            return parse_moment(plain[4:], now_ms, zone, field=field)
+    if _is_rule(plain):
         return Recurrence(rule=_rule(plain, now_ms, zone, field), start_ms=now_ms)
-    found = _moment(lower, plain, Here(now_ms, zone), field)
+    plain = _without_at(plain)
+    found = _moment(plain.lower(), plain, Here(now_ms, zone), field)
     if found is None:
         raise _unread(field, plain, f"{FORMS}; or, again and again, {RULES}")
     return found
@@ -75,6 +73,9 @@ def parse_when(
 def parse_moment(text: str, now_ms: int, zone: str = "UTC", *, field: str = "when") -> Millis:
     """Return the single time that `text` means, or raise BadInput."""
     plain, zone = _split(text, zone, field)
+    if _is_rule(plain):
+        raise BadInput(f"{field}: {plain[:80]!r} is a rule; a single time is needed: {FORMS}")
+    plain = _without_at(plain)
     found = _moment(plain.lower(), plain, Here(now_ms, zone), field)
     if found is None:
         raise _unread(field, plain, FORMS)
@@ -110,6 +111,19 @@ def _split(text: str, zone: str, field: str) -> tuple[str, str]:
         return plain, zone
     name = zoned[2] or zoned[3]
     return zoned[1], "UTC" if name.upper() == "UTC" else name
+
+
+def _is_rule(plain: str) -> bool:
+    """Tell whether a text is meant as something that repeats."""
+    lower = plain.lower()
+    if lower.startswith("@at "):
+        return False
+    starts = ("cron:", "@", "every ", "daily")
+    return lower.startswith(starts) or _CRON_LIKE.fullmatch(plain) is not None
+
+
+def _without_at(plain: str) -> str:
+    return plain[4:] if plain.lower().startswith("@at ") else plain
 
 
 def _moment(lower: str, plain: str, here: Here, field: str) -> Millis | None:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.window import Window
 
-from waterclock.client.due import due_of, span_ms
+from waterclock.client.due import instant_ms, span_ms
 from waterclock.client.results import DeadLetter, time_of
 from waterclock.model.errors import BadInput
 from waterclock.spark.jobs.derived_ids import derived_id
@@ -171,10 +171,7 @@ def _change(rows: DataFrame, column: str, expression: str) -> Column:
 
 
 def _due(text: str) -> Column:
-    due = due_of(text, int(time.time() * 1_000))
-    if not isinstance(due, int):
-        raise BadInput(f"--due {text!r}: a message that is sent back is due once")
-    return F.timestamp_millis(F.lit(due))
+    return F.timestamp_millis(F.lit(instant_ms(text, int(time.time() * 1_000), field="--due")))
 
 
 def _spread(due: Column, text: str, count: int) -> Column:
