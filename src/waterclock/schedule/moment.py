@@ -172,6 +172,12 @@ class Here:
         return zone_of(self.zone)
 
 
+def has_offset(text: str) -> bool:
+    """Tell whether a lower-case text is a date and time with Z or an offset behind it."""
+    match = _ISO.fullmatch(text)
+    return match is not None and match[3] is not None
+
+
 def _rounded(instant: int, at: Clock) -> Millis:
     if instant < 0:
         raise ValueError("it is before 1970")

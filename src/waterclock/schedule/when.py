@@ -28,7 +28,7 @@ from waterclock.schedule.calendar import (
 )
 from waterclock.schedule.cron import MACROS, TEXT_CHARS_MAX, Cron
 from waterclock.schedule.duration import UNITS, is_duration, parse_duration
-from waterclock.schedule.moment import CLOCK, WEEKDAY, Clock, Here
+from waterclock.schedule.moment import CLOCK, WEEKDAY, Clock, Here, has_offset
 
 FORMS = (
     "+5m, 5m or 'in 5 minutes'; 18:00 or 6pm, the next one; 'tomorrow 9:00', 'friday 18:00' or "
@@ -96,9 +96,15 @@ def parse_past(text: str, now_ms: int, zone: str = "UTC", *, field: str = "since
     return found
 
 
-def names_zone(text: str) -> bool:
-    """Tell whether a text says in which zone it is meant."""
-    return _ZONED.fullmatch(" ".join(text.split())) is not None
+def needs_zone(text: str) -> bool:
+    """Tell whether a text means another time in another zone: it has a clock, and names none."""
+    plain = " ".join(text.split())
+    lower = _without_at(plain.lower())
+    if _ZONED.fullmatch(plain) or lower == "now" or is_duration(lower) or has_offset(lower):
+        return False
+    if lower.startswith(("every ", "@every ")):
+        return _EVERY_DAY.fullmatch(lower) is not None
+    return _RELATIVE.fullmatch(lower) is None and _BEHIND.fullmatch(lower) is None
 
 
 def _split(text: str, zone: str, field: str) -> tuple[str, str]:
