@@ -12,6 +12,7 @@ from tests.server.served import run, serving
 from waterclock.log.schema import from_messages
 from waterclock.model.message import Message
 from waterclock.model.sections import DeliveryConfig, GroupConfig
+from waterclock.node import burial
 from waterclock.node.outgoing import Portion
 from waterclock.server.row_messages import in_slices
 from waterclock.v1 import admin_pb2 as admin
@@ -139,6 +140,46 @@ def test_whoever_left_finds_what_it_rejected_in_the_dead_letters(tmp_path):
             assert (await group_of(it)).places[0].lag == 0
             page = await it.admin.ListDeadLetters(admin.ListDeadLettersRequest(topic="orders"))
             assert page.total == 1
+
+    run(test)
+
+
+def test_whoever_left_waits_for_no_dead_letters_of_others(tmp_path):
+    async def test():
+        async with serving(tmp_path) as it:
+            await it.publish(b"poison")
+            undertaker = Undertaker(it.node)
+            member, other = Member(it), Member(it, member="other")
+            await member.open()
+            await member.answer(pb.Answer.REJECT, await member.delivery())
+            await undertaker.is_asked.wait()
+            await other.open()
+
+            await other.say(leave=True)
+
+            assert await other.ended() == (StatusCode.OK, "")
+            undertaker.may_write.set()
+
+    run(test)
+
+
+def test_whoever_left_is_answered_though_its_dead_letters_cannot_be_written(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(burial, "WRITTEN_S", 0.0)
+
+    async def test():
+        async with serving(tmp_path) as it:
+            await it.publish(b"poison")
+            undertaker = Undertaker(it.node)
+            member = Member(it)
+            await member.open()
+            await member.answer(pb.Answer.REJECT, await member.delivery())
+            await member.say(leave=True)
+
+            assert await member.ended() == (StatusCode.OK, "")
+            assert "left_before_dead_letters group=g" in caplog.text
+            undertaker.may_write.set()
 
     run(test)
 

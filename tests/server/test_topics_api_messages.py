@@ -9,6 +9,7 @@ from tests.server.http_client import Answered, RawClient, raw_client, until
 from tests.server.served import Served, run, serving
 from waterclock.model.sections import DeliveryConfig, TopicsConfig
 from waterclock.model.units import HOUR_MS, KIB, MINUTE_MS
+from waterclock.node import burial
 from waterclock.server.polled_member import PolledMember
 from waterclock.server.polled_members import PolledMembers
 from waterclock.testing.clock import ManualClock
@@ -394,6 +395,39 @@ def test_rejected_messages_are_dead_letters_that_can_be_redriven(tmp_path):
             assert values(await taken(client)) == ["bad"]
             assert (await client.get(path)).json()["total"] == 0
             assert (await client.post(path + "/purge", {})).json() == {"count": 0}
+
+    run(test)
+
+
+def test_whoever_leaves_is_told_of_its_dead_letters_that_cannot_be_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(burial, "WRITTEN_S", 0.0)
+
+    async def test():
+        full = TopicsConfig(topics_max=1)
+        async with serving(tmp_path, topics=full) as it, raw_client(it.server.http_port) as client:
+            await client.post(PATH, {"value": "bad"})
+            (message,) = await taken(client)
+            said = {"group": "g", "reject": [message["lease"]], "leave": True}
+            answer = await client.post("/topics/orders/acks", said)
+
+            assert answer.json() == {"accepted": 1, "refused": [], "unwritten": 1}
+
+    run(test)
+
+
+def test_whoever_leaves_waits_for_no_dead_letters_of_others(tmp_path):
+    async def test():
+        full = TopicsConfig(topics_max=1)
+        async with serving(tmp_path, topics=full) as it, raw_client(it.server.http_port) as client:
+            await client.post(PATH, {"value": "bad"})
+            (message,) = await taken(client)
+            path, said = "/topics/orders/acks", {"group": "g", "reject": [message["lease"]]}
+            assert (await client.post(path, said)).status == 200
+            await client.get(f"{PATH}?group=g&consumer=other&wait=100ms")
+
+            answer = await client.post(path, {"group": "g", "consumer": "other", "leave": True})
+
+            assert answer.json() == {"accepted": 0, "refused": []}
 
     run(test)
 

@@ -107,7 +107,7 @@ class Subscription:
 
     async def leave(self) -> None:
         """Send the last answers, give back the rest, and end the iteration. The node has taken all
-        of it on return, and what was rejected is in the dead letters."""
+        of it on return, and what was rejected is in the dead letters, if they can be written."""
         self._is_leaving = True
         self._wake(True)
         if self._task is None:

@@ -9,14 +9,18 @@ answered by trying again, later; what dies meanwhile of other partitions goes fi
 import asyncio
 import logging
 from collections import deque
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from waterclock.delivery.events import DeadLetter
 from waterclock.model.errors import StorageFailed, WaterclockError
 from waterclock.node.place import Place
+from waterclock.node.session import Session
 
 RETRY_S = 1.0
 RETRY_S_MAX = 30.0
+WRITTEN_S = 10.0
+"""Whoever waits for dead letters is answered after so long, written or not."""
 
 log = logging.getLogger("waterclock.delivery")
 
@@ -34,6 +38,13 @@ class Dead(NamedTuple):
 
     place: Place
     letter: DeadLetter
+    owner: Session | None
+    """Who had the partition when they died."""
+
+    @property
+    def messages(self) -> int:
+        """How many messages these are."""
+        return sum(end - start for start, end in self.letter.ranges)
 
 
 class Burial:
@@ -51,18 +62,29 @@ class Burial:
 
     def add(self, place: Place, letter: DeadLetter) -> None:
         """Put messages in line to be written by `next`."""
-        self._line.append(Dead(place, letter))
+        self._line.append(Dead(place, letter, place.session))
 
     def end(self) -> None:
         """Write no more; what was not written is remembered with the progress."""
         self._line.clear()
         self._tell_moved()
 
-    async def written(self) -> None:
-        """Return once what is in line now is written, or will not be because all has ended."""
-        waiting = [*self._line]
-        while any(dead in self._line for dead in waiting):
-            await self._moved.wait()
+    async def written(self, owner: Session) -> int:
+        """Return 0 once what died in these hands is written, or will not be because all has ended.
+        After `WRITTEN_S`, return how many messages still wait for it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WRITTEN_S):
+                while any(dead.owner is owner for dead in self._line):
+                    await self._moved.wait()
+        count = sum(dead.messages for dead in self._line if dead.owner is owner)
+        if count:
+            log.warning(
+                "left_before_dead_letters group=%s member=%s messages=%d",
+                self._group,
+                owner.member,
+                count,
+            )
+        return count
 
     def _tell_moved(self) -> None:
         self._moved.set()

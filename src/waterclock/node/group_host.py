@@ -383,19 +383,17 @@ class GroupHost:
             self._is_burying = True
             self._spawn(self._bury())
 
-    async def settled(self) -> None:
-        """Return once what is dead by now is in the dead letters, or the group has ended."""
-        await self._burial.written()
+    async def settled(self, session: Session) -> int:
+        """Wait for dead letters of a session; return how many are not written all the same."""
+        return await self._burial.written(session)
 
     async def _bury(self) -> None:
         try:
             while self._burial:
                 buried = await self._burial.next()
                 if buried is not None:
-                    place, letter = buried
-                    self.serving.tell(place, DeadLettered(letter.ranges))
-                    count = sum(end - start for start, end in letter.ranges)
-                    self.counters.dead_lettered += count
+                    self.serving.tell(buried.place, DeadLettered(buried.letter.ranges))
+                    self.counters.dead_lettered += buried.messages
                 if not self._burial:
                     # At once: a crash before it is saved would deliver dead messages again.
                     await self._records.save_progress([self])

@@ -176,9 +176,10 @@ class Session:
         """End in good order."""
         self.close(clean=True)
 
-    async def settled(self) -> None:
-        """Return once what the member rejected stands in the dead letters."""
-        await self._host.settled()
+    async def settled(self) -> int:
+        """Return 0 once what died in the member's hands stands in the dead letters. If that cannot
+        be written for too long, return how many messages wait for it."""
+        return await self._host.settled(self)
 
     def close(self, *, clean: bool) -> None:
         """End, in good order or because the connection broke. Again is harmless."""

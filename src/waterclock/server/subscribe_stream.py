@@ -5,8 +5,8 @@ out, hands it to gRPC and waits until gRPC has taken it. So HTTP/2's flow contro
 a member that does not read, nothing more is read from the log.
 
     first request    `open`, and never again
-    leave            the member goes in good order: the call ends with OK, once what the group
-                     gave up is in the dead letters
+    leave            the member goes in good order: the call ends with OK, once what it rejected is
+                     in the dead letters, or cannot be written there for too long
     half-close, or   the connection broke: what the member held goes to others
     a lost client
     the node stops   nothing new is handed out; the member may finish and ack what it holds, as long

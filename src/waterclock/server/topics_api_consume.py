@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
 from waterclock.model.errors import WaterclockError
@@ -57,6 +58,11 @@ BEAT_S = 15.0
 """A stream with nothing to say says so this often, so that nobody in between takes it for dead."""
 
 _LEASE = r"^[0-9]{1,4}-[0-9]{1,16}-[0-9]{1,16}-[0-9]{1,9}" + END
+
+_UNWRITTEN = Meta(
+    description="After leave, if dead letters cannot be written for now: so many messages of the "
+    "member will be some once they can."
+)
 
 LeaseText = Annotated[str, matching(_LEASE, "As it came with the message.", "0-1-0-1")]
 Leases = Annotated[tuple[LeaseText, ...], Meta(max_length=LEASES_MAX)]
@@ -124,7 +130,7 @@ class Acks(Shape):
         bool,
         Meta(
             description="The member leaves its group after this; "
-            "the answer comes once what was rejected is in the dead letters."
+            "the answer comes once what it rejected is in the dead letters, or after 10s."
         ),
     ] = False
 
@@ -135,6 +141,7 @@ class AcksTold(Told):
     accepted: int
     refused: list[str]
     """Leases that are over: the message may be in other hands."""
+    unwritten: Annotated[int, _UNWRITTEN] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ConsumeApi:
@@ -230,14 +237,11 @@ class ConsumeApi:
                 refused += leases
             elif leases:
                 refused += map(str, member.answer(kind, map(_lease, leases), after_ms))
-        if count and len(refused) == count:
-            answer = problem(409, "these leases are over", error="Busy", field="lease")
-        else:
-            answer = json(200, AcksTold(accepted=count - len(refused), refused=refused))
+        told = AcksTold(accepted=count - len(refused), refused=refused)
         if member is None or not said.leave:
-            return answer
+            return _acks_answer(told)
         member.session.leave()
-        return _once_settled(member, answer)
+        return _once_settled(member, told)
 
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
@@ -286,10 +290,16 @@ class ConsumeApi:
         ]
 
 
-async def _once_settled(member: PolledMember, answer: Response) -> Response:
+def _acks_answer(told: AcksTold) -> Response:
+    if told.refused and not told.accepted:
+        return problem(409, "these leases are over", error="Busy", field="lease")
+    return json(200, told)
+
+
+async def _once_settled(member: PolledMember, told: AcksTold) -> Response:
     """Whoever has left may ask for the dead letters next, and finds all it said."""
-    await member.session.settled()
-    return answer
+    told.unwritten = await member.session.settled() or msgspec.UNSET
+    return _acks_answer(told)
 
 
 async def _within(batch: Batch, seconds: float) -> bool:
