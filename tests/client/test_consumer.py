@@ -10,7 +10,15 @@ from tests.client.fake_node import FakeNode, FakeSession, fake_node, run
 from waterclock.client.client import Client, connect
 from waterclock.client.consumer import Subscription
 from waterclock.client.settings import ClientSettings
-from waterclock.model.errors import BadInput, Busy, Closed, Stopping, UnknownTopic, Unreachable
+from waterclock.model.errors import (
+    BadInput,
+    Busy,
+    Closed,
+    Stopping,
+    StorageFull,
+    UnknownTopic,
+    Unreachable,
+)
 from waterclock.model.message import Message
 from waterclock.v1.broker_pb2 import Answer, SubscribeResponse
 
@@ -50,6 +58,15 @@ async def take(messages: Subscription, count: int) -> list[bytes | None]:
 
 def numbers(count: int, start: int = 0) -> list[bytes]:
     return [b"%d" % number for number in range(start, count)]
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what the client warned of; gRPC may complain about the loop of an earlier test."""
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if (record.name, record.levelname) == ("waterclock.client", "WARNING")
+    ]
 
 
 def done(node: FakeNode) -> set[int]:
@@ -243,20 +260,37 @@ def test_a_node_that_restarts_delivers_again_what_was_not_acked():
     run(test())
 
 
+def test_a_node_that_refuses_to_store_is_there_for_who_subscribes(caplog):
+    async def test() -> None:
+        async with connected(20) as (node, client):
+            node.delivery_size = 1
+            node.fails_before.extend([StorageFull("no space left")] * 100_000)
+            async with client.subscribe("orders", group="billing") as messages:
+                publishing = asyncio.create_task(client.publish("orders", b"last"))
+                await node.until(lambda: len(node.batches) >= 3)
+                assert await take(messages, 20) == numbers(20)
+                node.fails_before.clear()
+                await publishing
+            told = f"waiting for the node at {node.address}, which refuses: no space left"
+            *waits, ends = said(caplog)
+            assert waits == [told]
+            assert ends == f"the node at {node.address} accepts again, after 0 s"
+
+    run(test())
+
+
 def test_a_wait_for_the_node_is_told_at_once_and_its_end_too(caplog):
     async def test() -> None:
         async with connected(1) as (node, client):
             async with client.subscribe("orders", group="billing") as messages:
                 await node.stop()
-                while not caplog.messages:  # noqa: ASYNC110
+                while not said(caplog):  # noqa: ASYNC110
                     await asyncio.sleep(0.001)
                 await node.start()
                 assert await take(messages, 1) == numbers(1)
-            waits, ends = caplog.messages[0], caplog.messages[-1]
+            waits, ends = said(caplog)
             assert waits.startswith(f"waiting for the node at {node.address}: ")
             assert ends == f"the node at {node.address} is there, after 0 s"
-            assert len(caplog.messages) == 2
-            assert {record.levelname for record in caplog.records} == {"WARNING"}
 
     run(test())
 

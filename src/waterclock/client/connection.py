@@ -10,7 +10,6 @@ told from the time the question took.
 """
 
 import asyncio
-import logging
 import os
 from random import Random
 from typing import TypeVar
@@ -18,12 +17,12 @@ from typing import TypeVar
 import grpc
 
 from waterclock.client.errors import error_of, unreachable
+from waterclock.client.node_wait import NodeWait
 from waterclock.client.retry import Backoff, is_transient, was_refused
 from waterclock.client.settings import ADDRESS_VARIABLE, DEFAULT_ADDRESS, ClientSettings
 from waterclock.model.clock import Clock
-from waterclock.model.errors import BadInput, Closed, TimedOut, Unreachable, WaterclockError
+from waterclock.model.errors import BadInput, Closed, TimedOut, Unreachable
 from waterclock.model.ids import Millis
-from waterclock.model.waiting import Waiting
 from waterclock.storage.clock import SystemClock
 from waterclock.v1 import (
     admin_pb2,
@@ -38,8 +37,6 @@ Response = TypeVar("Response")
 Method = grpc.aio.UnaryUnaryMultiCallable[Request, Response]
 
 DEFAULT_PORT = 9000
-
-_log = logging.getLogger("waterclock.client")
 
 _OPTIONS: list[tuple[str, int]] = [
     # The node has limits of its own and names them.
@@ -74,7 +71,6 @@ class Connection:
         self.clock = clock or SystemClock()
         self.rng = rng or Random()
         self._ahead_ms = 0
-        self._waiting = Waiting(f"the node at {self.address}")
         self._channel: grpc.aio.Channel | None = None
 
     def __repr__(self) -> str:
@@ -137,20 +133,9 @@ class Connection:
         """Return the time by the node's clock."""
         return Millis(self.clock.now_ms() + self._ahead_ms)
 
-    def note_away(self, error: WaterclockError) -> None:
-        """Note that something has to wait for the node; says so, but not with every attempt."""
-        reason = error.reason if isinstance(error, Unreachable) else ""
-        self._say(self._waiting.away(reason or str(error), self.clock.monotonic_ms() / 1_000))
-
-    def note_here(self) -> None:
-        """Note that the node has answered what had to wait for it."""
-        if self._waiting.is_waiting:
-            self._say(self._waiting.here(self.clock.monotonic_ms() / 1_000))
-
-    def _say(self, said: str | None) -> None:
-        # A warning, which Python shows on stderr though nobody has set up its logging.
-        if said is not None:
-            _log.warning("%s", said)
+    def wait(self) -> NodeWait:
+        """Return what one user of the connection tells its waits for the node to."""
+        return NodeWait(self.address, self.clock)
 
     def backoff(self) -> Backoff:
         """Return the waits between attempts at one thing."""

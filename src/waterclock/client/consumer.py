@@ -51,6 +51,7 @@ class Subscription:
         keep_alive: bool = False,
     ) -> None:
         self._connection = connection
+        self._wait = connection.wait()
         self._tasks = tasks
         self._opening = opening
         self._keep_alive = keep_alive
@@ -233,7 +234,7 @@ class Subscription:
                 return error
             if not self._opened.done() and self._loop.time() >= patience_ends:
                 return error
-            self._connection.note_away(error)
+            self._wait.away(error)
             await asyncio.sleep(backoff.next_ms() / 1_000)
             self._session = self._new_session()
 
@@ -262,7 +263,7 @@ class Subscription:
                 if deadline_ms is not None and deadline_ms < self._sleeps_until_ms:
                     self._has_words.set()  # a lease shorter than the writer's sleep
                 if session.is_open:
-                    self._connection.note_here()
+                    self._wait.here()
                     if not self._opened.done():
                         self._opened.set_result(None)
         except grpc.aio.AioRpcError as rpc:

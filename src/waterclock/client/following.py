@@ -35,6 +35,7 @@ class Following:
     ) -> None:
         self.stream = stream
         self._calls = calls
+        self._wait = calls.connection.wait()
         self._consumer = consumer
         self._behind = resume or (EARLIEST if consumer is None else CONFIRMED)
         """What the next poll goes on after."""
@@ -100,9 +101,9 @@ class Following:
             except WaterclockError as error:
                 if isinstance(error, Closed) or not is_transient(error):
                     raise
-                connection.note_away(error)
+                self._wait.away(error)
             else:
-                connection.note_here()
+                self._wait.here()
                 with self._calls.reading():
                     batch = page_of(self.stream, answer)
                     self._behind = batch[-1].resume_token

@@ -71,6 +71,7 @@ class Producer:
     def __init__(self, connection: Connection, node: NodeInfo, tasks: asyncio.TaskGroup) -> None:
         settings = connection.settings
         self._connection = connection
+        self._wait = connection.wait()
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
         self._pipe = Pipe(connection, tasks)
@@ -315,9 +316,9 @@ class Producer:
                 if not is_transient(reason):
                     raise
                 error = reason
-                connection.note_away(error)
+                self._wait.away(error)
             else:
-                connection.note_here()
+                self._wait.here()
                 return answer
             await asyncio.sleep(min(backoff.next_ms(), left_ms) / 1_000)
         if isinstance(error, TimedOut) and not connection.is_ready:

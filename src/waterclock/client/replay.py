@@ -51,13 +51,13 @@ class Replay:
         A replay with a name survives a broken connection.
         """
         loop, connection = asyncio.get_running_loop(), self._connection
-        backoff = connection.backoff()
+        backoff, wait = connection.backoff(), connection.wait()
         patience_s = connection.settings.delivery_timeout_ms / 1_000
         begin, heard_at = self._begin, loop.time()
         while True:
             try:
                 async for batch in self._read(begin):
-                    connection.note_here()
+                    wait.here()
                     yield batch
                     backoff.reset()
                     heard_at = loop.time()
@@ -71,7 +71,7 @@ class Replay:
                 has_patience = loop.time() < heard_at + patience_s
                 if not (begin.name and is_transient(error) and has_patience):
                     raise
-                connection.note_away(error)
+                wait.away(error)
                 await asyncio.sleep(backoff.next_ms() / 1_000)
 
     async def _read(self, begin: Begin) -> AsyncIterator[MessageRows]:

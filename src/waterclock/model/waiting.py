@@ -12,8 +12,9 @@ AGAIN_S_MAX = 600.0
 class Waiting:
     """One thing that may be away, such as "Redis at localhost:6379"."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, *, ends: str = "") -> None:
         self._what = what
+        self._ends = ends or f"{what} is there"
         self._since_s: float | None = None
         self._again_at_s = 0.0
 
@@ -42,7 +43,7 @@ class Waiting:
         if self._since_s is None:
             return None
         waited_s, self._since_s = now_s - self._since_s, None
-        return f"{self._what} is there, after {span_text(waited_s)}"
+        return f"{self._ends}, after {span_text(waited_s)}"
 
 
 def span_text(seconds: float) -> str:
