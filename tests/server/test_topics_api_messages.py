@@ -158,6 +158,29 @@ def test_a_message_that_is_wrong_is_400_by_field(tmp_path, body, field):
 MORNING_MS = 1_794_806_820_000  # 2026-11-16T05:27:00Z, a Monday
 
 
+@pytest.mark.parametrize(
+    "said", [{"at": "2199-01-01"}, {"delay": "36600d"}, {"dueMs": 7_226_582_400_000}]
+)
+def test_a_time_too_far_ahead_is_told_with_its_field_and_the_latest(tmp_path, said):
+    async def test():
+        clock = ManualClock(MORNING_MS)
+        async with serving(tmp_path, clock=clock) as it, raw_client(it.server.http_port) as client:
+            (field,) = said
+            one = await client.post(PATH, {"value": "x", **said})
+            many = await client.post(PATH, {"messages": [{"value": "x", **said}]})
+            named = {"messages": [{"messageId": "a"}], **said}
+            moved = await client.post("/topics/orders/reschedule", named)
+            for answer, name in ((one, field), (many, f"messages[0].{field}"), (moved, field)):
+                told = answer.json()
+                found = answer.status, told["error"], told["field"]
+                assert found == (400, "LimitExceeded", name)
+                latest = "2126-11-17T05:27:00Z, which is limits.due_horizon_ms_max from now"
+                assert told["detail"].startswith(f"{name} exceeds its limit of ")
+                assert told["detail"].endswith(latest)
+
+    run(test)
+
+
 def test_times_are_those_of_today(tmp_path):
     async def test():
         clock = ManualClock(MORNING_MS)

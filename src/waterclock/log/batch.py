@@ -172,9 +172,7 @@ def _due_times(rows: pa.RecordBatch, limits: Limits, now_ms: int) -> npt.NDArray
     earliest, latest = int(due.min()), int(due.max())
     if earliest < 0:
         raise BadBatch("due_ms", f"is before 1970 (got {earliest})")
-    horizon = now_ms + limits.due_horizon_ms_max
-    if latest > horizon:
-        raise LimitExceeded("due_ms", horizon, got=latest)
+    limits.check_due(Millis(latest), now_ms=Millis(now_ms))
     return due
 
 

@@ -47,12 +47,21 @@ class BadInput(WaterclockError):
 class LimitExceeded(BadInput):
     """A field is over its limit; both are named."""
 
-    def __init__(self, field: str, limit: int, *, got: int | None = None) -> None:
+    def __init__(
+        self, field: str, limit: int, *, got: int | None = None, meaning: str = ""
+    ) -> None:
+        """`meaning` says what no number does: the limit as people write it, who sets it."""
         seen = "" if got is None else f" (got {got})"
-        super().__init__(f"{field} exceeds its limit of {limit}{seen}")
+        super().__init__(f"{field} exceeds its limit of {limit}{seen}{meaning and ': '}{meaning}")
         self.field = field
         self.limit = limit
         self.got = got
+
+    def within(self, path: str) -> "LimitExceeded":
+        """Return it as one of a part of the request."""
+        found = LimitExceeded(f"{path}.{self.field}", self.limit, got=self.got)
+        found.args = (f"{path}.{self}",)
+        return found
 
 
 class CapacityReached(LimitExceeded):

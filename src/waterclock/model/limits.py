@@ -6,12 +6,16 @@ stack trace. Units and `_max` come last in each name.
 """
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, ClassVar
 
 from waterclock.model.errors import BadInput, LimitExceeded
 from waterclock.model.ids import Millis
 from waterclock.model.settings import Section, count, duration, size
 from waterclock.model.units import DAY_MS, GIB, KIB, MIB
+
+_END_MS = 253_402_300_799_999
+"""The end of the year 9999, the last that is written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +53,18 @@ class Limits(Section):
     """How far ahead a message may be due; 36525 days are 100 years. That catches microseconds sent
     as milliseconds, lower catches smaller slips, and whoever plans farther ahead must raise it."""
 
-    def check_due(self, due_ms: Millis, *, now_ms: Millis) -> None:
+    def check_due(self, due_ms: Millis, *, now_ms: Millis, field: str = "due_ms") -> None:
         """Raise if a due time is before 1970 or past the horizon; it is never wrapped or clamped.
 
         For a batch, check the least and the greatest due time.
         """
         if due_ms < 0:
-            raise BadInput(f"due_ms must not be negative (got {due_ms})")
-        check("due_ms", due_ms, now_ms + self.due_horizon_ms_max)
+            raise BadInput(f"{field} must not be negative (got {due_ms})")
+        limit = now_ms + self.due_horizon_ms_max
+        if due_ms > limit:
+            latest = datetime.fromtimestamp(min(limit, _END_MS) // 1_000, UTC)
+            meaning = f"{latest:%Y-%m-%dT%H:%M:%SZ}, which is limits.due_horizon_ms_max from now"
+            raise LimitExceeded(field, limit, got=due_ms, meaning=meaning)
 
 
 def check(field: str, got: int, limit: int) -> None:

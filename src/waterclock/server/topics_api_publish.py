@@ -7,7 +7,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from waterclock.log.batch import encode_batch
 from waterclock.log.expiry import HEADER as EXPIRES_HEADER
-from waterclock.model.limits import check
+from waterclock.model.errors import LimitExceeded
+from waterclock.model.limits import Limits, check
 from waterclock.model.message import Message
 from waterclock.node.node import Node
 from waterclock.node.publishing import Published
@@ -130,11 +131,11 @@ class PublishApi:
             for name in _OF_ONE:
                 if getattr(given, name) not in (UNSET, {}):
                     raise BadField(name, "is given beside messages")
-            messages = _all(given.messages, now_ms)
+            messages = _all(given.messages, now_ms, self._node.config.limits)
             return await self._publish_many(topic, given, messages, now_ms)
 
     async def _publish_one(self, topic: str, one: PublishOne, now_ms: int) -> Response:
-        message = message_of(one, now_ms)
+        message = message_of(one, now_ms, self._node.config.limits)
         published = await self._node.gathering.publish(
             topic,
             message,
@@ -166,18 +167,18 @@ class PublishApi:
         return json(201 if is_new else 200, answer)
 
 
-def _all(shapes: list[MessageShape], now_ms: int) -> list[Message]:
+def _all(shapes: list[MessageShape], now_ms: int, limits: Limits) -> list[Message]:
     messages: list[Message] = []
     try:
         for shape in shapes:
-            messages.append(_expiring(shape, now_ms))  # noqa: PERF401 - its length says which
-    except BadField as error:
+            messages.append(_expiring(shape, now_ms, limits))  # noqa: PERF401 - its length says which
+    except (BadField, LimitExceeded) as error:
         raise error.within(f"messages[{len(messages)}]") from error
     return messages
 
 
-def _expiring(shape: MessageShape, now_ms: int) -> Message:
-    message = message_of(shape, now_ms)
+def _expiring(shape: MessageShape, now_ms: int, limits: Limits) -> Message:
+    message = message_of(shape, now_ms, limits)
     expires_ms = expires_of(shape, message, now_ms)
     if expires_ms is None:
         return message

@@ -30,7 +30,7 @@ from waterclock.server.topics_api_shapes import (
     TimeMs,
     Told,
     bytes_of,
-    moment_of,
+    due_of,
     told_message,
 )
 
@@ -215,13 +215,8 @@ class ScheduleApi:
         """Give pending messages another due time."""
         topic = parameters_of(request, TopicOnly).topic
         asked = body_of(request, Reschedule)
-        due_ms = moment_of(
-            asked.at,
-            asked.due_ms,
-            asked.delay,
-            self._node.clock.now_ms(),
-            fields=("at", "dueMs", "delay"),
-        )
+        limits, now_ms = self._node.config.limits, self._node.clock.now_ms()
+        due_ms = due_of(asked.at, asked.due_ms, asked.delay, now_ms, limits)
         if due_ms is None:
             raise BadField("at", "is missing: give one of at, dueMs and delay")
         named = _named(asked.messages)

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7
-from waterclock.model.limits import check
+from waterclock.model.limits import Limits, check
 from waterclock.model.message import Message
 from waterclock.model.names import DEAD_LETTERS, NAME_CHARS_MAX, check_name, check_topic_name
 from waterclock.node.topics import PARTITIONS_MAX
@@ -196,12 +196,12 @@ def one_of(**given: object) -> str | None:
     return names[0] if names else None
 
 
-def message_of(shape: MessageShape, now_ms: int) -> Message:
+def message_of(shape: MessageShape, now_ms: int, limits: Limits) -> Message:
     """Return what a client sent; without an id it is given one that can be written."""
     message_id = shape.message_id
     if message_id is UNSET:
         message_id = str(uuid.UUID(bytes=uuid7(Millis(now_ms), os.urandom(UUID7_ENTROPY_BYTES))))
-    due_ms = moment_of(shape.at, shape.due_ms, shape.delay, now_ms, fields=_DUE_FIELDS)
+    due_ms = due_of(shape.at, shape.due_ms, shape.delay, now_ms, limits)
     return Message(
         _value(shape),
         key=bytes_of(shape.key, shape.key_base64, "key", "keyBase64"),
@@ -221,6 +221,21 @@ def expires_of(shape: MessageShape, message: Message, now_ms: int) -> int | None
     return moment_of(
         shape.expires_at, shape.expires_ms, shape.expires_in, begin_ms, fields=_EXPIRY_FIELDS
     )
+
+
+def due_of(
+    at: str | UnsetType,
+    due_ms: int | UnsetType,
+    delay: str | UnsetType,
+    now_ms: int,
+    limits: Limits,
+) -> int | None:
+    """Return when a message is due, None for now; what is too far ahead is told by its field."""
+    found = moment_of(at, due_ms, delay, now_ms, fields=_DUE_FIELDS)
+    if found is not None:
+        field = one_of(at=at, dueMs=due_ms, delay=delay) or ""
+        limits.check_due(Millis(found), now_ms=Millis(now_ms), field=field)
+    return found
 
 
 def moment_of(
