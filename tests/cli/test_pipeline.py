@@ -1,5 +1,6 @@
 """`waterclock pipeline`: what jobs are told, how they end, and how little is said meanwhile."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -83,6 +84,33 @@ def test_a_job_with_little_to_read_has_a_jvm_for_short_work(waterclock, ran, no_
     waterclock("pipeline", "report")
 
     assert [told["is_short"] for told in no_spark] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("report", "nope"),
+        ("report", "orders", "nope"),
+        ("replay", "nope", "--to-topic", "again"),
+        ("compact", "nope"),
+        ("redrive", "nope"),
+        ("ingest", "nope", "--schema", "s.ddl", "--to-topic", "good"),
+    ],
+)
+def test_a_topic_that_is_not_there_is_told_before_spark_starts(
+    waterclock, no_spark, monkeypatch, line
+):
+    orders = SimpleNamespace(name="orders", partitions=[])
+
+    async def listed():
+        return [orders]
+
+    client = SimpleNamespace(topics=SimpleNamespace(list=listed))
+    monkeypatch.setattr(pipeline_run, "call", lambda address, work: asyncio.run(work(client)))
+    result = waterclock("pipeline", *line)
+
+    assert (result.exit_code, result.stderr) == (1, "error: there is no topic 'nope'\n")
+    assert no_spark == []
 
 
 def test_the_exit_code_says_how_it_ended(waterclock, ran):

@@ -92,7 +92,8 @@ def ingest(
         options.check()
         return lambda spark, reporter: job.run(spark, options, reporter)
 
-    run(Launch(address, master, conf, as_json), prepare, reads=None)
+    reads = [source] if files is None and kafka is None else None
+    run(Launch(address, master, conf, as_json), prepare, reads=reads)
 
 
 @app.command("compact")

@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,8 @@ from rich.console import Console
 
 from waterclock.cli.calling import EXIT_INTERRUPTED, call
 from waterclock.cli.terminal import busy, console, counted, one_line, print_json, table
-from waterclock.model.errors import BadConfig, BadInput, WaterclockError
+from waterclock.model.errors import BadConfig, BadInput, UnknownTopic, WaterclockError
+from waterclock.model.names import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +64,8 @@ class Launch:
 def run(launch: Launch, prepare: "Callable[[], Job]", *, reads: Sequence[str] | None) -> None:
     """Run a job and end the command with its exit code; `prepare` imports what needs Spark.
 
-    `reads` are the topics it reads, all if empty; None if it reads something else.
+    `reads` are the topics it reads, all if empty; None if it reads something else. One that is not
+    there is told before Spark is started.
     """
     began = time.monotonic()
     try:
@@ -83,13 +85,23 @@ def run(launch: Launch, prepare: "Callable[[], Job]", *, reads: Sequence[str] | 
 
 
 async def _offsets(client: "Client", topics: Sequence[str] | None) -> int:
-    """Return how much there is to read."""
+    """Return how much there is to read; raises UnknownTopic."""
+    found = {topic.name: topic for topic in await client.topics.list()}
+    for name in topics or ():
+        _check_there(name, found)
     return sum(
         partition.end_offset - partition.start_offset
-        for topic in await client.topics.list()
+        for topic in found.values()
         if not topics or topic.name in topics
         for partition in topic.partitions
     )
+
+
+def _check_there(name: str, found: Collection[str]) -> None:
+    # A topic without dead letters has no topic of them yet.
+    of = name.removesuffix(DEAD_LETTERS)
+    if name not in found and of not in found:
+        raise UnknownTopic(of)
 
 
 def _ran(
