@@ -246,12 +246,14 @@ def test_a_recurrence_is_put_shown_listed_and_ended(tmp_path):
             )
             assert put.status == 200
             told = put.json()
+            assert told.pop("madePartitions") == 1
             assert {name: told[name] for name in ("topic", "cron", "zone")} == rule
             assert (told["message"], told["expiresAfterMs"]) == ({"value": "go"}, 3_600_000)
             assert told["nextMs"] > 0
 
             every = {"topic": "ticks", "every": "90s", "jitter": "1s", "lasts": "1d"}
             ticks = (await client.post("/recurrences/ticks", every, "PUT")).json()
+            assert ticks.pop("madePartitions") == 1
             assert (ticks["everyMs"], ticks["jitterMs"]) == (90_000, 1_000)
             assert ticks["endMs"] > ticks["nextMs"]
             assert (await client.get("/recurrences/weekly")).json() == told

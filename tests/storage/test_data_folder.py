@@ -65,7 +65,7 @@ def test_a_folder_that_cannot_be_looked_at_is_not_gone(folder, monkeypatch, numb
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patched:
-        patched.setattr(data_folder.os, "stat", refused)
+        patched.setattr("waterclock.storage.data_folder.os.stat", refused)
         assert folder.check() == f"{folder.path / 'meta'}: {os.strerror(number)}"
 
     assert folder.check() is None

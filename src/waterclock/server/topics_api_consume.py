@@ -195,7 +195,7 @@ class ConsumeApi:
     ) -> AsyncIterator[bytes]:
         yield b": %b\n\n" % "/".join(member.key).encode()
         if made := _made(member):
-            yield b'event: made\ndata: {"madePartitions":%d}\n\n' % made
+            yield b": the topic was made, madePartitions %d\n\n" % made
         stream = Listening(member, window)
         loop = asyncio.get_running_loop()
         end = loop.time() + LISTEN_S
