@@ -93,11 +93,12 @@ def test_a_removed_name_is_gone_and_can_be_created_anew(folder, file):
     assert folder.create("a.seg").size() == 0
 
 
-def test_an_open_file_outlives_its_name(folder, file):
+def test_an_open_file_outlives_its_name_but_is_not_made_durable(folder, file):
     folder.remove("a.seg")
     file.write(0, [b"still here"])
-    file.sync()
 
+    with pytest.raises(StorageFailed, match="deleted while it was in use"):
+        file.sync()
     assert content(file) == b"still here"
 
 

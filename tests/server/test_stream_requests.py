@@ -53,7 +53,6 @@ def test_what_only_looks_can_be_asked_for_its_head(tmp_path):
     ("path", "field"),
     [
         ("/streams/receive?streamId=s&as=message%0A", "as"),
-        ("/streams/receive?streamId=s&timeout=1s%0A", "timeout"),
         ("/topics/orders/messages?group=g%0A&wait=100ms", "group"),
         ("/topics/orders%0A/messages?group=g&wait=100ms", "topic"),
     ],

@@ -98,7 +98,7 @@ class HeldSource(WaterclockSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         hold = Hold(self.options)
         options = WriteOptions.parse(self.options)
-        return faults.FaultyStreamWriter(hold, options, schema, overwrite=overwrite)
+        return faults.FaultyStreamWriter(hold, options, schema)
 
 
 def write_batch(spark: Any, options: dict[str, str], told: dict[str, str]) -> None:

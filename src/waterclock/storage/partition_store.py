@@ -384,14 +384,17 @@ class PartitionStore:
 
     # Ending
 
-    def close(self) -> None:
-        """Flush, save side-cars, let go of the folder. A store that failed only lets go."""
+    def close(self, *, flush: bool = True) -> None:
+        """Flush, save side-cars, let go of the folder. A store that failed only lets go.
+
+        So does one that is not to `flush`: its files were replaced.
+        """
         if self._is_closed:
             return
         try:
-            if self._writer.failure is None:
+            if flush and self._writer.failure is None:
                 self._writer.sync_now()
-            if self._writer.failure is None and not self.faults:
+            if flush and self._writer.failure is None and not self.faults:
                 self.jobs.append(SaveJob(self, self._snapshot(self.segments[-1]), is_sealed=False))
                 self.run_jobs()
         finally:

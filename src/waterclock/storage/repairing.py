@@ -25,13 +25,14 @@ def accept_loss(store: PartitionStore, lost: list[Damage] | None = None) -> None
     """
     lost = list(store.faults) if lost is None else lost
     before: FrameHeader | None = None
+    if not store.faults:  # one that is faulty has taken nothing that is not durable
+        store.sync()
     for segment in store.segments:
         damage = [d for d in lost if segment.base_offset < d.end and _is_in(d, segment, store)]
         if damage:
             _replace(store.folder, segment, damage, before)
         before = segment.last or before
-    store.faults += lost  # so that closing saves nothing of what was replaced
-    store.close()
+    store.close(flush=False)  # nor save anything of what was replaced
 
 
 def _is_in(damage: Damage, segment: SegmentFile, store: PartitionStore) -> bool:

@@ -116,6 +116,8 @@ class SimulatedFile:
                 raise StorageFailed(f"sync {self.name}: simulated failure")
             if not faults.lie_on_sync:
                 medium.counters.bytes_synced += platter.settle(mark)
+            if not any(each is platter for each in medium.names.values()):
+                raise StorageFailed(f"sync {self.name}: it was deleted while it was in use")
 
     def close(self) -> None:
         self._closed = True
