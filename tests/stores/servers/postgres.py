@@ -6,16 +6,18 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from benchmarks.peers.cache import Absent, debian
-from benchmarks.peers.server import Server, free_port, started
+from benchmarks.peers.server import POLL_S, Server, free_port, started
 from tests.stores.backend import Backend, numbered
 
 INSTALLED = Path("/usr/lib/postgresql")
 NOBODY = "nobody"
+STOPPED, ENDED = "T", "XZ"
 CONFIG = {
     "fsync": "on",
     "shared_buffers": "64MB",
@@ -73,26 +75,40 @@ class Postgres:
         ).returncode
 
     def kill(self) -> None:
+        """End all of its processes at once: by themselves they would end in better order.
+
+        A backend that outlived the others would hold their shared memory: no server could start.
+        """
         assert self._server is not None
-        # All at once: its processes are not of its group, and would end in better order.
-        self._signal(signal.SIGKILL)
+        self.pause()  # the leader first: from then on it starts no backend that nobody listed
+        processes = self._processes()
+        for process in processes:
+            os.kill(process, signal.SIGKILL)
         self._server.kill()
+        for process in processes:
+            _wait_for(process, ENDED)
 
     def pause(self) -> None:
         """Have it accept connections and answer nothing."""
-        self._signal(signal.SIGSTOP)
+        assert self._server is not None
+        leader = self._server.group
+        os.kill(leader, signal.SIGSTOP)
+        _wait_for(leader, STOPPED)
+        for process in self._processes()[1:]:
+            with suppress(ProcessLookupError):  # some end meanwhile
+                os.kill(process, signal.SIGSTOP)
 
     def resume(self) -> None:
-        self._signal(signal.SIGCONT)
+        for process in reversed(self._processes()):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGCONT)
 
-    def _signal(self, number: signal.Signals) -> None:
-        # Its processes are not of its group.
+    def _processes(self) -> list[int]:
+        """Give the leader and its children, which are not of its group."""
         assert self._server is not None
         leader = self._server.group
         children = Path(f"/proc/{leader}/task/{leader}/children").read_text().split()
-        for process in [leader, *map(int, children)]:
-            with suppress(ProcessLookupError):  # some come and go
-                os.kill(process, number)
+        return [leader, *map(int, children)]
 
     def stop(self) -> None:
         self._running.close()
@@ -103,6 +119,19 @@ class Postgres:
         create = ["-U", "postgres", "-c", f"CREATE SCHEMA {name}"]
         subprocess.run([*command, *create], env=self._environ, check=True)
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres?search_path={name}"
+
+
+def _wait_for(process: int, states: str) -> None:
+    """Return once the process is in one of the states that /proc tells."""
+    while _state(process) not in states:
+        time.sleep(POLL_S)
+
+
+def _state(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ENDED[0]
 
 
 @contextmanager
