@@ -4,19 +4,21 @@ Used for the peers and for our own node alike, so that all are treated the same.
 """
 
 import os
+import random
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from benchmarks.peers.cache import Absent
 
-START_S_MAX = 60
+START_S_MAX = 180
 STOP_S_MAX = 20
 POLL_S = 0.02
+PORTS = (10_240, 32_768)
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 Check = Callable[[], bool]
@@ -89,11 +91,16 @@ def started(
 
 
 def free_port() -> int:
-    """Give a loopback port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Give a loopback port that is free now, and stays so while its server is away.
+
+    Not one of those that the system gives to outgoing connections: one of them could take it, also
+    the connection to the server itself, which the system then connects to its own end.
+    """
+    while True:
+        port = random.SystemRandom().randrange(*PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def is_listening(port: int) -> bool:

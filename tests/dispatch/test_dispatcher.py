@@ -7,6 +7,7 @@ import struct
 import pytest
 import redis
 
+from benchmarks.peers.server import free_port
 from tests.dispatch.programs import Fleet, fleet, wait
 from tests.dispatch.redis_servers import cluster
 from tests.dispatch.traffic import INLETS, listening, numbers, ready, send
@@ -139,9 +140,7 @@ def test_a_worker_that_says_no_hello_is_given_one_message_a_frame(programs: Flee
 
 
 def test_a_leader_dials_the_workers_of_its_list(programs: Fleet, look, name):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     programs.start("worker", handler=f"{HANDLERS}:copy", listen=f"127.0.0.1:{port}")
     dispatcher = programs.start("dispatcher", workers=[f"127.0.0.1:{port}"])
 
@@ -226,9 +225,7 @@ def test_standbys_lead_on_without_loss_when_leaders_stop_in_order(
 
 
 def test_metrics_and_health_are_served(programs: Fleet, name):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     dispatcher = programs.start("dispatcher", metrics_port=port)
     ready(dispatcher)
 

@@ -1,7 +1,6 @@
 """The Python client over kills of its node: nothing raised, nothing lost, nothing stored twice."""
 
 import asyncio
-import socket
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -11,6 +10,7 @@ import grpc
 import uvloop
 
 import waterclock
+from benchmarks.peers.server import free_port
 from tests.integration.node_process import HOST, NodeProcess
 from tests.integration.verdict import frames_of
 from waterclock.log.schema import decode
@@ -19,13 +19,6 @@ from waterclock.v1 import broker_pb2_grpc
 TOPIC = "work"
 KILLS = 4
 CALLERS = 12
-
-
-def free_port() -> int:
-    """Return a port that nobody has now: the client must find the next life where the last was."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 def settings(port: int) -> dict[str, dict[str, Any]]:

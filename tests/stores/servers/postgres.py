@@ -41,7 +41,7 @@ class Postgres:
 
     def create(self) -> None:
         data = self._folder / "data"
-        options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]
+        options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale"]
         subprocess.run(
             [*_as_nobody(), self._programs / "initdb", "-D", data, *options],
             env=self._environ, cwd=self._folder, check=True, capture_output=True,
