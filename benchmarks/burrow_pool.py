@@ -22,7 +22,7 @@ from benchmarks.client import Stopwatch
 from benchmarks.machine import rss_mb
 from benchmarks.peers.wire import VALUE
 from waterclock.burrow import KafkaSource, Pool, Record
-from waterclock.burrow.config import Order
+from waterclock.burrow.core.config import Order
 
 TOPIC = "messages"
 PARTITIONS = 4

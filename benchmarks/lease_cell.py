@@ -22,7 +22,7 @@ from tests.dispatch.chaos.plan import Inlet, Plan, Shares
 from tests.dispatch.chaos.publisher import Publisher
 from tests.dispatch.chaos.stage import Stage
 from tests.dispatch.chaos.watcher import Watcher
-from waterclock.dispatch.keys import Keys
+from waterclock.dispatch.redis.keys import Keys
 
 Trouble = Literal["kills", "pauses"]
 

@@ -31,7 +31,7 @@ from benchmarks.log_append import CLOCK, create_store, publish
 from benchmarks.machine import ROOT, fitting, forget_cached, rss_mb
 from benchmarks.messages import Producer
 from waterclock.log.segment import SUFFIX
-from waterclock.log.sidecar import SidecarKind
+from waterclock.log.sidecars.sidecar import SidecarKind
 from waterclock.storage.fsync import GroupCommit
 
 MESSAGES = 20_000_000

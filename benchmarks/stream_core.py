@@ -11,7 +11,7 @@ from benchmarks.machine import rss_mb
 from waterclock.model.sections import StreamsConfig
 from waterclock.streams.ring import Item, Ring
 from waterclock.streams.streams import Streams
-from waterclock.streams.waiting import Receiver, Sender
+from waterclock.streams.waiters import Receiver, Sender
 
 IDLE_STREAMS = 1_000_000
 PAIRS = 1_000_000

@@ -10,7 +10,7 @@ from benchmarks.client import Stopwatch
 from benchmarks.messages import Producer
 from benchmarks.node.wire import opened, publish_request, stream_all
 from waterclock.client.client import connect
-from waterclock.client.consumer import Subscription
+from waterclock.client.consumer.subscription import Subscription
 
 FILL_BATCHES = 200
 """Batches encoded, then published, at a time."""

@@ -21,8 +21,8 @@ from benchmarks.node.scheduling import Promises, now_ms
 from benchmarks.node.wire import fresh_topic, opened, stream_all
 from benchmarks.peers.pacing import percentiles
 from waterclock.client.client import Client, connect
-from waterclock.client.consumer import Subscription
-from waterclock.client.received import ReceivedBatch
+from waterclock.client.consumer.delivery import ReceivedBatch
+from waterclock.client.consumer.subscription import Subscription
 from waterclock.v1 import admin_pb2, admin_pb2_grpc, broker_pb2, broker_pb2_grpc
 
 Millis = npt.NDArray[np.float64]

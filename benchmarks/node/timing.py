@@ -15,7 +15,7 @@ from benchmarks.messages import VALUE_BYTES
 from benchmarks.node.wire import fresh_topic, opened
 from benchmarks.peers.pacing import Schedule, Times, tell
 from waterclock.client.client import Client, connect
-from waterclock.client.consumer import Subscription
+from waterclock.client.consumer.subscription import Subscription
 
 WARM_UP_MESSAGES = 200
 

@@ -8,13 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from waterclock.client.blocking import BlockingClient, BlockingSubscription, connect_blocking
-    from waterclock.client.blocking_streams import BlockingFollowing
+    from waterclock.client._sync.client import (
+        BlockingClient,
+        BlockingSubscription,
+        connect_blocking,
+    )
+    from waterclock.client._sync.streams import BlockingFollowing
     from waterclock.client.client import Client, connect
-    from waterclock.client.consumer import Subscription
+    from waterclock.client.consumer.delivery import ReceivedBatch, ReceivedMessage
+    from waterclock.client.consumer.rows import LoggedMessage
+    from waterclock.client.consumer.subscription import Subscription
     from waterclock.client.due import Cron, Every
-    from waterclock.client.following import Following
-    from waterclock.client.received import ReceivedBatch, ReceivedMessage
     from waterclock.client.results import (
         DeadLetter,
         GroupInfo,
@@ -25,9 +29,9 @@ if TYPE_CHECKING:
         SomeFailed,
         TopicInfo,
     )
-    from waterclock.client.rows import LoggedMessage
     from waterclock.client.settings import ClientSettings
-    from waterclock.client.stream_results import Sent, StoredAt, StreamInfo, StreamMessage
+    from waterclock.client.streams.following import Following
+    from waterclock.client.streams.results import Sent, StoredAt, StreamInfo, StreamMessage
     from waterclock.model.errors import (
         AlreadyExists,
         BadInput,
@@ -108,13 +112,17 @@ __all__ = [
 __version__ = "0.1.0"
 
 _NAMES = {
-    "waterclock.client.blocking": ["BlockingClient", "BlockingSubscription", "connect_blocking"],
-    "waterclock.client.blocking_streams": ["BlockingFollowing"],
+    "waterclock.client._sync.client": [
+        "BlockingClient",
+        "BlockingSubscription",
+        "connect_blocking",
+    ],
+    "waterclock.client._sync.streams": ["BlockingFollowing"],
     "waterclock.client.client": ["Client", "connect"],
-    "waterclock.client.consumer": ["Subscription"],
+    "waterclock.client.consumer.subscription": ["Subscription"],
     "waterclock.client.due": ["Cron", "Every"],
-    "waterclock.client.following": ["Following"],
-    "waterclock.client.received": ["ReceivedBatch", "ReceivedMessage"],
+    "waterclock.client.streams.following": ["Following"],
+    "waterclock.client.consumer.delivery": ["ReceivedBatch", "ReceivedMessage"],
     "waterclock.client.results": [
         "DeadLetter",
         "GroupInfo",
@@ -125,9 +133,9 @@ _NAMES = {
         "SomeFailed",
         "TopicInfo",
     ],
-    "waterclock.client.rows": ["LoggedMessage"],
+    "waterclock.client.consumer.rows": ["LoggedMessage"],
     "waterclock.client.settings": ["ClientSettings"],
-    "waterclock.client.stream_results": ["Sent", "StoredAt", "StreamInfo", "StreamMessage"],
+    "waterclock.client.streams.results": ["Sent", "StoredAt", "StreamInfo", "StreamMessage"],
     "waterclock.model.errors": [
         "AlreadyExists",
         "BadInput",

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from waterclock.burrow.gap_map import GapMaps
-from waterclock.burrow.records import Commit, TopicPartition
+from waterclock.burrow.core.offset_map import GapMaps
+from waterclock.burrow.core.records import Commit, TopicPartition
 
 SESSION_MS = 300
 Place = tuple[int, int]

@@ -4,9 +4,9 @@ contract that all of them keep."""
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 
-from waterclock.burrow.config import MapText
-from waterclock.burrow.records import Assignment, Commit, Header, Record, TopicPartition
-from waterclock.burrow.source import NOT_OURS, Owner
+from waterclock.burrow.core.config import MapText
+from waterclock.burrow.core.records import Assignment, Commit, Header, Record, TopicPartition
+from waterclock.burrow.runtime.source import NOT_OURS, Owner
 
 
 class MemoryBroker:

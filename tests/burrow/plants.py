@@ -8,14 +8,15 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from waterclock.burrow import commits, gap_map
-from waterclock.burrow.actions import Action
-from waterclock.burrow.engine import Engine
-from waterclock.burrow.flow import Flow
-from waterclock.burrow.partition import PartitionState
-from waterclock.burrow.records import Assignment, Commit, Record, Run, TopicPartition
-from waterclock.burrow.retries import Retries
-from waterclock.burrow.work import Work
+from waterclock.burrow.core import commits
+from waterclock.burrow.core import offset_map as gap_map
+from waterclock.burrow.core.backpressure import Flow
+from waterclock.burrow.core.effects import Action
+from waterclock.burrow.core.engine import Engine
+from waterclock.burrow.core.partition import PartitionState
+from waterclock.burrow.core.records import Assignment, Commit, Record, Run, TopicPartition
+from waterclock.burrow.core.retries import Retries
+from waterclock.burrow.core.work import Work
 
 Plant = Callable[[], AbstractContextManager[Any]]
 

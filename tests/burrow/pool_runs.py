@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tests.burrow.memory_source import MemoryBroker
-from waterclock.burrow.pool import Pool
-from waterclock.burrow.records import Record
+from waterclock.burrow.core.records import Record
+from waterclock.burrow.runtime.pool import Pool
 
 PATIENCE_S = 20
 

@@ -13,10 +13,10 @@ import argparse
 
 from tests.burrow.fake_group import FakeGroup, Judge, Message, Place, Violation
 from tests.burrow.stories import Story
-from waterclock.burrow.actions import Action, Bury, CommitOffsets, Halt, Pause, Resume
-from waterclock.burrow.engine import Engine
-from waterclock.burrow.failures import PermanentError
-from waterclock.burrow.records import Assignment, Record, TopicPartition
+from waterclock.burrow.core.effects import Action, Bury, CommitOffsets, Halt, Pause, Resume
+from waterclock.burrow.core.engine import Engine
+from waterclock.burrow.core.failures import PermanentError
+from waterclock.burrow.core.records import Assignment, Record, TopicPartition
 
 PROGRESS_MS = 10_000
 POLL_MAX = 20

@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from waterclock.burrow.pool import Pool
-from waterclock.burrow.records import Record
-from waterclock.burrow.source import Source
+from waterclock.burrow.core.records import Record
+from waterclock.burrow.runtime.pool import Pool
+from waterclock.burrow.runtime.source import Source
 
 PATIENCE_S = 60
 QUIET_S = 1.5

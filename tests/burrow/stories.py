@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.burrow.fake_group import Message
-from waterclock.burrow.config import EngineConfig
+from waterclock.burrow.core.config import EngineConfig
 
 
 @dataclass

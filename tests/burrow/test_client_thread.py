@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from waterclock.burrow.client_thread import ClientThread
+from waterclock.burrow.kafka.client_thread import ClientThread
 
 
 def test_calls_are_made_in_their_order_on_one_thread():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from waterclock.burrow.commits import Meaning, meaning
+from waterclock.burrow.core.commits import Meaning, meaning
 
 
 @pytest.mark.parametrize(

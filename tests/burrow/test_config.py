@@ -2,7 +2,7 @@
 
 import pytest
 
-from waterclock.burrow.config import EngineConfig
+from waterclock.burrow.core.config import EngineConfig
 from waterclock.model.errors import BadConfig
 
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from waterclock import burrow
-from waterclock.burrow.metrics import PoolMetrics
+from waterclock.burrow.runtime.metrics import PoolMetrics
 
 PAGE = Path(__file__).parents[2] / "docs" / "burrow_from_confluent.md"
 

@@ -2,7 +2,13 @@
 
 import pytest
 
-from waterclock.burrow.context import Trace, current_record, current_trace, trace_headers, trace_of
+from waterclock.burrow.runtime.context import (
+    Trace,
+    current_record,
+    current_trace,
+    trace_headers,
+    trace_of,
+)
 
 IDS = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 

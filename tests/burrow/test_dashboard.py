@@ -6,8 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from waterclock.burrow.metrics import PoolMetrics
-from waterclock.burrow.records import TopicPartition
+from waterclock.burrow.core.records import TopicPartition
+from waterclock.burrow.runtime.metrics import PoolMetrics
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "burrow.md"

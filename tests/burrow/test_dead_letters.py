@@ -1,7 +1,7 @@
 """A dead letter says why it died, and where it came from."""
 
-from waterclock.burrow.dead_letters import REASON_CHARS_MAX, headers_of
-from waterclock.burrow.records import Record
+from waterclock.burrow.core.records import Record
+from waterclock.burrow.runtime.dead_letters import REASON_CHARS_MAX, headers_of
 
 
 def test_a_letter_keeps_its_headers_and_says_what_became_of_it():

@@ -4,12 +4,12 @@ from random import Random
 
 import pytest
 
-from waterclock.burrow.actions import Bury, CommitOffsets, Halt, Pause, Resume
-from waterclock.burrow.config import EngineConfig
-from waterclock.burrow.engine import Engine
-from waterclock.burrow.failures import PermanentError
-from waterclock.burrow.gap_map import GapMaps
-from waterclock.burrow.records import Assignment, Commit, Record, TopicPartition
+from waterclock.burrow.core.config import EngineConfig
+from waterclock.burrow.core.effects import Bury, CommitOffsets, Halt, Pause, Resume
+from waterclock.burrow.core.engine import Engine
+from waterclock.burrow.core.failures import PermanentError
+from waterclock.burrow.core.offset_map import GapMaps
+from waterclock.burrow.core.records import Assignment, Commit, Record, TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -1,8 +1,8 @@
 """Failures: what is tried again, and when it is enough."""
 
-from waterclock.burrow.config import EngineConfig
-from waterclock.burrow.failures import Failed, Failures, PermanentError
-from waterclock.burrow.records import Record
+from waterclock.burrow.core.config import EngineConfig
+from waterclock.burrow.core.failures import Failed, Failures, PermanentError
+from waterclock.burrow.core.records import Record
 
 
 def record(attempt=1):

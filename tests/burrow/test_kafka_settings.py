@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from tests.burrow.memory_source import MemoryBroker, MemorySource
-from waterclock.burrow.kafka_source import NEEDED, KafkaSource
-from waterclock.burrow.kafka_transactions import KafkaTransactions
-from waterclock.burrow.source import SourceFailed
+from waterclock.burrow.kafka.source import NEEDED, KafkaSource
+from waterclock.burrow.kafka.transactions import KafkaTransactions
+from waterclock.burrow.runtime.source import SourceFailed
 from waterclock.model.errors import BadConfig
 
 

@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry
 
 from tests.burrow.memory_source import MemoryBroker, MemorySource
 from tests.burrow.pool_runs import run, until
-from waterclock.burrow.metrics import BOUNDS_S, Tally
-from waterclock.burrow.pool import Pool
-from waterclock.burrow.records import Record, TopicPartition
+from waterclock.burrow.core.records import Record, TopicPartition
+from waterclock.burrow.runtime.metrics import BOUNDS_S, Tally
+from waterclock.burrow.runtime.pool import Pool
 
 SEED = {
     "burrow_messages_processed_total", "burrow_processing_duration_seconds_bucket",
@@ -22,7 +22,7 @@ SEED = {
 
 
 def test_a_pool_counts_under_the_names_of_the_seed(monkeypatch):
-    monkeypatch.setattr("waterclock.burrow.pool.SAMPLE_S", 0.001)
+    monkeypatch.setattr("waterclock.burrow.runtime.pool.SAMPLE_S", 0.001)
     broker = MemoryBroker(1)
     broker.fill(100, keys=100)
     registry = CollectorRegistry()

@@ -10,11 +10,11 @@ import pytest
 
 from tests.burrow.memory_source import MemoryBroker, MemorySource
 from tests.burrow.pool_runs import done_of, run, until
-from waterclock.burrow.engine import Engine
-from waterclock.burrow.failures import Failed, PermanentError
-from waterclock.burrow.pool import Function, Pool
-from waterclock.burrow.records import Record
-from waterclock.burrow.source import Output
+from waterclock.burrow.core.engine import Engine
+from waterclock.burrow.core.failures import Failed, PermanentError
+from waterclock.burrow.core.records import Record
+from waterclock.burrow.runtime.pool import Function, Pool
+from waterclock.burrow.runtime.source import Output
 from waterclock.model.errors import BadConfig, BadInput
 
 

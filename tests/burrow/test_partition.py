@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.burrow.gap_map import GapMaps
-from waterclock.burrow.partition import PartitionState
-from waterclock.burrow.records import Assignment, Commit, Record, TopicPartition
-from waterclock.burrow.work import Work
+from waterclock.burrow.core.offset_map import GapMaps
+from waterclock.burrow.core.partition import PartitionState
+from waterclock.burrow.core.records import Assignment, Commit, Record, TopicPartition
+from waterclock.burrow.core.work import Work
 from waterclock.model.errors import BadInput
 
 NAME = TopicPartition("t", 0)

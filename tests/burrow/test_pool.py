@@ -10,9 +10,9 @@ import pytest
 
 from tests.burrow.memory_source import MemoryBroker, MemorySource
 from tests.burrow.pool_runs import PATIENCE_S, Ledger, done_of, run, until
-from waterclock.burrow.context import current_record, current_trace
-from waterclock.burrow.pool import Pool
-from waterclock.burrow.records import Record
+from waterclock.burrow.core.records import Record
+from waterclock.burrow.runtime.context import current_record, current_trace
+from waterclock.burrow.runtime.pool import Pool
 from waterclock.model.errors import BadConfig
 
 
@@ -248,7 +248,7 @@ def test_a_function_can_ask_which_record_and_trace_it_is_about():
 
 
 def test_workers_follow_the_lag(monkeypatch):
-    monkeypatch.setattr("waterclock.burrow.pool.SAMPLE_S", 0.01)
+    monkeypatch.setattr("waterclock.burrow.runtime.pool.SAMPLE_S", 0.01)
     broker = MemoryBroker(1)
     broker.fill(5_000, keys=5_000)
 

@@ -6,10 +6,10 @@ import pytest
 
 from tests.burrow.memory_source import MemoryBroker, MemorySource
 from tests.burrow.pool_runs import Ledger, done_of, run, until
-from waterclock.burrow.failures import Failed, PermanentError
-from waterclock.burrow.pool import Pool
-from waterclock.burrow.records import Record
-from waterclock.burrow.source import PoolHalted
+from waterclock.burrow.core.failures import Failed, PermanentError
+from waterclock.burrow.core.records import Record
+from waterclock.burrow.runtime.pool import Pool
+from waterclock.burrow.runtime.source import PoolHalted
 from waterclock.model.errors import Busy
 
 

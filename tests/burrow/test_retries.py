@@ -5,12 +5,12 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.burrow.config import EngineConfig
-from waterclock.burrow.gap_map import GapMaps
-from waterclock.burrow.partition import PartitionState
-from waterclock.burrow.records import Assignment, Record, TopicPartition
-from waterclock.burrow.retries import Retries, retry_delay_ms
-from waterclock.burrow.work import Work
+from waterclock.burrow.core.config import EngineConfig
+from waterclock.burrow.core.offset_map import GapMaps
+from waterclock.burrow.core.partition import PartitionState
+from waterclock.burrow.core.records import Assignment, Record, TopicPartition
+from waterclock.burrow.core.retries import Retries, retry_delay_ms
+from waterclock.burrow.core.work import Work
 
 NO_JITTER = EngineConfig(retry_jitter_percent=0)
 

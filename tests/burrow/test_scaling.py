@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.burrow.scaling import Scaling
+from waterclock.burrow.core.scaling import Scaling
 from waterclock.model.errors import BadConfig
 
 

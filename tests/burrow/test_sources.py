@@ -13,9 +13,9 @@ from tests.burrow import source_contract as contract
 from tests.burrow.memory_source import MemoryBroker, MemorySource
 from tests.burrow.source_contract import Bench, run
 from tests.server.served import serving
-from waterclock.burrow.kafka_source import KafkaSource
-from waterclock.burrow.source import Source
-from waterclock.burrow.waterclock_source import WaterclockSource
+from waterclock.burrow.kafka.source import KafkaSource
+from waterclock.burrow.runtime.source import Source
+from waterclock.burrow.runtime.waterclock_source import WaterclockSource
 from waterclock.client.client import Client, connect
 from waterclock.model.message import Message
 

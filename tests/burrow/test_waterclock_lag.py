@@ -10,7 +10,7 @@ from waterclock.model.message import Message
 
 
 def test_the_lag_is_what_the_node_has_and_is_not_committed(tmp_path, monkeypatch):
-    monkeypatch.setattr("waterclock.burrow.pool.SAMPLE_S", 0.01)
+    monkeypatch.setattr("waterclock.burrow.runtime.pool.SAMPLE_S", 0.01)
 
     async def test() -> None:
         async with serving(tmp_path) as served, connect(served.server.addresses.grpc) as client:

@@ -5,8 +5,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from waterclock.burrow.records import Record
-from waterclock.burrow.work import Work
+from waterclock.burrow.core.records import Record
+from waterclock.burrow.core.work import Work
 
 
 def records(*keys, start=0):

@@ -3,7 +3,7 @@
 import pytest
 
 from waterclock.cli.arguments import headers_of, ids_of, position_of, typed_bytes
-from waterclock.cli.terminal import bytes_text
+from waterclock.cli.output.terminal import bytes_text
 from waterclock.model.errors import BadInput
 from waterclock.model.ids import Millis, uuid7
 

@@ -22,7 +22,7 @@ def test_publishing_is_measured(ask, topics):
 
 @pytest.mark.parametrize("options", [[], ["--each"], ["--partitions", 2]])
 def test_consuming_is_measured(ask, topics, options, monkeypatch):
-    monkeypatch.setattr("waterclock.cli.bench.LATENCY_MESSAGES", 20)
+    monkeypatch.setattr("waterclock.cli.commands.bench.LATENCY_MESSAGES", 20)
 
     found = ask("bench", "consume", "--messages", 2_500, *options)
 

@@ -10,12 +10,12 @@ from random import Random
 import pytest
 from rich.console import Console
 
-from waterclock.cli import dispatch_demo, dispatch_settings
+from waterclock.cli.commands import dispatch_demo, dispatch_settings
 from waterclock.cli.dispatch_show import chaos, readings
 from waterclock.cli.dispatch_show.outcome import Outcome
-from waterclock.cli.dispatch_show.scene import Player, Rates, Scene
 from waterclock.cli.dispatch_show.screen import Screen, picture
-from waterclock.dispatch.handlers import PermanentError, parse_json
+from waterclock.cli.dispatch_show.snapshot import Player, Rates, Scene
+from waterclock.dispatch.worker.handlers import PermanentError, parse_json
 from waterclock.model.errors import BadConfig
 
 KEPT = Outcome(

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from waterclock.cli.figures import BAR_CHARS, bars, ms_text, quantiles, rate_text
+from waterclock.cli.output.figures import BAR_CHARS, bars, ms_text, quantiles, rate_text
 
 
 def drawn(encoding: str, counts: list[tuple[str, int]]) -> list[str]:

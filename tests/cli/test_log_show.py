@@ -11,10 +11,10 @@ from tests.cli.logs import SMALL, contents, flip, segments
 from waterclock.model.ids import Epoch, Millis
 from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig
+from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.local_log import open_log
 from waterclock.storage.opening import open_partition
-from waterclock.storage.os_folder import OsFolder
-from waterclock.storage.rewriting import Wanted, rewrites
+from waterclock.storage.rewrite import Wanted, rewrites
 
 
 def shown(waterclock, folder: Path, *args: object) -> dict[str, Any]:

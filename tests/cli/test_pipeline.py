@@ -12,13 +12,14 @@ import pytest
 from pyspark.errors import PySparkException
 from rich.console import Console
 
-from waterclock.cli import pipeline_run
-from waterclock.cli.pipeline_run import Launch, tell
+from waterclock.cli.commands import pipeline_run
+from waterclock.cli.commands.pipeline_run import Launch, tell
 from waterclock.model.errors import BadInput, Unreachable
 from waterclock.spark import session as sessions
 from waterclock.spark.failures import failure_line
-from waterclock.spark.jobs import redrive, replay, report, schedule
+from waterclock.spark.jobs import redrive, replay, schedule
 from waterclock.spark.jobs.job import Summary
+from waterclock.spark.jobs.report import report
 
 JOB_S_MAX = 300.0
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from waterclock.cli.send import value_of
+from waterclock.cli.commands.send import value_of
 
 
 def received(ask, stream, *options):

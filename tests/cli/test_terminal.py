@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from waterclock.cli.terminal import (
+from waterclock.cli.output.terminal import (
     busy,
     bytes_json,
     bytes_text,

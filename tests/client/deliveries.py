@@ -1,8 +1,8 @@
 """Deliveries without a stream, for tests of what is done with them."""
 
 from tests.client.fake_node import merged, messages
-from waterclock.client.answers import Outbox
-from waterclock.client.received import Delivery, Lease
+from waterclock.client.consumer.ack_queue import Outbox
+from waterclock.client.consumer.delivery import Delivery, Lease
 from waterclock.v1 import broker_pb2
 from waterclock.v1.broker_pb2 import SubscribeResponse
 

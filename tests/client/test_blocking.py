@@ -12,10 +12,10 @@ import pytest
 from tests.client.fake_node import fake_node, run
 from tests.node.snapshot_writing import write_snapshot
 from tests.server.served import serving
-from waterclock.client.blocking import BlockingClient, connect_blocking
+from waterclock.client._sync.client import BlockingClient, connect_blocking
 from waterclock.client.client import Client
-from waterclock.client.ledger import WriteState
 from waterclock.client.settings import ClientSettings
+from waterclock.client.write_registry import WriteState
 from waterclock.model.errors import BadInput, Closed, UnknownTopic, Unreachable
 from waterclock.model.message import Message
 

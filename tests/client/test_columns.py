@@ -1,6 +1,6 @@
 """Columns become the batch that was meant, the same at every attempt."""
 
-from waterclock.client.columns import Columns
+from waterclock.client.producer.columns import Columns
 from waterclock.log.schema import MESSAGES, decode_untrusted
 from waterclock.model.ids import Millis
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.client.fake_node import FakeNode, FakeSession, fake_node, run
 from waterclock.client.client import Client, connect
-from waterclock.client.consumer import Subscription
+from waterclock.client.consumer.subscription import Subscription
 from waterclock.client.settings import ClientSettings
 from waterclock.model.errors import (
     BadInput,

@@ -18,9 +18,9 @@ from tests.client.http_peers import Proxy, ok, proxy_of, refusal, scripted
 from tests.client.test_streams import QUICK, connected, told_to
 from tests.server.http_client import until
 from tests.server.served import Served, serving
-from waterclock.client.blocking import connect_blocking
+from waterclock.client._sync.client import connect_blocking
 from waterclock.client.client import Client, connect
-from waterclock.client.following import Following
+from waterclock.client.streams.following import Following
 from waterclock.model.errors import BadInput, Closed, Gone, NotFound
 from waterclock.model.sections import ClusterConfig, MatchingConfig
 

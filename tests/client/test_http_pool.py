@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.client.fake_node import run
 from tests.client.http_peers import END, Said, Scripted, ok, scripted
 from tests.server.http_client import until
-from waterclock.client import http_pool, http_wire
-from waterclock.client.http_pool import HttpPool, HttpRequest
-from waterclock.client.http_wire import ConnectionBroken, HttpConnection, NotConnected
+from waterclock.client.streams import http_pool, http_wire
+from waterclock.client.streams.http_pool import HttpPool, HttpRequest
+from waterclock.client.streams.http_wire import ConnectionBroken, HttpConnection, NotConnected
 from waterclock.model.errors import BadInput, Closed, Overloaded, TimedOut
 
 GET = HttpRequest("GET", "/x")

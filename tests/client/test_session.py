@@ -3,8 +3,8 @@
 import pytest
 
 from tests.client.deliveries import LEASE_MS, NOW_MS, assigned, opened, revoked, told
-from waterclock.client.received import ReceivedMessage
-from waterclock.client.session import Session
+from waterclock.client.consumer.delivery import ReceivedMessage
+from waterclock.client.consumer.session import Session
 from waterclock.model.errors import NodeFailed
 from waterclock.v1.broker_pb2 import Answer, SubscribeResponse
 

@@ -17,10 +17,10 @@ from tests.client.http_peers import END, ok, proxy_of, refusal, scripted
 from tests.server.http_client import until
 from tests.server.served import Served, serving
 from waterclock.client.client import Client, connect
-from waterclock.client.http_wire import ConnectionBroken
 from waterclock.client.settings import ClientSettings
-from waterclock.client.stream_calls import reachable, wait_ms_of
-from waterclock.client.stream_results import StreamMessage
+from waterclock.client.streams.calls import reachable, wait_ms_of
+from waterclock.client.streams.http_wire import ConnectionBroken
+from waterclock.client.streams.results import StreamMessage
 from waterclock.model.errors import (
     BadInput,
     CapacityReached,

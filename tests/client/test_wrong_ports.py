@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.server.served import run, serving
-from waterclock.client.blocking import connect_blocking
+from waterclock.client._sync.client import connect_blocking
 from waterclock.client.client import connect
 from waterclock.client.settings import ClientSettings
 from waterclock.model.errors import BadInput

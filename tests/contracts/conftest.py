@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from waterclock.storage.disk import File, Folder
-from waterclock.storage.os_folder import OsFolder
-from waterclock.testing.disk import SimulatedFolder
+from tests.kit.disk import SimulatedFolder
+from waterclock.storage.folders.folder import File, Folder
+from waterclock.storage.folders.os_folder import OsFolder
 
 Handles = Callable[[], Folder]
 """Makes handles on one and the same disk, each as another process would have it."""

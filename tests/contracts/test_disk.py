@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from waterclock.model.errors import Closed
-from waterclock.storage.disk import File
+from waterclock.storage.folders.folder import File
 
 
 def content(file: File) -> bytes:

@@ -3,7 +3,7 @@
 import pytest
 
 from waterclock.model.errors import BadInput, Closed, FolderInUse, StorageFailed
-from waterclock.storage.disk import File
+from waterclock.storage.folders.folder import File
 
 
 def content(file: File) -> bytes:

@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.delivery.cursor_history import CursorHistory
-from waterclock.delivery.ahead import Ahead
 from waterclock.delivery.credits import Credit
 from waterclock.delivery.cursor import Cursor
 from waterclock.delivery.leases import Leases
+from waterclock.delivery.read_queue import Ahead
 from waterclock.delivery.spans import SpanMap, Terms, TimedSpans
 from waterclock.model.tracker import OffsetTracker
 

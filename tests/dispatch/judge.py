@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.dispatch.model_redis import Violation
-from waterclock.dispatch.batches import HandOut
-from waterclock.dispatch.plan import Plan
-from waterclock.dispatch.ring import Resumed
+from waterclock.dispatch.core.batches import HandOut
+from waterclock.dispatch.core.plan import Plan
+from waterclock.dispatch.core.ring import Resumed
 
 if TYPE_CHECKING:
     from tests.dispatch.simulated_dispatcher import SimulatedDispatcher

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from waterclock.dispatch.identity import Position
+from waterclock.dispatch.core.identity import Position
 
 STALE = "stale"
 FAILED = "failed"

@@ -2,11 +2,11 @@
 
 from random import Random
 
-from waterclock.dispatch.batches import Load
 from waterclock.dispatch.config import PlanConfig
-from waterclock.dispatch.identity import uuids_from
-from waterclock.dispatch.parcels import Parcel
-from waterclock.dispatch.plan import Plan
+from waterclock.dispatch.core.batches import Load
+from waterclock.dispatch.core.identity import uuids_from
+from waterclock.dispatch.core.plan import Plan
+from waterclock.dispatch.core.stored_batches import Parcel
 
 DEADLINE_MS = 2_000
 

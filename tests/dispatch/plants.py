@@ -9,15 +9,15 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from waterclock.dispatch import ring
-from waterclock.dispatch.batches import Action, Batch, Bury, DeadLetter, Place, Settle
-from waterclock.dispatch.crew import Crew
-from waterclock.dispatch.fence import Fence
-from waterclock.dispatch.holdings import Holdings
-from waterclock.dispatch.identity import Mark, Position
-from waterclock.dispatch.lease import Lease, LeaseAction, LeaseConfig
-from waterclock.dispatch.plan import Plan
-from waterclock.dispatch.ring import Resumed, Ring
+from waterclock.dispatch.core import ring
+from waterclock.dispatch.core.batches import Action, Batch, Bury, DeadLetter, Place, Settle
+from waterclock.dispatch.core.fence import Fence
+from waterclock.dispatch.core.identity import Mark, Position
+from waterclock.dispatch.core.lease import Lease, LeaseAction, LeaseConfig
+from waterclock.dispatch.core.message_table import Holdings
+from waterclock.dispatch.core.plan import Plan
+from waterclock.dispatch.core.ring import Resumed, Ring
+from waterclock.dispatch.core.worker_pool import Crew
 
 Plant = Callable[[], AbstractContextManager[Any]]
 

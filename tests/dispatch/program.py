@@ -13,7 +13,7 @@ import uvloop
 
 from waterclock.dispatch import DispatcherConfig, WorkerConfig, run_dispatcher, run_worker
 from waterclock.dispatch.dispatcher import Dispatcher
-from waterclock.dispatch.worker import Worker
+from waterclock.dispatch.worker.worker import Worker
 
 TELL_S = 0.05
 

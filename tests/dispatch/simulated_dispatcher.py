@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from tests.dispatch.model_redis import FAILED, STALE
 from tests.dispatch.processes import Connection, Process
 from waterclock.dispatch import frames
-from waterclock.dispatch.backlog import Backlog
-from waterclock.dispatch.batches import Action, Bury, Load, Settle
+from waterclock.dispatch.core.backlog import Backlog
+from waterclock.dispatch.core.batches import Action, Bury, Load, Settle
+from waterclock.dispatch.core.identity import Mark, MarkName, Position, entry_uuids
+from waterclock.dispatch.core.lease import Ask, Call, Lease, LeaseAction, StepDown
+from waterclock.dispatch.core.plan import Plan
+from waterclock.dispatch.core.ring import Drained, Ring
+from waterclock.dispatch.core.stored_batches import parse_parcel
 from waterclock.dispatch.decoder import LEADER_READS, Decoder
-from waterclock.dispatch.identity import Mark, MarkName, Position, entry_uuids
-from waterclock.dispatch.lease import Ask, Call, Lease, LeaseAction, StepDown
-from waterclock.dispatch.parcels import parse_parcel
-from waterclock.dispatch.plan import Plan
-from waterclock.dispatch.ring import Drained, Ring
 
 if TYPE_CHECKING:
     from tests.dispatch.simulation import World

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from tests.dispatch.model_redis import FAILED, STALE
 from tests.dispatch.processes import Connection, Process
 from waterclock.dispatch import frames
+from waterclock.dispatch.core.fence import Fence
 from waterclock.dispatch.decoder import WORKER_READS, Decoder
-from waterclock.dispatch.fence import Fence
 
 if TYPE_CHECKING:
     from tests.dispatch.simulation import World

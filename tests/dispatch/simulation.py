@@ -18,7 +18,7 @@ from tests.dispatch.processes import Schedule
 from tests.dispatch.simulated_dispatcher import SimulatedDispatcher
 from tests.dispatch.simulated_worker import SimulatedWorker
 from waterclock.dispatch.config import PlanConfig
-from waterclock.dispatch.lease import LeaseConfig
+from waterclock.dispatch.core.lease import LeaseConfig
 
 STORY_MS = 15_000
 PROGRESS_MS = 40_000

@@ -4,7 +4,7 @@ import functools
 
 import pytest
 
-from waterclock.dispatch.handlers import (
+from waterclock.dispatch.worker.handlers import (
     Delivery,
     PermanentError,
     handler_of,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.dispatch.test_handling import gathered, items, run
-from waterclock.dispatch.handlers import PermanentError, reason_of
-from waterclock.dispatch.redis_sink import CALL_BYTES_MAX, RedisSink, _pieces
-from waterclock.dispatch.sinks import Writing
+from tests.dispatch.test_handler_pool import gathered, items, run
+from waterclock.dispatch.sinks.redis import CALL_BYTES_MAX, RedisSink, _pieces
+from waterclock.dispatch.sinks.sink import Writing
+from waterclock.dispatch.worker.handlers import PermanentError, reason_of
 
 SINK = RedisSink(None, output="x")  # type: ignore[arg-type]
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.dispatch.frames import uuid_text
-from waterclock.dispatch.identity import (
+from waterclock.dispatch.core.identity import (
     BadMark,
     Mark,
     MarkName,
@@ -20,6 +19,7 @@ from waterclock.dispatch.identity import (
     shard_of,
     uuids_from,
 )
+from waterclock.dispatch.frames import uuid_text
 
 u64 = st.integers(0, (1 << 64) - 1)
 names = st.builds(MarkName, u64, u64, st.binary(min_size=8, max_size=8))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.dispatch.fence import Fence
-from waterclock.dispatch.lease import (
+from waterclock.dispatch.core.fence import Fence
+from waterclock.dispatch.core.lease import (
     Ask,
     BadLock,
     Call,

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.dispatch.plans import DEADLINE_MS, load, new_plan, uuids
-from waterclock.dispatch.batches import Bury, HandOut, Load, Settle
+from waterclock.dispatch.core.batches import Bury, HandOut, Load, Settle
 
 
 def who(outs: list[HandOut]) -> list[tuple[int, int]]:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.dispatch.plans import DEADLINE_MS, load, new_plan, uuids
-from waterclock.dispatch.batches import Settle
+from waterclock.dispatch.core.batches import Settle
 
 
 class PlanMachine(RuleBasedStateMachine):

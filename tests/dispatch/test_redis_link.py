@@ -7,15 +7,15 @@ from contextlib import suppress
 import pytest
 
 from tests.dispatch.redis_servers import cluster, replicated, single
-from waterclock.dispatch.key_slots import SLOTS, beside, hash_tag, slot_of
-from waterclock.dispatch.redis_client import RedisClient
-from waterclock.dispatch.redis_link import (
+from waterclock.dispatch.redis.client import RedisClient
+from waterclock.dispatch.redis.key_slots import SLOTS, beside, hash_tag, slot_of
+from waterclock.dispatch.redis.link import (
     RedisAddress,
     RedisAway,
     RedisRefused,
     connect,
 )
-from waterclock.dispatch.scripts import RAISE_FENCE
+from waterclock.dispatch.redis.scripts import RAISE_FENCE
 from waterclock.model.errors import BadInput
 
 

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from waterclock.dispatch.redis_client import RedisClient
-from waterclock.dispatch.redis_link import (
+from waterclock.dispatch.redis.client import RedisClient
+from waterclock.dispatch.redis.link import (
     RedisAddress,
     RedisRefused,
     connect,
     without_password,
 )
-from waterclock.dispatch.scripts import INLET_BURY, INLET_READ
+from waterclock.dispatch.redis.scripts import INLET_BURY, INLET_READ
 from waterclock.model.errors import BadInput
 
 

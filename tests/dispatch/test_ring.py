@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waterclock.dispatch.identity import Mark, MarkName, Position
-from waterclock.dispatch.ring import Drained, Resumed, Ring
+from waterclock.dispatch.core.identity import Mark, MarkName, Position
+from waterclock.dispatch.core.ring import Drained, Resumed, Ring
 
 NONCE = b"leader67"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from waterclock.dispatch.redis_client import RedisClient
-from waterclock.dispatch.scripts import (
+from waterclock.dispatch.redis.client import RedisClient
+from waterclock.dispatch.redis.scripts import (
     INLET_ACK,
     INLET_BURY,
     INLET_CLAIM,

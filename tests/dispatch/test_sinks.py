@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from tests.cli.nodes import running
 from tests.dispatch.redis_servers import single
 from waterclock.client.client import connect
-from waterclock.dispatch.handlers import PermanentError
-from waterclock.dispatch.redis_client import RedisClient
-from waterclock.dispatch.redis_sink import RedisSink, fence_of, raise_fences, stream_names
-from waterclock.dispatch.scripts import Stale
-from waterclock.dispatch.sinks import AWAY, KNOWN, LATE, STALE, WRITTEN, Writing
-from waterclock.dispatch.waterclock_sink import WaterclockSink
+from waterclock.dispatch.redis.client import RedisClient
+from waterclock.dispatch.redis.scripts import Stale
+from waterclock.dispatch.sinks.redis import RedisSink, fence_of, raise_fences, stream_names
+from waterclock.dispatch.sinks.sink import AWAY, KNOWN, LATE, STALE, WRITTEN, Writing
+from waterclock.dispatch.sinks.waterclock import WaterclockSink
+from waterclock.dispatch.worker.handlers import PermanentError
 
 
 def now_ms() -> int:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from waterclock.log.derived import Derived
 from waterclock.log.frame import (
     FLAG_EXPIRED,
     FLAG_SPARSE,
@@ -31,13 +30,14 @@ from waterclock.log.schema import (
     schema_of,
 )
 from waterclock.log.segment import SegmentHeader, encode_segment_header, log_tag, segment_name
-from waterclock.log.sidecar import Coverage, SidecarKind, encode_sidecar, sidecar_name
+from waterclock.log.sidecars.derived import Derived
+from waterclock.log.sidecars.sidecar import Coverage, SidecarKind, encode_sidecar, sidecar_name
 from waterclock.model.ids import Millis, Offset
 from waterclock.model.message import Message
 from waterclock.model.sections import Compression
-from waterclock.storage.checkpoint import save_recovery_point
+from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.opening import id_seed
-from waterclock.storage.os_folder import OsFolder
+from waterclock.storage.recovery_point import save_recovery_point
 
 LOG_ID = bytes.fromhex("57a7e12c10c0ffee57a7e12c10c0ffee")
 SEGMENT = SegmentHeader(LOG_ID, Offset(1_000), 2, Millis(1_700_000_000_000))

@@ -6,21 +6,21 @@ from pathlib import Path
 import pytest
 
 from tests.formats.make_samples import write_samples
-from waterclock.log.due import NetDelta, open_promises
-from waterclock.log.fingerprint import fingerprint
 from waterclock.log.frame import Frame
-from waterclock.log.id_entries import IdEntries
-from waterclock.log.index import SparseIndex
+from waterclock.log.id_index.entries import IdEntries
+from waterclock.log.id_index.fingerprint import fingerprint
 from waterclock.log.recovery import Scan, scan
 from waterclock.log.rows import row_offsets
 from waterclock.log.schema import decode
 from waterclock.log.segment import HEADER_BYTES, SegmentHeader, decode_segment_header, log_tag
-from waterclock.log.sidecar import Coverage, Sidecar, SidecarKind, decode_sidecar
+from waterclock.log.sidecars.due import NetDelta, open_promises
+from waterclock.log.sidecars.sidecar import Coverage, Sidecar, SidecarKind, decode_sidecar
+from waterclock.log.sidecars.sparse_index import SparseIndex
 from waterclock.model.ids import Millis, Offset
 from waterclock.model.sections import DedupConfig, LogConfig
-from waterclock.storage.checkpoint import load_recovery_point
+from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.opening import id_seed, open_partition
-from waterclock.storage.os_folder import OsFolder
+from waterclock.storage.recovery_point import load_recovery_point
 
 V1 = Path(__file__).parent / "v1"
 NAME = "00000000000000001000"

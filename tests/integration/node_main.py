@@ -24,7 +24,7 @@ from tests.integration.plants import plant
 from waterclock.model.config import Config
 from waterclock.model.errors import WaterclockError
 from waterclock.model.ids import Millis
-from waterclock.server import launch
+from waterclock.server import process as launch
 from waterclock.server.addresses import Addresses
 from waterclock.storage.clock import SystemClock
 

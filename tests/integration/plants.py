@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from waterclock.delivery.cursor import Cursor
-from waterclock.log.appending import Appended
-from waterclock.node import outgoing
-from waterclock.node.dead_letters import DeadLetters
-from waterclock.node.groups import Groups
-from waterclock.node.partition_host import PartitionHost
-from waterclock.node.serving import Serving
-from waterclock.node.session import AnswerKind, Parcel, Session
-from waterclock.schedule.timers import Timers
-from waterclock.server.serving import Server
+from waterclock.log.append import Appended
+from waterclock.node.dead_letters.dead_letters import DeadLetters
+from waterclock.node.groups import outbound as outgoing
+from waterclock.node.groups.delivery import Serving
+from waterclock.node.groups.groups import Groups
+from waterclock.node.groups.session import AnswerKind, Parcel, Session
+from waterclock.node.partition.host import PartitionHost
+from waterclock.schedule.hot_timers import Timers
+from waterclock.server.app import Server
 from waterclock.storage.partition_store import PartitionStore
 
 
@@ -231,7 +231,7 @@ def hands_out_what_is_too_late() -> None:
     def broken(frame: Any, rows: Any, now_ms: int) -> Any:
         return np.ones(len(rows), np.bool_)
 
-    from waterclock.node import announcing
+    from waterclock.node.groups import fetch_plan as announcing
 
     outgoing.in_use_at = broken
     announcing.in_use_at = broken  # type: ignore[attr-defined]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.log.frames import LogBuilder, Row, logs, rows_in, sample
 from waterclock.log import compaction
 from waterclock.log.compaction import Int64s, Rewriter, Survivors, latest_offsets
-from waterclock.log.endings import Ending
 from waterclock.log.frame import CARRIES_IDS, Frame, FrameType, encode_header, read_frame
+from waterclock.log.sidecars.endings import Ending
 from waterclock.model.message import Message
 from waterclock.model.sections import Compression
 

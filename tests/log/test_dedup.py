@@ -7,9 +7,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.log.dedup import Int64s, Repeats, find_repeat, find_repeats
-from waterclock.log.fingerprint import Fingerprints
-from waterclock.log.ids import IdIndex
+from waterclock.log.id_index.dedup import Int64s, Repeats, find_repeat, find_repeats
+from waterclock.log.id_index.fingerprint import Fingerprints
+from waterclock.log.id_index.index import IdIndex
 
 IDS = [b"a", b"b", b"c", b"d", b"e"]
 Stored = list[tuple[bytes, int]]

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from tests.log.frames import LogBuilder, logs, rows_in, sample
 from waterclock.log.compaction import Rewriter, Survivors
-from waterclock.log.derived import Derived
-from waterclock.log.due import NetDelta, open_promises
-from waterclock.log.fingerprint import fingerprint
 from waterclock.log.frame import CARRIES_IDS, Frame, FrameType, encode_header, read_frame
-from waterclock.log.index import SparseIndex
+from waterclock.log.id_index.fingerprint import fingerprint
+from waterclock.log.sidecars.derived import Derived
+from waterclock.log.sidecars.due import NetDelta, open_promises
+from waterclock.log.sidecars.sparse_index import SparseIndex
 
 BASE = 500
 SEED = 17

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.log.due import DueDelta, Int64s, NetDelta, endings_of, open_promises
-from waterclock.log.endings import Ending
+from waterclock.log.sidecars.due import DueDelta, Int64s, NetDelta, endings_of, open_promises
+from waterclock.log.sidecars.endings import Ending
 
 OPEN, RETIRE, MOVE, CUT, SAVE = "open", "retire", "move", "cut", "save"
 

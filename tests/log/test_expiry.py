@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.log.frames import LogBuilder, sample
-from waterclock.log.appending import split_by_due
+from waterclock.log.append import split_by_due
 from waterclock.log.batch import Batch, encode_batch, parse_batch
 from waterclock.log.compaction import Rewriter, Survivors
 from waterclock.log.expiry import HEADER, expires_ms, moved
 from waterclock.log.frame import FLAG_EXPIRES, Frame, FrameType
-from waterclock.log.promises import fired_frame, gather
+from waterclock.log.scheduled import fired_frame, gather
 from waterclock.log.schema import decode, encode, from_messages
 from waterclock.model.errors import BadBatch
 from waterclock.model.ids import Millis

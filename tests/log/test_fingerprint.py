@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.log.fingerprint import FINGERPRINT_BITS, fingerprint, fingerprints
+from waterclock.log.id_index.fingerprint import FINGERPRINT_BITS, fingerprint, fingerprints
 
 SEEDS = st.integers(min_value=0, max_value=2**64 - 1)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.log import id_runs
-from waterclock.log.id_runs import (
+from waterclock.log.id_index import runs as id_runs
+from waterclock.log.id_index.runs import (
     OFFSET_BITS,
     SEGMENT_OFFSETS_MAX,
     IdRun,

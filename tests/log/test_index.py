@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.log.frames import TAG
 from waterclock.log.frame import FrameHeader, FrameType
-from waterclock.log.index import SparseIndex
+from waterclock.log.sidecars.sparse_index import SparseIndex
 from waterclock.model.ids import Epoch, Millis, Offset
 
 START = 64

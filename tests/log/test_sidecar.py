@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.log.damage import flipped
-from waterclock.log.sidecar import (
+from waterclock.log.sidecars.sidecar import (
     HEADER_BYTES,
     Coverage,
     Sidecar,

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.log.id_entries import IdEntries
-from waterclock.log.id_runs import SEGMENT_OFFSETS_MAX, find_in_run
-from waterclock.log.ids import IdIndex
+from waterclock.log.id_index.entries import IdEntries
+from waterclock.log.id_index.index import IdIndex
+from waterclock.log.id_index.runs import SEGMENT_OFFSETS_MAX, find_in_run
 
 FPS = st.lists(st.sampled_from([0, 1, 7, 2**40 - 1]), min_size=1, max_size=6)
 

@@ -13,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
+from tests.kit.clock import ManualClock
 from tests.node.hosts import START_MS, Hosts, batch_of, config_in, opened
 from waterclock.model.message import Message
 from waterclock.model.sections import DeliveryConfig, GroupConfig
-from waterclock.node.dead_letters import DeadLetters
-from waterclock.node.group_host import GroupHost
-from waterclock.node.groups import Groups
-from waterclock.node.outgoing import Assigned, Delivery, Lost, Outgoing, Refused, Revoked
-from waterclock.node.partition_host import PartitionHost
-from waterclock.node.positions import Start
-from waterclock.node.replays import Replays
-from waterclock.node.session import AnswerKind, Session
-from waterclock.node.snapshots import Snapshots
-from waterclock.storage.rewriting import Wanted, rewrites
-from waterclock.testing.clock import ManualClock
+from waterclock.node.dead_letters.dead_letters import DeadLetters
+from waterclock.node.groups.groups import Groups
+from waterclock.node.groups.host import GroupHost
+from waterclock.node.groups.outbound import Assigned, Delivery, Lost, Outgoing, Refused, Revoked
+from waterclock.node.groups.positions import Start
+from waterclock.node.groups.session import AnswerKind, Session
+from waterclock.node.partition.host import PartitionHost
+from waterclock.node.replay.replays import Replays
+from waterclock.node.replay.snapshots import Snapshots
+from waterclock.storage.rewrite import Wanted, rewrites
 
 DELIVERY = DeliveryConfig(
     ack_timeout_ms=1_000,

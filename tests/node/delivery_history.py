@@ -16,6 +16,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from tests.kit.clock import ManualClock
 from tests.node.consuming import GROUPS, Consuming, Member, consuming
 from tests.node.hosts import START_MS
 from waterclock.model.clock import PAUSE_MS, SETTLE_MS
@@ -23,12 +24,11 @@ from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.sections import DeliveryConfig, LogConfig
 from waterclock.model.units import KIB
-from waterclock.node.group_upkeep import GroupUpkeep
-from waterclock.node.outgoing import Assigned, Delivery, Lost
-from waterclock.node.session import AnswerKind
+from waterclock.node.groups.cleaner import GroupUpkeep
+from waterclock.node.groups.outbound import Assigned, Delivery, Lost
+from waterclock.node.groups.session import AnswerKind
 from waterclock.node.topics import TopicSettings
-from waterclock.storage.rewriting import Wanted, rewrites
-from waterclock.testing.clock import ManualClock
+from waterclock.storage.rewrite import Wanted, rewrites
 
 PARTITIONS = 2
 MAX_RETRIES = 1

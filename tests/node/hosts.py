@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.kit.clock import ManualClock
 from waterclock.log.batch import Batch, encode_batch
 from waterclock.model.clock import Clock
 from waterclock.model.config import Config
 from waterclock.model.errors import WaterclockError
 from waterclock.model.message import Message
 from waterclock.model.sections import NodeConfig
-from waterclock.node.commits import Aside
 from waterclock.node.metadata import Metadata, open_metadata
-from waterclock.node.publishing import Publishing
+from waterclock.node.partition.flush_queue import Aside
+from waterclock.node.publish.publisher import Publishing
 from waterclock.node.task_groups import task_group
 from waterclock.node.topics import Topic, Topics, TopicSettings
-from waterclock.testing.clock import ManualClock
 
 T = TypeVar("T")
 START_MS = 1_700_000_000_000

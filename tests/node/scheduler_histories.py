@@ -16,8 +16,8 @@ from tests.storage.stores import DEDUP, message
 from waterclock.log.frame import FrameType
 from waterclock.log.schema import decode
 from waterclock.model.sections import ScheduleConfig
-from waterclock.node.scheduler import ALREADY_FIRED, CANCELLED, DONE, UNKNOWN
-from waterclock.storage.rewriting import Wanted, rewrites
+from waterclock.node.schedule.scheduler import ALREADY_FIRED, CANCELLED, DONE, UNKNOWN
+from waterclock.storage.rewrite import Wanted, rewrites
 
 STRETCHES_MS = [0, 150, 900, 5_000, 20_000, 3_600_000, 40 * 86_400_000]
 STRETCH = st.sampled_from(STRETCHES_MS).flatmap(lambda most: st.integers(0, most))

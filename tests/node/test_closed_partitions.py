@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.clock import ManualClock
 from tests.node.timed_topics import TimedTopics, timed_topics
 from waterclock.model.errors import PartitionFaulty
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
-from waterclock.node.named_changes import Named
-from waterclock.node.scheduler import ALREADY_FIRED, DONE, UNKNOWN
-from waterclock.testing.clock import ManualClock
+from waterclock.node.schedule.named_changes import Named
+from waterclock.node.schedule.scheduler import ALREADY_FIRED, DONE, UNKNOWN
 
 DELAY_MS = 60_000
 

@@ -15,11 +15,11 @@ from tests.node.hosts import Hosts, batch_of, opened, run
 from tests.node.snapshot_writing import Row, latest, write_snapshot
 from waterclock.model.errors import BadInput, Damaged, Overloaded
 from waterclock.model.message import Message
-from waterclock.node import replays as module
-from waterclock.node.replay_records import OffsetRange, Request, TimeRange
-from waterclock.node.replays import Replay, Replays
-from waterclock.node.snapshots import Snapshots
-from waterclock.storage.rewriting import Wanted, rewrites
+from waterclock.node.replay import replays as module
+from waterclock.node.replay.records import OffsetRange, Request, TimeRange
+from waterclock.node.replay.replays import Replay, Replays
+from waterclock.node.replay.snapshots import Snapshots
+from waterclock.storage.rewrite import Wanted, rewrites
 
 COMPACTED = Request("orders", compacted=True)
 PLAIN = Request("orders")

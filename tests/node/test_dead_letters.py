@@ -10,11 +10,11 @@ from waterclock.log.schema import decode
 from waterclock.model.errors import BadInput, StorageFull, UnknownTopic
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
-from waterclock.node import burial
-from waterclock.node.dead_letters import DeadLetters
+from waterclock.node.dead_letters import writer as burial
+from waterclock.node.dead_letters.dead_letters import DeadLetters
+from waterclock.node.groups.outbound import Delivery
+from waterclock.node.groups.session import AnswerKind
 from waterclock.node.metadata import Metadata
-from waterclock.node.outgoing import Delivery
-from waterclock.node.session import AnswerKind
 from waterclock.node.topics import TopicSettings
 
 NACK, REJECT = AnswerKind.NACK, AnswerKind.REJECT

@@ -14,12 +14,13 @@ from waterclock.delivery.leases import Leases
 from waterclock.delivery.spans import SpanMap
 from waterclock.model.clock import RunningClock
 from waterclock.model.ids import Millis
-from waterclock.node import group_upkeep, outgoing
-from waterclock.node.dead_letters import DeadLetters
-from waterclock.node.group_host import GroupHost
-from waterclock.node.groups import Groups
-from waterclock.node.serving import Serving
-from waterclock.node.session import Parcel, Session
+from waterclock.node.dead_letters.dead_letters import DeadLetters
+from waterclock.node.groups import cleaner as group_upkeep
+from waterclock.node.groups import outbound as outgoing
+from waterclock.node.groups.delivery import Serving
+from waterclock.node.groups.groups import Groups
+from waterclock.node.groups.host import GroupHost
+from waterclock.node.groups.session import Parcel, Session
 
 HISTORIES = int(os.environ.get("WATERCLOCK_DELIVERY_HISTORIES", "40"))
 HUNT = settings(

@@ -7,10 +7,10 @@ import pytest
 from tests.node.consuming import Consuming, consuming
 from tests.node.hosts import run
 from waterclock.model.errors import Busy
-from waterclock.node.dead_letters import DeadLetters
-from waterclock.node.group_host import GroupHost
-from waterclock.node.positions import Start
-from waterclock.node.session import AnswerKind
+from waterclock.node.dead_letters.dead_letters import DeadLetters
+from waterclock.node.groups.host import GroupHost
+from waterclock.node.groups.positions import Start
+from waterclock.node.groups.session import AnswerKind
 
 
 def records(c: Consuming) -> list[str]:

@@ -15,12 +15,14 @@ from waterclock.model.errors import (
     StorageFull,
     UnknownTopic,
 )
-from waterclock.node import burial, group_host, groups
+from waterclock.node.dead_letters import writer as burial
+from waterclock.node.groups import groups
+from waterclock.node.groups import host as group_host
+from waterclock.node.groups.outbound import Assigned, Delivery
+from waterclock.node.groups.positions import Start
+from waterclock.node.groups.session import AnswerKind
 from waterclock.node.metadata import Metadata
-from waterclock.node.outgoing import Assigned, Delivery
-from waterclock.node.partition_host import PartitionHost
-from waterclock.node.positions import Start
-from waterclock.node.session import AnswerKind
+from waterclock.node.partition.host import PartitionHost
 from waterclock.node.topics import TopicSettings
 
 NACK = AnswerKind.NACK

@@ -10,9 +10,9 @@ from tests.node.timed_topics import TimedTopics, timed_topics
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig
-from waterclock.node import named_changes, pending_ids
-from waterclock.node.named_changes import Named
-from waterclock.node.scheduler import ALREADY_FIRED, DONE, UNKNOWN
+from waterclock.node.schedule import named_changes, pending_ids
+from waterclock.node.schedule.named_changes import Named
+from waterclock.node.schedule.scheduler import ALREADY_FIRED, DONE, UNKNOWN
 from waterclock.storage.reader import Reader
 
 COUNT = 3_000

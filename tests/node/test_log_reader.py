@@ -16,8 +16,8 @@ from tests.storage.stores import (
 )
 from waterclock.log.frame import HEADER_BYTES, Frame, FrameType
 from waterclock.model.errors import ForeignFile
-from waterclock.node import log_reader
-from waterclock.node.log_reader import LogReader, Missing
+from waterclock.node.partition import log_reader
+from waterclock.node.partition.log_reader import LogReader, Missing
 from waterclock.storage.partition_store import PartitionStore
 
 

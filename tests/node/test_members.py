@@ -9,9 +9,9 @@ from tests.node.hosts import run
 from waterclock.model.errors import BadInput, LimitExceeded, Stopping, UnknownTopic
 from waterclock.model.sections import TopicsConfig
 from waterclock.model.units import HOUR_MS
-from waterclock.node.outgoing import Assigned, Delivery, Lost, Refused, Revoked
-from waterclock.node.positions import Start
-from waterclock.node.session import AnswerKind, Ending
+from waterclock.node.groups.outbound import Assigned, Delivery, Lost, Refused, Revoked
+from waterclock.node.groups.positions import Start
+from waterclock.node.groups.session import AnswerKind, Ending
 
 ACK, NACK, GIVE_BACK, REJECT, EXTEND = AnswerKind
 

@@ -9,7 +9,7 @@ from waterclock.log.compaction import latest_offsets
 from waterclock.log.frame import Frame
 from waterclock.model.errors import FolderInUse
 from waterclock.node import metadata as metadata_module
-from waterclock.storage import rewriting
+from waterclock.storage import rewrite as rewriting
 from waterclock.storage.fsync import Work
 
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from tests.kit.clock import ManualClock
 from tests.node.hosts import batch_of, config_in, run
 from waterclock.model.errors import StorageFull
 from waterclock.model.message import Message
 from waterclock.node.node import running_node
-from waterclock.node.recurrence_records import Recurring, Rule
-from waterclock.node.replay_records import Request
+from waterclock.node.replay.records import Request
+from waterclock.node.schedule.recurrence_records import Recurring, Rule
 from waterclock.node.topics import TopicSettings
 from waterclock.storage.clock import SystemClock
-from waterclock.testing.clock import ManualClock
 
 
 def test_a_topic_deleted_in_the_middle_of_a_storm_takes_nothing_with_it(tmp_path, monkeypatch):

@@ -17,8 +17,8 @@ from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.units import KIB
 from waterclock.node import topics as topics_module
-from waterclock.node.partition_host import PartitionHost, open_host
-from waterclock.storage.os_folder import LOCK_NAME, OsFolder
+from waterclock.node.partition.host import PartitionHost, open_host
+from waterclock.storage.folders.os_folder import LOCK_NAME, OsFolder
 
 # A disk that fails
 

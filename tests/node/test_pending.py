@@ -10,13 +10,13 @@ from waterclock.model.errors import BadInput, LimitExceeded, NotFound
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig
-from waterclock.node.named_changes import Named
-from waterclock.node.pending import Page
-from waterclock.node.pending_filter import Filter
-from waterclock.node.pending_ids import IdSearch
-from waterclock.node.scheduler import ALREADY_FIRED, CANCELLED, DONE, UNKNOWN
+from waterclock.node.schedule.named_changes import Named
+from waterclock.node.schedule.pending import Page
+from waterclock.node.schedule.pending_filter import Filter
+from waterclock.node.schedule.pending_ids import IdSearch
+from waterclock.node.schedule.scheduler import ALREADY_FIRED, CANCELLED, DONE, UNKNOWN
 from waterclock.node.topics import TopicSettings
-from waterclock.storage.rewriting import Wanted, rewrites
+from waterclock.storage.rewrite import Wanted, rewrites
 
 HOUR_MS = 3_600_000
 
@@ -94,7 +94,7 @@ def test_an_id_may_be_any_bytes(run):
 
 def test_ids_that_look_alike_to_the_index_are_told_apart(run, monkeypatch):
     monkeypatch.setattr(
-        "waterclock.log.ids.fingerprints", lambda ids, _: np.full(len(ids), 7, np.uint64)
+        "waterclock.log.id_index.index.fingerprints", lambda ids, _: np.full(len(ids), 7, np.uint64)
     )
 
     async def story(here: TimedTopics) -> None:

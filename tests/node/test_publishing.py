@@ -11,9 +11,9 @@ from waterclock.model.errors import BadBatch, LimitExceeded, NotFound, Stopping
 from waterclock.model.ids import Millis
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
-from waterclock.node.gathering import GATHER_MESSAGES_MAX, Gathering
-from waterclock.node.publishing import Published
-from waterclock.node.routing import partition_of_key, partitions_of_keys
+from waterclock.node.publish.batcher import GATHER_MESSAGES_MAX, Gathering
+from waterclock.node.publish.partitioner import partition_of_key, partitions_of_keys
+from waterclock.node.publish.publisher import Published
 from waterclock.storage.local_log import stored_messages
 
 

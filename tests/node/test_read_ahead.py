@@ -2,11 +2,11 @@
 
 import pytest
 
-import waterclock.node.read_ahead as read_ahead
+import waterclock.node.schedule.read_ahead as read_ahead
 from tests.node.timed_partition import TimedPartition, int64s, ran
 from tests.storage.stores import FIRST, message, places
-from waterclock.node.firing import MISSES_MAX
-from waterclock.node.read_ahead import ReadAhead
+from waterclock.node.schedule.firing import MISSES_MAX
+from waterclock.node.schedule.read_ahead import ReadAhead
 
 FRAME_ROWS = 100
 

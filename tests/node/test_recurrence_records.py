@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from waterclock.node.recurrence_records import (
+from waterclock.node.schedule.recurrence_records import (
     AHEAD_MAX,
     Promise,
     RecurrenceRecord,

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from tests.kit.clock import ManualClock
 from tests.node.timed_topics import TimedTopics, timed_topics
 from waterclock.model.errors import BadInput, StorageFull
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
-from waterclock.node.pending_filter import Filter
-from waterclock.node.recurrence_records import AHEAD_MAX, Recurring, Rule
-from waterclock.testing.clock import ManualClock
+from waterclock.node.schedule.pending_filter import Filter
+from waterclock.node.schedule.recurrence_records import AHEAD_MAX, Recurring, Rule
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS

@@ -10,9 +10,9 @@ from tests.node.consuming import Consuming, consuming
 from tests.node.hosts import run
 from waterclock.model.errors import BadInput, UnknownTopic
 from waterclock.model.tracker import OffsetTracker
-from waterclock.node import dead_letters, redrive
-from waterclock.node.marks import decode_marks, encode_marks
-from waterclock.node.session import AnswerKind
+from waterclock.node.dead_letters import dead_letters, redrive
+from waterclock.node.dead_letters.progress import decode_marks, encode_marks
+from waterclock.node.groups.session import AnswerKind
 
 LOG, OTHER_LOG = b"a" * 16, b"b" * 16
 DONE = OffsetTracker(3)

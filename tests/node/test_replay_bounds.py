@@ -3,7 +3,7 @@
 from tests.node.consuming import consuming
 from tests.node.hosts import run
 from tests.node.test_replays import large, read
-from waterclock.node.replay_records import Request, TimeRange
+from waterclock.node.replay.records import Request, TimeRange
 
 
 def test_what_was_appended_since_the_clock_was_set_back_is_not_missed(tmp_path):

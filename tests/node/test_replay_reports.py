@@ -6,7 +6,7 @@ from tests.node.consuming import consuming
 from tests.node.hosts import run
 from tests.node.test_replays import EVERYTHING, large, read
 from waterclock.model.errors import BadInput, NotFound
-from waterclock.node.replay_records import Request
+from waterclock.node.replay.records import Request
 
 
 @pytest.mark.parametrize("has_crashed", [False, True])

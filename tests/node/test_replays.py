@@ -17,9 +17,9 @@ from waterclock.model.errors import (
 )
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
-from waterclock.node import replays
-from waterclock.node.replay_records import OffsetRange, Request, TimeRange
-from waterclock.node.replays import Replay
+from waterclock.node.replay import replays
+from waterclock.node.replay.records import OffsetRange, Request, TimeRange
+from waterclock.node.replay.replays import Replay
 
 EVERYTHING = Request("t")
 

@@ -10,7 +10,7 @@ from waterclock.log.schema import decode
 from waterclock.model.errors import StorageFailed
 from waterclock.model.message import Message
 from waterclock.model.sections import ScheduleConfig
-from waterclock.node.scheduler import ALREADY_FIRED, CANCELLED, DONE, EXPIRED, UNKNOWN
+from waterclock.node.schedule.scheduler import ALREADY_FIRED, CANCELLED, DONE, EXPIRED, UNKNOWN
 
 
 @pytest.fixture

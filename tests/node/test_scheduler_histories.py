@@ -7,15 +7,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-import waterclock.node.read_ahead as read_ahead
-import waterclock.schedule.far as far
+import waterclock.node.schedule.read_ahead as read_ahead
+import waterclock.schedule.cold_timers as far
 from tests.node.scheduler_histories import SchedulerHistories
-from waterclock.log.promises import Promised
-from waterclock.node.read_ahead import ReadAhead
-from waterclock.schedule.agenda import Agenda
-from waterclock.schedule.far import FAR, OPEN, Far, Run
+from waterclock.log.scheduled import Promised
+from waterclock.node.schedule.read_ahead import ReadAhead
+from waterclock.schedule.cold_timers import FAR, OPEN, Far, Run
+from waterclock.schedule.hot_timers import Timers
 from waterclock.schedule.near import Near
-from waterclock.schedule.timers import Timers
+from waterclock.schedule.timer_index import Agenda
 
 EXAMPLES = int(os.environ.get("WATERCLOCK_HISTORIES", "60"))
 SOUND = settings(

@@ -9,9 +9,9 @@ from tests.node.consuming import DELIVERY, consuming, places_of
 from tests.node.hosts import run
 from waterclock.model.errors import BadInput, LimitExceeded
 from waterclock.model.message import Message
-from waterclock.node.outgoing import Assigned, Delivery, Refused
-from waterclock.node.serving import RANGES_MAX
-from waterclock.node.session import REFUSALS_MAX, AnswerKind
+from waterclock.node.groups.delivery import RANGES_MAX
+from waterclock.node.groups.outbound import Assigned, Delivery, Refused
+from waterclock.node.groups.session import REFUSALS_MAX, AnswerKind
 
 ACK, NACK, GIVE_BACK, REJECT, EXTEND = AnswerKind
 

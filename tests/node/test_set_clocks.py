@@ -5,7 +5,7 @@ import pytest
 from tests.node.consuming import DELIVERY, GROUPS, consuming
 from tests.node.hosts import run
 from waterclock.model.clock import SETTLE_MS
-from waterclock.node.session import AnswerKind
+from waterclock.node.groups.session import AnswerKind
 
 HOUR_MS = 3_600_000
 steps = pytest.mark.parametrize("step_ms", [-HOUR_MS, HOUR_MS])

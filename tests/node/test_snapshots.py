@@ -24,8 +24,8 @@ from waterclock.model.errors import (
     WaterclockError,
 )
 from waterclock.model.message import Message
-from waterclock.node import snapshots as module
-from waterclock.node.snapshots import SNAPSHOT, Snapshots
+from waterclock.node.replay import snapshots as module
+from waterclock.node.replay.snapshots import SNAPSHOT, Snapshots
 from waterclock.node.topics import TopicSettings
 
 ROWS = [Row(n, b"id-%d" % n, b"k%d" % (n % 3), b"v%d" % n) for n in range(10)]

@@ -19,7 +19,7 @@ from waterclock.model.errors import (
 from waterclock.model.message import Message
 from waterclock.model.sections import TopicsConfig
 from waterclock.node import topics as topics_module
-from waterclock.node.partition_host import PartitionHost, open_host
+from waterclock.node.partition.host import PartitionHost, open_host
 from waterclock.node.topics import Topic, TopicSettings
 
 

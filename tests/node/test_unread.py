@@ -5,8 +5,8 @@ import pytest
 
 from tests.node.consuming import DELIVERY, consuming
 from tests.node.hosts import run
-from waterclock.node.outgoing import Refused
-from waterclock.node.session import REFUSED_RANGES_MAX, AnswerKind
+from waterclock.node.groups.outbound import Refused
+from waterclock.node.groups.session import REFUSED_RANGES_MAX, AnswerKind
 
 ACK, NACK, GIVE_BACK, REJECT, EXTEND = AnswerKind
 

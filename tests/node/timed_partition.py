@@ -11,16 +11,16 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from tests.kit.clock import ManualClock
+from tests.kit.disk import Choose, SimulatedFolder, lose_all
 from tests.storage.stores import DEDUP, LOG, batch_of, open_store, stored
 from waterclock.log.frame import Frame
 from waterclock.log.schema import decode
 from waterclock.model.message import Message
 from waterclock.model.sections import ScheduleConfig
 from waterclock.node.counters import PartitionCounters
-from waterclock.node.scheduler import Scheduler
+from waterclock.node.schedule.scheduler import Scheduler
 from waterclock.storage.partition_store import PartitionStore
-from waterclock.testing.clock import ManualClock
-from waterclock.testing.disk import Choose, SimulatedFolder, lose_all
 
 T = TypeVar("T")
 Int64s = npt.NDArray[np.int64]

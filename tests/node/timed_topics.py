@@ -6,21 +6,21 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from tests.kit.clock import ManualClock
 from waterclock.log.batch import encode_batch
 from waterclock.model.config import Config
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.model.units import KIB
-from waterclock.node.commits import Aside
 from waterclock.node.metadata import open_metadata
-from waterclock.node.pending import PendingMessages
-from waterclock.node.publishing import Published, Publishing
-from waterclock.node.recurrences import Recurrences
+from waterclock.node.partition.flush_queue import Aside
+from waterclock.node.publish.publisher import Published, Publishing
+from waterclock.node.schedule.pending import PendingMessages
+from waterclock.node.schedule.recurrences import Recurrences
 from waterclock.node.task_groups import task_group
 from waterclock.node.topics import Topics, TopicSettings
 from waterclock.storage.local_log import stored_messages
-from waterclock.testing.clock import ManualClock
 
 LOG = LogConfig(preallocate_bytes=64 * KIB)
 

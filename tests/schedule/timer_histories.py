@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.schedule.timer_model import TimerModel
-from waterclock.schedule.timers import Int64s, Timers
+from waterclock.schedule.hot_timers import Int64s, Timers
 
 START_MS = 1_700_000_000_000
 STRETCHES_MS = [0, 50, 250, 7_000, 60_000, 800_000, 10_000_000, 3_000_000_000, 200_000_000_000]

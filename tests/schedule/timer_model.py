@@ -1,6 +1,6 @@
 """What timers must do, said plainly: a dict of due times, and a sort for every question."""
 
-from waterclock.schedule.timers import TimerState
+from waterclock.schedule.hot_timers import TimerState
 
 
 class TimerModel:

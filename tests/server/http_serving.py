@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import uvloop
 
-from waterclock.server.http_cors import Cors
-from waterclock.server.http_routes import Routes, answer_from
-from waterclock.server.http_server import HttpLimits, HttpServer, serve_http
+from waterclock.server.http.cors import Cors
+from waterclock.server.http.routes import Routes, answer_from
+from waterclock.server.http.server import HttpLimits, HttpServer, serve_http
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:

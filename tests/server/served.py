@@ -17,7 +17,7 @@ from waterclock.model.message import Message
 from waterclock.model.sections import ClusterConfig, LogConfig, NodeConfig
 from waterclock.model.units import MIB
 from waterclock.node.node import Node, running_node
-from waterclock.server.serving import Server, serve
+from waterclock.server.app import Server, serve
 from waterclock.storage.clock import SystemClock
 from waterclock.v1 import admin_pb2_grpc, broker_pb2_grpc, ledger_pb2_grpc, scheduler_pb2_grpc
 from waterclock.v1 import broker_pb2 as pb

@@ -7,12 +7,12 @@ import pytest
 
 from tests.server.http_client import raw_client, until
 from tests.server.served import run, serving
-from tests.server.test_serving import NOT_SERVING, SERVING, health
+from tests.server.test_app import NOT_SERVING, SERVING, health
 from waterclock.model.errors import StorageFailed, StorageFull, StoreUnavailable
 from waterclock.model.sections import StreamsConfig
-from waterclock.node import storing
+from waterclock.node.streams import persister as storing
 from waterclock.storage.segment_file import SegmentFile
-from waterclock.stores.sqlite_store import SqliteStore
+from waterclock.stores.sqlite import SqliteStore
 
 MESSAGE = {"value": "x"}
 STORED = {"streamId": "s", "message": "x"}

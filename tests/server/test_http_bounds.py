@@ -8,10 +8,10 @@ import pytest
 from tests.server.http_client import RawClient, raw_client, until
 from tests.server.http_serving import get, run, served
 from tests.server.test_http_pending import Waiting
-from waterclock.server.http_messages import Request, Response
-from waterclock.server.http_protocol import HttpConnection
-from waterclock.server.http_routes import Routes
-from waterclock.server.http_server import HttpLimits, HttpServer
+from waterclock.server.http.connection import HttpConnection
+from waterclock.server.http.messages import Request, Response
+from waterclock.server.http.routes import Routes
+from waterclock.server.http.server import HttpLimits, HttpServer
 
 UPGRADE = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQ")
 CHUNKED = b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -4,9 +4,9 @@ import pytest
 
 from tests.server.http_client import raw_client, until
 from tests.server.http_serving import get, run, served
-from waterclock.server.http_messages import Pending, Request, Response
-from waterclock.server.http_routes import Routes
-from waterclock.server.http_server import HttpLimits
+from waterclock.server.http.messages import Pending, Request, Response
+from waterclock.server.http.routes import Routes
+from waterclock.server.http.server import HttpLimits
 
 
 def echo(request: Request) -> Response:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.server.http_input import body_of, parameters_of, query_of
-from waterclock.server.http_messages import Request
-from waterclock.server.problems import BadField
+from waterclock.server.http.input import body_of, parameters_of, query_of
+from waterclock.server.http.messages import Request
+from waterclock.server.http.problems import BadField
 
 
 class Asked(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):

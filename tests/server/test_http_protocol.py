@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.server.http_client import raw_client, until
 from waterclock.model.errors import BadConfig
-from waterclock.server.http_messages import Request, Response, problem
-from waterclock.server.http_protocol import HttpConnection
-from waterclock.server.http_routes import Routes, answer_from
-from waterclock.server.http_server import HttpLimits, HttpServer, serve_http
+from waterclock.server.http.connection import HttpConnection
+from waterclock.server.http.messages import Request, Response, problem
+from waterclock.server.http.routes import Routes, answer_from
+from waterclock.server.http.server import HttpLimits, HttpServer, serve_http
 
 GET = b"GET /echo HTTP/1.1\r\nHost: x\r\n\r\n"
 

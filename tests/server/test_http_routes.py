@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from tests.server.http_client import raw_client
 from tests.server.http_serving import get, run, served
-from waterclock.server.http_cors import Cors
-from waterclock.server.http_messages import Request, Response
-from waterclock.server.http_routes import Routes, answer_from
+from waterclock.server.http.cors import Cors
+from waterclock.server.http.messages import Request, Response
+from waterclock.server.http.routes import Routes, answer_from
 
 
 def told(request: Request) -> Response:

@@ -7,9 +7,9 @@ import pytest
 
 from tests.server.http_client import raw_client, until
 from tests.server.http_serving import get, run, served
-from waterclock.server.http_messages import EVENTS, Request, Response, Streamed
-from waterclock.server.http_routes import Routes
-from waterclock.server.http_server import HttpLimits
+from waterclock.server.http.messages import EVENTS, Request, Response, Streamed
+from waterclock.server.http.routes import Routes
+from waterclock.server.http.server import HttpLimits
 
 
 class Pieces:

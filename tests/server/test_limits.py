@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from grpc.aio import AioRpcError
 
+from tests.kit.clock import ManualClock
 from tests.server.http_client import raw_client, until
 from tests.server.served import Served, run, serving
 from waterclock.client.client import connect
@@ -21,9 +22,8 @@ from waterclock.model.limits import Limits
 from waterclock.model.message import Message
 from waterclock.model.names import NAME_CHARS_MAX
 from waterclock.model.units import DAY_MS, KIB
-from waterclock.server import http_checks
-from waterclock.server.topics_api_shapes import MessageShape, Shape
-from waterclock.testing.clock import ManualClock
+from waterclock.server.http import checks as http_checks
+from waterclock.server.rest.models import MessageShape, Shape
 from waterclock.v1 import broker_pb2 as pb
 
 NOW_MS = 1_800_000_000_000

@@ -5,6 +5,7 @@ import time
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.kit.clock import ManualClock
 from tests.server.http_client import raw_client, until
 from tests.server.members import Member
 from tests.server.served import arrow_of, run, serving
@@ -12,7 +13,6 @@ from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.server import metrics
 from waterclock.server.loop_watch import LoopWatch
-from waterclock.testing.clock import ManualClock
 from waterclock.v1 import admin_pb2 as admin
 from waterclock.v1 import broker_pb2 as pb
 

@@ -16,8 +16,9 @@ import uvloop
 from tests.server.http_client import raw_client
 from tests.server.served import run, serving
 from waterclock.model.sections import TopicsConfig
-from waterclock.server import topics_api_consume, topics_api_frames
-from waterclock.server.streams_api import StreamsApi
+from waterclock.server.rest import consume as topics_api_consume
+from waterclock.server.rest import frames as topics_api_frames
+from waterclock.server.streams.api import StreamsApi
 
 EXAMPLES = 3
 WAIT_MS = 20

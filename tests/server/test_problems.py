@@ -18,7 +18,7 @@ from waterclock.model.errors import (
     StorageFull,
     UnknownTopic,
 )
-from waterclock.server.problems import HTTP_STATUSES, BadField, problem_of
+from waterclock.server.http.problems import HTTP_STATUSES, BadField, problem_of
 from waterclock.server.statuses import STATUSES
 
 

@@ -3,11 +3,11 @@
 import pytest
 from grpc import StatusCode
 
+from tests.kit.clock import ManualClock
 from tests.server.served import arrow_of, failure, run, serving
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
-from waterclock.server.scheduler_api import timer_id
-from waterclock.testing.clock import ManualClock
+from waterclock.server.grpc.scheduler import timer_id
 from waterclock.v1 import broker_pb2 as broker
 from waterclock.v1 import scheduler_pb2 as pb
 

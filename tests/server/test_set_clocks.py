@@ -2,12 +2,12 @@
 
 import pytest
 
+from tests.kit.clock import ManualClock
 from tests.server.http_client import raw_client
 from tests.server.served import run, serving
-from tests.server.test_topics_api_messages import PATH, members_of, taken
+from tests.server.test_rest_messages import PATH, members_of, taken
 from waterclock.client.client import connect
-from waterclock.server.polled_member import FORGET_MS
-from waterclock.testing.clock import ManualClock
+from waterclock.server.rest.consumer import FORGET_MS
 
 ACKS = "/topics/orders/acks"
 HOUR_MS = 3_600_000

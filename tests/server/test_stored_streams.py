@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.clock import ManualClock
 from tests.server.http_client import until
 from tests.server.served import run
 from tests.server.test_stream_events import listening
@@ -13,9 +14,8 @@ from tests.server.test_streams_api import Streaming, streaming
 from waterclock.model.errors import StoreUnavailable
 from waterclock.model.sections import StreamsConfig
 from waterclock.model.units import MIB
-from waterclock.node import tailing
-from waterclock.stores.store import Page
-from waterclock.testing.clock import ManualClock
+from waterclock.node.streams import store_poller as tailing
+from waterclock.stores.base import Page
 
 LONG = "timeout=50s"
 

@@ -11,7 +11,7 @@ from tests.server.test_metrics import scrape, value
 from tests.server.test_stream_events import listening
 from tests.server.test_stream_metrics import ALERTS
 from tests.server.test_streams_api import Streaming, streaming
-from waterclock.server import stream_events
+from waterclock.server.streams import events as stream_events
 
 
 async def live_token(it: Streaming, message: str) -> str:

@@ -12,9 +12,9 @@ from tests.server.served import run, serving
 from waterclock.log.schema import from_messages
 from waterclock.model.message import Message
 from waterclock.model.sections import DeliveryConfig, GroupConfig
-from waterclock.node import burial
-from waterclock.node.outgoing import Portion
-from waterclock.server.row_messages import in_slices
+from waterclock.node.dead_letters import writer as burial
+from waterclock.node.groups.outbound import Portion
+from waterclock.server.grpc.messages import in_slices
 from waterclock.v1 import admin_pb2 as admin
 from waterclock.v1 import broker_pb2 as pb
 

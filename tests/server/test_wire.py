@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.server.wire import nested, varint
+from waterclock.server.grpc.wire import nested, varint
 from waterclock.v1 import broker_pb2 as pb
 
 

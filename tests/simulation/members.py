@@ -10,8 +10,8 @@ from typing import Protocol
 from tests.simulation.group_model import GroupModel, Handed, Lease
 from tests.simulation.message_model import Messages
 from tests.simulation.simulated_node import SESSION_TIMEOUT_MS, SimulatedNode
-from waterclock.node.outgoing import Delivery, Refused
-from waterclock.node.session import AnswerKind, Session
+from waterclock.node.groups.outbound import Delivery, Refused
+from waterclock.node.groups.session import AnswerKind, Session
 
 TOPIC = "t"
 EXTEND_MS = 8_000

@@ -12,12 +12,12 @@ import random
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from tests.kit.clock import ManualClock
 from tests.simulation.group_model import Handed, Lease
 from tests.simulation.members import TOPIC, WAYS_TO_LEAVE, Consumer, Polling, Streaming
 from tests.simulation.message_model import PARTITIONS, Messages
 from tests.simulation.simulated_node import Answer, SimulatedNode
 from tests.simulation.wishes import Wish, Wishes
-from waterclock.testing.clock import ManualClock
 
 STEPS = 40
 STEPS_MS = [400, 4_000, 95_000, 3_600_000]

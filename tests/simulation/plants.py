@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from waterclock.delivery.leases import Leases
-from waterclock.log import promises
-from waterclock.log.ids import IdIndex
+from waterclock.log import scheduled as promises
+from waterclock.log.id_index.index import IdIndex
 from waterclock.model.clock import RunningClock
-from waterclock.node import named_changes
-from waterclock.node.named_changes import NamedChanges
-from waterclock.schedule.timers import Timers
-from waterclock.server.polled_member import PolledMember
+from waterclock.node.schedule import named_changes
+from waterclock.node.schedule.named_changes import NamedChanges
+from waterclock.schedule.hot_timers import Timers
+from waterclock.server.rest.consumer import PolledMember
 from waterclock.storage.partition_store import PartitionStore
 
 Plant = Callable[[pytest.MonkeyPatch], None]

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from unittest.mock import patch
 from urllib.parse import urlencode
 
+from tests.kit.clock import ManualClock
 from tests.simulation.simulated_loop import InlineThreads, SimulatedLoop
 from waterclock.model.config import Config
 from waterclock.model.errors import WaterclockError
@@ -29,19 +30,18 @@ from waterclock.model.sections import (
     ScheduleConfig,
 )
 from waterclock.model.units import KIB
-from waterclock.node import commits
 from waterclock.node.node import Node, running_node
+from waterclock.node.partition import flush_queue as commits
 from waterclock.server.calls import Calls
-from waterclock.server.http_messages import Answered, Later, Pending, Request, Response, Streamed
-from waterclock.server.http_operations import routes_of
-from waterclock.server.http_routes import answer_from
+from waterclock.server.http.messages import Answered, Later, Pending, Request, Response, Streamed
+from waterclock.server.http.operations import routes_of
+from waterclock.server.http.problems import problem_of
+from waterclock.server.http.routes import answer_from
 from waterclock.server.in_flight import BytesInFlight
-from waterclock.server.launch import keep_pulse
-from waterclock.server.polled_members import PolledMembers
-from waterclock.server.problems import problem_of
-from waterclock.server.topics_api import topic_operations
-from waterclock.storage.rewriting import Wanted, rewrites
-from waterclock.testing.clock import ManualClock
+from waterclock.server.process import keep_pulse
+from waterclock.server.rest.consumers import PolledMembers
+from waterclock.server.rest.operations import topic_operations
+from waterclock.storage.rewrite import Wanted, rewrites
 
 T = TypeVar("T")
 

@@ -2,9 +2,9 @@
 
 import asyncio
 
+from tests.kit.clock import ManualClock
 from tests.simulation.node_history import NodeHistory
 from tests.simulation.simulated_loop import SimulatedLoop
-from waterclock.testing.clock import ManualClock
 
 
 def test_time_passes_when_nothing_is_left_to_do():

@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from tests.kit.clock import ManualClock
 from tests.simulation.message_model import Fate, Known, Meant, Messages
-from waterclock.testing.clock import ManualClock
 
 IDS = ["one", "two", "three", "four", "five"]
 KEYS = [None, "ada", "bob", "cyd", "dan"]

@@ -22,10 +22,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from waterclock.spark.batch_writer import BatchWriter
 from waterclock.spark.source import WaterclockSource
-from waterclock.spark.stream_writer import StreamWriter
-from waterclock.spark.write_options import WriteOptions
+from waterclock.spark.write.batch import BatchWriter
+from waterclock.spark.write.options import WriteOptions
+from waterclock.spark.write.stream import StreamWriter
 
 BATCHES_BEFORE = 8
 """Batches that a task gets before it dies: more than are on their way at once."""

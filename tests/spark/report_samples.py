@@ -4,8 +4,8 @@ from dataclasses import replace
 from math import exp, sin
 from typing import Any
 
-from waterclock.spark.jobs.report_advice import advise
-from waterclock.spark.jobs.report_figures import (
+from waterclock.spark.jobs.report.advice import advise
+from waterclock.spark.jobs.report.figures import (
     DeadReason,
     Figures,
     GroupFigures,

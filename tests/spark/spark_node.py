@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.integration.node_process import BUGS
-from waterclock.client.blocking import BlockingClient, connect_blocking
+from waterclock.client._sync.client import BlockingClient, connect_blocking
 from waterclock.client.settings import ClientSettings
 from waterclock.log.schema import MESSAGES
 

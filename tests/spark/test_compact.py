@@ -11,16 +11,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.spark.spark_node import SparkNode
-from waterclock.client.blocking_snapshots import Snapshots
+from waterclock.client._sync.snapshots import Snapshots
 from waterclock.log.snapshot import MANIFEST, ROWS, Manifest, parse_manifest
 from waterclock.model.errors import BadInput, Busy, UnknownTopic
 from waterclock.model.message import Message
-from waterclock.spark.jobs import compact
-from waterclock.spark.jobs.compact import CompactOptions, snapshots_folder
-from waterclock.spark.jobs.compact_plan import plan_layout
+from waterclock.spark.jobs.compact import compact
+from waterclock.spark.jobs.compact.compact import CompactOptions, snapshots_folder
+from waterclock.spark.jobs.compact.plan import plan_layout
+from waterclock.spark.jobs.compact.snapshot_files import SnapshotFolder, finish, read_whole
 from waterclock.spark.jobs.job import Summary
 from waterclock.spark.jobs.progress import SilentReporter
-from waterclock.spark.jobs.snapshot_files import SnapshotFolder, finish, read_whole
 
 Row = tuple[int, int, bytes, bytes | None, bytes]
 """partition, offset, message id, key, value."""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from waterclock.log.snapshot import CHUNK_BITS, Manifest, SnapshotFile, SnapshotPartition
 from waterclock.model.units import DAY_MS
-from waterclock.spark.jobs.compact_plan import (
+from waterclock.spark.jobs.compact.plan import (
     ChunkCount,
     PartitionRange,
     Slice,

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 
 from tests.spark.spark_node import SparkNode, running
 from tests.spark.test_stream_reader import Run
-from waterclock.spark.http_node import HttpNode
+from waterclock.spark.read.http_node import HttpNode
 
 ROWS = 40
 SMALL = {"log": {"segment_bytes": 4 << 10, "preallocate_bytes": 0}}

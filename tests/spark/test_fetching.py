@@ -8,9 +8,9 @@ import pytest
 
 from tests.spark.fake_http import HANG_UP, SILENCE, answer, faking, frames
 from waterclock.model.errors import NodeFailed, OffsetOutOfRange, UnknownTopic, Unreachable
-from waterclock.spark.fetching import Fetching
-from waterclock.spark.http_node import HttpNode
-from waterclock.spark.ranges import Range
+from waterclock.spark.read.fetcher import Fetching
+from waterclock.spark.read.http_node import HttpNode
+from waterclock.spark.read.ranges import Range
 
 
 def fetching(address: str, *, end: int = 30, patience_s: float = 20.0, **options: Any) -> Fetching:

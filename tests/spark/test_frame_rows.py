@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.spark.frame_logs import KEYS, PARTITION, FramePlan, frame_plans, log_of
 from waterclock.log.frame import FrameType
 from waterclock.model.errors import FrameDamaged
-from waterclock.spark.frame_rows import FrameRows
-from waterclock.spark.ranges import Range, planned
+from waterclock.spark.read.frame_rows import FrameRows
+from waterclock.spark.read.ranges import Range, planned
 from waterclock.spark.schemas import COLUMNS, EXTRA_COLUMNS, TIMESTAMP
 
 ALL = {column.name: column.arrow for column in (*COLUMNS["all"], *EXTRA_COLUMNS["all"])}

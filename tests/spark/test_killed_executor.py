@@ -25,11 +25,11 @@ from tests.spark import faults
 from tests.spark.clusters import ENVIRONMENT, LOOPBACK, standalone
 from tests.spark.spark_node import ROOT, SparkNode, running
 from tests.spark.stored import check_once, rows_stored
-from waterclock.spark.batch_writer import BatchWriter
 from waterclock.spark.session import session
 from waterclock.spark.source import WaterclockSource
-from waterclock.spark.stream_writer import StreamWriter
-from waterclock.spark.write_options import WriteOptions
+from waterclock.spark.write.batch import BatchWriter
+from waterclock.spark.write.options import WriteOptions
+from waterclock.spark.write.stream import StreamWriter
 
 WAIT_S_MAX = 300.0
 """A bound for what hangs."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.spark.jobs.plots import (
+from waterclock.spark.jobs.report.plots import (
     HEIGHT,
     Bar,
     Mark,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from waterclock.model.errors import OffsetOutOfRange
 from waterclock.spark.options import BadOption, Places
-from waterclock.spark.ranges import (
+from waterclock.spark.read.ranges import (
     TASK_ROWS_MIN,
     Extent,
     Range,

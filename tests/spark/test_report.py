@@ -8,11 +8,11 @@ import pytest
 
 from tests.spark.spark_node import SparkNode
 from waterclock.model.errors import BadInput, UnknownTopic
-from waterclock.spark.jobs import report
 from waterclock.spark.jobs.job import Summary
 from waterclock.spark.jobs.progress import SilentReporter
-from waterclock.spark.jobs.report import ReportOptions
-from waterclock.spark.jobs.report_figures import BIN_SQL, bin_of
+from waterclock.spark.jobs.report import report
+from waterclock.spark.jobs.report.figures import BIN_SQL, bin_of
+from waterclock.spark.jobs.report.report import ReportOptions
 
 HOSTILE = b"</td><script>alert(1)</script>"
 

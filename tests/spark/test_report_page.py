@@ -16,9 +16,8 @@ from tests.client.browser import browser, found
 from tests.spark.report_samples import busy_topic, figures, quiet_topic
 from tests.stores.servers.registry import reason_to_skip
 from waterclock.model.errors import BadInput
-from waterclock.spark.jobs.report import moment_ms
-from waterclock.spark.jobs.report_advice import advise
-from waterclock.spark.jobs.report_figures import (
+from waterclock.spark.jobs.report.advice import advise
+from waterclock.spark.jobs.report.figures import (
     STEPS_MS,
     Growth,
     HotKey,
@@ -30,8 +29,7 @@ from waterclock.spark.jobs.report_figures import (
     slots_of,
     step_of,
 )
-from waterclock.spark.jobs.report_page import page
-from waterclock.spark.jobs.report_words import (
+from waterclock.spark.jobs.report.number_text import (
     count_text,
     key_text,
     rate_text,
@@ -39,6 +37,8 @@ from waterclock.spark.jobs.report_words import (
     size_text,
     span_text,
 )
+from waterclock.spark.jobs.report.page import page
+from waterclock.spark.jobs.report.report import moment_ms
 
 HOSTILE = """</title><script>alert(1)</script><img src=x onerror=alert(2)>"'&`"""
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from waterclock.log.schema import HEADERS
 from waterclock.model.errors import LimitExceeded
-from waterclock.spark import occurrences
-from waterclock.spark.occurrences import Occurrences
-from waterclock.spark.row_hashes import Hashes, row_hashes
-from waterclock.spark.row_ids import ID_BYTES, RowIds
+from waterclock.spark.write import occurrences
+from waterclock.spark.write.occurrences import Occurrences
+from waterclock.spark.write.row_hashes import Hashes, row_hashes
+from waterclock.spark.write.row_ids import ID_BYTES, RowIds
 
 SCHEMA = pa.schema(
     [

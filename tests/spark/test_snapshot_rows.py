@@ -13,8 +13,8 @@ from waterclock.log.frame import FrameType, encode_header, header_of
 from waterclock.log.schema import encode, from_messages, schema_of
 from waterclock.log.snapshot import ROW_GROUP_ROWS_MAX, ROWS
 from waterclock.model.message import Message
-from waterclock.spark.jobs import snapshot_rows
-from waterclock.spark.jobs.snapshot_rows import RowGroups, picked_of_file, picked_of_frames
+from waterclock.spark.jobs.compact import snapshot_rows
+from waterclock.spark.jobs.compact.snapshot_rows import RowGroups, picked_of_file, picked_of_frames
 
 
 def frame(kind: FrameType, base: int, rows: int, *, append_ms: int = 5) -> bytes:

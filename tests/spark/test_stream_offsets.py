@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterclock.model.errors import BadInput, OffsetOutOfRange
-from waterclock.spark.ranges import Extent, Range
-from waterclock.spark.stream_offsets import (
+from waterclock.spark.read.ranges import Extent, Range
+from waterclock.spark.read.stream_offsets import (
     between,
     capped,
     checked,

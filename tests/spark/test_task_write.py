@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from tests.spark.spark_node import SparkNode, running
 from tests.spark.stored import check_once, stored
-from waterclock.spark.outlet import Outlet, WritePlace, hang_up
-from waterclock.spark.row_ids import RowIds
-from waterclock.spark.task_write import write_task
-from waterclock.spark.write_options import WriteOptions
-from waterclock.spark.written import WrittenIds, read_back
+from waterclock.spark.write.options import WriteOptions
+from waterclock.spark.write.outlet import Outlet, WritePlace, hang_up
+from waterclock.spark.write.row_ids import RowIds
+from waterclock.spark.write.stored_ids import WrittenIds, read_back
+from waterclock.spark.write.task import write_task
 
 ROWS = 2_000
 EQUAL = 50

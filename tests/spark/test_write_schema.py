@@ -24,12 +24,12 @@ from tests.spark.spark_node import SparkNode
 from tests.spark.stored import check_once, stored
 from waterclock.client.settings import ClientSettings
 from waterclock.log.schema import HEADERS
-from waterclock.spark import outlet
 from waterclock.spark.options import BadOption
-from waterclock.spark.outlet import Outlet, WritePlace, hang_up
-from waterclock.spark.task_write import write_task
-from waterclock.spark.write_options import WriteOptions
-from waterclock.spark.write_schema import BadColumn, BadRow, check_columns, rows_of
+from waterclock.spark.write import outlet
+from waterclock.spark.write.options import WriteOptions
+from waterclock.spark.write.outlet import Outlet, WritePlace, hang_up
+from waterclock.spark.write.schema import BadColumn, BadRow, check_columns, rows_of
+from waterclock.spark.write.task import write_task
 
 COLUMNS = pa.schema(
     [

@@ -12,7 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from crc32c import crc32c
 
-from waterclock.log.appending import Appended
+from tests.kit.clock import ManualClock
+from tests.kit.disk import Choose, SimulatedFolder, lose_all
+from waterclock.log.append import Appended
 from waterclock.log.batch import Batch, encode_batch
 from waterclock.log.frame import HEADER_BYTES, Frame, FrameHeader, decode_header
 from waterclock.log.rows import row_offsets
@@ -25,12 +27,10 @@ from waterclock.model.limits import Limits
 from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.model.units import GIB, KIB, MIB
-from waterclock.storage.disk import Folder
+from waterclock.storage.folders.folder import Folder
 from waterclock.storage.opening import open_partition
 from waterclock.storage.partition_store import PartitionStore
-from waterclock.storage.rewriting import Wanted, rewrites
-from waterclock.testing.clock import ManualClock
-from waterclock.testing.disk import Choose, SimulatedFolder, lose_all
+from waterclock.storage.rewrite import Wanted, rewrites
 
 LOG_ID = bytes(range(16))
 FIRST = segment_name(0)

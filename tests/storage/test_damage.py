@@ -24,9 +24,9 @@ from tests.storage.stores import (
 from waterclock.log.frame import HEADER_BYTES
 from waterclock.log.segment import segment_name
 from waterclock.model.errors import PartitionFaulty
-from waterclock.storage.checkpoint import NAME as RECOVERY_POINT
-from waterclock.storage.read_only_folder import ReadOnlyFolder
-from waterclock.storage.repairing import accept_loss
+from waterclock.storage.folders.read_only_folder import ReadOnlyFolder
+from waterclock.storage.recovery_point import NAME as RECOVERY_POINT
+from waterclock.storage.repair import accept_loss
 from waterclock.storage.survey import check, look
 
 Files = dict[str, bytes]

@@ -7,9 +7,9 @@ import shutil
 import pytest
 
 from waterclock.model.errors import StorageFailed
-from waterclock.storage import data_folder
-from waterclock.storage.data_folder import DataFolder
-from waterclock.storage.os_folder import OsFolder
+from waterclock.storage.folders import data_folder
+from waterclock.storage.folders.data_folder import DataFolder
+from waterclock.storage.folders.os_folder import OsFolder
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_a_folder_that_cannot_be_looked_at_is_not_gone(folder, monkeypatch, numb
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patched:
-        patched.setattr("waterclock.storage.data_folder.os.stat", refused)
+        patched.setattr("waterclock.storage.folders.data_folder.os.stat", refused)
         assert folder.check() == f"{folder.path / 'meta'}: {os.strerror(number)}"
 
     assert folder.check() is None

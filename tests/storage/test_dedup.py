@@ -16,10 +16,11 @@ from tests.storage.stores import (
     offsets,
     places,
 )
-from waterclock.log import derived, ids
-from waterclock.log.appending import Appended
-from waterclock.log.fingerprint import FINGERPRINT_BITS
+from waterclock.log.append import Appended
 from waterclock.log.frame import HEADER_BYTES
+from waterclock.log.id_index import index as ids
+from waterclock.log.id_index.fingerprint import FINGERPRINT_BITS
+from waterclock.log.sidecars import derived
 from waterclock.model.errors import FrameDamaged
 
 Again = Callable[[Partition], object]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.clock import ManualClock
 from tests.storage.stores import (
     DEDUP,
     FIRST,
@@ -25,10 +26,9 @@ from tests.storage.stores import (
 from waterclock.model.errors import Closed, StorageFailed
 from waterclock.model.sections import LogConfig
 from waterclock.storage import writer
+from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.fsync import SWITCH_INTERVAL_S, GroupCommit
 from waterclock.storage.jobs import SaveJob
-from waterclock.storage.os_folder import OsFolder
-from waterclock.testing.clock import ManualClock
 
 GRACE_S = 30
 """Longer than anything takes: reached only by a thread that waits for ever."""

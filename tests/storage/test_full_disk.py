@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.kit.disk import SimulatedFolder
 from tests.storage.stores import (
     FIRST,
     SIDECARS,
@@ -19,8 +20,7 @@ from waterclock.log.segment import HEADER_BYTES as SEGMENT_HEADER_BYTES
 from waterclock.log.segment import segment_name
 from waterclock.model.errors import StorageFull
 from waterclock.model.ids import Epoch
-from waterclock.storage.checkpoint import NAME as RECOVERY_POINT
-from waterclock.testing.disk import SimulatedFolder
+from waterclock.storage.recovery_point import NAME as RECOVERY_POINT
 
 
 def fill_up(partition: Partition, *, room: int = 0) -> None:

@@ -12,12 +12,13 @@ from crc32c import crc32c
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.kit.histories import LogHistories
 from waterclock.log import frame, recovery
 from waterclock.log.flush import FlushPlan
-from waterclock.log.ids import IdIndex
-from waterclock.storage import opening, rewriting, sidecar_files, writer
+from waterclock.log.id_index.index import IdIndex
+from waterclock.storage import opening, sidecar_files, writer
+from waterclock.storage import rewrite as rewriting
 from waterclock.storage.partition_store import PartitionStore
-from waterclock.testing.histories import LogHistories
 
 HISTORIES = int(os.environ.get("WATERCLOCK_HISTORIES", "1000"))
 SHARDS = 4
@@ -102,7 +103,7 @@ def rewrite_before_flushing(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(PartitionStore, "sync", lambda store: None)
         return real(store, wanted, **rest)
 
-    patch.setattr("waterclock.testing.checked_store.rewrites", careless)
+    patch.setattr("tests.kit.checked_store.rewrites", careless)
 
 
 def drop_ids_with_their_messages(patch: pytest.MonkeyPatch) -> None:

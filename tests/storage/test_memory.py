@@ -7,9 +7,9 @@ import pytest
 
 from tests.storage.stores import DEDUP, LOG, batch_of, message, offsets, open_store
 from waterclock.storage import memory
-from waterclock.storage.os_folder import OsFolder
+from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.partition_store import PartitionStore
-from waterclock.storage.rewriting import Wanted, rewrites
+from waterclock.storage.rewrite import Wanted, rewrites
 
 NOW = 1_000
 

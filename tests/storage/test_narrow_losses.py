@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.kit.disk import SimulatedFolder
 from waterclock.log.batch import encode_batch
 from waterclock.log.rows import row_offsets
 from waterclock.log.schema import decode
@@ -13,9 +14,8 @@ from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.storage.opening import open_partition
 from waterclock.storage.partition_store import PartitionStore
-from waterclock.storage.repairing import accept_loss
-from waterclock.storage.rewriting import Wanted, rewrites
-from waterclock.testing.disk import SimulatedFolder
+from waterclock.storage.repair import accept_loss
+from waterclock.storage.rewrite import Wanted, rewrites
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000

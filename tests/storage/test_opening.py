@@ -10,6 +10,7 @@ from functools import cache
 import pytest
 from crc32c import crc32c
 
+from tests.kit.disk import SimulatedFolder
 from tests.storage.stores import (
     FIRST,
     LOG_ID,
@@ -33,8 +34,7 @@ from waterclock.model.errors import (
     StorageFailed,
 )
 from waterclock.model.ids import Millis, Offset
-from waterclock.storage.checkpoint import NAME as RECOVERY_POINT
-from waterclock.testing.disk import SimulatedFolder
+from waterclock.storage.recovery_point import NAME as RECOVERY_POINT
 
 MIDDLE, LAST, BEYOND = segment_name(3), segment_name(6), segment_name(9)
 

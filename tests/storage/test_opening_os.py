@@ -12,7 +12,7 @@ import pytest
 from tests.storage.stores import FIRST, batch_of, message, open_store, rows_of
 from waterclock.log.segment import segment_name
 from waterclock.model.errors import FolderInUse, ForeignFile
-from waterclock.storage.os_folder import OsFolder
+from waterclock.storage.folders.os_folder import OsFolder
 
 ROOT = Path(__file__).parents[2]
 CHILD = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
@@ -22,7 +22,7 @@ import sys
 from tests.storage.stores import batch_of, message, open_store
 from waterclock.storage.clock import SystemClock
 from waterclock.storage.fsync import GroupCommit
-from waterclock.storage.os_folder import OsFolder
+from waterclock.storage.folders.os_folder import OsFolder
 
 store = open_store(OsFolder(sys.argv[1]))
 commit = GroupCommit(store, SystemClock())
@@ -36,7 +36,7 @@ DENIED = """
 import os, sys
 from tests.storage.stores import open_store
 from waterclock.model.errors import WaterclockError
-from waterclock.storage.os_folder import OsFolder
+from waterclock.storage.folders.os_folder import OsFolder
 
 if os.geteuid() == 0:  # root may read everything
     os.setgroups([])

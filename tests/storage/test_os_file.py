@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterclock.model.errors import StorageFailed, StorageFull
-from waterclock.storage.os_folder import PARTS_MAX, OsFile, OsFolder, _after
+from waterclock.storage.folders.os_folder import PARTS_MAX, OsFile, OsFolder, _after
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def python(program: str, *arguments: object, prefix: tuple[str, ...] = ()) -> st
 FILL_A_SMALL_DISK = """
 import os, subprocess, sys
 from waterclock.model.errors import StorageFull
-from waterclock.storage.os_folder import OsFolder
+from waterclock.storage.folders.os_folder import OsFolder
 
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", sys.argv[1]], check=True)
 folder = OsFolder(sys.argv[1] + "/folder")
@@ -91,7 +91,7 @@ def test_a_full_disk_is_reported_leaves_the_size_and_recovers(tmp_path):
 FILL_A_LIMIT = """
 import os, resource, sys
 from waterclock.model.errors import StorageFailed
-from waterclock.storage.os_folder import OsFolder
+from waterclock.storage.folders.os_folder import OsFolder
 
 file = OsFolder(sys.argv[1]).create("a.seg")
 # Python ignores SIGXFSZ, so the limit shows as a short write, then as EFBIG.

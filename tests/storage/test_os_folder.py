@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from waterclock.model.errors import Closed, FolderInUse, ForeignFile, StorageFailed
-from waterclock.storage.os_folder import Descriptor, OsFile, OsFolder
+from waterclock.storage.folders.os_folder import Descriptor, OsFile, OsFolder
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_link_in_place_of_the_lock_is_not_followed(folder, tmp_path):
 
 HOLD = """
 import sys
-from waterclock.storage.os_folder import OsFolder
+from waterclock.storage.folders.os_folder import OsFolder
 folder = OsFolder(sys.argv[1])
 folder.lock()
 print("locked", flush=True)

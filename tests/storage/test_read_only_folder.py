@@ -6,8 +6,8 @@ import os
 import pytest
 
 from waterclock.model.errors import BadInput, FolderInUse, ForeignFile, StorageFailed
-from waterclock.storage.os_folder import OsFolder
-from waterclock.storage.read_only_folder import ReadOnlyFolder
+from waterclock.storage.folders.os_folder import OsFolder
+from waterclock.storage.folders.read_only_folder import ReadOnlyFolder
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from tests.kit.disk import SimulatedFolder
 from tests.storage.stores import (
     FIRST,
     Partition,
@@ -19,11 +20,10 @@ from waterclock.log.batch import encode_batch
 from waterclock.log.frame import Frame
 from waterclock.model.errors import OffsetOutOfRange
 from waterclock.model.limits import Limits
-from waterclock.storage.disk import Folder
-from waterclock.storage.os_folder import OsFolder
+from waterclock.storage.folders.folder import Folder
+from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.partition_store import PartitionStore
-from waterclock.storage.rewriting import Wanted, rewrites
-from waterclock.testing.disk import SimulatedFolder
+from waterclock.storage.rewrite import Wanted, rewrites
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 

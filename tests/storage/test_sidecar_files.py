@@ -5,6 +5,7 @@ from functools import cache
 
 import pytest
 
+from tests.kit.disk import SimulatedFolder
 from tests.storage.stores import (
     FIRST,
     LOG_ID,
@@ -20,7 +21,6 @@ from tests.storage.stores import (
 )
 from waterclock.log.segment import segment_name
 from waterclock.storage.opening import open_partition
-from waterclock.testing.disk import SimulatedFolder
 
 Files = dict[str, bytes]
 SECOND = segment_name(5)

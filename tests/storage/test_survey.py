@@ -12,10 +12,10 @@ from waterclock.model.errors import OffsetOutOfRange, WaterclockError
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig, LogConfig
+from waterclock.storage.folders.os_folder import OsFolder
+from waterclock.storage.folders.read_only_folder import ReadOnlyFolder
 from waterclock.storage.local_log import open_log
 from waterclock.storage.opening import open_partition
-from waterclock.storage.os_folder import OsFolder
-from waterclock.storage.read_only_folder import ReadOnlyFolder
 from waterclock.storage.survey import Survey, check, look
 
 SMALL = LogConfig(segment_bytes=4_096, preallocate_bytes=512)

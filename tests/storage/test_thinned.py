@@ -7,7 +7,7 @@ from waterclock.log.segment import HEADER_BYTES
 from waterclock.model.ids import Offset
 from waterclock.model.sections import DedupConfig
 from waterclock.storage.jobs import SaveJob
-from waterclock.storage.rewriting import Pass, Thinned, Wanted, rewrites
+from waterclock.storage.rewrite import Pass, Thinned, Wanted, rewrites
 
 FAR_MS = 1_000_000
 NO_IDS = DedupConfig(enabled=False)

@@ -6,6 +6,7 @@ the next process ("fsyncgate").
 
 import pytest
 
+from tests.kit.disk import keep_all, lose_all
 from tests.storage.stores import FIRST, Partition, message, places
 from waterclock.log.segment import segment_name
 from waterclock.model.errors import BadInput, StorageFailed
@@ -13,7 +14,6 @@ from waterclock.model.ids import Epoch
 from waterclock.model.units import SECOND_MS
 from waterclock.storage import segment_file
 from waterclock.storage.partition_store import PartitionStore
-from waterclock.testing.disk import keep_all, lose_all
 
 
 def ends(store: PartitionStore) -> tuple[int, int, int]:

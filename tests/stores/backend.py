@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import pytest
 
+from waterclock.stores.base import StreamStore
 from waterclock.stores.opening import open_store
-from waterclock.stores.store import StreamStore
 
 SERVERS = ("postgres", "mysql", "mongodb", "dynamodb", "cassandra")
 NAMES = ("log", "sqlite", *SERVERS)

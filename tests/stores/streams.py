@@ -1,6 +1,6 @@
 """Short ways to fill and to read streams in tests."""
 
-from waterclock.stores.store import Record, StoredMessage, StreamStore
+from waterclock.stores.base import Record, StoredMessage, StreamStore
 
 NOW_MS = 1_800_000_000_000
 

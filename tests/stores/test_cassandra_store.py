@@ -12,9 +12,9 @@ from cassandra.cluster import NoHostAvailable, Session
 from tests.stores.streams import NOW_MS, ids_of, numbered_records, read_all
 from waterclock.model.errors import StoreUnavailable
 from waterclock.model.units import HOUR_MS, KIB
-from waterclock.stores.cassandra_store import CassandraStore
-from waterclock.stores.cassandra_tables import BUCKET
-from waterclock.stores.store import Record, Stored
+from waterclock.stores.base import Record, Stored
+from waterclock.stores.cassandra.store import CassandraStore
+from waterclock.stores.cassandra.tables import BUCKET
 
 pytestmark = [
     pytest.mark.parametrize("backend", ["cassandra"], indirect=True),
@@ -129,7 +129,7 @@ def test_pages_go_on_across_partitions_and_over_those_that_are_empty(url):
 
 @pytest.mark.parametrize("kept", [[], ["x", "y"]])
 def test_who_searches_long_for_the_first_message_raises_the_floor_below_it(url, monkeypatch, kept):
-    monkeypatch.setattr("waterclock.stores.cassandra_store.EMPTY_MAX", 10)
+    monkeypatch.setattr("waterclock.stores.cassandra.store.EMPTY_MAX", 10)
 
     async def main():
         async with opened(url) as store:

@@ -8,7 +8,7 @@ import pytest
 from tests.stores.backend import opened
 from tests.stores.streams import NOW_MS, ids_of, numbered_records, read_all
 from waterclock.model.errors import BadInput
-from waterclock.stores.store import BODY_BYTES_MAX, Page, Record, Stored, StoredMessage
+from waterclock.stores.base import BODY_BYTES_MAX, Page, Record, Stored, StoredMessage
 
 HOSTILE_NAMES = [
     "'; DROP TABLE waterclock_messages; --",

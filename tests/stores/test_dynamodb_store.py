@@ -9,9 +9,9 @@ from botocore.exceptions import ClientError
 from tests.stores.streams import NOW_MS, ids_of, numbered_records, read_all
 from waterclock.model.errors import BadConfig, StoreUnavailable
 from waterclock.model.units import HOUR_MS, MIB
-from waterclock.stores.dynamodb_items import position_of
-from waterclock.stores.dynamodb_store import DynamodbStore
-from waterclock.stores.store import Record, Stored
+from waterclock.stores.base import Record, Stored
+from waterclock.stores.dynamodb.items import position_of
+from waterclock.stores.dynamodb.store import DynamodbStore
 
 pytestmark = [
     pytest.mark.parametrize("backend", ["dynamodb"], indirect=True),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.stores.backend import opened
 from tests.stores.streams import NOW_MS
-from waterclock.stores.store import Page, Record, Stored, StoredMessage, StreamStore
+from waterclock.stores.base import Page, Record, Stored, StoredMessage, StreamStore
 
 IDS = st.sampled_from(["a", "A", "a ", "b", "\0", "\u00e9"])
 LATER = st.integers(0, 5)

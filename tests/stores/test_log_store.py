@@ -19,8 +19,9 @@ from waterclock.model.errors import (
 )
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.writer import Sync
-from waterclock.stores import log_store
-from waterclock.stores.log_rows import (
+from waterclock.stores.base import Page, Record, Stored
+from waterclock.stores.log import store as log_store
+from waterclock.stores.log.rows import (
     MESSAGE,
     Head,
     Row,
@@ -31,7 +32,6 @@ from waterclock.stores.log_rows import (
     full_id,
     split_id,
 )
-from waterclock.stores.store import Page, Record, Stored
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 ROWS = st.lists(

@@ -11,8 +11,8 @@ from pymongo.errors import OperationFailure
 from tests.stores.backend import opened
 from tests.stores.streams import NOW_MS
 from waterclock.model.errors import BadConfig
-from waterclock.stores.mongodb_store import APP_NAME, MongodbStore
-from waterclock.stores.store import Record, Stored
+from waterclock.stores.base import Record, Stored
+from waterclock.stores.mongodb import APP_NAME, MongodbStore
 
 pytestmark = [
     pytest.mark.parametrize("backend", ["mongodb"], indirect=True),

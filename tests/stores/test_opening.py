@@ -9,14 +9,14 @@ from cassandra import AuthenticationFailed, OperationTimedOut, Unauthorized
 from cassandra.cluster import NoHostAvailable
 
 from waterclock.model.errors import BadConfig, LimitExceeded, StoreUnavailable
-from waterclock.stores.cassandra_session import CassandraSession
-from waterclock.stores.log_store import LogStore
-from waterclock.stores.mysql_store import MysqlStore
+from waterclock.stores.base import BODY_BYTES_MAX, Record, Stored, check_records
+from waterclock.stores.cassandra.session import CassandraSession
+from waterclock.stores.log.store import LogStore
+from waterclock.stores.mysql.store import MysqlStore
 from waterclock.stores.opening import open_store
 from waterclock.stores.placing import Placed, place
-from waterclock.stores.postgres_store import PostgresStore
-from waterclock.stores.sqlite_store import SqliteStore
-from waterclock.stores.store import BODY_BYTES_MAX, Record, Stored, check_records
+from waterclock.stores.postgres import PostgresStore
+from waterclock.stores.sqlite import SqliteStore
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_an_account_that_cassandra_refuses_is_a_mistake_in_the_configuration(err
 
 def test_a_missing_driver_is_named_with_what_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "asyncpg", None)
-    monkeypatch.delitem(sys.modules, "waterclock.stores.postgres_store")
+    monkeypatch.delitem(sys.modules, "waterclock.stores.postgres")
 
     with pytest.raises(BadConfig, match=r"pip install 'waterclock\[postgres\]'"):
         open_store("postgresql://host/name")

@@ -10,7 +10,7 @@ import pytest
 from tests.stores.backend import WITH_SERVER, opened
 from tests.stores.streams import NOW_MS, numbered_records, read_all
 from waterclock.model.errors import StoreUnavailable
-from waterclock.stores.store import Record, Stored
+from waterclock.stores.base import Record, Stored
 
 WRITERS = 4
 BEFORE = 40

@@ -10,7 +10,7 @@ import time
 
 from tests.stores.backend import opened
 from tests.stores.streams import NOW_MS, numbered_records
-from waterclock.stores.store import Record, Stored
+from waterclock.stores.base import Record, Stored
 
 BIG = int(os.environ.get("WATERCLOCK_STORES_BIG", "0"))
 PAGE = 5_000

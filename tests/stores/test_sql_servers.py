@@ -9,11 +9,12 @@ from tests.stores.backend import opened
 from tests.stores.servers.registry import answers
 from tests.stores.streams import NOW_MS, numbered_records, read_all
 from waterclock.model.errors import BadConfig, StoreUnavailable
-from waterclock.stores import mysql_connections, postgres_store
-from waterclock.stores.mysql_store import MysqlStore
+from waterclock.stores import postgres as postgres_store
+from waterclock.stores.base import Record, Stored
+from waterclock.stores.mysql import connections as mysql_connections
+from waterclock.stores.mysql.store import MysqlStore
 from waterclock.stores.opening import open_store
-from waterclock.stores.postgres_store import PostgresStore
-from waterclock.stores.store import Record, Stored
+from waterclock.stores.postgres import PostgresStore
 
 SQL_SERVERS = ["postgres", "mysql"]
 HANG_S = 120

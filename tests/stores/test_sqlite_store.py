@@ -15,9 +15,9 @@ from waterclock.model.errors import (
     StorageFull,
     StoreUnavailable,
 )
-from waterclock.stores import sqlite_store
-from waterclock.stores.sqlite_store import SqliteStore
-from waterclock.stores.store import Record, Stored
+from waterclock.stores import sqlite as sqlite_store
+from waterclock.stores.base import Record, Stored
+from waterclock.stores.sqlite import SqliteStore
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.stores.stream_index import NEVER, StreamIndex, ranges_of
+from waterclock.stores.log.stream_index import NEVER, StreamIndex, ranges_of
 
 # Steps of a life: (gap, offset step, stored, expires) adds a message, a pair removes a range.
 ADD = st.tuples(st.integers(0, 2), st.integers(1, 3), st.integers(0, 9), st.integers(-1, 9))

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterclock.model.errors import StoreUnavailable
-from waterclock.stores.dynamodb_items import ACTIONS_MAX, INLINE_BYTES_MAX, in_transactions
-from waterclock.stores.store import Record, Stored
+from waterclock.stores.base import Record, Stored
+from waterclock.stores.dynamodb.items import ACTIONS_MAX, INLINE_BYTES_MAX, in_transactions
 from waterclock.stores.turns import Entry, Known, Turns, place_entries, write_in_chunks
 
 S = b"s"

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from tests.stores import writer
 from tests.stores.backend import opened
 from tests.stores.streams import NOW_MS, numbered_records, read_all
-from waterclock.stores.store import Record, Stored, StreamStore
+from waterclock.stores.base import Record, Stored, StreamStore
 
 TASKS = 8
 CALLS = 12

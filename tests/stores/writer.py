@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from tests.stores.backend import opened
-from waterclock.stores.store import Record
+from waterclock.stores.base import Record
 
 ROOT = Path(__file__).parents[2]
 NOW_MS = 1_800_000_000_000

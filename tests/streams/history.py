@@ -7,7 +7,7 @@ from waterclock.model.sections import StreamsConfig
 from waterclock.streams.effects import Accept, Deliver, Effect, Refuse, TimeOut
 from waterclock.streams.ring import Item
 from waterclock.streams.streams import Streams
-from waterclock.streams.waiting import Receiver, Sender, Waiter
+from waterclock.streams.waiters import Receiver, Sender, Waiter
 
 NAMES = ("a", "b")
 CONSUMERS = ("", "", "", "x", "y")

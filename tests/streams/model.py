@@ -6,7 +6,7 @@
 from dataclasses import dataclass, field
 
 from waterclock.streams.effects import Deliver
-from waterclock.streams.waiting import Receiver, Sender
+from waterclock.streams.waiters import Receiver, Sender
 
 Told = tuple[object, ...]
 

@@ -7,7 +7,7 @@ from waterclock.model.errors import LimitExceeded
 from waterclock.streams.effects import Accept, Deliver, Effect
 from waterclock.streams.ring import Item
 from waterclock.streams.streams import Streams
-from waterclock.streams.waiting import Receiver, Sender
+from waterclock.streams.waiters import Receiver, Sender
 
 LARGE = 1 << 18
 

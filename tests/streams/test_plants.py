@@ -6,7 +6,7 @@ from tests.streams.history import History
 from waterclock.streams import stream
 from waterclock.streams.ring import Ring
 from waterclock.streams.stream import Stream
-from waterclock.streams.waiting import Deadlines, Line
+from waterclock.streams.waiters import Deadlines, Line
 
 HISTORIES = 200
 

@@ -7,7 +7,7 @@ from waterclock.model.sections import StreamsConfig
 from waterclock.streams.effects import Accept, Deliver, Dismiss, Effect, ReadStore, TimeOut
 from waterclock.streams.ring import Item
 from waterclock.streams.streams import Streams
-from waterclock.streams.waiting import Receiver, Sender
+from waterclock.streams.waiters import Receiver, Sender
 
 NOW = 1_000_000
 

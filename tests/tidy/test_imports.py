@@ -24,9 +24,10 @@ LAYER_OF = {package: row for row, packages in enumerate(LAYERS) for package in p
 # Programs of other machines: they know a node by its protocols only.
 REMOTE = {"client", "spark", "burrow", "dispatch"}
 INSIDE = {"server", "node", "stores", "storage"}
-# The simulator sees everything and nobody sees it; the package's own __init__ gathers the public
-# names, so it stands above all but the simulator.
-UNBOUND = {"testing", ""}
+# The package's own __init__ gathers the public names, so it stands above all.
+UNBOUND = {""}
+# Beside the package and not in the wheel: they see everything, and nobody sees them.
+BESIDE = {"benchmarks", "demos", "examples", "tests"}
 
 PURE = {"model", *LAYERS[LAYER_OF["log"]]}
 IMPURE_MODULES = {
@@ -58,8 +59,6 @@ def may_import(source: list[str], target: list[str]) -> bool:
         return source[1] == target[1]
     if above == below:
         return True
-    if below == "testing":
-        return False
     if above in REMOTE and below in INSIDE:
         return target[:2] == ["storage", "clock"]  # the machine's clock is no secret of a node
     # A target without a row is a name of waterclock/__init__, which stands above every package.
@@ -74,7 +73,8 @@ def upward_imports(root: Path) -> list[str]:
         for line, module, name in imports_of(file, root=root):
             # `from waterclock import log` names the package in its second half.
             top, *target = [*module.split("."), name]
-            if top == "waterclock" and target[0] and not may_import(source, target):
+            is_upward = top == "waterclock" and target[0] and not may_import(source, target)
+            if is_upward or top in BESIDE:
                 found.append(f"{place}:{line} imports {'.'.join(filter(None, target))}")
     return found
 
@@ -130,20 +130,20 @@ def test_pure_cores_touch_no_clock_disk_network_or_chance():
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("log/frame.py", "from waterclock.storage.disk import File"),
+        ("log/frame.py", "from waterclock.storage.folders.folder import File"),
         ("log/frame.py", "from ..storage import disk"),
         ("log/deep/frame.py", "from ... import storage"),
         ("log/frame.py", "import waterclock.schedule.wheel"),
         ("log/frame.py", "from waterclock import schedule"),
         ("model/ids.py", "def f():\n    from ..log import frame"),
-        ("storage/disk.py", "from waterclock.testing import disk"),
-        ("storage/disk.py", "from waterclock import connect"),
+        ("storage/folders/folder.py", "from tests.kit import disk"),
+        ("storage/folders/folder.py", "from waterclock import connect"),
         ("server/http_api.py", "from waterclock.client import connection"),
         ("client/client.py", "from waterclock.node.node import Node"),
         ("spark/source.py", "from waterclock.server import launch"),
         ("cluster/raft/node.py", "from waterclock.cluster.gossip import members"),
         ("cluster/raft/node.py", "from .. import gossip"),
-        ("__init__.py", "from .testing import disk"),
+        ("__init__.py", "from tests.kit import disk"),
     ],
 )
 def test_an_upward_import_is_found(plant, path, source):
@@ -156,10 +156,9 @@ def test_an_upward_import_is_found(plant, path, source):
         ("log/frame.py", "from .schema import SCHEMA"),
         ("log/frame.py", "from . import schema"),
         ("log/frame.py", "from ..model import ids\nimport pyarrow"),
-        ("cli/up.py", "from waterclock.node import node\nfrom waterclock.model.ids import Offset"),
+        ("cli/app.py", "from waterclock.node import node\nfrom waterclock.model.ids import Offset"),
         ("cluster/raft/node.py", "from waterclock.cluster.raft.log import Log"),
         ("cluster/placement.py", "from .ring import points"),
-        ("testing/disk.py", "from waterclock.storage.disk import File"),
         ("spark/source.py", "from waterclock.client.client import connect"),
         ("__init__.py", "from waterclock.client import connect"),
     ],
@@ -191,7 +190,7 @@ def test_an_impure_core_is_found(plant, source):
 
 
 def test_a_shell_may_be_impure_and_a_core_may_name_or_seed_its_dice(plant):
-    plant("storage/disk.py", "import os")
-    plant("log/id_filter.py", "def f(rng: np.random.Generator): np.random.default_rng(17)")
+    plant("storage/folders/folder.py", "import os")
+    plant("log/id_index/filter.py", "def f(rng: np.random.Generator): np.random.default_rng(17)")
 
     assert impure_lines(plant("cluster/raft/node.py", "from random import Random")) == []

@@ -10,19 +10,24 @@ from typing import TYPE_CHECKING
 from waterclock.model.extras import need
 
 if TYPE_CHECKING:
-    from waterclock.burrow.context import Trace, current_record, current_trace, trace_headers
-    from waterclock.burrow.dead_letters import DeadLetters
-    from waterclock.burrow.decorator import Consumer, consumer
-    from waterclock.burrow.failures import Failed, PermanentError
-    from waterclock.burrow.health import Health
-    from waterclock.burrow.kafka_dead_letters import KafkaDeadLetters
-    from waterclock.burrow.kafka_source import KafkaSource
-    from waterclock.burrow.kafka_transactions import KafkaTransactions
-    from waterclock.burrow.metrics import PoolMetrics
-    from waterclock.burrow.pool import Pool
-    from waterclock.burrow.records import Assignment, Commit, Record, TopicPartition
-    from waterclock.burrow.source import Output, Owner, PoolHalted, Source, SourceFailed
-    from waterclock.burrow.waterclock_source import LoggedRecord, WaterclockSource
+    from waterclock.burrow.core.failures import Failed, PermanentError
+    from waterclock.burrow.core.records import Assignment, Commit, Record, TopicPartition
+    from waterclock.burrow.kafka.dead_letters import KafkaDeadLetters
+    from waterclock.burrow.kafka.source import KafkaSource
+    from waterclock.burrow.kafka.transactions import KafkaTransactions
+    from waterclock.burrow.runtime.context import (
+        Trace,
+        current_record,
+        current_trace,
+        trace_headers,
+    )
+    from waterclock.burrow.runtime.dead_letters import DeadLetters
+    from waterclock.burrow.runtime.decorator import Consumer, consumer
+    from waterclock.burrow.runtime.health import Health
+    from waterclock.burrow.runtime.metrics import PoolMetrics
+    from waterclock.burrow.runtime.pool import Pool
+    from waterclock.burrow.runtime.source import Output, Owner, PoolHalted, Source, SourceFailed
+    from waterclock.burrow.runtime.waterclock_source import LoggedRecord, WaterclockSource
 
 __all__ = [
     "Assignment",
@@ -54,19 +59,19 @@ __all__ = [
 ]
 
 _NAMES = {
-    "context": ["Trace", "current_record", "current_trace", "trace_headers"],
-    "dead_letters": ["DeadLetters"],
-    "decorator": ["Consumer", "consumer"],
-    "failures": ["Failed", "PermanentError"],
-    "health": ["Health"],
-    "kafka_dead_letters": ["KafkaDeadLetters"],
-    "kafka_source": ["KafkaSource"],
-    "kafka_transactions": ["KafkaTransactions"],
-    "metrics": ["PoolMetrics"],
-    "pool": ["Pool"],
-    "records": ["Assignment", "Commit", "Record", "TopicPartition"],
-    "source": ["Output", "Owner", "PoolHalted", "Source", "SourceFailed"],
-    "waterclock_source": ["LoggedRecord", "WaterclockSource"],
+    "runtime.context": ["Trace", "current_record", "current_trace", "trace_headers"],
+    "runtime.dead_letters": ["DeadLetters"],
+    "runtime.decorator": ["Consumer", "consumer"],
+    "core.failures": ["Failed", "PermanentError"],
+    "runtime.health": ["Health"],
+    "kafka.dead_letters": ["KafkaDeadLetters"],
+    "kafka.source": ["KafkaSource"],
+    "kafka.transactions": ["KafkaTransactions"],
+    "runtime.metrics": ["PoolMetrics"],
+    "runtime.pool": ["Pool"],
+    "core.records": ["Assignment", "Commit", "Record", "TopicPartition"],
+    "runtime.source": ["Output", "Owner", "PoolHalted", "Source", "SourceFailed"],
+    "runtime.waterclock_source": ["LoggedRecord", "WaterclockSource"],
 }
 _HOMES = {name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names}
 

@@ -9,19 +9,28 @@ import typer
 from typer.core import TyperGroup, TyperOption
 
 import waterclock
-from waterclock.cli import bench, dispatch, dlq, groups, pipeline, schedule, streams, topics
+from waterclock.cli.commands import (
+    bench,
+    dispatch,
+    dlq,
+    groups,
+    pipeline,
+    schedule,
+    streams,
+    topics,
+)
+from waterclock.cli.commands.log_check import check
+from waterclock.cli.commands.log_repair import repair
+from waterclock.cli.commands.log_show import show
+from waterclock.cli.commands.publish import publish
+from waterclock.cli.commands.receive import receive
+from waterclock.cli.commands.replay import replay, replays_app
+from waterclock.cli.commands.send import send
+from waterclock.cli.commands.subscribe import subscribe
+from waterclock.cli.commands.up import up
+from waterclock.cli.commands.worker import worker
 from waterclock.cli.demo import demo
-from waterclock.cli.log_check import check
-from waterclock.cli.log_repair import repair
-from waterclock.cli.log_show import show
-from waterclock.cli.publish import publish
-from waterclock.cli.receive import receive
-from waterclock.cli.replay import replay, replays_app
-from waterclock.cli.send import send
-from waterclock.cli.subscribe import subscribe
-from waterclock.cli.terminal import one_line
-from waterclock.cli.up import up
-from waterclock.cli.worker import worker
+from waterclock.cli.output.terminal import one_line
 from waterclock.model.errors import WaterclockError
 
 EXIT_ERROR = 2

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from waterclock.cli.options import AsJson
-from waterclock.cli.terminal import busy, console, print_json
+from waterclock.cli.output.terminal import busy, console, print_json
 from waterclock.model.errors import BadInput, StorageFailed
 
 if TYPE_CHECKING:

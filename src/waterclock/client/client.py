@@ -25,21 +25,21 @@ from waterclock.client.admin import (
     node_info,
     start_of,
 )
-from waterclock.client.arrow_batches import ArrowReceipt
-from waterclock.client.checks import as_bytes, checked_headers
-from waterclock.client.columns import HeaderPairs
 from waterclock.client.connection import Connection
-from waterclock.client.consumer import Subscription, credit_of
+from waterclock.client.consumer.fetch import Fetched
+from waterclock.client.consumer.replay import Replay
+from waterclock.client.consumer.subscription import Subscription, credit_of
 from waterclock.client.due import Cron, Every, Rule, When, due_of, instant_ms, past_ms
-from waterclock.client.fetched import Fetched
-from waterclock.client.ledger import Ledger
-from waterclock.client.producer import Producer
-from waterclock.client.replay import Replay
+from waterclock.client.producer.arrow import ArrowReceipt
+from waterclock.client.producer.checks import as_bytes, checked_headers
+from waterclock.client.producer.columns import HeaderPairs
+from waterclock.client.producer.producer import Producer
 from waterclock.client.results import NodeInfo, Receipt, Recurrence
 from waterclock.client.schedule import SchedulerCalls, recurrence_name
 from waterclock.client.settings import ClientSettings
 from waterclock.client.snapshots import Snapshots
-from waterclock.client.streams import Streams
+from waterclock.client.streams.streams import Streams
+from waterclock.client.write_registry import Ledger
 from waterclock.log.expiry import HEADER as EXPIRES_HEADER
 from waterclock.model.errors import BadInput
 from waterclock.model.message import Message

@@ -8,9 +8,9 @@ import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 
-from waterclock.client.checks import as_bytes, checked_headers
 from waterclock.client.connection import Connection
 from waterclock.client.due import Cron, Every, Rule, When, instant_ms, rule_of, span_ms
+from waterclock.client.producer.checks import as_bytes, checked_headers
 from waterclock.client.results import (
     CancelCount,
     Horizon,

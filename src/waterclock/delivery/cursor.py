@@ -17,7 +17,6 @@ in mind until it is acked or durably dead (`leases.py`). Rules:
 from collections.abc import Iterable, Iterator
 from typing import assert_never
 
-from waterclock.delivery.ahead import SKIP, Ahead
 from waterclock.delivery.credits import Credit
 from waterclock.delivery.events import (
     Acked,
@@ -50,6 +49,7 @@ from waterclock.delivery.progress import (
     encode_progress,
     rows_of,
 )
+from waterclock.delivery.read_queue import SKIP, Ahead
 from waterclock.delivery.retries import retry_delay_ms
 from waterclock.delivery.spans import Range, SpanMap, Terms, joined
 from waterclock.model.ids import Millis, Offset

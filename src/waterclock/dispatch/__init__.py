@@ -4,8 +4,8 @@ from waterclock.dispatch import PermanentError      # for handlers
 """
 
 from waterclock.dispatch.config import DispatcherConfig, WorkerConfig
-from waterclock.dispatch.handlers import Delivery, PermanentError
-from waterclock.dispatch.running import run_dispatcher, run_worker
+from waterclock.dispatch.process import run_dispatcher, run_worker
+from waterclock.dispatch.worker.handlers import Delivery, PermanentError
 
 __all__ = [
     "Delivery",

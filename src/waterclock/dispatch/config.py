@@ -17,9 +17,9 @@ from difflib import get_close_matches
 from tomllib import TOMLDecodeError, loads
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
+from waterclock.dispatch.core.lease import LeaseConfig
 from waterclock.dispatch.frames import BODY_BYTES_MAX, CREDIT_MAX, PAYLOAD_BYTES_MAX
 from waterclock.dispatch.kinds import Blank, Places
-from waterclock.dispatch.lease import LeaseConfig
 from waterclock.model.errors import BadConfig
 from waterclock.model.settings import (
     Addresses,

@@ -13,18 +13,18 @@ import socket
 from random import Random
 
 from waterclock.dispatch.config import DispatcherConfig
-from waterclock.dispatch.inlets import AGAIN_S, Inlet
-from waterclock.dispatch.keys import Keys
+from waterclock.dispatch.core.lease import Ask, Call, Lease, LeaseAction
+from waterclock.dispatch.core.ring import Ring
 from waterclock.dispatch.leader import Leader, now_ms
-from waterclock.dispatch.lease import Ask, Call, Lease, LeaseAction
 from waterclock.dispatch.metrics import DispatcherCounts
-from waterclock.dispatch.pubsub_inlet import PubSubInlet
-from waterclock.dispatch.redis_client import RedisClient
-from waterclock.dispatch.redis_link import RedisAway, RedisRefused
-from waterclock.dispatch.redis_sink import fence_of, raise_fences, stream_names
-from waterclock.dispatch.ring import Ring
-from waterclock.dispatch.scripts import LEASE_ACQUIRE, LEASE_RELEASE, LEASE_RENEW, Stale
-from waterclock.dispatch.stream_inlet import StreamInlet
+from waterclock.dispatch.redis.client import RedisClient
+from waterclock.dispatch.redis.keys import Keys
+from waterclock.dispatch.redis.link import RedisAway, RedisRefused
+from waterclock.dispatch.redis.scripts import LEASE_ACQUIRE, LEASE_RELEASE, LEASE_RENEW, Stale
+from waterclock.dispatch.sinks.redis import fence_of, raise_fences, stream_names
+from waterclock.dispatch.sources.pubsub import PubSubInlet
+from waterclock.dispatch.sources.source import AGAIN_S, Inlet
+from waterclock.dispatch.sources.stream import StreamInlet
 from waterclock.dispatch.worker_link import WorkerLink
 from waterclock.model.waiting import Waiting
 

@@ -17,8 +17,9 @@ from itertools import count
 from random import Random
 from typing import assert_never
 
-from waterclock.dispatch.batches import Action, Bury, DeadLetter, Load, Settle, without_giants
 from waterclock.dispatch.config import DispatcherConfig
+from waterclock.dispatch.core.batches import Action, Bury, DeadLetter, Load, Settle, without_giants
+from waterclock.dispatch.core.plan import Plan
 from waterclock.dispatch.frames import (
     AckBatch,
     AckMessage,
@@ -35,10 +36,9 @@ from waterclock.dispatch.frames import (
     encode_heartbeat,
     encode_welcome,
 )
-from waterclock.dispatch.inlets import AGAIN_S, Inlet
 from waterclock.dispatch.metrics import DispatcherCounts
-from waterclock.dispatch.plan import Plan
-from waterclock.dispatch.redis_link import RedisAway
+from waterclock.dispatch.redis.link import RedisAway
+from waterclock.dispatch.sources.source import AGAIN_S, Inlet
 from waterclock.dispatch.worker_link import WorkerLink
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from waterclock.dispatch.batches import HandOut
+from waterclock.dispatch.core.batches import HandOut
 from waterclock.dispatch.decoder import LEADER_READS, Decoder
 from waterclock.dispatch.frames import (
     BadFrame,

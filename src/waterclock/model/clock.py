@@ -11,7 +11,7 @@ CLOCK_MONOTONIC does not. `monotonic_ms` is the latter, on purpose: a node that 
 machine has heard nobody meanwhile, so the time must not count against anyone.
 
 Cores have no clock at all: they are handed `now_ms`. Shells ask `waterclock.storage.clock`, and
-tests turn `waterclock.testing.clock` by hand.
+tests turn `tests.kit.clock` by hand.
 """
 
 from typing import Final, Protocol

@@ -6,7 +6,7 @@ is not ready sends it none.
 
 A data folder that was deleted or moved under the node ends it, like a failed disk: its open files
 go on taking messages that nobody will ever find. A file that was deleted is noticed by the fsync
-before its next acknowledgement (`storage/os_folder.py`); the folders are looked at here.
+before its next acknowledgement (`storage/folders/os_folder.py`); the folders are looked at here.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from waterclock.model.clock import Clock
 from waterclock.model.errors import StorageError, StorageFailed, WaterclockError
 from waterclock.model.ids import Millis
-from waterclock.storage.data_folder import DataFolder
+from waterclock.storage.folders.data_folder import DataFolder
 
 LOOK_S = 1.0
 

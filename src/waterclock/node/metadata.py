@@ -19,13 +19,13 @@ from waterclock.model.limits import Limits
 from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.model.units import GIB, MIB
-from waterclock.node.commits import Aside, Commits
 from waterclock.node.counters import Histogram
+from waterclock.node.partition.flush_queue import Aside, Commits
+from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.local_log import stored_messages
 from waterclock.storage.opening import open_partition
-from waterclock.storage.os_folder import OsFolder
 from waterclock.storage.partition_store import PartitionStore
-from waterclock.storage.rewriting import Wanted, rewrites
+from waterclock.storage.rewrite import Wanted, rewrites
 
 LOG = LogConfig(segment_bytes=16 * MIB, preallocate_bytes=1 * MIB)
 HISTORY_BYTES_MIN = 32 * MIB

@@ -24,18 +24,14 @@ from waterclock.model.clock import Clock
 from waterclock.model.config import Config
 from waterclock.model.errors import ForgedToken, StorageError, WaterclockError
 from waterclock.model.ids import Millis
-from waterclock.node.commits import Aside
-from waterclock.node.dead_letters import DeadLetters
+from waterclock.node.dead_letters.dead_letters import DeadLetters
 from waterclock.node.disk_watch import DiskWatch
-from waterclock.node.gathering import Gathering
-from waterclock.node.group_upkeep import GroupUpkeep
-from waterclock.node.groups import Groups
-from waterclock.node.housekeeping import Housekeeping
-from waterclock.node.ledger import Ledger
+from waterclock.node.groups.cleaner import GroupUpkeep
+from waterclock.node.groups.groups import Groups
+from waterclock.node.log_cleaner import Housekeeping
 from waterclock.node.metadata import Metadata, open_metadata
-from waterclock.node.ownership import Alone, Ownership
-from waterclock.node.partition_host import PartitionHost
-from waterclock.node.pending import PendingMessages
+from waterclock.node.partition.flush_queue import Aside
+from waterclock.node.partition.host import PartitionHost
 from waterclock.node.problems import (
     DISK_FAILED,
     DISK_FULL,
@@ -46,19 +42,23 @@ from waterclock.node.problems import (
     STORE_AWAY,
     Problem,
 )
-from waterclock.node.publishing import Publishing
-from waterclock.node.recurrences import Recurrences
-from waterclock.node.replays import Replays
-from waterclock.node.snapshots import Snapshots
-from waterclock.node.storing import Storing
-from waterclock.node.stream_host import StreamHost
-from waterclock.node.tailing import Tailing
+from waterclock.node.publish.batcher import Gathering
+from waterclock.node.publish.publisher import Publishing
+from waterclock.node.publish.write_registry import Ledger
+from waterclock.node.replay.replays import Replays
+from waterclock.node.replay.snapshots import Snapshots
+from waterclock.node.schedule.pending import PendingMessages
+from waterclock.node.schedule.recurrences import Recurrences
+from waterclock.node.streams.host import StreamHost
+from waterclock.node.streams.ownership import Alone, Ownership
+from waterclock.node.streams.persister import Storing
+from waterclock.node.streams.store_poller import Tailing
 from waterclock.node.task_groups import task_group
 from waterclock.node.topics import Topic, Topics
-from waterclock.storage.data_folder import DataFolder
-from waterclock.stores.log_store import LogStore
+from waterclock.storage.folders.data_folder import DataFolder
+from waterclock.stores.base import Record, Stored, StreamStore
+from waterclock.stores.log.store import LogStore
 from waterclock.stores.opening import open_store
-from waterclock.stores.store import Record, Stored, StreamStore
 from waterclock.streams.ring import Item
 from waterclock.streams.tokens import KEY_BYTES, Token, Tokens
 

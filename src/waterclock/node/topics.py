@@ -37,10 +37,10 @@ from waterclock.model.ids import Offset
 from waterclock.model.names import check_topic_name
 from waterclock.model.sections import DeliveryConfig
 from waterclock.model.units import DAY_MS
-from waterclock.node.commits import Aside
+from waterclock.node.detached import sheltered
 from waterclock.node.metadata import Metadata, Records
-from waterclock.node.partition_host import PartitionHost, open_all, open_host
-from waterclock.node.sheltered import sheltered
+from waterclock.node.partition.flush_queue import Aside
+from waterclock.node.partition.host import PartitionHost, open_all, open_host
 
 RECORD = "topic/"
 TRASH = "trash/"

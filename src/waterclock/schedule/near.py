@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from waterclock.model.ids import Millis
-from waterclock.schedule.pile import Promises, first_of, joined
+from waterclock.schedule.hot_timers import Timers
+from waterclock.schedule.overflow import Promises, first_of, joined
 from waterclock.schedule.ready import due_order
-from waterclock.schedule.timers import Timers
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

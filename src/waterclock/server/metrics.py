@@ -22,10 +22,10 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 import waterclock
 from waterclock.node.counters import Histogram
-from waterclock.node.group_host import GroupHost
-from waterclock.node.group_views import view_of
+from waterclock.node.groups.host import GroupHost
+from waterclock.node.groups.views import view_of
 from waterclock.node.node import Node
-from waterclock.node.partition_host import PartitionHost
+from waterclock.node.partition.host import PartitionHost
 from waterclock.server.calls import Calls
 from waterclock.server.loop_watch import LoopWatch
 

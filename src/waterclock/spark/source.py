@@ -35,16 +35,16 @@ class WaterclockSource(DataSource):
         options = ReadOptions.parse(self.options)
         columns = arrow_schema(options.view, schema.fields)
         if options.is_listing:
-            from waterclock.spark.listing_reader import ListingReader
+            from waterclock.spark.read.listing import ListingReader
 
             return ListingReader(options, columns)
-        from waterclock.spark.batch_reader import BatchReader
+        from waterclock.spark.read.batch import BatchReader
 
         return BatchReader(options, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return what reads on and on; `schema` says which columns."""
-        from waterclock.spark.stream_reader import StreamReader
+        from waterclock.spark.read.stream import StreamReader
 
         options = ReadOptions.parse(self.options)
         options.check_stream()
@@ -52,14 +52,14 @@ class WaterclockSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return what writes a DataFrame into a topic."""
-        from waterclock.spark.batch_writer import BatchWriter
-        from waterclock.spark.write_options import WriteOptions
+        from waterclock.spark.write.batch import BatchWriter
+        from waterclock.spark.write.options import WriteOptions
 
         return BatchWriter(WriteOptions.parse(self.options), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return what writes a streaming query into a topic, whatever its output mode."""
-        from waterclock.spark.stream_writer import StreamWriter
-        from waterclock.spark.write_options import WriteOptions
+        from waterclock.spark.write.options import WriteOptions
+        from waterclock.spark.write.stream import StreamWriter
 
         return StreamWriter(WriteOptions.parse(self.options), schema)

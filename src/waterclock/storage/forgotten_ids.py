@@ -8,10 +8,10 @@ promises may be open. A segment may have no side-car, not yet or not any more: t
 
 from typing import NamedTuple
 
-from waterclock.log.derived import Derived
-from waterclock.log.id_entries import IdEntries
-from waterclock.log.id_runs import Entries
+from waterclock.log.id_index.entries import IdEntries
+from waterclock.log.id_index.runs import Entries
 from waterclock.log.segment import HEADER_BYTES
+from waterclock.log.sidecars.derived import Derived
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.segment_file import SegmentFile
 from waterclock.storage.sidecar_files import load_ids

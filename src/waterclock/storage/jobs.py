@@ -10,13 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from waterclock.log.due import DueDelta, NetDelta
-from waterclock.log.id_entries import IdEntries, IdPieces
-from waterclock.log.index import SparseIndex
-from waterclock.log.sidecar import Coverage
+from waterclock.log.id_index.entries import IdEntries, IdPieces
+from waterclock.log.sidecars.due import DueDelta, NetDelta
+from waterclock.log.sidecars.sidecar import Coverage
+from waterclock.log.sidecars.sparse_index import SparseIndex
 from waterclock.model.errors import StorageFull
 from waterclock.storage import memory
-from waterclock.storage.checkpoint import save_recovery_point
+from waterclock.storage.recovery_point import save_recovery_point
 from waterclock.storage.sidecar_files import load_due, load_ids, save_sidecars
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from waterclock.log.appending import Appended
+from waterclock.log.append import Appended
 from waterclock.log.batch import encode_batch
 from waterclock.log.frame import Frame
 from waterclock.log.rows import row_offsets
@@ -25,9 +25,9 @@ from waterclock.model.limits import Limits
 from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.storage.clock import SystemClock
+from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.fsync import GroupCommit
 from waterclock.storage.opening import open_partition
-from waterclock.storage.os_folder import OsFolder
 from waterclock.storage.partition_store import PartitionStore
 
 LIMITS = Limits()

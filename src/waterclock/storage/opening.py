@@ -16,11 +16,8 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
 
-from waterclock.log.derived import Derived
-from waterclock.log.due import DueDelta, NetDelta
-from waterclock.log.id_entries import IdEntries
-from waterclock.log.ids import IdIndex
-from waterclock.log.index import SparseIndex
+from waterclock.log.id_index.entries import IdEntries
+from waterclock.log.id_index.index import IdIndex
 from waterclock.log.recovery import Damage, Scan, scan
 from waterclock.log.segment import HEADER_BYTES as SEGMENT_HEADER_BYTES
 from waterclock.log.segment import (
@@ -30,13 +27,16 @@ from waterclock.log.segment import (
     parse_segment_name,
     segment_name,
 )
+from waterclock.log.sidecars.derived import Derived
+from waterclock.log.sidecars.due import DueDelta, NetDelta
+from waterclock.log.sidecars.sparse_index import SparseIndex
 from waterclock.model.errors import ForeignFile, PartitionFaulty, StorageFull
 from waterclock.model.ids import Millis, Offset
 from waterclock.model.sections import DedupConfig, LogConfig
-from waterclock.storage.checkpoint import NAME as RECOVERY_POINT
-from waterclock.storage.checkpoint import load_recovery_point, save_recovery_point
-from waterclock.storage.disk import TEMPORARY, File, Folder
+from waterclock.storage.folders.folder import TEMPORARY, File, Folder
 from waterclock.storage.partition_store import PartitionStore
+from waterclock.storage.recovery_point import NAME as RECOVERY_POINT
+from waterclock.storage.recovery_point import load_recovery_point, save_recovery_point
 from waterclock.storage.segment_file import SegmentFile, create_segment
 from waterclock.storage.sidecar_files import load_sidecars, save_sidecars, vouched_end
 

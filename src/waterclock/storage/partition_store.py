@@ -19,16 +19,16 @@ import numpy.ma  # np.unique and np.isin would import it in the middle of an app
 import numpy.typing as npt
 import pyarrow.compute  # noqa: F401 - and so would the first filter or take
 
-from waterclock.log.appending import Appended, PlannedFrame, answer, landed, split_by_due
+from waterclock.log.append import Appended, PlannedFrame, answer, landed, split_by_due
 from waterclock.log.batch import Batch
-from waterclock.log.dedup import Repeats, find_repeat, find_repeats
-from waterclock.log.due import DueDelta, NetDelta, endings_of, open_promises
-from waterclock.log.endings import Endings
-from waterclock.log.fingerprint import Fingerprints
 from waterclock.log.frame import FLAG_UNTRACKED, Frame, FrameType
-from waterclock.log.ids import IdIndex
-from waterclock.log.promises import Promised, cancel_frame, fired_frame, gather, reschedule_frame
+from waterclock.log.id_index.dedup import Repeats, find_repeat, find_repeats
+from waterclock.log.id_index.fingerprint import Fingerprints
+from waterclock.log.id_index.index import IdIndex
 from waterclock.log.recovery import Damage
+from waterclock.log.scheduled import Promised, cancel_frame, fired_frame, gather, reschedule_frame
+from waterclock.log.sidecars.due import DueDelta, NetDelta, endings_of, open_promises
+from waterclock.log.sidecars.endings import Endings
 from waterclock.model.errors import (
     BadInput,
     Closed,
@@ -39,7 +39,7 @@ from waterclock.model.errors import (
 )
 from waterclock.model.ids import Epoch, Millis, Offset
 from waterclock.model.sections import DedupConfig, LogConfig
-from waterclock.storage.disk import Folder
+from waterclock.storage.folders.folder import Folder
 from waterclock.storage.jobs import SaveJob, Snapshot
 from waterclock.storage.reader import Reader
 from waterclock.storage.segment_file import SegmentFile

@@ -18,7 +18,6 @@ from waterclock.log.frame import (
     decode_header,
     read_frame,
 )
-from waterclock.log.index import SparseIndex
 from waterclock.log.recovery import Damage, scan
 from waterclock.log.segment import (
     HEADER_BYTES,
@@ -27,11 +26,12 @@ from waterclock.log.segment import (
     log_tag,
     segment_name,
 )
-from waterclock.log.sidecar import Coverage
+from waterclock.log.sidecars.sidecar import Coverage
+from waterclock.log.sidecars.sparse_index import SparseIndex
 from waterclock.model.errors import ForeignFile, FrameDamaged, StorageFailed, StorageFull
 from waterclock.model.ids import Offset
 from waterclock.model.units import KIB
-from waterclock.storage.disk import TEMPORARY, Bytes, File, Folder, create_temporary
+from waterclock.storage.folders.folder import TEMPORARY, Bytes, File, Folder, create_temporary
 
 T = TypeVar("T")
 

@@ -6,13 +6,12 @@ agree on it and the segment still bears it out; otherwise the caller reads the s
 
 from dataclasses import dataclass
 
-from waterclock.log.due import NetDelta
 from waterclock.log.frame import FrameHeader, decode_header
-from waterclock.log.id_entries import IdEntries
-from waterclock.log.index import SparseIndex
+from waterclock.log.id_index.entries import IdEntries
 from waterclock.log.recovery import header_crc
 from waterclock.log.segment import HEADER_BYTES, SegmentHeader
-from waterclock.log.sidecar import (
+from waterclock.log.sidecars.due import NetDelta
+from waterclock.log.sidecars.sidecar import (
     Coverage,
     Sidecar,
     SidecarKind,
@@ -20,9 +19,10 @@ from waterclock.log.sidecar import (
     encode_sidecar,
     sidecar_name,
 )
+from waterclock.log.sidecars.sparse_index import SparseIndex
 from waterclock.model.errors import ForeignFile, FrameDamaged
 from waterclock.model.ids import Offset
-from waterclock.storage.disk import Bytes, File, Folder, write_whole
+from waterclock.storage.folders.folder import Bytes, File, Folder, write_whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,15 +21,15 @@ from waterclock.log.frame import Frame, FrameType, decode_header, read_frame
 from waterclock.log.recovery import Damage, scan
 from waterclock.log.schema import decode
 from waterclock.log.segment import HEADER_BYTES, SUFFIX
-from waterclock.log.sidecar import SidecarKind
+from waterclock.log.sidecars.sidecar import SidecarKind
 from waterclock.model.errors import ForeignFile, FrameDamaged, OffsetOutOfRange
 from waterclock.model.ids import Offset
 from waterclock.model.sections import DedupConfig, LogConfig
-from waterclock.storage.checkpoint import NAME as RECOVERY_POINT
+from waterclock.storage.folders.overlay import OverlayFolder
+from waterclock.storage.folders.read_only_folder import ReadOnlyFolder
 from waterclock.storage.opening import open_partition
-from waterclock.storage.overlay import OverlayFolder
 from waterclock.storage.partition_store import PartitionStore
-from waterclock.storage.read_only_folder import ReadOnlyFolder
+from waterclock.storage.recovery_point import NAME as RECOVERY_POINT
 from waterclock.storage.segment_file import SegmentFile
 
 Int64s = npt.NDArray[np.int64]

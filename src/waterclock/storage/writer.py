@@ -12,16 +12,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from waterclock.log.appending import PlannedFrame
+from waterclock.log.append import PlannedFrame
 from waterclock.log.flush import FlushPlan
 from waterclock.log.frame import HEADER_BYTES, FrameHeader, encode_header, header_of
-from waterclock.log.index import SparseIndex
 from waterclock.log.recovery import Damage
 from waterclock.log.segment import SegmentHeader
+from waterclock.log.sidecars.sparse_index import SparseIndex
 from waterclock.model.errors import Closed, StorageFailed, StorageFull
 from waterclock.model.ids import Epoch, Millis, Offset
 from waterclock.model.sections import LogConfig
-from waterclock.storage.disk import Bytes, File, Folder
+from waterclock.storage.folders.folder import Bytes, File, Folder
 from waterclock.storage.segment_file import SegmentFile, create_segment
 
 

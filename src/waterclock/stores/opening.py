@@ -6,17 +6,17 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from waterclock.model.errors import BadConfig
-from waterclock.stores.log_store import LogStore
-from waterclock.stores.sqlite_store import SqliteStore
-from waterclock.stores.store import StreamStore
+from waterclock.stores.base import StreamStore
+from waterclock.stores.log.store import LogStore
+from waterclock.stores.sqlite import SqliteStore
 
 FIELD = "streams.store"
 _SERVERS = {
-    "postgresql": ("postgres", "waterclock.stores.postgres_store", "PostgresStore"),
-    "mysql": ("mysql", "waterclock.stores.mysql_store", "MysqlStore"),
-    "mongodb": ("mongodb", "waterclock.stores.mongodb_store", "MongodbStore"),
-    "dynamodb": ("dynamodb", "waterclock.stores.dynamodb_store", "DynamodbStore"),
-    "cassandra": ("cassandra", "waterclock.stores.cassandra_store", "CassandraStore"),
+    "postgresql": ("postgres", "waterclock.stores.postgres", "PostgresStore"),
+    "mysql": ("mysql", "waterclock.stores.mysql.store", "MysqlStore"),
+    "mongodb": ("mongodb", "waterclock.stores.mongodb", "MongodbStore"),
+    "dynamodb": ("dynamodb", "waterclock.stores.dynamodb.store", "DynamodbStore"),
+    "cassandra": ("cassandra", "waterclock.stores.cassandra.store", "CassandraStore"),
 }
 """By scheme: the extra with the driver, the module, the class; made from the URL."""
 

@@ -7,7 +7,7 @@ counter: what is known of the ids is true until it ends.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from waterclock.stores.store import Stored
+from waterclock.stores.base import Stored
 
 
 class Placed(NamedTuple):

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from waterclock.streams.ring import Item
-from waterclock.streams.waiting import Receiver, Sender, Waiter
+from waterclock.streams.waiters import Receiver, Sender, Waiter
 
 
 class Deliver(NamedTuple):

@@ -17,7 +17,7 @@ from waterclock.streams.consumer import Consumer, consumer_bytes
 from waterclock.streams.effects import Accept, Deliver, Dismiss, Effect, Refuse
 from waterclock.streams.ring import Item, Ring, fitting
 from waterclock.streams.tailing import told_of_stored
-from waterclock.streams.waiting import (
+from waterclock.streams.waiters import (
     Line,
     Receiver,
     Sender,

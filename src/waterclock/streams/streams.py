@@ -25,7 +25,7 @@ from waterclock.streams.effects import (
 )
 from waterclock.streams.ring import Item
 from waterclock.streams.stream import Stream
-from waterclock.streams.waiting import Deadlines, Receiver, Sender, Waiter
+from waterclock.streams.waiters import Deadlines, Receiver, Sender, Waiter
 
 TICKS_A_ROUND = 1_200
 """In so many ticks every stream is looked at once."""

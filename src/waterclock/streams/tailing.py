@@ -2,7 +2,7 @@
 
 from waterclock.streams.effects import Deliver, Effect, ReadStore
 from waterclock.streams.ring import Item
-from waterclock.streams.waiting import Line, Receiver
+from waterclock.streams.waiters import Line, Receiver
 
 
 def told_of_stored(tailing: Line[Receiver], position: int, item: Item | None) -> list[Effect]:

@@ -15,11 +15,11 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Producer
 
-from waterclock.burrow.kafka_source import KafkaSource
-from waterclock.burrow.kafka_transactions import KafkaTransactions
-from waterclock.burrow.pool import Pool
-from waterclock.burrow.records import Commit, Record, TopicPartition
-from waterclock.burrow.source import Output
+from waterclock.burrow.core.records import Commit, Record, TopicPartition
+from waterclock.burrow.kafka.source import KafkaSource
+from waterclock.burrow.kafka.transactions import KafkaTransactions
+from waterclock.burrow.runtime.pool import Pool
+from waterclock.burrow.runtime.source import Output
 
 WORKERS = 50
 FAILS_EVERY = 997

@@ -37,7 +37,7 @@ from signal import SIGTERM
 from tests.burrow.chaos.history import NEVER, CommitSeen, History, Life
 from tests.burrow.chaos.journal import Place, What
 from tests.burrow.chaos.plan import OUTAGES, PARTITIONS
-from waterclock.burrow.gap_map import GapMaps
+from waterclock.burrow.core.offset_map import GapMaps
 
 RESUME_S = 10.0
 CLOCK_NS = 3_000_000

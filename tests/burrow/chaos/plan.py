@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from random import Random
 
-from waterclock.burrow.config import Order
+from waterclock.burrow.core.config import Order
 
 PARTITIONS = 6
 KEYS = 24

@@ -12,14 +12,14 @@ from unittest.mock import patch
 
 from tests.burrow import plants
 from tests.burrow.chaos.plan import Plan
-from waterclock.burrow import commits
-from waterclock.burrow.actions import Action
-from waterclock.burrow.driver import Driver
-from waterclock.burrow.engine import Engine
-from waterclock.burrow.failures import Failures
-from waterclock.burrow.kafka_dead_letters import KafkaDeadLetters
-from waterclock.burrow.records import Assignment, Record, TopicPartition
-from waterclock.burrow.work import Work
+from waterclock.burrow.core import commits
+from waterclock.burrow.core.effects import Action
+from waterclock.burrow.core.engine import Engine
+from waterclock.burrow.core.failures import Failures
+from waterclock.burrow.core.records import Assignment, Record, TopicPartition
+from waterclock.burrow.core.work import Work
+from waterclock.burrow.kafka.dead_letters import KafkaDeadLetters
+from waterclock.burrow.runtime.driver import Driver
 
 TICKS = 14
 

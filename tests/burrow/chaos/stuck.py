@@ -26,10 +26,10 @@ from tests.burrow.chaos import processes
 from tests.burrow.chaos.journal import JournalReader
 from tests.burrow.kafka.kafka_broker import KafkaBroker
 from tests.burrow.kafka.kafka_broker import running as running_broker
-from waterclock.burrow.config import EngineConfig
-from waterclock.burrow.engine import Engine
-from waterclock.burrow.gap_map import GapMaps
-from waterclock.burrow.records import Assignment, Record, TopicPartition
+from waterclock.burrow.core.config import EngineConfig
+from waterclock.burrow.core.engine import Engine
+from waterclock.burrow.core.offset_map import GapMaps
+from waterclock.burrow.core.records import Assignment, Record, TopicPartition
 
 MODULE = "tests.burrow.chaos.stuck_consumer"
 PARTITIONS = 4

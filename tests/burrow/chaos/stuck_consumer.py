@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from tests.burrow.chaos.journal import JournalWriter, What
-from waterclock.burrow.kafka_source import KafkaSource
-from waterclock.burrow.pool import Pool
-from waterclock.burrow.records import Record
+from waterclock.burrow.core.records import Record
+from waterclock.burrow.kafka.source import KafkaSource
+from waterclock.burrow.runtime.pool import Pool
 
 SESSION = {"session.timeout.ms": 2_000, "heartbeat.interval.ms": 300}
 

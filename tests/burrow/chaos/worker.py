@@ -13,10 +13,10 @@ from pathlib import Path
 
 from tests.burrow.chaos.journal import JournalWriter, What
 from tests.burrow.chaos.plan import ASSIGNORS, Plan
-from waterclock.burrow.kafka_dead_letters import KafkaDeadLetters
-from waterclock.burrow.kafka_source import KafkaSource
-from waterclock.burrow.pool import Function, Pool
-from waterclock.burrow.records import Record
+from waterclock.burrow.core.records import Record
+from waterclock.burrow.kafka.dead_letters import KafkaDeadLetters
+from waterclock.burrow.kafka.source import KafkaSource
+from waterclock.burrow.runtime.pool import Function, Pool
 
 WORKERS = 16
 COMMIT_S = 0.5

@@ -9,13 +9,13 @@ import pytest
 
 from tests.burrow.pool_runs import until
 from tests.burrow.source_contract import run
-from waterclock.burrow.failures import Failed, PermanentError
-from waterclock.burrow.kafka_dead_letters import KafkaDeadLetters
-from waterclock.burrow.kafka_source import KafkaSource
-from waterclock.burrow.kafka_transactions import KafkaTransactions
-from waterclock.burrow.pool import Pool
-from waterclock.burrow.records import Record
-from waterclock.burrow.source import Output
+from waterclock.burrow.core.failures import Failed, PermanentError
+from waterclock.burrow.core.records import Record
+from waterclock.burrow.kafka.dead_letters import KafkaDeadLetters
+from waterclock.burrow.kafka.source import KafkaSource
+from waterclock.burrow.kafka.transactions import KafkaTransactions
+from waterclock.burrow.runtime.pool import Pool
+from waterclock.burrow.runtime.source import Output
 from waterclock.model.errors import Busy
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.burrow import source_contract as contract
 from tests.burrow.source_contract import run
-from waterclock.burrow.kafka_source import KafkaSource
-from waterclock.burrow.source import Source
+from waterclock.burrow.kafka.source import KafkaSource
+from waterclock.burrow.runtime.source import Source
 
 PROTOCOLS = {
     "cooperative": {

@@ -7,10 +7,10 @@ import pytest
 from confluent_kafka import KafkaError, Producer
 
 from tests.burrow.source_contract import run
-from waterclock.burrow.kafka_transactions import KafkaTransactions
-from waterclock.burrow.pool import Pool
-from waterclock.burrow.records import Record
-from waterclock.burrow.source import Output, SourceFailed
+from waterclock.burrow.core.records import Record
+from waterclock.burrow.kafka.transactions import KafkaTransactions
+from waterclock.burrow.runtime.pool import Pool
+from waterclock.burrow.runtime.source import Output, SourceFailed
 
 COUNT = 3_000
 

@@ -24,7 +24,7 @@ from tests.dispatch.chaos.publisher import Publisher
 from tests.dispatch.chaos.stage import Stage, client_of
 from tests.dispatch.chaos.watcher import Watcher
 from tests.dispatch.chaos.wires import Network, Wire
-from waterclock.dispatch.keys import Keys
+from waterclock.dispatch.redis.keys import Keys
 
 TICK_S = 0.02
 READY_S_MAX = 20.0

@@ -7,9 +7,9 @@ import redis
 from tests.dispatch.chaos.history import Entry, Letter, number_in
 from tests.dispatch.chaos.plan import Inlet
 from tests.dispatch.chaos.stage import Stage
-from waterclock.dispatch.key_slots import beside
-from waterclock.dispatch.keys import Keys
-from waterclock.dispatch.redis_sink import stream_names
+from waterclock.dispatch.redis.key_slots import beside
+from waterclock.dispatch.redis.keys import Keys
+from waterclock.dispatch.sinks.redis import stream_names
 
 
 class Outcome:

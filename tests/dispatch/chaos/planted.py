@@ -10,17 +10,17 @@ from hashlib import sha1
 from typing import Any
 
 from tests.dispatch.chaos.plan import Act, Fault, Inlet, Plan, Shares
-from waterclock.dispatch import scripts
-from waterclock.dispatch.batches import DeadLetter
+from waterclock.dispatch.core.batches import DeadLetter
+from waterclock.dispatch.core.lease import Lease, LeaseAction
+from waterclock.dispatch.core.ring import Resumed, Ring
 from waterclock.dispatch.leader import Leader
-from waterclock.dispatch.lease import Lease, LeaseAction
-from waterclock.dispatch.pubsub_inlet import PubSubInlet
-from waterclock.dispatch.redis_sink import RedisSink
-from waterclock.dispatch.ring import Resumed, Ring
-from waterclock.dispatch.scripts import Script
-from waterclock.dispatch.sinks import WRITTEN, Writing
-from waterclock.dispatch.stream_inlet import StreamInlet
-from waterclock.dispatch.worker import Worker
+from waterclock.dispatch.redis import scripts
+from waterclock.dispatch.redis.scripts import Script
+from waterclock.dispatch.sinks.redis import RedisSink
+from waterclock.dispatch.sinks.sink import WRITTEN, Writing
+from waterclock.dispatch.sources.pubsub import PubSubInlet
+from waterclock.dispatch.sources.stream import StreamInlet
+from waterclock.dispatch.worker.worker import Worker
 
 ACK_FIRST_S = 0.3
 SHARES = Shares()

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.dispatch.chaos import planted
-from waterclock.dispatch import scripts
-from waterclock.dispatch.stream_inlet import StreamInlet
+from waterclock.dispatch.redis import scripts
+from waterclock.dispatch.sources.stream import StreamInlet
 
 
 @pytest.mark.parametrize(

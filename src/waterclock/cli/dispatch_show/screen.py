@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from waterclock.cli.dispatch_show.outcome import Outcome
-from waterclock.cli.dispatch_show.scene import Scene
-from waterclock.cli.figures import rate_text
-from waterclock.cli.terminal import counted, table
+from waterclock.cli.dispatch_show.snapshot import Scene
+from waterclock.cli.output.figures import rate_text
+from waterclock.cli.output.terminal import counted, table
 
 LINE_S = 1.0
 STYLES = {"leads": "bold green", "stands by": "cyan", "works": "green", "killed": "bold red"}

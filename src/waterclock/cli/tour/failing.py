@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
-from waterclock.cli.message_text import value_text
-from waterclock.cli.terminal import bytes_text
+from waterclock.cli.output.messages import value_text
+from waterclock.cli.output.terminal import bytes_text
 from waterclock.cli.tour.acts import Letter, Redriven, Retried
 from waterclock.client.client import Client
-from waterclock.client.received import ReceivedMessage
+from waterclock.client.consumer.delivery import ReceivedMessage
 from waterclock.client.results import DeadLetter
 from waterclock.model.message import Message
 

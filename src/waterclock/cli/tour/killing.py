@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from waterclock.cli.message_text import millis_of
+from waterclock.cli.output.messages import millis_of
 from waterclock.cli.tour.acts import Crashed
 from waterclock.cli.tour.node_process import NodeProcess
 from waterclock.client.client import Client
-from waterclock.client.consumer import Subscription
+from waterclock.client.consumer.subscription import Subscription
 from waterclock.model.errors import WaterclockError
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 import waterclock
-from waterclock.cli.figures import bars, ms_text
+from waterclock.cli.output.figures import bars, ms_text
+from waterclock.cli.output.terminal import counted, due_text, one_line, table, time_text
 from waterclock.cli.program import next_lines, program
-from waterclock.cli.terminal import counted, due_text, one_line, table, time_text
 from waterclock.cli.tour.acts import (
     Act,
     Acts,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from waterclock.cli.terminal import busy
+from waterclock.cli.output.terminal import busy
 from waterclock.cli.tour import failing, killing, replaying, rotting, timely
 from waterclock.cli.tour.acts import Act, Acts, Started, Stopped
 from waterclock.cli.tour.node_process import NodeProcess

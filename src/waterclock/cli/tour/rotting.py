@@ -10,8 +10,8 @@ from waterclock.log.frame import HEADER_BYTES, Frame, FrameType
 from waterclock.log.recovery import Damage
 from waterclock.model.errors import FrameDamaged, StorageFailed, translate
 from waterclock.model.sections import LogConfig
+from waterclock.storage.folders.read_only_folder import ReadOnlyFolder
 from waterclock.storage.local_log import Log, StoredMessage, open_log
-from waterclock.storage.read_only_folder import ReadOnlyFolder
 from waterclock.storage.survey import check, look
 
 LOG = LogConfig(preallocate_bytes=0)

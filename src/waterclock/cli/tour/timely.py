@@ -10,9 +10,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
 
-from waterclock.cli.figures import quantiles
-from waterclock.cli.message_text import millis_of
-from waterclock.cli.terminal import bytes_text
+from waterclock.cli.output.figures import quantiles
+from waterclock.cli.output.messages import millis_of
+from waterclock.cli.output.terminal import bytes_text
 from waterclock.cli.tour.acts import Fired, Pending, Promised
 from waterclock.client.client import Client
 from waterclock.client.results import ScheduledMessage

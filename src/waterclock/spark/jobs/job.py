@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from waterclock.client.blocking import BlockingClient, connect_blocking
+from waterclock.client._sync.client import BlockingClient, connect_blocking
 from waterclock.client.settings import ClientSettings
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from waterclock.client.blocking import BlockingClient
-from waterclock.client.ledger import WriteState
+from waterclock.client._sync.client import BlockingClient
+from waterclock.client.write_registry import WriteState
 from waterclock.model.errors import BadInput
 from waterclock.spark.jobs.derived_ids import derived_id
 from waterclock.spark.jobs.job import (

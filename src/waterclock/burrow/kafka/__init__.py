@@ -1,0 +1,1 @@
+"""The parallel consumer on Kafka: its source, transactions and dead letters."""

@@ -1,0 +1,1 @@
+"""The parallel consumer, driven: the pool, its workers, and what it reads from."""

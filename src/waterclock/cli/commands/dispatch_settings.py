@@ -1,0 +1,128 @@
+"""What `waterclock dispatch` and `waterclock worker` share: where settings come from, and what it
+takes to run them.
+
+Both are programs that run until they are told to stop. With `--json` each tells on stdout that it
+runs, in one line, and with `--figures` what it has done, in one line every so often.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from waterclock.cli.output.terminal import print_json
+from waterclock.model.errors import BadConfig, BadInput, WaterclockError
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings, as TOML.")
+]
+Redis = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESSES", help="Where Redis is: host:port or a URL, or several with commas.",
+        show_default="127.0.0.1:6379",
+    ),
+]  # fmt: skip
+Prefix = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Of all keys of ours; a group of dispatchers has one.",
+        show_default="waterclock",
+    ),
+]  # fmt: skip
+Output = Annotated[
+    str | None,
+    typer.Option(metavar="KEY", help="The stream that workers write to.", show_default="processed"),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Any setting, as in --set lease=3s."),
+]
+Figures = Annotated[
+    float | None,
+    typer.Option(
+        min=0.05, metavar="SECONDS", help="With --json: print a line of figures so often."
+    ),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens, to stderr.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="When it runs, print one line of JSON about it.")
+]
+_NO_REDIS = "what it needs is not installed: pip install 'waterclock[redis]'"
+
+
+def flags_of(section: str, settings: Sequence[str] | None, **named: object) -> dict[str, object]:
+    """Return what was set on the command line, by dotted name: `--set lease=3s` means the section's
+    own, and `--set dispatch.lease=3s` says so."""
+    flags: dict[str, object] = {}
+    for text in settings or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise BadInput(f"--set {text!r} is not of the form name=value, as in lease=3s")
+        name = name.strip()
+        flags[name if "." in name else f"{section}.{name}"] = value.strip()
+    told = {f"{section}.{name}": value for name, value in named.items() if value is not None}
+    return flags | told
+
+
+def file_text(file: Path | None) -> str | None:
+    """Return what the file of settings says."""
+    if file is None:
+        return None
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise BadInput(f"--config {file}: {reason}; name a TOML file") from error
+
+
+def begin_log(*, is_verbose: bool) -> None:
+    """Let the log go to stderr: what is amiss, or everything."""
+    logging.basicConfig(
+        level=logging.INFO if is_verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+
+
+def require_redis(section: str) -> None:
+    """Raise BadConfig if the packages are missing that speak to Redis."""
+    try:
+        import hiredis  # noqa: F401
+    except ImportError as error:
+        raise BadConfig(section, _NO_REDIS) from error
+
+
+def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
+    """Run a dispatcher or a worker on the fastest loop there is; raise what ended it."""
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with suppress(ImportError):
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    try:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(work)
+    except ExceptionGroup as problems:
+        raise told_error(problems) from problems
+
+
+def told_error(problems: ExceptionGroup[Exception]) -> Exception:
+    """Return, of what went wrong in several tasks at once, the first that is told in one line."""
+    found = problems.subgroup((WaterclockError, OSError)) or problems
+    error: Exception = found
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def tell_figures(figures: Callable[[], dict[str, object]], every_s: float) -> None:
+    """Print figures again and again, until somebody cancels this."""
+    pid = os.getpid()
+    while True:
+        print_json({"pid": pid, **figures()})
+        await asyncio.sleep(every_s)

@@ -1,0 +1,252 @@
+"""`waterclock dlq`: messages that failed too often or were rejected, by the topic they came from.
+
+`redrive` publishes them again where they came from; `purge` lets them go.
+"""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from waterclock.cli.arguments import position_of
+from waterclock.cli.confirmation import ask
+from waterclock.cli.connection import call
+from waterclock.cli.options import Address, AsJson, Limit, SomeTopic, Topic, Yes, pass_on
+from waterclock.cli.output.messages import headers_json, millis_of, value_text
+from waterclock.cli.output.terminal import (
+    bytes_json,
+    bytes_text,
+    console,
+    counted,
+    one_line,
+    print_json,
+    table,
+    time_text,
+)
+from waterclock.model.errors import BadInput, NotFound
+
+if TYPE_CHECKING:
+    from waterclock.client.client import Client
+    from waterclock.client.results import DeadLetter
+
+LIMIT = 20
+PAGE_MAX = 1_000
+"""What a node lists at a time."""
+SUFFIX = ".dlq"
+KEY_CHARS = 24
+VALUE_CHARS = 40
+WHOLE_CHARS = 100_000
+
+app = typer.Typer(invoke_without_command=True)
+
+Places = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PLACE...", help="Which, as `list` shows them: 0/12."),
+]
+All = Annotated[bool, typer.Option("--all", help="All there are now.")]
+
+
+@app.callback()
+def dlq(context: typer.Context, address: Address = None, as_json: AsJson = False) -> None:
+    """Look at dead letters, publish them again or let them go. Alone, it counts them."""
+    if context.invoked_subcommand is None:
+        list_letters(address=address, as_json=as_json)
+    else:
+        pass_on(context, address=address, as_json=as_json)
+
+
+@app.command("list")
+def list_letters(
+    topic: SomeTopic = None, limit: Limit = LIMIT, address: Address = None, as_json: AsJson = False
+) -> None:
+    """Show the dead letters of a topic; without one, how many each topic has."""
+    if topic is None:
+        _tell_counts(call(address, _counts), as_json=as_json)
+        return
+    found, total = call(address, lambda client: _letters(client, topic, limit))
+    if as_json:
+        print_json(
+            {"topic": topic, "total": total, "dead_letters": [plain(each) for each in found]}
+        )
+    elif found:
+        tell_all(console(), found, total)
+    else:
+        console().print(f"{topic} has no dead letters.")
+
+
+@app.command("show")
+def show(
+    topic: Topic,
+    place: Annotated[str, typer.Argument(metavar="PLACE", help="As `list` shows it: 0/12.")],
+    address: Address = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a dead letter whole: value, headers, and what became of it."""
+    (letter,) = call(address, lambda client: _chosen(client, topic, [place]))
+    if as_json:
+        print_json(plain(letter))
+    else:
+        tell(console(), letter)
+
+
+@app.command("redrive")
+def redrive(
+    topic: Topic,
+    places: Places = None,
+    everything: All = False,
+    address: Address = None,
+    as_json: AsJson = False,
+) -> None:
+    """Publish dead letters again where they came from, and take them off the list."""
+    _check_which(places, everything)
+
+    async def work(client: "Client") -> int:
+        letters = await _chosen(client, topic, places) if places else None
+        return await client.dead_letters.redrive(topic, letters)
+
+    count = call(address, work)
+    if as_json:
+        print_json({"topic": topic, "redriven": count})
+    else:
+        console().print(f"{counted(count, 'dead letter')} published again to {topic}.")
+
+
+@app.command("purge")
+def purge(
+    topic: Topic,
+    places: Places = None,
+    everything: All = False,
+    yes: Yes = False,
+    address: Address = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let dead letters go, for good."""
+    _check_which(places, everything)
+
+    async def work(client: "Client") -> int:
+        letters = await _chosen(client, topic, places) if places else None
+        count = await client.dead_letters.count(topic) if letters is None else len(letters)
+        ask(f"Purge {counted(count, 'dead letter')} of {topic}, for good?", is_agreed=yes)
+        return await client.dead_letters.purge(topic, letters)
+
+    gone = call(address, work)
+    if as_json:
+        print_json({"topic": topic, "purged": gone})
+    else:
+        console().print(f"{counted(gone, 'dead letter')} of {topic} purged.")
+
+
+def _check_which(places: list[str] | None, everything: bool) -> None:
+    if bool(places) is everything:
+        raise BadInput("say which: places as `dlq list` shows them, or --all")
+
+
+async def _counts(client: "Client") -> dict[str, int]:
+    names = [each.name for each in await client.topics.list()]
+    origins = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
+    counts = {origin: await client.dead_letters.count(origin) for origin in origins}
+    return {origin: count for origin, count in counts.items() if count}
+
+
+async def _letters(client: "Client", topic: str, limit: int) -> "tuple[list[DeadLetter], int]":
+    """Return the first dead letters, and how many there are."""
+    found: list[DeadLetter] = []
+    async for letter in client.dead_letters.list(topic, page_size=min(limit, PAGE_MAX)):
+        found.append(letter)
+        if len(found) == limit:
+            break
+    return found, await client.dead_letters.count(topic)
+
+
+async def _chosen(client: "Client", topic: str, places: list[str]) -> "list[DeadLetter]":
+    """Return the dead letters at these places; raise NotFound if one is not there."""
+    wanted = {position_of(text): text for text in places}
+    found: dict[tuple[int, int], DeadLetter] = {}
+    async for letter in client.dead_letters.list(topic):
+        if (place := (letter.partition, letter.offset)) in wanted:
+            found[place] = letter
+            if len(found) == len(wanted):
+                break
+    for place, text in wanted.items():
+        if place not in found:
+            raise NotFound("dead letter", f"{text} of {topic}")
+    return [*found.values()]
+
+
+# For machines
+
+
+def plain(letter: "DeadLetter") -> dict[str, object]:
+    """Return a dead letter for machines."""
+    return {
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "id": bytes_json(letter.message_id),
+        "key": bytes_json(letter.key),
+        "value": bytes_json(letter.value),
+        "headers": headers_json(letter.headers),
+        "group": letter.group,
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "origin_partition": letter.origin_partition,
+        "origin_offset": letter.origin_offset,
+        "died_ms": millis_of(letter.died),
+    }
+
+
+# For people
+
+
+def _tell_counts(counts: dict[str, int], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"topics": [{"topic": name, "total": n} for name, n in counts.items()]})
+    elif counts:
+        out = console()
+        lines = table(out, "topic", ">dead letters")
+        for name, count in counts.items():
+            lines.add_row(name, f"{count:,}")
+        out.print(lines)
+    else:
+        console().print("No dead letters.")
+
+
+def tell_all(out: Console, letters: "list[DeadLetter]", total: int) -> None:
+    """Show a line for each dead letter."""
+    lines = table(out, ">place", "died", "group", "reason", ">attempts", "~key", "~value")
+    for letter in letters:
+        lines.add_row(
+            f"{letter.partition}/{letter.offset}",
+            time_text(millis_of(letter.died)),
+            letter.group,
+            one_line(letter.reason),
+            str(letter.attempts),
+            "" if letter.key is None else bytes_text(letter.key, chars_max=KEY_CHARS),
+            value_text(letter.value, VALUE_CHARS),
+        )
+    out.print(lines)
+    if total > len(letters):
+        out.print(Text(f"… and {total - len(letters):,} more: --limit shows more", style="dim"))
+
+
+def tell(out: Console, letter: "DeadLetter") -> None:
+    """Show one dead letter, everything there is."""
+    facts = Table.grid(padding=(0, 2))
+    origin = f"{letter.origin_partition}/{letter.origin_offset}"
+    rows = [
+        ("place", f"{letter.partition}/{letter.offset}, from {origin}"),
+        ("id", bytes_text(letter.message_id, chars_max=WHOLE_CHARS)),
+        ("died", f"{time_text(millis_of(letter.died))} in group {letter.group}"),
+        ("reason", f"{one_line(letter.reason)}, after {counted(letter.attempts, 'attempt')}"),
+    ]
+    if letter.key is not None:
+        rows.append(("key", bytes_text(letter.key, chars_max=WHOLE_CHARS)))
+    rows += [
+        (f"header {one_line(name)}", bytes_text(value, chars_max=WHOLE_CHARS))
+        for name, value in letter.headers.items()
+    ]
+    rows.append(("value", value_text(letter.value, WHOLE_CHARS)))
+    for what, text in rows:
+        facts.add_row(Text(what, style="dim"), Text(text, overflow="fold"))
+    out.print(facts)

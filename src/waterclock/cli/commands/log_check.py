@@ -1,0 +1,143 @@
+"""`waterclock log check`: read every frame of a log and say what is whole and what is not.
+
+It changes nothing, not even what an opening would mend. The exit code is for scripts: 0 if all is
+whole, 1 if something acknowledged cannot be read, 2 if the log cannot be opened at all. A torn end
+is no damage: nobody was told that it is safe.
+"""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from waterclock.cli.commands.log_folders import logs_in
+from waterclock.cli.output.terminal import (
+    console,
+    counted,
+    one_line,
+    print_json,
+    progress,
+    size_text,
+    table,
+)
+
+if TYPE_CHECKING:
+    from waterclock.log.recovery import Damage
+    from waterclock.storage.survey import Survey
+
+EXIT_DAMAGED = 1
+
+
+def check(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A log, or a node's data: all logs in it.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a log.")] = False,
+) -> None:
+    """Read every frame, checksum and row of a log; end with 1 if something is damaged."""
+    found = logs_in(folder)
+    damaged = [log for log in found if not _is_whole(log, as_json=as_json)]
+    if len(found) > 1 and not as_json:
+        told = f"{len(damaged)} of {len(found)} logs are damaged." if damaged else "All is whole."
+        console().print(f"{counted(len(found), 'log')} in {folder}: {told}", soft_wrap=True)
+    if damaged:
+        raise typer.Exit(EXIT_DAMAGED)
+
+
+def _is_whole(folder: Path, *, as_json: bool) -> bool:
+    """Check one log, and tell of it."""
+    from waterclock.storage.folders.read_only_folder import ReadOnlyFolder
+    from waterclock.storage.survey import check as survey_all
+
+    started = time.perf_counter()
+    with ReadOnlyFolder(folder) as held:
+        size = sum(file.lstat().st_size for file in held.path.glob("*.seg"))
+        with progress("checking", 2 * size) as advance:
+            survey = survey_all(held, advance=advance)
+        seconds = time.perf_counter() - started
+        if as_json:
+            print_json(_plain(held.path, survey, seconds))
+        else:
+            _tell(console(), held.path, survey, seconds)
+        return not survey.damage
+
+
+def _plain(path: Path, survey: "Survey", seconds: float) -> dict[str, object]:
+    counts = survey.counts
+    return {
+        "folder": str(path),
+        "ok": not survey.damage,
+        "start": survey.start,
+        "end": survey.end,
+        "segments": len(survey.segments),
+        "promises": len(survey.promises[0]),
+        "types": {
+            kind.name.lower(): {
+                "frames": counts.frames[kind],
+                "rows": counts.rows[kind],
+                "bytes": counts.bytes[kind],
+            }
+            for kind in sorted(counts.frames)
+        },
+        "damage": [
+            {"file": segment.file.name, **damage_json(damage)} for segment, damage in survey.damage
+        ],
+        "torn": None if survey.torn is None else survey.torn._asdict(),
+        "seconds": round(seconds, 3),
+    }
+
+
+def damage_json(damage: "Damage") -> dict[str, object]:
+    """Return a stretch of damage for machines."""
+    return {
+        "start": damage.start,
+        "end": damage.end,
+        "position": damage.position,
+        "end_position": damage.end_position,
+        "reason": damage.reason,
+    }
+
+
+def _tell(out: Console, path: Path, survey: "Survey", seconds: float) -> None:
+    counts = survey.counts
+    size = size_text(counts.bytes.total())
+    where = f"offsets [{survey.start}, {survey.end}) in {counted(len(survey.segments), 'segment')}"
+    out.print(f"{path}: {where}", style="bold", soft_wrap=True)
+    out.print()
+    rows = table(out, "type", ">frames", ">rows", ">bytes")
+    for kind in sorted(counts.frames):
+        rows.add_row(
+            kind.name.lower(),
+            f"{counts.frames[kind]:,}",
+            f"{counts.rows[kind]:,}",
+            size_text(counts.bytes[kind]),
+        )
+    out.print(rows)
+    out.print()
+    out.print(f"{counted(len(survey.promises[0]), 'open promise')}.")
+    if survey.torn is not None:
+        out.print(
+            f"The end is torn at offset {survey.torn.offset}: it was being written when a process"
+            " died. Nobody was told that it is safe, and the next opening cuts it off.",
+            style="yellow",
+        )
+    if survey.damage:
+        _tell_damage(out, survey)
+    else:
+        out.print(
+            f"All {counts.frames.total():,} frames ({size}) are whole; checked in {seconds:.2f} s.",
+            style="green",
+        )
+
+
+def _tell_damage(out: Console, survey: "Survey") -> None:
+    lost = sum(damage.end - damage.start for _, damage in survey.damage)
+    out.print(f"DAMAGED: {counted(lost, 'offset')} cannot be read.", style="bold red")
+    for segment, damage in survey.damage:
+        out.print(f"{segment.file.name}: {one_line(str(damage))}")
+    out.print(
+        "Nothing was changed, and all else can be read. Keep the folder as it is, and restore the"
+        " files named here from a replica or a backup."
+    )

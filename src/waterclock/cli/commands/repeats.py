@@ -1,0 +1,160 @@
+"""`waterclock schedule repeat`, `repeats` and `unrepeat`: messages published again and again.
+
+A recurrence has a name; making one anew under its name replaces it. The occurrence that is next
+waits among the scheduled messages of its topic.
+"""
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from waterclock.cli.arguments import headers_of, maybe_bytes, typed_bytes
+from waterclock.cli.confirmation import ask
+from waterclock.cli.connection import call
+from waterclock.cli.local_zone import here
+from waterclock.cli.options import (
+    Address,
+    AsJson,
+    Cron,
+    Expires,
+    Header,
+    Key,
+    SomeTopic,
+    Topic,
+    Yes,
+    Zone,
+)
+from waterclock.cli.output.terminal import (
+    console,
+    due_text,
+    print_json,
+    span_text,
+    table,
+    tell_made,
+    time_text,
+)
+from waterclock.model.errors import NotFound
+
+if TYPE_CHECKING:
+    from waterclock.client.results import Recurrence
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the recurrence.")]
+
+
+def repeat(
+    name: Name,
+    topic: Topic,
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="The message.")],
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="RULE", help="'every day at 9:00', 'every 90s', '0 9 * * MON'."),
+    ] = None,
+    cron: Cron = None,
+    every: Annotated[
+        str | None, typer.Option(metavar="TIME", help="At a fixed interval, as in 90s.")
+    ] = None,
+    zone: Zone = None,
+    key: Key = None,
+    header: Header = None,
+    jitter: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Later by chance, by up to so much.")
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Not before.", show_default="now")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Not after.", show_default="for ever")
+    ] = None,
+    expires: Expires = None,
+    address: Address = None,
+    as_json: AsJson = False,
+) -> None:
+    """Publish a message again and again, by a rule; replaces one of that name."""
+    # What a rule in words says of a day is said of the days here, unless a zone is given.
+    rule = at if at is None or zone is not None else here(at)
+    made = call(
+        address,
+        lambda client: client.repeat(
+            name,
+            topic,
+            typed_bytes(value),
+            at=rule,
+            cron=cron,
+            every=every,
+            zone=zone,
+            key=maybe_bytes(key),
+            headers=headers_of(header),
+            jitter=jitter,
+            start=None if start is None else here(start),
+            end=None if end is None else here(end),
+            expires_after=expires,
+        ),
+    )
+    tell_recurrence(made, as_json=as_json)
+
+
+def repeats(topic: SomeTopic = None, address: Address = None, as_json: AsJson = False) -> None:
+    """Show what repeats, and when it comes next."""
+    found = call(address, lambda client: client.recurrences(topic))
+    if as_json:
+        print_json({"recurrences": [plain(each) for each in found]})
+    elif found:
+        _tell(console(), found)
+    else:
+        console().print("Nothing repeats: see `waterclock schedule repeat --help`.")
+
+
+def unrepeat(
+    name: Name, yes: Yes = False, address: Address = None, as_json: AsJson = False
+) -> None:
+    """End a recurrence, with the occurrence that waits."""
+    ask(f"End {name}, with the occurrence that waits?", is_agreed=yes)
+    if not call(address, lambda client: client.stop_repeating(name)):
+        raise NotFound("recurrence", name)
+    if as_json:
+        print_json({"name": name, "ended": True})
+    else:
+        console().print(f"Ended {name}.")
+
+
+def tell_recurrence(made: "Recurrence", *, as_json: bool) -> None:
+    """Say what will repeat from now on."""
+    tell_made(made.topic, made.made_partitions)
+    if as_json:
+        print_json(plain(made))
+        return
+    told = f"{made.name} repeats on {made.topic}: {_rule(made)}"
+    if made.next_ms:
+        told += f", next {_next(made)} ({time_text(made.next_ms)})"
+    console().print(told, soft_wrap=True)
+
+
+def plain(found: "Recurrence") -> dict[str, object]:
+    """Return a recurrence for machines."""
+    return {
+        "name": found.name,
+        "topic": found.topic,
+        "cron": found.cron or None,
+        "every_ms": found.every_ms or None,
+        "zone": found.zone,
+        "next_ms": found.next_ms or None,
+    }
+
+
+def _tell(out: Console, found: "list[Recurrence]") -> None:
+    lines = table(out, "name", "topic", "rule", "next", "")
+    for each in found:
+        following = time_text(each.next_ms) if each.next_ms else "never again"
+        lines.add_row(each.name, each.topic, _rule(each), following, _next(each))
+    out.print(lines)
+
+
+def _rule(found: "Recurrence") -> str:
+    return f"{found.cron} {found.zone}" if found.cron else f"every {span_text(found.every_ms)}"
+
+
+def _next(found: "Recurrence") -> str:
+    now_ms = time.time_ns() // 1_000_000
+    return due_text(found.next_ms, now_ms) if found.next_ms else ""

@@ -1,0 +1,228 @@
+"""`waterclock up`: run a node until it is told to stop.
+
+Settings come from flags, the environment and a file, in that order (docs/configuration.md). When
+the node takes requests it says where, and what to type next; with `--json` that is one line, for
+programs that start nodes on port 0 and need to know what they got. Ctrl-C and SIGTERM stop it in
+good order, a second Ctrl-C at once; what was acknowledged is safe either way.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import waterclock
+from waterclock.cli.output.terminal import busy, console, print_json
+from waterclock.cli.program import next_lines, program
+from waterclock.model.errors import BadConfig, BadInput, FolderInUse, StorageFailed
+
+if TYPE_CHECKING:
+    from waterclock.model.config import Config
+    from waterclock.server.addresses import Addresses
+
+DEFAULT_PORT = 9000
+_PORT_HINTS = {
+    "cluster.grpc_port": "another node may be running; choose another port with --grpc-port",
+    "cluster.http_port": "choose another port with --http-port",
+}
+
+
+def up(
+    config_file: Annotated[
+        Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings, as YAML.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Where the node keeps its data.", show_default="waterclock-data"
+        ),
+    ] = None,
+    grpc_port: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Port for gRPC; 0 takes a free one.", show_default="9000"),
+    ] = None,
+    http_port: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Port for HTTP; 0 takes a free one.", show_default="8080"),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="Any setting, as in --set log.fsync=always."
+        ),
+    ] = None,
+    is_verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Log what happens, to stderr.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="When ready, print one line of JSON with the ports.")
+    ] = False,
+) -> None:
+    """Run a node: gRPC for publishing, consuming and scheduling, HTTP for metrics and health."""
+    flags = _flags(settings or (), data=data, grpc_port=grpc_port, http_port=http_port)
+    config = _config(config_file, flags)
+    logging.basicConfig(
+        level=logging.INFO if is_verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    _make_folder(Path(config.node.data_folder))
+    with ExitStack() as starting:
+        starting.enter_context(busy("starting"))
+        _Run(config, console(), starting, as_json=as_json).until_stopped()
+
+
+class _Run:
+    """One life of a node, told as it goes."""
+
+    def __init__(
+        self, config: "Config", out: Console, starting: ExitStack, *, as_json: bool
+    ) -> None:
+        self._config = config
+        self._out = out
+        self._starting = starting
+        """What is shown meanwhile."""
+        self._as_json = as_json
+        self._stopping_at: float | None = None
+
+    def until_stopped(self) -> None:
+        """Run the node; errors that keep it from starting say which flag helps."""
+        import uvloop
+
+        from waterclock.server.process import run_node
+
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(run_node(self._config, on_ready=self._ready, on_stopping=self._stopping))
+        except BadConfig as error:
+            raise _with_hint(error) from error
+        except FolderInUse as error:
+            raise FolderInUse(f"{error}, with --data FOLDER") from error
+        self._stopped()
+
+    def _ready(self, addresses: "Addresses") -> None:
+        self._starting.close()
+        if self._as_json:
+            print_json(plain(self._config, addresses))
+        else:
+            tell_ready(self._out, self._config, addresses)
+
+    def _stopping(self) -> None:
+        self._stopping_at = time.monotonic()
+        if not self._as_json:
+            drain_s = self._config.server.drain_ms / 1_000
+            self._out.print(
+                f"\nStopping: calls have up to {drain_s:g} s to finish, then timers and progress"
+                " are saved. Ctrl-C again ends it at once.",
+                style="yellow",
+            )
+
+    def _stopped(self) -> None:
+        if not self._as_json and self._stopping_at is not None:
+            seconds = time.monotonic() - self._stopping_at
+            self._out.print(f"Stopped in {seconds:.1f} s; everything is on disk.", style="green")
+
+
+# Settings
+
+
+def _flags(
+    settings: Sequence[str], *, data: Path | None, grpc_port: int | None, http_port: int | None
+) -> dict[str, object]:
+    """Return what was set on the command line, by dotted name."""
+    flags: dict[str, object] = {}
+    for text in settings:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise BadInput(f"--set {text!r} is not of the form name=value, as in log.fsync=always")
+        flags[name.strip()] = value.strip()
+    named = {
+        "node.data_folder": None if data is None else str(data),
+        "cluster.grpc_port": grpc_port,
+        "cluster.http_port": http_port,
+    }
+    return flags | {name: value for name, value in named.items() if value is not None}
+
+
+def _config(file: Path | None, flags: dict[str, object]) -> "Config":
+    from waterclock.model.config import load_config
+
+    text = None
+    if file is not None:
+        try:
+            text = file.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is no text"
+            raise BadInput(f"--config {file}: {reason}; name a YAML file") from error
+    return load_config(yaml_text=text, environ=os.environ, flags=flags)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageFailed(
+            f"cannot make {folder} ({error.strerror}): choose another with --data FOLDER"
+        ) from error
+
+
+def _with_hint(error: BadConfig) -> BadConfig:
+    hint = _PORT_HINTS.get(error.field)
+    return error if hint is None else BadConfig(error.field, f"{error.problem}; {hint}")
+
+
+# What it says of itself
+
+
+def plain(config: "Config", addresses: "Addresses") -> dict[str, object]:
+    """Return what a program needs to know of a node that it started."""
+    return {
+        "name": config.node.name or socket.gethostname(),
+        "version": waterclock.__version__,
+        "pid": os.getpid(),
+        "grpc_address": addresses.grpc,
+        "grpc_port": addresses.grpc_port,
+        "http_address": addresses.http,
+        "http_port": addresses.http_port,
+        "data_folder": str(Path(config.node.data_folder).absolute()),
+    }
+
+
+def tell_ready(out: Console, config: "Config", addresses: "Addresses") -> None:
+    """Say that the node is there, where, and what to type next."""
+    name = config.node.name or socket.gethostname()
+    out.print(f"Waterclock {waterclock.__version__}: node {name} is ready", style="bold")
+    facts = Table.grid(padding=(0, 2))
+    for what, where in (
+        ("gRPC", addresses.grpc),
+        ("HTTP", addresses.http),
+        ("data", str(Path(config.node.data_folder).absolute())),
+    ):
+        facts.add_row(Text(f"   {what}", style="dim"), where)
+    out.print(facts)
+    out.print()
+    out.print("Type in another terminal (Ctrl-C here stops the node):", style="bold")
+    next_lines(out, _lines(addresses))
+
+
+def _lines(addresses: "Addresses") -> list[tuple[str, str]]:
+    called = program()
+    lines = [
+        (f"{called} publish orders 'hello'", "publish a message"),
+        (f"{called} publish orders 'later' --at +30s", "publish one for later"),
+        (f"{called} schedule list orders", "what is still to come"),
+        (f"{called} subscribe orders --from earliest", "see them come"),
+        (f"curl {addresses.http}/metrics", "how it is doing"),
+    ]
+    if addresses.grpc_port != DEFAULT_PORT:
+        lines.insert(0, (f"export WATERCLOCK_ADDRESS={addresses.grpc}", "where this node is"))
+    return lines

@@ -1,0 +1,119 @@
+"""Calling a node: connect, do one thing, hang up.
+
+Whoever types a command does not wait long for a node that is not there, and is told how to start
+one. Ctrl-C and SIGTERM end the work where it waits, with all it holds given back.
+"""
+
+import asyncio
+import os
+import signal
+import stat
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+import typer
+
+from waterclock.model.errors import Unreachable, WaterclockError
+
+if TYPE_CHECKING:
+    from waterclock.client.client import Client
+
+Result = TypeVar("Result")
+
+PROBE_S = 2.0
+"""How long a machine may take to say that somebody listens there."""
+CONNECT_MS = 10_000
+"""How long a node may take to answer; one that is busy is worth waiting for."""
+READER_GONE = "nobody reads stdout any more"
+EXIT_INTERRUPTED = 130
+"""As shells have it for a command that Ctrl-C ended."""
+
+
+def call(address: str | None, work: "Callable[[Client], Awaitable[Result]]") -> Result:
+    """Do some work with a client of the node, and return what came of it."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            return runner.run(_interruptible(address, work))
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+async def _interruptible(
+    address: str | None, work: "Callable[[Client], Awaitable[Result]]"
+) -> Result:
+    """Let SIGTERM do what the runner lets Ctrl-C do: cancel the task that works."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    try:
+        return await _connected(address, work)
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+async def _connected(address: str | None, work: "Callable[[Client], Awaitable[Result]]") -> Result:
+    from waterclock.client.client import connect
+    from waterclock.client.connection import address_of
+    from waterclock.client.settings import ClientSettings
+    from waterclock.client.streams.http_wire import NotConnected
+
+    where = address_of(address)
+    is_working = False
+    try:
+        await _check_listening(where)
+        async with connect(address, ClientSettings(connect_timeout_ms=CONNECT_MS)) as client:
+            is_working = True
+            return await _worked(client, work)
+    except Unreachable as error:
+        if is_working and not isinstance(error, NotConnected):
+            raise  # it was there: what was asked may have happened
+        raise Unreachable(
+            f"no node answers at {where}: start one with `waterclock up`, or name"
+            " another with --address or WATERCLOCK_ADDRESS"
+        ) from error
+
+
+async def _worked(client: "Client", work: "Callable[[Client], Awaitable[Result]]") -> Result:
+    """Do the work; what went wrong in several tasks at once is told by the first that is ours."""
+    try:
+        return await work(client)
+    except ExceptionGroup as problems:
+        group: BaseException = problems.subgroup(WaterclockError) or problems
+        while isinstance(group, BaseExceptionGroup):
+            group = group.exceptions[0]
+        raise group from problems
+
+
+async def _check_listening(address: str) -> None:
+    """Raise Unreachable at once if nobody listens there, where the client would be patient."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(PROBE_S):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except (OSError, TimeoutError) as error:
+        raise Unreachable(str(error)) from error
+    writer.close()
+
+
+@contextmanager
+def ended_with_the_reader() -> Iterator[None]:
+    """Cancel this task when stdout is a pipe that nobody reads any more: it may be long until the
+    next message, whose writing would fail."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    if not stat.S_ISFIFO(os.fstat(1).st_mode):
+        yield
+        return
+    loop.add_reader(1, task.cancel, READER_GONE)
+    try:
+        yield
+    finally:
+        loop.remove_reader(1)
+
+
+def node_now_ms(client: "Client") -> int:
+    """Return the time by the node's clock, by which "in five seconds" is meant."""
+    return client._connection.now_ms()

@@ -1,0 +1,1 @@
+"""Reading topics: subscriptions of a group's member, replays and fetches."""

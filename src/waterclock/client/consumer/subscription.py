@@ -1,0 +1,320 @@
+"""A subscription: messages of a topic for one member of a group, as an async iterator.
+
+    async with client.subscribe("orders", group="billing") as messages:
+        async for message in messages:
+            ...
+            message.ack()
+
+One task reads the stream, one writes it; the program takes messages from the batch at hand without
+waiting for anything. The node bounds what lies here by the credit. If the stream breaks, a new one
+is opened after a while, again and again; what was held by the old one is void and comes again.
+
+Leaving the block sends the last answers and gives back what was not answered; without a block that
+is done when the client is closed.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from types import TracebackType
+
+import grpc
+
+from waterclock.client.connection import Connection
+from waterclock.client.consumer.delivery import Delivery, ReceivedBatch, ReceivedMessage
+from waterclock.client.consumer.session import Session
+from waterclock.client.errors import error_of
+from waterclock.client.retry import is_transient
+from waterclock.model.errors import BadInput, Closed, NodeFailed, Unreachable, WaterclockError
+from waterclock.model.sections import DeliveryConfig
+from waterclock.v1 import broker_pb2
+
+YIELD_S = 0.005
+"""A program that never waits lets the stream's tasks run this often."""
+
+_log = logging.getLogger("waterclock.client")
+_Stream = grpc.aio.StreamStreamCall[broker_pb2.SubscribeRequest, broker_pb2.SubscribeResponse]
+
+
+class Subscription:
+    """Messages as they come. Iterating opens it; `async with` also leaves in good order. Several
+    tasks may iterate over it."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        tasks: asyncio.TaskGroup,
+        opening: broker_pb2.SubscribeRequest,
+        *,
+        keep_alive: bool = False,
+    ) -> None:
+        self._connection = connection
+        self._wait = connection.wait()
+        self._tasks = tasks
+        self._opening = opening
+        self._keep_alive = keep_alive
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._current: Iterator[ReceivedMessage] = iter(())
+        self._yield_at = 0.0
+        self._arrived = asyncio.Event()
+        self._has_words = asyncio.Event()
+        self._has_urgent_words = asyncio.Event()
+        self._sleeps_until_ms = 0
+        self._is_leaving = False
+        self._is_over = False
+        self._failure: WaterclockError | None = None
+        self._session = self._new_session()
+        self._task: asyncio.Task[None] | None = None
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+
+    def __repr__(self) -> str:
+        opening = self._opening.open
+        return f"<Subscription to {opening.topic} as {opening.group}/{self.member}>"
+
+    @property
+    def member(self) -> str:
+        """The name of this member."""
+        return self._session.member or self._opening.open.member
+
+    @property
+    def made_partitions(self) -> int:
+        """Not 0: there was no such topic; subscribing made it, with so many partitions."""
+        return self._session.made_partitions
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions this member has at the moment."""
+        return self._session.partitions
+
+    async def __aenter__(self) -> "Subscription":
+        self._task = self._tasks.create_task(self._run())
+        try:
+            await asyncio.shield(self._opened)
+        except asyncio.CancelledError:
+            self._task.cancel()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.leave()
+
+    async def leave(self) -> None:
+        """Send the last answers, give back the rest, and end the iteration. The node has taken all
+        of it on return, and what was rejected is in the dead letters, if they can be written."""
+        self._is_leaving = True
+        self._wake(True)
+        if self._task is None:
+            return
+        if self._session.is_open:
+            timeout_s = self._connection.settings.close_timeout_ms / 1_000
+            done, _ = await asyncio.wait([self._task], timeout=timeout_s)
+            if not done:
+                _log.warning(
+                    "leave_unconfirmed topic=%s after_s=%g", self._opening.open.topic, timeout_s
+                )
+        self.abandon()
+        await asyncio.wait([self._task])
+
+    def abandon(self) -> None:
+        """End the stream as it stands."""
+        self._is_leaving = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def __aiter__(self) -> "Subscription":
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        now = time.monotonic()
+        if now >= self._yield_at:
+            await self._yield(now)
+        for message in self._current:
+            return message
+        return await self._next_message()
+
+    async def _next_message(self) -> ReceivedMessage:
+        while True:
+            # After a wait, others may have begun a delivery: it is finished before the next.
+            for message in self._current:
+                return message
+            delivery = self._session.next_delivery()
+            if delivery is not None:
+                self._current = delivery.messages()
+            elif not await self._more():
+                raise StopAsyncIteration
+
+    async def batches(self) -> AsyncIterator[ReceivedBatch]:
+        """Yield what comes as Arrow batches, each to be acked as a whole."""
+        while (delivery := await self.next_delivery()) is not None:
+            yield ReceivedBatch(delivery, delivery.take_rest())
+
+    async def next_delivery(self) -> Delivery | None:
+        """Wait for messages and take them; return None when there will be none any more."""
+        while (delivery := self._session.next_delivery()) is None:
+            if not await self._more():
+                return None
+        return delivery
+
+    async def _more(self) -> bool:
+        """Wait until there may be messages; False when there will be none any more."""
+        if self._failure is not None:
+            raise self._failure
+        if self._is_over or self._is_leaving:
+            return False
+        if self._task is None:
+            await self.__aenter__()
+        if self._session.is_starving:
+            self._session.outbox.hurry()
+        self._arrived.clear()
+        await self._arrived.wait()
+        return True
+
+    async def _yield(self, now: float) -> None:
+        """Let the stream's tasks run; without it a program that never waits would starve them."""
+        await asyncio.sleep(0)
+        self._session.tick(self._connection.clock.monotonic_ms())
+        self._yield_at = now + YIELD_S
+
+    def _new_session(self) -> Session:
+        return Session(
+            self._opening.open.topic,
+            keep_alive=self._keep_alive,
+            wake=self._wake,
+            now_ms=self._connection.now_ms,
+            monotonic_ms=self._connection.clock.monotonic_ms,
+            credit=self._opening.credit if self._opening.HasField("credit") else None,
+        )
+
+    def _wake(self, is_urgent: bool) -> None:
+        """Have the writer write; programs may answer on other threads."""
+        if threading.get_ident() == self._thread:
+            self._wake_here(is_urgent)
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake_here, is_urgent)
+
+    def _wake_here(self, is_urgent: bool) -> None:
+        self._has_words.set()
+        if is_urgent:
+            self._has_urgent_words.set()
+
+    async def _run(self) -> None:
+        """Keep a stream open until the program leaves or the node refuses for good."""
+        failure: WaterclockError | None = Closed("the subscription was closed")
+        try:
+            failure = await self._keep_open()
+        except Exception as bug:
+            failure = NodeFailed(f"the client failed: {bug!r}")
+            failure.__cause__ = bug
+        finally:
+            self._session.void()
+            self._is_over = True
+            self._failure = None if self._is_leaving else failure
+            if not self._opened.done():
+                self._opened.set_exception(failure or Closed("the subscription was closed"))
+                self._opened.exception()  # whoever waited for it may be gone
+            self._arrived.set()
+
+    async def _keep_open(self) -> WaterclockError | None:
+        backoff = self._connection.backoff()
+        patience_ends = self._loop.time() + self._connection.settings.connect_timeout_ms / 1_000
+        while True:
+            error = await self._converse(self._session)
+            if self._session.is_open:
+                backoff.reset()
+            self._session.void()
+            if self._is_leaving or not is_transient(error):
+                return error
+            if not self._opened.done() and self._loop.time() >= patience_ends:
+                return error
+            self._wait.away(error)
+            await asyncio.sleep(backoff.next_ms() / 1_000)
+            self._session = self._new_session()
+
+    async def _converse(self, session: Session) -> WaterclockError:
+        """Hold one stream open; return why it ended."""
+        stream = self._connection.broker.Subscribe()
+        try:
+            await stream.write(self._opening)
+            async with asyncio.TaskGroup() as tasks:
+                writer = tasks.create_task(self._write(stream, session))
+                error = await self._read(stream, session)
+                writer.cancel()
+            return error
+        except grpc.aio.AioRpcError as rpc:
+            return error_of(rpc, self._connection.address)
+        finally:
+            stream.cancel()
+
+    async def _read(self, stream: _Stream, session: Session) -> WaterclockError:
+        """Take in what comes until the stream ends; return why it did."""
+        try:
+            while isinstance(response := await stream.read(), broker_pb2.SubscribeResponse):
+                session.handle(response)
+                self._arrived.set()
+                deadline_ms = session.next_deadline()
+                if deadline_ms is not None and deadline_ms < self._sleeps_until_ms:
+                    self._has_words.set()  # a lease shorter than the writer's sleep
+                if session.is_open:
+                    self._wait.here()
+                    if not self._opened.done():
+                        self._opened.set_result(None)
+        except grpc.aio.AioRpcError as rpc:
+            return error_of(rpc, self._connection.address)
+        except NodeFailed as error:
+            return error
+        return Unreachable(f"{self._connection.address} ended the stream")
+
+    async def _write(self, stream: _Stream, session: Session) -> None:
+        """Say what there is to say, and at least heartbeats, until the stream ends."""
+        try:
+            has_left = False
+            while not has_left:
+                await self._words(session)
+                self._has_words.clear()
+                self._has_urgent_words.clear()
+                request = session.request(self._connection.clock.monotonic_ms())
+                request.leave = has_left = self._is_leaving
+                await stream.write(request)
+            await stream.done_writing()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return  # the reader hears why
+
+    async def _words(self, session: Session) -> None:
+        """Wait until it is time to write: acks linger for company, nothing else does."""
+        now_ms = self._connection.clock.monotonic_ms()
+        until_ms = now_ms + session.heartbeat_ms // 2
+        if (deadline_ms := session.next_deadline()) is not None:
+            until_ms = min(until_ms, max(deadline_ms, now_ms))
+        self._sleeps_until_ms = until_ms
+        if await _is_set_within(self._has_words, until_ms - now_ms):
+            await _is_set_within(self._has_urgent_words, self._connection.settings.ack_flush_ms)
+
+
+def credit_of(messages: int | None, bytes_: int | None) -> broker_pb2.Credit | None:
+    """Return what a member wants to hold; None leaves it to the node."""
+    if messages is None and bytes_ is None:
+        return None
+    if messages is not None and messages < 1:
+        raise BadInput(f"prefetch must be at least 1 (got {messages})")
+    if bytes_ is not None and bytes_ < 1:
+        raise BadInput(f"prefetch_bytes must be at least 1 (got {bytes_})")
+    usual = DeliveryConfig()
+    return broker_pb2.Credit(
+        messages=messages or usual.credit_messages, bytes=bytes_ or usual.credit_bytes
+    )
+
+
+async def _is_set_within(event: asyncio.Event, ms: float) -> bool:
+    try:
+        async with asyncio.timeout(ms / 1_000):
+            return await event.wait()
+    except TimeoutError:
+        return False

@@ -1,0 +1,1 @@
+"""The client of streams: sending, receiving and following, over HTTP."""

@@ -1,0 +1,186 @@
+"""Requests about streams: over HTTP, and again where that is no repeat.
+
+What the node refused to begin, or never got, is asked again until its time is over. What may have
+happened is asked again only if a repeat changes nothing: a look, a read from a position, a message
+that is stored under its id.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from ipaddress import ip_address
+from math import isfinite
+from typing import Any
+from urllib.parse import urlsplit
+
+from waterclock.client.connection import Connection
+from waterclock.client.due import span_ms
+from waterclock.client.errors import error_of_answer
+from waterclock.client.retry import is_transient, was_refused
+from waterclock.client.streams.http_pool import HttpPool, HttpRequest, target_of
+from waterclock.client.streams.http_wire import NotConnected
+from waterclock.client.streams.results import decoded
+from waterclock.model.errors import (
+    BadInput,
+    Closed,
+    NobodyCame,
+    NodeFailed,
+    Unreachable,
+    WaterclockError,
+)
+from waterclock.model.units import SECOND_MS
+
+Wait = timedelta | str | float
+"""A length of time: a timedelta, text such as "30s", or seconds."""
+Made = Callable[[int | None], HttpRequest]
+"""Makes a request that lets the node wait for so many milliseconds; None: as long as it likes."""
+
+DEFAULT_WAIT_MS = 30 * SECOND_MS
+"""How long a node lets wait who does not say, unless it is configured otherwise."""
+
+
+class StreamCalls:
+    """Asks one node. Open it before use, close it after."""
+
+    def __init__(self, connection: Connection, http_address: str | None) -> None:
+        self.connection = connection
+        self._given = None if http_address is None else _url(http_address)
+        if self._given is not None:
+            target_of(self._given)  # a mistake is told at once
+        self._told = ""
+        self._pool: HttpPool | None = None
+
+    def __repr__(self) -> str:
+        return f"<StreamCalls by {self._pool}>"
+
+    def open(self, told: str) -> None:
+        """Begin; the node has told its address for HTTP. Nothing is asked there before it must."""
+        self._told = told
+
+    def close(self) -> None:
+        """Hang up. Calls in flight fail."""
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            pool.close()
+
+    @property
+    def pool(self) -> HttpPool:
+        """The connections, made when first used."""
+        self.connection.check_open()
+        if self._pool is None:
+            connection = self.connection
+            if not self._given and not self._told:
+                raise Unreachable(
+                    f"the node at {connection.address} does not say where it listens for HTTP: "
+                    "name it with connect(http_address=...)"
+                )
+            url = self._given or reachable(self._told, connection.address)
+            most = connection.settings.stream_connections_max
+            self._pool = HttpPool(url, connections_max=most)
+        return self._pool
+
+    async def call(
+        self,
+        made: Made,
+        *,
+        wait_ms: int | None = 0,
+        is_safe: bool = False,
+        patience_ms: int | None = None,
+    ) -> dict[str, Any]:
+        """Make a request; return its answer, or raise our error.
+
+        `is_safe`: repeating it changes nothing. `patience_ms` is how long to try, beside the wait.
+        """
+        clock, settings = self.connection.clock, self.connection.settings
+        backoff = self.connection.backoff()
+        began_ms = clock.monotonic_ms()
+        most_ms = DEFAULT_WAIT_MS if wait_ms is None else wait_ms
+        ends_ms = began_ms + most_ms + (patience_ms or settings.call_timeout_ms)
+        while True:
+            now_ms = clock.monotonic_ms()
+            left_ms = max(0, most_ms - (now_ms - began_ms))
+            timeout_ms = min(left_ms + settings.call_timeout_ms, max(ends_ms - now_ms, 1))
+            try:
+                return await self._once(made(None if wait_ms is None else left_ms), timeout_ms)
+            except WaterclockError as error:
+                pause_ms = backoff.next_ms()
+                is_over = clock.monotonic_ms() + pause_ms >= ends_ms
+                if is_over or not _may_repeat(error, is_safe=is_safe):
+                    raise
+            await asyncio.sleep(pause_ms / 1_000)
+
+    async def _once(self, request: HttpRequest, timeout_ms: int) -> dict[str, Any]:
+        pool = self.pool
+        answer = await pool.ask(request, timeout_s=timeout_ms / 1_000)
+        if answer.status == 204:
+            return {}
+        if not 200 <= answer.status < 300:
+            raise error_of_answer(answer.status, answer.body, pool.url)
+        return decoded(answer.body, pool.url)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Raise NodeFailed where an answer lacks what every node tells."""
+        try:
+            yield
+        except (KeyError, TypeError, IndexError) as error:
+            raise NodeFailed(f"an answer about streams lacks something: {error!r}") from error
+
+
+def _may_repeat(error: WaterclockError, *, is_safe: bool) -> bool:
+    if isinstance(error, NobodyCame | Closed):
+        return False
+    return (
+        was_refused(error) or isinstance(error, NotConnected) or (is_safe and is_transient(error))
+    )
+
+
+def wait_ms_of(field: str, wait: Wait) -> int:
+    """Return a length of time in milliseconds, rounded up; raise BadInput that names the field."""
+    if isinstance(wait, int | float) and not isinstance(wait, bool):
+        if not isfinite(wait) or wait < 0:
+            raise BadInput(f"{field}: {wait} is not a number of seconds")
+        wait = timedelta(seconds=wait)
+    if not isinstance(wait, timedelta | str):
+        raise BadInput(f"{field} must be a length of time, such as '30s', not {wait!r}")
+    try:
+        found = span_ms(wait)
+    except BadInput as error:
+        raise BadInput(f"{field}: {error}") from None
+    if found < 0:
+        raise BadInput(f"{field}: {wait} is less than nothing")
+    return found
+
+
+def reachable(told: str, grpc_address: str) -> str:
+    """Return where to find what a node calls its HTTP address.
+
+    A node that listens everywhere, or only on its own machine, cannot tell how we get there; but
+    we do, for gRPC.
+    """
+    url = _url(told)
+    parts = urlsplit(url)
+    host = grpc_address.rpartition(":")[0]
+    named = parts.hostname or ""
+    if _is_any(named) or (_is_own(named) and not _is_own(host.strip("[]"))):
+        return f"http://{host}:{parts.port or 80}"
+    return url
+
+
+def _url(address: str) -> str:
+    return address if "://" in address else f"http://{address}"
+
+
+def _is_any(host: str) -> bool:
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _is_own(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,247 @@
+"""What the plan moves: loads that come in, batches it holds, and what it asks of the shell.
+
+Messages are moved as parallel lists, by the hundred; nothing here exists once for each message.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeAlias
+
+from waterclock.dispatch.core.stored_batches import Parcel
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Messages that an inlet brings, as parallel lists.
+
+    `parcel_id` says in which parcel they are stored, all of it in this load; or `entries` which
+    entry of the inlet's stream each of them is.
+    """
+
+    uuids: list[bytes]
+    births_ms: list[int]
+    bodies: Sequence[bytes]
+    parcel_id: bytes | None = None
+    entries: list[bytes] | None = None
+    deliveries: int = 0
+    """How often each was handed out by leaders before this one, as far as is known."""
+
+    @classmethod
+    def of_parcel(cls, parcel: Parcel) -> "Load":
+        """Return the load of a parcel that was stored."""
+        count = len(parcel.bodies)
+        return cls(parcel.uuids(), [parcel.birth_ms] * count, parcel.bodies, parcel.parcel_id)
+
+
+@dataclass(frozen=True, slots=True)
+class HandOut:
+    """Send these to this worker, as one frame, or one by one if it said no hello."""
+
+    worker: int
+    deliveries: int
+    """This time included."""
+    uuids: list[bytes]
+    births_ms: list[int]
+    bodies: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A message that is given up."""
+
+    uuid: bytes
+    body: bytes
+    birth_ms: int
+    deliveries: int
+    reason: str
+    parcel_id: bytes | None
+    entry: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """These are done: remove the parcels, acknowledge the entries. May be gathered and made later;
+    what is not settled when a leader goes is handed out again by the next."""
+
+    parcels: list[bytes] = field(default_factory=list)
+    entries: list[bytes] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Bury:
+    """Write these to the dead stream, and acknowledge their entries in the same step; then say
+    `Plan.buried`. Until then the plan holds them."""
+
+    letters: list[DeadLetter]
+
+
+Action: TypeAlias = Settle | Bury
+
+
+class Home:
+    """The parcel that messages are stored in, until all of them are done."""
+
+    __slots__ = ("left", "parcel_id")
+
+    def __init__(self, parcel_id: bytes, left: int) -> None:
+        self.parcel_id = parcel_id
+        self.left = left
+
+
+_Lists: TypeAlias = tuple[list[bytes], list[int], Sequence[bytes], list[bytes] | None]
+
+
+class Place(Enum):
+    """Where a batch is."""
+
+    WAITING = "waits for a worker"
+    OUT = "is with a worker"
+    RESTING = "waits for its time to be tried again"
+    DYING = "is being buried"
+
+
+class Batch:
+    """Messages that wait together, or were handed out together and share a deadline.
+
+    A message belongs to the batch that the plan's index names for it; those of the lists that the
+    index names elsewhere, or not at all, are gone from here. `left` counts the others.
+    """
+
+    __slots__ = (
+        "_entry_of",
+        "births_ms",
+        "bodies",
+        "bytes",
+        "crashes",
+        "deadline_ms",
+        "deliveries",
+        "entries",
+        "home",
+        "left",
+        "place",
+        "shunned",
+        "uuids",
+        "worker",
+    )
+
+    def __init__(
+        self,
+        uuids: list[bytes],
+        births_ms: list[int],
+        bodies: Sequence[bytes],
+        entries: list[bytes] | None,
+        deliveries: int,
+    ) -> None:
+        self.uuids = uuids
+        self.births_ms = births_ms
+        self.bodies = bodies
+        self.entries = entries
+        self.left = len(uuids)
+        self.bytes = sum(map(len, bodies))
+        self._entry_of: dict[bytes, bytes] | None = None
+        self.home: Home | None = None
+        self.deliveries = deliveries
+        self.crashes = 0
+        """How many workers went away while they held these."""
+        self.shunned = -1
+        """The worker that had them last and failed: another one is better."""
+        self.place = Place.WAITING
+        self.worker = -1
+        """Who has them, while they are out."""
+        self.deadline_ms = 0
+
+    def __repr__(self) -> str:
+        return f"<Batch {self.left} of {len(self.uuids)} {self.place.value}>"
+
+    def first(self, count: int) -> "Batch":
+        """Take the first messages out, as a batch with the same history."""
+        part = self._like(
+            self.uuids[:count],
+            self.births_ms[:count],
+            self.bodies[:count],
+            self.entries[:count] if self.entries is not None else None,
+        )
+        self._set(
+            self.uuids[count:],
+            self.births_ms[count:],
+            self.bodies[count:],
+            self.entries[count:] if self.entries is not None else None,
+        )
+        return part
+
+    def pick(self, chosen: Sequence[int]) -> "Batch":
+        """Return a batch of the messages at these places, with the same history."""
+        return self._like(*self._picked(chosen))
+
+    def keep(self, chosen: Sequence[int]) -> None:
+        """Let go of all messages but those at these places."""
+        self._set(*self._picked(chosen))
+
+    def entries_of(self, uuids: Sequence[bytes]) -> list[bytes]:
+        """Return the stream entries of some of its messages."""
+        assert self.entries is not None
+        if self._entry_of is None:
+            self._entry_of = dict(zip(self.uuids, self.entries, strict=True))
+        return [self._entry_of[uuid] for uuid in uuids]
+
+    def empty(self) -> None:
+        """Let go of the bodies; the batch itself may stand in a queue a little longer."""
+        self.uuids, self.births_ms, self.bodies, self.entries = [], [], [], None
+        self.left = self.bytes = 0
+        self._entry_of = None
+
+    def _picked(self, chosen: Sequence[int]) -> _Lists:
+        return (
+            [self.uuids[at] for at in chosen],
+            [self.births_ms[at] for at in chosen],
+            [self.bodies[at] for at in chosen],
+            [self.entries[at] for at in chosen] if self.entries is not None else None,
+        )
+
+    def _like(
+        self,
+        uuids: list[bytes],
+        births_ms: list[int],
+        bodies: Sequence[bytes],
+        entries: list[bytes] | None,
+    ) -> "Batch":
+        part = Batch(uuids, births_ms, bodies, entries, self.deliveries)
+        part.home, part.crashes, part.shunned = self.home, self.crashes, self.shunned
+        part.place, part.worker, part.deadline_ms = self.place, self.worker, self.deadline_ms
+        return part
+
+    def _set(
+        self,
+        uuids: list[bytes],
+        births_ms: list[int],
+        bodies: Sequence[bytes],
+        entries: list[bytes] | None,
+    ) -> None:
+        self.uuids, self.births_ms, self.bodies, self.entries = uuids, births_ms, bodies, entries
+        self.left = len(uuids)
+        self.bytes = sum(map(len, bodies))
+        self._entry_of = None
+
+
+def without_giants(load: Load, bytes_max: int) -> tuple[Load, list[DeadLetter]]:
+    """Return a load without the messages that are too large, and letters for these."""
+    rows = [row for row, body in enumerate(load.bodies) if len(body) <= bytes_max]
+    small, entries = set(rows), load.entries
+    letters = [
+        DeadLetter(
+            load.uuids[row], load.bodies[row], load.births_ms[row], 0,
+            f"larger than {bytes_max} bytes", load.parcel_id, entries[row] if entries else None,
+        )
+        for row in range(len(load.uuids))
+        if row not in small
+    ]  # fmt: skip
+    kept = Load(
+        [load.uuids[row] for row in rows],
+        [load.births_ms[row] for row in rows],
+        [load.bodies[row] for row in rows],
+        parcel_id=load.parcel_id,
+        entries=[entries[row] for row in rows] if entries is not None else None,
+        deliveries=load.deliveries,
+    )
+    return kept, letters

@@ -1,0 +1,76 @@
+"""A parcel: a run of pub/sub messages as one value in Redis, until all of them are acknowledged.
+
+Messages of a parcel stand behind one mark, one after the other, so that it need not store their
+uuids: a prefix and the number of the first say them all. `docs/formats/dispatch_keys.md` draws it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from struct import Struct
+from zlib import crc32
+
+from waterclock.dispatch.core.identity import NUMBER_MAX, PREFIX_BYTES, uuids_from
+from waterclock.model.errors import BadInput
+
+MESSAGES_MAX = 500
+"""Messages of one parcel. More makes storing cheaper, and one slow message keep more bodies."""
+BYTES_MAX = 64 << 20
+_HEAD = Struct(">2sB10sQQI")
+_CRC = Struct(">I")
+_MAGIC = b"wp"
+_VERSION = 1
+
+
+class BadParcel(BadInput):
+    """The bytes are not a parcel: somebody else wrote under our key, or it was damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Messages first, first + 1, ... behind the mark that gave the prefix."""
+
+    prefix: bytes
+    first: int
+    birth_ms: int
+    bodies: Sequence[bytes]
+
+    @property
+    def parcel_id(self) -> bytes:
+        """Return its name, which is the uuid of its first message."""
+        return self.prefix + self.first.to_bytes(6, "big")
+
+    def uuids(self) -> list[bytes]:
+        """Return the uuids of its messages."""
+        return uuids_from(self.prefix, self.first, len(self.bodies))
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes to store."""
+        count = len(self.bodies)
+        assert len(self.prefix) == PREFIX_BYTES
+        assert 0 < count <= MESSAGES_MAX
+        head = _HEAD.pack(_MAGIC, _VERSION, self.prefix, self.first, self.birth_ms, count)
+        sizes = Struct(f">{count}I").pack(*map(len, self.bodies))
+        whole = b"".join([head, sizes, *self.bodies])
+        return whole + _CRC.pack(crc32(whole))
+
+
+def parse_parcel(raw: bytes) -> Parcel:
+    """Return the parcel that was stored; raise BadParcel."""
+    if not _HEAD.size + _CRC.size <= len(raw) <= BYTES_MAX:
+        raise BadParcel(f"a parcel of {len(raw)} bytes")
+    end = len(raw) - _CRC.size
+    if crc32(memoryview(raw)[:end]) != _CRC.unpack_from(raw, end)[0]:
+        raise BadParcel("a parcel that fails its checksum")
+    magic, version, prefix, first, birth_ms, count = _HEAD.unpack_from(raw)
+    if magic != _MAGIC or version != _VERSION:
+        raise BadParcel("not a parcel of this version")
+    bodies_at = _HEAD.size + 4 * count
+    if not 0 < count <= MESSAGES_MAX or first + count > NUMBER_MAX or bodies_at > end:
+        raise BadParcel("a parcel whose numbers make no sense")
+    sizes = Struct(f">{count}I").unpack_from(raw, _HEAD.size)
+    ends = list(accumulate(sizes, initial=bodies_at))
+    if ends[-1] != end:
+        raise BadParcel("a parcel whose bodies do not fill it")
+    bodies = [raw[start:stop] for start, stop in pairwise(ends)]
+    return Parcel(prefix, first, birth_ms, bodies)

@@ -1,0 +1,1 @@
+"""Redis as dispatchers use it: connections, the names of keys, and the scripts."""

@@ -1,0 +1,75 @@
+"""The Lua scripts: what must happen in Redis in one step, or be refused to who leads no more.
+
+Each is a file in `lua/`, which says what it takes and answers. Those that change anything of the
+leader's begin with `fenced.lua`: they check the caller's epoch and refuse a lower one (`Stale`).
+Scripts are called by their digest, and sent whole only to a server that does not know them.
+"""
+
+from collections.abc import Sequence
+from hashlib import sha1
+from importlib.resources import files
+
+from waterclock.dispatch.redis.client import RedisClient
+from waterclock.dispatch.redis.link import RedisRefused, Reply, Word
+from waterclock.model.errors import WaterclockError
+
+
+class Stale(WaterclockError):
+    """Somebody with a higher epoch leads: whatever this was, it was not done."""
+
+
+class Script:
+    """A script, callable on any server."""
+
+    def __init__(self, name: str, *, is_fenced: bool = True) -> None:
+        folder = files("waterclock.dispatch").joinpath("lua")
+        names = [*(["fenced"] if is_fenced else []), name]
+        self.name = name
+        self.text = "\n".join(folder.joinpath(f"{each}.lua").read_text() for each in names)
+        self.digest = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"<Script {self.name}>"
+
+    async def run(
+        self,
+        redis: RedisClient,
+        keys: Sequence[str],
+        *words: Word,
+        then: Sequence[Sequence[Word]] = (),
+    ) -> list[Reply]:
+        """Run it where its keys are, and further commands on the same connection right behind it.
+        Return all answers."""
+        rest = (len(keys), *keys, *words)
+        try:
+            return await redis.run(keys[0], ("EVALSHA", self.digest, *rest), *then)
+        except RedisRefused as refused:
+            if refused.kind == "STALE":
+                raise Stale(str(refused)) from None
+            if refused.kind != "NOSCRIPT":
+                raise
+        try:
+            return await redis.run(keys[0], ("EVAL", self.text, *rest), *then)
+        except RedisRefused as refused:
+            if refused.kind == "STALE":
+                raise Stale(str(refused)) from None
+            raise
+
+    async def answer(self, redis: RedisClient, keys: Sequence[str], *words: Word) -> Reply:
+        """Run it and return what it answers."""
+        return (await self.run(redis, keys, *words))[0]
+
+
+LEASE_ACQUIRE = Script("lease_acquire", is_fenced=False)
+LEASE_RENEW = Script("lease_renew", is_fenced=False)
+LEASE_RELEASE = Script("lease_release", is_fenced=False)
+RAISE_FENCE = Script("raise_fence")
+WRITE = Script("write")
+MARK = Script("mark")
+INLET_READ = Script("inlet_read")
+INLET_CLAIM = Script("inlet_claim")
+INLET_ACK = Script("inlet_ack")
+INLET_BURY = Script("inlet_bury")
+PARCELS_STORE = Script("parcels_store")
+PARCELS_REMOVE = Script("parcels_remove")
+PARCELS_BURY = Script("parcels_bury")

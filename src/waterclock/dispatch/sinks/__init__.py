@@ -1,0 +1,1 @@
+"""Where a worker writes results to: Redis streams or a Waterclock topic."""

@@ -1,0 +1,396 @@
+"""The pub/sub inlet: a channel everybody hears, kept as parcels by the one who leads.
+
+All dispatchers listen, on one connection each, to the user's channel and to that of the marks, and
+so agree where in the channel each message stands (`ring.py`). The leader stores what it heard, and
+how far that is, by one fenced script, before it hands anything out. Who takes over goes on behind
+the place that is stored, from its own ring: nothing is lost, nothing stored twice.
+
+What Redis itself does not deliver nobody can mend: while it restarts, or after a connection broke,
+there is a gap. It is counted.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from waterclock.dispatch.core.backlog import Backlog
+from waterclock.dispatch.core.batches import DeadLetter, Load
+from waterclock.dispatch.core.identity import (
+    NONCE_BYTES,
+    BadMark,
+    Mark,
+    MarkName,
+    Position,
+    known_until_ms,
+    parse_mark,
+    parse_position,
+)
+from waterclock.dispatch.core.ring import Drained, Ring
+from waterclock.dispatch.core.stored_batches import BadParcel, Parcel, parse_parcel
+from waterclock.dispatch.metrics import DispatcherCounts
+from waterclock.dispatch.redis.client import RedisClient
+from waterclock.dispatch.redis.keys import Keys
+from waterclock.dispatch.redis.link import RedisAway, RedisLink, RedisRefused, Reply, Word
+from waterclock.dispatch.redis.scripts import MARK, PARCELS_BURY, PARCELS_REMOVE, PARCELS_STORE
+from waterclock.dispatch.sources.source import AGAIN_S, Intake, letter_words, until_answered
+from waterclock.model.waiting import Waiting
+
+log = logging.getLogger(__name__)
+
+PAGE_PARCELS = 20
+STORE_PARCELS_MAX = 64
+CHECK_S = 1.0
+HANDICAP_MS = 200
+IDLE_STORE_S = 1.0
+"""How often the place is stored while nothing comes, so that the rings of standbys stay short."""
+
+
+class PubSubInlet:
+    """Messages of one channel. See `inlets.Inlet`."""
+
+    def __init__(
+        self,
+        redis: RedisClient,
+        *,
+        channel: str,
+        keys: Keys,
+        ring: Ring,
+        backlog_messages_max: int,
+        mark_ms: int,
+        deadline_ms: int,
+        window_ms: int,
+        bucket_ms: int,
+        counts: DispatcherCounts,
+    ) -> None:
+        self._redis = redis
+        self._channel = channel
+        self._keys = keys
+        self._ring = ring
+        self._backlog_messages_max = backlog_messages_max
+        self._backlog = Backlog(backlog_messages_max)
+        self._mark_s = mark_ms / 1_000
+        self._deadline_ms = deadline_ms
+        self._window_ms, self._bucket_ms = window_ms, bucket_ms
+        self._server_ms_offset = 0
+        """From our clock to the server's, never ahead of it."""
+        self._counts = counts
+        self._has_heard = asyncio.Event()
+        self._subscribed = asyncio.Event()
+        self._waiting = Waiting(f"the subscription to {channel}")
+        self._stored: Position | None = None
+        """The last place that Redis confirmed, by us."""
+        self._is_leading = False
+        self._is_due = True
+        """Whether the place is to be stored though nothing came."""
+        self._untouched: set[bytes] = set()
+        """Parcels of the backlog that we stored, and nobody was ever handed."""
+        self._subscriptions = 0
+
+    def __repr__(self) -> str:
+        return f"<PubSubInlet {self._channel}, {self._ring!r}>"
+
+    @property
+    def fences(self) -> Sequence[str]:
+        """None: the fence of what is pending is the epoch itself."""
+        return []
+
+    # Listening, always
+
+    @property
+    def handicap_ms(self) -> int:
+        """Some, unless we have heard everything that is not stored: whoever has loses nothing."""
+        return 0 if self._ring.reaches_back else HANDICAP_MS
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether the subscription stands."""
+        return self._subscribed.is_set()
+
+    async def _wait(self, error: RedisAway | RedisRefused) -> None:
+        said = self._waiting.away(str(error), asyncio.get_running_loop().time())
+        if said is not None:
+            log.warning("%s", said)
+        await asyncio.sleep(AGAIN_S)
+
+    async def listen(self) -> None:
+        """Keep a subscription, and fill the ring from it."""
+        while True:
+            try:
+                link = await self._redis.separate_link(self._keys.marks)
+            except (RedisAway, RedisRefused) as error:
+                await self._wait(error)
+                continue
+            self._begin()
+            try:
+                await link.subscribe(self._channel, self._keys.marks, on_replies=self._heard)
+                await self._announce()
+                self._subscribed.set()
+                if (said := self._waiting.here(asyncio.get_running_loop().time())) is not None:
+                    log.warning("%s", said)
+                await self._stay(link)
+            except (RedisAway, RedisRefused) as error:
+                await self._wait(error)
+            finally:
+                link.close()
+                self._subscribed.clear()
+
+    async def _stay(self, link: RedisLink) -> None:
+        """Return when the connection is gone, or leads to a server that is not the right one any
+        more: only those at one server hear everything in the same order."""
+        while not link.closed.done():
+            await asyncio.wait([link.closed], timeout=CHECK_S)
+            try:
+                right = (await self._redis.link_for(self._keys.marks)).address
+            except RedisAway:
+                continue  # nobody knows, so stay
+            if right != link.address:
+                log.warning("subscription_moved to=%s", right)
+                return
+
+    def _begin(self) -> None:
+        self._subscriptions += 1
+        if self._subscriptions > 1:
+            self._counts.gaps += 1
+            log.warning("subscription_broke messages_may_be_missing=true")
+        self._ring.subscribed(secrets.token_bytes(NONCE_BYTES), time.time_ns() // 1_000_000)
+
+    async def _announce(self) -> None:
+        """Publish a mark of our own. From it on everybody counts as we do, so that we could take
+        over at once; the next of the leader's may be long in coming, if it is about to die."""
+        seconds, micros = await self._redis.call(self._keys.epoch, "TIME")
+        now_ms = int(seconds) * 1_000 + int(micros) // 1_000
+        name = MarkName(0, self._subscriptions, secrets.token_bytes(NONCE_BYTES))
+        words = ("PUBLISH", self._keys.marks, Mark(name, now_ms).to_bytes())
+        await self._redis.call(self._keys.marks, *words)
+
+    def _heard(self, replies: list[Reply]) -> None:
+        """Sort what came into messages and marks, keeping their order."""
+        marks, channel = self._keys.marks.encode(), self._channel.encode()
+        bodies: list[bytes] = []
+        for reply in replies:
+            if reply[0] != b"message":
+                continue  # the answers to SUBSCRIBE, and to PING
+            if reply[1] == channel:
+                bodies.append(reply[2])
+            elif reply[1] == marks:
+                if bodies:
+                    self._ring.heard(bodies)
+                    bodies = []
+                self._mark(reply[2])
+        if bodies:
+            self._ring.heard(bodies)
+        if self._is_leading:
+            self._has_heard.set()
+
+    def _mark(self, raw: bytes) -> None:
+        try:
+            mark = parse_mark(raw)
+        except BadMark as bad:
+            log.warning("mark_ignored reason=%s", bad)
+            return
+        self._ring.marked(mark)
+
+    # Leading
+
+    async def lead(self, intake: Intake) -> None:
+        """Load what is stored, go on where the last leader stopped, and store what comes."""
+        self._backlog = Backlog(self._backlog_messages_max)
+        self._untouched = set()
+        self._is_leading = True
+        try:
+            await self._subscribed.wait()
+            await until_answered(lambda: self._load_all(intake))
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._publish_marks(intake))
+                tasks.create_task(self._store(intake))
+                tasks.create_task(self._bring_back(intake))
+        finally:
+            self._is_leading = False
+
+    async def _load_all(self, intake: Intake) -> None:
+        """Take over all parcels, and the place behind them."""
+        pending = self._keys.pending
+        raw, ids = await self._redis.run(
+            pending, ("GET", self._keys.position), ("ZRANGE", pending, 0, -1)
+        )
+        for start in range(0, len(ids), PAGE_PARCELS):
+            await self._load(intake, ids[start : start + PAGE_PARCELS])
+        try:
+            self._stored = None if raw is None else parse_position(raw)
+        except BadMark as bad:
+            # Go on with all that we heard: what is stored under the same uuids is known as such.
+            log.error("position_damaged reason=%s", bad)
+            self._stored = None
+            self._counts.gaps += 1
+        log.info("loaded parcels=%d", len(ids))
+
+    async def _resume(self, intake: Intake) -> None:
+        """Go on behind what the last leader stored, once a mark of ours has come back: by then we
+        have heard all that it can have heard, and so know the place it stored last."""
+        while self._ring.epoch_heard != intake.epoch:
+            self._has_heard.clear()
+            await self._has_heard.wait()
+        resumed = self._ring.resume(self._stored)
+        self._counts.lost += resumed.missed
+        self._counts.gaps += resumed.has_gap
+        log.info(
+            "resumed missed=%d has_gap=%s held=%d", resumed.missed, resumed.has_gap, resumed.held
+        )
+
+    async def _load(self, intake: Intake, ids: Sequence[bytes]) -> None:
+        """Bring stored parcels to the leader, or note them for when there is room."""
+        parcels, done = await self._redis.run(
+            self._keys.pending,
+            ("HMGET", self._keys.parcels, *ids),
+            ("HMGET", self._keys.done, *ids),
+        )
+        for parcel_id, raw, buried in zip(ids, parcels, done, strict=True):
+            if raw is None:
+                continue
+            try:
+                parcel = parse_parcel(raw)
+            except BadParcel as bad:
+                log.error("parcel_damaged id=%s reason=%s", parcel_id.hex(), bad)
+                continue
+            if intake.room > 0:
+                intake.add(self._born_again(_load_without(parcel, buried or b"")))
+            else:
+                self._backlog.hold(parcel_id, len(parcel.bodies))
+
+    def _born_again(self, load: Load) -> Load:
+        """Give messages that waited here until their bucket of the dedup window was over a birth in
+        this one: they cannot have been written, and would be taken for too late to know."""
+        assert load.parcel_id is not None
+        if load.parcel_id not in self._untouched or not load.births_ms:
+            return load
+        self._untouched.discard(load.parcel_id)
+        now_ms = self._server_ms_offset + time.monotonic_ns() // 1_000_000
+        ends_ms = known_until_ms(
+            load.births_ms[0], bucket_ms=self._bucket_ms, window_ms=self._window_ms
+        )
+        return load if now_ms < ends_ms else replace(load, births_ms=[now_ms] * len(load.uuids))
+
+    async def _publish_marks(self, intake: Intake) -> None:
+        """Publish a mark now and then, as long as we lead."""
+        nonce, number = secrets.token_bytes(NONCE_BYTES), 0
+        seconds, micros = await until_answered(lambda: self._redis.call(self._keys.epoch, "TIME"))
+        offset_ms = int(seconds) * 1_000 + int(micros) // 1_000 - time.monotonic_ns() // 1_000_000
+        while True:
+            number += 1
+            now_ms = offset_ms + time.monotonic_ns() // 1_000_000
+            mark = Mark(MarkName(intake.epoch, number, nonce), now_ms, self._stored)
+            words = (intake.epoch, self._keys.marks, mark.to_bytes())
+            publish = partial(MARK.answer, self._redis, [self._keys.epoch], *words)
+            server_ms = await until_answered(publish)
+            # Births are the server's time: a leader whose clock is wrong must not age messages.
+            offset_ms = server_ms - time.monotonic_ns() // 1_000_000
+            self._server_ms_offset = offset_ms
+            await asyncio.sleep(self._mark_s)
+
+    async def _store(self, intake: Intake) -> None:
+        """Store what is heard, all that came together at once, then hand it on."""
+        await self._resume(intake)
+        while True:
+            drained = self._ring.drain()
+            self._counts.lost += drained.missed
+            if not self._is_worth_storing(drained):
+                await self._wait_for_more()
+                continue
+            assert drained.position is not None
+            kept = self._with_room(drained.parcels, intake)
+            words: list[Word] = []
+            deadline_ms = time.time_ns() // 1_000_000 + self._deadline_ms
+            for parcel in kept:
+                words += [parcel.parcel_id, deadline_ms, parcel.to_bytes()]
+            keys = self._keys
+            store = partial(
+                PARCELS_STORE.answer, self._redis,
+                [keys.epoch, keys.parcels, keys.pending, keys.position],
+                intake.epoch, drained.position.to_bytes(), *words,
+            )  # fmt: skip
+            await until_answered(store)
+            self._ring.stored(drained.position)
+            self._stored, self._is_due = drained.position, False
+            dropped = sum(len(parcel.bodies) for parcel in drained.parcels[len(kept) :])
+            self._counts.lost += dropped
+            self._hand_on(kept, intake)
+
+    def _is_worth_storing(self, drained: Drained) -> bool:
+        if drained.position is None or drained.parcels:
+            return bool(drained.parcels)
+        return self._is_due and drained.position != self._stored
+
+    def _hand_on(self, parcels: Sequence[Parcel], intake: Intake) -> None:
+        for parcel in parcels:
+            self._counts.received += len(parcel.bodies)
+            if intake.room > 0 and not self._backlog:
+                intake.add(Load.of_parcel(parcel))
+            else:
+                self._backlog.hold(parcel.parcel_id, len(parcel.bodies))
+                self._untouched.add(parcel.parcel_id)
+
+    def _with_room(self, parcels: Sequence[Parcel], intake: Intake) -> list[Parcel]:
+        """Return what fits into the plan or into the backlog; the rest is lost."""
+        free = intake.room + self._backlog.room
+        kept = []
+        for parcel in parcels:
+            if free > 0:
+                free -= len(parcel.bodies)
+                kept.append(parcel)
+        if len(kept) < len(parcels):
+            log.warning("overflow parcels_dropped=%d", len(parcels) - len(kept))
+        return kept
+
+    async def _wait_for_more(self) -> None:
+        self._has_heard.clear()
+        try:
+            async with asyncio.timeout(IDLE_STORE_S):
+                await self._has_heard.wait()
+        except TimeoutError:
+            self._is_due = True
+
+    async def _bring_back(self, intake: Intake) -> None:
+        """Bring parcels that had no room, when there is some."""
+        while True:
+            await intake.until_room()
+            ids = self._backlog.take(intake.room)
+            if ids:
+                await until_answered(partial(self._load, intake, ids))
+            else:
+                await asyncio.sleep(AGAIN_S)
+
+    async def settle(
+        self, epoch: int, *, parcels: Sequence[bytes], entries: Sequence[bytes]
+    ) -> None:
+        """Remove parcels."""
+        assert not entries
+        keys = [self._keys.epoch, self._keys.parcels, self._keys.pending, self._keys.done]
+        await PARCELS_REMOVE.answer(self._redis, keys, epoch, *parcels)
+
+    async def bury(self, epoch: int, letters: Sequence[DeadLetter]) -> None:
+        """Write letters to the dead stream, each once."""
+        words: list[Word] = []
+        for letter in letters:
+            assert letter.parcel_id is not None
+            words += [letter.parcel_id, letter.uuid, *letter_words(letter)]
+        keys = [self._keys.epoch, self._keys.done, self._keys.dead]
+        await PARCELS_BURY.answer(self._redis, keys, epoch, *words)
+
+
+def _load_without(parcel: Parcel, buried: bytes) -> Load:
+    """Return a parcel's load without the messages that are in the dead stream."""
+    load = Load.of_parcel(parcel)
+    if not buried:
+        return load
+    gone = {buried[at : at + 16] for at in range(0, len(buried), 16)}
+    rows = [row for row, uuid in enumerate(load.uuids) if uuid not in gone]
+    return Load(
+        [load.uuids[row] for row in rows],
+        [load.births_ms[row] for row in rows],
+        [load.bodies[row] for row in rows],
+        parcel_id=load.parcel_id,
+    )

@@ -1,0 +1,1 @@
+"""Which message ids are known: fingerprints, a filter and sorted runs."""

@@ -1,0 +1,1 @@
+"""What is derived from a segment and saved beside it."""

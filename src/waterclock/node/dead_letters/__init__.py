@@ -1,0 +1,1 @@
+"""Dead letters: written by groups, listed, redriven and purged by people."""

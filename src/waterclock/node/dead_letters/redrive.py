@@ -1,0 +1,194 @@
+"""Which dead letters are done with, and publishing one again where it came from.
+
+A dead letter that was redriven or purged stays in its log and is marked as done, as if a group
+named `__redrive` had acked it; the marks are a record of the node's metadata. Redriving publishes
+first and marks then. If the node dies between, the dead letter is redriven again under the same id
+(`<id of the dead letter>#<its offset>`), which the topic recognises: nothing is published twice.
+
+A redriven message is a new one to the topic: every group gets it, also those that had no trouble.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from waterclock.delivery.progress import empty_tracker
+from waterclock.log.arrays import from_numpy, integers
+from waterclock.log.frame import Frame
+from waterclock.log.rows import row_offsets
+from waterclock.log.schema import MESSAGES, decode
+from waterclock.model.errors import BadInput, UnknownTopic
+from waterclock.node.dead_letters.progress import decode_marks, encode_marks, marks_key
+from waterclock.node.dead_letters.rows import REDRIVEN, Pairs, batch_of, short_id, split_headers
+from waterclock.node.partition.host import PartitionHost
+from waterclock.node.partition.log_reader import LogReader, Missing
+from waterclock.node.topics import Topic
+
+SLICE_S = 0.005
+"""After this long the loop is let go."""
+
+log = logging.getLogger("waterclock.delivery")
+
+
+class Living(NamedTuple):
+    """Dead letters of one frame that are neither redriven nor purged."""
+
+    rows: pa.RecordBatch
+    offsets: list[int]
+
+
+class Ward:
+    """The dead letters of one partition, and which of them are done with."""
+
+    def __init__(self, host: PartitionHost, marks: bytes | None) -> None:
+        """Bring the marks that were saved when the partition opens, before more is written."""
+        self.host = host
+        self.key = marks_key(host)
+        self.is_gone = False
+        """The topic was deleted: there is nothing to read, and nothing to mark."""
+        self._log = LogReader(host.store)
+        self._done = empty_tracker(0)
+        if marks is not None:
+            try:
+                self._done = decode_marks(marks, log_id=host.store.log_id, log_end=host.store.end)
+            except BadInput as error:
+                # Showing what was done with is allowed, hiding what was not is not.
+                log.error("marks_lost partition=%r error=%s", host, error)
+        self._counting = asyncio.Lock()
+        self._counted_start = 0
+        self._counted_end = 0
+        self._rows = 0
+
+    @property
+    def end(self) -> int:
+        """One past the last dead letter there is now."""
+        return self.host.store.acknowledged_end
+
+    async def living(
+        self, start: int, end: int, only: set[int] | None = None
+    ) -> AsyncIterator[Living]:
+        """Yield the dead letters in [start, end) that are not done with, a frame at a time; of
+        `only` some, frames that hold none of them may be left out."""
+        if only is not None:
+            if not only:
+                return
+            start, end = max(start, min(only)), min(end, max(only) + 1)
+        async for frame in self._frames(max(start, self._done.committed), end):
+            rows = decode(frame.header, frame.body)
+            offsets = row_offsets(frame.header, rows)
+            keep = (offsets >= start) & (offsets < end)
+            done = self._done
+            keep &= np.fromiter((offset not in done for offset in offsets.tolist()), np.bool_)
+            if bool(keep.any()):
+                kept = rows.select(MESSAGES.names).filter(from_numpy(keep))
+                yield Living(kept, offsets[keep].tolist())
+
+    async def count(self) -> int:
+        """Return how many dead letters are not done with."""
+        async with self._counting:
+            start, end = self.host.store.start, self.end
+            if start != self._counted_start:
+                self._counted_start = self._counted_end = start
+                self._rows = 0
+            async for frame in self._frames(self._counted_end, end):
+                # Together: who counts may be given up after any frame.
+                self._rows += frame.header.rows
+                self._counted_end = frame.header.end_offset
+        done = max(0, self._done.committed - start)
+        done += sum(high - max(low, start) for low, high in self._done.runs() if high > start)
+        return max(0, self._rows - done)
+
+    def mark(self, offsets: Sequence[int]) -> bytes:
+        """Note that dead letters are done with; return the record, to be saved in this turn.
+
+        Raises UnknownTopic if they are gone: the record would outlive them.
+        """
+        self._check_there()
+        # What retention took is done as well, or it would be a hole for ever.
+        self._done.add(0, self.host.store.start)
+        self._done.add_many(np.array(offsets, np.int64))
+        return self.record()
+
+    def record(self) -> bytes:
+        """Return what is done with, to be saved."""
+        return encode_marks(self.host.store.log_id, self._done)
+
+    def _check_there(self) -> None:
+        if self.is_gone:
+            raise UnknownTopic(self.host.topic)
+
+    async def _frames(self, start: int, end: int) -> AsyncIterator[Frame]:
+        """Yield the readable frames with messages, letting the loop go in between."""
+        at = max(start, self.host.store.start)
+        begun = time.perf_counter()
+        while at < end:
+            self._check_there()
+            frame = self._log.at(at)
+            if frame is None:
+                return
+            if isinstance(frame, Missing):
+                at = frame.end
+                continue
+            if frame.header.is_deliverable:
+                yield frame
+            at = frame.header.end_offset
+            if time.perf_counter() - begun > SLICE_S:
+                await asyncio.sleep(0)
+                begun = time.perf_counter()
+
+
+def wanted_by_partition(
+    positions: Sequence[tuple[int, int]] | None, partitions: int
+) -> dict[int, set[int]] | None:
+    """Return the offsets that are wanted of each partition; None for all."""
+    if positions is None:
+        return None
+    wanted: dict[int, set[int]] = {}
+    for number, offset in positions:
+        if not 0 <= number < partitions:
+            raise BadInput(f"partition {number}: there are dead letters in {partitions}")
+        wanted.setdefault(number, set()).add(offset)
+    return wanted
+
+
+def chosen(living: Living, only: set[int] | None, limit: int) -> Living:
+    """Return those at the offsets in `only`, if it is given, and up to a limit, if it is not 0."""
+    if only is not None:
+        keep = np.array([offset in only for offset in living.offsets], np.bool_)
+        kept = [offset for offset in living.offsets if offset in only]
+        living = Living(living.rows.filter(from_numpy(keep)), kept)
+    if limit:
+        living = Living(living.rows.slice(0, limit), living.offsets[:limit])
+    return living
+
+
+async def publish_again(topic: Topic, dead: Living) -> None:
+    """Publish dead letters to the partitions they came from; they are durable on return."""
+    if not topic.partitions:
+        raise UnknownTopic(topic.name)  # it was deleted meanwhile
+    ids: list[bytes] = []
+    headers: list[Pairs] = []
+    homes: list[int] = []
+    columns = (dead.rows.column(name).to_pylist() for name in ("message_id", "headers"))
+    for offset, id_, pairs in zip(dead.offsets, *columns, strict=True):
+        facts, kept = split_headers(pairs)
+        times = _number(dict(kept).get(REDRIVEN, b"0")) + 1
+        kept = [pair for pair in kept if pair[0] != REDRIVEN]
+        homes.append(_number(facts.get("partition", b"0")) % len(topic.partitions))
+        ids.append(short_id(id_ + b"#%d" % offset))
+        headers.append([*kept, (REDRIVEN, b"%d" % times)])
+    where = np.array(homes, np.int64)
+    for home in np.unique(where).tolist():
+        at = np.flatnonzero(where == home).tolist()
+        rows = dead.rows.take(integers(at))
+        batch = batch_of(rows, [ids[i] for i in at], [headers[i] for i in at])
+        await topic.partition(home).publish(batch)
+
+
+def _number(text: bytes) -> int:
+    return int(text) if text.isdigit() and len(text) < 9 else 0

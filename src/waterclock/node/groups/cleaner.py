@@ -1,0 +1,153 @@
+"""What becomes of groups while nobody looks: they miss what retention takes, and they expire.
+
+Retention waits for no group, unless the topic says that it must: a consumer that is gone for good
+is to cost a few numbers, not a disk. A group that had messages left to read goes on at the first
+that is left, and is told what it missed: in its description, as a metric and in the log. What its
+members hold at that moment they may finish.
+
+A group that nobody has used for `groups.expire` is forgotten. When it was last used is remembered
+with its generation, and while it has members as often as `NOTED_PARTS` asks, so that it costs next
+to nothing. A wall clock that is set forward expires nobody: it is believed only as far as the time
+that has passed since the node started.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from waterclock.delivery.spans import Range, ranges_of
+from waterclock.log.rows import row_offsets
+from waterclock.log.schema import decode
+from waterclock.model.clock import Clock
+from waterclock.model.errors import Busy, NotFound
+from waterclock.model.sections import GroupConfig
+from waterclock.model.units import DAY_MS, HOUR_MS
+from waterclock.node.groups.groups import Groups
+from waterclock.node.groups.host import GroupHost
+from waterclock.node.groups.partition import Place
+from waterclock.node.partition.host import PartitionHost
+from waterclock.storage.partition_store import PartitionStore
+from waterclock.storage.segment_file import SegmentFile
+
+SLICE_FRAMES = 256
+"""Frames looked at in one go: nobody else is served meanwhile."""
+GRACE_MS = 1 * HOUR_MS
+"""A node that has just started expires nobody: its clock may have been wrong when it last ran, and
+its consumers have yet to come back."""
+NOTED_PARTS = 8
+"""Into how many parts the time to expire is divided by notes that a group is in use; at most a day
+each."""
+
+log = logging.getLogger("waterclock.delivery")
+
+
+class GroupUpkeep:
+    """Looks after groups; called by `Housekeeping`."""
+
+    def __init__(self, groups: Groups, config: GroupConfig, clock: Clock) -> None:
+        self._groups = groups
+        self._config = config
+        self._started_ms = clock.now_ms()
+
+    def consumed_end(self, topic: str, partition: int) -> int | None:
+        """Return what every group of a topic has done in a partition; None without groups."""
+        return self._groups.min_committed(topic, partition)
+
+    # Retention
+
+    async def trim(self, partition: PartitionHost, start: int) -> None:
+        """Have the groups of a partition go on at `start`; what lies below is about to go."""
+        behind = self._behind(partition, start)
+        if not behind:
+            return
+        first = min(place.cursor.committed for _, place in behind)
+        messages = await _deliverable(partition.store, first, start)
+        trimmed = self._behind(partition, start)
+        for host, place in trimmed:
+            missed = _overlap(place.cursor.untaken(start), messages)
+            host.serving.trim(place, start, missed=missed)
+            if missed:
+                log.warning(
+                    "missed topic=%s/%d group=%s messages=%d goes_on_at=%d",
+                    host.topic,
+                    place.number,
+                    host.name,
+                    missed,
+                    start,
+                )
+        await self._groups.save_records(host for host, _ in trimmed)
+
+    def _behind(self, partition: PartitionHost, start: int) -> list[tuple[GroupHost, Place]]:
+        return [
+            (host, place)
+            for host in self._groups.hosts()
+            for place in host.places
+            if place.partition is partition and place.cursor.committed < start
+        ]
+
+    # Expiry
+
+    async def expire(self) -> None:
+        """Forget the groups that nobody has used for too long, and note which are in use."""
+        limit_ms = self._config.expire_ms
+        if limit_ms is None:
+            return
+        now_ms = self._groups.now_ms()
+        noted_ms = min(DAY_MS, limit_ms // NOTED_PARTS)
+        hosts = self._groups.hosts()
+        await self._groups.note_in_use(
+            host for host in hosts if host.members and now_ms - host.active_ms >= noted_ms
+        )
+        if now_ms - self._started_ms < min(GRACE_MS, limit_ms):
+            return
+        for host in hosts:
+            idle_ms = now_ms - host.active_ms
+            if idle_ms >= limit_ms and not host.members and not host.has_dead:
+                with suppress(Busy, NotFound):
+                    await self._groups.delete(host.topic, host.name)
+                    log.info(
+                        "group_expired topic=%s group=%s idle_ms=%d", host.topic, host.name, idle_ms
+                    )
+
+
+async def _deliverable(store: PartitionStore, start: int, end: int) -> list[Range]:
+    """Return where the messages of closed segments lie in [start, end), by their headers."""
+    found: list[Range] = []
+    for segment in tuple(store.segments[:-1]):
+        if segment.end_offset <= start or end <= segment.base_offset:
+            continue
+        for number, (low, high) in enumerate(_messages(segment)):
+            if number % SLICE_FRAMES == 0:
+                await asyncio.sleep(0)
+            low, high = max(low, start), min(high, end)
+            if found and found[-1][1] == low < high:
+                found[-1] = found[-1][0], high
+            elif low < high:
+                found.append((low, high))
+    return found
+
+
+def _messages(segment: SegmentFile) -> Iterator[Range]:
+    """Yield the offsets of a segment's messages; an empty range where a frame has none."""
+    for header in segment.headers():
+        if not header.is_deliverable:
+            yield header.base_offset, header.base_offset
+        elif header.is_sparse:
+            frame = segment.frame_at(header.base_offset)
+            yield from ranges_of(row_offsets(header, decode(header, frame.body)))
+        else:
+            yield header.base_offset, header.end_offset
+
+
+def _overlap(left: Sequence[Range], right: Sequence[Range]) -> int:
+    """Return how many offsets are in both; each is in order."""
+    total = at = 0
+    for start, end in left:
+        while at < len(right) and right[at][0] < end:
+            low, high = right[at]
+            total += max(0, min(end, high) - max(start, low))
+            if high > end:
+                break  # it may reach into the next
+            at += 1
+    return total

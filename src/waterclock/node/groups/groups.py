@@ -1,0 +1,396 @@
+"""The groups of a node: found at the start, made by their first member, remembered in the metadata.
+
+A group is `group/<topic>/<group>` (its generation, and more) and, for each partition,
+`progress/<topic>/<group>/<partition>` (its cursor, as drawn in docs/formats/progress.md). Progress
+is saved every second if it has changed, all groups in one write, and when a partition moves: so a
+crash delivers about a second's acks again, and loses none. Generations are durable before anyone
+hears of them.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+import msgspec
+
+from waterclock.delivery.cursor import Cursor
+from waterclock.model.clock import Clock, RunningClock
+from waterclock.model.config import Config
+from waterclock.model.errors import (
+    Busy,
+    CapacityReached,
+    NotFound,
+    Stopping,
+    StorageFull,
+)
+from waterclock.model.names import DEAD_LETTERS, check_name
+from waterclock.node.dead_letters.writer import Grave
+from waterclock.node.groups.host import GroupHost
+from waterclock.node.groups.partition import Place, cursor_from
+from waterclock.node.groups.positions import Start, position_of, targets_of
+from waterclock.node.groups.records import (
+    GROUP,
+    PROGRESS,
+    GroupRecord,
+    group_record,
+    new_life,
+    progress_key,
+    progress_of,
+)
+from waterclock.node.groups.session import Ending, Session
+from waterclock.node.groups.views import GroupView, view_of
+from waterclock.node.metadata import Metadata, Records
+from waterclock.node.partition.host import PartitionHost
+from waterclock.node.partition.log_reader import LogReader
+from waterclock.node.topics import Topic, Topics
+
+SAVE_EVERY_S = 1.0
+GROUPS_MAX = 10_000
+"""Of a node. Each is a record and a cursor for each partition, also without members."""
+
+log = logging.getLogger("waterclock.delivery")
+
+
+class Groups:
+    """All groups. `open` once the topics are, keep `run` running, then `close`."""
+
+    def __init__(
+        self, topics: Topics, metadata: Metadata, grave: Grave, config: Config, clock: Clock
+    ) -> None:
+        self._topics = topics
+        self._metadata = metadata
+        self._grave = grave
+        self._config = config
+        self._wall = clock
+        self.clock = RunningClock(clock)
+        """Measures leases, waits and sessions."""
+        self._hosts: dict[tuple[str, str], GroupHost] = {}
+        self._logs: dict[PartitionHost, LogReader] = {}
+        self._changing = asyncio.Lock()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._started = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Groups {len(self._hosts)}>"
+
+    # The life of all
+
+    async def open(self) -> None:
+        """Take up every group where it was."""
+        orphans: dict[str, bytes | None] = {}
+        for key, value in self._metadata.items(GROUP):
+            topic_name, group = key.removeprefix(GROUP).split("/")
+            topic = self._topics.find(topic_name)
+            if topic is None:
+                orphans |= self._forgotten(topic_name, group)
+                continue
+            record = msgspec.json.decode(value, type=GroupRecord)
+            places = [self._saved_place(record, topic, group, host) for host in topic.partitions]
+            host = self._add(topic, group, places, record.generation)
+            host.active_ms = record.active_ms or self.now_ms()
+        await self._metadata.put_many(orphans)
+        await self.save_all()
+        self._topics.on_opened.append(self._partition_opened)
+        self._topics.on_updated.append(self._topic_updated)
+        self._topics.records_of.append(self._records_of)
+        self._topics.on_deleted.append(self._topic_deleted)
+
+    async def run(self) -> None:
+        """Own all that groups wait for, and save progress, until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                self._started.set()
+                while True:
+                    await asyncio.sleep(SAVE_EVERY_S)
+                    await self.save_progress(self._hosts.values())
+        finally:
+            self._tasks = None
+            for host in self._hosts.values():
+                host.end(Ending.STOPPING)
+
+    async def save_all(self) -> None:
+        """Save the progress of every group."""
+        await self.save_progress(self._hosts.values())
+
+    async def close(self) -> None:
+        """End every session and save all progress."""
+        for host in self._hosts.values():
+            host.end(Ending.STOPPING)
+        await self.save_all()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        if self._tasks is None:
+            work.close()
+            raise Stopping("the node is stopping")
+        self._tasks.create_task(work)
+
+    # Records
+
+    async def save_generation(self, host: GroupHost, generation: int) -> None:
+        """Make a generation of a group durable."""
+        if self._is_current(host):
+            host.active_ms = max(host.active_ms, self.now_ms())
+            await self._metadata.put_many(group_record(host, generation))
+
+    async def save_records(self, hosts: Iterable[GroupHost]) -> None:
+        """Save all there is to know of some groups, as far as the disk has room."""
+        current = [host for host in hosts if self._is_current(host)]
+        records: dict[str, bytes | None] = {}
+        for host in current:
+            records |= group_record(host, host.generation)
+        try:
+            await self._metadata.put_many(records)
+        except StorageFull as error:
+            log.warning("groups_not_saved error=%s", error)
+        await self.save_progress(current)
+
+    async def note_in_use(self, hosts: Iterable[GroupHost]) -> None:
+        """Remember that groups are in use now."""
+        noted = list(hosts)
+        for host in noted:
+            host.active_ms = max(host.active_ms, self.now_ms())
+        await self.save_records(noted)
+
+    def now_ms(self) -> int:
+        """Return the time by which groups expire: the wall clock's, but never ahead of the time
+        that has passed since the start, so that no clock set forward ends them all."""
+        return min(self._wall.now_ms(), self.clock.now_ms())
+
+    async def save_progress(self, hosts: Iterable[GroupHost]) -> None:
+        """Save what has changed of the progress of some groups, in one write."""
+        try:
+            await self._write_progress(hosts)
+        except StorageFull as error:
+            log.warning("progress_not_saved error=%s", error)
+
+    async def _write_progress(self, hosts: Iterable[GroupHost]) -> None:
+        current = [host for host in hosts if self._is_current(host)]
+        shift_ms = self.clock.set_by_ms()
+        places = [(host, place) for host in current for place in host.places]
+        changed = [each for each in places if each[1].must_save(shift_ms=shift_ms)]
+        for _, place in changed:
+            place.is_changed = False
+        try:
+            await self._metadata.put_many(
+                {
+                    progress_key(host.topic, host.name, place.number): host.progress(place)
+                    for host, place in changed
+                }
+            )
+        except StorageFull:
+            for _, place in changed:
+                place.is_changed = True
+            raise
+
+    def _is_current(self, host: GroupHost) -> bool:
+        """Tell whether a group was not removed while something of it waited to be saved."""
+        return self._hosts.get((host.topic, host.name)) is host
+
+    def _forgotten(self, topic: str, group: str) -> dict[str, bytes | None]:
+        keys = [f"{GROUP}{topic}/{group}"]
+        keys += [key for key, _ in self._metadata.items(f"{PROGRESS}{topic}/{group}/")]
+        return dict.fromkeys(keys)
+
+    # Sessions
+
+    async def open_session(
+        self,
+        topic: str,
+        group: str,
+        *,
+        member: str = "",
+        start: Start = Start.EARLIEST,
+        start_ms: int = 0,
+        credit: tuple[int, int] | None = None,
+    ) -> Session:
+        """Have a member join a group; the group and, if so configured, its topic are made if need
+        be. `start` says where a new group begins. Without a name the member is given one, without
+        a credit (messages, bytes) that which is configured."""
+        check_name("group", group)
+        name = member or f"{group[:150]}-{os.urandom(6).hex()}"
+        check_name("member", name)
+        await self._started.wait()
+        found, made_partitions = await self._topics.ensure(topic)
+        host = self._hosts.get((topic, group)) or await self._make(found, group, start, start_ms)
+        session = await host.join(name, credit=credit)
+        session.made_partitions = made_partitions
+        return session
+
+    async def _make(self, topic: Topic, group: str, start: Start, start_ms: int) -> GroupHost:
+        async with self._changing:
+            host = self._hosts.get((topic.name, group))
+            if host is not None:
+                return host
+            if len(self._hosts) >= GROUPS_MAX:
+                raise CapacityReached("groups", GROUPS_MAX)
+            places = [self._place(topic, p, None, new_life()) for p in topic.partitions]
+            for place in places:
+                self._begin(topic, place, position_of(place, start, start_ms))
+            host = self._add(topic, group, places, 0)
+            host.active_ms = self.now_ms()
+            try:
+                await self._metadata.put_many(progress_of(host) | group_record(host, 0))
+            except BaseException:
+                self._remove(host, Ending.STOPPING)
+                raise
+            return host
+
+    def _begin(self, topic: Topic, place: Place, committed: int) -> None:
+        config = topic.delivery(self._config.delivery)
+        has_letters = not topic.name.endswith(DEAD_LETTERS)
+        place.cursor = Cursor(config, committed=committed, has_dead_letters=has_letters)
+
+    def _add(self, topic: Topic, group: str, places: list[Place], generation: int) -> GroupHost:
+        host = GroupHost(
+            topic.name,
+            group,
+            places,
+            generation=generation,
+            delivery=topic.delivery(self._config.delivery),
+            groups=self._config.groups,
+            wall=self._wall,
+            clock=self.clock,
+            grave=self._grave,
+            records=self,
+            spawn=self._spawn,
+        )
+        self._hosts[topic.name, group] = host
+        return host
+
+    def _remove(self, host: GroupHost, ending: Ending) -> None:
+        host.end(ending)
+        self._hosts.pop((host.topic, host.name), None)
+
+    # Places
+
+    def _saved_place(
+        self, record: GroupRecord, topic: Topic, group: str, partition: PartitionHost
+    ) -> Place:
+        number = partition.partition
+        saved = self._metadata.get(progress_key(topic.name, group, number))
+        life = record.lives[number] if number < len(record.lives) else new_life()
+        place = self._place(topic, partition, saved, life)
+        place.missed = record.missed[number] if number < len(record.missed) else 0
+        return place
+
+    def _place(
+        self, topic: Topic, partition: PartitionHost, saved: bytes | None, life: str
+    ) -> Place:
+        reader = self._reader(partition)
+        cursor, problem = cursor_from(
+            saved,
+            topic.delivery(self._config.delivery),
+            log=reader,
+            has_dead_letters=not topic.name.endswith(DEAD_LETTERS),
+        )
+        if problem is not None:
+            log.error("progress_lost partition=%r error=%s", partition, problem)
+        place = Place(partition, reader, cursor, life=life)
+        # A log that lost its tail gives those offsets to others, of which the record is not true.
+        place.is_changed = saved is not None and problem is None and cursor.encode() != saved
+        return place
+
+    def _reader(self, partition: PartitionHost) -> LogReader | None:
+        if not partition.is_open:
+            return None
+        reader = self._logs.get(partition)
+        if reader is None:
+            reader = self._logs[partition] = LogReader(partition.store)
+        return reader
+
+    def _partition_opened(self, topic: Topic, partition: PartitionHost) -> None:
+        for host in self._of_topic(topic.name):
+            host.add_place(self._place(topic, partition, None, new_life()))
+
+    def _topic_updated(self, topic: Topic) -> None:
+        for host in self._of_topic(topic.name):
+            host.configure(topic.delivery(self._config.delivery))
+
+    def _topic_deleted(self, topic: Topic) -> None:
+        for host in self._of_topic(topic.name):
+            self._remove(host, Ending.TOPIC_GONE)
+        for partition in topic.partitions:
+            self._logs.pop(partition, None)
+
+    def _records_of(self, topic: Topic) -> Records:
+        prefixes = f"{GROUP}{topic.name}/", f"{PROGRESS}{topic.name}/"
+        return {key: None for prefix in prefixes for key, _ in self._metadata.items(prefix)}
+
+    def _of_topic(self, topic: str) -> list[GroupHost]:
+        return [host for host in self._hosts.values() if host.topic == topic]
+
+    # For administrators
+
+    def list(self, topic: str = "") -> list[GroupView]:
+        """Return all groups, or those of a topic."""
+        hosts = [host for key, host in sorted(self._hosts.items()) if topic in ("", key[0])]
+        return [view_of(host) for host in hosts]
+
+    def hosts(self) -> Iterable[GroupHost]:
+        """Return every group's host, for what they count."""
+        return tuple(self._hosts.values())
+
+    def get(self, topic: str, group: str) -> GroupView:
+        """Return a group; raises NotFound."""
+        return view_of(self._host(topic, group))
+
+    async def delete(self, topic: str, group: str) -> None:
+        """Forget a group; raises Busy while it has members."""
+        async with self._changing:
+            host = self._idle_host(topic, group, "delete")
+            end = self._metadata.write(self._forgotten(topic, group))
+            self._remove(host, Ending.STOPPING)
+            await self._metadata.durable(end)
+
+    async def seek(
+        self,
+        topic: str,
+        group: str,
+        *,
+        start: Start = Start.EARLIEST,
+        start_ms: int = 0,
+        positions: dict[int, int] | None = None,
+    ) -> GroupView:
+        """Set where a group goes on: everywhere by `start`, or in some partitions by offset. Raises
+        Busy while it has members, or messages that died and wait to be written."""
+        found = self._topics.get(topic)
+        async with self._changing:
+            host = self._idle_host(topic, group, "move")
+            if host.has_dead:
+                raise Busy(f"group {group!r} has dead letters that are not written: try again")
+            targets = targets_of(host.places, start, start_ms, positions)
+            before = [(place, place.cursor, place.life) for place in host.places]
+            for place, offset in targets:
+                self._begin(found, place, offset)
+                place.life = new_life()
+            host.active_ms = max(host.active_ms, self.now_ms())
+            try:
+                end = self._metadata.write(progress_of(host) | group_record(host, host.generation))
+            except StorageFull:
+                for place, cursor, life in before:
+                    place.cursor, place.life = cursor, life
+                raise
+            await self._metadata.durable(end)
+        return view_of(host)
+
+    def min_committed(self, topic: str, partition: int) -> int | None:
+        """Return what every group of a topic has done in a partition; None without groups."""
+        hosts = self._of_topic(topic)
+        done = [h.places[partition].cursor.committed for h in hosts if partition < len(h.places)]
+        return min(done, default=None)
+
+    def _host(self, topic: str, group: str) -> GroupHost:
+        self._topics.get(topic)
+        host = self._hosts.get((topic, group))
+        if host is None:
+            raise NotFound("group", f"{topic}/{group}")
+        return host
+
+    def _idle_host(self, topic: str, group: str, what: str) -> GroupHost:
+        host = self._host(topic, group)
+        if host.members:
+            raise Busy(f"group {group!r} has {len(host.members)} members: end them to {what} it")
+        return host

@@ -1,0 +1,55 @@
+"""How a group is remembered: the names of its records, and what is in them.
+
+`group/<topic>/<group>` has its generation, the lives of its places, what they missed, and when the
+group was last in use, as JSON;
+`progress/<topic>/<group>/<partition>` has a cursor, as drawn in docs/formats/progress.md.
+"""
+
+import os
+
+import msgspec
+
+from waterclock.node.groups.host import GroupHost
+
+GROUP = "group/"
+PROGRESS = "progress/"
+
+
+class GroupRecord(msgspec.Struct, frozen=True):
+    """What is remembered of a group besides its progress."""
+
+    generation: int
+    lives: list[str] = []
+    """One for each partition; see `Place.life`."""
+    missed: list[int] = []
+    """Of each partition; see `Place.missed`."""
+    active_ms: int = 0
+    """When it was last noted to be in use; 0: by a release that did not note it."""
+
+
+def new_life() -> str:
+    """Return a name for a run of a group through a log that no other run has."""
+    return os.urandom(4).hex()
+
+
+def progress_key(topic: str, group: str, partition: int) -> str:
+    """Return the name of the record of a group's progress in a partition."""
+    return f"{PROGRESS}{topic}/{group}/{partition}"
+
+
+def group_record(host: GroupHost, generation: int) -> dict[str, bytes | None]:
+    """Return the record of a group."""
+    places = host.places
+    record = GroupRecord(
+        generation, [at.life for at in places], [at.missed for at in places], host.active_ms
+    )
+    return {f"{GROUP}{host.topic}/{host.name}": msgspec.json.encode(record)}
+
+
+def progress_of(host: GroupHost) -> dict[str, bytes | None]:
+    """Return the records of a group's progress, wherever it can be known."""
+    return {
+        progress_key(host.topic, host.name, place.number): host.progress(place)
+        for place in host.places
+        if place.is_readable
+    }

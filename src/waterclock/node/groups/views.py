@@ -1,0 +1,64 @@
+"""Groups as administrators see them: frozen views, made when somebody asks."""
+
+from dataclasses import dataclass
+
+from waterclock.node.counters import GroupCounters
+from waterclock.node.groups.host import GroupHost
+from waterclock.node.groups.partition import Place
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceView:
+    """A group in one partition."""
+
+    partition: int
+    member: str
+    """The owner; empty if nobody owns it."""
+    committed: int
+    end_offset: int
+    lag: int
+    """Offsets not done, those with nothing to deliver included."""
+    unacked: int
+    waiting: int
+    """Messages that wait for a retry or for the dead letter topic."""
+    missed: int
+    """Messages that retention took before they were done."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A group on one topic."""
+
+    topic: str
+    group: str
+    generation: int
+    members: tuple[str, ...]
+    places: tuple[PlaceView, ...]
+    counters: GroupCounters
+
+
+def view_of(host: GroupHost) -> GroupView:
+    """Return a group as it is now."""
+    return GroupView(
+        host.topic,
+        host.name,
+        host.generation,
+        host.members,
+        tuple(map(_place, host.places)),
+        host.counters,
+    )
+
+
+def _place(place: Place) -> PlaceView:
+    cursor, end = place.cursor, place.end
+    member = "" if place.session is None else place.session.member
+    return PlaceView(
+        place.number,
+        member,
+        cursor.committed,
+        end,
+        cursor.lag(end),
+        cursor.unacked,
+        cursor.waiting,
+        place.missed,
+    )

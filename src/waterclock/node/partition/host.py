@@ -1,0 +1,227 @@
+"""One partition in a node: its log, its fsyncs, its timers, and who waits for it.
+
+Appending is one synchronous step (decide, write, note what is promised), then a wait for the disk.
+A partition that cannot be opened stands here too, with its problem: the others go on.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import numpy as np
+
+from waterclock.log.append import Appended
+from waterclock.log.batch import Batch
+from waterclock.model.clock import Clock
+from waterclock.model.config import Config
+from waterclock.model.errors import PartitionFaulty, StorageError, WaterclockError
+from waterclock.model.ids import Millis
+from waterclock.node.counters import PartitionCounters
+from waterclock.node.partition.flush_queue import Aside, Commits
+from waterclock.node.schedule.scheduler import Scheduler
+from waterclock.storage.folders.os_folder import OsFolder
+from waterclock.storage.opening import open_partition
+from waterclock.storage.partition_store import PartitionStore
+
+OPENINGS_AT_ONCE = 8
+
+
+class PartitionHost:
+    """A partition of a topic. Make one with `open_host` or `broken_host`."""
+
+    def __init__(self, topic: str, partition: int, clock: Clock) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.clock = clock
+        self.counters = PartitionCounters()
+        self.problem: str | None = None
+        """Why it could not be opened."""
+        self._opened: tuple[PartitionStore, Commits, Scheduler] | None = None
+
+    def __repr__(self) -> str:
+        return f"<PartitionHost {self.topic}/{self.partition} {self._opened or self.problem}>"
+
+    @property
+    def store(self) -> PartitionStore:
+        """The log; raises PartitionFaulty if it could not be opened."""
+        return self._parts()[0]
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The timers."""
+        return self._parts()[2]
+
+    @property
+    def is_open(self) -> bool:
+        """It can be read and, unless it is faulty, written."""
+        return self._opened is not None
+
+    def now_ms(self) -> Millis:
+        """Return the time of the node."""
+        return self.clock.now_ms()
+
+    async def publish(self, batch: Batch, *, allow_duplicate: bool = False) -> Appended:
+        """Append a batch; it is durable on return."""
+        begun = time.perf_counter()
+        appended = self.append(batch, allow_duplicate=allow_duplicate)
+        await self.durable(appended.durable_at)
+        self.counters.publish_ms.observe((time.perf_counter() - begun) * 1_000)
+        return appended
+
+    def append(self, batch: Batch, *, allow_duplicate: bool = False) -> Appended:
+        """Append a batch; you must wait for `durable(durable_at)` before you answer for it."""
+        store, _, scheduler = self._parts()
+        now_ms = self.clock.now_ms()
+        try:
+            appended = store.append(batch, now_ms=now_ms, allow_duplicate=allow_duplicate)
+        finally:
+            self.wrote()
+        if batch.due_ms is not None:
+            later = batch.due_ms > now_ms
+            if appended.is_new is not None:
+                later &= appended.is_new
+            if bool(later.any()):
+                offsets = np.asarray(appended.offsets, dtype=np.int64)
+                scheduler.promised(offsets[later], batch.due_ms[later])
+        counters, new = self.counters, appended.new_count
+        counters.batches += 1
+        counters.published += new
+        counters.published_bytes += len(batch.body)
+        counters.duplicates += batch.count - new
+        return appended
+
+    def wrote(self) -> None:
+        """Have what was written to the store made durable with all else of this turn."""
+        self._parts()[1].wrote()
+
+    async def durable(self, end: int) -> None:
+        """Return when everything below `end` may be acknowledged."""
+        await self._parts()[1].durable(end)
+
+    async def readable(self, offset: int) -> None:
+        """Return when `offset` can be read."""
+        await self._parts()[1].readable(offset)
+
+    def on_readable(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back each time more can be read; return how to stop that."""
+        return self._parts()[1].on_readable(callback)
+
+    def check_usable(self) -> None:
+        """Raise if nothing can be published here."""
+        self.store.check_appendable()
+
+    def close(self) -> None:
+        """Flush the log, save the timers, let go of the files."""
+        if self._opened is not None:
+            store, commits, scheduler = self._opened
+            with ExitStack() as rest:
+                rest.callback(commits.close)
+                rest.callback(scheduler.close)
+                # First, so that the timers can be saved as they are; after a failure they cannot.
+                with suppress(StorageError):
+                    store.sync()
+
+    def _parts(self) -> tuple[PartitionStore, Commits, Scheduler]:
+        if self._opened is None:
+            raise PartitionFaulty(f"{self.topic}/{self.partition} is not open: {self.problem}")
+        return self._opened
+
+
+async def open_all(openings: Sequence[Callable[[], PartitionHost]]) -> list[PartitionHost]:
+    """Open partitions side by side, all or none: most of an opening is waiting for the disk."""
+    if not openings:
+        return []
+    loop = asyncio.get_running_loop()
+    threads = ThreadPoolExecutor(min(len(openings), OPENINGS_AT_ONCE), "waterclock-open")
+    work = [loop.run_in_executor(threads, opening) for opening in openings]
+    try:
+        # A thread cannot be cancelled: who leaves waits for it, or its host stays open for ever.
+        await asyncio.shield(asyncio.gather(*work))
+    except BaseException:
+        await asyncio.wait(work)
+        for done in work:
+            if done.exception() is None:
+                done.result().close()
+        raise
+    finally:
+        threads.shutdown(wait=False)
+    return [done.result() for done in work]
+
+
+def open_host(
+    topic: str,
+    partition: int,
+    *,
+    folder: Path,
+    config: Config,
+    clock: Clock,
+    aside: Aside,
+    loop: asyncio.AbstractEventLoop,
+    on_failed: Callable[[WaterclockError], None],
+    on_full: Callable[[StorageError], None],
+    is_new: bool,
+) -> PartitionHost:
+    """Open a partition, or begin one; what cannot be opened is returned with its problem.
+
+    `folder` has the log in `log/` and the saved timers in `timers/`. Blocks, on any thread; from
+    then on all of it belongs to `loop`.
+    """
+    host = PartitionHost(topic, partition, clock)
+    log_folder, timers_folder = folder / "log", folder / "timers"
+    if not is_new and not log_folder.is_dir():
+        # Beginning an empty log here would hide that the one that was here is gone.
+        host.problem = f"its folder {log_folder} is missing: restore it, or delete the topic"
+        return host
+    try:
+        # What the node's records name was durable before they were.
+        opened_folder = OsFolder(log_folder, is_durable=not is_new)
+        host._opened = _open_parts(
+            host, opened_folder, timers_folder, config, aside, loop, on_failed
+        )
+        host.store.on_full(on_full)
+    except StorageError as error:
+        if is_new:
+            raise
+        host.problem = str(error)
+    return host
+
+
+def _open_parts(
+    host: PartitionHost,
+    folder: OsFolder,
+    timers_folder: Path,
+    config: Config,
+    aside: Aside,
+    loop: asyncio.AbstractEventLoop,
+    on_failed: Callable[[WaterclockError], None],
+) -> tuple[PartitionStore, Commits, Scheduler]:
+    """Open a log and its timers, both or none: what is open already is closed again."""
+    clock, counters = host.clock, host.counters
+    with ExitStack() as undo:
+        undo.callback(folder.close)
+        store = open_partition(
+            folder,
+            log=config.log,
+            dedup=config.dedup,
+            now_ms=clock.now_ms(),
+            new_log_id=os.urandom(16),
+        )
+        commits = Commits(
+            store, clock, aside, loop, fsync_ms=counters.fsync_ms, on_failed=on_failed
+        )
+        undo.callback(commits.close)
+        scheduler = Scheduler.open(
+            store,
+            timers_folder,
+            config.schedule,
+            clock,
+            counters,
+            commits.wrote,
+            commits.durable,
+        )
+        undo.pop_all()
+    return store, commits, scheduler

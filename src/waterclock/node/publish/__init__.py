@@ -1,0 +1,1 @@
+"""The way into topics: batches, single messages, and writers whose work counts once."""

@@ -1,0 +1,197 @@
+"""Single publishes, gathered: those that arrive within a few milliseconds share a batch.
+
+A message alone costs as much as a small batch, in Arrow, in the log and on disk. So singles wait
+`gather_ms` for company, not longer, and not at all once there are enough of them. A batch that is
+refused is taken apart, so that nobody suffers for a neighbour's mistake.
+"""
+
+import asyncio
+import os
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from waterclock.log.batch import encode_batch
+from waterclock.log.expiry import HEADER as EXPIRES_HEADER
+from waterclock.model.clock import Clock
+from waterclock.model.errors import BadInput, Stopping, WaterclockError
+from waterclock.model.ids import UUID7_ENTROPY_BYTES, uuid7_batch
+from waterclock.model.limits import Limits
+from waterclock.model.message import Message
+from waterclock.model.units import MIB
+from waterclock.node.partition.host import PartitionHost
+from waterclock.node.publish.partitioner import partition_of_key
+from waterclock.node.topics import Topic, Topics
+
+GATHER_MESSAGES_MAX = 1_000
+GATHER_BYTES_MAX = 4 * MIB
+
+
+class PublishedOne(NamedTuple):
+    """What became of a single message."""
+
+    partition: int
+    offset: int
+    message_id: bytes
+    is_new: bool
+    made_partitions: int = 0
+    """Of its topic, if this has made it."""
+
+
+Waiter = asyncio.Future[PublishedOne]
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Messages for one partition on their way into one batch."""
+
+    messages: list[Message] = field(default_factory=list)
+    waiters: list[Waiter] = field(default_factory=list)
+    size_bytes: int = 0
+
+
+class Gathering:
+    """Publishes messages one by one, together. `run` must be running."""
+
+    def __init__(self, topics: Topics, limits: Limits, clock: Clock, *, gather_ms: int) -> None:
+        self._topics = topics
+        self._limits = limits
+        self._clock = clock
+        self._gather_s = gather_ms / 1_000
+        self._open: dict[tuple[PartitionHost, bool], _Gathered] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Own the publishes in flight until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                self._tasks = None
+                for gathered in self._open.values():
+                    _fail(gathered.waiters, Stopping("the node is stopping"))
+                self._open.clear()
+
+    async def publish(
+        self,
+        topic: str,
+        message: Message,
+        *,
+        partition: int | None = None,
+        allow_duplicate: bool = False,
+        expires_ms: int | None = None,
+    ) -> PublishedOne:
+        """Publish one message; it is durable on return."""
+        if expires_ms is not None:
+            headers = {**(message.headers or {}), EXPIRES_HEADER: b"%d" % expires_ms}
+            message = replace(message, headers=headers)
+        is_anonymous = not message.message_id
+        if is_anonymous:
+            entropy = os.urandom(UUID7_ENTROPY_BYTES)
+            made = uuid7_batch(self._clock.now_ms(), 1, entropy)[0].tobytes()
+            message = replace(message, message_id=made)
+        found, made_partitions = self._topics.find(topic), 0
+        if found is None:
+            # What is refused makes no topic.
+            encode_batch([message], self._limits, now_ms=self._clock.now_ms())
+            found, made_partitions = await self._topics.ensure(topic, partition=partition)
+        if partition is None:
+            partition = _where(found, message, is_anonymous=is_anonymous)
+        host = found.partition(partition)
+        host.check_usable()
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        self._add(host, message, waiter, allow_duplicate=allow_duplicate)
+        published = await waiter
+        return published._replace(made_partitions=made_partitions) if made_partitions else published
+
+    def _add(
+        self, host: PartitionHost, message: Message, waiter: Waiter, *, allow_duplicate: bool
+    ) -> None:
+        if self._tasks is None:
+            raise Stopping("the node is stopping")
+        key = host, allow_duplicate
+        gathered = self._open.get(key)
+        if gathered is None:
+            gathered = self._open[key] = _Gathered()
+            asyncio.get_running_loop().call_later(self._gather_s, self._send, key, gathered)
+        gathered.messages.append(message)
+        gathered.waiters.append(waiter)
+        gathered.size_bytes += len(message.value or b"") + len(message.key or b"")
+        is_full = len(gathered.messages) >= GATHER_MESSAGES_MAX
+        if is_full or gathered.size_bytes >= GATHER_BYTES_MAX:
+            self._send(key, gathered)
+
+    def _send(self, key: tuple[PartitionHost, bool], gathered: _Gathered) -> None:
+        if self._open.get(key) is not gathered or self._tasks is None:
+            return  # it was full before its time
+        del self._open[key]
+        host, allow_duplicate = key
+        topic = self._topics.find(host.topic)
+        if topic is not None:
+            topic.next_turn()
+        self._tasks.create_task(self._publish(host, gathered, allow_duplicate=allow_duplicate))
+
+    async def _publish(
+        self, host: PartitionHost, gathered: _Gathered, *, allow_duplicate: bool
+    ) -> None:
+        messages, waiters = gathered.messages, gathered.waiters
+        try:
+            now_ms = self._clock.now_ms()
+            batch = encode_batch(messages, self._limits, now_ms=now_ms)
+            appended = await host.publish(batch, allow_duplicate=allow_duplicate)
+        except BadInput as error:
+            if len(messages) == 1:
+                _fail(waiters, error)
+                return
+            for part in self._apart(gathered):
+                await self._publish(host, part, allow_duplicate=allow_duplicate)
+        except WaterclockError as error:
+            _fail(waiters, error)
+        except asyncio.CancelledError:
+            _fail(waiters, Stopping("the node stopped before the disk answered"))
+            raise
+        else:
+            for i, waiter in enumerate(waiters):
+                is_new = appended.is_new is None or bool(appended.is_new[i])
+                id_ = messages[i].message_id
+                assert id_ is not None
+                if not waiter.done():
+                    offset = int(appended.offsets[i])
+                    waiter.set_result(PublishedOne(host.partition, offset, id_, is_new))
+
+    def _apart(self, gathered: _Gathered) -> list[_Gathered]:
+        """Answer the messages that are wrong by themselves; return the others, in smaller batches
+        if all of them are right and only too much together."""
+        good = _Gathered()
+        for message, waiter in zip(gathered.messages, gathered.waiters, strict=True):
+            try:
+                encode_batch([message], self._limits, now_ms=self._clock.now_ms())
+            except BadInput as error:
+                _fail([waiter], error)
+            else:
+                good.messages.append(message)
+                good.waiters.append(waiter)
+        count = len(good.messages)
+        if not count or count < len(gathered.messages):
+            return [good] if count else []
+        half = count // 2
+        return [
+            _Gathered(good.messages[:half], good.waiters[:half]),
+            _Gathered(good.messages[half:], good.waiters[half:]),
+        ]
+
+
+def _where(topic: Topic, message: Message, *, is_anonymous: bool) -> int:
+    # Without a name of its own a message stays with the others until their batch is sent: spreading
+    # such singles would make small batches.
+    if message.key is None and is_anonymous:
+        return topic.turn % len(topic.partitions)
+    key = message.message_id if message.key is None else message.key
+    assert key is not None
+    return partition_of_key(key, len(topic.partitions))
+
+
+def _fail(waiters: list[Waiter], error: WaterclockError) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_exception(error)

@@ -1,0 +1,1 @@
+"""Replays of a topic's past, from its log or from a snapshot."""

@@ -1,0 +1,147 @@
+"""Reading a partition's past from a snapshot first, and from the log behind it.
+
+    snapshot rows in [at, snapshot end)      then      the log from the snapshot's end to the end
+
+Parquet is read in a thread, one row group ahead of what is being handed out, so a reader that takes
+nothing holds two row groups and no more.
+
+If the snapshot cannot be read, and nothing of it was handed out, the log is read instead, all of
+it. Once something was, that would leave a hole: retention may have taken from the log what the rest
+of the snapshot has, and nobody could tell (what is gone is spanned by frames without rows). So the
+reader is told, and begins anew.
+"""
+
+import asyncio
+import logging
+from collections import deque
+
+from waterclock.model.errors import Damaged
+from waterclock.node.groups.outbound import Portion
+from waterclock.node.partition.host import PartitionHost
+from waterclock.node.replay.scan import Scan
+from waterclock.node.replay.snapshot_files import PartitionRows, SnapshotPortion
+from waterclock.node.replay.snapshots import SnapshotSource
+
+log = logging.getLogger("waterclock.node")
+
+Group = list[SnapshotPortion]
+
+
+class CompactedScan:
+    """Reads [start, end) of a partition, what a snapshot has of it from there."""
+
+    def __init__(
+        self,
+        host: PartitionHost,
+        start: int,
+        end: int,
+        *,
+        source: SnapshotSource | Damaged,
+        snapshot: tuple[int, int],
+    ) -> None:
+        self.handed_out = start
+        """Everything below was handed out, or has nothing to hand out."""
+        self._host = host
+        self._end = end
+        self._snapshot_start, self._snapshot_end = snapshot
+        self._portions: deque[SnapshotPortion] = deque()
+        self._rows: PartitionRows | None = None
+        self._ahead: asyncio.Future[Group] | None = None
+        self._behind: Scan | None = None
+        """The log, once its turn has come."""
+        self._problem: Damaged | None = None
+        if start >= self._snapshot_end:
+            self._read_log(start)
+        elif isinstance(source, Damaged):
+            self._problem = source
+        else:
+            self._rows = PartitionRows(source.folder, source.partition, start)
+
+    def __repr__(self) -> str:
+        return f"<CompactedScan of {self._host!r} at {self.handed_out}>"
+
+    @property
+    def is_exhausted(self) -> bool:
+        """There is nothing more to hand out."""
+        return self._behind is not None and self._behind.is_exhausted
+
+    async def next(self) -> tuple[Portion | SnapshotPortion, int] | None:
+        """Return the next messages and the offset behind them; None at the end."""
+        if self._behind is None:
+            found = await self._next_of_snapshot()
+            if found is not None:
+                return found
+        assert self._behind is not None
+        following = await self._behind.next()
+        if following is not None:
+            self.handed_out = following[1]
+        return following
+
+    def close(self) -> None:
+        """Let go of the files, once nobody reads them any more."""
+        rows, self._rows = self._rows, None
+        self._portions.clear()
+        if rows is None:
+            return
+        if self._ahead is None or self._ahead.done():
+            _retrieve(self._ahead)
+            rows.close()
+        else:
+            self._ahead.add_done_callback(_retrieve)
+            self._ahead.add_done_callback(lambda _: rows.close())
+
+    async def _next_of_snapshot(self) -> tuple[SnapshotPortion, int] | None:
+        """Return messages of the snapshot; None once the log is to be read."""
+        try:
+            if self._problem is not None:
+                raise self._problem
+            if not self._portions:
+                self._portions.extend(await self._group())
+        except Damaged as error:
+            self._fall_back(error)
+            return None
+        if not self._portions:
+            self.close()
+            self._read_log(self._snapshot_end)
+            return None
+        portion = self._portions.popleft()
+        self.handed_out = int(portion.offsets[-1]) + 1
+        return portion, self.handed_out
+
+    async def _group(self) -> Group:
+        """Return the next row group, and have the one after it read meanwhile."""
+        assert self._rows is not None, "read after close"
+        loop = asyncio.get_running_loop()
+        ahead = self._ahead or loop.run_in_executor(None, self._rows.next_group)
+        # Kept until it has been waited for: who is cancelled here must not read on beside it.
+        self._ahead = ahead
+        group = await asyncio.shield(ahead)
+        self._ahead = None
+        if group and self._rows is not None:
+            self._ahead = loop.run_in_executor(None, self._rows.next_group)
+        return group
+
+    def _fall_back(self, error: Damaged) -> None:
+        self.close()
+        host, at = self._host, self.handed_out
+        if at > self._snapshot_start:
+            raise Damaged(
+                f"the snapshot of {host.topic}/{host.partition} cannot be read any more behind "
+                f"offset {at}, and part of it was replayed: begin a new replay ({error})"
+            )
+        log.warning(
+            "snapshot_unreadable topic=%s partition=%d reading=log error=%s",
+            host.topic,
+            host.partition,
+            error,
+        )
+        self._read_log(host.store.start)
+
+    def _read_log(self, start: int) -> None:
+        self._behind = Scan(self._host.store, start, max(start, self._end))
+
+
+def _retrieve(ahead: "asyncio.Future[Group] | None") -> None:
+    """Look at a result that nobody waits for any more: a failure of it is nobody's."""
+    if ahead is not None and not ahead.cancelled():
+        ahead.exception()

@@ -1,0 +1,111 @@
+"""The far promises follow the segments of the log: sealed, written anew, mapped, removed.
+
+A store changes its segments in the middle of other calls (an append seals one, housekeeping swaps
+one), so nobody is told. Instead, the tables are compared now and then, and what is new is taken in.
+In between nothing is missing: until its segment is folded in, a far promise is in the pile.
+"""
+
+from collections.abc import Iterator
+
+from waterclock.log.sidecars.due import NetDelta
+from waterclock.schedule.checkpoint import Checkpoint, SavedSegment
+from waterclock.schedule.cold_timers import Far, Words
+from waterclock.storage import memory
+from waterclock.storage.partition_store import PartitionStore
+
+
+class FarSegments:
+    """Keeps `far` in step with a store."""
+
+    def __init__(self, store: PartitionStore) -> None:
+        self.far = Far()
+        self.is_saved = False
+        """The last checkpoint tells of the segments as they are."""
+        self.is_torn = False
+        """A segment is taken in by half: what is known of promises must not be saved, nor can it be
+        taken in anew. For a moment, or for good if that was cut short; the log has all of it."""
+        self._store = store
+        self._known: dict[int, NetDelta] = {}
+
+    def open(self, checkpoint: Checkpoint | None) -> None:
+        """Take in all that the log says, at the start, helped by a checkpoint if it is true."""
+        deltas = self._store.deltas
+        saved = [] if checkpoint is None else self._borne_out(checkpoint)
+        for base, segment in zip(deltas, saved, strict=False):
+            self.far.restore(base, _words(deltas[base]), segment.opened, segment.moved)
+            self._known[base] = deltas[base]
+        for base, delta in list(deltas.items())[len(saved) :]:
+            for _ in self.far.fold(base, _words(delta)):
+                pass
+            self._known[base] = delta
+        self.is_saved = len(saved) == len(deltas)
+        self.far.begin()
+        active = self._store.active_delta.net()
+        self.far.retire(active.retired)
+        was_open = self.far.retire(active.moved)
+        self.far.open(active.moved[was_open], active.moved_due[was_open])
+        self.far.open(active.opened, active.opened_due)
+
+    def _borne_out(self, checkpoint: Checkpoint) -> list[SavedSegment]:
+        """Return what a checkpoint says of the first segments; nothing if it is not of this log."""
+        store = self._store
+        saved = [s for s in checkpoint.segments if s.base_offset >= store.start]
+        if checkpoint.log_id != store.log_id or len(saved) > len(store.deltas):
+            return []
+        for segment, found in zip(store.segments, saved, strict=False):
+            delta = store.deltas[segment.base_offset]
+            place = segment.base_offset, segment.header.generation, segment.last_header_crc
+            if place != found[:3] or not _fits(delta, found):
+                return []
+        return saved
+
+    @property
+    def is_behind(self) -> bool:
+        """Some segment is not the one that is known."""
+        deltas = self._store.deltas
+        return len(deltas) != len(self._known) or any(
+            self._known.get(base) is not delta for base, delta in deltas.items()
+        )
+
+    def follow(self) -> Iterator[None]:
+        """Take in what has become of the segments, yielding between parts."""
+        assert not self.is_torn, "half of a segment would be folded twice"
+        for base in [base for base in self._known if base not in self._store.deltas]:
+            self.far.drop(base)
+            del self._known[base]
+        for base, delta in list(self._store.deltas.items()):
+            if base not in self._known:
+                self.is_torn = True
+                yield from self.far.fold(base, _words(delta))
+                self.is_torn = False
+            elif delta is not self._known[base]:
+                self.far.refit(base, _words(delta))
+            else:
+                continue
+            self._known[base] = delta
+            self.is_saved = False
+
+    def let_rest(self) -> None:
+        """Leave the side-cars to the page cache."""
+        for delta in self._store.deltas.values():
+            memory.let_rest(delta.opened)
+        for run in [] if self._store.ids is None else self._store.ids.sealed_runs():
+            memory.let_rest(run)
+
+    def checkpoint(self) -> Checkpoint:
+        """Return what is known of the sealed segments, all of which are durable."""
+        segments = []
+        for segment in self._store.segments:
+            base = segment.base_offset
+            if base in self._known and base in self._store.deltas:
+                place = base, segment.header.generation, segment.last_header_crc
+                segments.append(SavedSegment(*place, *self.far.open_flags(base)))
+        return Checkpoint(self._store.log_id, segments)
+
+
+def _words(delta: NetDelta) -> Words:
+    return Words(delta.opened, delta.opened_due, delta.retired, delta.moved, delta.moved_due)
+
+
+def _fits(delta: NetDelta, saved: SavedSegment) -> bool:
+    return len(saved.opened) == len(delta.opened) and len(saved.moved) == len(delta.moved)

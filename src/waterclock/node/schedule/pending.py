@@ -1,0 +1,275 @@
+"""Messages for later, topic by topic: find them, cancel them, move them, list them, count them.
+
+Those that a caller names, by id or by partition and offset, are `named_changes`' business; here are
+those that match a filter.
+
+What touches every pending message of a topic works through the partitions in slices, with a turn
+for everyone else between two of them: so it sees what fires or comes meanwhile, or does not.
+"""
+
+import asyncio
+import base64
+import struct
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from waterclock.log.scheduled import gather
+from waterclock.model.clock import Clock
+from waterclock.model.errors import BadInput, LimitExceeded
+from waterclock.model.ids import Millis
+from waterclock.model.limits import Limits
+from waterclock.model.message import Message
+from waterclock.node.partition.host import PartitionHost
+from waterclock.node.schedule.named_changes import (
+    CHANGE_SLICE,
+    Changed,
+    Named,
+    NamedChanges,
+    slices,
+)
+from waterclock.node.schedule.pending_filter import Filter
+from waterclock.node.schedule.pending_ids import NOWHERE
+from waterclock.node.schedule.scheduler import DONE
+from waterclock.node.topics import Topic, Topics
+from waterclock.schedule.hot_timers import HORIZONS_MS
+
+Int64s = npt.NDArray[np.int64]
+
+PAGE_MAX = 1_000
+PAGE_DEFAULT = 100
+LIST_ROWS_MAX = 20_000
+"""Messages that are read for one page, at most: a filter that few pass makes pages short."""
+
+LATER = -1
+"""Stands for the horizon beyond all others."""
+
+_TOKEN = struct.Struct("<qiq")
+
+
+class ScheduledMessage(NamedTuple):
+    """A pending message as it is listed; its due time is the one it has now."""
+
+    partition: int
+    offset: int
+    message: Message
+    value_bytes: int
+
+
+_Scheduled = list[ScheduledMessage]
+
+
+class Page(NamedTuple):
+    """Some of the pending messages, by due time, partition and offset."""
+
+    scheduled: list[ScheduledMessage]
+    next_page: str
+    """Asks for those that follow; empty if there are none."""
+
+
+class Cancelling(NamedTuple):
+    """What became of a bulk cancel."""
+
+    matched: int
+    cancelled: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many messages are pending, by how soon they are due."""
+
+    horizons: list[tuple[int, int]]
+    """(within so many ms, count), each without those before it; 0 is overdue, -1 is later still."""
+
+    @property
+    def total(self) -> int:
+        """How many there are in all."""
+        return sum(count for _, count in self.horizons)
+
+
+class PendingMessages:
+    """The pending messages of all topics."""
+
+    def __init__(self, topics: Topics, limits: Limits, clock: Clock) -> None:
+        self._topics = topics
+        self._limits = limits
+        self._clock = clock
+        self._changes = NamedChanges()
+
+    # One by one, many at once
+
+    async def cancel(self, topic: str, named: Sequence[Named]) -> Changed:
+        """Cancel messages; say of each name what became of it. Durable on return."""
+        return await self._changes.cancel(self._topics.get(topic), named)
+
+    async def reschedule(
+        self, topic: str, named: Sequence[Named], due_ms: Sequence[int]
+    ) -> Changed:
+        """Give messages new due times, one for each name or one for all. Durable on return.
+
+        A time that has passed means now: as long as a message is of use counts from then.
+        """
+        if len(due_ms) not in (1, len(named)):
+            raise BadInput(f"due_ms: give one, or one for each (got {len(due_ms)} times)")
+        now_ms = self._clock.now_ms()
+        for time_ms in (min(due_ms), max(due_ms)):
+            self._limits.check_due(Millis(time_ms), now_ms=now_ms)
+        due = np.broadcast_to(np.maximum(np.array(due_ms, np.int64), now_ms), len(named))
+        return await self._changes.reschedule(self._topics.get(topic), named, due)
+
+    # All that match
+
+    async def cancel_where(
+        self, topic: str, wanted: Filter, *, dry_run: bool = False
+    ) -> Cancelling:
+        """Cancel all that match, in slices; what fires meanwhile fires."""
+        found = self._topics.get(topic)
+        matched = cancelled = 0
+        for host in wanted.hosts(found):
+            async for offsets in self._matching(host, wanted):
+                matched += len(offsets)
+                for part in [] if dry_run else slices(offsets, CHANGE_SLICE):
+                    outcomes = await host.scheduler.cancel(part)
+                    cancelled += int((outcomes == DONE).sum())
+        return Cancelling(matched, cancelled)
+
+    async def _matching(self, host: PartitionHost, wanted: Filter) -> AsyncIterator[Int64s]:
+        """Yield the pending messages of a partition that match, as there were at the beginning."""
+        async for offsets, _ in host.scheduler.scan(*wanted.span):
+            for part in slices(offsets, wanted.slice_rows):
+                # What fired since it was found may be gone from the log.
+                part = part[host.scheduler.is_open(part)]
+                if len(part):
+                    yield part[wanted.matches(host.store, part)]
+                await asyncio.sleep(0)
+
+    async def count(self, topic: str = "") -> Counts:
+        """Count the pending messages of a topic, or of all, by how soon they are due."""
+        topics = [self._topics.get(topic)] if topic else self._topics.all()
+        now_ms = self._clock.now_ms()
+        totals = np.zeros(len(HORIZONS_MS) + 1, np.int64)
+        for found in topics:
+            for host in found.partitions:
+                if host.is_open:
+                    totals += await host.scheduler.horizons(now_ms)
+        return Counts(list(zip([*HORIZONS_MS, LATER], totals.tolist(), strict=True)))
+
+    async def list(
+        self,
+        topic: str,
+        wanted: Filter,
+        *,
+        limit: int = 0,
+        page: str = "",
+        with_values: bool = False,
+    ) -> Page:
+        """Return the first pending messages that match, by due time, partition and offset.
+
+        A page may be short, or empty, and have a next one: few of those looked at matched.
+        """
+        limit = limit or PAGE_DEFAULT
+        if not 1 <= limit <= PAGE_MAX:
+            raise LimitExceeded("limit", PAGE_MAX, got=limit)
+        found = self._topics.get(topic)
+        after = _decoded(page)
+        count = LIST_ROWS_MAX // 4 if wanted.needs_rows else limit
+        chosen: _Scheduled = []
+        for _ in range(0, LIST_ROWS_MAX, count):
+            ahead = await _ahead(found, wanted, after, count)
+            listed = _listed(found, wanted, ahead, with_values=with_values)
+            chosen += listed[: limit - len(chosen)]
+            is_end = len(ahead) < count
+            if ahead:
+                after = ahead[-1]
+            if len(chosen) == limit:
+                last = _Place(int(chosen[-1].message.due_ms or 0), *chosen[-1][:2])
+                is_end &= last == after
+                after = last
+            if is_end:
+                return Page(chosen, "")
+            if len(chosen) == limit:
+                break
+        return Page(chosen, _encoded(after))
+
+
+class _Place(NamedTuple):
+    """A pending message in the order of lists."""
+
+    due_ms: int
+    partition: int
+    offset: int
+
+
+_START = _Place(-1, NOWHERE, NOWHERE)
+
+
+def _read(
+    host: PartitionHost, offsets: Int64s, due_ms: Int64s, *, with_values: bool
+) -> list[ScheduledMessage]:
+    promised = gather(host.store.reader.rows(offsets), offsets).due_at(due_ms)
+    found = []
+    for offset, row in zip(promised.offsets.tolist(), promised.rows.to_pylist(), strict=True):
+        value = row["value"]
+        message = Message(
+            value,
+            key=row["key"],
+            message_id=row["message_id"],
+            headers=None if row["headers"] is None else dict(row["headers"]),
+            due_ms=Millis(row["due_ms"]),
+        )
+        size = 0 if value is None else len(value)
+        shown = message if with_values else replace(message, value=None)
+        found.append(ScheduledMessage(host.partition, offset, shown, size))
+    return found
+
+
+def _encoded(place: _Place) -> str:
+    return base64.urlsafe_b64encode(_TOKEN.pack(*place)).decode()
+
+
+def _decoded(page: str) -> _Place:
+    if not page:
+        return _START
+    try:
+        return _Place(*_TOKEN.unpack(base64.b64decode(page, altchars=b"-_", validate=True)))
+    except (ValueError, struct.error) as error:
+        raise BadInput("page: is not the next_page of an answer") from error
+
+
+async def _ahead(topic: Topic, wanted: Filter, after: _Place, limit: int) -> list[_Place]:
+    """Return the first `limit` pending messages after a place, before any look inside."""
+    places: list[_Place] = []
+    for host in wanted.hosts(topic):
+        start_ms, end_ms = wanted.span
+        last = NOWHERE
+        if after.due_ms >= start_ms:
+            # Of those due at the same time, the partitions before were listed whole.
+            start_ms = after.due_ms + (host.partition < after.partition)
+            last = after.offset if host.partition == after.partition else NOWHERE
+        offsets, due = await host.scheduler.upcoming(start_ms, end_ms, limit, after=last)
+        places += map(_Place, due.tolist(), [host.partition] * len(due), offsets.tolist())
+    return sorted(places)[:limit]
+
+
+def _listed(
+    topic: Topic, wanted: Filter, places: list[_Place], *, with_values: bool
+) -> list[ScheduledMessage]:
+    """Read messages and return those that match, in the same order."""
+    if not places:
+        return []
+    due, where, offsets = np.array(places, np.int64).T
+    listed: dict[tuple[int, int], ScheduledMessage] = {}
+    for number in np.unique(where).tolist():
+        host = topic.partition(number)
+        mine = where == number
+        # What fired since it was found may be gone from the log.
+        mine[mine] = host.scheduler.is_open(offsets[mine])
+        mine[mine] = wanted.matches(host.store, offsets[mine])
+        if mine.any():
+            for one in _read(host, offsets[mine], due[mine], with_values=with_values):
+                listed[number, one.offset] = one
+    keys = zip(where.tolist(), offsets.tolist(), strict=True)
+    return [listed[key] for key in keys if key in listed]

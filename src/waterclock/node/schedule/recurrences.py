@@ -1,0 +1,332 @@
+"""Recurrences: messages that come again and again, by cron or interval, in a time zone.
+
+One occurrence ahead is always promised, as an ordinary message for later; when its time has come,
+the next is promised. So a recurrence fires as exactly, and as safely, as any other message, and a
+node that was down fires the one it had promised, late, and skips what it missed besides.
+
+A clock that is set goes unnoticed but for this: one that was put forward, and back again, has left
+a promise far ahead; what comes before it is promised then, and no occurrence comes twice
+(`schedule.promised`). The same is looked at when the node starts.
+
+A record in the metadata says what recurs and what was promised last. The id of an occurrence is
+`<name>/<token>@<due time>`, the token being new with each `put` (and `.<turn>` behind it once the
+promise of an occurrence was cancelled that may come again): a crash between promising and
+writing that down promises the same id again, which dedup recognises. A recurrence that is replaced
+or deleted first writes down which promise must go, then cancels it: a crash between leaves work for
+the next start. A promise is cancelled only where its id stands: a topic made anew has other
+messages at the same positions. Deleting a topic deletes its recurrences, in the same write: none of
+them makes it again.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import msgspec
+
+from waterclock.log.batch import encode_batch
+from waterclock.model.clock import Clock
+from waterclock.model.errors import (
+    BadInput,
+    CapacityReached,
+    NotFound,
+    StorageFailed,
+    WaterclockError,
+)
+from waterclock.model.ids import Millis
+from waterclock.model.limits import Limits
+from waterclock.model.names import check_name, check_topic_name
+from waterclock.node.detached import sheltered
+from waterclock.node.metadata import Metadata, Records
+from waterclock.node.publish.publisher import Publishing
+from waterclock.node.schedule.named_changes import Named
+from waterclock.node.schedule.pending import PendingMessages
+from waterclock.node.schedule.recurrence_records import (
+    Promise,
+    RecurrenceRecord,
+    Recurring,
+    Recurs,
+    rule_of,
+)
+from waterclock.node.schedule.scheduler import CANCELLED, DONE
+from waterclock.schedule.calendar import Recurrence
+
+RECORD = "recurrence/"
+RECURRENCES_MAX = 10_000
+SLEEP_MS_MAX = 1_000
+LOOKED_AT_ONCE = 256
+"""Recurrences looked at without letting the loop go."""
+
+log = logging.getLogger(__name__)
+
+
+class Recurrences:
+    """All recurrences of a node. `run` must be running for them to happen."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        publishing: Publishing,
+        pending: PendingMessages,
+        clock: Clock,
+        tasks: asyncio.TaskGroup,
+        limits: Limits | None = None,
+    ) -> None:
+        self._metadata = metadata
+        self._publishing = publishing
+        self._pending = pending
+        self._clock = clock
+        self._tasks = tasks
+        self._limits = limits or Limits()
+        self._records: dict[str, RecurrenceRecord] = {}
+        self._rules: dict[str, Recurrence] = {}
+        for key, value in metadata.items(RECORD):
+            self._keep(key.removeprefix(RECORD), msgspec.json.decode(value, type=RecurrenceRecord))
+        self._changing = asyncio.Lock()
+        self._alarm = asyncio.Event()
+        self._latest_ms: int | None = None
+        """The latest time at which promises may have been made."""
+        self._problems: set[str] = set()
+        """Recurrences with something left to do, or to write down: said once, tried again."""
+
+    def __repr__(self) -> str:
+        return f"<Recurrences {len(self._records)}>"
+
+    async def put(self, recurring: Recurring) -> Recurs:
+        """Create a recurrence, or replace the one of that name. Durable on return."""
+        check_name("recurrence", recurring.name)
+        check_topic_name(recurring.topic)
+        now_ms = self._clock.now_ms()
+        record = RecurrenceRecord(recurring=recurring, token=os.urandom(6).hex(), anchor_ms=now_ms)
+        self._check(record, now_ms)
+        # A caller that leaves after the promise was made must not keep it from being written down.
+        return await sheltered(self._tasks, self._put(recurring.name, record))
+
+    async def _put(self, name: str, record: RecurrenceRecord) -> Recurs:
+        async with self._changing:
+            before = self._records.get(name)
+            if before is None and len(self._records) >= RECURRENCES_MAX:
+                raise CapacityReached("recurrences", RECURRENCES_MAX)
+            # Its first promise would make it, too; here, who puts it is told.
+            made = await self._publishing.topics.ensure(record.recurring.topic)
+            unwanted = [] if before is None else before.to_cancel(self._now_ms())
+            await self._save({name: msgspec.structs.replace(record, unwanted=unwanted)})
+            problems = await self._settle([name])
+            if self._records[name].unwanted:
+                raise problems[name]
+            recurs = self._recurs(self._records[name])
+            return recurs._replace(made_partitions=made.made_partitions)
+
+    async def delete(self, name: str) -> bool:
+        """End a recurrence and cancel what it has promised; tell whether there was one.
+
+        If that cannot be cancelled now, this raises why, and it is tried again until it can.
+        """
+        async with self._changing:
+            before = self._records.get(name)
+            if before is None or before.is_deleted:
+                return False
+            await self._save({name: before.deleted(self._now_ms())})
+            problems = await self._settle([name])
+            if problems:
+                raise problems[name]
+            return True
+
+    @asynccontextmanager
+    async def topic_deleting(self, topic: str) -> AsyncIterator[Records]:
+        """Hold still while a topic is deleted; its recurrences go with it."""
+        async with self._changing:
+            gone = {
+                name: record.without_topic(self._now_ms())
+                for name, record in self._records.items()
+                if record.recurring.topic == topic and not record.is_deleted
+            }
+            yield _encoded(gone)
+            for name, record in gone.items():
+                self._keep(name, record)
+                log.info("recurrence_deleted name=%s with_topic=%s", name, topic)
+            self._problems.intersection_update(self._records)
+
+    def list(self, topic: str = "") -> "Sequence[Recurs]":
+        """Return the recurrences of a topic, or all, by name."""
+        records = [self._records[name] for name in sorted(self._records)]
+        return [
+            self._recurs(record)
+            for record in records
+            if not record.is_deleted and topic in ("", record.recurring.topic)
+        ]
+
+    async def run(self) -> None:
+        """Promise each next occurrence when the one before has come, until cancelled."""
+        while True:
+            await self.settle()
+            await self._sleep()
+
+    async def settle(self) -> None:
+        """Promise what is next of each recurrence whose time has come."""
+        async with self._changing:
+            now_ms = self._clock.now_ms()
+            # At the start nobody knows what the clock was when the last promises were made.
+            is_set_back = self._latest_ms is None or now_ms < self._latest_ms
+            self._latest_ms = now_ms
+            due = {name for name, record in self._records.items() if record.is_due(now_ms)}
+            if is_set_back:
+                due.update([name async for name in self._overtaken(now_ms)])
+            await self._settle(sorted(self._problems | due))
+
+    async def _overtaken(self, now_ms: int) -> AsyncIterator[str]:
+        """Yield the recurrences whose next occurrence comes before the one promised last."""
+        for count, (name, record) in enumerate(self._records.items(), 1):
+            if record.is_overtaken(self._rules[name], now_ms):
+                yield name
+            if count % LOOKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def _now_ms(self) -> int:
+        """Return the time, and remember it: a clock may be set back behind it."""
+        now_ms = self._clock.now_ms()
+        self._latest_ms = now_ms if self._latest_ms is None else max(now_ms, self._latest_ms)
+        return now_ms
+
+    async def _sleep(self) -> None:
+        now_ms = self._clock.now_ms()
+        times = [r.promise.due_ms for r in self._records.values() if r.promise is not None]
+        sleep_ms = max(0, min(SLEEP_MS_MAX, min(times, default=now_ms + SLEEP_MS_MAX) - now_ms))
+        if self._problems:
+            sleep_ms = SLEEP_MS_MAX
+        self._alarm.clear()
+        try:
+            async with asyncio.timeout(sleep_ms / 1_000):
+                await self._alarm.wait()
+        except TimeoutError:
+            return
+
+    def wake(self) -> None:
+        """Look at the clock now: it may have been set."""
+        self._alarm.set()
+
+    # One step: cancel what must go, promise what is next, write down both
+
+    async def _settle(self, names: Iterable[str]) -> dict[str, WaterclockError]:
+        """Do what is to be done; return what could not be, and why. It is tried again later."""
+        problems: dict[str, WaterclockError] = {}
+        changed: dict[str, RecurrenceRecord | None] = {}
+        names = tuple(names)
+        results = await asyncio.gather(
+            *(self._settled(self._records[name]) for name in names), return_exceptions=True
+        )
+        for name, result in zip(names, results, strict=True):
+            if result is self._records[name] and name not in self._problems:
+                continue  # as it was, and written down
+            if isinstance(result, BaseException):
+                problems[name] = self._note_problem(name, result)
+            else:
+                changed[name] = result
+        if changed:
+            problems |= await self._write_down(changed)
+            self._alarm.set()
+        return problems
+
+    async def _write_down(
+        self, changed: "Mapping[str, RecurrenceRecord | None]"
+    ) -> dict[str, WaterclockError]:
+        """Save what was done; what cannot be is known here at least, and saved later."""
+        try:
+            await self._save(changed)
+        except WaterclockError as error:
+            for name, record in changed.items():
+                if record is not None:  # a delete must find what was promised
+                    self._keep(name, record)
+            return {name: self._note_problem(name, error) for name in changed}
+        self._problems.difference_update(changed)
+        return {}
+
+    def _note_problem(self, name: str, error: BaseException) -> WaterclockError:
+        """Try again later what may succeed then; what is no mere shortage ends the node."""
+        if not isinstance(error, WaterclockError) or isinstance(error, StorageFailed):
+            raise error
+        if name not in self._problems:
+            log.warning("recurrence_held name=%s reason=%s", name, error)
+        self._problems.add(name)
+        return error
+
+    async def _settled(self, record: RecurrenceRecord) -> RecurrenceRecord | None:
+        """Do what a record asks for; return it as it is then, None if it is done with."""
+        rule = self._rules[record.recurring.name]
+        cancelled = [promise for promise in record.unwanted if await self._cancel(promise)]
+        if record.is_deleted:
+            return None
+        if record.unwanted:
+            record = record.with_cancelled(rule, cancelled)
+        now_ms = self._now_ms()
+        due_ms = record.next_open(rule, now_ms)
+        last = record.promise
+        if last is not None and last.due_ms > now_ms and (due_ms is None or due_ms > last.due_ms):
+            return record
+        if due_ms is None:
+            return msgspec.structs.replace(
+                record, is_over=True, promise=None, ahead=record.promises
+            )
+        return record.with_promise(rule, await self._promise(record, due_ms), now_ms)
+
+    async def _promise(self, record: RecurrenceRecord, due_ms: int) -> Promise:
+        recurring = record.recurring
+        message_id = record.message_id(due_ms)
+        message = recurring.message(message_id.encode(), due_ms)
+        batch = encode_batch([message], self._limits, now_ms=self._clock.now_ms())
+        answer = await self._publishing.publish_batch(recurring.topic, batch.body)
+        return Promise(recurring.topic, answer.partition, answer.first_offset, due_ms, message_id)
+
+    async def _cancel(self, promise: Promise) -> bool:
+        """Tell whether it is cancelled, now or before; False if it has fired, or is gone."""
+        # Gone with its topic, it fires no more. Anything else may pass, and then it would fire.
+        with suppress(NotFound):
+            position = promise.partition, promise.offset
+            named = Named(promise.message_id.encode(), position=position)
+            changed = await self._pending.cancel(promise.topic, [named])
+            return bool(changed.outcomes[0] in (DONE, CANCELLED))
+        return False
+
+    async def _save(self, records: "Mapping[str, RecurrenceRecord | None]") -> None:
+        end = self._metadata.write(_encoded(records))
+        for name, record in records.items():
+            self._keep(name, record)
+        await self._metadata.durable(end)
+
+    def _keep(self, name: str, record: RecurrenceRecord | None) -> None:
+        if record is None:
+            self._records.pop(name, None)
+            self._rules.pop(name, None)
+        else:
+            self._records[name] = record
+            self._rules[name] = rule_of(record)
+
+    def _check(self, record: RecurrenceRecord, now_ms: int) -> None:
+        """Raise BadInput unless each occurrence can be promised."""
+        recurring = record.recurring
+        expires = recurring.expires_after_ms
+        if expires is not None and expires <= 0:
+            raise BadInput(f"expires_after_ms must be positive (got {expires})")
+        due_ms = rule_of(record).next_after(now_ms)
+        due_ms = Millis(now_ms) if due_ms is None else due_ms
+        message = recurring.message(record.message_id(due_ms).encode(), due_ms)
+        encode_batch([message], self._limits, now_ms=now_ms)
+
+    def _recurs(self, record: RecurrenceRecord) -> Recurs:
+        now_ms = self._clock.now_ms()
+        coming = [promise.due_ms for promise in record.promises if promise.due_ms > now_ms]
+        if not coming and record.promise is not None:
+            coming = [record.promise.due_ms]
+        if coming:
+            return Recurs(record.recurring, min(coming))
+        rule = self._rules[record.recurring.name]
+        return Recurs(record.recurring, record.next_open(rule, now_ms) or 0)
+
+
+def _encoded(records: "Mapping[str, RecurrenceRecord | None]") -> Records:
+    return {
+        RECORD + name: None if record is None else msgspec.json.encode(record)
+        for name, record in records.items()
+    }

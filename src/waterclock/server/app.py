@@ -1,0 +1,147 @@
+"""Everything a running node answers: gRPC and HTTP before one node, and how they stop together.
+
+Stopping, in this order: health says so; no new calls; calls that wait are ended, others finish, for
+as long as `server.drain` allows; what is left is cut off. Then the node itself may be closed.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast
+
+from google.protobuf.descriptor import ServiceDescriptor
+from grpc_health.v1 import health_pb2
+
+from waterclock.model.config import Config
+from waterclock.node.node import Node
+from waterclock.node.task_groups import task_group
+from waterclock.server.addresses import Addresses
+from waterclock.server.calls import Calls
+from waterclock.server.grpc.admin import AdminApi
+from waterclock.server.grpc.broker import BrokerApi
+from waterclock.server.grpc.health import Health
+from waterclock.server.grpc.scheduler import SchedulerApi
+from waterclock.server.grpc.server import GrpcServer, Service, serve_grpc
+from waterclock.server.grpc.write_registry import LedgerApi
+from waterclock.server.http.cors import Cors
+from waterclock.server.http.operations import routes_of, stopping_routes_of
+from waterclock.server.http.routes import answer_from
+from waterclock.server.http.server import HttpServer, http_limits, serve_http
+from waterclock.server.loop_watch import LoopWatch
+from waterclock.server.metrics import Metrics
+from waterclock.server.rest.consumers import PolledMembers
+from waterclock.server.rest.frames import FramesApi
+from waterclock.server.rest.health import operations, with_description
+from waterclock.server.rest.operations import topic_operations
+from waterclock.server.streams.api import StreamsApi
+from waterclock.v1 import admin_pb2, broker_pb2, ledger_pb2, scheduler_pb2
+
+log = logging.getLogger(__name__)
+
+APIS = (
+    broker_pb2.DESCRIPTOR.services_by_name["Broker"],
+    scheduler_pb2.DESCRIPTOR.services_by_name["Scheduler"],
+    admin_pb2.DESCRIPTOR.services_by_name["Admin"],
+    ledger_pb2.DESCRIPTOR.services_by_name["Ledger"],
+)
+HEALTH = cast(ServiceDescriptor, health_pb2.DESCRIPTOR.services_by_name["Health"])
+
+END_S = 1.0
+"""How long calls have to say goodbye once the drain is over."""
+HEALTH_CALLS_MAX = 1_000
+"""Of their own: a node that is merely busy must not look dead."""
+
+
+class Server:
+    """A node that can be reached. Make one with `serve`."""
+
+    def __init__(
+        self,
+        node: Node,
+        calls: Calls,
+        health: Health,
+        grpc_server: GrpcServer,
+        http_server: HttpServer,
+    ) -> None:
+        self.node = node
+        self.calls = calls
+        self._health = health
+        self._grpc = grpc_server
+        self._http = http_server
+
+    @property
+    def grpc_port(self) -> int:
+        """Where gRPC listens."""
+        return self._grpc.port
+
+    @property
+    def http_port(self) -> int:
+        """Where HTTP listens."""
+        return self._http.port
+
+    @property
+    def addresses(self) -> Addresses:
+        """Where clients reach it."""
+        return Addresses(self.node.config.server.host, self.grpc_port, self.http_port)
+
+    async def stop(self) -> None:
+        """Let calls finish and take no more; returns after `server.drain` at the latest."""
+        drain_s = self.node.config.server.drain_ms / 1_000
+        log.info("stopping calls=%d drain_s=%g", self.calls.in_flight, drain_s)
+        self.node.stop_serving()
+        self._health.stop()
+        self.calls.stop()
+        self.node.streams.drain()
+        self._http.stop()
+        async with task_group() as tasks:
+            ending = tasks.create_task(self._end_after(drain_s))
+            tasks.create_task(self._http.drain(drain_s))
+            await self._grpc.stop(drain_s + END_S)
+            ending.cancel()
+
+    async def _end_after(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self.calls.end()
+
+
+@asynccontextmanager
+async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
+    """Answer requests to a node until left. `Server.stop` first ends well what is under way."""
+    calls = Calls(config.server.calls_max)
+    watch = LoopWatch()
+    members = PolledMembers(node, calls)
+    broker_api = BrokerApi(node, calls)
+    table = with_description(
+        [
+            *operations(node, Metrics(node, calls, watch)),
+            *topic_operations(node, members, broker_api.publishing),
+            *FramesApi(node, calls, broker_api.frames).operations(),
+            *StreamsApi(node).operations(),
+        ],
+        config.limits,
+        node.clock.now_ms(),
+    )
+    answer, stopping = answer_from(routes_of(table)), answer_from(stopping_routes_of(table))
+    host, port = config.server.host, config.cluster.http_port
+    cors = Cors(tuple(origin.strip() for origin in config.server.cors_origins.split(",")))
+    async with serve_http(
+        answer, host=host, port=port, limits=http_limits(config), cors=cors, stopping=stopping
+    ) as http_server:
+        http_address = Addresses(host, 0, http_server.port).http
+        health = Health(node, tuple(api.full_name for api in APIS))
+        broker, scheduler, admin, ledger = APIS
+        services = (
+            Service(broker, broker_api, calls),
+            Service(scheduler, SchedulerApi(node), calls),
+            Service(admin, AdminApi(node, http_address=http_address), calls),
+            Service(ledger, LedgerApi(node), calls),
+            Service(HEALTH, health, Calls(HEALTH_CALLS_MAX)),
+        )
+        async with serve_grpc(services, config) as grpc_server, task_group() as tasks:
+            running = [tasks.create_task(work) for work in (watch.run(), members.run())]
+            try:
+                yield Server(node, calls, health, grpc_server, http_server)
+            finally:
+                for task in running:
+                    task.cancel()

@@ -1,0 +1,1 @@
+"""The gRPC services of a node: broker, scheduler, administration, write registry and health."""

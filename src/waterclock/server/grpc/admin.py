@@ -1,0 +1,292 @@
+"""Topics, groups, dead letters, replays and the node: for administrators."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+import waterclock
+from waterclock.model.errors import BadInput, LimitExceeded
+from waterclock.node.dead_letters.rows import DeadLetter
+from waterclock.node.groups.positions import Start
+from waterclock.node.groups.views import GroupView
+from waterclock.node.node import Node
+from waterclock.node.partition.host import PartitionHost
+from waterclock.node.replay.snapshots import SnapshotInfo
+from waterclock.node.topics import Topic, TopicSettings
+from waterclock.server.grpc.fields import check_not_negative, member_of
+from waterclock.server.grpc.messages import to_proto
+from waterclock.v1 import admin_pb2 as pb
+from waterclock.v1 import broker_pb2 as broker
+
+POSITIONS_MAX = 100_000
+_SETTINGS = (
+    "partitions",
+    "retention_ms",
+    "retention_bytes",
+    "retention_wait_for_groups",
+    "is_compacted",
+    "retries_max",
+    "ack_timeout_ms",
+)
+
+
+class AdminApi:
+    """The methods of `waterclock.v1.Admin`."""
+
+    def __init__(self, node: Node, *, http_address: str) -> None:
+        self._node = node
+        self._http_address = http_address
+        self._data_folder = str(Path(node.config.node.data_folder).absolute())
+
+    # Topics
+
+    async def create_topic(self, request: pb.CreateTopicRequest) -> pb.Topic:
+        """Make a topic."""
+        topics = self._node.topics
+        settings = _changed(topics.default_settings(), request.settings)
+        return _topic(await topics.create(request.topic, settings, if_absent=request.if_absent))
+
+    async def update_topic(self, request: pb.UpdateTopicRequest) -> pb.Topic:
+        """Give a topic other settings, or more partitions."""
+        topics = self._node.topics
+        settings = _changed(topics.get(request.topic).settings, request.settings)
+        return _topic(await topics.update(request.topic, settings))
+
+    async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
+        """Delete a topic and its messages."""
+        await self._node.topics.delete(request.topic)
+        return pb.DeleteTopicResponse()
+
+    async def get_topic(self, request: pb.GetTopicRequest) -> pb.Topic:
+        """Return a topic."""
+        return _topic(self._node.topics.get(request.topic))
+
+    async def list_topics(self, _: pb.ListTopicsRequest) -> pb.ListTopicsResponse:
+        """Return all topics, by name."""
+        return pb.ListTopicsResponse(topics=map(_topic, self._node.topics.all()))
+
+    async def find_offsets(self, request: pb.FindOffsetsRequest) -> pb.FindOffsetsResponse:
+        """Return where each partition stood at a time."""
+        check_not_negative(time_ms=request.time_ms)
+        positions = [
+            broker.Position(partition=host.partition, offset=host.store.offset_at(request.time_ms))
+            for host in self._node.topics.get(request.topic).partitions
+        ]
+        return pb.FindOffsetsResponse(positions=positions)
+
+    # Groups
+
+    async def list_groups(self, request: pb.ListGroupsRequest) -> pb.ListGroupsResponse:
+        """Return all groups, or those of a topic."""
+        if request.topic:
+            self._node.topics.get(request.topic)
+        return pb.ListGroupsResponse(groups=map(_group, self._node.groups.list(request.topic)))
+
+    async def get_group(self, request: pb.GetGroupRequest) -> pb.Group:
+        """Return a group."""
+        return _group(self._node.groups.get(request.topic, request.group))
+
+    async def delete_group(self, request: pb.DeleteGroupRequest) -> pb.DeleteGroupResponse:
+        """Forget a group and its progress."""
+        await self._node.groups.delete(request.topic, request.group)
+        return pb.DeleteGroupResponse()
+
+    async def seek_group(self, request: pb.SeekGroupRequest) -> pb.Group:
+        """Set where a group goes on."""
+        check_not_negative(start_ms=request.start_ms)
+        view = await self._node.groups.seek(
+            request.topic,
+            request.group,
+            start=Start(member_of(broker.Start, "start", request.start)),
+            start_ms=request.start_ms,
+            positions=dict(_positions(request.positions)),
+        )
+        return _group(view)
+
+    # Dead letters
+
+    async def list_dead_letters(
+        self, request: pb.ListDeadLettersRequest
+    ) -> pb.ListDeadLettersResponse:
+        """Return dead letters of a topic."""
+        check_not_negative(limit=request.limit)
+        page = await self._node.dead_letters.list(
+            request.topic, limit=request.limit, page=request.page
+        )
+        return pb.ListDeadLettersResponse(
+            dead_letters=map(_dead_letter, page.letters),
+            next_page=page.next_page,
+            total=page.total,
+        )
+
+    async def redrive(self, request: pb.RedriveRequest) -> pb.RedriveResponse:
+        """Publish dead letters again where they came from."""
+        check_not_negative(limit=request.limit)
+        redriven = await self._node.dead_letters.redrive(
+            request.topic, _positions(request.positions) or None, limit=request.limit
+        )
+        return pb.RedriveResponse(redriven=redriven)
+
+    async def purge_dead_letters(
+        self, request: pb.PurgeDeadLettersRequest
+    ) -> pb.PurgeDeadLettersResponse:
+        """Take dead letters off the list."""
+        purged = await self._node.dead_letters.purge(
+            request.topic, _positions(request.positions) or None
+        )
+        return pb.PurgeDeadLettersResponse(purged=purged)
+
+    # Replays
+
+    async def list_replays(self, _: pb.ListReplaysRequest) -> pb.ListReplaysResponse:
+        """Return the named replays."""
+        replays = [
+            pb.ReplayInfo(
+                name=info.name,
+                topic=info.topic,
+                done=_at(info.done),
+                ends=_at(info.ends),
+            )
+            for info in self._node.replays.list()
+        ]
+        return pb.ListReplaysResponse(replays=replays)
+
+    async def delete_replay(self, request: pb.DeleteReplayRequest) -> pb.DeleteReplayResponse:
+        """Forget a named replay."""
+        return pb.DeleteReplayResponse(existed=await self._node.replays.delete(request.name))
+
+    # Snapshots
+
+    async def register_snapshot(self, request: pb.RegisterSnapshotRequest) -> pb.Snapshot:
+        """Have a compacted copy of a topic used for compacted replays."""
+        return _snapshot(await self._node.snapshots.register(request.topic, request.folder))
+
+    async def list_snapshots(self, request: pb.ListSnapshotsRequest) -> pb.ListSnapshotsResponse:
+        """Return the snapshots of a topic, the one in use first."""
+        found = self._node.snapshots.list(request.topic)
+        return pb.ListSnapshotsResponse(snapshots=map(_snapshot, found))
+
+    async def delete_snapshot(self, request: pb.DeleteSnapshotRequest) -> pb.DeleteSnapshotResponse:
+        """Use a snapshot no more."""
+        existed = await self._node.snapshots.delete(request.topic, request.snapshot)
+        return pb.DeleteSnapshotResponse(existed=existed)
+
+    # The node
+
+    async def get_node(self, _: pb.GetNodeRequest) -> pb.NodeInfo:
+        """Tell who this is."""
+        node = self._node
+        limits = node.config.limits
+        return pb.NodeInfo(
+            name=node.name,
+            version=waterclock.__version__,
+            started_ms=node.started_ms,
+            now_ms=node.clock.now_ms(),
+            data_folder=self._data_folder,
+            http_address=self._http_address,
+            auto_create=node.config.topics.auto_create,
+            limits=pb.NodeInfo.Limits(
+                message_bytes_max=limits.message_bytes_max,
+                batch_bytes_max=limits.batch_bytes_max,
+                batch_messages_max=limits.batch_messages_max,
+            ),
+        )
+
+
+def _changed(settings: TopicSettings, given: pb.TopicSettings) -> TopicSettings:
+    """Return settings with what a request gives."""
+    changes = {name: getattr(given, name) for name in _SETTINGS if given.HasField(name)}  # type: ignore[arg-type]
+    return msgspec.structs.replace(settings, **changes)
+
+
+def _topic(topic: Topic) -> pb.Topic:
+    settings = {name: getattr(topic.settings, name) for name in _SETTINGS}
+    return pb.Topic(
+        topic=topic.name,
+        settings=pb.TopicSettings(**settings),
+        partitions=map(_partition, topic.partitions),
+    )
+
+
+def _partition(host: PartitionHost) -> pb.Topic.Partition:
+    if not host.is_open:
+        return pb.Topic.Partition(partition=host.partition, problem=host.problem or "is not open")
+    store = host.store
+    return pb.Topic.Partition(
+        partition=host.partition,
+        start_offset=store.start,
+        end_offset=store.acknowledged_end,
+        size_bytes=sum(segment.end_position for segment in store.segments),
+        scheduled=len(host.scheduler),
+        problem=f"damaged, takes no publishes: {store.faults[0]}" if store.faults else "",
+    )
+
+
+def _group(view: GroupView) -> pb.Group:
+    places = [
+        pb.Group.Place(
+            partition=place.partition,
+            member=place.member,
+            committed=place.committed,
+            end_offset=place.end_offset,
+            lag=place.lag,
+            unacked=place.unacked,
+            waiting=place.waiting,
+            missed=place.missed,
+        )
+        for place in view.places
+    ]
+    return pb.Group(
+        topic=view.topic,
+        group=view.group,
+        generation=view.generation,
+        members=view.members,
+        places=places,
+    )
+
+
+def _positions(given: Iterable[broker.Position]) -> list[tuple[int, int]]:
+    positions = [(position.partition, position.offset) for position in given]
+    if len(positions) > POSITIONS_MAX:
+        raise LimitExceeded("positions", POSITIONS_MAX, got=len(positions))
+    if any(partition < 0 or offset < 0 for partition, offset in positions):
+        raise BadInput("positions: partitions and offsets must not be negative")
+    return positions
+
+
+def _at(offsets: Mapping[int, int]) -> list[broker.Position]:
+    return [broker.Position(partition=number, offset=at) for number, at in offsets.items()]
+
+
+def _snapshot(info: SnapshotInfo) -> pb.Snapshot:
+    parts = [
+        pb.Snapshot.Partition(
+            partition=part.partition,
+            start_offset=part.start,
+            end_offset=part.end,
+            rows=part.rows,
+            bytes=part.size_bytes,
+            files=part.files,
+        )
+        for part in info.parts
+    ]
+    return pb.Snapshot(
+        topic=info.topic,
+        snapshot=info.snapshot,
+        folder=info.folder,
+        created_ms=info.created_ms,
+        partitions=parts,
+    )
+
+
+def _dead_letter(letter: DeadLetter) -> pb.DeadLetter:
+    return pb.DeadLetter(
+        position=broker.Position(partition=letter.partition, offset=letter.offset),
+        message=to_proto(letter.message),
+        group=letter.group,
+        reason=letter.reason,
+        attempts=letter.attempts,
+        origin=broker.Position(partition=letter.origin_partition, offset=letter.origin_offset),
+        died_ms=letter.died_ms,
+    )

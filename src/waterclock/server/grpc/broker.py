@@ -1,0 +1,93 @@
+"""Publish, PublishBatch and Fetch; the methods that are conversations have files of their own.
+
+Bytes in flight are bounded both ways. A publish counts until it is answered; what was fetched
+counts until gRPC has taken it for sending: who asks for much and reads nothing is held up.
+"""
+
+from waterclock.model.units import MIB
+from waterclock.node.node import Node
+from waterclock.server.calls import Calls, Stream
+from waterclock.server.fetch import FETCH_WAIT_MS_MAX, Fetching, FetchQuery
+from waterclock.server.grpc.fields import check_not_negative, check_range
+from waterclock.server.grpc.messages import from_proto, published_to_proto
+from waterclock.server.grpc.publish import PublishStreams
+from waterclock.server.grpc.replay import ReplayStreams
+from waterclock.server.grpc.subscribe import Subscriptions
+from waterclock.server.grpc.wire import nested
+from waterclock.server.in_flight import BytesInFlight
+from waterclock.v1 import broker_pb2 as pb
+
+FETCH_BYTES_DEFAULT = 4 * MIB
+FETCH_BYTES_MAX = 64 * MIB
+FETCHED_BYTES_MAX = 512 * MIB
+"""Bytes of frames on their way out; more are refused until some have gone."""
+
+
+class BrokerApi:
+    """The methods of `waterclock.v1.Broker`."""
+
+    def __init__(self, node: Node, calls: Calls) -> None:
+        self._node = node
+        self.frames = Fetching(node, calls)
+        self.subscribe = Subscriptions(node, calls).subscribe
+        self.replay = ReplayStreams(node, calls).replay
+        self.publishing = BytesInFlight("bytes of publishes", node.config.server.publish_bytes_max)
+        self.fetching = BytesInFlight("bytes of fetched frames", FETCHED_BYTES_MAX)
+        self.publish_stream = PublishStreams(node, calls, self.publishing).publish_stream
+
+    async def publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
+        """Publish one message."""
+        with self.publishing.holding(request.ByteSize()):
+            published = await self._node.gathering.publish(
+                request.topic,
+                from_proto(request.message),
+                partition=request.partition if request.HasField("partition") else None,
+                allow_duplicate=request.allow_duplicate,
+                expires_ms=request.expires_ms if request.HasField("expires_ms") else None,
+            )
+        return pb.PublishResponse(
+            partition=published.partition,
+            offset=published.offset,
+            message_id=published.message_id,
+            is_new=published.is_new,
+            made_partitions=published.made_partitions,
+        )
+
+    async def publish_batch(self, request: pb.PublishBatchRequest) -> pb.PublishBatchResponse:
+        """Publish an Arrow batch."""
+        arrow = request.arrow
+        with self.publishing.holding(len(arrow)):
+            published = await self._node.publishing.publish_batch(
+                request.topic,
+                arrow,
+                partition=request.partition if request.HasField("partition") else None,
+                allow_duplicate=request.allow_duplicate,
+                is_sticky=request.is_sticky,
+            )
+        return published_to_proto(published)
+
+    async def fetch(self, request: pb.FetchRequest, stream: Stream) -> None:
+        """Read frames. It writes its one answer itself, to know when it has gone."""
+        bytes_max = request.bytes_max or FETCH_BYTES_DEFAULT
+        check_range("bytes_max", bytes_max, FETCH_BYTES_MAX)
+        check_range("wait_ms", request.wait_ms, FETCH_WAIT_MS_MAX)
+        check_not_negative(offset=request.offset, end_offset=request.end_offset)
+        query = FetchQuery(
+            topic=request.topic,
+            partition=request.partition,
+            offset=request.offset,
+            end_offset=request.end_offset if request.HasField("end_offset") else None,
+            bytes_max=bytes_max,
+            wait_ms=request.wait_ms,
+            deliverable_only=request.deliverable_only,
+        )
+        host = self.frames.host_of(query)
+        fetched = await self.frames.find(host, query)
+        small = pb.FetchResponse(
+            next_offset=fetched.next_offset,
+            start_offset=host.store.start,
+            end_offset=host.store.acknowledged_end,
+        ).SerializeToString()
+        with self.fetching.holding(fetched.size_bytes):
+            raw = [frame.raw for frame in fetched.frames]
+            await stream.write(nested([pb.FetchResponse.FRAMES_FIELD_NUMBER], [small], raw))

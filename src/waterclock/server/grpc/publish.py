@@ -1,0 +1,142 @@
+"""PublishStream: batches one way, answers the other, matched by number: the producers' way in.
+
+Batches of a stream are appended in the order they came, and answered as they become durable. What
+is wrong with one is its answer; the stream goes on. Nothing is refused for being too much: the
+stream is not read further until there is room, and HTTP/2 tells the producer to wait.
+"""
+
+import asyncio
+from collections import deque
+from contextlib import ExitStack, suppress
+
+from grpc import StatusCode
+
+from waterclock.log.batch import parse_batch
+from waterclock.model.errors import BadInput, Stopping, WaterclockError
+from waterclock.node.node import Node
+from waterclock.node.task_groups import task_group
+from waterclock.server.calls import Calls, Stream
+from waterclock.server.grpc.messages import published_to_proto
+from waterclock.server.in_flight import BytesInFlight
+from waterclock.server.statuses import Status, status_of
+from waterclock.v1 import broker_pb2 as pb
+
+BATCHES_MAX = 256
+"""Batches of a stream being worked on, those whose answer has not gone out included."""
+
+
+class PublishStreams:
+    """Serves `PublishStream`."""
+
+    def __init__(self, node: Node, calls: Calls, publishing: BytesInFlight) -> None:
+        self._node = node
+        self._calls = calls
+        self._publishing = publishing
+
+    async def publish_stream(self, _: object, stream: Stream) -> None:
+        """Serve one producer until it half-closes."""
+        problem: Stopping | None = None
+        async with task_group() as tasks:
+            producer = Producer(self._node, self._publishing, stream, tasks)
+            try:
+                async with self._calls.waiting():
+                    await producer.read()
+            except Stopping as error:
+                problem = error  # what was read is answered first
+        if problem is not None:
+            raise problem
+
+
+class Producer:
+    """One producer."""
+
+    def __init__(
+        self, node: Node, publishing: BytesInFlight, stream: Stream, tasks: asyncio.TaskGroup
+    ) -> None:
+        self._node = node
+        self._publishing = publishing
+        self._stream = stream
+        self._tasks = tasks
+        self._answers: deque[bytes] = deque()
+        self._is_writing = False
+        self._in_flight = 0
+        self._room = asyncio.Event()
+
+    async def read(self) -> None:
+        """Take batches until there are no more."""
+        read, tasks = self._stream.read, self._tasks
+        while True:
+            while self._in_flight >= BATCHES_MAX:
+                self._room.clear()
+                await self._room.wait()
+            request = await read()
+            if request is None:
+                return
+            arrow = request.batch.arrow
+            made = 0
+            if self._node.topics.find(request.batch.topic) is None:
+                made = await self._make_topic(request.batch)
+            await self._publishing.take(len(arrow))
+            held = ExitStack()
+            held.callback(self._publishing.give, len(arrow))
+            self._in_flight += 1
+            task = tasks.create_task(self._publish(request, arrow, held, made))
+            # A task that is cancelled before its first step gives nothing back by itself.
+            task.add_done_callback(lambda _, held=held: held.close())  # type: ignore[misc]
+
+    async def _make_topic(self, batch: pb.PublishBatchRequest) -> int:
+        """Make a topic before its first batch: others would overtake one that waits for it. Return
+        its partitions if that made it."""
+        node, partition = self._node, batch.partition if batch.HasField("partition") else None
+        # If the batch is refused, or the topic cannot be made, publishing it tells why.
+        with suppress(WaterclockError):
+            parse_batch(batch.arrow, node.config.limits, now_ms=node.clock.now_ms())
+            return (await node.topics.ensure(batch.topic, partition=partition)).made_partitions
+        return 0
+
+    async def _publish(
+        self, request: pb.PublishStreamRequest, arrow: bytes, held: ExitStack, made: int
+    ) -> None:
+        batch = request.batch
+        answer = pb.PublishStreamResponse(sequence=request.sequence)
+        try:
+            if not request.HasField("batch"):
+                raise BadInput("batch: the request has none")
+            published = await self._node.publishing.publish_batch(
+                batch.topic,
+                arrow,
+                partition=batch.partition if batch.HasField("partition") else None,
+                allow_duplicate=batch.allow_duplicate,
+                is_sticky=batch.is_sticky,
+            )
+            answer.published.CopyFrom(published_to_proto(published))
+            answer.published.made_partitions = answer.published.made_partitions or made
+        except Exception as error:
+            answer.problem.CopyFrom(_problem(status_of(error, "Broker/PublishStream")))
+        finally:
+            held.close()
+        self._answers.append(answer.SerializeToString())
+        if not self._is_writing:
+            await self._write_answers()
+
+    async def _write_answers(self) -> None:
+        """Write until nothing is left: one of those who have an answer writes for all."""
+        self._is_writing = True
+        while self._answers:
+            await self._stream.write(self._answers.popleft())
+            self._in_flight -= 1
+            self._room.set()
+        self._is_writing = False
+
+
+def _problem(status: Status) -> pb.Problem:
+    facts = dict(status.trailers)
+    code: StatusCode = status.code
+    limit = facts.get("waterclock-limit", "0")
+    return pb.Problem(
+        code=code.value[0],
+        message=status.details,
+        error=facts.get("waterclock-error", ""),
+        field=facts.get("waterclock-field", ""),
+        limit=int(limit),
+    )

@@ -1,0 +1,178 @@
+"""Replay: a stretch of the past over one gRPC stream, at the reader's pace.
+
+The client begins, takes batches until `finished`, and reports what it has processed (`done`) in
+between if the replay has a name. After `finished` it may report the rest and half-closes; the call
+ends then, or after a while. Half-closing earlier is fine too: nothing more is reported then. Who
+was cut off, or took longer with the last batch, begins again by the name, with what is `done` in
+the same request.
+"""
+
+from collections.abc import Iterator
+
+from waterclock.model.errors import BadInput, LimitExceeded, Stopping
+from waterclock.node.groups.outbound import Portion
+from waterclock.node.node import Node
+from waterclock.node.replay.records import OffsetRange, Position, Request, TimeRange
+from waterclock.node.replay.replays import Replay, ReplayBatch
+from waterclock.node.replay.snapshot_files import SnapshotPortion
+from waterclock.node.task_groups import task_group
+from waterclock.server.calls import Calls, Stream
+from waterclock.server.grpc.fields import check_not_negative, member_of
+from waterclock.server.grpc.messages import in_slices, rows_to_proto
+from waterclock.server.grpc.wire import nested, opening
+from waterclock.v1 import broker_pb2 as pb
+
+DONE_MAX = 10_000
+"""Reports in one request."""
+PARTITIONS_MAX = 10_000
+LAST_REPORTS_S = 60.0
+"""How long a named replay that is finished waits for its last reports."""
+
+Batch = pb.ReplayResponse.Batch
+
+
+class ReplayStreams:
+    """Serves `Replay`."""
+
+    def __init__(self, node: Node, calls: Calls) -> None:
+        self._node = node
+        self._calls = calls
+
+    async def replay(self, _: object, stream: Stream) -> None:
+        """Serve one replay until it is over, or its reader is gone."""
+        first = await stream.read()
+        if first is None or not first.HasField("begin"):
+            raise BadInput("begin: the first request must have it")
+        begin: pb.ReplayRequest.Begin = first.begin
+        is_arrow = member_of(pb.Format, "format", begin.format) == pb.FORMAT_ARROW
+        check_not_negative(checkpoint_every=begin.checkpoint_every)
+        replay = await self._node.replays.begin(
+            _request(begin),
+            name=begin.name,
+            checkpoint_every=begin.checkpoint_every,
+            done=_positions(first),
+        )
+        reading = Reading(replay, self._calls, is_arrow=is_arrow)
+        try:
+            await reading.run(stream)
+        finally:
+            replay.close()
+
+
+class Reading:
+    """One reading of a replay."""
+
+    def __init__(self, replay: Replay, calls: Calls, *, is_arrow: bool) -> None:
+        self._replay = replay
+        self._calls = calls
+        self._is_arrow = is_arrow
+
+    async def run(self, stream: Stream) -> None:
+        """Send all of it."""
+        async with task_group() as tasks:
+            listening = tasks.create_task(self._listen(stream))
+            async for batch in self._replay:
+                for event in self._events(batch):
+                    if self._calls.is_stopping:
+                        raise Stopping("the node is stopping: a named replay goes on later")
+                    await stream.write(event)
+            finished = pb.ReplayResponse.Finished(messages=self._replay.messages)
+            await stream.write(pb.ReplayResponse(finished=finished).SerializeToString())
+            if self._replay.name:
+                try:
+                    async with self._calls.waiting(LAST_REPORTS_S):
+                        await listening
+                except TimeoutError:
+                    return
+            listening.cancel()
+
+    async def _listen(self, stream: Stream) -> None:
+        while True:
+            request = await stream.read()
+            if request is None:
+                return
+            if request.HasField("begin"):
+                raise BadInput("begin: only the first request may have it")
+            self._replay.report(_positions(request))
+
+    def _events(self, batch: ReplayBatch) -> Iterator[bytes]:
+        portion = batch.portion
+        if self._is_arrow and isinstance(portion, SnapshotPortion):
+            yield _of_snapshot(batch, portion)
+            return
+        if self._is_arrow and isinstance(portion, Portion):
+            head = Batch(
+                partition=batch.partition, bounds=portion.bounds, next_offset=batch.next_offset
+            )
+            yield nested(
+                [
+                    pb.ReplayResponse.BATCH_FIELD_NUMBER,
+                    Batch.MESSAGES_FIELD_NUMBER,
+                    pb.Messages.ARROW_FIELD_NUMBER,
+                ],
+                [
+                    b"",
+                    head.SerializeToString(),
+                    pb.Messages(append_ms=portion.append_ms).SerializeToString(),
+                ],
+                [portion.arrow],
+            )
+            return
+        for bounds, rows in in_slices(portion):
+            is_last = bounds[-1] == portion.ranges[-1][1]
+            part = Batch(
+                partition=batch.partition,
+                bounds=bounds,
+                messages=pb.Messages(rows=rows_to_proto(rows), append_ms=portion.append_ms),
+                next_offset=batch.next_offset if is_last else bounds[-1],
+            )
+            yield pb.ReplayResponse(batch=part).SerializeToString()
+
+
+def _of_snapshot(batch: ReplayBatch, portion: SnapshotPortion) -> bytes:
+    """Return a batch whose offsets lie apart: 8 bytes each, as they lie in memory."""
+    head = Batch(partition=batch.partition, next_offset=batch.next_offset).SerializeToString()
+    numbers = [
+        part
+        for field, column in (
+            (Batch.OFFSETS_FIELD_NUMBER, portion.offsets),
+            (Batch.APPEND_MS_FIELD_NUMBER, portion.append_times),
+        )
+        for part in (opening(field, column.nbytes), column.astype("<i8", copy=False).tobytes())
+    ]
+    return nested(
+        [
+            pb.ReplayResponse.BATCH_FIELD_NUMBER,
+            Batch.MESSAGES_FIELD_NUMBER,
+            pb.Messages.ARROW_FIELD_NUMBER,
+        ],
+        [
+            b"",
+            head + b"".join(numbers),
+            pb.Messages(append_ms=portion.append_ms).SerializeToString(),
+        ],
+        [portion.arrow],
+    )
+
+
+def _positions(request: pb.ReplayRequest) -> list[Position]:
+    """Return how far a reader says it has come."""
+    if len(request.done) > DONE_MAX:
+        raise LimitExceeded("done positions of a request", DONE_MAX, got=len(request.done))
+    for position in request.done:
+        check_not_negative(partition=position.partition, offset=position.offset)
+    return [(position.partition, position.offset) for position in request.done]
+
+
+def _request(begin: pb.ReplayRequest.Begin) -> Request:
+    if len(begin.partitions) > PARTITIONS_MAX:
+        raise LimitExceeded("partitions", PARTITIONS_MAX, got=len(begin.partitions))
+    times = offsets = None
+    if begin.HasField("times"):
+        given = begin.times
+        check_not_negative(start_ms=given.start_ms, end_ms=given.end_ms)
+        times = TimeRange(given.start_ms, given.end_ms, given.by_due)
+    if begin.HasField("offsets"):
+        check_not_negative(start=begin.offsets.start, count=begin.offsets.count)
+        offsets = OffsetRange(begin.offsets.start, begin.offsets.count)
+    return Request(begin.topic, tuple(begin.partitions), times, offsets, begin.compacted)

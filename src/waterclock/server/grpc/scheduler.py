@@ -1,0 +1,188 @@
+"""Cancel, Reschedule, CancelWhere, ListScheduled, CountScheduled, and recurrences."""
+
+from collections.abc import Iterable
+
+from waterclock.model.errors import BadInput, LimitExceeded
+from waterclock.node.node import Node
+from waterclock.node.schedule.named_changes import NAMED_MAX, Named
+from waterclock.node.schedule.pending import ScheduledMessage
+from waterclock.node.schedule.pending_filter import Filter
+from waterclock.node.schedule.recurrence_records import Recurring, Recurs, Rule
+from waterclock.server.grpc.fields import check_not_negative
+from waterclock.server.grpc.messages import to_proto
+from waterclock.v1 import broker_pb2 as broker
+from waterclock.v1 import scheduler_pb2 as pb
+
+PARTITIONS_MAX = 10_000
+"""Most partitions a filter may name."""
+
+
+class SchedulerApi:
+    """The methods of `waterclock.v1.Scheduler`."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def cancel(self, request: pb.CancelRequest) -> pb.CancelResponse:
+        """Cancel pending messages."""
+        changed = await self._node.pending.cancel(request.topic, _named(request.pending))
+        return pb.CancelResponse(
+            outcomes=changed.outcomes.tolist(), reached=changed.reached.tolist()
+        )
+
+    async def reschedule(self, request: pb.RescheduleRequest) -> pb.RescheduleResponse:
+        """Give pending messages new due times."""
+        if not request.due_ms:
+            raise BadInput("due_ms: give one, or one for each")
+        changed = await self._node.pending.reschedule(
+            request.topic, _named(request.pending), request.due_ms
+        )
+        return pb.RescheduleResponse(
+            outcomes=changed.outcomes.tolist(), reached=changed.reached.tolist()
+        )
+
+    async def cancel_where(self, request: pb.CancelWhereRequest) -> pb.CancelWhereResponse:
+        """Cancel all pending messages that match."""
+        wanted = _filter(request.filter)
+        if wanted.is_empty and not request.all:
+            raise BadInput("filter: an empty one cancels everything; say so with `all`")
+        done = await self._node.pending.cancel_where(request.topic, wanted, dry_run=request.dry_run)
+        return pb.CancelWhereResponse(matched=done.matched, cancelled=done.cancelled)
+
+    async def list_scheduled(self, request: pb.ListScheduledRequest) -> pb.ListScheduledResponse:
+        """List pending messages by due time."""
+        check_not_negative(limit=request.limit)
+        page = await self._node.pending.list(
+            request.topic,
+            _filter(request.filter),
+            limit=request.limit,
+            page=request.page,
+            with_values=request.with_values,
+        )
+        scheduled = map(_scheduled, page.scheduled)
+        return pb.ListScheduledResponse(scheduled=scheduled, next_page=page.next_page)
+
+    async def count_scheduled(self, request: pb.CountScheduledRequest) -> pb.CountScheduledResponse:
+        """Count pending messages by how soon they are due."""
+        counts = await self._node.pending.count(request.topic)
+        horizons = [
+            pb.CountScheduledResponse.Horizon(within_ms=within_ms, count=count)
+            for within_ms, count in counts.horizons
+        ]
+        return pb.CountScheduledResponse(horizons=horizons, total=counts.total)
+
+    # Recurrences
+
+    async def put_recurrence(self, request: pb.PutRecurrenceRequest) -> pb.Recurrence:
+        """Create a recurrence or replace the one of that name."""
+        return _recurrence(await self._node.recurrences.put(_recurring(request.recurrence)))
+
+    async def delete_recurrence(
+        self, request: pb.DeleteRecurrenceRequest
+    ) -> pb.DeleteRecurrenceResponse:
+        """End a recurrence."""
+        existed = await self._node.recurrences.delete(request.name)
+        return pb.DeleteRecurrenceResponse(existed=existed)
+
+    async def list_recurrences(
+        self, request: pb.ListRecurrencesRequest
+    ) -> pb.ListRecurrencesResponse:
+        """Return recurrences by name."""
+        found = self._node.recurrences.list(request.topic)
+        return pb.ListRecurrencesResponse(recurrences=map(_recurrence, found))
+
+
+def _named(pending: Iterable[pb.Pending]) -> list[Named]:
+    named = list(pending)
+    if len(named) > NAMED_MAX:
+        raise LimitExceeded("pending messages named", NAMED_MAX, got=len(named))
+    return [_name(one) for one in named]
+
+
+def _name(pending: pb.Pending) -> Named:
+    key = pending.key if pending.HasField("key") else None
+    if not pending.HasField("position"):
+        return Named(pending.message_id, key)
+    position = pending.position
+    check_not_negative(partition=position.partition, offset=position.offset)
+    return Named(b"", key, (position.partition, position.offset))
+
+
+def _filter(wanted: pb.Filter) -> Filter:
+    check_not_negative(start_ms=wanted.start_ms, end_ms=wanted.end_ms)
+    if len(wanted.partitions) > PARTITIONS_MAX:
+        raise LimitExceeded("filter.partitions", PARTITIONS_MAX, got=len(wanted.partitions))
+    return Filter(
+        key=wanted.key if wanted.HasField("key") else None,
+        key_prefix=wanted.key_prefix if wanted.HasField("key_prefix") else None,
+        headers=dict(wanted.headers),
+        start_ms=wanted.start_ms,
+        end_ms=wanted.end_ms,
+        partitions=tuple(wanted.partitions),
+    )
+
+
+def _scheduled(one: ScheduledMessage) -> pb.ScheduledMessage:
+    return pb.ScheduledMessage(
+        partition=one.partition,
+        offset=one.offset,
+        timer_id=timer_id(one.message.message_id or b"", one.offset),
+        message=to_proto(one.message),
+        value_bytes=one.value_bytes,
+    )
+
+
+def timer_id(message_id: bytes, offset: int) -> str:
+    """Return `message_id-offset`; an id that is no text is shown in hexadecimal."""
+    text = message_id.decode("ascii", "replace")
+    return f"{text if text.isascii() and text.isprintable() else message_id.hex()}-{offset}"
+
+
+def _recurring(given: pb.Recurrence) -> Recurring:
+    message, rule = given.message, given.rule
+    if message.message_id or message.HasField("due_ms"):
+        raise BadInput("message: each occurrence gets an id and a due time of its own")
+    check_not_negative(jitter_ms=rule.jitter_ms, start_ms=rule.start_ms, end_ms=rule.end_ms)
+    kind = rule.WhichOneof("rule")
+    return Recurring(
+        name=given.name,
+        topic=given.topic,
+        rule=Rule(
+            cron=rule.cron if kind == "cron" else None,
+            every_ms=rule.every_ms if kind == "every_ms" else None,
+            zone=rule.zone or "UTC",
+            jitter_ms=rule.jitter_ms,
+            start_ms=rule.start_ms if rule.HasField("start_ms") else None,
+            end_ms=rule.end_ms if rule.HasField("end_ms") else None,
+        ),
+        key=message.key if message.HasField("key") else None,
+        value=message.value if message.HasField("value") else None,
+        headers=dict(message.headers) or None,
+        expires_after_ms=given.expires_after_ms if given.HasField("expires_after_ms") else None,
+    )
+
+
+def _recurrence(recurs: Recurs) -> pb.Recurrence:
+    recurring = recurs.recurring
+    return pb.Recurrence(
+        name=recurring.name,
+        topic=recurring.topic,
+        rule=_rule(recurring.rule),
+        message=broker.Message(
+            key=recurring.key, value=recurring.value, headers=recurring.headers or {}
+        ),
+        next_ms=recurs.next_ms,
+        made_partitions=recurs.made_partitions,
+        expires_after_ms=recurring.expires_after_ms,
+    )
+
+
+def _rule(rule: Rule) -> pb.Rule:
+    made = pb.Rule(
+        zone=rule.zone, jitter_ms=rule.jitter_ms, start_ms=rule.start_ms, end_ms=rule.end_ms
+    )
+    if rule.cron is not None:
+        made.cron = rule.cron
+    if rule.every_ms is not None:
+        made.every_ms = rule.every_ms
+    return made

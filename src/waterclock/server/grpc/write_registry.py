@@ -1,0 +1,60 @@
+"""The ledger of writers over gRPC."""
+
+from waterclock.node.node import Node
+from waterclock.node.publish.write_registry import WriterView, WriteState
+from waterclock.v1 import broker_pb2 as broker
+from waterclock.v1 import ledger_pb2 as pb
+
+
+class LedgerApi:
+    """The methods of `waterclock.v1.Ledger`."""
+
+    def __init__(self, node: Node) -> None:
+        self._ledger = node.ledger
+
+    async def begin_write(self, request: pb.BeginWriteRequest) -> pb.BeginWriteResponse:
+        """Note that a task begins, or tell how far it came before."""
+        begun = await self._ledger.begin(request.topic, request.writer, request.batch, request.task)
+        positions = [
+            broker.Position(partition=partition, offset=offset)
+            for partition, offset in begun.positions.items()
+        ]
+        return pb.BeginWriteResponse(
+            state=_state(begun.state), positions=positions, rows=begun.rows
+        )
+
+    async def finish_write(self, request: pb.FinishWriteRequest) -> pb.FinishWriteResponse:
+        """Note that all rows of a task are stored."""
+        state = await self._ledger.finish(
+            request.topic, request.writer, request.batch, request.task, rows=request.rows
+        )
+        return pb.FinishWriteResponse(state=_state(state))
+
+    async def commit_write(self, request: pb.CommitWriteRequest) -> pb.CommitWriteResponse:
+        """Note that a batch is whole."""
+        was_committed, committed = await self._ledger.commit(
+            request.topic, request.writer, request.batch
+        )
+        return pb.CommitWriteResponse(was_committed=was_committed, committed=committed)
+
+    async def abandon_write(self, request: pb.AbandonWriteRequest) -> pb.AbandonWriteResponse:
+        """Forget a writer."""
+        existed = await self._ledger.abandon(request.topic, request.writer)
+        return pb.AbandonWriteResponse(existed=existed)
+
+    async def list_writers(self, request: pb.ListWritersRequest) -> pb.ListWritersResponse:
+        """Return the writers of a topic."""
+        return pb.ListWritersResponse(writers=map(_writer, self._ledger.list(request.topic)))
+
+
+def _state(state: WriteState) -> pb.WriteState.ValueType:
+    return pb.WriteState.Value(f"WRITE_STATE_{state.name}")
+
+
+def _writer(view: WriterView) -> pb.Writer:
+    return pb.Writer(
+        writer=view.writer,
+        committed=view.committed,
+        open_tasks=view.open_tasks,
+        changed_ms=view.changed_ms,
+    )

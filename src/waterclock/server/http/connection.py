@@ -1,0 +1,400 @@
+"""HTTP/1.1 on llhttp, without a framework: 90 K small requests a second where those do 5.
+
+One connection is one `asyncio.Protocol`. Requests may be pipelined; they are answered in order, the
+next one once the one before is answered. Who closes, or half-closes, is gone: what was asked and
+is not answered yet is cancelled. To see that, reading never pauses while an answer is waited for:
+what comes then is put in line, or dropped once it is too much. What bounds a client:
+
+- head, body, pipelined requests and connections have limits (`HttpLimits`); over one of them is 4xx
+  or 503, said in its turn, and the connection ends;
+- a request must be whole within `request_s` of its first byte, and a connection without one is
+  closed after `idle_s`, so those who drip bytes do not hold a place (slow loris);
+- who does not read answers gets no more: nothing is read or answered until the socket drains, and
+  of an answer in pieces no further piece is made. Who reads none for `request_s` is cut off.
+
+Time is counted in sweeps, about one a second, for all connections together: no timer each. A
+connection that waits, or has nothing to do, keeps no parser, no queue and no task.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, cast
+
+from waterclock.model.errors import Overloaded
+from waterclock.server.http.messages import (
+    IS_HEAD,
+    IS_LAST,
+    IS_OLD,
+    Answered,
+    Later,
+    Pending,
+    Piece,
+    Request,
+    Response,
+    Streamed,
+    problem,
+)
+from waterclock.server.http.parser import RequestParsing
+from waterclock.server.http.problems import problem_of
+from waterclock.server.http.request_queue import RequestLine
+from waterclock.server.http.sending import Sending, dispose
+
+if TYPE_CHECKING:
+    from waterclock.server.http.server import HttpServer
+
+LINGER_SWEEPS = 2
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+
+
+class HttpConnection(RequestParsing):
+    """One client."""
+
+    __slots__ = (
+        "_farewell",
+        "_is_blocked",
+        "_is_over",
+        "_queue",
+        "_transport",
+        "_unsent_bytes",
+        "_work",
+    )
+
+    _transport: asyncio.Transport
+
+    def __init__(self, server: "HttpServer") -> None:
+        super().__init__(server)
+        self._queue: RequestLine | None = None
+        """Requests whose turn has not come."""
+        self._work: asyncio.Task[None] | Pending | Sending | None = None
+        """The answer that is being waited for, or sent piece by piece."""
+        self._is_blocked = False
+        self._unsent_bytes = 0
+        """At the last sweep, while it is blocked."""
+        self._farewell: Response | None = None
+        """What to say last, once it is deaf and all is answered."""
+        self._is_over = False
+        """Nothing more is said or heard."""
+
+    # What the transport tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection, or turn it away if there are too many."""
+        self._transport = cast(asyncio.Transport, transport)
+        server = self._server
+        server.connections.add(self)
+        if len(server.connections) > server.limits.connections_max:
+            limit = server.limits.connections_max
+            detail = f"too many connections (at most {limit}): try again later"
+            self._refuse(problem(503, detail, field="connections", limit=limit))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let go of everything; whoever was waited for is told by cancelling."""
+        self._server.connections.discard(self)
+        self._is_deaf = self._is_over = True
+        self._parser = None
+        self._let_go()
+        self._give_up_work()
+
+    def data_received(self, data: bytes) -> None:
+        """Read requests, and answer them as they are whole."""
+        if self._is_deaf or (self._queue and self._is_too_far_ahead()):
+            return
+        self._feed(data)
+        if self._work is not None and not self._is_receiving:
+            # Between requests a new parser, made in 0.5 us, knows as much as this one, which takes
+            # 900 bytes: who waits for an answer may wait for long.
+            self._parser = None
+
+    def _is_too_far_ahead(self) -> bool:
+        assert self._queue is not None
+        limit = self._server.limits.pipelined_max
+        if len(self._queue) < limit:
+            return False
+        detail = f"more than {limit} requests ahead of their turn: wait for answers"
+        self._refuse(problem(429, detail, error="Overloaded", field="pipelined", limit=limit))
+        return True
+
+    def pause_writing(self) -> None:
+        """Answer nothing more until the client reads."""
+        self._is_blocked = True
+        self._since = self._server.sweeps
+        self._unsent_bytes = self._transport.get_write_buffer_size()
+        if not isinstance(self._work, Sending):
+            # While pieces are sent, reading goes on: else nobody would see that the client goes.
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Go on answering."""
+        self._is_blocked = False
+        self._since = self._server.sweeps
+        if isinstance(self._work, Sending):
+            self._work.resume()
+        self._transport.resume_reading()
+        self._go_on()
+
+    # Answering
+
+    def _received(self, request: Request) -> None:
+        if self._is_deaf:  # it came behind the last one
+            self._server.bodies.give(request.held)
+        elif self._queue or self._work is not None or self._is_blocked:
+            self._put_in_line(request)
+        else:
+            self._answer(request)
+
+    def _put_in_line(self, request: Request) -> None:
+        if self._queue is None:
+            self._queue = RequestLine(self._server.bodies)
+        try:
+            self._queue.join(request)
+        except Overloaded as error:
+            self._server.bodies.give(request.held)
+            self._refuse(problem_of(error))
+        self._ahead_bytes = self._queue.size_bytes
+
+    def _answer(self, request: Request) -> None:
+        try:
+            response = self._server.answer(request)
+        except Exception as error:
+            response = problem_of(error, request)
+        if isinstance(response, Response):
+            self._write(response, request.manner, request.origin)
+        elif isinstance(response, Coroutine):
+            self._begin_later(response, request)
+            return
+        else:
+            self._take(response, request)
+        if request.held:
+            self._server.bodies.give(request.held)
+
+    def _begin_later(self, answer: Later, request: Request) -> None:
+        def over(_: "asyncio.Task[None]") -> None:
+            # If the task is cancelled before its first step, nobody else ends the coroutine.
+            answer.close()
+            self._server.bodies.give(request.held)
+
+        self._work = self._server.tasks.create_task(self._answer_later(answer, request))
+        self._work.add_done_callback(over)
+
+    async def _answer_later(self, answer: Later, request: Request) -> None:
+        try:
+            response = await answer
+        except Exception as error:
+            response = problem_of(error, request)
+        self._work = None
+        self._take(response, request)
+        self._go_on()
+
+    def _take(self, answered: Answered, request: Request) -> None:
+        """Write an answer, or begin to wait for it."""
+        if self._is_over or self._transport.is_closing():
+            dispose(answered)
+        elif isinstance(answered, Pending):
+            early = answered.attach(self, request)
+            if early is None:
+                self._work = answered
+            else:
+                self._write_any(early, request.manner, request.origin)
+        else:
+            self._write_any(answered, request.manner, request.origin)
+
+    def settle(self, response: Response | Streamed, manner: int, origin: bytes | None) -> bool:
+        """Write the answer that was waited for; False if the client has gone."""
+        self._work = None
+        if self._transport.is_closing():
+            dispose(response)
+            return False
+        self._write_any(response, manner, origin)
+        if self._queue or self._is_deaf or self._is_continue_due:
+            # Not at once: whoever answers is in the midst of something.
+            self._server.loop.call_soon(self._go_on)
+        else:
+            self._since = self._server.sweeps
+        return True
+
+    def _write_any(self, response: Response | Streamed, manner: int, origin: bytes | None) -> None:
+        if isinstance(response, Response):
+            self._write(response, manner, origin)
+        else:
+            self._begin_stream(response, manner, origin)
+
+    def _write(self, response: Response, manner: int, origin: bytes | None) -> None:
+        if self._transport.is_closing():
+            return
+        server = self._server
+        cors = server.cors.plain if origin is None else server.cors.lines(origin)
+        is_last = manner & IS_LAST != 0 or server.is_stopping
+        is_head = manner & IS_HEAD != 0
+        self._transport.write(
+            response.encode(date=server.date, is_last=is_last, is_head=is_head, cors=cors)
+        )
+        if is_last:
+            self._end()
+
+    def _go_on(self) -> None:
+        """Answer what has waited for its turn; then say farewell, if there is nothing to hear."""
+        while self._queue and self._work is None and not self._is_blocked:
+            if self._transport.is_closing():
+                return
+            request = self._queue.serve()
+            self._ahead_bytes = self._queue.size_bytes
+            self._answer(request)
+        if self._is_blocked or self._is_over or self._work is not None:
+            return
+        self._since = self._server.sweeps
+        if self._is_deaf:
+            self._say_farewell()
+        else:
+            self._continue_if_due()
+
+    def _continue_if_due(self) -> None:
+        is_turn = self._work is None and not (self._queue or self._is_blocked or self._is_deaf)
+        if self._is_continue_due and is_turn and not self._in_head:
+            self._is_continue_due = False
+            parser = self._parser
+            assert parser is not None
+            # RFC 9110, 10.1.1: HTTP/1.0 does not know it. Who asks to upgrade is heard again.
+            if parser.get_http_version() != "1.0" and not parser.should_upgrade():
+                self._transport.write(CONTINUE)
+
+    # Answers in pieces
+
+    def _begin_stream(self, streamed: Streamed, manner: int, origin: bytes | None) -> None:
+        server = self._server
+        is_last = bool(manner & (IS_LAST | IS_OLD)) or server.is_stopping
+        is_old = bool(manner & IS_OLD)
+        cors = server.cors.lines(origin)
+        self._transport.write(
+            streamed.encode_head(date=server.date, is_last=is_last, is_old=is_old, cors=cors)
+        )
+        if manner & IS_HEAD:
+            dispose(streamed)
+            if is_last:
+                self._end()
+            return
+        # From now on it is blocked while anything is unsent: no piece waits behind another.
+        self._transport.set_write_buffer_limits(high=0)
+        is_chunked = not is_old and streamed.length is None
+        sending = Sending(streamed, self, is_chunked=is_chunked, is_last=is_last)
+        self._work = sending
+        sending.begin(server.tasks)
+
+    def send_piece(self, parts: list[Piece]) -> bool:
+        """Write a piece of an answer; False if no more may be written for now."""
+        self._transport.writelines(parts)
+        return not self._is_blocked
+
+    def sent(self, sending: Sending, *, is_whole: bool) -> None:
+        """Take note that all pieces of an answer are sent, or that there will be no more."""
+        if self._work is not sending:
+            return
+        self._work = None
+        if self._transport.is_closing():
+            return
+        if not is_whole:
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits()
+        if sending.is_chunked:
+            self._transport.write(LAST_CHUNK)
+        if sending.is_last or self._server.is_stopping:
+            self._end()
+        else:
+            self._go_on()
+
+    # Ending
+
+    def _refuse(self, response: Response) -> None:
+        """Hear no more, and say why, behind the answers to what was asked before."""
+        if isinstance(self._work, Sending) and not self._is_deaf:
+            # In the midst of pieces, perhaps for long, there is no place for an answer.
+            self.abort()
+        elif not self._is_deaf:
+            self._farewell = response
+            self._hush()
+
+    def _hush(self) -> None:
+        """Hear no more; end once all that was asked is answered."""
+        if self._is_deaf:
+            return
+        self._is_deaf = True
+        self._is_receiving = False
+        self._let_go_of_body()
+        if self._work is None and not self._queue and not self._is_blocked:
+            self._say_farewell()
+
+    def _say_farewell(self) -> None:
+        farewell, self._farewell = self._farewell, None
+        if self._transport.is_closing():
+            return
+        if farewell is not None:
+            cors, date = self._server.cors.lines(self._origin), self._server.date
+            last = farewell.encode(date=date, is_last=True, is_head=False, cors=cors)
+            self._transport.write(last)
+        self._end()
+
+    def _let_go(self) -> None:
+        """Forget what was asked and is not begun."""
+        if self._queue is not None:
+            self._queue.clear()
+            self._queue = None
+        self._let_go_of_body()
+
+    def _give_up_work(self) -> None:
+        work, self._work = self._work, None
+        if work is not None:
+            work.cancel()
+
+    def _end(self) -> None:
+        """Say no more, and hear no more. The client closes, or the next sweeps do: with bytes of
+        it unread, closing at once would throw away what it has yet to read (RST)."""
+        self._is_deaf = self._is_over = True
+        self._since = self._server.sweeps
+        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self._let_go()
+        self._transport.write_eof()
+
+    # What the server tells
+
+    def sweep(self) -> None:
+        """End the connection if it has kept its place for too long."""
+        limits = self._server.limits
+        if self._is_over or self._is_blocked:
+            unsent = self._transport.get_write_buffer_size()
+            if unsent < self._unsent_bytes:  # somebody reads, however slowly
+                self._since = self._server.sweeps
+            self._unsent_bytes = unsent
+        age = self._server.sweeps - self._since
+        if self._is_over:
+            if age >= (limits.request_s if self._unsent_bytes else LINGER_SWEEPS):
+                self._transport.abort()
+        elif self._is_blocked:
+            if age >= limits.request_s:
+                self._transport.abort()
+        elif self._is_receiving and self._work is None:
+            if age >= limits.request_s:
+                self._refuse(problem(408, f"no whole request within {limits.request_s} s"))
+        elif self._work is None and age >= limits.idle_s:
+            self._transport.close()
+        elif not self._is_receiving:
+            self._parser = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Something is being worked on, or sent."""
+        is_working = self._work is not None or bool(self._queue)
+        return is_working or self._transport.get_write_buffer_size() > 0
+
+    def stop(self) -> None:
+        """Let what is under way be the last: pieces end here, and who asked nothing may go."""
+        if isinstance(self._work, Sending):
+            self._work.stop()
+        elif self._work is None and not self._queue and not self._is_blocked:
+            self._is_deaf = self._is_over = True
+            self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection as it is."""
+        self._is_deaf = self._is_over = True
+        self._transport.abort()

@@ -1,0 +1,85 @@
+"""The table of what HTTP offers: one row makes a route and its OpenAPI description.
+
+    Operation(
+        "GET", "/topics/{topic}/scheduled", list_scheduled,
+        name="listScheduled", tag="schedule", summary="List pending messages by due time.",
+        parameters=ListParameters,                 # a struct: path and query together
+        answers={200: Told("A page.", ScheduledPage)},
+        problems=(404,),                           # 400, 429, 500 and 503 are always possible
+    )
+
+A handler is an `Answer`: it takes the request and reads its parameters and body, with
+`parameters_of` and `body_of`, into the same types that the row names.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from waterclock.model.errors import Stopping
+from waterclock.server.http.messages import JSON, Answer, Request, Response
+from waterclock.server.http.routes import Routes
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one status of an operation means, and the type of its body."""
+
+    description: str
+    shape: Any = None
+    """A type msgspec knows, or a tuple of such; None: no body, or one that is no JSON."""
+    content_type: bytes = JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of one path."""
+
+    method: str
+    path: str
+    handler: Answer
+    name: str
+    """Its `operationId`."""
+    summary: str
+    answers: Mapping[int, Told]
+    tag: str = "node"
+    description: str = ""
+    parameters: Any = None
+    """A struct of all parameters; those that the path names are in the path, others in the query.
+    Their bounds are those of the struct's annotations."""
+    body: Any = None
+    """The type of the body, or a tuple of those it may have."""
+    body_example: object = None
+    problems: tuple[int, ...] = ()
+    """Statuses of problems it may answer with, beside those that all may."""
+    is_taking: bool = False
+    """Whoever GETs takes something away from others: so there is no HEAD, which throws it away."""
+    is_last_to_stop: bool = False
+    """A node that is stopping still answers it."""
+
+    def __post_init__(self) -> None:
+        assert self.path.startswith("/"), self.path
+        assert self.method.isupper(), self.method
+
+
+def stopping_routes_of(operations: Iterable[Operation]) -> Routes:
+    """Return the routes of a table while the node stops: nearly all are told to go elsewhere."""
+
+    def stopping(_: Request) -> Response:
+        raise Stopping("the node is stopping: try again, or elsewhere")
+
+    return routes_of(
+        one if one.is_last_to_stop else replace(one, handler=stopping) for one in operations
+    )
+
+
+def routes_of(operations: Iterable[Operation]) -> Routes:
+    """Return the routes of a table."""
+    routes: dict[bytes, dict[bytes, Answer | None]] = {}
+    for operation in operations:
+        methods = routes.setdefault(operation.path.encode(), {})
+        assert operation.method.encode() not in methods, f"{operation.method} {operation.path}"
+        methods[operation.method.encode()] = operation.handler
+        if operation.is_taking:
+            methods[b"HEAD"] = None
+    return routes

@@ -1,0 +1,336 @@
+"""The receiving half of a connection: bytes become requests, within limits.
+
+The parser (llhttp) calls the `on_` methods while it is fed. What is over a limit, or is no HTTP,
+raises `Refused` out of it with what to answer. A client that asks `Expect: 100-continue` is told to
+go on before its body is read, once it is its turn; a body that would be too large is refused then.
+
+A wish to upgrade is not heard (RFC 9110, 7.8). The parser would skip the body and stop behind the
+head: so it is given the head again without that wish, and what follows.
+
+Bodies count against one bound for all connections, from their first bytes on until they are
+answered; small ones do not, for a connection has but one of them at a time.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from httptools import (
+    HttpParserCallbackError,
+    HttpParserError,
+    HttpParserUpgrade,
+    HttpRequestParser,
+    parse_url,
+)
+
+from waterclock.model.errors import Overloaded
+from waterclock.model.units import KIB
+from waterclock.server.http.messages import (
+    IS_HEAD,
+    IS_LAST,
+    IS_OLD,
+    Request,
+    Response,
+    problem,
+)
+from waterclock.server.http.problems import problem_of
+
+if TYPE_CHECKING:
+    from waterclock.server.http.server import HttpServer
+
+SMALL_BYTES = 4 * KIB
+"""A body up to this does not count."""
+VERSIONS = ("1.0", "1.1")
+
+
+class Refused(Exception):
+    """Stops the parser; carries what to answer."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.status)
+        self.response = response
+
+
+class RequestParsing(asyncio.Protocol):
+    """What a connection knows of the request it is receiving."""
+
+    __slots__ = (
+        "_ahead_bytes",
+        "_body",
+        "_body_bytes",
+        "_fed_bytes",
+        "_head_bytes",
+        "_headers",
+        "_held_bytes",
+        "_hosts",
+        "_in_head",
+        "_in_trailer",
+        "_is_continue_due",
+        "_is_deaf",
+        "_is_receiving",
+        "_origin",
+        "_parser",
+        "_server",
+        "_since",
+        "_speaks_of_connection",
+        "_url",
+    )
+
+    _headers: list[tuple[bytes, bytes]]
+    _body: bytes | bytearray | None
+    _body_bytes: int
+    _held_bytes: int
+    """How much of the body counts against the bound of all."""
+    _origin: bytes | None
+
+    def __init__(self, server: "HttpServer") -> None:
+        self._server = server
+        self._parser: HttpRequestParser | None = None
+        self._since = server.sweeps
+        self._is_receiving = False
+        self._is_continue_due = False
+        self._ahead_bytes = 0
+        """Of requests whose turn has not come."""
+        self._is_deaf = False
+        """What comes is dropped; what was asked is answered yet."""
+        self._begin_request()
+
+    def _feed(self, data: bytes) -> None:
+        """Feed the parser, which calls back."""
+        # `_begin_request` makes another list.
+        headers = self._headers if self._in_head or self._in_trailer else None
+        body_bytes = self._body_bytes
+        if self._parser is None:
+            self._parser = HttpRequestParser(self)
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade as stop:
+            self._feed_on(memoryview(data), stop.args[0])
+        except HttpParserError as error:
+            self._refuse(refusal(error))
+        else:
+            is_same = self._headers is headers and self._body_bytes == body_bytes
+            if is_same and self._is_receiving and (self._in_head or self._in_trailer):
+                self._count_unseen(len(data))
+
+    def _feed_on(self, data: memoryview, at: int) -> None:
+        """Go on behind a head that asked to upgrade, as if it had not."""
+        while not self._is_deaf:
+            head = self._without_upgrade()
+            if head is None:
+                self._hush()
+                return
+            self._parser = HttpRequestParser(self)
+            data = data[at:]
+            try:
+                self._parser.feed_data(head)
+                self._parser.feed_data(data)
+            except HttpParserUpgrade as stop:
+                at = stop.args[0]
+            except HttpParserError as error:
+                self._refuse(refusal(error))
+            else:
+                return
+
+    def _count_unseen(self, size: int) -> None:
+        """Count data within a head: of a header that never ends, `on_header` never hears."""
+        self._fed_bytes += size
+        if self._fed_bytes > self._server.limits.head_bytes_max:
+            self._refuse(self._head_too_large())
+
+    def _refuse(self, response: Response) -> None:
+        """Hear no more, and answer so."""
+        raise AssertionError("a connection refuses")
+
+    def _hush(self) -> None:
+        """Hear no more."""
+        raise AssertionError("a connection hears no more")
+
+    def _received(self, request: Request) -> None:
+        """Take a whole request."""
+        raise AssertionError("a connection takes its requests")
+
+    def _continue_if_due(self) -> None:
+        """Tell the client to send its body, if it waits for that and it is its turn."""
+
+    def on_message_begin(self) -> None:
+        """Take note that a request has begun."""
+        self._is_receiving = True
+        self._since = self._server.sweeps
+
+    def on_url(self, url: bytes) -> None:
+        """Take the target, or a piece of it."""
+        self._url += url
+        self._count_head(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; those after the body (trailers) are counted and dropped."""
+        size = len(name)
+        self._count_head(size + len(value))
+        if not self._in_head:
+            return
+        if size == 4:
+            if name.lower() == b"host":
+                self._hosts += 1
+        elif size == 14:
+            if name.lower() == b"content-length":
+                # llhttp has seen that it is a number.
+                self._check_body(int(value))
+        elif size == 6:
+            self._take_short(name.lower(), value)
+        elif size == 10 and name.lower() == b"connection":
+            # Without it, HTTP/1.0 does not ask to be kept alive, and nobody to upgrade.
+            self._speaks_of_connection = True
+        elif size == 17:
+            self._take_long(name.lower(), value)
+        self._headers.append((name, value))
+
+    def _take_short(self, name: bytes, value: bytes) -> None:
+        if name == b"origin":
+            self._origin = value
+        elif name == b"expect":
+            if value.lower() != b"100-continue":
+                raise Refused(problem(417, "the only expectation that can be met is 100-continue"))
+            self._is_continue_due = True
+
+    def _take_long(self, name: bytes, value: bytes) -> None:
+        if name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            raise Refused(problem(501, "the only transfer coding is chunked"))
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        self._in_head = False
+        if self._is_continue_due:
+            self._continue_if_due()
+
+    def on_chunk_header(self) -> None:
+        """What follows is a piece of the body or, behind the last one, the trailer."""
+        self._in_trailer = True
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        self._is_continue_due = self._in_trailer = False
+        self._body_bytes += len(body)
+        self._check_body(self._body_bytes)
+        if self._body_bytes > SMALL_BYTES:
+            self._hold_body()
+        if self._body is None:
+            self._body = body
+            return
+        if isinstance(self._body, bytes):
+            self._body = bytearray(self._body)
+        self._body += body
+
+    def _hold_body(self) -> None:
+        try:
+            self._server.bodies.hold(self._body_bytes - self._held_bytes)
+        except Overloaded as error:
+            raise Refused(problem_of(error)) from None
+        self._held_bytes = self._body_bytes
+
+    def on_message_complete(self) -> None:
+        """Hand the request on."""
+        parser = self._parser
+        assert parser is not None
+        method = parser.get_method()
+        manner = 0 if method != b"HEAD" else IS_HEAD
+        is_kept = parser.should_keep_alive()
+        if not is_kept or self._speaks_of_connection or self._hosts != 1:
+            version = parser.get_http_version()
+            self._check_head(version)
+            if method == b"CONNECT":
+                is_kept = False
+            elif parser.should_upgrade():
+                return  # the parser stops here, and `_feed_on` goes on
+            if version == "1.0":
+                manner |= IS_OLD | IS_LAST
+            elif not is_kept:
+                manner |= IS_LAST
+        path, _, query = self._target().partition(b"?")
+        body = b"" if self._body is None else bytes(self._body)
+        request = Request(
+            method, path, query, self._headers, body, self._origin, manner, self._held_bytes
+        )
+        self._begin_request()
+        self._is_receiving = False
+        self._since = self._server.sweeps
+        self._received(request)
+
+    def _check_head(self, version: str) -> None:
+        if version not in VERSIONS:
+            raise Refused(problem(505, f"HTTP/{version} is not spoken here: HTTP/1.1 is"))
+        # RFC 9112, 3.2: whoever stands between might read another name than we do.
+        if self._hosts > 1 or (not self._hosts and version != "1.0"):
+            raise Refused(problem(400, f"there must be one Host, not {self._hosts}"))
+
+    def _without_upgrade(self) -> bytes | None:
+        """Return the head of the request at which the parser stopped, as if it had not asked to
+        upgrade; None if there is none: what follows is another protocol."""
+        parser = self._parser
+        assert parser is not None
+        if not self._is_receiving:
+            return None
+        version = parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (parser.get_method(), self._url, version)]
+        for name, value in self._headers:
+            if name.lower() != b"upgrade":
+                lines.append(name + b": " + value)
+        self._begin_request()
+        return b"\r\n".join(lines) + b"\r\n\r\n"
+
+    def _let_go_of_body(self) -> None:
+        """Forget what has come of a body."""
+        held, self._held_bytes = self._held_bytes, 0
+        self._body = None
+        if held:
+            self._server.bodies.give(held)
+
+    def _begin_request(self) -> None:
+        self._url = b""
+        self._headers = []
+        self._body = None
+        self._body_bytes = 0
+        self._head_bytes = 0
+        self._fed_bytes = 0
+        self._held_bytes = 0
+        self._hosts = 0
+        self._in_head = True
+        self._in_trailer = False
+        self._is_continue_due = False
+        self._speaks_of_connection = False
+        self._origin = None
+
+    def _target(self) -> bytes:
+        """Return path and query; a target may also be a whole address (RFC 9112, 3.2.2)."""
+        if self._url.startswith(b"/") or b"://" not in self._url:
+            return self._url
+        parts = parse_url(self._url)
+        path = parts.path or b"/"
+        return path if parts.query is None else path + b"?" + parts.query
+
+    def _count_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > self._server.limits.head_bytes_max:
+            raise Refused(self._head_too_large())
+
+    def _head_too_large(self) -> Response:
+        limit = self._server.limits.head_bytes_max
+        return problem(431, f"the head exceeds {limit} bytes", field="head", limit=limit)
+
+    def _check_body(self, size: int) -> None:
+        limit = self._server.limits.body_bytes_max
+        if size > limit:
+            detail = f"the body exceeds {limit} bytes (got {size})"
+            raise Refused(problem(413, detail, field="body", limit=limit, got=size))
+        if self._ahead_bytes and self._ahead_bytes + size > limit:
+            detail = f"requests ahead of their turn exceed {limit} bytes: wait for answers"
+            raise Refused(problem(429, detail, error="Overloaded", field="body", limit=limit))
+
+
+def refusal(error: HttpParserError) -> Response:
+    """Return what to answer to a request that could not be parsed."""
+    cause = error.__context__ if isinstance(error, HttpParserCallbackError) else error
+    if isinstance(cause, Refused):
+        return cause.response
+    if isinstance(cause, HttpParserError):
+        return problem(400, f"this is not HTTP/1.1: {cause}")
+    raise error

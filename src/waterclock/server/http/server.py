@@ -1,0 +1,142 @@
+"""All HTTP connections of one port: the listener, the limits, and the sweep that ends idle ones."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from email.utils import formatdate
+
+from waterclock.model.config import Config
+from waterclock.model.units import KIB, MIB
+from waterclock.node.task_groups import task_group
+from waterclock.server.addresses import bind_errors
+from waterclock.server.http.connection import HttpConnection
+from waterclock.server.http.cors import Cors
+from waterclock.server.http.messages import Answer
+from waterclock.server.in_flight import BytesInFlight
+
+SWEEP_S = 1.0
+DRAIN_STEP_S = 0.02
+BACKLOG = 4_096
+"""Clients that may be connecting at once; the kernel may allow fewer."""
+BODIES_BYTES_MAX = 512 * MIB
+AROUND_BYTES = 1 * MIB
+"""Of a body, beside the message: names of fields, escapes, headers, a list of other messages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpLimits:
+    """What HTTP clients may ask for."""
+
+    connections_max: int = 20_000
+    head_bytes_max: int = 16 * KIB
+    body_bytes_max: int = 11 * MIB
+    """Of one request, and of those of a connection that are ahead of their turn."""
+    bodies_bytes_max: int = BODIES_BYTES_MAX
+    """Of all requests that are being received, wait for their turn or are worked on."""
+    pipelined_max: int = 1_000
+    """Requests ahead of their turn, beyond those that came in one piece."""
+    idle_s: int = 75
+    """More than what proxies keep, so that they end a quiet connection, not we under them."""
+    request_s: int = 30
+
+
+def http_limits(config: Config) -> HttpLimits:
+    """Return limits that let every message through that the node would take."""
+    message_bytes = max(config.limits.message_bytes_max, config.streams.message_bytes_max)
+    # In base64 it is a third longer, and there is something around it.
+    body_bytes = message_bytes * 4 // 3 + AROUND_BYTES
+    at_once = max(body_bytes, BODIES_BYTES_MAX)
+    return HttpLimits(body_bytes_max=body_bytes, bodies_bytes_max=at_once)
+
+
+class HttpServer:
+    """All connections of one port. Make one with `serve_http`."""
+
+    def __init__(
+        self,
+        answer: Answer,
+        limits: HttpLimits,
+        tasks: asyncio.TaskGroup,
+        cors: Cors | None = None,
+        stopping: Answer | None = None,
+    ) -> None:
+        self.cors = cors or Cors()
+        self.answer = self.cors.guarded(answer)
+        self._stopping = self.cors.guarded(stopping or answer)
+        self.limits = limits
+        self.tasks = tasks
+        self.loop = asyncio.get_running_loop()
+        self.connections: set[HttpConnection] = set()
+        self.bodies = BytesInFlight("bytes of HTTP requests", limits.bodies_bytes_max)
+        self.sweeps = 0
+        self.date = _date_line()
+        self.is_stopping = False
+        self.port = 0
+
+    def __repr__(self) -> str:
+        return f"<HttpServer :{self.port} {len(self.connections)} connections>"
+
+    def sweep(self) -> None:
+        """Count one more sweep: end connections that have outstayed, renew the date."""
+        self.sweeps += 1
+        self.date = _date_line()
+        for connection in tuple(self.connections):
+            connection.sweep()
+
+    async def keep_sweeping(self) -> None:
+        """Sweep about once a second, until cancelled."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self.sweep()
+
+    def stop(self) -> None:
+        """Let answers under way be the last of their connections; those in pieces end here."""
+        self.is_stopping = True
+        self.answer = self._stopping
+        for connection in tuple(self.connections):
+            connection.stop()
+
+    async def drain(self, seconds: float) -> None:
+        """Return when what was asked is answered and sent, or after so long."""
+        try:
+            async with asyncio.timeout(seconds):
+                while any(connection.is_busy for connection in self.connections):  # noqa: ASYNC110
+                    await asyncio.sleep(DRAIN_STEP_S)
+        except TimeoutError:
+            return
+
+
+@asynccontextmanager
+async def serve_http(
+    answer: Answer,
+    *,
+    host: str,
+    port: int,
+    limits: HttpLimits | None = None,
+    cors: Cors | None = None,
+    stopping: Answer | None = None,
+) -> AsyncIterator[HttpServer]:
+    """Listen until left; whatever is still asked then goes unanswered. Once it stops, requests are
+    answered by `stopping`."""
+    async with task_group() as tasks:
+        server = HttpServer(answer, limits or HttpLimits(), tasks, cors, stopping)
+        loop = server.loop
+        with bind_errors("cluster.http_port", host, port):
+            listener = await loop.create_server(
+                lambda: HttpConnection(server), host, port, backlog=BACKLOG
+            )
+        server.port = listener.sockets[0].getsockname()[1]
+        sweeping = tasks.create_task(server.keep_sweeping())
+        try:
+            yield server
+        finally:
+            sweeping.cancel()
+            listener.close()
+            server.stop()
+            for connection in tuple(server.connections):
+                connection.abort()
+
+
+def _date_line() -> bytes:
+    return f"Date: {formatdate(usegmt=True)}\r\n".encode()

@@ -1,0 +1,97 @@
+"""A node as a process: open it, serve it, and stop it when it is told to.
+
+SIGTERM and SIGINT stop it in good order; a second one ends the process at once, which loses nothing
+that was acknowledged. What keeps it from starting (a taken port, a folder in use, a setting that is
+wrong) is raised as one WaterclockError, for the command line to tell in one line.
+"""
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from waterclock.model.clock import PULSE_MS, RunningClock
+from waterclock.model.config import Config
+from waterclock.node.node import running_node
+from waterclock.server.addresses import Addresses
+from waterclock.server.app import serve
+from waterclock.server.memory import freeze_what_is_there, keep_freed_memory
+from waterclock.storage.clock import SystemClock
+
+log = logging.getLogger(__name__)
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+EXIT_AT_ONCE = 130
+
+
+async def run_node(
+    config: Config,
+    *,
+    on_ready: Callable[[Addresses], None],
+    on_stopping: Callable[[], None] = lambda: None,
+) -> None:
+    """Run a node until a signal, then stop it well. Call `on_ready` once it can be reached, and
+    `on_stopping` when it begins to stop.
+
+    Runs in the main thread, in a loop of uvloop for speed. Raises what ended it otherwise.
+    """
+    raise_open_files()
+    keep_freed_memory()
+    with stop_signals() as told:
+        async with running_node(config, SystemClock()) as node, serve(node, config) as server:
+            freeze_what_is_there()
+            node.spawn(keep_pulse(node.groups.clock))
+            on_ready(server.addresses)
+            log.info("ready grpc=%s http=%s", server.addresses.grpc, server.addresses.http)
+            await told.wait()
+            on_stopping()
+            await server.stop()
+
+
+def cpu_ms() -> int:
+    """Return how much time of processors this process has had, all threads together."""
+    return time.process_time_ns() // 1_000_000
+
+
+async def keep_pulse(clock: RunningClock, cpu_ms: Callable[[], int] = cpu_ms) -> None:
+    """Tell a clock that this process runs, for as long as it does, and people when it did not."""
+    known_ms = 0
+    while True:
+        clock.pulse(cpu_ms())
+        if clock.paused_ms > known_ms:
+            log.warning("paused ms=%d: sessions and leases go on", clock.paused_ms - known_ms)
+            known_ms = clock.paused_ms
+        await asyncio.sleep(PULSE_MS / 1_000)
+
+
+@contextmanager
+def stop_signals() -> Iterator[asyncio.Event]:
+    """Set an event at the first signal to stop, and end the process at the second."""
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def hear(number: signal.Signals) -> None:
+        if told.is_set():
+            log.warning("stopped_at_once signal=%s", number.name)
+            os._exit(EXIT_AT_ONCE)
+        told.set()
+
+    for number in SIGNALS:
+        loop.add_signal_handler(number, hear, number)
+    try:
+        yield told
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+def raise_open_files() -> int:
+    """Allow this process as many open files as it may ask for; return how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard

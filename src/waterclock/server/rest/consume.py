@@ -1,0 +1,322 @@
+"""Consuming over HTTP: long polls, server-sent events, and answers by lease."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from waterclock.model.errors import WaterclockError
+from waterclock.model.ids import Millis
+from waterclock.model.limits import check
+from waterclock.model.units import MINUTE_MS
+from waterclock.node.groups.positions import Start
+from waterclock.node.groups.session import AnswerKind
+from waterclock.node.node import Node
+from waterclock.schedule.duration import parse_duration
+from waterclock.server.http.checks import matching
+from waterclock.server.http.input import END, body_of, parameters_of
+from waterclock.server.http.messages import (
+    EVENTS,
+    Answered,
+    Later,
+    Request,
+    Response,
+    Streamed,
+    json,
+    problem,
+)
+from waterclock.server.http.operations import Operation
+from waterclock.server.http.operations import Told as Answer
+from waterclock.server.http.problems import problem_of
+from waterclock.server.rest.consumer import Key, Lease, PolledMember
+from waterclock.server.rest.consumers import PolledMembers
+from waterclock.server.rest.models import (
+    AnyTopic,
+    Duration,
+    Earlier,
+    Group,
+    Name,
+    Shape,
+    Told,
+    Topic,
+    past_of,
+)
+from waterclock.server.rest.waiters import NO_STORE, Batch, HandedPage, Listening, Poll, event_of
+
+CONSUMER = "http"
+"""The name of consumers that give none; they share one member."""
+WAIT_MS_MAX = 5 * MINUTE_MS
+WAIT_MS_MIN = 100
+"""What there is takes a moment to be handed out, too."""
+LIMIT_MAX = 1_000
+LEASES_MAX = 10_000
+LISTEN_S = 3_600.0
+"""How long a stream lasts; then the client asks again, as browsers do by themselves."""
+BEAT_S = 15.0
+"""A stream with nothing to say says so this often, so that nobody in between takes it for dead."""
+
+_LEASE = r"^[0-9]{1,4}-[0-9]{1,16}-[0-9]{1,16}-[0-9]{1,9}" + END
+
+_UNWRITTEN = Meta(
+    description="After leave, if dead letters cannot be written for now: so many messages of the "
+    "member will be some once they can."
+)
+
+LeaseText = Annotated[str, matching(_LEASE, "As it came with the message.", "0-1-0-1")]
+Leases = Annotated[tuple[LeaseText, ...], Meta(max_length=LEASES_MAX)]
+
+
+class ConsumeParameters(Shape):
+    """Who consumes, and how much."""
+
+    topic: Topic
+    group: Group
+    consumer: Annotated[
+        Name, Meta(description="Consumers of a group that give the same name, or none, are one.")
+    ] = CONSUMER
+    limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="At most so many messages.")] = 10
+    wait: Annotated[
+        Duration,
+        Meta(description="How long to wait for the first message; at most 5m.", examples=["30s"]),
+    ] = "30s"
+    start: Annotated[
+        Literal["earliest", "latest"], Meta(description="Where a new group begins.")
+    ] = "earliest"
+    since: Annotated[Earlier, Meta(description="A new group begins there instead.")] | None = None
+
+
+class EventsParameters(Shape):
+    """Who listens, and how far ahead."""
+
+    topic: Topic
+    group: Group
+    consumer: Annotated[
+        Name, Meta(description="Consumers of a group that give the same name, or none, are one.")
+    ] = CONSUMER
+    window: Annotated[
+        int, Meta(ge=1, le=10_000, description="Most messages that are not answered for.")
+    ] = 100
+    ack: Annotated[
+        Literal["manual", "auto"],
+        Meta(description="auto: what was sent is acked, whether it was processed or not."),
+    ] = "manual"
+    start: Annotated[
+        Literal["earliest", "latest"], Meta(description="Where a new group begins.")
+    ] = "earliest"
+    since: Annotated[Earlier, Meta(description="A new group begins there instead.")] | None = None
+
+
+class AcksParameters(Shape):
+    """Of which topic."""
+
+    topic: AnyTopic
+
+
+class Acks(Shape):
+    """Answers about messages, by lease."""
+
+    group: Group
+    consumer: Name = CONSUMER
+    ack: Annotated[Leases, Meta(description="Done.")] = ()
+    nack: Annotated[Leases, Meta(description="Failed: again after a while.")] = ()
+    retry_in: Annotated[Duration, Meta(description="When to try again what failed.")] | None = None
+    give_back: Annotated[Leases, Meta(description="Not begun: not counted as a failure.")] = ()
+    reject: Annotated[Leases, Meta(description="Hopeless: to the dead letters.")] = ()
+    extend: Annotated[Leases, Meta(description="Still at it.")] = ()
+    extend_by: Annotated[Duration, Meta(description="How long that takes, from now.")] = "30s"
+    leave: Annotated[
+        bool,
+        Meta(
+            description="The member leaves its group after this; "
+            "the answer comes once what it rejected is in the dead letters, or after 10s."
+        ),
+    ] = False
+
+
+class AcksTold(Told):
+    """What became of the answers."""
+
+    accepted: int
+    refused: list[str]
+    """Leases that are over: the message may be in other hands."""
+    unwritten: Annotated[int, _UNWRITTEN] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ConsumeApi:
+    """Answers consumers."""
+
+    def __init__(self, node: Node, members: PolledMembers) -> None:
+        self._node = node
+        self._members = members
+
+    # Polls
+
+    def poll(self, request: Request) -> Answered | Later:
+        """Return messages, once there are some."""
+        asked = parameters_of(request, ConsumeParameters)
+        member = self._members.find(Key(asked.topic, asked.group, asked.consumer))
+        if member is None:
+            return self._open_and_poll(asked)
+        return self._poll(member, asked)
+
+    async def _open_and_poll(self, asked: ConsumeParameters) -> Answered:
+        member = await self._open(asked)
+        return self._poll(member, asked, made_partitions=_made(member))
+
+    def _poll(
+        self, member: PolledMember, asked: ConsumeParameters, *, made_partitions: int = 0
+    ) -> Answered:
+        wait_ms = min(max(parse_duration(asked.wait), WAIT_MS_MIN), WAIT_MS_MAX)
+        poll = Poll(self._members, member, asked.limit, made_partitions)
+        self._members.wait(member, poll, wait_ms / 1_000)
+        return poll
+
+    async def _open(self, asked: ConsumeParameters | EventsParameters) -> PolledMember:
+        key = Key(asked.topic, asked.group, asked.consumer)
+        start = Start[asked.start.upper()]
+        start_ms = Millis(0)
+        if asked.since is not None:
+            start, start_ms = Start.TIME, past_of(asked.since, self._node.clock.now_ms())
+        return await self._members.open(key, start=start, start_ms=start_ms)
+
+    # Streams
+
+    async def events(self, request: Request) -> Streamed:
+        """Return messages as they come."""
+        asked = parameters_of(request, EventsParameters)
+        member = await self._open(asked)
+        pieces = self._pieces(member, asked.window, is_auto=asked.ack == "auto")
+        return Streamed(200, pieces, EVENTS, NO_STORE)
+
+    async def _pieces(
+        self, member: PolledMember, window: int, *, is_auto: bool
+    ) -> AsyncIterator[bytes]:
+        yield b": %b\n\n" % "/".join(member.key).encode()
+        if made := _made(member):
+            yield b": the topic was made, madePartitions %d\n\n" % made
+        stream = Listening(member, window)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + LISTEN_S
+        try:
+            while True:
+                batch = stream.ask()
+                while not await _within(batch, min(BEAT_S, end - loop.time())):
+                    if loop.time() >= end:
+                        return
+                    yield b": nothing yet\n\n"
+                messages = batch.found.result()
+                yield b"".join(map(event_of, messages))
+                stream.sent(is_acked=is_auto)
+        except WaterclockError as error:
+            yield b"event: problem\ndata: %b\n\n" % problem_of(error).body
+        finally:
+            stream.close()
+
+    # Answers
+
+    def acks(self, request: Request) -> Answered | Later:
+        """Take what a consumer says of messages."""
+        topic = parameters_of(request, AcksParameters).topic
+        said = body_of(request, Acks)
+        self._node.topics.get(topic)
+        answers = [
+            (AnswerKind.ACK, said.ack, 0),
+            (AnswerKind.NACK, said.nack, _span_ms(said.retry_in)),
+            (AnswerKind.GIVE_BACK, said.give_back, 0),
+            (AnswerKind.REJECT, said.reject, 0),
+            (AnswerKind.EXTEND, said.extend, _span_ms(said.extend_by)),
+        ]
+        count = sum(len(leases) for _, leases, _ in answers)
+        check("leases", count, LEASES_MAX)
+        member = self._members.find(Key(topic, said.group, said.consumer))
+        refused: list[str] = []
+        for kind, leases, after_ms in answers:
+            if member is None:
+                refused += leases
+            elif leases:
+                refused += map(str, member.answer(kind, map(_lease, leases), after_ms))
+        told = AcksTold(accepted=count - len(refused), refused=refused)
+        if member is None or not said.leave:
+            return _acks_answer(told)
+        member.session.leave()
+        return _once_settled(member, told)
+
+    def operations(self) -> list[Operation]:
+        """Return its part of the table."""
+        return [
+            Operation(
+                "GET",
+                "/topics/{topic}/messages",
+                self.poll,
+                name="poll",
+                tag="messages",
+                summary="Take messages for a group; waits for the first.",
+                description="Each comes with a lease. Answer for it before its deadline with "
+                "POST /topics/{topic}/acks, or it comes again.",
+                parameters=ConsumeParameters,
+                is_taking=True,
+                answers={200: Answer("Messages; none if the time is up.", HandedPage)},
+                problems=(404, 409),
+            ),
+            Operation(
+                "GET",
+                "/topics/{topic}/events",
+                self.events,
+                name="listen",
+                tag="messages",
+                summary="Take messages for a group as they come, as server-sent events.",
+                description="The data of an event is a message as in a poll, its id the lease.",
+                parameters=EventsParameters,
+                is_taking=True,
+                answers={200: Answer("Events.", content_type=EVENTS)},
+                problems=(404, 409),
+            ),
+            Operation(
+                "POST",
+                "/topics/{topic}/acks",
+                self.acks,
+                name="ack",
+                tag="messages",
+                summary="Say what became of messages: ack, nack, give back, reject, extend.",
+                parameters=AcksParameters,
+                body=Acks,
+                body_example={"group": "billing", "ack": ["0-1-0-1"]},
+                answers={200: Answer("What was accepted.", AcksTold)},
+                problems=(404, 409),
+                is_last_to_stop=True,
+            ),
+        ]
+
+
+def _acks_answer(told: AcksTold) -> Response:
+    if told.refused and not told.accepted:
+        return problem(409, "these leases are over", error="Busy", field="lease")
+    return json(200, told)
+
+
+async def _once_settled(member: PolledMember, told: AcksTold) -> Response:
+    """Whoever has left may ask for the dead letters next, and finds all it said."""
+    told.unwritten = await member.session.settled() or msgspec.UNSET
+    return _acks_answer(told)
+
+
+async def _within(batch: Batch, seconds: float) -> bool:
+    done, _ = await asyncio.wait([batch.found], timeout=seconds)
+    return bool(done)
+
+
+def _span_ms(after: str | None) -> int:
+    return 0 if after is None else max(1, parse_duration(after))
+
+
+def _lease(text: str) -> Lease:
+    return Lease(*map(int, text.split("-")))
+
+
+def _made(member: PolledMember) -> int:
+    """Return the partitions of a topic that a member has made, once: whoever comes later has not
+    mistyped its name."""
+    made, member.session.made_partitions = member.session.made_partitions, 0
+    return made

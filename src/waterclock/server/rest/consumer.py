@@ -1,0 +1,337 @@
+"""A member of a group that speaks HTTP: its session lives on between a consumer's requests.
+
+Whoever waits for messages stands in line; who is first gets credit for what it asked, and nothing
+is handed out that nobody asked for. Who holds as much as it may is passed over. A message handed
+out has a lease, named
+
+    <partition>-<generation>-<offset>-<attempt>
+
+which ends with its deadline, as everywhere. The member remembers the attempts it has handed out: an
+answer that comes too late must not speak for the next attempt at the same message.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple, Protocol, assert_never
+
+from waterclock.model.clock import SteadyClock
+from waterclock.model.errors import (
+    Busy,
+    Stopping,
+    Unavailable,
+    UnknownTopic,
+    WaterclockError,
+)
+from waterclock.model.units import MIB, MINUTE_MS
+from waterclock.node.groups.outbound import Delivery, Lost, Refused
+from waterclock.node.groups.session import AnswerKind, Ending, Session
+
+TAKEN_BYTES = 16 * MIB
+"""About how much is handed out at a time; at least what one message may have, or such a message
+would wait until nothing else is held."""
+FORGET_MS = 1 * MINUTE_MS
+"""How long after its deadline an attempt is remembered."""
+DEAD_MAX = 64
+"""Who has left the line stays in it until there are so many, and as many as are waiting."""
+
+
+class Lease(NamedTuple):
+    """A message in somebody's hands."""
+
+    partition: int
+    generation: int
+    offset: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return "-".join(map(str, self))
+
+
+class Handed(NamedTuple):
+    """A message on its way to a consumer."""
+
+    lease: Lease
+    deadline_ms: int
+    """In the time of the wall, for people."""
+    ends_ms: int
+    """The same by the clock that measures leases."""
+    row: tuple[Any, ...]
+    """Id, key, value, headers and due time."""
+
+
+class Taker(Protocol):
+    """Somebody who waits for messages."""
+
+    limit: int
+    """How many it takes."""
+    is_over: bool
+    """It does not wait any more."""
+
+    def credit(self, held: int) -> int:
+        """Return how many messages the member may hold for it, now that it holds some."""
+        ...
+
+    def take(self, messages: list[Handed]) -> bool:
+        """Take messages; False if nobody is there."""
+        ...
+
+    def fail(self, error: WaterclockError) -> None:
+        """End with an error."""
+        ...
+
+
+class Key(NamedTuple):
+    """Names a member."""
+
+    topic: str
+    group: str
+    consumer: str
+
+
+class PolledMember:
+    """One session, and who waits for what it has. Keep `run` running."""
+
+    def __init__(
+        self, key: Key, session: Session, clock: SteadyClock, *, taken_bytes: int = TAKEN_BYTES
+    ) -> None:
+        self.key = key
+        self.session = session
+        self.used_ms = clock.now_ms()
+        """When somebody last asked something."""
+        self._clock = clock
+        """The clock of the group: setting the wall clock ends no lease, and forgets none."""
+        self._taken_bytes = taken_bytes
+        self._takers: deque[Taker] = deque()
+        self._dead = 0
+        self._over: deque[Handed] = deque()
+        """Taken from the session beyond what the first in line wanted."""
+        self._attempts: dict[tuple[int, int], tuple[int, int, int]] = {}
+        """By partition and offset: generation, attempt and end of what was handed out."""
+        self._refused: list[Refused] = []
+        session.on_refused = self._refused.append
+
+    def __repr__(self) -> str:
+        return f"<PolledMember {'/'.join(self.key)} {len(self._takers)} waiting {self.session!r}>"
+
+    @property
+    def is_in_use(self) -> bool:
+        """Somebody waits, or holds messages."""
+        return bool(self._takers) or self.session.credit.held_messages > 0
+
+    async def run(self) -> None:
+        """Hand out until the session is over, then tell all who wait."""
+        session = self.session
+        while session.ending is None:
+            self.serve()
+            if session.ending is None:
+                await session.ready()
+        self.fail(ending_problem(session.ending, self.key.topic))
+
+    # Who waits
+
+    def add(self, taker: Taker) -> None:
+        """Let somebody wait; it may be served at once. Raises why if the session is over."""
+        if self.session.ending is not None:
+            raise ending_problem(self.session.ending, self.key.topic)
+        self.used_ms = self._clock.now_ms()
+        self._takers.append(taker)
+        self.serve()
+
+    def left(self) -> None:
+        """Take note that somebody does not wait any more."""
+        self._dead += 1
+        if self._dead > max(DEAD_MAX, len(self._takers) // 2):
+            self._takers = deque(taker for taker in self._takers if not taker.is_over)
+            self._dead = 0
+        self.used_ms = self._clock.now_ms()
+        self.serve()
+
+    def fail(self, error: WaterclockError) -> None:
+        """End all waiting with an error."""
+        takers, self._takers = self._takers, deque()
+        for taker in takers:
+            if not taker.is_over:
+                taker.fail(error)
+        self._give_back_surplus()
+        self._set_credit()
+
+    def serve(self) -> None:
+        """Give those in line what there is, who has had enough being passed over."""
+        while self.session.ending is None:
+            held = self._in_hands
+            taker = self._next_taker(held)
+            if taker is None:
+                break
+            messages = self._collect(min(taker.limit, taker.credit(held) - held))
+            if not messages:
+                break
+            self._takers.remove(taker)
+            if not taker.take(messages):
+                self._answer(AnswerKind.GIVE_BACK, [one.lease for one in messages])
+        if not self._takers:
+            self._give_back_surplus()
+        self._set_credit()
+
+    @property
+    def _in_hands(self) -> int:
+        """How many messages were handed out and are not answered for."""
+        session = self.session
+        return session.credit.held_messages - session.unsent_messages - len(self._over)
+
+    def _next_taker(self, held: int) -> Taker | None:
+        """Return the first in line who may get more."""
+        takers = self._takers
+        while takers and takers[0].is_over:
+            takers.popleft()
+        able = (each for each in takers if not each.is_over and each.credit(held) > held)
+        return next(able, None)
+
+    def _set_credit(self) -> None:
+        session, credit = self.session, self.session.credit
+        messages = size = 0
+        if self._takers:
+            held = self._in_hands
+            # If nobody may get more, as much as the first may have once leases end.
+            taker = self._next_taker(held) or (self._takers[0] if self._takers else None)
+            if taker is not None:
+                messages = taker.credit(held)
+                size = credit.held_bytes + self._taken_bytes
+        if (messages, size) != (credit.messages_max, credit.bytes_max):
+            session.set_credit(messages, size)
+
+    # What there is
+
+    def _collect(self, limit: int) -> list[Handed]:
+        found: list[Handed] = []
+        now_ms = self._clock.now_ms()
+        while len(found) < limit:
+            if self._over:
+                handed = self._over.popleft()
+                if handed.ends_ms > now_ms:
+                    self._attempts[handed.lease.partition, handed.lease.offset] = (
+                        handed.lease.generation,
+                        handed.lease.attempt,
+                        handed.ends_ms,
+                    )
+                    found.append(handed)
+                continue
+            item = self.session.take()
+            if item is None:
+                break
+            if isinstance(item, Delivery):
+                self._over.extend(_handed(item, now_ms + item.lease_ms))
+            elif isinstance(item, Lost):
+                self._over = deque(h for h in self._over if h.lease.partition != item.partition)
+        return found
+
+    def _give_back_surplus(self) -> None:
+        surplus, self._over = self._over, deque()
+        self._refused.clear()
+        for (partition, generation), leases in _by_place(handed.lease for handed in surplus):
+            ranges = _ranges([lease.offset for lease in leases])
+            self.session.answer(AnswerKind.GIVE_BACK, partition, generation, ranges)
+
+    # What consumers say
+
+    def answer(self, kind: AnswerKind, leases: Iterable[Lease], after_ms: int = 0) -> list[Lease]:
+        """Take an answer about messages; return those that are not held so any more."""
+        refused = self._answer(kind, leases, after_ms)
+        self.serve()
+        return refused
+
+    def _answer(self, kind: AnswerKind, leases: Iterable[Lease], after_ms: int = 0) -> list[Lease]:
+        self.used_ms = self._clock.now_ms()
+        refused: list[Lease] = []
+        known: list[Lease] = []
+        for lease in leases:
+            is_known = self._is_known(lease)
+            (known if is_known else refused).append(lease)
+        for (partition, generation), some in _by_place(known):
+            self._refused.clear()
+            ranges = _ranges([lease.offset for lease in some])
+            self.session.answer(kind, partition, generation, ranges, after_ms=after_ms)
+            bad = self._refused_offsets()
+            for lease in some:
+                is_bad = bad is None or lease.offset in bad or self.session.ending is not None
+                if is_bad:
+                    refused.append(lease)
+                self._settle(kind, lease, after_ms, is_bad=is_bad)
+        return refused
+
+    def _is_known(self, lease: Lease) -> bool:
+        found = self._attempts.get((lease.partition, lease.offset))
+        return found is not None and found[:2] == (lease.generation, lease.attempt)
+
+    def _settle(self, kind: AnswerKind, lease: Lease, after_ms: int, *, is_bad: bool) -> None:
+        place = lease.partition, lease.offset
+        if kind is AnswerKind.EXTEND and not is_bad:
+            ends_ms = self._clock.now_ms() + after_ms
+            self._attempts[place] = lease.generation, lease.attempt, ends_ms
+        else:
+            self._attempts.pop(place, None)
+
+    def _refused_offsets(self) -> set[int] | None:
+        """Return which offsets the node did not take an answer for; None for all of them."""
+        if any(refusal.is_stale for refusal in self._refused):
+            return None
+        return {
+            offset
+            for refusal in self._refused
+            for start, end in refusal.ranges
+            for offset in range(start, end)
+        }
+
+    # Time
+
+    def beat(self) -> None:
+        """Say on behalf of the consumers that they are there, and forget what is long over."""
+        self.session.heartbeat()
+        horizon_ms = self._clock.now_ms() - FORGET_MS
+        old = [place for place, (_, _, ends_ms) in self._attempts.items() if ends_ms < horizon_ms]
+        for place in old:
+            del self._attempts[place]
+
+
+def ending_problem(ending: Ending, topic: str) -> WaterclockError:
+    """Return what to tell those whose session is over."""
+    match ending:
+        case Ending.LEFT | Ending.BROKEN | Ending.SILENT:
+            return Unavailable(ending.value)
+        case Ending.REPLACED:
+            return Busy(ending.value)
+        case Ending.STOPPING:
+            return Stopping(ending.value)
+        case Ending.TOPIC_GONE:
+            return UnknownTopic(topic)
+        case _:
+            assert_never(ending)
+
+
+def _handed(delivery: Delivery, ends_ms: int) -> Iterator[Handed]:
+    rows = delivery.rows()
+    columns = [
+        rows.column(name).to_pylist()
+        for name in ("message_id", "key", "value", "headers", "due_ms")
+    ]
+    offsets = (offset for span in delivery.portion.ranges for offset in range(*span))
+    for offset, row in zip(offsets, zip(*columns, strict=True), strict=True):
+        lease = Lease(delivery.partition, delivery.generation, offset, delivery.attempt)
+        yield Handed(lease, delivery.deadline_ms, ends_ms, row)
+
+
+def _by_place(leases: Iterable[Lease]) -> Iterator[tuple[tuple[int, int], list[Lease]]]:
+    """Yield the leases of each partition and generation."""
+    for place, some in groupby(sorted(set(leases)), key=lambda lease: lease[:2]):
+        yield place, list(some)
+
+
+def _ranges(offsets: Sequence[int]) -> list[tuple[int, int]]:
+    """Return ascending offsets as ranges."""
+    ranges: list[tuple[int, int]] = []
+    for offset in offsets:
+        if ranges and ranges[-1][1] == offset:
+            ranges[-1] = ranges[-1][0], offset + 1
+        else:
+            ranges.append((offset, offset + 1))
+    return ranges

@@ -1,0 +1,174 @@
+"""Dead letters over HTTP: what failed for good, to be looked at, tried again, or dropped."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from waterclock.model.errors import NotFound
+from waterclock.model.names import DEAD_LETTERS
+from waterclock.node.dead_letters.rows import DeadLetter
+from waterclock.node.node import Node
+from waterclock.server.http.checks import matching
+from waterclock.server.http.input import END, body_of, parameters_of
+from waterclock.server.http.messages import Request, Response, json
+from waterclock.server.http.operations import Operation
+from waterclock.server.http.operations import Told as Answer
+from waterclock.server.rest.models import (
+    AnyTopic,
+    MessageTold,
+    PositionShape,
+    Shape,
+    Told,
+    told_message,
+)
+from waterclock.server.rest.topics import POSITIONS_MAX, PositionTold
+
+
+class LettersParameters(Shape):
+    """Which dead letters."""
+
+    topic: AnyTopic
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+    page: Annotated[
+        str,
+        matching(r"^([0-9]{1,9}:[0-9]{1,15})?" + END, "The nextPage of an answer."),
+    ] = ""
+
+
+class LetterTold(MessageTold, kw_only=True):
+    """A message that failed for good."""
+
+    position: PositionTold
+    origin: PositionTold
+    group: str
+    reason: str
+    attempts: int
+    died_ms: int
+
+
+class LettersTold(Told):
+    """Dead letters of a topic."""
+
+    dead_letters: list[LetterTold]
+    next_page: str
+    total: int
+
+
+class TopicOfLetters(Shape):
+    """Of which topic."""
+
+    topic: AnyTopic
+
+
+class LettersShape(Shape):
+    """Which dead letters; none named: all there are."""
+
+    positions: Annotated[tuple[PositionShape, ...], Meta(max_length=POSITIONS_MAX)] = ()
+
+
+class RedriveShape(LettersShape):
+    """Which dead letters; none named: all there are, or so many."""
+
+    limit: Annotated[int, Meta(ge=0, le=10_000_000, description="0 is all.")] = 0
+
+
+class FinishedTold(Told):
+    """How many."""
+
+    count: int
+
+
+class LettersApi:
+    """Answers questions about dead letters."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def list_letters(self, request: Request) -> Response:
+        """Return dead letters of a topic."""
+        asked = parameters_of(request, LettersParameters)
+        page = await self._node.dead_letters.list(asked.topic, limit=asked.limit, page=asked.page)
+        letters = list(map(_letter, page.letters))
+        return json(
+            200, LettersTold(dead_letters=letters, next_page=page.next_page, total=page.total)
+        )
+
+    async def redrive(self, request: Request) -> Response:
+        """Publish dead letters again where they came from."""
+        topic = parameters_of(request, TopicOfLetters).topic
+        given = body_of(request, RedriveShape)
+        count = await self._node.dead_letters.redrive(
+            topic, self._named(topic, given), limit=given.limit
+        )
+        return json(200, FinishedTold(count=count))
+
+    async def purge(self, request: Request) -> Response:
+        """Take dead letters off the list."""
+        topic = parameters_of(request, TopicOfLetters).topic
+        given = body_of(request, LettersShape)
+        count = await self._node.dead_letters.purge(topic, self._named(topic, given))
+        return json(200, FinishedTold(count=count))
+
+    def _named(self, topic: str, given: LettersShape) -> list[tuple[int, int]] | None:
+        dead = self._node.topics.find(topic + DEAD_LETTERS)
+        count = 0 if dead is None else len(dead.partitions)
+        for one in given.positions:
+            if one.partition >= count:
+                raise NotFound("dead letter", f"{topic}/{one.partition}/{one.offset}")
+        return [(one.partition, one.offset) for one in given.positions] or None
+
+    def operations(self) -> list[Operation]:
+        """Return its part of the table."""
+        letters = "/topics/{topic}/dead-letters"
+        count = {200: Answer("How many.", FinishedTold)}
+        return [
+            Operation(
+                "GET",
+                letters,
+                self.list_letters,
+                name="listDeadLetters",
+                tag="past",
+                summary="List messages that failed for good.",
+                parameters=LettersParameters,
+                answers={200: Answer("A page.", LettersTold)},
+                problems=(404,),
+            ),
+            Operation(
+                "POST",
+                letters + "/redrive",
+                self.redrive,
+                name="redrive",
+                tag="past",
+                summary="Publish dead letters again where they came from.",
+                parameters=TopicOfLetters,
+                body=RedriveShape,
+                body_example={"limit": 100},
+                answers=count,
+                problems=(404, 409, 507),
+            ),
+            Operation(
+                "POST",
+                letters + "/purge",
+                self.purge,
+                name="purgeDeadLetters",
+                tag="past",
+                summary="Take dead letters off the list.",
+                parameters=TopicOfLetters,
+                body=LettersShape,
+                body_example={},
+                answers=count,
+                problems=(404, 507),
+            ),
+        ]
+
+
+def _letter(letter: DeadLetter) -> LetterTold:
+    return LetterTold(
+        position=PositionTold(partition=letter.partition, offset=letter.offset),
+        origin=PositionTold(partition=letter.origin_partition, offset=letter.origin_offset),
+        group=letter.group,
+        reason=letter.reason,
+        attempts=letter.attempts,
+        died_ms=letter.died_ms,
+        **told_message(letter.message),
+    )

@@ -1,0 +1,169 @@
+"""Groups over HTTP: how far they are, where they go on."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, UnsetType
+
+from waterclock.node.groups.positions import Start
+from waterclock.node.groups.views import GroupView
+from waterclock.node.node import Node
+from waterclock.server.http.input import body_of, parameters_of
+from waterclock.server.http.messages import Request, Response, json
+from waterclock.server.http.operations import Operation
+from waterclock.server.http.operations import Told as Answer
+from waterclock.server.rest.models import (
+    AnyTopic,
+    Earlier,
+    Group,
+    PositionShape,
+    Shape,
+    Told,
+    past_of,
+)
+from waterclock.server.rest.topics import POSITIONS_MAX, TopicParameters, operations_of
+
+
+class GroupParameters(Shape):
+    """Which group."""
+
+    topic: AnyTopic
+    group: Group
+
+
+class SeekShape(Shape):
+    """Where a group goes on: `start` everywhere, a time, or some positions."""
+
+    start: Literal["earliest", "latest"] = "earliest"
+    since: Earlier | UnsetType = UNSET
+    positions: Annotated[tuple[PositionShape, ...], Meta(max_length=POSITIONS_MAX)] = ()
+
+
+class PlaceTold(Told):
+    """A group in one partition."""
+
+    partition: int
+    member: str
+    committed: int
+    end_offset: int
+    lag: int
+    unacked: int
+    waiting: int
+    missed: int
+    """Messages that retention took before they were done."""
+
+
+class GroupTold(Told):
+    """A group."""
+
+    topic: str
+    group: str
+    generation: int
+    members: list[str]
+    places: list[PlaceTold]
+
+
+class GroupsTold(Told):
+    """Groups by name."""
+
+    groups: list[GroupTold]
+
+
+class GroupsApi:
+    """Answers administrators about groups."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def list_groups(self, request: Request) -> Response:
+        """Return the groups of a topic."""
+        topic = parameters_of(request, TopicParameters).topic
+        self._node.topics.get(topic)
+        return json(200, GroupsTold(groups=list(map(_group, self._node.groups.list(topic)))))
+
+    def list_all_groups(self, _: Request) -> Response:
+        """Return all groups."""
+        return json(200, GroupsTold(groups=list(map(_group, self._node.groups.list()))))
+
+    def get_group(self, request: Request) -> Response:
+        """Return a group."""
+        asked = parameters_of(request, GroupParameters)
+        return json(200, _group(self._node.groups.get(asked.topic, asked.group)))
+
+    async def delete_group(self, request: Request) -> Response:
+        """Forget a group and its progress."""
+        asked = parameters_of(request, GroupParameters)
+        await self._node.groups.delete(asked.topic, asked.group)
+        return Response(204)
+
+    async def seek_group(self, request: Request) -> Response:
+        """Set where a group goes on."""
+        asked = parameters_of(request, GroupParameters)
+        given = body_of(request, SeekShape)
+        start, start_ms = Start[given.start.upper()], 0
+        if given.since is not UNSET:
+            start, start_ms = Start.TIME, past_of(given.since, self._node.clock.now_ms())
+        view = await self._node.groups.seek(
+            asked.topic,
+            asked.group,
+            start=start,
+            start_ms=start_ms,
+            positions={one.partition: one.offset for one in given.positions},
+        )
+        return json(200, _group(view))
+
+    def operations(self) -> list[Operation]:
+        """Return its part of the table."""
+        path = "/topics/{topic}/groups"
+        one = path + "/{group}"
+        told = Answer("The group.", GroupTold)
+        groups = Answer("By name.", GroupsTold)
+        rows: list[Any] = [
+            ("GET", "/groups", self.list_all_groups, "listAllGroups", "List all groups."),
+            ("GET", path, self.list_groups, "listGroups", "List the groups of a topic."),
+            ("GET", one, self.get_group, "getGroup", "Show a group and its lag."),
+            ("DELETE", one, self.delete_group, "deleteGroup", "Forget a group."),
+            ("POST", one + "/seek", self.seek_group, "seekGroup", "Set where a group goes on."),
+        ]
+        more: dict[str, dict[str, Any]] = {
+            "listAllGroups": {"answers": {200: groups}},
+            "listGroups": {
+                "parameters": TopicParameters,
+                "answers": {200: groups},
+                "problems": (404,),
+            },
+            "getGroup": {"answers": {200: told}, "problems": (404,)},
+            "deleteGroup": {
+                "answers": {204: Answer("It is forgotten.")},
+                "problems": (404, 409, 507),
+            },
+            "seekGroup": {
+                "body": SeekShape,
+                "body_example": {"start": "latest"},
+                "answers": {200: told},
+                "problems": (404, 409, 507),
+            },
+        }
+        return operations_of(rows, more, "groups", GroupParameters)
+
+
+def _group(view: GroupView) -> GroupTold:
+    places = [
+        PlaceTold(
+            partition=place.partition,
+            member=place.member,
+            committed=place.committed,
+            end_offset=place.end_offset,
+            lag=place.lag,
+            unacked=place.unacked,
+            waiting=place.waiting,
+            missed=place.missed,
+        )
+        for place in view.places
+    ]
+    return GroupTold(
+        topic=view.topic,
+        group=view.group,
+        generation=view.generation,
+        members=list(view.members),
+        places=places,
+    )

@@ -1,0 +1,138 @@
+"""What operators and their machines ask a node over HTTP, and what describes all the rest.
+
+GET /health/live     200 while the process turns its loop
+GET /health/ready    200 if the node does all it is for, else 503; either way, what is wrong
+GET /metrics         for Prometheus
+GET /openapi.json    what there is, for programs
+GET /docs            the same for people
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import msgspec
+
+import waterclock
+from waterclock.model.limits import Limits
+from waterclock.node.node import Node
+from waterclock.server.http.checks import with_limits
+from waterclock.server.http.docs_page import page_of
+from waterclock.server.http.messages import HTML, JSON, Request, Response, json
+from waterclock.server.http.openapi import describe
+from waterclock.server.http.operations import Operation, Told
+from waterclock.server.metrics import CONTENT_TYPE, Metrics
+
+
+class Live(msgspec.Struct):
+    """The process turns its loop."""
+
+    status: str
+
+
+class ProblemTold(msgspec.Struct, rename="camel"):
+    """One thing that is wrong."""
+
+    name: str
+    detail: str
+    since_ms: int
+    is_blocking: bool
+    """The node is not ready because of it."""
+    advice: str
+
+
+class Ready(msgspec.Struct):
+    """Whether the node is ready, and what is wrong."""
+
+    status: str
+    problems: list[ProblemTold]
+
+
+def operations(node: Node, metrics: Metrics) -> list[Operation]:
+    """Return the part of the table for operators."""
+    alive = json(200, Live("live"))
+
+    def live(_: Request) -> Response:
+        return alive
+
+    def ready(_: Request) -> Response:
+        problems = [
+            ProblemTold(it.name, it.detail, it.since_ms, it.is_blocking, it.advice)
+            for it in node.problems()
+        ]
+        if node.is_ready:
+            return json(200, Ready("ready", problems))
+        return json(503, Ready("not ready", problems))
+
+    async def scrape(_: Request) -> Response:
+        return Response(200, await metrics.text(), CONTENT_TYPE)
+
+    operation = partial(Operation, tag="node", is_last_to_stop=True)
+    return [
+        operation(
+            "GET",
+            "/health/live",
+            live,
+            name="live",
+            summary="Tell whether the process lives.",
+            answers={200: Told("It does.", Live)},
+        ),
+        operation(
+            "GET",
+            "/health/ready",
+            ready,
+            name="ready",
+            summary="Tell whether the node takes requests and can store what it takes.",
+            answers={
+                200: Told("It does; problems, if any, concern a part of it.", Ready),
+                503: Told("It does not; see the problems that are blocking.", Ready),
+            },
+        ),
+        operation(
+            "GET",
+            "/metrics",
+            scrape,
+            name="metrics",
+            summary="Metrics for Prometheus.",
+            answers={200: Told("Metrics.", content_type=CONTENT_TYPE)},
+        ),
+    ]
+
+
+def with_description(table: Sequence[Operation], limits: Limits, now_ms: int) -> list[Operation]:
+    """Return the table with what describes it, itself included, and the limits of the node."""
+    made: dict[str, Response] = {}
+
+    def openapi(_: Request) -> Response:
+        return made["openapi"]
+
+    def docs(_: Request) -> Response:
+        return made["docs"]
+
+    whole = [
+        *table,
+        Operation(
+            "GET",
+            "/openapi.json",
+            openapi,
+            name="openapi",
+            summary="This description.",
+            answers={200: Told("OpenAPI 3.1.", dict[str, Any])},
+        ),
+        Operation(
+            "GET",
+            "/docs",
+            docs,
+            name="docs",
+            summary="The same as a page.",
+            answers={200: Told("A page.", content_type=HTML)},
+        ),
+    ]
+    numbers = {**asdict(limits), "due_ms_max": now_ms + limits.due_horizon_ms_max}
+    description = with_limits(
+        describe(whole, title="Waterclock", version=waterclock.__version__), numbers
+    )
+    made["openapi"] = Response(200, msgspec.json.encode(description), JSON)
+    made["docs"] = Response(200, page_of(description), HTML)
+    return whole

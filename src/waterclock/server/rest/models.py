@@ -1,0 +1,337 @@
+"""Messages and times as JSON: the words that all operations on topics share.
+
+Bytes are text where they are UTF-8, else base64 in a field of its own: `value` or `valueBase64`,
+`key` or `keyBase64`, `messageId` or `messageIdBase64`. Either may be given, one of both.
+"""
+
+import base64
+import binascii
+import os
+import re
+import uuid
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7
+from waterclock.model.limits import Limits, check
+from waterclock.model.message import Message
+from waterclock.model.names import DEAD_LETTERS, NAME_CHARS_MAX, check_name, check_topic_name
+from waterclock.node.topics import PARTITIONS_MAX
+from waterclock.schedule.cron import TEXT_CHARS_MAX
+from waterclock.schedule.duration import parse_duration
+from waterclock.schedule.when import FORMS, PAST_FORMS, parse_moment, parse_past
+from waterclock.server.http.checks import LIMIT, described, read_text, text
+from waterclock.server.http.input import END
+from waterclock.server.http.problems import BadField
+
+NAME = r"^([A-Za-z0-9][A-Za-z0-9._-]*|_([A-Za-z0-9.-][A-Za-z0-9._-]*)?)" + END
+BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?" + END
+TIME_MS_MAX = 253_402_300_799_999
+"""The end of the year 9999; what is later is microseconds taken for milliseconds."""
+DURATION_FORMAT, TIME_FORMAT = "waterclock-duration", "waterclock-time"
+"""What descriptions call texts that no pattern can tell."""
+OFFSET_MAX = (1 << 53) - 1
+"""What every JSON parser reads exactly."""
+_TIME_EXAMPLE, _DELAY_EXAMPLE = "2026-11-15T10:00:00Z", "90s"
+
+
+def _name(what: str, example: str) -> Meta:
+    about = f"Of a {what}."
+    return text(
+        partial(check_name, what),
+        about,
+        example,
+        pattern=NAME,
+        minLength=1,
+        maxLength=NAME_CHARS_MAX,
+    )
+
+
+_LETTERS = {
+    "maxLength": NAME_CHARS_MAX + len(DEAD_LETTERS),
+    "pattern": re.escape(DEAD_LETTERS) + END,
+}
+Topic = Annotated[
+    str,
+    text(
+        check_topic_name,
+        "Of a topic.",
+        "orders",
+        pattern=NAME,
+        minLength=1,
+        anyOf=[{"maxLength": NAME_CHARS_MAX}, _LETTERS],
+    ),
+]
+AnyTopic = Topic
+"""Its name where the node's own class has the other."""
+Group = Annotated[str, _name("group", "billing")]
+Name = Annotated[str, _name("name", "nightly")]
+Duration = Annotated[
+    str, text(parse_duration, "A length of time.", "90s", "1h30m", format=DURATION_FORMAT)
+]
+Delay = Annotated[
+    str,
+    described("From now: 90s, 1h30m or '5 minutes'.", _DELAY_EXAMPLE, format=DURATION_FORMAT),
+]
+Time = Annotated[
+    str,
+    described(
+        f"RFC 3339. People may write more, in UTC unless a zone is named: {FORMS}.",
+        _TIME_EXAMPLE,
+        format=TIME_FORMAT,
+    ),
+]
+Earlier = Annotated[
+    str,
+    described(
+        f"RFC 3339. People may write more, in UTC unless a zone is named: {PAST_FORMS}.",
+        _TIME_EXAMPLE,
+        format=TIME_FORMAT,
+    ),
+]
+TimeMs = Annotated[int, Meta(ge=0, le=TIME_MS_MAX, description="Milliseconds since 1970.")]
+DueMs = Annotated[
+    int,
+    Meta(
+        ge=0,
+        description="Milliseconds since 1970, no farther ahead than `limits.due_horizon_ms_max`.",
+        extra_json_schema={"maximum": LIMIT + "due_ms_max"},
+    ),
+]
+MessageId = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        description="Bytes of UTF-8 count.",
+        extra_json_schema={"maxLength": LIMIT + "message_id_bytes_max"},
+    ),
+]
+Headers = Annotated[
+    dict[str, str], Meta(extra_json_schema={"maxProperties": LIMIT + "headers_max"})
+]
+Base64 = Annotated[
+    str,
+    Meta(description="Bytes in base64.", examples=["AAEC"], extra_json_schema={"pattern": BASE64}),
+]
+Partition = Annotated[int, Meta(ge=0, le=PARTITIONS_MAX - 1, description="Of a partition.")]
+Offset = Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="In a partition.")]
+
+
+def exclusive(*fields: str) -> dict[str, Any]:
+    """Return the rule, for a description, that at most one of some fields is given."""
+    pairs = [(a, b) for i, a in enumerate(fields) for b in fields[i + 1 :]]
+    return {"allOf": [{"not": {"required": [a, b]}} for a, b in pairs]}
+
+
+class Shape(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """What clients send: a field nobody knows is a mistake."""
+
+
+class Told(msgspec.Struct, rename="camel", kw_only=True):
+    """What clients are told; fields that are not set are left out."""
+
+
+class PositionShape(Shape):
+    """A place in a topic."""
+
+    partition: Partition
+    offset: Offset
+
+
+class MessageShape(Shape):
+    """A message to be published: at most one of `value`, `valueBase64` and `json`, none being a
+    tombstone; and at most one of `at`, `dueMs` and `delay`, none being now."""
+
+    value: str | UnsetType = UNSET
+    value_base64: Base64 | UnsetType = UNSET
+    json: msgspec.Raw | UnsetType = UNSET
+    key: str | UnsetType = UNSET
+    key_base64: Base64 | UnsetType = UNSET
+    headers: Headers = {}
+    message_id: MessageId | UnsetType = UNSET
+    at: Time | UnsetType = UNSET
+    due_ms: DueMs | UnsetType = UNSET
+    delay: Delay | UnsetType = UNSET
+    expires_at: Time | UnsetType = UNSET
+    expires_ms: TimeMs | UnsetType = UNSET
+    expires_in: (
+        Annotated[Delay, Meta(description="From when it is due: 90s, 1h30m or '5 minutes'.")]
+        | UnsetType
+    ) = UNSET
+
+
+ONE_OF_EACH = {
+    "allOf": [
+        *exclusive("value", "valueBase64", "json")["allOf"],
+        *exclusive("key", "keyBase64")["allOf"],
+        *exclusive("at", "dueMs", "delay")["allOf"],
+        *exclusive("expiresAt", "expiresMs", "expiresIn")["allOf"],
+    ]
+}
+
+
+class MessageTold(Told, omit_defaults=True):
+    """A message."""
+
+    message_id: str | UnsetType = UNSET
+    message_id_base64: str | UnsetType = UNSET
+    key: str | UnsetType = UNSET
+    key_base64: str | UnsetType = UNSET
+    value: str | UnsetType = UNSET
+    value_base64: str | UnsetType = UNSET
+    headers: dict[str, str] = {}
+    headers_base64: dict[str, str] = {}
+    due_ms: int | UnsetType = UNSET
+
+
+def one_of(**given: object) -> str | None:
+    """Return the name of the field that is given, if one is; raise BadField if two are."""
+    names = [name for name, value in given.items() if value is not UNSET]
+    if len(names) > 1:
+        raise BadField(names[1], f"is given beside {names[0]}: give one of both")
+    return names[0] if names else None
+
+
+def message_of(shape: MessageShape, now_ms: int, limits: Limits) -> Message:
+    """Return what a client sent; without an id it is given one that can be written."""
+    message_id = shape.message_id
+    if message_id is UNSET:
+        message_id = str(uuid.UUID(bytes=uuid7(Millis(now_ms), os.urandom(UUID7_ENTROPY_BYTES))))
+    due_ms = due_of(shape.at, shape.due_ms, shape.delay, now_ms, limits)
+    return Message(
+        _value(shape),
+        key=bytes_of(shape.key, shape.key_base64, "key", "keyBase64"),
+        message_id=message_id.encode(),
+        headers={name: value.encode() for name, value in shape.headers.items()} or None,
+        due_ms=None if due_ms is None else Millis(due_ms),
+    )
+
+
+_DUE_FIELDS = ("at", "dueMs", "delay")
+_EXPIRY_FIELDS = ("expiresAt", "expiresMs", "expiresIn")
+
+
+def expires_of(shape: MessageShape, message: Message, now_ms: int) -> int | None:
+    """Return until when a message is of use; a length of time counts from when it is due."""
+    begin_ms = max(now_ms, message.due_ms or 0)
+    return moment_of(
+        shape.expires_at, shape.expires_ms, shape.expires_in, begin_ms, fields=_EXPIRY_FIELDS
+    )
+
+
+def due_of(
+    at: str | UnsetType,
+    due_ms: int | UnsetType,
+    delay: str | UnsetType,
+    now_ms: int,
+    limits: Limits,
+) -> int | None:
+    """Return when a message is due, None for now; what is too far ahead is told by its field."""
+    found = moment_of(at, due_ms, delay, now_ms, fields=_DUE_FIELDS)
+    if found is not None:
+        field = one_of(at=at, dueMs=due_ms, delay=delay) or ""
+        limits.check_due(Millis(found), now_ms=Millis(now_ms), field=field)
+    return found
+
+
+def moment_of(
+    at: str | UnsetType,
+    time_ms: int | UnsetType,
+    after: str | UnsetType,
+    now_ms: int,
+    *,
+    fields: tuple[str, str, str],
+) -> int | None:
+    """Return a time that is given as text, in milliseconds, or from now; None if it is not."""
+    found = one_of(**dict(zip(fields, (at, time_ms, after), strict=True)))
+    if found is None:
+        return None
+    if at is not UNSET:
+        return read_text(lambda: parse_moment(at, now_ms), fields[0], _TIME_EXAMPLE)
+    if time_ms is not UNSET:
+        return time_ms
+    assert after is not UNSET
+    return read_text(lambda: _after(after, now_ms), fields[2], _DELAY_EXAMPLE)
+
+
+def past_of(given: str, now_ms: int, *, field: str = "since") -> Millis:
+    """Return the time of since and until."""
+    return read_text(lambda: parse_past(given, now_ms, field="when"), field, _TIME_EXAMPLE)
+
+
+def _after(given: str, now_ms: int) -> Millis:
+    check("when", len(given), TEXT_CHARS_MAX)
+    return Millis(now_ms + parse_duration(given.strip().removeprefix("+")))
+
+
+def bytes_of(
+    text: str | UnsetType, encoded: str | UnsetType, field: str, field_base64: str
+) -> bytes | None:
+    """Return bytes given as text or in base64; None if they are not."""
+    one_of(**{field: text, field_base64: encoded})
+    if text is not UNSET:
+        return text.encode()
+    return None if encoded is UNSET else _decoded(field_base64, encoded)
+
+
+def _value(shape: MessageShape) -> bytes | None:
+    one_of(value=shape.value, valueBase64=shape.value_base64, json=shape.json)
+    if shape.json is not UNSET:
+        return bytes(shape.json)
+    return bytes_of(shape.value, shape.value_base64, "value", "valueBase64")
+
+
+def _decoded(field: str, encoded: str) -> bytes:
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError):
+        raise BadField(field, "is not base64, such as AAEC") from None
+
+
+def told_fields(
+    message_id: bytes | None,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Mapping[str, bytes] | None,
+    due_ms: int | None,
+) -> dict[str, Any]:
+    """Return the fields of a `MessageTold`."""
+    fields: dict[str, Any] = {}
+    for name, raw in (("message_id", message_id), ("key", key), ("value", value)):
+        if raw is None:
+            continue
+        text = text_of(raw)
+        if text is None:
+            fields[name + "_base64"] = base64.b64encode(raw).decode()
+        else:
+            fields[name] = text
+    if headers:
+        texts = {name: text_of(value) for name, value in headers.items()}
+        fields["headers"] = {name: text for name, text in texts.items() if text is not None}
+        fields["headers_base64"] = {
+            name: base64.b64encode(headers[name]).decode()
+            for name, text in texts.items()
+            if text is None
+        }
+    if due_ms is not None:
+        fields["due_ms"] = due_ms
+    return fields
+
+
+def told_message(message: Message) -> dict[str, Any]:
+    """Return the fields of a `MessageTold` of a message."""
+    return told_fields(
+        message.message_id, message.key, message.value, message.headers, message.due_ms
+    )
+
+
+def text_of(raw: bytes) -> str | None:
+    """Return bytes as text, if they are."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None

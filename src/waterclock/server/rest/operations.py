@@ -1,0 +1,34 @@
+"""Topics over HTTP and JSON: all that the gRPC API offers, for a person with curl.
+
+The same calls of the node as `broker_api.py`, `scheduler_api.py` and `admin_api.py`; other words.
+"""
+
+import waterclock
+from waterclock.node.node import Node
+from waterclock.server.http.operations import Operation
+from waterclock.server.in_flight import BytesInFlight
+from waterclock.server.rest.consume import ConsumeApi
+from waterclock.server.rest.consumers import PolledMembers
+from waterclock.server.rest.dead_letters import LettersApi
+from waterclock.server.rest.groups import GroupsApi
+from waterclock.server.rest.publish import PublishApi
+from waterclock.server.rest.recurrences import RecurrencesApi
+from waterclock.server.rest.replay import ReplayApi
+from waterclock.server.rest.schedule import ScheduleApi
+from waterclock.server.rest.topics import TopicsApi
+
+
+def topic_operations(
+    node: Node, members: PolledMembers, publishing: BytesInFlight
+) -> list[Operation]:
+    """Return the part of the table that is about topics."""
+    return [
+        *PublishApi(node, publishing).operations(),
+        *ConsumeApi(node, members).operations(),
+        *ScheduleApi(node).operations(),
+        *RecurrencesApi(node).operations(),
+        *GroupsApi(node).operations(),
+        *TopicsApi(node, waterclock.__version__).operations(),
+        *ReplayApi(node).operations(),
+        *LettersApi(node).operations(),
+    ]

@@ -1,0 +1,207 @@
+"""Publishing over HTTP: one message, or many at once, now or later."""
+
+from dataclasses import replace
+from typing import Annotated
+
+from msgspec import UNSET, Meta, UnsetType
+
+from waterclock.log.batch import encode_batch
+from waterclock.log.expiry import HEADER as EXPIRES_HEADER
+from waterclock.model.errors import LimitExceeded
+from waterclock.model.limits import Limits, check
+from waterclock.model.message import Message
+from waterclock.node.node import Node
+from waterclock.node.publish.publisher import Published
+from waterclock.server.http.checks import LIMIT
+from waterclock.server.http.input import body_of, parameters_of
+from waterclock.server.http.messages import Request, Response, json
+from waterclock.server.http.operations import Operation
+from waterclock.server.http.operations import Told as Answer
+from waterclock.server.http.problems import BadField
+from waterclock.server.in_flight import BytesInFlight
+from waterclock.server.rest.models import (
+    ONE_OF_EACH,
+    MessageShape,
+    Partition,
+    Shape,
+    Told,
+    Topic,
+    expires_of,
+    message_of,
+)
+
+
+class PublishParameters(Shape):
+    """Where to."""
+
+    topic: Topic
+
+
+class PublishOne(MessageShape):
+    """A message, and how to publish it."""
+
+    partition: Partition | UnsetType = UNSET
+    allow_duplicate: bool = False
+
+
+Messages = Annotated[
+    list[Annotated[MessageShape, Meta(extra_json_schema=ONE_OF_EACH)]],
+    Meta(min_length=1, extra_json_schema={"maxItems": LIMIT + "batch_messages_max"}),
+]
+
+
+class PublishMany(Shape):
+    """Messages, and how to publish them."""
+
+    messages: Messages
+    partition: Partition | UnsetType = UNSET
+    allow_duplicate: bool = False
+
+
+class _Publish(PublishOne):
+    """Either of both."""
+
+    messages: Messages | UnsetType = UNSET
+
+
+_OF_ONE = tuple(MessageShape.__struct_fields__)
+
+
+class PublishedOne(Told):
+    """Where a message is."""
+
+    partition: int
+    offset: int
+    message_id: str
+    is_new: bool = True
+    """False: it was published before, and this is where."""
+    made_partitions: int | UnsetType = UNSET
+    """Only where there was no such topic: it was made, with so many partitions."""
+
+
+class PublishedMany(Told):
+    """Where messages are, one for each in their order."""
+
+    messages: list[PublishedOne]
+    made_partitions: int | UnsetType = UNSET
+    """Only where there was no such topic: it was made, with so many partitions."""
+
+
+class PublishApi:
+    """Answers publishes."""
+
+    def __init__(self, node: Node, publishing: BytesInFlight) -> None:
+        self._node = node
+        self._publishing = publishing
+
+    def operations(self) -> list[Operation]:
+        """Return its part of the table."""
+        told = (PublishedOne, PublishedMany)
+        return [
+            Operation(
+                "POST",
+                "/topics/{topic}/messages",
+                self.publish,
+                name="publish",
+                tag="messages",
+                summary="Publish a message, or several as `messages`.",
+                description="What is stored is durable when this is answered. A message without "
+                "`messageId` gets one; publishing an id again changes nothing and tells where it "
+                "is. If one of several is refused, so are all. A topic that is not there is made "
+                "(unless `topics.auto_create` is off), and `madePartitions` says so.",
+                parameters=PublishParameters,
+                body=(Annotated[PublishOne, Meta(extra_json_schema=ONE_OF_EACH)], PublishMany),
+                body_example={"value": "hello", "key": "ada", "delay": "5s"},
+                answers={
+                    200: Answer("It was published before.", told),
+                    201: Answer("It is stored.", told),
+                },
+                problems=(404, 409, 507),
+            ),
+        ]
+
+    async def publish(self, request: Request) -> Response:
+        """Publish what the body says."""
+        topic = parameters_of(request, PublishParameters).topic
+        with self._publishing.holding(len(request.body)):
+            given = body_of(request, _Publish)
+            now_ms = self._node.clock.now_ms()
+            if given.messages is UNSET:
+                return await self._publish_one(topic, given, now_ms)
+            for name in _OF_ONE:
+                if getattr(given, name) not in (UNSET, {}):
+                    raise BadField(name, "is given beside messages")
+            messages = _all(given.messages, now_ms, self._node.config.limits)
+            return await self._publish_many(topic, given, messages, now_ms)
+
+    async def _publish_one(self, topic: str, one: PublishOne, now_ms: int) -> Response:
+        message = message_of(one, now_ms, self._node.config.limits)
+        published = await self._node.gathering.publish(
+            topic,
+            message,
+            partition=None if one.partition is UNSET else one.partition,
+            allow_duplicate=one.allow_duplicate,
+            expires_ms=expires_of(one, message, now_ms),
+        )
+        told = _told(message, published.partition, published.offset, is_new=published.is_new)
+        told.made_partitions = published.made_partitions or UNSET
+        return json(201 if published.is_new else 200, told)
+
+    async def _publish_many(
+        self, topic: str, given: PublishOne, messages: list[Message], now_ms: int
+    ) -> Response:
+        limits = self._node.config.limits
+        check("messages", len(messages), limits.batch_messages_max)
+        batch = encode_batch(messages, limits, now_ms=now_ms)
+        partition = None if given.partition is UNSET else given.partition
+        found, made_partitions = await self._node.topics.ensure(topic, partition=partition)
+        published = await self._node.publishing.publish_parsed(
+            found,
+            batch,
+            partition=partition,
+            allow_duplicate=given.allow_duplicate,
+        )
+        told = _told_many(messages, published)
+        is_new = any(one.is_new for one in told)
+        answer = PublishedMany(messages=told, made_partitions=made_partitions or UNSET)
+        return json(201 if is_new else 200, answer)
+
+
+def _all(shapes: list[MessageShape], now_ms: int, limits: Limits) -> list[Message]:
+    messages: list[Message] = []
+    try:
+        for shape in shapes:
+            messages.append(_expiring(shape, now_ms, limits))  # noqa: PERF401 - its length says which
+    except (BadField, LimitExceeded) as error:
+        raise error.within(f"messages[{len(messages)}]") from error
+    return messages
+
+
+def _expiring(shape: MessageShape, now_ms: int, limits: Limits) -> Message:
+    message = message_of(shape, now_ms, limits)
+    expires_ms = expires_of(shape, message, now_ms)
+    if expires_ms is None:
+        return message
+    headers = {**(message.headers or {}), EXPIRES_HEADER: b"%d" % expires_ms}
+    return replace(message, headers=headers)
+
+
+def _told(message: Message, partition: int, offset: int, *, is_new: bool) -> PublishedOne:
+    message_id = (message.message_id or b"").decode()
+    return PublishedOne(partition=partition, offset=offset, message_id=message_id, is_new=is_new)
+
+
+def _told_many(messages: list[Message], published: Published) -> list[PublishedOne]:
+    count = len(messages)
+    first = published.first_offset
+    offsets = range(first, first + count) if published.offsets is None else published.offsets
+    partitions = [published.partition] * count
+    if published.partitions is not None:
+        partitions = published.partitions.tolist()
+    old = set() if published.duplicates is None else set(published.duplicates.tolist())
+    return [
+        _told(message, partition, int(offset), is_new=row not in old)
+        for row, (message, partition, offset) in enumerate(
+            zip(messages, partitions, offsets, strict=True)
+        )
+    ]

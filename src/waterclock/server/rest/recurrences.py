@@ -1,0 +1,299 @@
+"""Recurrences over HTTP: messages that come again and again."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+from zoneinfo import available_timezones
+
+from msgspec import UNSET, Meta, UnsetType, field
+
+from waterclock.model.errors import BadInput, NotFound
+from waterclock.node.node import Node
+from waterclock.node.schedule.recurrence_records import Recurring, Recurs, Rule
+from waterclock.schedule.calendar import (
+    INTERVAL_MS_MAX,
+    INTERVAL_MS_MIN,
+    JITTER_MS_MAX,
+    zone_of,
+)
+from waterclock.schedule.cron import TEXT_CHARS_MAX, Cron
+from waterclock.schedule.duration import parse_duration
+from waterclock.server.http.checks import text
+from waterclock.server.http.input import body_of, parameters_of
+from waterclock.server.http.messages import Request, Response, json
+from waterclock.server.http.operations import Operation
+from waterclock.server.http.operations import Told as Answer
+from waterclock.server.http.problems import BadField
+from waterclock.server.rest.models import (
+    AnyTopic,
+    Base64,
+    Duration,
+    Headers,
+    MessageTold,
+    Name,
+    Shape,
+    TimeMs,
+    Told,
+    Topic,
+    bytes_of,
+    exclusive,
+    one_of,
+    told_fields,
+)
+
+
+def _within(least_ms: int, greatest_ms: int) -> Callable[[str], None]:
+    """Return the check of a length of time, by the bounds it has over gRPC too."""
+
+    def check(given: str) -> None:
+        length_ms = parse_duration(given)
+        if not least_ms <= length_ms <= greatest_ms:
+            raise BadInput(f"must be {least_ms} to {greatest_ms} ms long (got {length_ms})")
+
+    return check
+
+
+CronText = Annotated[
+    str,
+    text(
+        Cron,
+        "Five fields, or six with seconds first.",
+        "0 9 * * MON",
+        "@daily",
+        format="waterclock-cron",
+        maxLength=TEXT_CHARS_MAX,
+    ),
+]
+LongDuration = Annotated[
+    str,
+    text(
+        _within(INTERVAL_MS_MIN, INTERVAL_MS_MAX),
+        "At least 1s.",
+        "90s",
+        "1h30m",
+        format="waterclock-interval",
+    ),
+]
+Zone = Annotated[
+    str,
+    Meta(
+        max_length=100,
+        examples=["Europe/Berlin"],
+        extra_json_schema={"enum": sorted(available_timezones())},
+    ),
+]
+
+
+class RecurrenceParameters(Shape):
+    """Which one."""
+
+    name: Name
+
+
+class RecurrencesParameters(Shape):
+    """Which ones."""
+
+    topic: Annotated[AnyTopic, Meta(description="Only to this topic.")] | None = None
+
+
+class RecurrenceShape(Shape):
+    """What recurs, and when: `cron` or `every`."""
+
+    topic: Topic
+    cron: CronText | UnsetType = UNSET
+    every: LongDuration | UnsetType = UNSET
+    zone: Zone = "UTC"
+    jitter: Annotated[
+        str,
+        text(
+            _within(0, JITTER_MS_MAX),
+            "Each comes up to so much later.",
+            "30s",
+            format="waterclock-jitter",
+        ),
+    ] = "0s"
+    start_ms: TimeMs | UnsetType = UNSET
+    lasts: (
+        Annotated[LongDuration, Meta(description="It ends so long after it began.")] | UnsetType
+    ) = UNSET
+    value: str | UnsetType = UNSET
+    value_base64: Base64 | UnsetType = UNSET
+    key: str | UnsetType = UNSET
+    key_base64: Base64 | UnsetType = UNSET
+    headers: Headers = field(default_factory=dict)
+    expires_after: Duration | UnsetType = UNSET
+
+
+_ONE_OF_EACH = {
+    "oneOf": [{"required": ["cron"]}, {"required": ["every"]}],
+    "allOf": [
+        *exclusive("value", "valueBase64")["allOf"],
+        *exclusive("key", "keyBase64")["allOf"],
+    ],
+}
+
+
+class RecurrenceTold(Told, kw_only=True):
+    """A recurrence as it stands."""
+
+    name: str
+    topic: str
+    message: MessageTold
+    next_ms: int
+    """When it happens next; 0 if it does not any more."""
+    cron: str | UnsetType = UNSET
+    every_ms: int | UnsetType = UNSET
+    zone: str
+    jitter_ms: int
+    start_ms: int | UnsetType = UNSET
+    end_ms: int | UnsetType = UNSET
+    expires_after_ms: int | UnsetType = UNSET
+    made_partitions: int | UnsetType = UNSET
+    """Only where there was no such topic: putting this made it, with so many partitions."""
+
+
+class RecurrencesTold(Told):
+    """Recurrences by name."""
+
+    recurrences: list[RecurrenceTold]
+
+
+class RecurrencesApi:
+    """Answers questions about recurrences."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def put(self, request: Request) -> Response:
+        """Create a recurrence or replace the one of that name."""
+        name = parameters_of(request, RecurrenceParameters).name
+        recurring = _recurring(name, request, self._node.clock.now_ms())
+        return json(200, _told(await self._node.recurrences.put(recurring)))
+
+    def get(self, request: Request) -> Response:
+        """Return a recurrence."""
+        name = parameters_of(request, RecurrenceParameters).name
+        for recurs in self._node.recurrences.list(""):
+            if recurs.recurring.name == name:
+                return json(200, _told(recurs))
+        raise NotFound("recurrence", name)
+
+    async def delete(self, request: Request) -> Response:
+        """End a recurrence."""
+        name = parameters_of(request, RecurrenceParameters).name
+        if not await self._node.recurrences.delete(name):
+            raise NotFound("recurrence", name)
+        return Response(204)
+
+    def list_all(self, request: Request) -> Response:
+        """Return recurrences by name."""
+        topic = parameters_of(request, RecurrencesParameters).topic or ""
+        found = [_told(recurs) for recurs in self._node.recurrences.list(topic)]
+        return json(200, RecurrencesTold(recurrences=found))
+
+    def operations(self) -> list[Operation]:
+        """Return its part of the table."""
+        told = {200: Answer("As it stands.", RecurrenceTold)}
+        path = "/recurrences/{name}"
+        return [
+            Operation(
+                "GET",
+                "/recurrences",
+                self.list_all,
+                name="listRecurrences",
+                tag="schedule",
+                summary="List what recurs.",
+                parameters=RecurrencesParameters,
+                answers={200: Answer("All, by name.", RecurrencesTold)},
+            ),
+            Operation(
+                "GET",
+                path,
+                self.get,
+                name="getRecurrence",
+                tag="schedule",
+                summary="Show a recurrence.",
+                parameters=RecurrenceParameters,
+                answers=told,
+                problems=(404,),
+            ),
+            Operation(
+                "PUT",
+                path,
+                self.put,
+                name="putRecurrence",
+                tag="schedule",
+                summary="Let a message come again and again.",
+                parameters=RecurrenceParameters,
+                body=Annotated[RecurrenceShape, Meta(extra_json_schema=_ONE_OF_EACH)],
+                body_example={
+                    "topic": "reports",
+                    "cron": "0 9 * * MON",
+                    "zone": "Europe/Berlin",
+                    "value": "weekly",
+                },
+                answers=told,
+                problems=(404, 409, 507),
+            ),
+            Operation(
+                "DELETE",
+                path,
+                self.delete,
+                name="deleteRecurrence",
+                tag="schedule",
+                summary="End a recurrence.",
+                parameters=RecurrenceParameters,
+                answers={204: Answer("It is over.")},
+                problems=(404, 409, 507),
+            ),
+        ]
+
+
+def _recurring(name: str, request: Request, now_ms: int) -> Recurring:
+    given = body_of(request, RecurrenceShape)
+    begin_ms = now_ms if given.start_ms is UNSET else given.start_ms
+    lasts_ms = _length(given.lasts)
+    if one_of(cron=given.cron, every=given.every) is None:
+        raise BadField("cron", "is missing: give cron or every")
+    zone_of(given.zone)
+    return Recurring(
+        name=name,
+        topic=given.topic,
+        rule=Rule(
+            cron=None if given.cron is UNSET else given.cron,
+            every_ms=_length(given.every),
+            zone=given.zone,
+            jitter_ms=parse_duration(given.jitter),
+            start_ms=None if given.start_ms is UNSET else given.start_ms,
+            end_ms=None if lasts_ms is None else begin_ms + lasts_ms,
+        ),
+        key=bytes_of(given.key, given.key_base64, "key", "keyBase64"),
+        value=bytes_of(given.value, given.value_base64, "value", "valueBase64"),
+        headers={key: value.encode() for key, value in given.headers.items()} or None,
+        expires_after_ms=_length(given.expires_after),
+    )
+
+
+def _length(text: str | UnsetType) -> int | None:
+    return None if text is UNSET else parse_duration(text)
+
+
+def _told(recurs: Recurs) -> RecurrenceTold:
+    recurring, rule = recurs.recurring, recurs.recurring.rule
+    fields = told_fields(None, recurring.key, recurring.value, recurring.headers, None)
+    given: dict[str, Any] = {
+        "cron": rule.cron,
+        "every_ms": rule.every_ms,
+        "start_ms": rule.start_ms,
+        "end_ms": rule.end_ms,
+        "expires_after_ms": recurring.expires_after_ms,
+    }
+    return RecurrenceTold(
+        name=recurring.name,
+        topic=recurring.topic,
+        message=MessageTold(**fields),
+        next_ms=recurs.next_ms,
+        zone=rule.zone,
+        jitter_ms=rule.jitter_ms,
+        made_partitions=recurs.made_partitions or UNSET,
+        **{name: value for name, value in given.items() if value is not None},
+    )

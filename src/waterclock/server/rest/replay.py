@@ -1,0 +1,259 @@
+"""The past over HTTP: replays as lines of JSON.
+
+A replay is a stream of messages, one a line; the last line is `{"finished": true, ...}`. Without
+it the stream was cut off. One that has a name goes on where its reader has reported to have come;
+it may be reported while the stream lasts, and afterwards.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from waterclock.model.errors import NotFound
+from waterclock.node.node import Node
+from waterclock.node.replay.records import OffsetRange, TimeRange
+from waterclock.node.replay.records import Request as ReplayRequest
+from waterclock.node.replay.replays import Replay, ReplayBatch
+from waterclock.server.grpc.messages import in_slices
+from waterclock.server.http.input import body_of, parameters_of
+from waterclock.server.http.messages import JSON_LINES, Request, Response, Streamed, json
+from waterclock.server.http.operations import Operation
+from waterclock.server.http.operations import Told as Answer
+from waterclock.server.rest.models import (
+    AnyTopic,
+    Earlier,
+    MessageTold,
+    Name,
+    Offset,
+    Partition,
+    PositionShape,
+    Shape,
+    Told,
+    past_of,
+    told_fields,
+)
+from waterclock.server.rest.topics import PositionTold
+
+
+class ReplayParameters(Shape):
+    """What is to be replayed: everything, or what was appended, or due, within times."""
+
+    topic: AnyTopic
+    since: Annotated[Earlier, Meta(description="Appended from then on.")] | None = None
+    until: Annotated[Earlier, Meta(description="And before; without it, until now.")] | None = None
+    by_due: Annotated[bool, Meta(description="By due times instead.")] = False
+    partition: Annotated[Partition, Meta(description="Of this partition only.")] | None = None
+    name: Annotated[Name, Meta(description="Remember it, or go on with it.")] | None = None
+
+
+class ReadParameters(Shape):
+    """A partition, from an offset on."""
+
+    topic: AnyTopic
+    partition: Annotated[Partition, Meta(examples=[0])]
+    offset: Annotated[Offset, Meta(description="From this one on.")] = 0
+    count: Annotated[Offset, Meta(description="So many messages; 0 is all there are.")] = 0
+
+
+class ReplayedTold(MessageTold, kw_only=True):
+    """A message of the past, or the end."""
+
+    partition: int | UnsetType = UNSET
+    offset: int | UnsetType = UNSET
+    finished: bool = False
+    messages: int | UnsetType = UNSET
+    """How many there were, at the end."""
+    ends: list[PositionTold] | UnsetType = UNSET
+    """Of a replay with a name: what to report once all of it is processed."""
+
+
+class NameParameters(Shape):
+    """Which replay."""
+
+    name: Name
+
+
+class ReplayDone(Shape):
+    """How far a reader has come: everything below the offsets is processed."""
+
+    positions: Annotated[tuple[PositionShape, ...], Meta(min_length=1, max_length=10_000)]
+
+
+class ReplayTold(Told):
+    """A named replay."""
+
+    name: str
+    topic: str
+    done: list[PositionTold]
+    ends: list[PositionTold]
+
+
+class ReplaysTold(Told):
+    """Named replays."""
+
+    replays: list[ReplayTold]
+
+
+class ReplayApi:
+    """Answers questions about the past."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    # Replays
+
+    async def replay(self, request: Request) -> Streamed:
+        """Send a stretch of the past."""
+        asked = parameters_of(request, ReplayParameters)
+        wanted = _request(asked, self._node.clock.now_ms())
+        replay = await self._node.replays.begin(wanted, name=asked.name or "")
+        return Streamed(200, _lines(replay), JSON_LINES, on_over=replay.close)
+
+    async def read(self, request: Request) -> Streamed:
+        """Send a partition from an offset on."""
+        asked = parameters_of(request, ReadParameters)
+        offsets = OffsetRange(asked.offset, asked.count)
+        wanted = ReplayRequest(asked.topic, (asked.partition,), None, offsets)
+        replay = await self._node.replays.begin(wanted)
+        return Streamed(200, _lines(replay), JSON_LINES, on_over=replay.close)
+
+    async def done(self, request: Request) -> Response:
+        """Take note of how far a reader has come."""
+        name = parameters_of(request, NameParameters).name
+        positions = body_of(request, ReplayDone).positions
+        await self._node.replays.report(name, [(one.partition, one.offset) for one in positions])
+        return Response(204)
+
+    def list_replays(self, _: Request) -> Response:
+        """Return the named replays."""
+        replays = [
+            ReplayTold(name=i.name, topic=i.topic, done=_at(i.done), ends=_at(i.ends))
+            for i in self._node.replays.list()
+        ]
+        return json(200, ReplaysTold(replays=replays))
+
+    async def delete_replay(self, request: Request) -> Response:
+        """Forget a named replay."""
+        name = parameters_of(request, NameParameters).name
+        if not await self._node.replays.delete(name):
+            raise NotFound("replay", name)
+        return Response(204)
+
+    def operations(self) -> list[Operation]:
+        """Return its part of the table."""
+        return [
+            Operation(
+                "GET",
+                "/topics/{topic}/replay",
+                self.replay,
+                name="replay",
+                tag="past",
+                summary="Read a stretch of the past, in order, without a group.",
+                description="Lines of JSON; the last says that it is finished, or it was cut off.",
+                parameters=ReplayParameters,
+                answers={200: Answer("Messages, one a line.", content_type=JSON_LINES)},
+                problems=(404, 409),
+            ),
+            Operation(
+                "GET",
+                "/topics/{topic}/partitions/{partition}/messages",
+                self.read,
+                name="read",
+                tag="past",
+                summary="Read a partition from an offset on, without a group.",
+                description="Lines of JSON; the last says that it is finished, or it was cut off.",
+                parameters=ReadParameters,
+                answers={200: Answer("Messages, one a line.", content_type=JSON_LINES)},
+                problems=(404, 409),
+            ),
+            *self._of_names(),
+        ]
+
+    def _of_names(self) -> list[Operation]:
+        return [
+            Operation(
+                "GET",
+                "/replays",
+                self.list_replays,
+                name="listReplays",
+                tag="past",
+                summary="List the named replays.",
+                answers={200: Answer("All.", ReplaysTold)},
+            ),
+            Operation(
+                "POST",
+                "/replays/{name}/done",
+                self.done,
+                name="reportReplay",
+                tag="past",
+                summary="Say how far the reader of a named replay has come.",
+                parameters=NameParameters,
+                body=ReplayDone,
+                body_example={"positions": [{"partition": 0, "offset": 10}]},
+                description="While it is read, and after: the last line of a replay says what "
+                "there is to report when all of it is processed. Again is harmless.",
+                answers={204: Answer("Noted; durable, or saved now and then while it is read.")},
+                problems=(404, 507),
+                is_last_to_stop=True,
+            ),
+            Operation(
+                "DELETE",
+                "/replays/{name}",
+                self.delete_replay,
+                name="deleteReplay",
+                tag="past",
+                summary="Forget a named replay.",
+                parameters=NameParameters,
+                answers={204: Answer("It is forgotten.")},
+                problems=(404, 507),
+            ),
+        ]
+
+
+async def _lines(replay: Replay) -> AsyncIterator[bytes]:
+    async for batch in replay:
+        for piece in _pieces(batch):
+            yield piece
+    last = ReplayedTold(
+        finished=True,
+        messages=replay.messages,
+        ends=_at(replay.ends) if replay.name else UNSET,
+    )
+    yield msgspec.json.encode(last) + b"\n"
+
+
+def _pieces(batch: ReplayBatch) -> "list[bytes]":
+    pieces = []
+    for bounds, rows in in_slices(batch.portion):
+        offsets = [o for i in range(0, len(bounds), 2) for o in range(bounds[i], bounds[i + 1])]
+        columns = [
+            rows.column(name).to_pylist()
+            for name in ("message_id", "key", "value", "headers", "due_ms")
+        ]
+        told = [
+            ReplayedTold(
+                partition=batch.partition,
+                offset=offset,
+                **told_fields(id_, key, value, dict(headers or ()), due_ms),
+            )
+            for offset, id_, key, value, headers, due_ms in zip(offsets, *columns, strict=True)
+        ]
+        pieces.append(msgspec.json.Encoder().encode_lines(told))
+    return pieces
+
+
+def _request(asked: ReplayParameters, now_ms: int) -> ReplayRequest:
+    partitions = () if asked.partition is None else (asked.partition,)
+    times = None
+    if asked.since is not None or asked.until is not None or asked.by_due:
+        start = 0 if asked.since is None else past_of(asked.since, now_ms)
+        end = 0 if asked.until is None else past_of(asked.until, now_ms, field="until")
+        end = max(start, end) if end or start > now_ms else 0
+        times = TimeRange(start, end, asked.by_due)
+    return ReplayRequest(asked.topic, partitions, times, None)
+
+
+def _at(offsets: Mapping[int, int]) -> list[PositionTold]:
+    return [PositionTold(partition=number, offset=at) for number, at in offsets.items()]

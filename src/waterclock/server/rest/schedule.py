@@ -1,0 +1,357 @@
+"""Messages for later over HTTP: list, count, cancel and move them; recurrences."""
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, UnsetType, field
+
+from waterclock.node.node import Node
+from waterclock.node.schedule.named_changes import NAMED_MAX, Changed, Named
+from waterclock.node.schedule.pending import PAGE_MAX, ScheduledMessage
+from waterclock.node.schedule.pending_filter import Filter
+from waterclock.server.grpc.scheduler import timer_id
+from waterclock.server.http.checks import matching
+from waterclock.server.http.input import END, body_of, parameters_of
+from waterclock.server.http.messages import Request, Response, json
+from waterclock.server.http.operations import Operation
+from waterclock.server.http.operations import Told as Answer
+from waterclock.server.http.problems import BadField
+from waterclock.server.rest.models import (
+    TIME_MS_MAX,
+    AnyTopic,
+    Base64,
+    Delay,
+    DueMs,
+    MessageId,
+    MessageTold,
+    Offset,
+    Partition,
+    Shape,
+    Time,
+    TimeMs,
+    Told,
+    bytes_of,
+    due_of,
+    told_message,
+)
+
+Outcome = Literal["unknown", "done", "alreadyFired", "cancelled", "expired"]
+OUTCOMES: tuple[Outcome, ...] = ("unknown", "done", "alreadyFired", "cancelled", "expired")
+PARTITIONS_MAX = 1_024
+_PAGE = "^([A-Za-z0-9_-]{27}=)?" + END
+
+
+class TopicOnly(Shape):
+    """Of which topic."""
+
+    topic: AnyTopic
+
+
+class ListParameters(Shape):
+    """Which pending messages, and how many."""
+
+    topic: AnyTopic
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX, description="Messages of a page.")] = 100
+    page: Annotated[str, matching(_PAGE, "The nextPage of an answer.")] = ""
+    values: Annotated[bool, Meta(description="With their values.")] = False
+    key: Annotated[str, Meta(description="Only of this key.")] | None = None
+    key_prefix: Annotated[str, Meta(description="Only of keys that begin so.")] | None = None
+    from_ms: Annotated[TimeMs, Meta(description="Only due from then on.")] = 0
+    to_ms: Annotated[TimeMs, Meta(description="Only due before; 0: no end.")] = 0
+    partition: Partition | None = None
+
+
+class PendingShape(Shape):
+    """Pending messages: all of an id, or of an id and a key; or the one at a position."""
+
+    message_id: MessageId | UnsetType = UNSET
+    message_id_base64: Annotated[Base64, Meta(min_length=4)] | UnsetType = UNSET
+    key: Annotated[str, Meta(description="Only those of this key.")] | UnsetType = UNSET
+    partition: Partition | UnsetType = UNSET
+    offset: Offset | UnsetType = UNSET
+
+
+_BY_POSITION = {
+    "required": ["partition", "offset"],
+    "not": {"anyOf": [{"required": ["messageId"]}, {"required": ["messageIdBase64"]}]},
+}
+_BY_ID = {
+    "not": {"anyOf": [{"required": ["partition"]}, {"required": ["offset"]}]},
+    "oneOf": [{"required": ["messageId"]}, {"required": ["messageIdBase64"]}],
+}
+Pending = Annotated[
+    list[Annotated[PendingShape, Meta(extra_json_schema={"oneOf": [_BY_POSITION, _BY_ID]})]],
+    Meta(min_length=1, max_length=NAMED_MAX),
+]
+
+
+class Cancel(Shape):
+    """Messages that are not to come."""
+
+    messages: Pending
+
+
+class Reschedule(Shape):
+    """Messages that are to come at another time."""
+
+    messages: Pending
+    at: Time | UnsetType = UNSET
+    due_ms: DueMs | UnsetType = UNSET
+    delay: Delay | UnsetType = UNSET
+
+
+_SOME = {
+    "anyOf": [
+        {"required": ["filter"]},
+        {"required": ["all"], "properties": {"all": {"const": True}}},
+    ]
+}
+_WHEN = {
+    "oneOf": [{"required": ["at"]}, {"required": ["dueMs"]}, {"required": ["delay"]}],
+}
+
+
+class FilterShape(Shape):
+    """All that is given must hold."""
+
+    key: str | UnsetType = UNSET
+    key_prefix: str | UnsetType = UNSET
+    headers: Annotated[dict[str, str], Meta(min_length=1)] = field(default_factory=dict)
+    from_ms: Annotated[int, Meta(ge=1, le=TIME_MS_MAX)] = 0
+    to_ms: Annotated[int, Meta(ge=1, le=TIME_MS_MAX)] = 0
+    partitions: Annotated[tuple[Partition, ...], Meta(min_length=1, max_length=PARTITIONS_MAX)] = ()
+
+
+class CancelWhere(Shape):
+    """Cancel all that match the filter, or all there are."""
+
+    filter: Annotated[FilterShape, Meta(extra_json_schema={"minProperties": 1})] | UnsetType = UNSET
+    all: Annotated[bool, Meta(description="There need be no filter.")] = False
+    dry_run: Annotated[bool, Meta(description="Only count.")] = False
+
+
+class Outcomes(Told):
+    """What became of each that was named, in order, and how many messages it reached."""
+
+    outcomes: list[Outcome]
+    reached: list[int]
+
+
+class CancelledWhere(Told):
+    """How many matched, and how many of them were cancelled."""
+
+    matched: int
+    cancelled: int
+
+
+class ScheduledTold(MessageTold, kw_only=True):
+    """A pending message."""
+
+    timer_id: str
+    partition: int
+    offset: int
+    value_bytes: int
+
+
+class ScheduledPage(Told):
+    """Pending messages by due time."""
+
+    scheduled: list[ScheduledTold]
+    next_page: str
+    """Asks for those that follow; empty if there are none."""
+
+
+class Horizon(Told):
+    """Messages due within so many milliseconds, without those before; -1: later still."""
+
+    within_ms: int
+    count: int
+
+
+class ScheduledCounts(Told):
+    """How many messages are pending."""
+
+    total: int
+    horizons: list[Horizon]
+
+
+class ScheduleApi:
+    """Answers questions about messages for later."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def list_scheduled(self, request: Request) -> Response:
+        """List pending messages by due time."""
+        asked = parameters_of(request, ListParameters)
+        if asked.to_ms and asked.to_ms <= asked.from_ms:
+            self._node.topics.get(asked.topic)
+            return json(200, ScheduledPage(scheduled=[], next_page=""))
+        wanted = Filter(
+            key=None if asked.key is None else asked.key.encode(),
+            key_prefix=None if asked.key_prefix is None else asked.key_prefix.encode(),
+            start_ms=asked.from_ms,
+            end_ms=asked.to_ms,
+            partitions=() if asked.partition is None else (asked.partition,),
+        )
+        page = await self._node.pending.list(
+            asked.topic, wanted, limit=asked.limit, page=asked.page, with_values=asked.values
+        )
+        scheduled = list(map(_scheduled, page.scheduled))
+        return json(200, ScheduledPage(scheduled=scheduled, next_page=page.next_page))
+
+    async def count_scheduled(self, request: Request) -> Response:
+        """Count pending messages by how soon they are due."""
+        counts = await self._node.pending.count(parameters_of(request, TopicOnly).topic)
+        horizons = [Horizon(within_ms=within, count=count) for within, count in counts.horizons]
+        return json(200, ScheduledCounts(total=counts.total, horizons=horizons))
+
+    async def cancel(self, request: Request) -> Response:
+        """Cancel pending messages."""
+        topic = parameters_of(request, TopicOnly).topic
+        named = _named(body_of(request, Cancel).messages)
+        return json(200, _outcomes(await self._node.pending.cancel(topic, named)))
+
+    async def reschedule(self, request: Request) -> Response:
+        """Give pending messages another due time."""
+        topic = parameters_of(request, TopicOnly).topic
+        asked = body_of(request, Reschedule)
+        limits, now_ms = self._node.config.limits, self._node.clock.now_ms()
+        due_ms = due_of(asked.at, asked.due_ms, asked.delay, now_ms, limits)
+        if due_ms is None:
+            raise BadField("at", "is missing: give one of at, dueMs and delay")
+        named = _named(asked.messages)
+        return json(200, _outcomes(await self._node.pending.reschedule(topic, named, [due_ms])))
+
+    async def cancel_where(self, request: Request) -> Response:
+        """Cancel all pending messages that match."""
+        topic = parameters_of(request, TopicOnly).topic
+        asked = body_of(request, CancelWhere)
+        wanted = Filter() if asked.filter is UNSET else _filter(asked.filter)
+        if wanted is None:
+            self._node.topics.get(topic)
+            return json(200, CancelledWhere(matched=0, cancelled=0))
+        if wanted.is_empty and not asked.all:
+            raise BadField("filter", "an empty one cancels everything; say so with `all`")
+        done = await self._node.pending.cancel_where(topic, wanted, dry_run=asked.dry_run)
+        return json(200, CancelledWhere(matched=done.matched, cancelled=done.cancelled))
+
+    def operations(self) -> list[Operation]:
+        """Return its part of the table."""
+        return [
+            Operation(
+                "GET",
+                "/topics/{topic}/scheduled",
+                self.list_scheduled,
+                name="listScheduled",
+                tag="schedule",
+                summary="List messages for later, by due time.",
+                parameters=ListParameters,
+                answers={200: Answer("A page; a short one may have a next one.", ScheduledPage)},
+                problems=(404,),
+            ),
+            Operation(
+                "GET",
+                "/topics/{topic}/scheduled/count",
+                self.count_scheduled,
+                name="countScheduled",
+                tag="schedule",
+                summary="Count messages for later by how soon they are due.",
+                parameters=TopicOnly,
+                answers={200: Answer("Counts.", ScheduledCounts)},
+                problems=(404,),
+            ),
+            *self._of_changes(),
+        ]
+
+    def _of_changes(self) -> list[Operation]:
+        outcomes = {200: Answer("What became of each.", Outcomes)}
+        one = [{"messageId": "reminder-7"}]
+        return [
+            Operation(
+                "POST",
+                "/topics/{topic}/cancel",
+                self.cancel,
+                name="cancel",
+                tag="schedule",
+                summary="Cancel messages for later.",
+                parameters=TopicOnly,
+                body=Cancel,
+                body_example={"messages": one},
+                answers=outcomes,
+                problems=(404, 409, 507),
+            ),
+            Operation(
+                "POST",
+                "/topics/{topic}/reschedule",
+                self.reschedule,
+                name="reschedule",
+                tag="schedule",
+                summary="Give messages for later another due time.",
+                parameters=TopicOnly,
+                body=Annotated[Reschedule, Meta(extra_json_schema=_WHEN)],
+                body_example={"messages": one, "delay": "1h"},
+                answers=outcomes,
+                problems=(404, 409, 507),
+            ),
+            Operation(
+                "POST",
+                "/topics/{topic}/cancel-where",
+                self.cancel_where,
+                name="cancelWhere",
+                tag="schedule",
+                summary="Cancel all messages for later that match.",
+                parameters=TopicOnly,
+                body=Annotated[CancelWhere, Meta(extra_json_schema=_SOME)],
+                body_example={"filter": {"key": "ada"}, "dryRun": True},
+                answers={200: Answer("How many.", CancelledWhere)},
+                problems=(404, 409, 507),
+            ),
+        ]
+
+
+def _outcomes(changed: Changed) -> Outcomes:
+    outcomes = [OUTCOMES[one] for one in changed.outcomes.tolist()]
+    return Outcomes(outcomes=outcomes, reached=changed.reached.tolist())
+
+
+def _named(pending: list[PendingShape]) -> list[Named]:
+    return [_name(row, one) for row, one in enumerate(pending)]
+
+
+def _name(row: int, one: PendingShape) -> Named:
+    where = f"messages[{row}]"
+    message_id = bytes_of(one.message_id, one.message_id_base64, "messageId", "messageIdBase64")
+    key = None if one.key is UNSET else one.key.encode()
+    if one.partition is UNSET and one.offset is UNSET:
+        if not message_id:
+            raise BadField(where, "has neither a messageId nor a partition and offset")
+        return Named(message_id, key)
+    if one.partition is UNSET or one.offset is UNSET:
+        raise BadField(where, "a position has a partition and an offset")
+    if message_id is not None:
+        raise BadField(where, "has a messageId beside its position: give one of both")
+    return Named(b"", key, (one.partition, one.offset))
+
+
+def _filter(shape: FilterShape) -> Filter | None:
+    """Return what must hold of messages; None if it holds of none."""
+    if shape.to_ms and shape.to_ms <= shape.from_ms:
+        return None
+    return Filter(
+        key=None if shape.key is UNSET else shape.key.encode(),
+        key_prefix=None if shape.key_prefix is UNSET else shape.key_prefix.encode(),
+        headers={name: value.encode() for name, value in shape.headers.items()},
+        start_ms=shape.from_ms,
+        end_ms=shape.to_ms,
+        partitions=shape.partitions,
+    )
+
+
+def _scheduled(one: ScheduledMessage) -> ScheduledTold:
+    return ScheduledTold(
+        timer_id=timer_id(one.message.message_id or b"", one.offset),
+        partition=one.partition,
+        offset=one.offset,
+        value_bytes=one.value_bytes,
+        **told_message(one.message),
+    )

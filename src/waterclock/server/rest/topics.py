@@ -1,0 +1,309 @@
+"""Topics and the node over HTTP, for administrators."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from waterclock.model.errors import Busy
+from waterclock.model.units import HOUR_MS
+from waterclock.node.node import Node
+from waterclock.node.partition.host import PartitionHost
+from waterclock.node.topics import (
+    PARTITIONS_MAX,
+    RETENTION_BYTES_MAX,
+    RETENTION_MS_MAX,
+    TopicSettings,
+)
+from waterclock.node.topics import Topic as NodeTopic
+from waterclock.server.http.input import body_of, parameters_of
+from waterclock.server.http.messages import Request, Response, json
+from waterclock.server.http.operations import Operation
+from waterclock.server.http.operations import Told as Answer
+from waterclock.server.rest.models import (
+    AnyTopic,
+    Shape,
+    TimeMs,
+    Told,
+    Topic,
+)
+
+POSITIONS_MAX = 100_000
+
+
+class TopicParameters(Shape):
+    """Which topic."""
+
+    topic: AnyTopic
+
+
+class SettingsShape(Shape):
+    """What can be said about a topic; what is not given stays as it is, or as configured."""
+
+    partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] | UnsetType = UNSET
+    retention_ms: (
+        Annotated[int, Meta(ge=0, le=RETENTION_MS_MAX, description="0: for ever.")] | UnsetType
+    ) = UNSET
+    retention_bytes: (
+        Annotated[int, Meta(ge=0, le=RETENTION_BYTES_MAX, description="0: no bound.")] | UnsetType
+    ) = UNSET
+    retention_wait_for_groups: (
+        Annotated[bool, Meta(description="Keep what some group has yet to read for longer.")]
+        | UnsetType
+    ) = UNSET
+    is_compacted: bool | UnsetType = UNSET
+    retries_max: Annotated[int, Meta(ge=1, le=10)] | UnsetType = UNSET
+    ack_timeout_ms: Annotated[int, Meta(ge=100, le=12 * HOUR_MS)] | UnsetType = UNSET
+
+
+class CreateTopic(SettingsShape, kw_only=True):
+    """A topic to be made."""
+
+    topic: Topic
+    if_absent: Annotated[bool, Meta(description="One that exists is returned as it is.")] = False
+
+
+class PartitionTold(Told):
+    """A partition of a topic."""
+
+    partition: int
+    start_offset: int = -1
+    end_offset: int = -1
+    size_bytes: int = -1
+    scheduled: int = -1
+    problem: str = ""
+
+
+class SettingsTold(Told):
+    """The settings of a topic; what is left out is as configured."""
+
+    partitions: int
+    retention_ms: int | UnsetType = UNSET
+    retention_bytes: int | UnsetType = UNSET
+    retention_wait_for_groups: bool | UnsetType = UNSET
+    is_compacted: bool = False
+    retries_max: int | UnsetType = UNSET
+    ack_timeout_ms: int | UnsetType = UNSET
+
+
+class TopicTold(Told):
+    """A topic."""
+
+    topic: str
+    settings: SettingsTold
+    partitions: list[PartitionTold]
+
+
+class TopicsTold(Told):
+    """Topics by name."""
+
+    topics: list[TopicTold]
+
+
+class OffsetsParameters(Shape):
+    """Where was which topic when."""
+
+    topic: AnyTopic
+    time_ms: Annotated[TimeMs, Meta(examples=[0])]
+
+
+class PositionTold(Told):
+    """A place in a topic."""
+
+    partition: int
+    offset: int
+
+
+class PositionsTold(Told):
+    """A place in each partition."""
+
+    positions: list[PositionTold]
+
+
+class LimitsTold(Told):
+    """What one request may ask."""
+
+    message_bytes_max: int
+    batch_bytes_max: int
+    batch_messages_max: int
+
+
+class NodeTold(Told):
+    """A node."""
+
+    name: str
+    version: str
+    started_ms: int
+    now_ms: int
+    limits: LimitsTold
+
+
+class TopicsApi:
+    """Answers administrators about topics."""
+
+    def __init__(self, node: Node, version: str) -> None:
+        self._node = node
+        self._version = version
+
+    # Topics
+
+    def list_topics(self, _: Request) -> Response:
+        """Return all topics, by name."""
+        return json(200, TopicsTold(topics=list(map(_topic, self._node.topics.all()))))
+
+    async def create_topic(self, request: Request) -> Response:
+        """Make a topic."""
+        given = body_of(request, CreateTopic)
+        topics = self._node.topics
+        existed = topics.find(given.topic) is not None
+        settings = _changed(topics.default_settings(), given)
+        made = await topics.create(given.topic, settings, if_absent=given.if_absent)
+        return json(200 if existed else 201, _topic(made))
+
+    def get_topic(self, request: Request) -> Response:
+        """Return a topic."""
+        return json(200, _topic(self._node.topics.get(_of(request).topic)))
+
+    async def update_topic(self, request: Request) -> Response:
+        """Give a topic other settings, or more partitions."""
+        name = _of(request).topic
+        topics = self._node.topics
+        given = body_of(request, SettingsShape)
+        topic = topics.get(name)
+        if given.partitions is not UNSET and given.partitions < len(topic.partitions):
+            raise Busy(
+                f"partitions: {name} has {len(topic.partitions)}, and none can be taken away"
+            )
+        settings = _changed(topic.settings, given)
+        return json(200, _topic(await topics.update(name, settings)))
+
+    async def delete_topic(self, request: Request) -> Response:
+        """Delete a topic and its messages."""
+        await self._node.topics.delete(_of(request).topic)
+        return Response(204)
+
+    def find_offsets(self, request: Request) -> Response:
+        """Return where each partition stood at a time."""
+        asked = parameters_of(request, OffsetsParameters)
+        positions = [
+            PositionTold(partition=host.partition, offset=host.store.offset_at(asked.time_ms))
+            for host in self._node.topics.get(asked.topic).partitions
+        ]
+        return json(200, PositionsTold(positions=positions))
+
+    # The node
+
+    def get_node(self, _: Request) -> Response:
+        """Tell who this is."""
+        node, limits = self._node, self._node.config.limits
+        told = NodeTold(
+            name=node.name,
+            version=self._version,
+            started_ms=node.started_ms,
+            now_ms=node.clock.now_ms(),
+            limits=LimitsTold(
+                message_bytes_max=limits.message_bytes_max,
+                batch_bytes_max=limits.batch_bytes_max,
+                batch_messages_max=limits.batch_messages_max,
+            ),
+        )
+        return json(200, told)
+
+    def operations(self) -> list[Operation]:
+        """Return its part of the table."""
+        return [*self._of_topics(), self._of_node()]
+
+    def _of_topics(self) -> list[Operation]:
+        path = "/topics/{topic}"
+        told = Answer("The topic.", TopicTold)
+        rows: list[Any] = [
+            ("GET", "/topics", self.list_topics, "listTopics", "List topics."),
+            ("POST", "/topics", self.create_topic, "createTopic", "Make a topic."),
+            ("GET", path, self.get_topic, "getTopic", "Show a topic."),
+            ("PATCH", path, self.update_topic, "updateTopic", "Change settings; add partitions."),
+            ("DELETE", path, self.delete_topic, "deleteTopic", "Delete a topic, with messages."),
+            ("GET", path + "/offsets", self.find_offsets, "findOffsets", "Find where it stood."),
+        ]
+        more: dict[str, dict[str, Any]] = {
+            "listTopics": {"answers": {200: Answer("All, by name.", TopicsTold)}},
+            "createTopic": {
+                "body": CreateTopic,
+                "body_example": {"topic": "orders", "partitions": 4},
+                "answers": {200: Answer("It existed.", TopicTold), 201: told},
+                "problems": (409, 507),
+            },
+            "getTopic": {"answers": {200: told}, "problems": (404,)},
+            "updateTopic": {
+                "body": SettingsShape,
+                "body_example": {"retentionMs": 86_400_000},
+                "answers": {200: told},
+                "problems": (404, 409, 507),
+            },
+            "deleteTopic": {"answers": {204: Answer("It is gone.")}, "problems": (404, 507)},
+            "findOffsets": {
+                "parameters": OffsetsParameters,
+                "answers": {200: Answer("An offset for each partition.", PositionsTold)},
+                "problems": (404, 409),
+            },
+        }
+        return operations_of(rows, more, "topics", TopicParameters)
+
+    def _of_node(self) -> Operation:
+        return Operation(
+            "GET",
+            "/node",
+            self.get_node,
+            name="getNode",
+            tag="node",
+            summary="Tell who this is.",
+            answers={200: Answer("The node.", NodeTold)},
+        )
+
+
+def operations_of(
+    rows: list[Any], more: dict[str, dict[str, Any]], tag: str, parameters: object
+) -> list[Operation]:
+    """Return operations; those whose path has names take `parameters`, unless they say."""
+    found = []
+    for method, path, handler, name, summary in rows:
+        if "{" in path:
+            more[name].setdefault("parameters", parameters)
+        found.append(
+            Operation(method, path, handler, name=name, tag=tag, summary=summary, **more[name])
+        )
+    return found
+
+
+def _of(request: Request) -> TopicParameters:
+    return parameters_of(request, TopicParameters)
+
+
+def _changed(settings: TopicSettings, given: SettingsShape) -> TopicSettings:
+    """Return settings with what a request gives."""
+    changes = {
+        name: getattr(given, name)
+        for name in SettingsShape.__struct_fields__
+        if getattr(given, name) is not UNSET
+    }
+    return msgspec.structs.replace(settings, **changes)
+
+
+def _topic(topic: NodeTopic) -> TopicTold:
+    given = msgspec.structs.asdict(topic.settings)
+    settings = SettingsTold(**{name: value for name, value in given.items() if value is not None})
+    partitions = list(map(_partition, topic.partitions))
+    return TopicTold(topic=topic.name, settings=settings, partitions=partitions)
+
+
+def _partition(host: PartitionHost) -> PartitionTold:
+    if not host.is_open:
+        return PartitionTold(partition=host.partition, problem=host.problem or "is not open")
+    store = host.store
+    return PartitionTold(
+        partition=host.partition,
+        start_offset=store.start,
+        end_offset=store.acknowledged_end,
+        size_bytes=sum(segment.end_position for segment in store.segments),
+        scheduled=len(host.scheduler),
+        problem=f"damaged, takes no publishes: {store.faults[0]}" if store.faults else "",
+    )

@@ -1,0 +1,151 @@
+"""Who waits for messages of a polled member: one poll, or a stream of events."""
+
+import asyncio
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from waterclock.model.errors import WaterclockError
+from waterclock.node.groups.session import AnswerKind
+from waterclock.server.http.messages import Pending, Response, json
+from waterclock.server.http.problems import problem_of
+from waterclock.server.rest.consumer import Handed, PolledMember
+from waterclock.server.rest.consumers import PolledMembers
+from waterclock.server.rest.models import MessageTold, Told, told_fields
+
+NO_STORE = b"Cache-Control: no-store\r\n"
+
+
+class HandedTold(MessageTold, kw_only=True):
+    """A message, and the lease under which it is held."""
+
+    lease: str
+    partition: int
+    offset: int
+    attempt: int
+    deadline_ms: int
+    """Answer before, or it comes again."""
+
+
+class HandedPage(Told):
+    """Messages, perhaps none."""
+
+    messages: list[HandedTold]
+    made_partitions: int | UnsetType = UNSET
+    """Only where there was no such topic: it was made, with so many partitions."""
+
+
+class Poll(Pending):
+    """Waits for messages, to answer one request."""
+
+    __slots__ = ("limit", "made_partitions", "member", "members")
+
+    def __init__(
+        self, members: PolledMembers, member: PolledMember, limit: int, made_partitions: int = 0
+    ) -> None:
+        super().__init__(Poll.gone)
+        self.made_partitions = made_partitions
+        self.limit = limit
+        self.member = member
+        self.members = members
+
+    def credit(self, held: int) -> int:
+        """As many as it asked for, whatever others hold."""
+        return held + self.limit
+
+    def take(self, messages: list[Handed]) -> bool:
+        """Answer with messages."""
+        return self.answer(page_of(messages, self.made_partitions))
+
+    def fail(self, error: WaterclockError) -> None:
+        """Answer with an error."""
+        self.answer(problem_of(error))
+
+    def gone(self) -> None:
+        """Stand in line no more."""
+        self.members.gone(self.member)
+
+
+class Batch:
+    """Waits for messages, for a stream."""
+
+    __slots__ = ("found", "is_over", "limit")
+
+    def __init__(self, window: int) -> None:
+        self.limit = window
+        self.is_over = False
+        self.found: asyncio.Future[list[Handed]] = asyncio.get_running_loop().create_future()
+
+    def credit(self, held: int) -> int:
+        """So many in all: what is not answered for counts."""
+        return self.limit
+
+    def take(self, messages: list[Handed]) -> bool:
+        """Wake the stream."""
+        self.is_over = True
+        self.found.set_result(messages)
+        return True
+
+    def fail(self, error: WaterclockError) -> None:
+        """End the stream."""
+        self.is_over = True
+        self.found.set_exception(error)
+
+
+class Listening:
+    """What a stream of events has asked of its member, and has not sent yet."""
+
+    def __init__(self, member: PolledMember, window: int) -> None:
+        self._member = member
+        self._window = window
+        self._batch: Batch | None = None
+
+    def ask(self) -> Batch:
+        """Stand in line."""
+        self._batch = batch = Batch(self._window)
+        self._member.add(batch)
+        return batch
+
+    def sent(self, *, is_acked: bool) -> None:
+        """Take note that what came was sent."""
+        assert self._batch is not None
+        batch, self._batch = self._batch, None
+        if is_acked:
+            self._member.answer(AnswerKind.ACK, [one.lease for one in batch.found.result()])
+
+    def close(self) -> None:
+        """Stand in line no more, and give back what was not sent."""
+        batch = self._batch
+        if batch is None:
+            return
+        if not batch.is_over:
+            batch.is_over = True
+            self._member.left()
+        elif batch.found.exception() is None:
+            leases = [one.lease for one in batch.found.result()]
+            self._member.answer(AnswerKind.GIVE_BACK, leases)
+
+
+def page_of(messages: list[Handed], made_partitions: int = 0) -> Response:
+    """Return messages as the answer to a poll."""
+    told = list(map(_told, messages))
+    return json(200, HandedPage(messages=told, made_partitions=made_partitions or UNSET), NO_STORE)
+
+
+def _told(handed: Handed) -> HandedTold:
+    message_id, key, value, headers, due_ms = handed.row
+    lease = handed.lease
+    return HandedTold(
+        lease=str(lease),
+        partition=lease.partition,
+        offset=lease.offset,
+        attempt=lease.attempt,
+        deadline_ms=handed.deadline_ms,
+        **told_fields(message_id, key, value, dict(headers or ()), due_ms),
+    )
+
+
+def event_of(handed: Handed) -> bytes:
+    """Return a message as a server-sent event."""
+    data = msgspec.json.encode(_told(handed))
+    return b"id: %b\ndata: %b\n\n" % (str(handed.lease).encode(), data)

@@ -1,0 +1,1 @@
+"""In-memory streams over HTTP: send, receive, store and server-sent events."""

@@ -1,0 +1,367 @@
+"""Light streams over HTTP: send, receive, send and store, and look at them.
+
+    POST /streams/send          200 taken or handed over, 424 nobody came in time
+    GET  /streams/receive       200 a message, 424 none came in time, 410 the position is gone
+    POST /streams/sendAndStore  201 stored
+    GET  /streams/events        the same as server-sent events
+    GET  /streams, /streams/{streamId}; PATCH and DELETE of one
+
+All of it also below /api/v1.
+"""
+
+from functools import lru_cache
+from itertools import islice
+from typing import Annotated, Any
+from uuid import uuid4
+
+import msgspec
+from msgspec import Meta
+
+from waterclock.model.errors import CapacityReached
+from waterclock.model.limits import check
+from waterclock.model.sections import MatchingConfig
+from waterclock.node.node import Node
+from waterclock.node.streams.host import StreamHost
+from waterclock.server.http.input import body_of, parameters_of
+from waterclock.server.http.messages import Answered, Later, Request, Response, json, problem
+from waterclock.server.http.operations import Operation, Told
+from waterclock.server.http.problems import BadField
+from waterclock.server.rest.models import OFFSET_MAX
+from waterclock.server.streams.calls import ReceiveCall, SendCall
+from waterclock.server.streams.events import StreamEvents
+from waterclock.server.streams.models import (
+    ONE_VOCABULARY,
+    WORDS,
+    ReceivedMessage,
+    ReceivedPage,
+    ReceiveParameters,
+    ResizeBody,
+    SendAnswer,
+    SendBody,
+    StoreAnswer,
+    StoreBody,
+    StreamFacts,
+    StreamId,
+    StreamList,
+    span_ms,
+)
+from waterclock.server.streams.reader import StoredReading
+from waterclock.server.streams.responses import message_uuid, received, sent, told
+from waterclock.stores.base import Record, Stored
+from waterclock.streams.ring import Item
+from waterclock.streams.tokens import STORED, Token
+from waterclock.streams.waiters import Receiver, Sender
+
+LIST_MAX = 1_000
+QUERY_CHARS_KEPT = 300
+"""A longer query is read anew each time: those who make them up should not fill our memory."""
+
+
+_Send = Annotated[SendBody, Meta(extra_json_schema=ONE_VOCABULARY)]
+_Store = Annotated[StoreBody, Meta(extra_json_schema=ONE_VOCABULARY)]
+
+
+class _Named(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    stream_id: StreamId
+
+
+class _Listed(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    start: Annotated[int, Meta(description="`next` of the answer before.", ge=0, le=OFFSET_MAX)] = 0
+    limit: Annotated[int, Meta(ge=1, le=LIST_MAX)] = 100
+
+
+class StreamsApi:
+    """Answers requests about streams."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._host: StreamHost = node.streams
+        self._tokens = node.stream_tokens
+        self._matching: MatchingConfig = node.config.matching
+        self._config = node.config.streams
+        self._reading = StoredReading(node)
+        self._events = StreamEvents(node)
+
+    # Sending
+
+    def send(self, request: Request) -> Answered | Later:
+        """Take a message, and answer when it is in the stream or was handed over."""
+        body = body_of(request, SendBody)
+        content = self._content(request, body)
+        if (elsewhere := self._elsewhere(body.stream_id)) is not None:
+            return elsewhere
+        size = body.in_memory_stream_size
+        if size is None:
+            size = self._config.ring_messages
+        self._check_size(size)
+        timeout_ms = self._timeout(body.timeout, body.timeout_seconds)
+        patience = body.blocking_send_timeout_seconds
+        if patience is not None:
+            timeout_ms = self._timeout(None, patience, field="blockingSendTimeout")
+        item = self._item(body, content)
+        if patience is None and not body.write_to_db:
+            position = self._host.put(body.stream_id, item)
+            if position:
+                incarnation = self._incarnation(body.stream_id)
+                uuid = message_uuid(item, incarnation, position)
+                return sent(body.stream_id, body.words, uuid, position, is_delivered=False)
+        if body.write_to_db:
+            return self._store_and_send(body, content, size, timeout_ms, is_patient=bool(patience))
+        call = SendCall(self._host, body.stream_id, body.words)
+        return self._sent(call, item, size, timeout_ms, is_patient=bool(patience))
+
+    def _sent(
+        self, call: SendCall, item: Item, size: int, timeout_ms: int, *, is_patient: bool
+    ) -> SendCall:
+        deadline_ms = self._host.now_ms() + timeout_ms
+        sender = Sender(call.stream, item, call, deadline_ms=deadline_ms, is_patient=is_patient)
+        call.waiter = sender
+        self._host.send(sender, size=size)
+        return call
+
+    async def _store_and_send(
+        self, body: SendBody, content: bytes, size: int, timeout_ms: int, *, is_patient: bool
+    ) -> Answered:
+        item, token, position, is_new = await self._stored(body, content, is_for_all=False)
+        if not is_new:  # it was sent then
+            uuid, words = item.message_id, body.words
+            return sent(body.stream_id, words, uuid, position, token, is_delivered=False)
+        call = SendCall(self._host, body.stream_id, body.words, token=token)
+        return self._sent(call, item, size, timeout_ms, is_patient=is_patient)
+
+    def send_and_store(self, request: Request) -> Answered | Later:
+        """Store a message; those who wait get it too."""
+        body = body_of(request, StoreBody)
+        content = self._content(request, body)
+        return self._elsewhere(body.stream_id) or self._store(body, content)
+
+    async def _store(self, body: StoreBody, content: bytes) -> Response:
+        item, token, position, is_new = await self._stored(body, content, is_for_all=True)
+        words = body.words
+        told = b'{"streamId":%b,%b%b,"position":%d,"resumeToken":"%b","isNew":%b}' % (
+            msgspec.json.encode(body.stream_id),
+            words.uuid,
+            msgspec.json.encode(item.message_id),
+            position,
+            token.encode(),
+            b"true" if is_new else b"false",
+        )
+        return Response(201, told, b"application/json")
+
+    async def _stored(
+        self, body: StoreBody, content: bytes, *, is_for_all: bool
+    ) -> tuple[Item, str, int, bool]:
+        """Store a message, and put it into the stream too, `is_for_all` or if its sender has gone:
+        those who wait for it are to get it, whatever becomes of who sent it."""
+        item = self._item(body, content)
+        uuid = body.uuid or str(uuid4())
+        ttl_ms = body.ttl_ms()
+        expires_ms = None if ttl_ms is None else self._node.clock.now_ms() + ttl_ms
+        item = item._replace(message_id=uuid)
+
+        def then(stored: Stored, is_heard: bool) -> None:
+            if is_for_all or not is_heard:
+                self._host.offer(body.stream_id, item._replace(stored=stored.position))
+
+        record = Record(uuid, content, expires_ms)
+        stored = await self._node.storing.store(body.stream_id, record, then)
+        item = item._replace(stored=stored.position)
+        token = self._tokens.encode(body.stream_id, Token(STORED, 0, stored.position))
+        return item, token, stored.position, stored.is_new
+
+    def _content(self, request: Request, body: StoreBody) -> bytes:
+        content = body.content()
+        check("message bytes", len(content), self._config.message_bytes_max)
+        if not request.body.isascii():
+            try:
+                content.decode()
+            except UnicodeDecodeError:
+                raise BadField("message", "is not UTF-8") from None
+        return content
+
+    def _item(self, body: StoreBody, content: bytes) -> Item:
+        ttl_ms = body.ttl_ms()
+        expires_ms = 0 if ttl_ms is None else max(1, self._host.now_ms() + ttl_ms)
+        return Item(content, body.uuid, self._node.clock.now_ms(), expires_ms)
+
+    # Receiving
+
+    def receive(self, request: Request) -> Answered | Later:
+        """Answer with what there is, or wait for it."""
+        asked = _asked(request)
+        name = asked.stream_id
+        if (elsewhere := self._elsewhere(name)) is not None:
+            return elsewhere
+        # All is read before anything is taken: what comes after must not fail.
+        words, timeout_ms = WORDS[asked.as_], self._timeout(asked.timeout, asked.timeout_seconds)
+        if asked.consumer_id is None and asked.resume_token is None and asked.limit is None:
+            taken = self._host.take(name)
+            if taken is not None:
+                incarnation, position, item, missed = taken
+                message = told(item, incarnation, position, name, words, self._tokens)
+                return received(name, message, missed)
+        deadline_ms = self._host.now_ms() + timeout_ms
+        call = ReceiveCall(
+            self._host,
+            name,
+            words,
+            self._tokens,
+            is_list=asked.limit is not None,
+            on_store=self._reading.read_on,
+        )
+        receiver = Receiver(
+            name,
+            call,
+            deadline_ms=deadline_ms,
+            consumer=asked.consumer_id or "",
+            limit=asked.limit or 1,
+        )
+        call.waiter = receiver
+        if asked.resume_token is None:
+            self._host.receive(receiver)
+        else:
+            self._reading.resume(call, receiver, asked.resume_token)
+        return call
+
+    def events(self, request: Request) -> Answered | Later:
+        """Answer with messages as they come."""
+        asked = _asked(request)
+        if asked.timeout is None and asked.timeout_seconds is None:
+            listen_ms = self._timeout(None, self._matching.max_timeout_ms / 1_000)
+        else:
+            listen_ms = self._timeout(asked.timeout, asked.timeout_seconds)
+        return self._elsewhere(asked.stream_id) or self._events.open(request, asked, listen_ms)
+
+    # Looking
+
+    def list_names(self, request: Request) -> Response:
+        """Answer with the names of streams in memory."""
+        asked = parameters_of(request, _Listed)
+        names = list(islice(self._host.names(), asked.start, asked.start + asked.limit))
+        following = asked.start + len(names)
+        return json(200, StreamList(names, following if following < len(self._host) else 0))
+
+    def get(self, request: Request) -> Response:
+        """Answer with what is known of a stream."""
+        name = parameters_of(request, _Named).stream_id
+        stream = self._host.find(name)
+        if stream is None:
+            return problem(404, f"there is no stream {name!r} in memory", error="NotFound")
+        ring = stream.ring
+        facts = StreamFacts(
+            name,
+            None if ring is None else ring.size,
+            0 if ring is None else len(ring),
+            0 if ring is None else ring.first,
+            0 if ring is None else ring.end,
+            stream.waiting,
+            {n: each.position for n, each in (stream.consumers or {}).items()},
+        )
+        return json(200, facts)
+
+    def resize(self, request: Request) -> Response:
+        """Let a stream hold another number of messages."""
+        name = parameters_of(request, _Named).stream_id
+        size = body_of(request, ResizeBody).in_memory_stream_size
+        self._check_size(size)
+        if self._host.find(name) is None:
+            return problem(404, f"there is no stream {name!r} in memory", error="NotFound")
+        self._host.resize(name, size)
+        return self.get(request)
+
+    async def delete(self, request: Request) -> Response:
+        """Forget a stream, in memory and in the store."""
+        name = parameters_of(request, _Named).stream_id
+        was_in_memory = self._host.forget(name)  # at once, also if the store is away
+        stored = await self._node.storing.delete(name)
+        if not was_in_memory and not stored:
+            return problem(404, f"there is no stream {name!r}", error="NotFound")
+        return Response(204)
+
+    # All
+
+    def _check_size(self, size: int) -> None:
+        if size > self._config.ring_messages_max:
+            raise CapacityReached("inMemoryStreamSize", self._config.ring_messages_max, got=size)
+
+    def _incarnation(self, name: str) -> int:
+        stream = self._host.find(name)
+        return 0 if stream is None else stream.incarnation
+
+    def _elsewhere(self, stream: str) -> Response | None:
+        """Return what to answer if another node owns the stream."""
+        owner = self._node.ownership.owner(stream)
+        if owner is None:
+            return None
+        detail = f"the stream belongs to {owner}: ask there"
+        return problem(424, detail, error="NotOwner", owner=owner)
+
+    def _timeout(self, text: str | None, seconds: float | None, *, field: str = "timeout") -> int:
+        timeout_ms = span_ms(field, text, seconds)
+        if timeout_ms is None:
+            return self._matching.default_timeout_ms
+        return min(timeout_ms, self._matching.max_timeout_ms)
+
+    def operations(self) -> list[Operation]:
+        """Return the table of what is offered here."""
+        common: dict[str, Any] = {"tag": "streams"}
+        received = {
+            200: Told(
+                "A message; a list of them, if a limit was given.", ReceivedMessage | ReceivedPage
+            )
+        }
+        sent = {200: Told("It is in the stream, or was handed over.", SendAnswer)}
+        return [
+            Operation(
+                "POST", "/streams/send", self.send, "send", "Send a message to a stream.",
+                sent, **common, body=_Send,
+                problems=(413, 424),
+            ),
+            Operation(
+                "POST", "/streams/sendAndStore", self.send_and_store, "sendAndStore",
+                "Store a message in a stream.", {201: Told("It is stored.", StoreAnswer)},
+                **common, body=_Store, problems=(413, 424),
+            ),
+            Operation(
+                "GET", "/streams/receive", self.receive, "receive",
+                "Receive the next message of a stream, or wait for it.", received, **common,
+                parameters=ReceiveParameters, problems=(403, 410, 424), is_taking=True,
+            ),
+            Operation(
+                "GET", "/streams/events", self.events, "streamEvents",
+                "Receive messages as server-sent events; `Last-Event-ID` resumes.",
+                {200: Told("Events, each with its token as id.", None, b"text/event-stream")},
+                **common, parameters=ReceiveParameters, problems=(403, 410, 424),
+            ),
+            Operation(
+                "GET", "/streams", self.list_names, "listStreams", "List the streams in memory.",
+                {200: Told("Their names.", StreamList)}, **common, parameters=_Listed,
+            ),
+            Operation(
+                "GET", "/streams/{streamId}", self.get, "getStream", "Look at a stream.",
+                {200: Told("What is known of it.", StreamFacts)}, **common, parameters=_Named,
+                problems=(404,),
+            ),
+            Operation(
+                "PATCH", "/streams/{streamId}", self.resize, "resizeStream",
+                "Let a stream hold another number of messages.",
+                {200: Told("What is known of it.", StreamFacts)}, **common, parameters=_Named,
+                body=ResizeBody, problems=(404,),
+            ),
+            Operation(
+                "DELETE", "/streams/{streamId}", self.delete, "deleteStream",
+                "Forget a stream, in memory and in the store.", {204: Told("It is gone.")},
+                **common, parameters=_Named, problems=(404,),
+            ),
+        ]  # fmt: skip
+
+
+def _asked(request: Request) -> ReceiveParameters:
+    """Return what a receiver asks for. Polls say the same again and again: it is read once."""
+    query = request.query
+    return _read(query) if len(query) <= QUERY_CHARS_KEPT else _read.__wrapped__(query)
+
+
+@lru_cache(maxsize=10_000)
+def _read(query: bytes) -> ReceiveParameters:
+    return parameters_of(Request(b"GET", b"", query, [], b""), ReceiveParameters)

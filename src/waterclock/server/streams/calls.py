@@ -1,0 +1,160 @@
+"""Requests about streams while they wait: each is told what became of it, once, and answers.
+
+A poll that waits is two small objects, this and the core's; it has no task and no timer.
+"""
+
+from collections.abc import Callable
+
+from waterclock.node.streams.host import StreamHost
+from waterclock.server.http.messages import Pending, Response, Streamed, problem
+from waterclock.server.http.problems import RETRY_AFTER
+from waterclock.server.streams.models import Words
+from waterclock.server.streams.responses import (
+    NOBODY_CAME,
+    OVERWRITTEN,
+    gone_members,
+    message_uuid,
+    received,
+    received_list,
+    sent,
+    told_messages,
+)
+from waterclock.streams.effects import Deliver
+from waterclock.streams.tokens import LIVE, STORED, Token, Tokens
+from waterclock.streams.waiters import Receiver, Sender, Waiter
+
+
+class Call(Pending):
+    """A request that may have to wait."""
+
+    __slots__ = ("_host", "stream", "waiter", "words")
+
+    def __init__(self, host: StreamHost, stream: str, words: Words) -> None:
+        super().__init__(_leave)
+        self._host = host
+        self.stream = stream
+        self.words = words
+        self.waiter: Waiter | None = None
+
+    def answer(self, response: Response | Streamed) -> bool:
+        """Answer, and let go of who waited: the two hold each other."""
+        is_taken = super().answer(response)
+        self.waiter = None
+        return is_taken
+
+    def leave(self) -> None:
+        """Wait no more."""
+        if self.waiter is not None:
+            self._host.leave(self.waiter)
+
+    def incarnation(self) -> int:
+        """Return which stream of this name it is."""
+        stream = self._host.find(self.stream)
+        return 0 if stream is None else stream.incarnation
+
+    # Told to all
+
+    def accepted(self, position: int, receivers: int) -> None:
+        """Not told to receivers."""
+        raise AssertionError(self)
+
+    def delivered(self, given: Deliver) -> bool:
+        """Not told to senders."""
+        raise AssertionError(self)
+
+    def refused(self, missed: int, oldest: int) -> None:
+        """Not told to senders."""
+        raise AssertionError(self)
+
+    def must_read(self, receiver: Receiver) -> None:
+        """Not told to those who do not read from the store."""
+        raise AssertionError(self)
+
+    def timed_out(self) -> None:
+        """Answer that nobody came."""
+        self.answer(problem(424, NOBODY_CAME, error="NobodyCame"))
+
+    def dismissed(self) -> None:
+        """Answer that the client should ask again."""
+        detail = "the node is stopping, or the stream was deleted: ask again"
+        self.answer(problem(503, detail, RETRY_AFTER, error="Stopping"))
+
+
+def _leave(call: Call) -> None:
+    call.leave()
+
+
+class SendCall(Call):
+    """A request to send."""
+
+    __slots__ = ("_token",)
+
+    def __init__(self, host: StreamHost, stream: str, words: Words, *, token: str = "") -> None:
+        super().__init__(host, stream, words)
+        self._token = token
+        """To go on after this message, if it is stored."""
+
+    def accepted(self, position: int, receivers: int) -> None:
+        """Answer that the message was taken."""
+        assert isinstance(self.waiter, Sender)
+        uuid = message_uuid(self.waiter.item, self.incarnation(), position)
+        is_delivered = receivers > 0
+        told = sent(self.stream, self.words, uuid, position, self._token, is_delivered=is_delivered)
+        self.answer(told)
+
+
+class ReceiveCall(Call):
+    """A request to receive."""
+
+    __slots__ = ("_is_list", "_on_store", "_tokens", "is_stored")
+
+    def __init__(
+        self,
+        host: StreamHost,
+        stream: str,
+        words: Words,
+        tokens: Tokens,
+        *,
+        is_list: bool,
+        on_store: "Callable[[ReceiveCall, Receiver], None] | None" = None,
+    ) -> None:
+        super().__init__(host, stream, words)
+        self._tokens = tokens
+        self._is_list = is_list
+        self._on_store = on_store
+        self.is_stored = False
+        """Its position is one in the store."""
+
+    def delivered(self, given: Deliver) -> bool:
+        """Answer with messages."""
+        told = told_messages(given, self.incarnation(), self.stream, self.words, self._tokens)
+        if self._is_list:
+            return self.answer(received_list(self.stream, told, given.missed))
+        return self.answer(received(self.stream, told[0], given.missed))
+
+    def refused(self, missed: int, oldest: int) -> None:
+        """Answer that what was to follow is gone."""
+        token = Token(LIVE, self.incarnation(), oldest)
+        self.gone(missed, self._tokens.encode(self.stream, token))
+
+    def gone(self, missed: int, token: str, detail: str = OVERWRITTEN) -> None:
+        """Answer that what was to follow is gone, and how to go on."""
+        self.answer(problem(410, detail, **gone_members(missed, token)))
+
+    def timed_out(self) -> None:
+        """Answer that nothing came, and from where to ask again, so that nothing is passed over."""
+        assert isinstance(self.waiter, Receiver)
+        after = self.waiter.after
+        if after is None:
+            super().timed_out()
+            return
+        token = (
+            Token(STORED, 0, after) if self.is_stored else Token(LIVE, self.incarnation(), after)
+        )
+        text = self._tokens.encode(self.stream, token)
+        self.answer(problem(424, NOBODY_CAME, error="NobodyCame", resumeToken=text))
+
+    def must_read(self, receiver: Receiver) -> None:
+        """Have the store read again."""
+        assert self._on_store is not None
+        self._on_store(self, receiver)

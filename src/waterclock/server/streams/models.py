@@ -1,0 +1,262 @@
+"""What requests about streams say, and what they are told: two vocabularies for one thing.
+
+Some clients call a message *output*. Whoever sends one is answered in the same words; receivers
+say which they want with `as`.
+"""
+
+from functools import lru_cache
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from waterclock.model.errors import BadInput
+from waterclock.schedule.duration import parse_duration
+from waterclock.server.http.checks import text
+from waterclock.server.http.input import END
+from waterclock.server.http.problems import BadField
+from waterclock.server.rest.models import Duration
+from waterclock.stores.base import (
+    MESSAGE_ID_BYTES_MAX,
+    STREAM_BYTES_MAX,
+    message_key,
+    stream_key,
+)
+
+RECEIVE_LIMIT_MAX = 1_000
+
+StreamId = Annotated[
+    str,
+    text(
+        stream_key,
+        f"Names the stream: any text of up to {STREAM_BYTES_MAX} bytes of UTF-8.",
+        "chat-42",
+        minLength=1,
+        maxLength=STREAM_BYTES_MAX,
+    ),
+]
+MessageUuid = Annotated[
+    str,
+    text(
+        message_key,
+        "Names the message. Storing the same again changes nothing. "
+        f"Up to {MESSAGE_ID_BYTES_MAX} bytes of UTF-8.",
+        minLength=1,
+        maxLength=MESSAGE_ID_BYTES_MAX,
+    ),
+]
+Seconds = Annotated[float, Meta(description="A length of time in seconds.", ge=0, le=1e9)]
+Anything = Annotated[
+    msgspec.Raw | UnsetType, Meta(description="Any JSON.", examples=[{"token": "Hello"}])
+]
+
+
+def _alone(one: str, other: str) -> dict[str, object]:
+    """Describe a body that says one word and not the other."""
+    others = [{"required": [name]} for name in (other, f"{other}Uuid")]
+    return {"required": [one], "not": {"anyOf": others}}
+
+
+ONE_VOCABULARY = {"oneOf": [_alone("message", "output"), _alone("output", "message")]}
+
+
+class Words(NamedTuple):
+    """How a message and its id are called."""
+
+    message: bytes
+    uuid: bytes
+
+
+WORDS = {
+    "message": Words(b'"message":', b'"messageUuid":'),
+    "output": Words(b'"output":', b'"outputUuid":'),
+}
+
+
+class StoreBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """A message to be stored; give `message` or `output`, and the id that goes with it."""
+
+    stream_id: StreamId
+    message: Anything = UNSET
+    output: Anything = UNSET
+    message_uuid: MessageUuid | UnsetType = UNSET
+    output_uuid: MessageUuid | UnsetType = UNSET
+    ttl: Duration | None = None
+    ttl_seconds: Seconds | None = None
+
+    @property
+    def words(self) -> Words:
+        """How the sender calls things."""
+        return WORDS["message" if self.output is UNSET else "output"]
+
+    def content(self) -> bytes:
+        """Return the message as JSON."""
+        if (self.message is UNSET) is (self.output is UNSET):
+            raise BadField("message", "give exactly one of message and output")
+        stray = self.message_uuid if self.message is UNSET else self.output_uuid
+        if not isinstance(stray, UnsetType):
+            raise BadField("messageUuid", "belongs to message, outputUuid to output")
+        raw = self.output if isinstance(self.message, UnsetType) else self.message
+        assert isinstance(raw, msgspec.Raw)
+        return bytes(raw)
+
+    @property
+    def uuid(self) -> str:
+        """Return the id, empty if none was given."""
+        given = self.output_uuid if isinstance(self.message_uuid, UnsetType) else self.message_uuid
+        return "" if isinstance(given, UnsetType) else given
+
+    def ttl_ms(self) -> int | None:
+        """Return how long the message is of use."""
+        return span_ms("ttl", self.ttl, self.ttl_seconds)
+
+
+class SendBody(StoreBody, rename="camel", forbid_unknown_fields=True, kw_only=True):
+    """A message to be sent."""
+
+    timeout: Duration | None = None
+    timeout_seconds: Seconds | None = None
+    in_memory_stream_size: (
+        Annotated[int, Meta(description="Messages the stream holds; 0: meet.", ge=0)] | None
+    ) = None
+    blocking_send_timeout_seconds: (
+        Annotated[
+            float,
+            Meta(description="Wait so long for room, rather than overwrite.", ge=0, le=1e9),
+        ]
+        | None
+    ) = None
+    write_to_db: bool = msgspec.field(name="writeToDB", default=False)
+
+
+class ReceiveParameters(
+    msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True, frozen=True
+):
+    """Which messages are wanted."""
+
+    stream_id: StreamId
+    timeout: Duration | None = None
+    timeout_seconds: Seconds | None = None
+    consumer_id: (
+        Annotated[
+            str,
+            Meta(
+                description="With a name, a consumer gets every message; without, one of those who "
+                "wait gets it.",
+                min_length=1,
+                max_length=256,
+            ),
+        ]
+        | None
+    ) = None
+    resume_token: (
+        Annotated[
+            str,
+            Meta(
+                description="Go on after this one; or `earliest`, `latest`; or, with a consumer's "
+                "name, `confirmed`: after what it has confirmed by coming with the token of it.",
+                extra_json_schema={"pattern": "^(earliest|latest|confirmed|[0-9a-f]{60})" + END},
+            ),
+        ]
+        | None
+    ) = None
+    limit: (
+        Annotated[
+            int,
+            Meta(
+                description="Up to so many at once, as a list; without, one by itself.",
+                ge=1,
+                le=RECEIVE_LIMIT_MAX,
+            ),
+        ]
+        | None
+    ) = None
+    as_: Annotated[Literal["message", "output"], Meta(description="How a message is called.")] = (
+        msgspec.field(name="as", default="message")
+    )
+
+
+class SendAnswer(msgspec.Struct, rename="camel", omit_defaults=True):
+    """What became of a message."""
+
+    stream_id: str
+    position: int
+    delivered: bool
+    message_uuid: str = ""
+    output_uuid: str = ""
+    resume_token: str = ""
+
+
+class StoreAnswer(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Where a message is stored."""
+
+    stream_id: str
+    position: int
+    resume_token: str
+    is_new: bool
+    message_uuid: str = ""
+    output_uuid: str = ""
+
+
+class ReceivedMessage(msgspec.Struct, rename="camel", omit_defaults=True):
+    """A message, and the token to go on after it."""
+
+    position: int
+    sent_ms: int
+    resume_token: str
+    message: msgspec.Raw | UnsetType = UNSET
+    output: msgspec.Raw | UnsetType = UNSET
+    message_uuid: str = ""
+    output_uuid: str = ""
+    stream_id: str = ""
+    missed: int = 0
+
+
+class ReceivedPage(msgspec.Struct, rename="camel"):
+    """Messages, oldest first."""
+
+    stream_id: str
+    messages: list[ReceivedMessage]
+    missed: int
+    resume_token: str
+
+
+class StreamFacts(msgspec.Struct, rename="camel"):
+    """A stream in memory."""
+
+    stream_id: str
+    in_memory_stream_size: int | None
+    messages: int
+    first_position: int
+    last_position: int
+    waiting: int
+    consumers: dict[str, int]
+
+
+class StreamList(msgspec.Struct, rename="camel"):
+    """Some of the streams in memory."""
+
+    streams: list[str]
+    next: int
+    """Ask again from here; 0: there are no more."""
+
+
+class ResizeBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """How many messages a stream is to hold."""
+
+    in_memory_stream_size: Annotated[int, Meta(ge=0)]
+
+
+def span_ms(field: str, text: str | None, seconds: float | None) -> int | None:
+    """Return a length of time, told as text or in seconds; if both are, seconds count."""
+    if text is not None and seconds is None:
+        try:
+            return _parsed(text)
+        except BadInput as error:
+            raise BadField(field, str(error)) from None
+    return None if seconds is None else int(seconds * 1_000)
+
+
+@lru_cache(maxsize=1_000)  # clients say the same few over and over
+def _parsed(text: str) -> int:
+    return parse_duration(text)

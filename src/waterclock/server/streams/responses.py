@@ -1,0 +1,94 @@
+"""What senders and receivers are told: JSON put together by hand, a message goes out as it came."""
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from waterclock.server.http.messages import JSON, Response
+from waterclock.server.streams.models import Words
+from waterclock.streams.effects import Deliver
+from waterclock.streams.ring import Item
+from waterclock.streams.tokens import LIVE, STORED, Token, Tokens
+
+NOBODY_CAME = "nobody came within the timeout"
+OVERWRITTEN = "what follows the resume token was overwritten or has expired"
+FORGOTTEN = "the resume token is of a stream that was forgotten"
+AHEAD = "the store does not reach to the resume token: it is another one, or an older copy of it"
+
+_encode = msgspec.json.encode
+
+
+class Told(NamedTuple):
+    """A message as it is told."""
+
+    token: str
+    facts: bytes
+    """As JSON, without braces."""
+
+
+def gone_members(missed: int, token: str) -> dict[str, Any]:
+    """Return what a 410 tells besides its words."""
+    return {"error": "Gone", "field": "resumeToken", "missed": missed, "resumeToken": token}
+
+
+def message_uuid(item: Item, incarnation: int, position: int) -> str:
+    """Return the id of a message; if its sender gave none, one that is made of where it is."""
+    return item.message_id or f"{incarnation:016x}-{position:x}"
+
+
+def sent(
+    stream: str, words: Words, uuid: str, position: int, token: str = "", *, is_delivered: bool
+) -> Response:
+    """Return what a sender is told."""
+    body = b'{"streamId":%b,%b%b,"position":%d,"delivered":%b%b}' % (
+        _encode(stream),
+        words.uuid,
+        _encode(uuid),
+        position,
+        b"true" if is_delivered else b"false",
+        b',"resumeToken":"%b"' % token.encode() if token else b"",
+    )
+    return Response(200, body, JSON)
+
+
+def told(
+    item: Item, incarnation: int, position: int, stream: str, words: Words, tokens: Tokens
+) -> Told:
+    """Return a message as it is told."""
+    facts = (STORED, 0, item.stored) if item.stored else (LIVE, incarnation, position)
+    token = tokens.encode(stream, Token(*facts))
+    said = b'%b%b,%b%b,"position":%d,"sentMs":%d,"resumeToken":"%b"' % (
+        words.message,
+        item.body,
+        words.uuid,
+        _encode(message_uuid(item, incarnation, position)),
+        facts[2],
+        item.sent_ms,
+        token.encode(),
+    )
+    return Told(token, said)
+
+
+def told_messages(
+    given: Deliver, incarnation: int, stream: str, words: Words, tokens: Tokens
+) -> list[Told]:
+    """Return messages as they are told."""
+    pairs = zip(given.positions, given.items, strict=True)
+    return [told(item, incarnation, at, stream, words, tokens) for at, item in pairs]
+
+
+def received(stream: str, message: Told, missed: int) -> Response:
+    """Return what a receiver of one message is told."""
+    lost = b',"missed":%d' % missed if missed else b""
+    return Response(200, b'{"streamId":%b,%b%b}' % (_encode(stream), message.facts, lost), JSON)
+
+
+def received_list(stream: str, messages: list[Told], missed: int) -> Response:
+    """Return what a receiver of several messages is told."""
+    body = b'{"streamId":%b,"messages":[%b],"missed":%d,"resumeToken":"%b"}' % (
+        _encode(stream),
+        b",".join(b"{%b}" % message.facts for message in messages),
+        missed,
+        messages[-1].token.encode(),
+    )
+    return Response(200, body, JSON)

@@ -1,0 +1,1 @@
+"""The `compact` job: the latest message of each key, as a snapshot."""

@@ -1,0 +1,1 @@
+"""The `report` job: how messages flow, as one HTML page and as JSON."""

@@ -1,0 +1,316 @@
+"""A task's way to the node: batches sent a few at a time, and the ledger asked with patience.
+
+The client lives on a loop of its own thread (`client/loop_thread.py`); the task's thread prepares
+the next rows while some are on their way. At most `in_flight` parcels of `PARCEL_BYTES` are, so
+memory is bounded whatever Spark hands over. A node that restarts is waited for: rows have ids, and
+what the ledger is told may be told again.
+
+A node refuses a batch as a whole. What is wrong with which row is then found by what the refusal
+says (a field and its limit), or by halves; rows are named by their number in the task.
+"""
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from waterclock.client.client import Client
+from waterclock.client.consumer.fetch import Fetched
+from waterclock.client.loop_thread import Background
+from waterclock.client.producer.arrow import ArrowReceipt
+from waterclock.client.retry import is_transient
+from waterclock.client.settings import ClientSettings
+from waterclock.client.write_registry import WriteBegun
+from waterclock.model.errors import (
+    BadBatch,
+    BadInput,
+    LimitExceeded,
+    TimedOut,
+    Unavailable,
+    UnknownTopic,
+    WaterclockError,
+)
+from waterclock.model.units import KIB, MIB, SECOND_MS
+from waterclock.spark.write.rejections import refused_rows
+
+Int64s = npt.NDArray[np.int64]
+Result = TypeVar("Result")
+OnBadRow = Callable[[int, str], None]
+"""Told a row's number in the task and what is wrong with it; may raise."""
+
+PATIENCE_S = 60.0
+"""How long a node may be away: enough for one that is started again, and recovers."""
+PAUSE_S, PAUSE_S_MAX = 0.1, 2.0
+PARCEL_BYTES = 512 * KIB
+"""Small, so that what others publish need not wait long behind one."""
+FETCH_BYTES = 16 * MIB
+CONNECT_MS = 15 * SECOND_MS
+"""For each address there is."""
+RATE_SLACK_S = 0.1
+"""How far a task may run ahead of its rate."""
+
+
+class WritePlace(NamedTuple):
+    """Which task of which write."""
+
+    writer: str
+    batch: int
+    task: int
+
+
+class _Parcel(NamedTuple):
+    rows: pa.RecordBatch
+    numbers: Int64s
+    """Of the rows, in the task."""
+    partition: int | None
+
+
+class Outlet:
+    """One connection to a topic, open between `with`; for one thread."""
+
+    def __init__(
+        self,
+        servers: tuple[str, ...],
+        topic: str,
+        *,
+        in_flight: int = 4,
+        rate_limit: int | None = None,
+        on_bad_row: OnBadRow | None = None,
+    ) -> None:
+        self.topic = topic
+        self.new = 0
+        """Rows stored that were not there before."""
+        self.repeated = 0
+        """Rows whose ids the node knew."""
+        self._servers = servers
+        self._in_flight_max = in_flight
+        self._rate_limit = rate_limit
+        self._on_bad_row = on_bad_row
+        self._in_flight: deque[tuple[_Parcel, Future[ArrowReceipt]]] = deque()
+        self._may_send_at_s = 0.0
+        self._client: Client
+        self._background: Background
+
+    def __repr__(self) -> str:
+        return f"<Outlet to {self.topic}, {len(self._in_flight)} parcels on their way>"
+
+    def __enter__(self) -> "Outlet":
+        self._client, self._background = _line(self._servers)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for _, future in self._in_flight:
+            future.cancel()
+        self._in_flight.clear()
+
+    # The ledger, and what else is asked
+
+    def check_topic(self) -> None:
+        """Raise UnknownTopicToWrite if the node says that there is no such topic."""
+        try:
+            self._background.run(self._client.topics.get(self.topic))
+        except UnknownTopic:
+            raise UnknownTopicToWrite(self.topic) from None
+
+    def begin(self, place: WritePlace, *, create_partitions: int | None = None) -> WriteBegun:
+        """Note that a task begins; make the topic if it is not there and is to be made."""
+        try:
+            return self._begin(place)
+        except UnknownTopic:
+            if create_partitions is None:
+                raise UnknownTopicToWrite(self.topic) from None
+        topics = self._client.topics
+        self._patiently(
+            lambda: topics.create(self.topic, partitions=create_partitions, if_absent=True)
+        )
+        return self._begin(place)
+
+    def _begin(self, place: WritePlace) -> WriteBegun:
+        return self._patiently(lambda: self._client.ledger.begin(self.topic, *place))
+
+    def finish(self, place: WritePlace, rows: int) -> None:
+        """Note that all rows of a task are stored."""
+        self._patiently(lambda: self._client.ledger.finish(self.topic, *place, rows=rows))
+
+    def commit(self, writer: str, batch: int) -> None:
+        """Note that a batch is whole."""
+        self._patiently(lambda: self._client.ledger.commit(self.topic, writer, batch))
+
+    def abandon(self, writer: str) -> None:
+        """Have the ledger forget a writer."""
+        self._patiently(lambda: self._client.ledger.abandon(self.topic, writer))
+
+    def partitions(self) -> int:
+        """Return how many partitions the topic has."""
+        topic = self._patiently(lambda: self._client.topics.get(self.topic))
+        return len(topic.partitions)
+
+    def message_bytes_max(self) -> int:
+        """Return how large a message may be."""
+        return self._patiently(self._client.node).message_bytes_max
+
+    def fetch(self, partition: int, offset: int) -> Fetched:
+        """Read frames of every kind."""
+        return self._patiently(
+            lambda: self._client.fetch(
+                self.topic, partition, offset, bytes_max=FETCH_BYTES, deliverable_only=False
+            )
+        )
+
+    def _patiently(self, call: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """Return what a call returns, repeating it while the node is away: each may be repeated."""
+        gives_up_s = time.monotonic() + PATIENCE_S
+        pause_s = PAUSE_S
+        while True:
+            try:
+                return self._background.run(call())
+            except WaterclockError as error:
+                if not is_transient(error) or time.monotonic() + pause_s > gives_up_s:
+                    raise
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+
+    # Rows
+
+    def send(self, rows: pa.RecordBatch, numbers: Int64s, partition: int | None) -> None:
+        """Send messages; wait while enough are on their way. Raises what became of earlier ones.
+
+        `numbers` are those of the rows in the task.
+        """
+        for parcel in _parcels(_Parcel(rows, numbers, partition)):
+            while len(self._in_flight) >= self._in_flight_max:
+                self._settle()
+            self._wait_for_turn(parcel.rows.num_rows)
+            self._in_flight.append((parcel, self._start(parcel)))
+
+    def flush(self) -> None:
+        """Wait until all that was sent is stored."""
+        while self._in_flight:
+            self._settle()
+
+    def _start(self, parcel: _Parcel) -> Future[ArrowReceipt]:
+        return self._background.begin(
+            self._client.publish_arrow(self.topic, parcel.rows, partition=parcel.partition)
+        )
+
+    def _settle(self) -> None:
+        """Hear of the oldest parcel."""
+        parcel, future = self._in_flight.popleft()
+        try:
+            self._count(future.result())
+        except (BadBatch, LimitExceeded) as error:
+            self._sort_out(parcel, error)
+
+    def _count(self, receipt: ArrowReceipt) -> None:
+        new = int(np.count_nonzero(receipt.is_new))
+        self.new += new
+        self.repeated += len(receipt) - new
+
+    def _sort_out(self, parcel: _Parcel, refusal: BadInput) -> None:
+        """Find the rows that the node will not take; send the others."""
+        is_bad = refused_rows(parcel.rows, refusal)
+        if is_bad is None and parcel.rows.num_rows > 1:
+            middle = parcel.rows.num_rows // 2
+            halves = [_part(parcel, slice(0, middle)), _part(parcel, slice(middle, None))]
+        else:
+            if is_bad is None:
+                is_bad = np.ones(1, np.bool_)
+            for row in np.flatnonzero(is_bad).tolist():
+                if self._on_bad_row is None:
+                    raise refusal
+                self._on_bad_row(int(parcel.numbers[row]), str(refusal))
+            kept = parcel.rows.filter(pa.array(~is_bad))
+            halves = [_Parcel(kept, parcel.numbers[~is_bad], parcel.partition)]
+        for half in halves:
+            if half.rows.num_rows:
+                try:
+                    self._count(self._start(half).result())
+                except (BadBatch, LimitExceeded) as error:
+                    self._sort_out(half, error)
+
+    def _wait_for_turn(self, rows: int) -> None:
+        if self._rate_limit is None:
+            return
+        now_s = time.monotonic()
+        turn_s = max(self._may_send_at_s, now_s - RATE_SLACK_S)
+        if turn_s > now_s:
+            time.sleep(turn_s - now_s)
+        self._may_send_at_s = turn_s + rows / self._rate_limit
+
+
+class UnknownTopicToWrite(UnknownTopic):
+    """There is no such topic, and the write is not told to make it."""
+
+    def __init__(self, name: str) -> None:
+        WaterclockError.__init__(
+            self,
+            f"there is no topic {name!r} to write to: create it first (waterclock topics create "
+            f"{name}), or have it made with .option('createPartitions', 4)",
+        )
+        self.what, self.name = "topic", name
+
+
+def _part(parcel: _Parcel, rows: slice) -> _Parcel:
+    start, end, _ = rows.indices(parcel.rows.num_rows)
+    return _Parcel(parcel.rows.slice(start, end - start), parcel.numbers[rows], parcel.partition)
+
+
+def _parcels(parcel: _Parcel) -> list[_Parcel]:
+    """Cut rows into parcels of about the size they are sent in."""
+    rows = parcel.rows.num_rows
+    if not rows:
+        return []
+    count = min(rows, -(-parcel.rows.nbytes // PARCEL_BYTES))
+    step = -(-rows // count)
+    return [_part(parcel, slice(start, start + step)) for start in range(0, rows, step)]
+
+
+_SETTINGS = ClientSettings(
+    connect_timeout_ms=CONNECT_MS, delivery_timeout_ms=int(PATIENCE_S) * SECOND_MS
+)
+_lines: dict[tuple[str, ...], tuple[Client, Background]] = {}
+_lines_lock = threading.Lock()
+
+
+def _line(servers: tuple[str, ...]) -> tuple[Client, Background]:
+    """Return a client for the first of these addresses that answers. It stays open: Spark's workers
+    live for many tasks, and each would begin with a new connection."""
+    with _lines_lock:
+        if servers not in _lines:
+            _lines[servers] = _opened(servers)
+        return _lines[servers]
+
+
+def _opened(servers: tuple[str, ...]) -> tuple[Client, Background]:
+    for server in servers[:-1]:
+        with contextlib.suppress(Unavailable, TimedOut):
+            return _open(server)
+    return _open(servers[-1])
+
+
+def _open(server: str) -> tuple[Client, Background]:
+    client = Client(server, _SETTINGS)
+    background = Background(client)
+    background.start()
+    return client, background
+
+
+def hang_up() -> None:
+    """Close all connections of this process; the next task opens its own."""
+    with _lines_lock:
+        for _, background in _lines.values():
+            background.stop()
+        _lines.clear()

@@ -1,0 +1,41 @@
+"""The recovery point: a promise, on disk, that everything below an offset was fsynced.
+
+It tells a torn tail from bit rot when no frame can (see `waterclock.log.recovery`). 32 bytes,
+drawn in `docs/formats/recovery_point.md`, replaced whole. It may lag behind the truth but never
+runs ahead of it.
+"""
+
+import struct
+
+from crc32c import crc32c
+
+from waterclock.model.ids import Offset
+from waterclock.storage.folders.folder import Folder, write_whole
+
+NAME = "recovery-point"
+_MAGIC = b"\xf3WCRP\r\n\x01"
+_FIELDS = struct.Struct("<8sQ12x")
+_CRC = struct.Struct("<I")
+
+
+def save_recovery_point(folder: Folder, offset: int) -> None:
+    """Promise that everything below `offset` is durable. You must have fsynced it before."""
+    fields = _FIELDS.pack(_MAGIC, offset)
+    write_whole(folder, NAME, [fields + _CRC.pack(crc32c(fields))])
+    folder.sync()
+
+
+def load_recovery_point(folder: Folder) -> Offset | None:
+    """Return the promise; 0 if none was ever made, None if it is there but cannot be read."""
+    if NAME not in folder.names():
+        return Offset(0)
+    file = folder.open(NAME)
+    data = bytes(file.view(0, file.size()))
+    file.close()
+    if len(data) != _FIELDS.size + _CRC.size:
+        return None
+    magic, offset = _FIELDS.unpack_from(data)
+    (expected,) = _CRC.unpack_from(data, _FIELDS.size)
+    if magic != _MAGIC or crc32c(data[: _FIELDS.size]) != expected:
+        return None
+    return Offset(offset)

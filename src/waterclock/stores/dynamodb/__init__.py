@@ -1,0 +1,1 @@
+"""Streams stored in DynamoDB."""

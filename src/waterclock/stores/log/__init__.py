@@ -1,0 +1,1 @@
+"""Streams stored in the node's own log."""

@@ -1,0 +1,159 @@
+"""Those who run the handler: everybody gets a result, and the right number are at work."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from waterclock.dispatch.worker.handler_pool import Coroutines, Crew, Item, Threads
+from waterclock.dispatch.worker.handlers import handler_of
+
+LINK = object()
+
+
+def items(count: int) -> list[Item]:
+    return [(n.to_bytes(16, "big"), 0, str(n).encode(), 1, LINK) for n in range(count)]
+
+
+def run(
+    function: Callable[..., Any],
+    work: Callable[[Crew, asyncio.Event], Awaitable[Any]],
+    *,
+    count: int = 4,
+) -> Any:
+    """Run a story with a crew for a function, and the event that tells of results."""
+
+    async def story() -> Any:
+        told = asyncio.Event()
+        handler = handler_of(function)
+        facts: dict[str, Any] = {"count": count, "parse": int, "prepare": str, "tell": told.set}
+        async with asyncio.TaskGroup() as tasks:
+            crew: Crew
+            if handler.is_async:
+                crew = Coroutines(handler, tasks=tasks, **facts)
+            else:
+                crew = Threads(handler, **facts)
+            try:
+                return await work(crew, told)
+            finally:
+                crew.stop()
+
+    return asyncio.run(story())
+
+
+async def gathered(crew: Crew, told: asyncio.Event, count: int) -> list[tuple[Item, object]]:
+    found: list[tuple[Item, object]] = []
+    while len(found) < count:
+        await told.wait()
+        told.clear()
+        while crew.results:
+            found.append(crew.results.popleft())
+    return found
+
+
+def double(number: int) -> int | None:
+    if number % 10 == 3:
+        raise ValueError(number)
+    return None if number % 10 == 5 else 2 * number
+
+
+async def double_later(number: int) -> int | None:
+    await asyncio.sleep(0)
+    return double(number)
+
+
+@pytest.mark.parametrize("function", [double, double_later])
+def test_every_item_has_its_result_and_errors_are_results(function):
+    async def work(crew: Crew, told: asyncio.Event) -> list[tuple[Item, object]]:
+        for start in range(0, 1_000, 100):
+            crew.give(items(1_000)[start : start + 100])
+        return await gathered(crew, told, 1_000)
+
+    results = {int(item[2]): result for item, result in run(function, work)}
+
+    assert len(results) == 1_000
+    for number, result in results.items():
+        if number % 10 == 3:
+            assert isinstance(result, ValueError)
+        else:
+            assert result == (None if number % 10 == 5 else str(2 * number))
+
+
+def test_functions_that_block_run_side_by_side():
+    together = threading.Barrier(4)
+
+    def meet(number: int) -> int:
+        return together.wait(30)  # returns only if all four are here
+
+    async def work(crew: Crew, told: asyncio.Event) -> list[tuple[Item, object]]:
+        crew.give(items(4))
+        return await gathered(crew, told, 4)
+
+    assert sorted(str(result) for _, result in run(meet, work)) == ["0", "1", "2", "3"]
+
+
+def test_coroutines_run_side_by_side_and_no_more_than_told():
+    running, most = 0, 0
+
+    async def count(number: int) -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.005)
+        running -= 1
+        return number
+
+    async def work(crew: Crew, told: asyncio.Event) -> list[tuple[Item, object]]:
+        crew.give(items(40))
+        return await gathered(crew, told, 40)
+
+    run(count, work)
+
+    assert most == 4
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_what_nobody_has_begun_can_be_taken_back(is_async):
+    go_on = threading.Event()
+
+    def block(number: int) -> int:
+        go_on.wait(30)
+        return number
+
+    async def wait_for_it(number: int) -> int:
+        await asyncio.to_thread(go_on.wait, 30)
+        return number
+
+    async def work(crew: Crew, told: asyncio.Event) -> tuple[int, int]:
+        crew.give(items(10))
+        while len(crew.at_work()) < 2:  # noqa: ASYNC110 - a crew tells of results only
+            await asyncio.sleep(0.001)
+        taken = crew.take_back()
+        begun = crew.at_work()
+        assert all(since <= time.monotonic() for _, since in begun)
+        go_on.set()
+        results = await gathered(crew, told, 10 - len(taken))
+        return len(taken), len(results)
+
+    taken, done = run(wait_for_it if is_async else block, work, count=2)
+
+    assert (taken, done) == (8, 2)
+
+
+def test_a_coroutine_that_cancels_itself_is_a_failed_message_and_no_end():
+    async def give_up(number: int) -> int:
+        if number == 1:
+            raise asyncio.CancelledError
+        return number
+
+    async def work(crew: Crew, told: asyncio.Event) -> list[tuple[Item, object]]:
+        crew.give(items(3))
+        return await gathered(crew, told, 3)
+
+    results = {int(item[2]): result for item, result in run(give_up, work)}
+
+    assert isinstance(results[1], asyncio.CancelledError)
+    assert (results[0], results[2]) == ("0", "2")

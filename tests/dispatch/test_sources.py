@@ -1,0 +1,196 @@
+"""The inlets with real processes: what is kept, given up and counted, and taken over."""
+
+import json
+
+import pytest
+
+from tests.cli.nodes import running
+from tests.dispatch.programs import Fleet, fleet, wait
+from tests.dispatch.traffic import INLETS, numbers, ready, send
+from waterclock.client._sync.client import connect_blocking
+
+HANDLERS = "tests.dispatch.work_handlers"
+QUICK = {"lease_ms": 500, "deadline_ms": 500, "silence_ms_max": 500, "heartbeat_ms": 100}
+
+
+@pytest.fixture
+def programs(server, name, tmp_path):
+    """Give what starts programs that share keys of their own."""
+    config = {"redis": [server.address], "prefix": name, "output": f"{name}-out"}
+    with fleet(tmp_path, **config, source=f"{name}-in", **QUICK) as programs:
+        yield programs
+
+
+@pytest.mark.parametrize("inlet", INLETS)
+def test_more_than_fits_into_memory_waits_in_redis(programs: Fleet, look, name, inlet):
+    dispatcher = programs.start("dispatcher", inlet=inlet, queue_messages_max=1_000)
+    ready(dispatcher)
+    send(look, inlet, f"{name}-in", ({"n": n} for n in range(5_000)))
+    if inlet == "pubsub":
+        wait(lambda: dispatcher.count("received") == 5_000, what="parcels in Redis")
+        assert dispatcher.told["queued"] < 2_000
+
+    programs.start("worker", handler=f"{HANDLERS}:copy")
+    wait(lambda: dispatcher.count("acked") == 5_000, what="all of them")
+
+    assert sorted(numbers(look, f"{name}-out")) == list(range(5_000))
+    assert dispatcher.count("lost") == 0
+
+
+def test_what_no_limit_has_room_for_is_lost_and_counted(programs: Fleet, look, name):
+    dispatcher = programs.start(
+        "dispatcher", inlet="pubsub", queue_messages_max=1_000, backlog_messages_max=1_000
+    )
+    ready(dispatcher)
+    for start in range(0, 8_000, 100):
+        send(look, "pubsub", f"{name}-in", ({"n": n} for n in range(start, start + 100)))
+
+    def all_heard() -> bool:
+        return dispatcher.count("received") + dispatcher.count("lost") == 8_000
+
+    wait(all_heard, what="all heard")
+    kept = dispatcher.count("received")
+    assert 2_000 <= kept < 8_000
+    programs.start("worker", handler=f"{HANDLERS}:copy")
+    wait(lambda: dispatcher.count("acked") == kept, what="all that was kept")
+
+    written = numbers(look, f"{name}-out")
+    assert len(set(written)) == len(written) == kept
+
+
+def test_a_successor_finds_all_parcels_also_those_that_had_no_room(programs: Fleet, look, name):
+    first = programs.start("dispatcher", inlet="pubsub", queue_messages_max=1_000)
+    ready(first)
+    send(look, "pubsub", f"{name}-in", ({"n": n} for n in range(5_000)))
+    wait(lambda: first.count("received") == 5_000, what="parcels in Redis")
+    first.kill()
+
+    second = programs.start("dispatcher", inlet="pubsub", queue_messages_max=1_000)
+    programs.start("worker", handler=f"{HANDLERS}:copy")
+    wait(lambda: look.xlen(f"{name}-out") >= 5_000, what="all of them")
+    wait(lambda: not look.hlen(f"{{{name}}}:parcels"), what="no parcel")
+
+    assert sorted(numbers(look, f"{name}-out")) == list(range(5_000))
+    # Nobody listened between the two: that is told, though nothing was published then.
+    assert second.count("gaps") == 1
+
+
+@pytest.mark.parametrize("inlet", INLETS)
+def test_what_was_buried_is_not_buried_again_by_a_successor(programs: Fleet, look, name, inlet):
+    first = programs.start("dispatcher", inlet=inlet)
+    worker = programs.start("worker", handler=f"{HANDLERS}:picky_and_slow", concurrency=2)
+    ready(first, workers=1)
+    # Together, so that they are in one parcel, which the slow one keeps.
+    send(look, inlet, f"{name}-in", [{"n": 1, "do": "permanent"}, {"n": 2, "seconds": 60}])
+    wait(lambda: first.count("buried") == 1, what="a burial")
+    first.kill()
+    worker.kill()
+
+    second = programs.start("dispatcher", inlet=inlet)
+    programs.start("worker", handler=f"{HANDLERS}:copy")
+    wait(lambda: second.count("acked") == 1, what="the other one")
+
+    dead = f"{{{name}-in}}:dead" if inlet == "stream" else f"{{{name}}}:dead"
+    assert [json.loads(f[b"body"])["n"] for _, f in look.xrange(dead)] == [1]
+    assert numbers(look, f"{name}-out") == [2]
+
+
+def test_a_stream_that_was_deleted_is_begun_anew(programs: Fleet, look, name):
+    dispatcher = programs.start("dispatcher")
+    programs.start("worker", handler=f"{HANDLERS}:copy")
+    ready(dispatcher, workers=1)
+    send(look, "stream", f"{name}-in", [{"n": 1}])
+    wait(lambda: dispatcher.count("acked") == 1, what="the first")
+
+    look.delete(f"{name}-in")
+    send(look, "stream", f"{name}-in", [{"n": 2}])
+    wait(lambda: dispatcher.count("acked") == 2, what="the second")
+
+    assert numbers(look, f"{name}-out") == [1, 2]
+    assert dispatcher.count("elections") == 1
+
+
+def test_entries_that_were_read_while_the_answer_was_lost_are_found(programs: Fleet, look, name):
+    dispatcher = programs.start("dispatcher")
+    programs.start("worker", handler=f"{HANDLERS}:copy")
+    ready(dispatcher, workers=1)
+    # In one step, as the leader's own script would have done it, before it hears of the entry.
+    with look.pipeline(transaction=True) as at_once:
+        at_once.xadd(f"{name}-in", {"data": json.dumps({"n": 1})})
+        at_once.xreadgroup("waterclock", "dispatcher", {f"{name}-in": ">"})
+        at_once.execute()
+
+    assert look.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") >= 2
+    wait(lambda: dispatcher.count("acked") == 1, what="an acknowledgement")
+
+    assert numbers(look, f"{name}-out") == [1]
+    assert dispatcher.count("elections") == 1
+
+
+def test_entries_trimmed_before_they_were_done_are_counted_as_lost(programs: Fleet, look, name):
+    first = programs.start("dispatcher")
+    ready(first)
+    send(look, "stream", f"{name}-in", ({"n": n} for n in range(10)))
+    wait(lambda: first.count("received") == 10, what="all read")
+    first.kill()
+    look.xtrim(f"{name}-in", maxlen=4, approximate=False)
+
+    second = programs.start("dispatcher")
+    programs.start("worker", handler=f"{HANDLERS}:copy")
+    wait(lambda: second.count("acked") == 4, what="those that are left")
+
+    assert second.count("lost") == 6
+    assert sorted(numbers(look, f"{name}-out")) == [6, 7, 8, 9]
+
+
+def test_foreign_words_on_the_channel_of_marks_and_foreign_parcels_hurt_nobody(
+    programs: Fleet, look, name
+):
+    look.hset(f"{{{name}}}:parcels", b"p" * 16, b"not a parcel")
+    look.zadd(f"{{{name}}}:pending", {b"p" * 16: 1})
+    dispatcher = programs.start("dispatcher", inlet="pubsub")
+    programs.start("worker", handler=f"{HANDLERS}:copy")
+    ready(dispatcher, workers=1)
+
+    look.publish(f"{{{name}}}:marks", b"hello")
+    send(look, "pubsub", f"{name}-in", ({"n": n} for n in range(100)))
+    wait(lambda: dispatcher.count("acked") == 100, what="all of them")
+
+    assert sorted(numbers(look, f"{name}-out")) == list(range(100))
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_a_standby_that_just_came_goes_on_where_the_leader_stopped(
+    programs: Fleet, look, name, turn
+):
+    first = programs.start("dispatcher", inlet="pubsub")
+    programs.start("worker", handler=f"{HANDLERS}:copy")
+    ready(first, workers=1)
+    send(look, "pubsub", f"{name}-in", ({"n": n} for n in range(500)))
+    second = programs.start("dispatcher", inlet="pubsub")
+    wait(lambda: second.told.get("is_listening"), what="a standby that listens")
+    send(look, "pubsub", f"{name}-in", ({"n": n} for n in range(500, 1_000)))
+    wait(lambda: look.xlen(f"{name}-out") >= 1_000, what="all so far")
+    first.kill()
+    send(look, "pubsub", f"{name}-in", ({"n": n} for n in range(1_000, 1_500)))
+    wait(lambda: look.xlen(f"{name}-out") >= 1_500, what="all of them")
+    wait(lambda: not second.told["queued"] + second.told["pending"], what="nothing left to do")
+
+    assert sorted(numbers(look, f"{name}-out")) == list(range(1_500))
+    assert second.count("lost") + second.count("gaps") == 0
+
+
+def test_a_topic_of_a_node_can_be_where_messages_go(programs: Fleet, look, name, tmp_path):
+    with running(tmp_path / "node") as node:
+        dispatcher = programs.start("dispatcher")
+        programs.start(
+            "worker", handler=f"{HANDLERS}:copy", sink="waterclock", servers=[node.address],
+            topic="processed",
+        )  # fmt: skip
+        ready(dispatcher, workers=1)
+        send(look, "stream", f"{name}-in", ({"n": n} for n in range(500)))
+        wait(lambda: dispatcher.count("acked") == 500, what="all of them")
+
+        with connect_blocking(node.address) as client:
+            values = [message.value for message in client.replay("processed")]
+    assert sorted(json.loads(value or b"")["n"] for value in values) == list(range(500))

@@ -1,0 +1,68 @@
+"""A parcel comes out as it went in, or not at all."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waterclock.dispatch.core.backlog import Backlog
+from waterclock.dispatch.core.identity import uuids_from
+from waterclock.dispatch.core.stored_batches import BadParcel, Parcel, parse_parcel
+
+parcels = st.builds(
+    Parcel,
+    st.binary(min_size=10, max_size=10),
+    st.integers(0, 1 << 47),
+    st.integers(0, 1 << 50),
+    st.lists(st.binary(max_size=20), min_size=1, max_size=20),
+)
+ONE = Parcel(b"0123456789", 3, 5, [b"{}", b""])
+ONE_BYTES = (
+    "7770 01 30313233343536373839 0000000000000003 0000000000000005 00000002"
+    "00000002 00000000 7b7d 8da73301"
+)
+
+
+def test_a_parcel_has_these_bytes():
+    assert ONE.to_bytes() == bytes.fromhex(ONE_BYTES)
+
+
+def test_a_parcel_is_named_after_its_first_message():
+    assert ONE.uuids() == uuids_from(ONE.prefix, 3, 2)
+    assert ONE.parcel_id == ONE.uuids()[0]
+
+
+@given(parcels)
+def test_parcels_come_out_as_they_went_in(parcel):
+    assert parse_parcel(parcel.to_bytes()) == parcel
+
+
+@given(st.binary(max_size=100))
+def test_noise_is_no_parcel(raw):
+    with pytest.raises(BadParcel):
+        parse_parcel(raw)
+
+
+def test_a_damaged_parcel_is_refused():
+    rng, raw = Random(17), ONE.to_bytes()
+    for _ in range(2_000):
+        damaged = bytearray(raw)
+        damaged[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
+        with pytest.raises(BadParcel):
+            parse_parcel(bytes(damaged[: rng.randrange(1, len(raw) + 1)]))
+
+
+def test_the_backlog_gives_back_oldest_first_what_there_is_room_for():
+    backlog = Backlog(100)
+    assert backlog.offer(b"a", 40)
+    assert backlog.offer(b"b", 40)
+    assert not backlog.offer(b"c", 40)
+    backlog.hold(b"d", 40)
+
+    assert (backlog.messages, backlog.refused, backlog.room) == (120, 40, 0)
+    assert backlog.take(0) == []
+    assert backlog.take(41) == [b"a", b"b"]
+    assert backlog.take(1) == [b"d"]
+    assert not backlog
+    assert backlog.messages == 0
