@@ -13,7 +13,7 @@ from contextlib import ExitStack
 
 import uvloop
 from confluent_kafka import Consumer, Producer
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -96,7 +96,7 @@ class Run:
 
     def _committed(self) -> int:
         consumer = Consumer({**settings_of(self._port), "group.id": self._group})
-        places = [Place(TOPIC, number) for number in range(PARTITIONS)]
+        places = [KafkaPartition(TOPIC, number) for number in range(PARTITIONS)]
         offsets = [place.offset for place in consumer.committed(places, timeout=ANSWER_S)]
         consumer.close()
         return sum(offset for offset in offsets if offset > 0)

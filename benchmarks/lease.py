@@ -18,13 +18,13 @@ from benchmarks.lease_cell import LATE_S, PAUSE_S, Cell, Measured, Trouble, try_
 from benchmarks.lease_plot import Panel, line_chart
 from benchmarks.machine import facts, scratch_folder, version
 from tests.dispatch.chaos.nursery import Nursery
-from tests.dispatch.chaos.plan import Inlet
+from tests.dispatch.chaos.plan import SourceKind
 from tests.dispatch.chaos.stage import Stage
 
 FOLDER = Path(__file__).parent
 LEASES_S = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
 DEFAULT_S = 2.0
-INLETS: tuple[Inlet, ...] = ("stream", "pubsub")
+INLETS: tuple[SourceKind, ...] = ("stream", "pubsub")
 TROUBLES: tuple[Trouble, ...] = ("kills", "pauses")
 RATE = 200
 SECONDS = 75

@@ -18,7 +18,7 @@ from tests.dispatch.chaos.fleet import Fleet, Member
 from tests.dispatch.chaos.history import Entry, Published, read_journals
 from tests.dispatch.chaos.nursery import Nursery
 from tests.dispatch.chaos.outcome import Outcome
-from tests.dispatch.chaos.plan import Inlet, Plan, Shares
+from tests.dispatch.chaos.plan import Plan, Shares, SourceKind
 from tests.dispatch.chaos.publisher import Publisher
 from tests.dispatch.chaos.stage import Stage
 from tests.dispatch.chaos.watcher import Watcher
@@ -42,7 +42,7 @@ ALL_PLAIN = Shares(slow=0, spoiled=0, refuse=0, fail=0)
 class Cell:
     """What is tried."""
 
-    inlet: Inlet
+    inlet: SourceKind
     trouble: Trouble
     lease_s: float
     rate: int

@@ -131,7 +131,7 @@ def publish(store: PartitionStore, commit: GroupCommit, bodies: Sequence[bytes])
         now_ms = CLOCK.now_ms()
         appended = store.append(parse_batch(body, LIMITS, now_ms=now_ms), now_ms=now_ms)
         waiting.append(appended.durable_at)
-        commit.poke()
+        commit.step()
         if len(waiting) >= WINDOW:
             commit.wait_for(waiting[0])
         acknowledged_end = store.acknowledged_end

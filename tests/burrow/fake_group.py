@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from waterclock.burrow.core.offset_map import GapMaps
+from waterclock.burrow.core.offset_map import OffsetMaps
 from waterclock.burrow.core.records import Commit, TopicPartition
 
 SESSION_MS = 300
@@ -43,7 +43,7 @@ class Judge:
         self.attempts: dict[Place, int] = {}
         self.repeats: list[Place] = []
         """Messages that were begun again after they were finished."""
-        self.maps = GapMaps(units_max=4_095, text="base32768")
+        self.maps = OffsetMaps(units_max=4_095, text="base32768")
 
     def begin(self, batch: list[Place], running: set[Place]) -> None:
         """A member begins with messages, one after the other, while it works on others."""

@@ -13,7 +13,14 @@ import argparse
 
 from tests.burrow.fake_group import FakeGroup, Judge, Message, Place, Violation
 from tests.burrow.stories import Story
-from waterclock.burrow.core.effects import Action, Bury, CommitOffsets, Halt, Pause, Resume
+from waterclock.burrow.core.effects import (
+    CommitOffsets,
+    Effect,
+    Halt,
+    Pause,
+    Resume,
+    WriteDeadLetters,
+)
 from waterclock.burrow.core.engine import Engine
 from waterclock.burrow.core.failures import PermanentError
 from waterclock.burrow.core.records import Assignment, Record, TopicPartition
@@ -37,7 +44,7 @@ class Member:
         self.running: list[tuple[int, list[Record]]] = []
         """When each busy worker ends, and with what."""
         self.draining: tuple[int, set[int]] | None = None
-        self.burials: list[Bury] = []
+        self.burials: list[WriteDeadLetters] = []
         self.frozen_until_ms = 0
         self.is_stopping = False
 
@@ -200,7 +207,7 @@ class Member:
                 actions = self.engine.buried(burial.records, now_ms)
             self._perform(actions, now_ms)
 
-    def _perform(self, actions: list[Action], now_ms: int) -> None:
+    def _perform(self, actions: list[Effect], now_ms: int) -> None:
         for action in actions:
             match action:
                 case Pause(names):
@@ -210,7 +217,7 @@ class Member:
                 case CommitOffsets(number, commits):
                     code = self.world.group.commit(self.number, commits)
                     self._perform(self.engine.committed(number, now_ms, code=code), now_ms)
-                case Bury():
+                case WriteDeadLetters():
                     self.burials.append(action)
                 case Halt(reason):
                     raise Violation(f"halted: {reason}")

@@ -5,10 +5,10 @@ from random import Random
 import pytest
 
 from waterclock.burrow.core.config import EngineConfig
-from waterclock.burrow.core.effects import Bury, CommitOffsets, Halt, Pause, Resume
+from waterclock.burrow.core.effects import CommitOffsets, Halt, Pause, Resume, WriteDeadLetters
 from waterclock.burrow.core.engine import Engine
 from waterclock.burrow.core.failures import PermanentError
-from waterclock.burrow.core.offset_map import GapMaps
+from waterclock.burrow.core.offset_map import OffsetMaps
 from waterclock.burrow.core.records import Assignment, Commit, Record, TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -85,7 +85,7 @@ def test_a_commit_comes_with_the_count():
 
 
 def engine_commit(offset, runs):
-    encoded = GapMaps(units_max=4_095, text="base32768").encode(offset, runs)
+    encoded = OffsetMaps(units_max=4_095, text="base32768").encode(offset, runs)
     return Commit(offset, encoded.text, tuple(runs))
 
 
@@ -327,7 +327,7 @@ def test_a_dead_letter_is_done_when_it_is_written_and_not_before():
     engine.polled(records([0, 1], key=b"k"), 0)
     taken, error = engine.take(1), PermanentError()
 
-    assert engine.failed(taken, error, 0) == [Bury(tuple(taken), error)]
+    assert engine.failed(taken, error, 0) == [WriteDeadLetters(tuple(taken), error)]
     assert engine.take(1) == []
     assert engine.bury_failed(taken, OSError(), 0) == []
     assert engine.next_deadline() == 50

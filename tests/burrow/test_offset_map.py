@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterclock.burrow.core import offset_map as gap_map
-from waterclock.burrow.core.offset_map import RAW_BYTES_MAX, TEXT_UNITS_MAX, GapMaps
+from waterclock.burrow.core.offset_map import RAW_BYTES_MAX, TEXT_UNITS_MAX, OffsetMaps
 
 FAR = 1 << 60
 texts = st.sampled_from(["base32768", "base64"])
@@ -26,7 +26,7 @@ def bases_and_runs(draw):
 
 
 def maps(text="base32768", units_max=4_095):
-    return GapMaps(units_max=units_max, text=text)
+    return OffsetMaps(units_max=units_max, text=text)
 
 
 @given(bases_and_runs(), texts)

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.burrow.core.offset_map import GapMaps
+from waterclock.burrow.core.offset_map import OffsetMaps
 from waterclock.burrow.core.partition import PartitionState
 from waterclock.burrow.core.records import Assignment, Commit, Record, TopicPartition
 from waterclock.burrow.core.work import Work
 from waterclock.model.errors import BadInput
 
 NAME = TopicPartition("t", 0)
-MAPS = GapMaps(units_max=4_095, text="base32768")
+MAPS = OffsetMaps(units_max=4_095, text="base32768")
 
 
 def state_at(committed, metadata="", *, epoch=1, log_end=1 << 40):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterclock.burrow.core.config import EngineConfig
-from waterclock.burrow.core.offset_map import GapMaps
+from waterclock.burrow.core.offset_map import OffsetMaps
 from waterclock.burrow.core.partition import PartitionState
 from waterclock.burrow.core.records import Assignment, Record, TopicPartition
 from waterclock.burrow.core.retries import Retries, retry_delay_ms
@@ -16,7 +16,7 @@ NO_JITTER = EngineConfig(retry_jitter_percent=0)
 
 
 def home(partition=0):
-    maps = GapMaps(units_max=0, text="base64")
+    maps = OffsetMaps(units_max=0, text="base64")
     return PartitionState(Assignment(TopicPartition("t", partition), 1), Work("key"), maps)
 
 

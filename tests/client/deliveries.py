@@ -1,7 +1,7 @@
 """Deliveries without a stream, for tests of what is done with them."""
 
 from tests.client.fake_node import merged, messages
-from waterclock.client.consumer.ack_queue import Outbox
+from waterclock.client.consumer.ack_queue import AckQueue
 from waterclock.client.consumer.delivery import Delivery, Lease
 from waterclock.v1 import broker_pb2
 from waterclock.v1.broker_pb2 import SubscribeResponse
@@ -27,7 +27,7 @@ def told(
     )
 
 
-def delivered(offsets: list[int], outbox: Outbox, lease: Lease | None = None) -> Delivery:
+def delivered(offsets: list[int], outbox: AckQueue, lease: Lease | None = None) -> Delivery:
     """Return messages as a member has them."""
     lease = lease or Lease(0, 1)
     about = told(offsets, partition=lease.partition, generation=lease.generation)

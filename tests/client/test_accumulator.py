@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from waterclock.client.producer.accumulator import Lane
+from waterclock.client.producer.accumulator import Accumulator
 from waterclock.client.producer.columns import Columns
 
 LINGER_MS = 5.0
@@ -17,11 +17,11 @@ def batch(*keys: bytes | None) -> Columns:
     return made
 
 
-def lane(in_flight_max: int = 4) -> Lane[Columns]:
-    return Lane(in_flight_max=in_flight_max)
+def lane(in_flight_max: int = 4) -> Accumulator[Columns]:
+    return Accumulator(in_flight_max=in_flight_max)
 
 
-def opened(at: Lane[Columns], *keys: bytes | None, now_ms: float = 0.0) -> Columns:
+def opened(at: Accumulator[Columns], *keys: bytes | None, now_ms: float = 0.0) -> Columns:
     made = batch(*keys)
     at.begin(made, now_ms)
     return made

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.client.deliveries import NOW_MS, delivered
-from waterclock.client.consumer.ack_queue import Outbox, bounds_of
+from waterclock.client.consumer.ack_queue import AckQueue, bounds_of
 from waterclock.client.consumer.delivery import Delivery, Lease
 from waterclock.model.errors import BadInput
 from waterclock.v1.broker_pb2 import Answer
@@ -17,11 +17,11 @@ from waterclock.v1.broker_pb2 import Answer
 ranges = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 8)), max_size=30)
 
 
-def outbox(woken: list[bool] | None = None) -> Outbox:
-    return Outbox((woken if woken is not None else []).append, lambda: NOW_MS)
+def outbox(woken: list[bool] | None = None) -> AckQueue:
+    return AckQueue((woken if woken is not None else []).append, lambda: NOW_MS)
 
 
-def said(box: Outbox) -> list[tuple[int, int, int, list[int], int]]:
+def said(box: AckQueue) -> list[tuple[int, int, int, list[int], int]]:
     return [
         (each.partition, each.generation, each.kind, list(each.bounds), each.at_ms or each.after_ms)
         for each in box.drain(set())

@@ -112,11 +112,11 @@ def test_everything_else_has_its_twin(tmp_path):
             assert client.dead_letters.purge("orders") == 0
             assert client.replays.list() == []
             assert not client.replays.delete("none")
-            assert client.ledger.begin("orders", "q", 0, 0).state is WriteState.NEW
-            assert client.ledger.finish("orders", "q", 0, 0, rows=2) is WriteState.DONE
-            assert client.ledger.commit("orders", "q", 0)
-            assert [each.committed for each in client.ledger.list("orders")] == [0]
-            assert client.ledger.abandon("orders", "q")
+            assert client.write_registry.begin("orders", "q", 0, 0).state is WriteState.NEW
+            assert client.write_registry.finish("orders", "q", 0, 0, rows=2) is WriteState.DONE
+            assert client.write_registry.commit("orders", "q", 0)
+            assert [each.committed for each in client.write_registry.list("orders")] == [0]
+            assert client.write_registry.abandon("orders", "q")
             snapshot = write_snapshot(tmp_path, {0: (0, 1, [])})
             assert client.snapshots.register("orders", snapshot).name == "s1"
             assert [each.rows for each in client.snapshots.list("orders")] == [0]

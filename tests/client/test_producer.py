@@ -196,7 +196,7 @@ def test_a_bad_message_is_refused_before_it_joins_a_batch():
                 await client.publish("no such!", b"")
 
             assert node.batches == []
-            assert "0 of" in repr(client._producer._room)
+            assert "0 of" in repr(client._producer._send_buffer)
 
     run(test())
 
@@ -271,7 +271,7 @@ def test_beyond_the_buffer_publishes_wait():
             async with asyncio.TaskGroup() as tasks:
                 sends = [tasks.create_task(client.publish("orders", bytes(300))) for _ in range(9)]
                 await node.until(lambda: len(node.batches) == 1)
-                assert "7 waiting" in repr(client._producer._room)
+                assert "7 waiting" in repr(client._producer._send_buffer)
                 node.is_open.set()
 
             assert sorted(task.result().offset for task in sends) == list(range(9))

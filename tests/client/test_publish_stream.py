@@ -9,7 +9,7 @@ import pytest
 from tests.client.fake_node import FakeNode, fake_node, run
 from waterclock.client.connection import Connection
 from waterclock.client.producer.columns import Columns
-from waterclock.client.producer.publish_stream import Pipe
+from waterclock.client.producer.publish_stream import PublishStream
 from waterclock.client.settings import ClientSettings
 from waterclock.model.errors import BadInput, TimedOut, Unreachable
 from waterclock.model.ids import Millis
@@ -19,12 +19,12 @@ LONG_MS = 20_000
 
 
 @contextlib.asynccontextmanager
-async def piped(call_timeout_ms: int = 15_000) -> AsyncIterator[tuple[FakeNode, Pipe]]:
+async def piped(call_timeout_ms: int = 15_000) -> AsyncIterator[tuple[FakeNode, PublishStream]]:
     async with fake_node() as node:
         connection = Connection(node.address, ClientSettings(call_timeout_ms=call_timeout_ms))
         await connection.open()
         async with asyncio.TaskGroup() as tasks:
-            pipe = Pipe(connection, tasks)
+            pipe = PublishStream(connection, tasks)
             try:
                 yield node, pipe
             finally:
@@ -117,7 +117,7 @@ def test_a_stream_that_hangs_is_given_up():
                 *(failure_of(pipe.publish(batch(b"x"), LONG_MS)) for _ in range(3))
             )
             assert {type(failure) for failure in failures} == {TimedOut}
-            assert repr(pipe) == "<Pipe closed, 0 batches wait for their answers>"
+            assert repr(pipe) == "<PublishStream closed, 0 batches wait for their answers>"
             node.is_open.set()
             assert (await pipe.publish(batch(b"next"), LONG_MS)).count == 1
 

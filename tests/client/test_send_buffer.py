@@ -1,14 +1,14 @@
-"""Room is given first come, first served, and never lost by those who stop waiting."""
+"""SendBuffer is given first come, first served, and never lost by those who stop waiting."""
 
 import asyncio
 
 from tests.client.fake_node import run
-from waterclock.client.producer.send_buffer import Room
+from waterclock.client.producer.send_buffer import SendBuffer
 
 
 def test_who_finds_no_room_waits_for_it():
     async def test() -> None:
-        room = Room(10)
+        room = SendBuffer(10)
         assert room.take_nowait(10)
         async with asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(room.take(5))
@@ -21,7 +21,7 @@ def test_who_finds_no_room_waits_for_it():
 
 def test_nobody_passes_those_who_wait():
     async def test() -> None:
-        room = Room(10)
+        room = SendBuffer(10)
         room.take_nowait(10)
         order: list[str] = []
 
@@ -47,7 +47,7 @@ def test_nobody_passes_those_who_wait():
 
 def test_what_is_larger_than_the_room_is_let_in_alone():
     async def test() -> None:
-        room = Room(10)
+        room = SendBuffer(10)
         await room.take(100)
         assert not room.take_nowait(1)
         room.give(100)
@@ -59,7 +59,7 @@ def test_what_is_larger_than_the_room_is_let_in_alone():
 
 def test_room_is_not_lost_by_a_waiter_who_is_cancelled():
     async def test() -> None:
-        room = Room(10)
+        room = SendBuffer(10)
         room.take_nowait(10)
         async with asyncio.TaskGroup() as tasks:
             impatient = tasks.create_task(room.take(10))

@@ -28,7 +28,7 @@ from waterclock.model.errors import (
     ForgedToken,
     Gone,
     LimitExceeded,
-    NobodyCame,
+    MatchTimeout,
     NodeFailed,
     NotFound,
     StoreUnavailable,
@@ -99,7 +99,7 @@ def test_who_waits_gets_what_comes(tmp_path):
 def test_sender_and_receiver_meet_where_nothing_is_kept(tmp_path):
     async def test() -> None:
         async with connected(tmp_path) as (served, client), asyncio.TaskGroup() as tasks:
-            with pytest.raises(NobodyCame):
+            with pytest.raises(MatchTimeout):
                 await client.streams.send("door", "knock", size=0, timeout=timedelta(0))
             sending = tasks.create_task(client.streams.send("door", "again", timeout=LONG))
             await until(lambda: served.node.streams.waiting)
@@ -117,7 +117,7 @@ def test_a_patient_sender_waits_for_room_and_an_impatient_one_overwrites(tmp_pat
         async with connected(tmp_path) as (served, client), asyncio.TaskGroup() as tasks:
             streams = client.streams
             await streams.send("small", 1, size=1)
-            with pytest.raises(NobodyCame):
+            with pytest.raises(MatchTimeout):
                 await streams.send("small", 2, blocking_timeout=0.001)
             sending = tasks.create_task(streams.send("small", 3, blocking_timeout=LONG))
             await until(lambda: served.node.streams.waiting)

@@ -10,7 +10,7 @@ from tests.delivery.cursor_history import CursorHistory
 from waterclock.delivery.credits import Credit
 from waterclock.delivery.cursor import Cursor
 from waterclock.delivery.leases import Leases
-from waterclock.delivery.read_queue import Ahead
+from waterclock.delivery.read_queue import ReadQueue
 from waterclock.delivery.spans import SpanMap, Terms, TimedSpans
 from waterclock.model.tracker import OffsetTracker
 
@@ -164,13 +164,13 @@ BUGS = [
     (SpanMap, "cut", lose_the_tail_of_a_split),
     (Leases, "extend", forget_extensions),
     (Leases, "_bury", mark_dead_as_done),
-    (Ahead, "advance", read_done_runs_again),
+    (ReadQueue, "advance", read_done_runs_again),
     (Leases, "recall", forget_the_past),
     (Cursor, "handle", listen_to_anyone),
     (Cursor, "_take_credit", keep_handing_out_while_draining),
     (OffsetTracker, "add", acknowledge_the_offset_after),
     (TimedSpans, "put", miss_deadlines_of_merged_spans),
-    (Ahead, "skip", skip_what_stands_in_line),
+    (ReadQueue, "skip", skip_what_stands_in_line),
     (Cursor, "encode", leave_retries_behind),
 ]
 

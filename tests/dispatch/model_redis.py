@@ -112,8 +112,8 @@ class ModelRedis:
     def settle(self, epoch: int, parcels: Sequence[bytes], entries: Sequence[bytes]) -> str | None:
         if epoch < self.epoch:
             return STALE
-        for parcel_id in parcels:
-            self.parcels.pop(parcel_id, None)
+        for stored_id in parcels:
+            self.parcels.pop(stored_id, None)
         for entry_id in entries:
             self.pending.pop(entry_id, None)
         return None

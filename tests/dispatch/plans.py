@@ -6,16 +6,16 @@ from waterclock.dispatch.config import PlanConfig
 from waterclock.dispatch.core.batches import Load
 from waterclock.dispatch.core.identity import uuids_from
 from waterclock.dispatch.core.plan import Plan
-from waterclock.dispatch.core.stored_batches import Parcel
+from waterclock.dispatch.core.stored_batches import StoredBatch
 
 DEADLINE_MS = 2_000
 
 
 def load(first: int, count: int, *, is_parcel: bool = True, size: int = 2) -> Load:
     """Return messages first, first + 1, ... of a parcel or of a stream."""
-    parcel = Parcel(b"p" * 10, first, 5, [b"x" * size] * count)
+    parcel = StoredBatch(b"p" * 10, first, 5, [b"x" * size] * count)
     if is_parcel:
-        return Load.of_parcel(parcel)
+        return Load.of_stored_batch(parcel)
     entries = [b"%d-0" % number for number in range(first, first + count)]
     return Load(parcel.uuids(), [5] * count, parcel.bodies, entries=entries)
 

@@ -10,14 +10,21 @@ from typing import Any
 from unittest.mock import patch
 
 from waterclock.dispatch.core import ring
-from waterclock.dispatch.core.batches import Action, Batch, Bury, DeadLetter, Place, Settle
+from waterclock.dispatch.core.batches import (
+    Batch,
+    BatchState,
+    DeadLetter,
+    Effect,
+    Settle,
+    WriteDeadLetters,
+)
 from waterclock.dispatch.core.fence import Fence
-from waterclock.dispatch.core.identity import Mark, Position
-from waterclock.dispatch.core.lease import Lease, LeaseAction, LeaseConfig
-from waterclock.dispatch.core.message_table import Holdings
+from waterclock.dispatch.core.identity import Position, SequenceMarker
+from waterclock.dispatch.core.lease import Lease, LeaseConfig, LeaseEffect
+from waterclock.dispatch.core.message_table import MessageTable
 from waterclock.dispatch.core.plan import Plan
 from waterclock.dispatch.core.ring import Resumed, Ring
-from waterclock.dispatch.core.worker_pool import Crew
+from waterclock.dispatch.core.worker_pool import WorkerPool
 
 Plant = Callable[[], AbstractContextManager[Any]]
 
@@ -47,7 +54,7 @@ def leads_for_ever() -> AbstractContextManager[Any]:
         self._held_until_ms = 1 << 60
         return is_ours
 
-    def renewed_for_ever(self: Lease, *, asked_ms: int, now_ms: int) -> list[LeaseAction]:
+    def renewed_for_ever(self: Lease, *, asked_ms: int, now_ms: int) -> list[LeaseEffect]:
         actions = renewed(self, asked_ms=asked_ms, now_ms=now_ms)
         self._held_until_ms = 1 << 60
         return actions
@@ -65,7 +72,7 @@ def lease_counts_from_the_answer() -> AbstractContextManager[Any]:
     def acquired_late(self: Lease, epoch: int, *, asked_ms: int, now_ms: int) -> bool:
         return acquired(self, epoch, asked_ms=now_ms, now_ms=now_ms)
 
-    def renewed_late(self: Lease, *, asked_ms: int, now_ms: int) -> list[LeaseAction]:
+    def renewed_late(self: Lease, *, asked_ms: int, now_ms: int) -> list[LeaseEffect]:
         return renewed(self, asked_ms=now_ms, now_ms=now_ms)
 
     return unchecked(
@@ -83,7 +90,7 @@ def no_fence() -> AbstractContextManager[Any]:
 def late_answers_revive() -> AbstractContextManager[Any]:
     """A renewal that was answered after the end makes a leader again."""
 
-    def renewed(self: Lease, *, asked_ms: int, now_ms: int) -> list[LeaseAction]:
+    def renewed(self: Lease, *, asked_ms: int, now_ms: int) -> list[LeaseEffect]:
         self._asked_ms = None
         self._held_until_ms = now_ms + self._config.lease_ms
         self._next_ask_ms = now_ms + self._config.renew_ms
@@ -111,7 +118,7 @@ def places_differ() -> AbstractContextManager[Any]:
     marked = Ring.marked
     rings: dict[int, Ring] = {}
 
-    def marked_shifted(self: Ring, mark: Mark) -> None:
+    def marked_shifted(self: Ring, mark: SequenceMarker) -> None:
         marked(self, mark)
         rings.setdefault(id(self), self)
         if list(rings).index(id(self)) % 2:
@@ -127,21 +134,23 @@ def pushes_out_in_silence() -> AbstractContextManager[Any]:
 
 def settles_parcels_early() -> AbstractContextManager[Any]:
     """A parcel is removed with its first message."""
-    settle = Holdings.settle
+    settle = MessageTable.settle
 
-    def settle_early(self: Holdings, batch: Batch, uuids: Sequence[bytes], into: Settle) -> None:
+    def settle_early(
+        self: MessageTable, batch: Batch, uuids: Sequence[bytes], into: Settle
+    ) -> None:
         if batch.home is not None:
-            into.parcels.append(batch.home.parcel_id)
+            into.parcels.append(batch.home.stored_id)
         settle(self, batch, uuids, into)
 
-    return patch.object(Holdings, "settle", settle_early)
+    return patch.object(MessageTable, "settle", settle_early)
 
 
 def forgets_the_last_of_a_parcel() -> AbstractContextManager[Any]:
     """A parcel of which one message was buried is never settled."""
     buried = Plan.buried
 
-    def buried_only(self: Plan, uuids: Sequence[bytes]) -> list[Action]:
+    def buried_only(self: Plan, uuids: Sequence[bytes]) -> list[Effect]:
         buried(self, uuids)
         return []
 
@@ -152,7 +161,7 @@ def settles_what_is_handed_out() -> AbstractContextManager[Any]:
     """At most once: an entry is acknowledged when its worker goes away."""
     left = Plan.left
 
-    def left_and_settled(self: Plan, worker: int, now_ms: int) -> list[Action]:
+    def left_and_settled(self: Plan, worker: int, now_ms: int) -> list[Effect]:
         known = self._crew.get(worker)
         entries = [e for batch in (known.batches if known else ()) for e in batch.entries or ()]
         uuids = [u for batch in (known.batches if known else ()) for u in batch.uuids]
@@ -166,7 +175,7 @@ def settles_what_is_handed_out() -> AbstractContextManager[Any]:
 def forgets_who_went() -> AbstractContextManager[Any]:
     """What a worker that went away had is never handed out again."""
 
-    def left(self: Plan, worker: int, now_ms: int) -> list[Action]:
+    def left(self: Plan, worker: int, now_ms: int) -> list[Effect]:
         self._crew.leave(worker)
         return []
 
@@ -193,9 +202,9 @@ def progress_is_ignored() -> AbstractContextManager[Any]:
 def rests_for_ever() -> AbstractContextManager[Any]:
     """A worker that was late once is never trusted again."""
     return unchecked(
-        patch.object(Crew, "answered", lambda self, key: None),
-        patch.object(Crew, "next_rest_end", lambda self, now_ms: None),
-        patch.object(Crew, "strike", lambda self, key, now_ms: _never_again(self.get(key))),
+        patch.object(WorkerPool, "answered", lambda self, key: None),
+        patch.object(WorkerPool, "next_rest_end", lambda self, now_ms: None),
+        patch.object(WorkerPool, "strike", lambda self, key, now_ms: _never_again(self.get(key))),
     )
 
 
@@ -217,9 +226,9 @@ def forgets_to_bury() -> AbstractContextManager[Any]:
     """What is given up is just dropped."""
     nacked = Plan.nacked
 
-    def nacked_silently(self: Plan, *told: Any, **more: Any) -> list[Action]:
+    def nacked_silently(self: Plan, *told: Any, **more: Any) -> list[Effect]:
         actions = nacked(self, *told, **more)
-        return [action for action in actions if not isinstance(action, Bury)]
+        return [action for action in actions if not isinstance(action, WriteDeadLetters)]
 
     return patch.object(Plan, "nacked", nacked_silently)
 
@@ -227,13 +236,13 @@ def forgets_to_bury() -> AbstractContextManager[Any]:
 def takes_everything_twice() -> AbstractContextManager[Any]:
     """What the inlet brings again is taken for new."""
 
-    def take_in(self: Holdings, batch: Batch, parcel_id: bytes | None) -> int:
-        batch.place = Place.WAITING
+    def take_in(self: MessageTable, batch: Batch, stored_id: bytes | None) -> int:
+        batch.place = BatchState.WAITING
         self.name(batch)
         self.bytes += batch.bytes
         return 0
 
-    return unchecked(patch.object(Holdings, "take_in", take_in))
+    return unchecked(patch.object(MessageTable, "take_in", take_in))
 
 
 PLANTS: Mapping[str, Plant] = {

@@ -9,12 +9,12 @@ from tests.dispatch.model_redis import FAILED, STALE
 from tests.dispatch.processes import Connection, Process
 from waterclock.dispatch import frames
 from waterclock.dispatch.core.backlog import Backlog
-from waterclock.dispatch.core.batches import Action, Bury, Load, Settle
-from waterclock.dispatch.core.identity import Mark, MarkName, Position, entry_uuids
-from waterclock.dispatch.core.lease import Ask, Call, Lease, LeaseAction, StepDown
+from waterclock.dispatch.core.batches import Effect, Load, Settle, WriteDeadLetters
+from waterclock.dispatch.core.identity import MarkerName, Position, SequenceMarker, entry_uuids
+from waterclock.dispatch.core.lease import Ask, Call, Lease, LeaseEffect, StepDown
 from waterclock.dispatch.core.plan import Plan
 from waterclock.dispatch.core.ring import Drained, Ring
-from waterclock.dispatch.core.stored_batches import parse_parcel
+from waterclock.dispatch.core.stored_batches import parse_stored_batch
 from waterclock.dispatch.decoder import LEADER_READS, Decoder
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ class SimulatedDispatcher(Process):
         self.ring.subscribed(self._nonce, self.schedule.now_ms)
         self.is_subscribed = True
         # A place that everybody knows, before the leader's next mark comes.
-        name = MarkName(0, self.ring.gaps, self.schedule.rng.randbytes(8))
-        mark = Mark(name, self.schedule.now_ms)
+        name = MarkerName(0, self.ring.gaps, self.schedule.rng.randbytes(8))
+        mark = SequenceMarker(name, self.schedule.now_ms)
         self.call(lambda: self.redis.publish("marks", mark), lambda told: None)
 
     def break_subscription(self) -> None:
@@ -101,7 +101,7 @@ class SimulatedDispatcher(Process):
             times += [self.plan.next_deadline(now_ms), self._mark_at_ms]
         self.wake_at(min((time_ms for time_ms in times if time_ms is not None), default=None))
 
-    def _perform_lease(self, actions: Sequence[LeaseAction]) -> None:
+    def _perform_lease(self, actions: Sequence[LeaseEffect]) -> None:
         for action in actions:
             match action:
                 case Ask(Call.ACQUIRE, asked_ms):
@@ -188,8 +188,8 @@ class SimulatedDispatcher(Process):
             self._guarded(self.redis.load, self._loaded)
             return
         self._stored, parcels = told
-        for parcel_id, raw in parcels.items():
-            self._backlog.hold(parcel_id, len(parse_parcel(raw).bodies))
+        for stored_id, raw in parcels.items():
+            self._backlog.hold(stored_id, len(parse_stored_batch(raw).bodies))
         self._mark_at_ms = self._store_at_ms = self.now_ms
         self.is_ready, self._is_resumed = True, False
 
@@ -202,8 +202,8 @@ class SimulatedDispatcher(Process):
         if now_ms >= self._mark_at_ms:
             self._mark_at_ms = now_ms + MARK_MS
             self._marks += 1
-            name = MarkName(self.epoch, self._marks, self._nonce)
-            mark = Mark(name, self.schedule.now_ms, self._stored)
+            name = MarkerName(self.epoch, self._marks, self._nonce)
+            mark = SequenceMarker(name, self.schedule.now_ms, self._stored)
             self.call(lambda: self.redis.publish("marks", mark), lambda told: None)
         if not self._is_resumed and self.ring.epoch_heard == self.epoch:
             self._is_resumed = True
@@ -211,9 +211,9 @@ class SimulatedDispatcher(Process):
         if self._is_resumed:
             self._store(now_ms)
         self._read(plan)
-        for parcel_id in self._backlog.take(plan.room):
-            raw = self.redis.parcels[parcel_id]  # fetched in no time, for the model's sake
-            self._perform(plan.add(Load.of_parcel(parse_parcel(raw))))
+        for stored_id in self._backlog.take(plan.room):
+            raw = self.redis.parcels[stored_id]  # fetched in no time, for the model's sake
+            self._perform(plan.add(Load.of_stored_batch(parse_stored_batch(raw))))
         self._hand_out(plan, now_ms)
         self.world.judge.bounded(self, plan)
 
@@ -231,7 +231,7 @@ class SimulatedDispatcher(Process):
             return
         self._is_storing, self._store_at_ms = True, now_ms + STORE_MS
         self._unsure = drained
-        position, stored = drained.position, {p.parcel_id: p.to_bytes() for p in drained.parcels}
+        position, stored = drained.position, {p.stored_id: p.to_bytes() for p in drained.parcels}
 
         def told(result: Any) -> None:
             self._is_storing = False
@@ -242,9 +242,9 @@ class SimulatedDispatcher(Process):
             self._stored = position
             for parcel in drained.parcels:
                 if self.plan is not None and not self._backlog and self.plan.room:
-                    self._perform(self.plan.add(Load.of_parcel(parcel)))
+                    self._perform(self.plan.add(Load.of_stored_batch(parcel)))
                 else:
-                    self._backlog.hold(parcel.parcel_id, len(parcel.bodies))
+                    self._backlog.hold(parcel.stored_id, len(parcel.bodies))
 
         self._guarded(lambda epoch: self.redis.store(epoch, stored, position), told)
 
@@ -291,12 +291,12 @@ class SimulatedDispatcher(Process):
                 self.freeze(self.freeze_when_sending_ms)
                 self.freeze_when_sending_ms = 0
 
-    def _perform(self, actions: Sequence[Action]) -> None:
+    def _perform(self, actions: Sequence[Effect]) -> None:
         for action in actions:
             match action:
                 case Settle(parcels, entries):
                     self._settle(parcels, entries)
-                case Bury(letters):
+                case WriteDeadLetters(letters):
                     self._bury(letters)
 
     def _settle(self, parcels: list[bytes], entries: list[bytes]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from waterclock.dispatch.worker.handler_pool import Coroutines, Crew, Item, Threads
+from waterclock.dispatch.worker.handler_pool import Coroutines, HandlerPool, Item, Threads
 from waterclock.dispatch.worker.handlers import handler_of
 
 LINK = object()
@@ -20,7 +20,7 @@ def items(count: int) -> list[Item]:
 
 def run(
     function: Callable[..., Any],
-    work: Callable[[Crew, asyncio.Event], Awaitable[Any]],
+    work: Callable[[HandlerPool, asyncio.Event], Awaitable[Any]],
     *,
     count: int = 4,
 ) -> Any:
@@ -31,7 +31,7 @@ def run(
         handler = handler_of(function)
         facts: dict[str, Any] = {"count": count, "parse": int, "prepare": str, "tell": told.set}
         async with asyncio.TaskGroup() as tasks:
-            crew: Crew
+            crew: HandlerPool
             if handler.is_async:
                 crew = Coroutines(handler, tasks=tasks, **facts)
             else:
@@ -44,7 +44,7 @@ def run(
     return asyncio.run(story())
 
 
-async def gathered(crew: Crew, told: asyncio.Event, count: int) -> list[tuple[Item, object]]:
+async def gathered(crew: HandlerPool, told: asyncio.Event, count: int) -> list[tuple[Item, object]]:
     found: list[tuple[Item, object]] = []
     while len(found) < count:
         await told.wait()
@@ -67,7 +67,7 @@ async def double_later(number: int) -> int | None:
 
 @pytest.mark.parametrize("function", [double, double_later])
 def test_every_item_has_its_result_and_errors_are_results(function):
-    async def work(crew: Crew, told: asyncio.Event) -> list[tuple[Item, object]]:
+    async def work(crew: HandlerPool, told: asyncio.Event) -> list[tuple[Item, object]]:
         for start in range(0, 1_000, 100):
             crew.give(items(1_000)[start : start + 100])
         return await gathered(crew, told, 1_000)
@@ -88,7 +88,7 @@ def test_functions_that_block_run_side_by_side():
     def meet(number: int) -> int:
         return together.wait(30)  # returns only if all four are here
 
-    async def work(crew: Crew, told: asyncio.Event) -> list[tuple[Item, object]]:
+    async def work(crew: HandlerPool, told: asyncio.Event) -> list[tuple[Item, object]]:
         crew.give(items(4))
         return await gathered(crew, told, 4)
 
@@ -106,7 +106,7 @@ def test_coroutines_run_side_by_side_and_no_more_than_told():
         running -= 1
         return number
 
-    async def work(crew: Crew, told: asyncio.Event) -> list[tuple[Item, object]]:
+    async def work(crew: HandlerPool, told: asyncio.Event) -> list[tuple[Item, object]]:
         crew.give(items(40))
         return await gathered(crew, told, 40)
 
@@ -127,7 +127,7 @@ def test_what_nobody_has_begun_can_be_taken_back(is_async):
         await asyncio.to_thread(go_on.wait, 30)
         return number
 
-    async def work(crew: Crew, told: asyncio.Event) -> tuple[int, int]:
+    async def work(crew: HandlerPool, told: asyncio.Event) -> tuple[int, int]:
         crew.give(items(10))
         while len(crew.at_work()) < 2:  # noqa: ASYNC110 - a crew tells of results only
             await asyncio.sleep(0.001)
@@ -149,7 +149,7 @@ def test_a_coroutine_that_cancels_itself_is_a_failed_message_and_no_end():
             raise asyncio.CancelledError
         return number
 
-    async def work(crew: Crew, told: asyncio.Event) -> list[tuple[Item, object]]:
+    async def work(crew: HandlerPool, told: asyncio.Event) -> list[tuple[Item, object]]:
         crew.give(items(3))
         return await gathered(crew, told, 3)
 

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterclock.dispatch.core.identity import (
-    BadMark,
-    Mark,
-    MarkName,
+    BadMarker,
+    MarkerName,
     Position,
+    SequenceMarker,
     entry_uuids,
-    mark_prefix,
-    parse_mark,
+    marker_prefix,
+    parse_marker,
     parse_position,
     shard_of,
     uuids_from,
@@ -22,14 +22,14 @@ from waterclock.dispatch.core.identity import (
 from waterclock.dispatch.frames import uuid_text
 
 u64 = st.integers(0, (1 << 64) - 1)
-names = st.builds(MarkName, u64, u64, st.binary(min_size=8, max_size=8))
+names = st.builds(MarkerName, u64, u64, st.binary(min_size=8, max_size=8))
 positions = st.builds(Position, names, u64)
-NAME = MarkName(7, 1, b"nonce678")
+NAME = MarkerName(7, 1, b"nonce678")
 
 
 def test_uuids_are_these_for_ever():
     """What another version derives must be the same, or a take-over between them writes twice."""
-    prefix = mark_prefix("channel", NAME)
+    prefix = marker_prefix("channel", NAME)
     entries, births_ms = entry_uuids("stream", [b"1700000000000-0", b"1700000000000-1"])
 
     assert [uuid_text(uuid) for uuid in uuids_from(prefix, 0, 2)] == GOLDEN[:2]
@@ -47,11 +47,11 @@ GOLDEN = [
 
 @given(names, st.integers(0, 1 << 40), st.integers(1, 50))
 def test_uuids_behind_a_mark_are_uuid4s_and_differ(name, first, count):
-    uuids = uuids_from(mark_prefix("c", name), first, count)
+    uuids = uuids_from(marker_prefix("c", name), first, count)
 
     assert len(set(uuids)) == count
     assert all(UUID(bytes=uuid).version == 4 for uuid in uuids)
-    assert uuids[1:] == uuids_from(mark_prefix("c", name), first + 1, count - 1)
+    assert uuids[1:] == uuids_from(marker_prefix("c", name), first + 1, count - 1)
 
 
 @given(st.lists(st.tuples(u64, u64), unique=True, max_size=30))
@@ -72,11 +72,11 @@ def test_a_uuid_does_not_depend_on_what_is_read_with_it(ids):
 
 def test_inlets_channels_and_marks_do_not_share_uuids():
     prefixes = {
-        mark_prefix("a", NAME),
-        mark_prefix("b", NAME),
-        mark_prefix("a", MarkName(8, 1, NAME.nonce)),
-        mark_prefix("a", MarkName(7, 2, NAME.nonce)),
-        mark_prefix("a", MarkName(7, 1, b"other678")),
+        marker_prefix("a", NAME),
+        marker_prefix("b", NAME),
+        marker_prefix("a", MarkerName(8, 1, NAME.nonce)),
+        marker_prefix("a", MarkerName(7, 2, NAME.nonce)),
+        marker_prefix("a", MarkerName(7, 1, b"other678")),
         entry_uuids("a", [b"7-1"])[0][0][:10],
         entry_uuids("b", [b"7-1"])[0][0][:10],
     }
@@ -90,9 +90,9 @@ def test_what_is_no_entry_id_is_refused(wrong):
         entry_uuids("s", [wrong])
 
 
-@given(st.builds(Mark, names, u64, st.none() | positions))
+@given(st.builds(SequenceMarker, names, u64, st.none() | positions))
 def test_marks_come_out_as_they_went_in(mark):
-    assert parse_mark(mark.to_bytes()) == mark
+    assert parse_marker(mark.to_bytes()) == mark
 
 
 @given(positions)
@@ -101,7 +101,7 @@ def test_positions_come_out_as_they_went_in(position):
 
 
 def test_a_mark_has_these_bytes():
-    mark = Mark(NAME, 9, Position(MarkName(6, 2, b"nonce678"), 3))
+    mark = SequenceMarker(NAME, 9, Position(MarkerName(6, 2, b"nonce678"), 3))
 
     assert mark.to_bytes().hex(" ", 8) == bytes.fromhex(
         "776d01 0000000000000007 0000000000000001 0000000000000009 6e6f6e6365363738"
@@ -111,13 +111,13 @@ def test_a_mark_has_these_bytes():
 
 @given(st.binary(max_size=80))
 def test_other_bytes_are_no_mark(raw):
-    for parse in (parse_mark, parse_position):
-        with suppress(BadMark):
+    for parse in (parse_marker, parse_position):
+        with suppress(BadMarker):
             assert parse(raw).to_bytes() == raw
 
 
 def test_shards_are_used_evenly():
-    prefix = mark_prefix("c", NAME)
+    prefix = marker_prefix("c", NAME)
     behind_a_mark = [shard_of(uuid, 3) for uuid in uuids_from(prefix, 0, 300)]
     entries, _ = entry_uuids("s", [b"%d-0" % ms for ms in range(3_000)])
     of_a_stream = [shard_of(uuid, 3) for uuid in entries]

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.dispatch.plans import DEADLINE_MS, load, new_plan, uuids
-from waterclock.dispatch.core.batches import Bury, HandOut, Load, Settle
+from waterclock.dispatch.core.batches import HandOut, Load, Settle, WriteDeadLetters
 
 
 def who(outs: list[HandOut]) -> list[tuple[int, int]]:
@@ -169,10 +169,10 @@ def test_a_permanent_failure_is_buried_and_settled_only_then():
     plan.acked(uuids(1, 1), 0)
 
     (bury,) = plan.nacked(uuids(0, 1), 0, 0, reason="bad", is_permanent=True)
-    assert isinstance(bury, Bury)
+    assert isinstance(bury, WriteDeadLetters)
     (letter,) = bury.letters
     assert (letter.uuid, letter.reason, letter.deliveries) == (uuids(0, 1)[0], "bad", 1)
-    assert letter.parcel_id == uuids(0, 1)[0]
+    assert letter.stored_id == uuids(0, 1)[0]
     assert plan.held == 1
     assert plan.buried(uuids(0, 1)) == [Settle(parcels=[uuids(0, 1)[0]])]
     assert plan.held == 0
@@ -188,7 +188,7 @@ def test_what_was_handed_out_too_often_is_buried():
 
     (bury,) = plan.tick(6_000)
 
-    assert isinstance(bury, Bury)
+    assert isinstance(bury, WriteDeadLetters)
     assert bury.letters[0].entry == b"0-0"
     assert bury.letters[0].reason == "handed out 2 times, at last not answered in time"
 
@@ -208,7 +208,10 @@ def test_a_message_that_kills_workers_takes_few_others_with_it():
             plan.acked(out.uuids, out.worker)
         actions = [*plan.left(worker, now_ms), *plan.left(worker + 1, now_ms)]
         dead += [
-            letter.uuid for each in actions if isinstance(each, Bury) for letter in each.letters
+            letter.uuid
+            for each in actions
+            if isinstance(each, WriteDeadLetters)
+            for letter in each.letters
         ]
         worker += 2
         plan.check_invariants()

@@ -26,8 +26,8 @@ class PlanMachine(RuleBasedStateMachine):
     def perform(self, actions):
         for action in actions:
             if isinstance(action, Settle):
-                for parcel_id in action.parcels:
-                    assert not self.parcels.pop(parcel_id) & self.open
+                for stored_id in action.parcels:
+                    assert not self.parcels.pop(stored_id) & self.open
             else:
                 for letter in action.letters:
                     assert letter.uuid in self.open

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waterclock.dispatch.core.identity import Mark, MarkName, Position
+from waterclock.dispatch.core.identity import MarkerName, Position, SequenceMarker
 from waterclock.dispatch.core.ring import Drained, Resumed, Ring
 
 NONCE = b"leader67"
@@ -15,12 +15,12 @@ def new_ring(nonce: bytes = b"standby8", messages_max: int = 1_000) -> Ring:
     return ring
 
 
-def mark(number: int, stored: Position | None = None) -> Mark:
-    return Mark(name(number), 100 * number, stored)
+def mark(number: int, stored: Position | None = None) -> SequenceMarker:
+    return SequenceMarker(name(number), 100 * number, stored)
 
 
-def name(number: int) -> MarkName:
-    return MarkName(1, number, NONCE)
+def name(number: int) -> MarkerName:
+    return MarkerName(1, number, NONCE)
 
 
 def bodies(drained: Drained) -> list[bytes]:
@@ -82,7 +82,7 @@ def test_marks_tell_a_standby_what_it_need_not_keep():
 def test_a_standby_that_came_late_knows_that_it_does_not_reach_back():
     ring = new_ring()
     ring.heard([b"a"])
-    ring.marked(Mark(MarkName(0, 1, b"standby8"), 1))
+    ring.marked(SequenceMarker(MarkerName(0, 1, b"standby8"), 1))
     assert not ring.reaches_back
     ring.marked(mark(7, Position(name(6), 3)))
     assert not ring.reaches_back
@@ -162,9 +162,9 @@ def test_parcels_are_cut_and_drained_in_parts():
 def test_the_epoch_of_the_last_mark_is_known():
     ring = new_ring()
     assert ring.epoch_heard == 0
-    ring.marked(Mark(MarkName(7, 1, NONCE), 1))
+    ring.marked(SequenceMarker(MarkerName(7, 1, NONCE), 1))
     assert ring.epoch_heard == 7
-    ring.marked(Mark(MarkName(0, 1, b"another8"), 1))  # of somebody who just subscribed
+    ring.marked(SequenceMarker(MarkerName(0, 1, b"another8"), 1))  # of somebody who just subscribed
     assert ring.epoch_heard == 7
     ring.subscribed(b"standby8", 2)
     assert ring.epoch_heard == 0

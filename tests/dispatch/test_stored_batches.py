@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 from waterclock.dispatch.core.backlog import Backlog
 from waterclock.dispatch.core.identity import uuids_from
-from waterclock.dispatch.core.stored_batches import BadParcel, Parcel, parse_parcel
+from waterclock.dispatch.core.stored_batches import BadStoredBatch, StoredBatch, parse_stored_batch
 
 parcels = st.builds(
-    Parcel,
+    StoredBatch,
     st.binary(min_size=10, max_size=10),
     st.integers(0, 1 << 47),
     st.integers(0, 1 << 50),
     st.lists(st.binary(max_size=20), min_size=1, max_size=20),
 )
-ONE = Parcel(b"0123456789", 3, 5, [b"{}", b""])
+ONE = StoredBatch(b"0123456789", 3, 5, [b"{}", b""])
 ONE_BYTES = (
     "7770 01 30313233343536373839 0000000000000003 0000000000000005 00000002"
     "00000002 00000000 7b7d 8da73301"
@@ -30,18 +30,18 @@ def test_a_parcel_has_these_bytes():
 
 def test_a_parcel_is_named_after_its_first_message():
     assert ONE.uuids() == uuids_from(ONE.prefix, 3, 2)
-    assert ONE.parcel_id == ONE.uuids()[0]
+    assert ONE.stored_id == ONE.uuids()[0]
 
 
 @given(parcels)
 def test_parcels_come_out_as_they_went_in(parcel):
-    assert parse_parcel(parcel.to_bytes()) == parcel
+    assert parse_stored_batch(parcel.to_bytes()) == parcel
 
 
 @given(st.binary(max_size=100))
 def test_noise_is_no_parcel(raw):
-    with pytest.raises(BadParcel):
-        parse_parcel(raw)
+    with pytest.raises(BadStoredBatch):
+        parse_stored_batch(raw)
 
 
 def test_a_damaged_parcel_is_refused():
@@ -49,8 +49,8 @@ def test_a_damaged_parcel_is_refused():
     for _ in range(2_000):
         damaged = bytearray(raw)
         damaged[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
-        with pytest.raises(BadParcel):
-            parse_parcel(bytes(damaged[: rng.randrange(1, len(raw) + 1)]))
+        with pytest.raises(BadStoredBatch):
+            parse_stored_batch(bytes(damaged[: rng.randrange(1, len(raw) + 1)]))
 
 
 def test_the_backlog_gives_back_oldest_first_what_there_is_room_for():

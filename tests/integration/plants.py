@@ -13,9 +13,9 @@ from waterclock.delivery.cursor import Cursor
 from waterclock.log.append import Appended
 from waterclock.node.dead_letters.dead_letters import DeadLetters
 from waterclock.node.groups import outbound as outgoing
-from waterclock.node.groups.delivery import Serving
+from waterclock.node.groups.delivery import GroupDelivery
 from waterclock.node.groups.groups import Groups
-from waterclock.node.groups.session import AnswerKind, Parcel, Session
+from waterclock.node.groups.session import AnswerKind, QueuedDelivery, Session
 from waterclock.node.partition.host import PartitionHost
 from waterclock.schedule.hot_timers import Timers
 from waterclock.server.app import Server
@@ -181,7 +181,7 @@ def loses_acks() -> None:
 
         return broken
 
-    _swap(Serving, "answer", wrap)
+    _swap(GroupDelivery, "answer", wrap)
 
 
 @_planted("lost delivery", "passed over")
@@ -202,7 +202,7 @@ def hands_out_the_last_first() -> None:
     """Messages in line are overtaken by those that follow."""
 
     def broken(self: Any, place: Any, effect: Any) -> None:
-        self._line.appendleft(Parcel(place, effect))
+        self._line.appendleft(QueuedDelivery(place, effect))
         self._wake()
 
     Session.deliver = broken  # type: ignore[method-assign]
@@ -212,16 +212,16 @@ def hands_out_the_last_first() -> None:
 def buries_twice() -> None:
     """A dead letter is written under two names."""
 
-    def wrap(bury: Any) -> Any:
+    def wrap(write_dead_letters: Any) -> Any:
         async def broken(self: Any, place: Any, group: str, letter: Any) -> None:
-            await bury(self, place, group, letter)
+            await write_dead_letters(self, place, group, letter)
             life, place.life = place.life, "another"
-            await bury(self, place, group, letter)
+            await write_dead_letters(self, place, group, letter)
             place.life = life
 
         return broken
 
-    _swap(DeadLetters, "bury", wrap)
+    _swap(DeadLetters, "write_dead_letters", wrap)
 
 
 @_planted("after expiry")

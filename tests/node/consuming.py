@@ -20,7 +20,7 @@ from waterclock.model.sections import DeliveryConfig, GroupConfig
 from waterclock.node.dead_letters.dead_letters import DeadLetters
 from waterclock.node.groups.groups import Groups
 from waterclock.node.groups.host import GroupHost
-from waterclock.node.groups.outbound import Assigned, Delivery, Lost, Outgoing, Refused, Revoked
+from waterclock.node.groups.outbound import Assigned, Delivery, Lost, Outbound, Refused, Revoked
 from waterclock.node.groups.positions import Start
 from waterclock.node.groups.session import AnswerKind, Session
 from waterclock.node.partition.host import PartitionHost
@@ -43,11 +43,11 @@ class Member:
     """What one session has received, in the order it came."""
 
     session: Session
-    out: list[Outgoing] = field(default_factory=list)
+    out: list[Outbound] = field(default_factory=list)
 
-    def take(self) -> list[Outgoing]:
+    def take(self) -> list[Outbound]:
         """Take everything that waits to go out."""
-        new: list[Outgoing] = []
+        new: list[Outbound] = []
         while (item := self.session.take()) is not None:
             new.append(item)
         self.out += new
@@ -102,13 +102,13 @@ class Member:
                 AnswerKind.ACK,
                 delivery.partition,
                 delivery.generation,
-                list(delivery.portion.ranges),
+                list(delivery.messages.ranges),
             )
 
 
 def places_of(delivery: Delivery) -> list[tuple[int, int]]:
     """Return (partition, offset) of each message."""
-    ranges = delivery.portion.ranges
+    ranges = delivery.messages.ranges
     return [(delivery.partition, offset) for start, end in ranges for offset in range(start, end)]
 
 

@@ -24,7 +24,7 @@ from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.sections import DeliveryConfig, LogConfig
 from waterclock.model.units import KIB
-from waterclock.node.groups.cleaner import GroupUpkeep
+from waterclock.node.groups.cleaner import GroupCleaner
 from waterclock.node.groups.outbound import Assigned, Delivery, Lost
 from waterclock.node.groups.session import AnswerKind
 from waterclock.node.topics import TopicSettings
@@ -123,7 +123,7 @@ class DeliveryHistory(RuleBasedStateMachine):
         self.stop = asyncio.Event()
         self.running = self.loop.create_task(self.run(opened))
         self.c = await opened
-        self.upkeep = GroupUpkeep(self.c.groups, GROUPS, self.clock)
+        self.upkeep = GroupCleaner(self.c.groups, GROUPS, self.clock)
         settings = TopicSettings(partitions=PARTITIONS)
         await self.c.hosts.topics.create("t", settings, if_absent=True)
 
@@ -222,7 +222,7 @@ class DeliveryHistory(RuleBasedStateMachine):
         assert where.session is model.member.session, "not the owner"
         assert where.cursor.generation == generation, "not the owner any more"
         assert delivery.deadline_ms > self.clock.now_ms()
-        offsets = [o for start, end in delivery.portion.ranges for o in range(start, end)]
+        offsets = [o for start, end in delivery.messages.ranges for o in range(start, end)]
         values = delivery.rows().column("value").to_pylist()
         assert len(offsets) == len(values) > 0
         for offset, value in zip(offsets, values, strict=True):

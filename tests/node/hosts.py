@@ -15,7 +15,7 @@ from waterclock.model.errors import WaterclockError
 from waterclock.model.message import Message
 from waterclock.model.sections import NodeConfig
 from waterclock.node.metadata import Metadata, open_metadata
-from waterclock.node.partition.flush_queue import Aside
+from waterclock.node.partition.flush_queue import BackgroundThreads
 from waterclock.node.publish.publisher import Publishing
 from waterclock.node.task_groups import task_group
 from waterclock.node.topics import Topic, Topics, TopicSettings
@@ -56,7 +56,7 @@ async def opened(
     """Open what a folder holds; leaving closes it in good order."""
     config = config or config_in(folder)
     clock = clock or ManualClock(START_MS)
-    aside = Aside()
+    aside = BackgroundThreads()
     failures: list[WaterclockError] = []
     metadata = open_metadata(folder / "meta", clock, aside, failures.append)
     with ExitStack() as rest:

@@ -82,8 +82,8 @@ async def take(replay: Replay, batches: int = 1_000, *, is_reported: bool = True
         batch = await anext(replay, None)
         if batch is None:
             break
-        rows = batch.portion.rows()
-        offsets = [o for start, end in batch.portion.ranges for o in range(start, end)]
+        rows = batch.messages.rows()
+        offsets = [o for start, end in batch.messages.ranges for o in range(start, end)]
         columns = [rows.column(name).to_pylist() for name in ("message_id", "key", "value")]
         found += [Row(*each) for each in zip(offsets, *columns, strict=True)]
         if is_reported:

@@ -21,7 +21,7 @@ NACK, REJECT = AnswerKind.NACK, AnswerKind.REJECT
 
 
 async def rejected(c: Consuming, *offsets: int, partition: int = 0) -> Member:
-    """Have a member reject messages, and its group bury them."""
+    """Have a member reject messages, and its group write_dead_letters them."""
     member = await c.join()
     member.take()
     member.answer(REJECT, *offsets, partition=partition)
@@ -146,7 +146,7 @@ def test_what_was_dying_when_the_node_died_is_buried_by_the_next(tmp_path, monke
             async def full(self, place, group, letter):
                 raise StorageFull("no space left")
 
-            monkeypatch.setattr(DeadLetters, "bury", full)
+            monkeypatch.setattr(DeadLetters, "write_dead_letters", full)
             monkeypatch.setattr(burial, "RETRY_S", 3_600)
             member = await c.join()
             member.take()
@@ -170,15 +170,15 @@ def test_a_full_disk_only_delays_a_burial(tmp_path, monkeypatch):
             await c.hosts.topic("t")
             await c.publish(b"a", b"b")
             monkeypatch.setattr(burial, "RETRY_S", 0)
-            bury, tries = DeadLetters.bury, []
+            write_dead_letters, tries = DeadLetters.write_dead_letters, []
 
             async def full_twice(self, place, group, letter):
                 tries.append(letter)
                 if len(tries) < 3:
                     raise StorageFull("no space left")
-                await bury(self, place, group, letter)
+                await write_dead_letters(self, place, group, letter)
 
-            monkeypatch.setattr(DeadLetters, "bury", full_twice)
+            monkeypatch.setattr(DeadLetters, "write_dead_letters", full_twice)
             await rejected(c, 0, 1)
 
             assert len(tries) == 3

@@ -17,10 +17,10 @@ from waterclock.model.ids import Millis
 from waterclock.node.dead_letters.dead_letters import DeadLetters
 from waterclock.node.groups import cleaner as group_upkeep
 from waterclock.node.groups import outbound as outgoing
-from waterclock.node.groups.delivery import Serving
+from waterclock.node.groups.delivery import GroupDelivery
 from waterclock.node.groups.groups import Groups
 from waterclock.node.groups.host import GroupHost
-from waterclock.node.groups.session import Parcel, Session
+from waterclock.node.groups.session import QueuedDelivery, Session
 
 HISTORIES = int(os.environ.get("WATERCLOCK_DELIVERY_HISTORIES", "40"))
 HUNT = settings(
@@ -92,19 +92,19 @@ def save_nothing_of_progress(original):
 
 
 def bury_under_a_fresh_id(original):
-    async def bury(self, place, group, letter):
+    async def write_dead_letters(self, place, group, letter):
         await original(self, place, group, letter)
         place.life += "x"
         await original(self, place, group, letter)
 
-    return bury
+    return write_dead_letters
 
 
 def bury_nothing(original):
-    async def bury(self, place, group, letter):
+    async def write_dead_letters(self, place, group, letter):
         pass
 
-    return bury
+    return write_dead_letters
 
 
 def believe_what_was_never_seen(original):
@@ -129,7 +129,7 @@ def count_every_lost_owner(original):
 
 def take_what_is_held_too(original):
     return lambda self, start: (
-        self._drop(0, min(start, self._ahead.read_end)) or original(self, start)
+        self._drop(0, min(start, self._read_queue.read_end)) or original(self, start)
     )
 
 
@@ -143,19 +143,19 @@ def never_tick(original):
 
 BUGS = [
     (Session, "withdraw", count_what_stood_in_line),
-    (Serving, "_renew", let_the_line_time_out),
+    (GroupDelivery, "_renew", let_the_line_time_out),
     (GroupHost, "member_gone", count_a_clean_leave),
     (GroupHost, "member_gone", forgive_a_broken_connection),
     (outgoing, "in_use_at", hand_out_what_is_too_late),
-    (Parcel, "drop_below", forget_a_bit_of_each_parcel),
+    (QueuedDelivery, "drop_below", forget_a_bit_of_each_parcel),
     (Groups, "_write_progress", save_nothing_of_progress),
-    (DeadLetters, "bury", bury_under_a_fresh_id),
-    (DeadLetters, "bury", bury_nothing),
+    (DeadLetters, "write_dead_letters", bury_under_a_fresh_id),
+    (DeadLetters, "write_dead_letters", bury_nothing),
     (SpanMap, "part", believe_what_was_never_seen),
     (RunningClock, "now_ms", go_by_the_wall),
     (RunningClock, "now_ms", count_the_time_away),
     (Leases, "lose", count_every_lost_owner),
-    (Serving, "tick", never_tick),
+    (GroupDelivery, "tick", never_tick),
     (Cursor, "_trim", take_what_is_held_too),
     (group_upkeep, "_messages", count_what_was_never_to_be_delivered),
 ]

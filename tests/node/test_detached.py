@@ -5,7 +5,7 @@ import pytest
 
 from tests.node.hosts import run
 from waterclock.model.errors import NotFound, Stopping
-from waterclock.node.detached import sheltered
+from waterclock.node.detached import run_detached
 from waterclock.node.task_groups import task_group
 
 
@@ -30,7 +30,7 @@ def missing() -> str:
 
 async def leave(tasks: asyncio.TaskGroup, work: Work) -> None:
     """Ask for work and be cancelled in the middle of it."""
-    caller = tasks.create_task(sheltered(tasks, work.run()))
+    caller = tasks.create_task(run_detached(tasks, work.run()))
     await work.has_begun.wait()
     caller.cancel()
     await asyncio.wait([caller])
@@ -42,7 +42,7 @@ def test_who_waits_gets_the_answer_or_the_problem():
         async with task_group() as tasks:
             work = Work(end)
             work.go_on.set()
-            return await sheltered(tasks, work.run())
+            return await run_detached(tasks, work.run())
 
     assert run(ask(lambda: "done")) == "done"
     with pytest.raises(NotFound):
@@ -76,7 +76,7 @@ def test_a_problem_that_nobody_waits_for_is_said_and_ends_nothing(caplog):
 
 async def refused(tasks: asyncio.TaskGroup, work: Work) -> None:
     with pytest.raises(Stopping):
-        await sheltered(tasks, work.run())
+        await run_detached(tasks, work.run())
 
 
 def test_who_waits_hears_that_the_group_ends():

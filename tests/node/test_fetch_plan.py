@@ -11,7 +11,7 @@ from waterclock.log.schema import MESSAGES
 from waterclock.model.message import Message
 from waterclock.node.groups import fetch_plan as announcing
 from waterclock.node.groups import outbound as outgoing
-from waterclock.node.groups.fetch_plan import announce
+from waterclock.node.groups.fetch_plan import plan_fetch
 from waterclock.node.groups.outbound import gather
 from waterclock.node.partition.log_reader import LogReader
 
@@ -22,7 +22,7 @@ def told(partition: Partition, start: int = 0, *, room: int = 1_000, free: int =
     """Return what is announced: (start, end), or (start, end, None) where there is nothing."""
     now_ms = partition.clock.now_ms()
     reader = LogReader(partition.store)
-    found = announce(reader, start, room=room, bytes_free=free, now_ms=now_ms)
+    found = plan_fetch(reader, start, room=room, bytes_free=free, now_ms=now_ms)
     return [
         (event.start, event.end, *([None] if isinstance(event, RangeSkipped) else []))
         for event in found
@@ -153,7 +153,7 @@ def test_announcements_have_no_gap_and_say_of_each_offset_what_is_there(log, roo
     deliverable = written(partition, log)
     reader, at, readable = LogReader(partition.store), 0, list[int]()
     while at < partition.store.end:
-        found = announce(reader, at, room=room, bytes_free=free, now_ms=partition.clock.now_ms())
+        found = plan_fetch(reader, at, room=room, bytes_free=free, now_ms=partition.clock.now_ms())
         assert found
         assert sum(e.end - e.start for e in found if isinstance(e, RangeReadable)) <= room
         for event in found:
@@ -188,12 +188,12 @@ def test_what_is_gathered_is_what_was_asked_for_in_order(log, picks, rows_max):
             found = gather(reader, ranges, now_ms)
             ranges = [span for span in ranges if span[0] >= found.end]
             gone += [offset for start, end in found.gone for offset in range(start, end)]
-            if found.portion is not None:
-                rows = found.portion.rows()
+            if found.messages is not None:
+                rows = found.messages.rows()
                 assert rows.schema.names == MESSAGES.names
-                places = [o for start, end in found.portion.ranges for o in range(start, end)]
+                places = [o for start, end in found.messages.ranges for o in range(start, end)]
                 got += list(zip(places, rows.column("value").to_pylist(), strict=True))
-                assert found.portion.count == len(places) == rows.num_rows
+                assert found.messages.count == len(places) == rows.num_rows
     finally:
         outgoing.MERGED_ROWS_MAX = before
 
@@ -207,19 +207,19 @@ def test_a_portion_says_when_its_last_message_became_deliverable():
     partition.clock.advance(500)
     partition.fill([1])
 
-    portion = gather(LogReader(partition.store), [(0, 2)], partition.clock.now_ms()).portion
+    messages = gather(LogReader(partition.store), [(0, 2)], partition.clock.now_ms()).messages
 
-    assert portion is not None
-    assert portion.append_ms == partition.clock.now_ms()
+    assert messages is not None
+    assert messages.append_ms == partition.clock.now_ms()
 
 
 def test_arrow_of_a_cut_frame_reads_as_its_rows():
     partition = Partition()
     partition.publish(*map(message, range(5)))
 
-    portion = gather(LogReader(partition.store), [(1, 2), (3, 5)], 0).portion
+    messages = gather(LogReader(partition.store), [(1, 2), (3, 5)], 0).messages
 
-    assert portion is not None
-    assert portion.bounds == [1, 2, 3, 5]
-    rows = pa.ipc.read_record_batch(pa.py_buffer(portion.arrow), MESSAGES)
+    assert messages is not None
+    assert messages.bounds == [1, 2, 3, 5]
+    rows = pa.ipc.read_record_batch(pa.py_buffer(messages.arrow), MESSAGES)
     assert rows.column("value").to_pylist() == [b"value 1", b"value 3", b"value 4"]

@@ -9,7 +9,7 @@ from waterclock.model.errors import Closed, StorageFailed, WaterclockError
 from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.node.counters import Histogram
-from waterclock.node.partition.flush_queue import Aside, Commits
+from waterclock.node.partition.flush_queue import BackgroundThreads, FlushQueue
 from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.jobs import SaveJob
 from waterclock.storage.opening import open_partition
@@ -28,10 +28,10 @@ class Kit:
             now_ms=START_MS,
             new_log_id=b"l" * 16,
         )
-        self.aside = Aside()
+        self.aside = BackgroundThreads()
         self.failures: list[WaterclockError] = []
         self.fsyncs = Histogram()
-        self.commits = Commits(
+        self.commits = FlushQueue(
             self.store,
             self.clock,
             self.aside,

@@ -13,9 +13,9 @@ from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig, GroupConfig, LogConfig, RetentionConfig
 from waterclock.model.units import DAY_MS, HOUR_MS, KIB
-from waterclock.node.groups.cleaner import GroupUpkeep, _overlap
+from waterclock.node.groups.cleaner import GroupCleaner, _overlap
 from waterclock.node.groups.session import AnswerKind
-from waterclock.node.log_cleaner import Housekeeping
+from waterclock.node.log_cleaner import LogCleaner
 from waterclock.node.topics import TopicSettings
 
 assert GROUPS.expire_ms is not None
@@ -27,10 +27,10 @@ SECTIONS: dict[str, Any] = {
 }
 
 
-def keeper(c: Consuming) -> Housekeeping:
+def keeper(c: Consuming) -> LogCleaner:
     config = c.hosts.config
-    upkeep = GroupUpkeep(c.groups, config.groups, c.clock)
-    return Housekeeping(c.hosts.topics, c.hosts.metadata, config, upkeep)
+    upkeep = GroupCleaner(c.groups, config.groups, c.clock)
+    return LogCleaner(c.hosts.topics, c.hosts.metadata, config, upkeep)
 
 
 async def fill(c: Consuming, count: int, *, later: bool = False) -> None:

@@ -20,13 +20,13 @@ def records(c: Consuming) -> list[str]:
 
 def hold_burials(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Have dead letters written when the event is set, and not before."""
-    bury, may_go_on = DeadLetters.bury, asyncio.Event()
+    write_dead_letters, may_go_on = DeadLetters.write_dead_letters, asyncio.Event()
 
     async def held(self, place, group, letter):
         await may_go_on.wait()
-        await bury(self, place, group, letter)
+        await write_dead_letters(self, place, group, letter)
 
-    monkeypatch.setattr(DeadLetters, "bury", held)
+    monkeypatch.setattr(DeadLetters, "write_dead_letters", held)
     return may_go_on
 
 

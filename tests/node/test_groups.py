@@ -44,7 +44,7 @@ def test_progress_survives_a_stop_with_its_holes_and_its_failures(tmp_path):
             await c.pass_time(100)
             member.take()
 
-            got = {(d.attempt, d.portion.ranges) for d in member.deliveries}
+            got = {(d.attempt, d.messages.ranges) for d in member.deliveries}
             assert got == {(1, ((2, 4), (7, 8), (9, 10))), (2, ((6, 7),))}
 
     run(main())

@@ -18,7 +18,7 @@ from waterclock.model.sections import DedupConfig, LogConfig, RetentionConfig
 from waterclock.model.units import DAY_MS, KIB
 from waterclock.node import log_cleaner as module
 from waterclock.node import metadata as metadata_module
-from waterclock.node.log_cleaner import Housekeeping
+from waterclock.node.log_cleaner import LogCleaner
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.topics import Topic, TopicSettings
 from waterclock.storage.local_log import stored_messages
@@ -47,8 +47,8 @@ def small_segments(folder: Path, **sections: object) -> Config:
     return config_in(folder, log=log, dedup=DedupConfig(enabled=False), **sections)
 
 
-def keeper(hosts: Hosts, readers: Readers) -> Housekeeping:
-    return Housekeeping(hosts.topics, hosts.metadata, hosts.config, readers)
+def keeper(hosts: Hosts, readers: Readers) -> LogCleaner:
+    return LogCleaner(hosts.topics, hosts.metadata, hosts.config, readers)
 
 
 async def fill(topic: Topic, count: int, *, keys: int = 0, start: int = 0) -> None:

@@ -50,7 +50,7 @@ def test_a_topic_is_deleted_with_all_that_is_known_of_it_or_not_at_all(tmp_path,
             await node.recurrences.put(Recurring(name="r", topic="t", rule=Rule(every_ms=1_000)))
             (await node.replays.begin(Request("t"), name="read")).close()
             await node.replays.begin(Request("t"), name="unread")
-            await node.ledger.begin("t", "writer", 1, 0)
+            await node.write_registry.begin("t", "writer", 1, 0)
             await node.groups.open_session("t", "g")
             real, left = node.metadata.write, [None] * room
 
@@ -89,7 +89,7 @@ def test_a_store_that_cannot_be_closed_keeps_no_progress_from_being_saved(tmp_pa
         async def live() -> None:
             async with running_node(config_in(tmp_path), ManualClock()) as node:
                 monkeypatch.setattr(node.groups, "close", close_groups)
-                monkeypatch.setattr(node.storing, "close", broken)
+                monkeypatch.setattr(node.persister, "close", broken)
 
         with pytest.raises(RuntimeError, match="confused"):
             await live()

@@ -19,7 +19,7 @@ from waterclock.storage.rewrite import Wanted, rewrites
 WINDOW_MS = 3_600_000
 DEDUP = DedupConfig(window_ms=WINDOW_MS)
 
-FATES = {
+OUTCOMES = {
     b"past": ALREADY_FIRED,
     b"now": ALREADY_FIRED,
     b"fired": ALREADY_FIRED,
@@ -38,7 +38,7 @@ def message(
     return Message(b"v", message_id=name, key=key, headers=headers, due_ms=due_ms)
 
 
-async def fates(here: TimedTopics, *names: bytes, key: bytes | None = None) -> list[int]:
+async def outcomes_of(here: TimedTopics, *names: bytes, key: bytes | None = None) -> list[int]:
     """Return what is told of these, which must not depend on what is asked."""
     named = [Named(name, key) for name in names]
     cancelled = await here.pending.cancel("t", named)
@@ -89,11 +89,11 @@ REWRITES = ("rewritten", "thinned", "twice", "rebuilt")
 
 
 def told(turn: str, *, allow_duplicate: bool) -> list[int]:
-    """Return what must be told of each of the messages of `FATES`."""
+    """Return what must be told of each of the messages of `OUTCOMES`."""
     if allow_duplicate and turn in REWRITES:
         # Nothing was promised, and no repeat is refused: of these nothing is left.
-        return list({**FATES, b"past": UNKNOWN, b"now": UNKNOWN}.values())
-    return list(FATES.values())
+        return list({**OUTCOMES, b"past": UNKNOWN, b"now": UNKNOWN}.values())
+    return list(OUTCOMES.values())
 
 
 @pytest.mark.parametrize("allow_duplicate", [False, True])
@@ -119,12 +119,12 @@ def test_what_became_of_a_message_is_told_whatever_became_of_its_segment(
                 await here.publish("t", [message(here, b"more", None)])
                 roll(here)
                 rewrite(here)
-            assert await fates(here, *FATES) == told(turn, allow_duplicate=allow_duplicate)
+            assert await outcomes_of(here, *OUTCOMES) == told(turn, allow_duplicate=allow_duplicate)
         if turn == "rebuilt":
             for sidecar in [*tmp_path.rglob("*.ids"), *tmp_path.rglob("*.due")]:
                 sidecar.unlink()
         async with topics(tmp_path, clock) as here:
-            assert await fates(here, *FATES) == told(turn, allow_duplicate=allow_duplicate)
+            assert await outcomes_of(here, *OUTCOMES) == told(turn, allow_duplicate=allow_duplicate)
 
     asyncio.run(main())
 
@@ -141,7 +141,7 @@ def test_it_is_forgotten_with_the_ids(tmp_path, allow_duplicate):
             roll(here)
             rewrite(here)
 
-            assert await fates(here, *FATES) == [UNKNOWN] * len(FATES)
+            assert await outcomes_of(here, *OUTCOMES) == [UNKNOWN] * len(OUTCOMES)
 
     asyncio.run(main())
 
@@ -155,7 +155,11 @@ def test_the_last_message_of_an_id_is_the_one_that_is_told_of(tmp_path):
             await here.pending.cancel("t", [Named(b"x"), Named(b"y")])
             here.clock.advance(1_000)
             await here.fired("t")
-            assert await fates(here, b"x", b"y", b"z") == [CANCELLED, CANCELLED, ALREADY_FIRED]
+            assert await outcomes_of(here, b"x", b"y", b"z") == [
+                CANCELLED,
+                CANCELLED,
+                ALREADY_FIRED,
+            ]
 
             # The same ids once more, each in another partition.
             for number, name in enumerate((b"x", b"y", b"z")):
@@ -167,11 +171,11 @@ def test_the_last_message_of_an_id_is_the_one_that_is_told_of(tmp_path):
             await here.fired("t")
 
             told = [ALREADY_FIRED, ALREADY_FIRED, CANCELLED]
-            assert await fates(here, b"x", b"y", b"z") == told
+            assert await outcomes_of(here, b"x", b"y", b"z") == told
             by_key = [CANCELLED, CANCELLED, ALREADY_FIRED]
-            assert await fates(here, b"x", b"y", b"z", key=b"k") == by_key
-            assert await fates(here, b"x", b"y", b"z", key=b"other") == told
-            assert await fates(here, b"x", key=b"nobody's") == [UNKNOWN]
+            assert await outcomes_of(here, b"x", b"y", b"z", key=b"k") == by_key
+            assert await outcomes_of(here, b"x", b"y", b"z", key=b"other") == told
+            assert await outcomes_of(here, b"x", key=b"nobody's") == [UNKNOWN]
 
     asyncio.run(main())
 
@@ -183,8 +187,8 @@ def test_many_of_one_id_cost_a_look_at_the_last(tmp_path):
             many = [message(here, b"x", None, key=b"%d" % n) for n in range(500)]
             await here.publish("t", many, allow_duplicate=True)
 
-            assert await fates(here, b"x") == [ALREADY_FIRED]
-            assert await fates(here, b"x", key=b"0") == [ALREADY_FIRED]
-            assert await fates(here, b"x", key=b"500") == [UNKNOWN]
+            assert await outcomes_of(here, b"x") == [ALREADY_FIRED]
+            assert await outcomes_of(here, b"x", key=b"0") == [ALREADY_FIRED]
+            assert await outcomes_of(here, b"x", key=b"500") == [UNKNOWN]
 
     asyncio.run(main())

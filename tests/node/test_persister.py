@@ -10,7 +10,7 @@ from tests.kit.clock import ManualClock
 from tests.node.hosts import run
 from waterclock.model.errors import BadConfig, BadInput, Overloaded, StoreUnavailable
 from waterclock.node.streams import persister as module
-from waterclock.node.streams.persister import Storing
+from waterclock.node.streams.persister import Persister
 from waterclock.stores.base import Page, Record, Stored, StoredMessage
 
 
@@ -79,7 +79,7 @@ class Setting:
         self.store = FakeStore()
         self.heard: list[tuple[str, int]] = []
         self.keys: list[bytes] = []
-        self.storing = Storing(
+        self.persister = Persister(
             self.store,
             ManualClock(),
             tasks.create_task,
@@ -89,12 +89,12 @@ class Setting:
 
     async def put(self, stream: str, *ids: str, size: int = 1) -> list[Stored]:
         records = [Record(id_, bytes(size)) for id_ in ids]
-        return await asyncio.gather(*(self.storing.store(stream, record) for record in records))
+        return await asyncio.gather(*(self.persister.store(stream, record) for record in records))
 
 
-async def opened(storing: Storing) -> None:
+async def opened(persister: Persister) -> None:
     """Let the loop turn until the store is open."""
-    while storing.problem is not None:  # noqa: ASYNC110 - it is about the insides
+    while persister.problem is not None:  # noqa: ASYNC110 - it is about the insides
         await asyncio.sleep(0)
 
 
@@ -110,8 +110,8 @@ async def called(store: FakeStore, times: int) -> None:
 async def setting() -> AsyncIterator[Setting]:
     async with asyncio.TaskGroup() as tasks:
         it = Setting(tasks)
-        running = tasks.create_task(it.storing.run())
-        await opened(it.storing)
+        running = tasks.create_task(it.persister.run())
+        await opened(it.persister)
         yield it
         running.cancel()
 
@@ -132,7 +132,7 @@ def test_what_comes_during_a_call_goes_together_in_the_next():
             assert await other == [Stored(1, True)]
             assert it.store.calls == [["a"], ["x"], ["b", "c", "a"]]
             assert [p for s, p in it.heard if s == "s"] == [1, 2, 3, 1]
-            assert it.storing.stored == 5
+            assert it.persister.stored == 5
 
     run(main())
 
@@ -144,13 +144,13 @@ def test_a_store_that_is_away_fails_its_calls_and_is_asked_again():
             with pytest.raises(StoreUnavailable, match="away"):
                 await it.put("s", "a")
             with pytest.raises(StoreUnavailable):
-                await it.storing.read("s", after=0, limit=1)
-            assert it.storing.problem == "the database is away"
+                await it.persister.read("s", after=0, limit=1)
+            assert it.persister.problem == "the database is away"
 
             it.store.is_away = False
             assert await it.put("s", "a") == [Stored(1, True)]
-            assert it.storing.problem is None
-            assert it.storing.failed == 1
+            assert it.persister.problem is None
+            assert it.persister.failed == 1
 
     run(main())
 
@@ -164,12 +164,12 @@ def test_a_node_begins_without_its_store(monkeypatch):
             it.store.is_away = True
             with pytest.raises(StoreUnavailable, match="not open yet"):
                 await it.put("s", "a")
-            running = tasks.create_task(it.storing.run())
+            running = tasks.create_task(it.persister.run())
             for _ in range(5):
                 await asyncio.sleep(0)
-            assert it.storing.problem == "the database is away"
+            assert it.persister.problem == "the database is away"
             it.store.is_away = False
-            await opened(it.storing)
+            await opened(it.persister)
             assert await it.put("s", "a") == [Stored(1, True)]
             running.cancel()
 
@@ -185,7 +185,7 @@ def test_too_much_on_its_way_is_refused(monkeypatch):
             first = asyncio.ensure_future(it.put("s", "a", size=90))
             await called(it.store, 1)
             with pytest.raises(Overloaded, match="bytes on their way into the store"):
-                await it.storing.store("s", Record("b", bytes(20)))
+                await it.persister.store("s", Record("b", bytes(20)))
             it.store.gate.set()
             await first
             assert await it.put("s", "b", size=90) == [Stored(2, True)]
@@ -211,7 +211,7 @@ def test_a_bug_in_a_store_fails_its_callers_and_nobody_else(caplog):
             it.store.error = RuntimeError("the driver is confused")
             with pytest.raises(RuntimeError, match="confused"):
                 await it.put("s", "a")
-            await it.storing._purge()
+            await it.persister._purge()
             assert "the driver is confused" in caplog.text
 
             it.store.error = None
@@ -246,13 +246,13 @@ def test_a_node_goes_on_whatever_is_wrong_when_its_store_is_opened(error, monkey
         async with asyncio.TaskGroup() as tasks:
             it = Setting(tasks)
             it.store.error = error
-            running = tasks.create_task(it.storing.run())
+            running = tasks.create_task(it.persister.run())
             for _ in range(5):
                 await asyncio.sleep(0)
             with pytest.raises(StoreUnavailable, match=str(error)):
                 await it.put("s", "a")
             it.store.error = None
-            await opened(it.storing)
+            await opened(it.persister)
             assert await it.put("s", "a") == [Stored(1, True)]
             running.cancel()
         assert caplog.text.count("unheard of") <= 2  # the line and its traceback, once
@@ -265,13 +265,13 @@ def test_what_the_account_may_not_do_is_the_stores_trouble_and_not_the_callers()
         async with setting() as it:
             it.store.error = BadConfig("streams.store", "permission denied")
             for call in (
-                it.storing.store("s", Record("a", b"")),
-                it.storing.read("s", after=0, limit=1),
-                it.storing.delete("s"),
+                it.persister.store("s", Record("a", b"")),
+                it.persister.read("s", after=0, limit=1),
+                it.persister.delete("s"),
             ):
                 with pytest.raises(StoreUnavailable, match="permission denied"):
                     await call
-            assert "permission denied" in str(it.storing.problem)
+            assert "permission denied" in str(it.persister.problem)
 
     run(main())
 
@@ -282,7 +282,7 @@ def test_a_store_that_hangs_has_nobody_wait_for_it_twice(monkeypatch):
     async def main():
         async with setting() as it:
             it.store.gate.clear()
-            many = [it.storing.store("s", Record(f"{n}", b"1")) for n in range(5)]
+            many = [it.persister.store("s", Record(f"{n}", b"1")) for n in range(5)]
             waiting = asyncio.gather(*many, return_exceptions=True)
             await called(it.store, 1)
             it.store.is_away = True
@@ -290,7 +290,7 @@ def test_a_store_that_hangs_has_nobody_wait_for_it_twice(monkeypatch):
 
             assert {type(each) for each in await waiting} == {StoreUnavailable}
             assert len(it.store.calls) == 1
-            assert it.storing._waiting_bytes == 0
+            assert it.persister._waiting_bytes == 0
             it.store.is_away = False
             assert await it.put("s", "a") == [Stored(1, True)]
 
@@ -303,24 +303,24 @@ def test_nodes_that_share_a_store_find_the_same_key_in_it(monkeypatch):
     async def main():
         async with asyncio.TaskGroup() as tasks:
             one, other = Setting(tasks), Setting(tasks)
-            other.store = other.storing._store = one.store
+            other.store = other.persister._store = one.store
             for it in (one, other):
-                it.storing.is_shared = True
+                it.persister.is_shared = True
                 with pytest.raises(StoreUnavailable):
-                    it.storing.check_key()
-            running = [tasks.create_task(it.storing.run()) for it in (one, other)]
+                    it.persister.check_key()
+            running = [tasks.create_task(it.persister.run()) for it in (one, other)]
             for it in (one, other):
-                await opened(it.storing)
-                it.storing.check_key()
+                await opened(it.persister)
+                it.persister.check_key()
             assert one.keys == other.keys
             assert len(one.keys) == 1
             for each in running:
                 each.cancel()
 
             for call in (
-                one.storing.store(module.OWN_STREAM, Record("a", b"")),
-                one.storing.read(module.OWN_STREAM, after=0, limit=1),
-                one.storing.delete(module.OWN_STREAM),
+                one.persister.store(module.OWN_STREAM, Record("a", b"")),
+                one.persister.read(module.OWN_STREAM, after=0, limit=1),
+                one.persister.delete(module.OWN_STREAM),
             ):
                 with pytest.raises(BadInput, match="own"):
                     await call

@@ -11,7 +11,7 @@ from waterclock.model.errors import BadBatch, LimitExceeded, NotFound, Stopping
 from waterclock.model.ids import Millis
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
-from waterclock.node.publish.batcher import GATHER_MESSAGES_MAX, Gathering
+from waterclock.node.publish.batcher import BATCH_MESSAGES_MAX, PublishBatcher
 from waterclock.node.publish.partitioner import partition_of_key, partitions_of_keys
 from waterclock.node.publish.publisher import Published
 from waterclock.storage.local_log import stored_messages
@@ -109,7 +109,7 @@ def test_anonymous_singles_go_to_the_partitions_by_turns(tmp_path):
     async def publish():
         async with opened(tmp_path) as hosts, asyncio.TaskGroup() as tasks:
             await hosts.topic("t", 3)
-            gathering = Gathering(hosts.topics, Limits(), hosts.clock, gather_ms=0)
+            gathering = PublishBatcher(hosts.topics, Limits(), hosts.clock, linger_ms=0)
             running = tasks.create_task(gathering.run())
             await asyncio.sleep(0)
             answers = [await gathering.publish("t", Message(b"")) for _ in range(6)]
@@ -182,7 +182,7 @@ def test_singles_share_a_batch(tmp_path):
 
     async def singles(hosts):
         async with asyncio.TaskGroup() as tasks:
-            gathering = Gathering(hosts.topics, Limits(), hosts.clock, gather_ms=1)
+            gathering = PublishBatcher(hosts.topics, Limits(), hosts.clock, linger_ms=1)
             running = tasks.create_task(gathering.run())
             await asyncio.sleep(0)
             answers = await asyncio.gather(
@@ -204,7 +204,7 @@ def test_nobody_suffers_for_a_neighbours_mistake(tmp_path):
     async def publish():
         async with opened(tmp_path) as hosts, asyncio.TaskGroup() as tasks:
             await hosts.topic("t")
-            gathering = Gathering(hosts.topics, limits, hosts.clock, gather_ms=1)
+            gathering = PublishBatcher(hosts.topics, limits, hosts.clock, linger_ms=1)
             running = tasks.create_task(gathering.run())
             await asyncio.sleep(0)
             values = [b"ok", b"x" * 2_000, b"ok", b"y" * 900]
@@ -228,7 +228,7 @@ def test_a_gathering_that_stops_answers_everyone(tmp_path):
         async with opened(tmp_path) as hosts:
             await hosts.topic("t")
             async with asyncio.TaskGroup() as tasks:
-                gathering = Gathering(hosts.topics, Limits(), hosts.clock, gather_ms=60_000)
+                gathering = PublishBatcher(hosts.topics, Limits(), hosts.clock, linger_ms=60_000)
                 running = tasks.create_task(gathering.run())
                 await asyncio.sleep(0)
                 waiting = [
@@ -249,11 +249,11 @@ def test_a_full_batch_does_not_wait_for_company(tmp_path):
         async with opened(tmp_path) as hosts:
             await hosts.topic("t")
             async with asyncio.TaskGroup() as tasks:
-                gathering = Gathering(hosts.topics, Limits(), hosts.clock, gather_ms=3_600_000)
+                gathering = PublishBatcher(hosts.topics, Limits(), hosts.clock, linger_ms=3_600_000)
                 running = tasks.create_task(gathering.run())
                 await asyncio.sleep(0)
                 await asyncio.gather(
-                    *(gathering.publish("t", Message(b"x")) for _ in range(GATHER_MESSAGES_MAX))
+                    *(gathering.publish("t", Message(b"x")) for _ in range(BATCH_MESSAGES_MAX))
                 )
                 running.cancel()
 

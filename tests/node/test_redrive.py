@@ -11,7 +11,7 @@ from tests.node.hosts import run
 from waterclock.model.errors import BadInput, UnknownTopic
 from waterclock.model.tracker import OffsetTracker
 from waterclock.node.dead_letters import dead_letters, redrive
-from waterclock.node.dead_letters.progress import decode_marks, encode_marks
+from waterclock.node.dead_letters.progress import decode_progress, encode_progress
 from waterclock.node.groups.session import AnswerKind
 
 LOG, OTHER_LOG = b"a" * 16, b"b" * 16
@@ -56,7 +56,7 @@ def test_marks_of_a_topic_that_is_deleted_meanwhile_do_not_hold_for_the_next(
         async with consuming(tmp_path) as c:
             await c.hosts.topic("t")
             await died(c, b"a", b"b")
-            again, original = redrive.publish_again, redrive.Ward.living
+            again, original = redrive.publish_again, redrive.DeadLetterPartition.living
 
             async def deleted(topic, some):
                 await again(topic, some)
@@ -70,7 +70,7 @@ def test_marks_of_a_topic_that_is_deleted_meanwhile_do_not_hold_for_the_next(
             if act == "redrive":
                 monkeypatch.setattr(dead_letters, "publish_again", deleted)
             else:
-                monkeypatch.setattr(redrive.Ward, "living", living)
+                monkeypatch.setattr(redrive.DeadLetterPartition, "living", living)
             with pytest.raises(UnknownTopic, match="dlq"):
                 await getattr(c.dead_letters, act)("t")
             monkeypatch.undo()
@@ -157,16 +157,16 @@ def test_marks_that_cannot_be_read_hide_nothing(tmp_path):
 
 
 def test_marks_hold_for_their_log_as_far_as_it_goes():
-    data = encode_marks(LOG, DONE)
+    data = encode_progress(LOG, DONE)
 
-    assert decode_marks(data, log_id=LOG, log_end=9) == DONE
-    assert list(decode_marks(data, log_id=LOG, log_end=7).runs()) == [(5, 7)]
-    assert decode_marks(data, log_id=LOG, log_end=2) == OffsetTracker(2)
-    assert decode_marks(data, log_id=OTHER_LOG, log_end=9) == OffsetTracker(0)
+    assert decode_progress(data, log_id=LOG, log_end=9) == DONE
+    assert list(decode_progress(data, log_id=LOG, log_end=7).runs()) == [(5, 7)]
+    assert decode_progress(data, log_id=LOG, log_end=2) == OffsetTracker(2)
+    assert decode_progress(data, log_id=OTHER_LOG, log_end=9) == OffsetTracker(0)
 
 
 def test_the_bytes_are_those_of_version_1():
-    assert encode_marks(LOG, DONE).hex() == GOLDEN
+    assert encode_progress(LOG, DONE).hex() == GOLDEN
 
 
 @pytest.mark.parametrize("at", range(len(GOLDEN) // 2))
@@ -176,7 +176,7 @@ def test_damaged_bytes_are_an_error(at):
 
     for damaged in (bytes(data), bytes(data[:at])):
         with pytest.raises(BadInput):
-            decode_marks(damaged, log_id=LOG, log_end=9)
+            decode_progress(damaged, log_id=LOG, log_end=9)
 
 
 # Counting

@@ -37,9 +37,9 @@ async def read(replay: Replay, batches: int = 1_000, *, is_reported: bool = Fals
     """Take some batches, reporting each as done if asked to."""
     got = Read()
     async for batch in replay:
-        for start, end in batch.portion.ranges:
+        for start, end in batch.messages.ranges:
             got.places += [(batch.partition, offset) for offset in range(start, end)]
-        got.values += batch.portion.rows().column("value").to_pylist()
+        got.values += batch.messages.rows().column("value").to_pylist()
         got.next_offsets.append((batch.partition, batch.next_offset))
         if is_reported:
             replay.report([(batch.partition, batch.next_offset)])

@@ -15,7 +15,7 @@ from waterclock.node.schedule.read_ahead import ReadAhead
 from waterclock.schedule.cold_timers import FAR, OPEN, Far, Run
 from waterclock.schedule.hot_timers import Timers
 from waterclock.schedule.near import Near
-from waterclock.schedule.timer_index import Agenda
+from waterclock.schedule.timer_index import TimerIndex
 
 EXAMPLES = int(os.environ.get("WATERCLOCK_HISTORIES", "60"))
 SOUND = settings(
@@ -80,7 +80,7 @@ def moves_since_the_seal_are_forgotten(monkeypatch):
 
 
 def expired_or_cancelled_is_not_retired(monkeypatch):
-    monkeypatch.setattr(Agenda, "retire", lambda self, offsets: np.ones(len(offsets), np.bool_))
+    monkeypatch.setattr(TimerIndex, "retire", lambda self, offsets: np.ones(len(offsets), np.bool_))
 
 
 def a_slice_that_failed_is_not_given_back(monkeypatch):

@@ -17,7 +17,7 @@ ACK, NACK, GIVE_BACK, REJECT, EXTEND = AnswerKind
 
 
 def spans(delivery: Delivery) -> tuple[tuple[int, int], ...]:
-    return delivery.portion.ranges
+    return delivery.messages.ranges
 
 
 def values(count: int, size: int = 8) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""The ledger: a task is begun once, done once, committed once, whatever dies in between."""
+"""The registry: a task is begun once, done once, committed once, whatever dies in between."""
 
 import asyncio
 import shutil
@@ -16,13 +16,13 @@ from tests.kit.clock import ManualClock
 from tests.node.hosts import START_MS, Hosts, batch_of, opened, run
 from waterclock.model.errors import BadInput, CapacityReached, NotFound, UnknownTopic
 from waterclock.model.message import Message
-from waterclock.node.publish import write_registry as ledgers
+from waterclock.node.publish import write_registry as registries
 from waterclock.node.publish.write_registry import (
     FORGET_MS,
     WRITE,
     WRITER,
     Begun,
-    Ledger,
+    WriteRegistry,
     WriteState,
 )
 
@@ -30,13 +30,13 @@ from waterclock.node.publish.write_registry import (
 @asynccontextmanager
 async def writing(
     folder: Path, *, clock: ManualClock | None = None
-) -> AsyncIterator[tuple[Hosts, Ledger]]:
-    """Open the ledger of a folder; a topic `t` of two partitions is there."""
+) -> AsyncIterator[tuple[Hosts, WriteRegistry]]:
+    """Open the registry of a folder; a topic `t` of two partitions is there."""
     async with opened(folder, clock=clock) as hosts:
-        ledger = Ledger(hosts.topics, hosts.metadata, hosts.clock)
-        await ledger.open()
+        registry = WriteRegistry(hosts.topics, hosts.metadata, hosts.clock)
+        await registry.open()
         await hosts.topic("t", partitions=2)
-        yield hosts, ledger
+        yield hosts, registry
 
 
 async def publish(hosts: Hosts, partition: int, *values: bytes) -> None:
@@ -53,12 +53,12 @@ def killed(folder: Path) -> Path:
 
 def test_a_task_begun_again_is_told_where_it_first_began(tmp_path):
     async def main():
-        async with writing(tmp_path) as (hosts, ledger):
+        async with writing(tmp_path) as (hosts, registry):
             await publish(hosts, 1, b"a", b"b")
-            first = await ledger.begin("t", "q", 0, 0)
+            first = await registry.begin("t", "q", 0, 0)
             await publish(hosts, 0, b"c")
-            again = await ledger.begin("t", "q", 0, 0)
-            other = await ledger.begin("t", "q", 0, 1)
+            again = await registry.begin("t", "q", 0, 0)
+            other = await registry.begin("t", "q", 0, 1)
 
             assert first == Begun(WriteState.NEW, {0: 0, 1: 2}, 0)
             assert again == Begun(WriteState.BEGUN, {0: 0, 1: 2}, 0)
@@ -69,41 +69,41 @@ def test_a_task_begun_again_is_told_where_it_first_began(tmp_path):
 
 def test_a_partition_added_since_is_read_from_its_start(tmp_path):
     async def main():
-        async with writing(tmp_path) as (hosts, ledger):
-            await ledger.begin("t", "q", 0, 0)
+        async with writing(tmp_path) as (hosts, registry):
+            await registry.begin("t", "q", 0, 0)
             settings_ = hosts.topics.get("t").settings
             await hosts.topics.update("t", type(settings_)(partitions=3))
             await publish(hosts, 2, b"x")
 
-            assert (await ledger.begin("t", "q", 0, 0)).positions == {0: 0, 1: 0, 2: 0}
+            assert (await registry.begin("t", "q", 0, 0)).positions == {0: 0, 1: 0, 2: 0}
 
     run(main())
 
 
 def test_a_task_that_is_done_need_not_be_written_again(tmp_path):
     async def main():
-        async with writing(tmp_path) as (_, ledger):
-            await ledger.begin("t", "q", 0, 0)
-            assert await ledger.finish("t", "q", 0, 0, rows=5) is WriteState.DONE
-            assert await ledger.finish("t", "q", 0, 0, rows=9) is WriteState.DONE
+        async with writing(tmp_path) as (_, registry):
+            await registry.begin("t", "q", 0, 0)
+            assert await registry.finish("t", "q", 0, 0, rows=5) is WriteState.DONE
+            assert await registry.finish("t", "q", 0, 0, rows=9) is WriteState.DONE
 
-            assert await ledger.begin("t", "q", 0, 0) == Begun(WriteState.DONE, {}, 5)
+            assert await registry.begin("t", "q", 0, 0) == Begun(WriteState.DONE, {}, 5)
 
     run(main())
 
 
 def test_a_commit_stands_for_its_batch_and_all_before(tmp_path):
     async def main():
-        async with writing(tmp_path) as (hosts, ledger):
+        async with writing(tmp_path) as (hosts, registry):
             for batch in (0, 1, 2):
-                await ledger.begin("t", "q", batch, 0)
-            assert await ledger.commit("t", "q", 1) == (False, 1)
-            assert await ledger.commit("t", "q", 0) == (True, 1)
+                await registry.begin("t", "q", batch, 0)
+            assert await registry.commit("t", "q", 1) == (False, 1)
+            assert await registry.commit("t", "q", 0) == (True, 1)
 
-            states = [(await ledger.begin("t", "q", batch, 0)).state for batch in (0, 1, 2)]
+            states = [(await registry.begin("t", "q", batch, 0)).state for batch in (0, 1, 2)]
             assert states == [WriteState.COMMITTED, WriteState.COMMITTED, WriteState.BEGUN]
-            assert await ledger.finish("t", "q", 0, 7, rows=1) is WriteState.COMMITTED
-            (view,) = ledger.list("t")
+            assert await registry.finish("t", "q", 0, 7, rows=1) is WriteState.COMMITTED
+            (view,) = registry.list("t")
             assert (view.committed, view.open_tasks) == (1, 1)
             assert len(hosts.metadata.items(WRITE)) == 1
 
@@ -112,23 +112,23 @@ def test_a_commit_stands_for_its_batch_and_all_before(tmp_path):
 
 def test_what_was_never_begun_cannot_be_finished(tmp_path):
     async def main():
-        async with writing(tmp_path) as (_, ledger):
+        async with writing(tmp_path) as (_, registry):
             with pytest.raises(NotFound):
-                await ledger.finish("t", "q", 0, 0, rows=1)
+                await registry.finish("t", "q", 0, 0, rows=1)
 
     run(main())
 
 
 def test_an_abandoned_writer_begins_anew(tmp_path):
     async def main():
-        async with writing(tmp_path) as (hosts, ledger):
-            await ledger.commit("t", "q", 3)
-            await ledger.begin("t", "q", 4, 0)
-            assert await ledger.abandon("t", "q")
-            assert not await ledger.abandon("t", "q")
+        async with writing(tmp_path) as (hosts, registry):
+            await registry.commit("t", "q", 3)
+            await registry.begin("t", "q", 4, 0)
+            assert await registry.abandon("t", "q")
+            assert not await registry.abandon("t", "q")
 
             assert hosts.metadata.items("writ") == []
-            assert (await ledger.begin("t", "q", 0, 0)).state is WriteState.NEW
+            assert (await registry.begin("t", "q", 0, 0)).state is WriteState.NEW
 
     run(main())
 
@@ -137,7 +137,7 @@ def test_no_answer_goes_out_before_it_is_durable(tmp_path):
     """Also not that of another call: a note that a crash takes back must not have been told."""
 
     async def main():
-        async with writing(tmp_path) as (hosts, ledger):
+        async with writing(tmp_path) as (hosts, registry):
             disk = asyncio.Event()
             durable = hosts.metadata.durable
 
@@ -147,12 +147,12 @@ def test_no_answer_goes_out_before_it_is_durable(tmp_path):
 
             hosts.metadata.durable = slow  # type: ignore[method-assign]
             async with asyncio.TaskGroup() as tasks:
-                begun = [tasks.create_task(ledger.begin("t", "q", 0, 0)) for _ in range(2)]
-                finished = tasks.create_task(ledger.finish("t", "q", 0, 0, rows=1))
-                begun.append(tasks.create_task(ledger.begin("t", "q", 0, 0)))
-                commits = [tasks.create_task(ledger.commit("t", "q", 0))]
-                begun.append(tasks.create_task(ledger.begin("t", "q", 0, 0)))
-                commits.append(tasks.create_task(ledger.commit("t", "q", 0)))
+                begun = [tasks.create_task(registry.begin("t", "q", 0, 0)) for _ in range(2)]
+                finished = tasks.create_task(registry.finish("t", "q", 0, 0, rows=1))
+                begun.append(tasks.create_task(registry.begin("t", "q", 0, 0)))
+                commits = [tasks.create_task(registry.commit("t", "q", 0))]
+                begun.append(tasks.create_task(registry.begin("t", "q", 0, 0)))
+                commits.append(tasks.create_task(registry.commit("t", "q", 0)))
                 for _ in range(20):
                     await asyncio.sleep(0)
                 assert not any(call.done() for call in (*begun, finished, *commits))
@@ -167,46 +167,46 @@ def test_what_is_not_flushed_is_no_place_to_begin_behind(tmp_path):
     """A power cut may take it back, and the task's own rows come to lie there."""
 
     async def main():
-        async with writing(tmp_path) as (hosts, ledger):
+        async with writing(tmp_path) as (hosts, registry):
             host = hosts.topics.get("t").partition(0)
             host.append(batch_of(Message(b"not yet durable")))
 
-            assert (await ledger.begin("t", "q", 0, 0)).positions[0] == 0
+            assert (await registry.begin("t", "q", 0, 0)).positions[0] == 0
 
     run(main())
 
 
 def test_a_topic_made_anew_knows_no_writer_of_the_old(tmp_path):
     async def main():
-        async with writing(tmp_path / "data") as (hosts, ledger):
-            await ledger.commit("t", "q", 5)
-            await ledger.begin("t", "q", 6, 0)
+        async with writing(tmp_path / "data") as (hosts, registry):
+            await registry.commit("t", "q", 5)
+            await registry.begin("t", "q", 6, 0)
             await hosts.topics.delete("t")
             with pytest.raises(UnknownTopic):
-                ledger.list("t")
+                registry.list("t")
             await hosts.topic("t")
-            assert ledger.list("t") == []
-            assert (await ledger.begin("t", "q", 6, 1)).state is WriteState.NEW
+            assert registry.list("t") == []
+            assert (await registry.begin("t", "q", 6, 1)).state is WriteState.NEW
             image = killed(tmp_path / "data")
         # The old task's note may not be taken away yet; it bears another life.
-        async with writing(image) as (hosts, ledger):
-            assert (await ledger.begin("t", "q", 6, 0)).state is WriteState.NEW
-            assert (await ledger.begin("t", "q", 6, 1)).state is WriteState.BEGUN
+        async with writing(image) as (hosts, registry):
+            assert (await registry.begin("t", "q", 6, 0)).state is WriteState.NEW
+            assert (await registry.begin("t", "q", 6, 1)).state is WriteState.BEGUN
 
     run(main())
 
 
 def test_clearing_away_old_notes_leaves_new_ones_of_the_same_name(tmp_path):
     async def main():
-        async with writing(tmp_path / "data") as (hosts, ledger):
-            await ledger.begin("t", "q", 0, 0)
+        async with writing(tmp_path / "data") as (hosts, registry):
+            await registry.begin("t", "q", 0, 0)
             await hosts.topics.delete("t")
             await hosts.topic("t")
-            await ledger.begin("t", "q", 0, 0)
-            await ledger.commit("t", "other", 0)
+            await registry.begin("t", "q", 0, 0)
+            await registry.commit("t", "other", 0)
             image = killed(tmp_path / "data")
-        async with writing(image) as (_, ledger):
-            assert (await ledger.begin("t", "q", 0, 0)).state is WriteState.BEGUN
+        async with writing(image) as (_, registry):
+            assert (await registry.begin("t", "q", 0, 0)).state is WriteState.BEGUN
 
     run(main())
 
@@ -216,62 +216,62 @@ def test_notes_that_a_crash_left_behind_are_cleared_away(tmp_path, monkeypatch):
         async def crash() -> None:
             raise asyncio.CancelledError
 
-        async with writing(tmp_path / "data") as (_, ledger):
+        async with writing(tmp_path / "data") as (_, registry):
             for task in range(3):
-                await ledger.begin("t", "q", 0, task)
-            monkeypatch.setattr(ledger, "_tidy", crash)
+                await registry.begin("t", "q", 0, task)
+            monkeypatch.setattr(registry, "_tidy", crash)
             with pytest.raises(asyncio.CancelledError):
-                await ledger.commit("t", "q", 0)
+                await registry.commit("t", "q", 0)
             image = killed(tmp_path / "data")
-        async with writing(image) as (hosts, ledger):
+        async with writing(image) as (hosts, registry):
             assert hosts.metadata.items(WRITE) == []
-            assert [(w.committed, w.open_tasks) for w in ledger.list("t")] == [(0, 0)]
+            assert [(w.committed, w.open_tasks) for w in registry.list("t")] == [(0, 0)]
 
     run(main())
 
 
 def test_writers_and_tasks_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(ledgers, "WRITERS_MAX", 2)
-    monkeypatch.setattr(ledgers, "TASKS_MAX", 2)
+    monkeypatch.setattr(registries, "WRITERS_MAX", 2)
+    monkeypatch.setattr(registries, "TASKS_MAX", 2)
 
     async def main():
         clock = ManualClock(START_MS)
-        async with writing(tmp_path, clock=clock) as (_, ledger):
-            await ledger.begin("t", "a", 0, 0)
-            await ledger.begin("t", "a", 0, 1)
+        async with writing(tmp_path, clock=clock) as (_, registry):
+            await registry.begin("t", "a", 0, 0)
+            await registry.begin("t", "a", 0, 1)
             with pytest.raises(CapacityReached, match="tasks of a writer"):
-                await ledger.begin("t", "a", 1, 0)
-            await ledger.commit("t", "b", 0)
-            for call in (ledger.begin("t", "c", 0, 0), ledger.commit("t", "c", 0)):
+                await registry.begin("t", "a", 1, 0)
+            await registry.commit("t", "b", 0)
+            for call in (registry.begin("t", "c", 0, 0), registry.commit("t", "c", 0)):
                 with pytest.raises(CapacityReached, match="writers of a topic"):
                     await call
 
             clock.advance(FORGET_MS)
-            await ledger.commit("t", "b", 1)
+            await registry.commit("t", "b", 1)
             clock.advance(1)
-            await ledger.begin("t", "c", 0, 0)
-            assert [view.writer for view in ledger.list("t")] == ["b", "c"]
+            await registry.begin("t", "c", 0, 0)
+            assert [view.writer for view in registry.list("t")] == ["b", "c"]
 
     run(main())
 
 
 def test_hostile_names_and_numbers_are_refused(tmp_path):
     async def main():
-        async with writing(tmp_path) as (_, ledger):
+        async with writing(tmp_path) as (_, registry):
             for call in (
-                ledger.begin("t", "", 0, 0),
-                ledger.begin("t", "a/b", 0, 0),
-                ledger.begin("t", "q", -1, 0),
-                ledger.begin("t", "q", 0, -1),
-                ledger.finish("t", "q", 0, 0, rows=-1),
-                ledger.commit("t", "q", -1),
-                ledger.abandon("t", "../q"),
+                registry.begin("t", "", 0, 0),
+                registry.begin("t", "a/b", 0, 0),
+                registry.begin("t", "q", -1, 0),
+                registry.begin("t", "q", 0, -1),
+                registry.finish("t", "q", 0, 0, rows=-1),
+                registry.commit("t", "q", -1),
+                registry.abandon("t", "../q"),
             ):
                 with pytest.raises(BadInput):
                     await call
             with pytest.raises(UnknownTopic):
-                await ledger.begin("none", "q", 0, 0)
-            assert ledger.list("t") == []
+                await registry.begin("none", "q", 0, 0)
+            assert registry.list("t") == []
 
     run(main())
 
@@ -287,7 +287,7 @@ WORDS = st.one_of(
 
 
 class Model:
-    """What the ledger should say."""
+    """What the registry should say."""
 
     def __init__(self) -> None:
         self.committed: dict[str, int] = {}
@@ -324,23 +324,23 @@ class Model:
         self.tasks = {k: v for k, v in self.tasks.items() if k[0] != writer or k[1] > up_to}
 
 
-async def say(word: tuple[Any, ...], hosts: Hosts, ledger: Ledger, model: Model) -> None:
+async def say(word: tuple[Any, ...], hosts: Hosts, registry: WriteRegistry, model: Model) -> None:
     match word:
         case ("begin", writer, batch, task):
-            begun = await ledger.begin("t", writer, batch, task)
+            begun = await registry.begin("t", writer, batch, task)
             assert (begun.state, begun.positions) == model.begin(writer, batch, task)
         case ("finish", writer, batch, task):
             expected = model.finish(writer, batch, task)
             if expected is None:
                 with pytest.raises(NotFound):
-                    await ledger.finish("t", writer, batch, task, rows=1)
+                    await registry.finish("t", writer, batch, task, rows=1)
             else:
-                assert await ledger.finish("t", writer, batch, task, rows=1) is expected
+                assert await registry.finish("t", writer, batch, task, rows=1) is expected
         case ("commit", writer, batch):
-            await ledger.commit("t", writer, batch)
+            await registry.commit("t", writer, batch)
             model.commit(writer, batch)
         case ("abandon", writer):
-            await ledger.abandon("t", writer)
+            await registry.abandon("t", writer)
             model.abandon(writer)
         case ("publish", partition):
             await publish(hosts, partition, b"x")
@@ -353,9 +353,9 @@ def test_whatever_is_said_and_killed_it_says_what_the_model_says(words):
     async def main(folder: Path) -> None:
         model, left = Model(), list(words)
         while True:
-            async with writing(folder) as (hosts, ledger):
+            async with writing(folder) as (hosts, registry):
                 while left and left[0] != ("kill",):
-                    await say(left.pop(0), hosts, ledger, model)
+                    await say(left.pop(0), hosts, registry, model)
                 assert len(hosts.metadata.items(WRITE)) == len(model.tasks)
                 open_ones = {writer for writer, _, _ in model.tasks}
                 assert len(hosts.metadata.items(WRITER)) == len({*model.committed, *open_ones})

@@ -14,7 +14,7 @@ from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.model.units import KIB
 from waterclock.node.metadata import open_metadata
-from waterclock.node.partition.flush_queue import Aside
+from waterclock.node.partition.flush_queue import BackgroundThreads
 from waterclock.node.publish.publisher import Published, Publishing
 from waterclock.node.schedule.pending import PendingMessages
 from waterclock.node.schedule.recurrences import Recurrences
@@ -35,7 +35,7 @@ class TimedTopics:
         self.tasks = tasks
         self.limits = Limits()
         config = replace(Config(), log=LOG, dedup=dedup)
-        self._aside = Aside()
+        self._aside = BackgroundThreads()
         self.metadata = open_metadata(path / "meta", clock, self._aside, self._failed)
         self.topics = Topics(
             path / "topics",

@@ -13,7 +13,7 @@ from tests.schedule.timer_index_stories import STORIES
 from waterclock.schedule.cold_timers import FAR, OPEN, Far, Run, Words
 from waterclock.schedule.near import Near
 from waterclock.schedule.overflow import Pile
-from waterclock.schedule.timer_index import Agenda
+from waterclock.schedule.timer_index import TimerIndex
 
 SOUND = settings(
     max_examples=80,
@@ -43,7 +43,7 @@ def test_nothing_overtakes_what_is_still_being_loaded():
     promises = Far()
     list(promises.fold(0, Words(offsets, late + offsets, nothing, nothing, nothing)))
     promises.begin()
-    agenda = Agenda(promises, now_ms=START_MS, near_ms=10_000, tick_ms=100)
+    agenda = TimerIndex(promises, now_ms=START_MS, near_ms=10_000, tick_ms=100)
     list(agenda.load(START_MS))
 
     loading = agenda.load(late)

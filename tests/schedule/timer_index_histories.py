@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from waterclock.schedule.cold_timers import Bools, Far, Int64s, Words
-from waterclock.schedule.timer_index import Agenda
+from waterclock.schedule.timer_index import TimerIndex
 
 START_MS = 1_700_000_000_000
 TICK_MS = 100
@@ -85,7 +85,7 @@ class AgendaHistories(RuleBasedStateMachine):
         was_open = far.retire(words.moved)
         far.open(words.moved[was_open], words.moved_due[was_open])
         far.open(words.opened, words.opened_due)
-        self.agenda = Agenda(far, now_ms=self.now_ms, near_ms=self.near_ms, tick_ms=TICK_MS)
+        self.agenda = TimerIndex(far, now_ms=self.now_ms, near_ms=self.near_ms, tick_ms=TICK_MS)
         list(self.agenda.load(self.now_ms))
         self.folded = len(self.sealed)
         self.work = None

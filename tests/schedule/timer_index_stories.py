@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from waterclock.schedule.cold_timers import Far, Int64s, Words
-from waterclock.schedule.timer_index import Agenda
+from waterclock.schedule.timer_index import TimerIndex
 
 NOW = 1_700_000_000_000
 NEAR_MS = 10_000
@@ -29,24 +29,24 @@ def words(
     )  # fmt: skip
 
 
-def agenda_of(*segments: Words, now_ms: int = NOW) -> Agenda:
+def agenda_of(*segments: Words, now_ms: int = NOW) -> TimerIndex:
     """Return an agenda over sealed segments, the bases of which are 0, 100, 200 ..."""
     far = Far()
     for number, segment in enumerate(segments):
         list(far.fold(100 * number, segment))
     far.begin()
-    agenda = Agenda(far, now_ms=now_ms, near_ms=NEAR_MS, tick_ms=100)
+    agenda = TimerIndex(far, now_ms=now_ms, near_ms=NEAR_MS, tick_ms=100)
     list(agenda.load(now_ms))
     return agenda
 
 
-def pending(agenda: Agenda) -> dict[int, int]:
+def pending(agenda: TimerIndex) -> dict[int, int]:
     agenda.check_invariants()
     offsets, due = agenda.open_from(0, 1_000)
     return dict(zip(offsets.tolist(), due.tolist(), strict=True))
 
 
-def fired(agenda: Agenda, now_ms: int, limit: int = 100) -> list[int]:
+def fired(agenda: TimerIndex, now_ms: int, limit: int = 100) -> list[int]:
     """Fire all that is due, so many at once; return the order."""
     order: list[int] = []
     list(agenda.load(now_ms))
@@ -100,7 +100,7 @@ def near_when_it_was_saved() -> None:
 
     again.restore(0, sealed, *before.far.open_flags(0))
     again.begin()
-    agenda = Agenda(again, now_ms=NOW, near_ms=NEAR_MS, tick_ms=100)
+    agenda = TimerIndex(again, now_ms=NOW, near_ms=NEAR_MS, tick_ms=100)
     list(agenda.load(NOW))
     agenda.retire(array(3))  # the active segment says so
 
@@ -116,7 +116,7 @@ def thinned_by_a_rewrite() -> None:
     assert pending(agenda) == {2: FAR_MS + 1, 3: FAR_MS + 2}
 
 
-def in_wings() -> Agenda:
+def in_wings() -> TimerIndex:
     """Return an agenda in which 1 to 6 came out of order and fire in order."""
     agenda = agenda_of(words({n: FAR_MS + n for n in range(1, 7)}))
     for offset in (5, 3, 6, 1, 4, 2):

@@ -10,7 +10,7 @@ from tests.server.served import run, serving
 from tests.server.test_app import NOT_SERVING, SERVING, health
 from waterclock.model.errors import StorageFailed, StorageFull, StoreUnavailable
 from waterclock.model.sections import StreamsConfig
-from waterclock.node.streams import persister as storing
+from waterclock.node.streams import persister as persister
 from waterclock.storage.segment_file import SegmentFile
 from waterclock.stores.sqlite import SqliteStore
 
@@ -92,8 +92,8 @@ def test_the_first_message_after_the_start_can_be_stored(tmp_path):
 
 def test_a_database_that_is_away_is_told_while_all_else_is_served(tmp_path, monkeypatch, caplog):
     caplog.set_level("INFO")
-    monkeypatch.setattr(storing, "REOPEN_S", 0)
-    monkeypatch.setattr(storing, "LOOK_S", 0)
+    monkeypatch.setattr(persister, "REOPEN_S", 0)
+    monkeypatch.setattr(persister, "LOOK_S", 0)
     is_away = True
     real = SqliteStore._run
 
@@ -119,13 +119,13 @@ def test_a_database_that_is_away_is_told_while_all_else_is_served(tmp_path, monk
                 assert (await client.post("/topics/t/messages", MESSAGE)).status in (200, 201)
                 assert caplog.text.count("store_unavailable reason=the database is away") == times
                 is_away = False
-                await until(lambda: it.node.storing.problem is None)
+                await until(lambda: it.node.persister.problem is None)
                 assert await ready(client) == (200, [])
                 assert caplog.text.count("store_available away_s=") == times
                 assert (await client.post("/streams/sendAndStore", STORED)).status == 201
                 is_away = True
                 # Nobody asks for anything stored: the node finds out by itself.
-                await until(lambda: it.node.storing.problem is not None)
+                await until(lambda: it.node.persister.problem is not None)
             is_away = False
 
     run(test)

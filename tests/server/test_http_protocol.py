@@ -536,13 +536,13 @@ PIECES = st.one_of(
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(PIECES, max_size=6), min_size=1, max_size=20), st.randoms())
-def test_no_bytes_in_any_pieces_kill_the_server(conversations, dice):
+def test_no_bytes_in_any_pieces_kill_the_server(streaming_calls, dice):
     async def test():
         problems = []
         asyncio.get_running_loop().set_exception_handler(lambda _, what: problems.append(what))
         async with serving(HttpLimits(head_bytes_max=500, body_bytes_max=500)) as (server, echo):
             echo.gate.set()
-            for pieces in conversations:
+            for pieces in streaming_calls:
                 async with raw_client(server.port) as client:
                     # The server may have closed on them, and rightly so.
                     with suppress(ConnectionError):

@@ -23,7 +23,7 @@ from waterclock.model.message import Message
 from waterclock.model.names import NAME_CHARS_MAX
 from waterclock.model.units import DAY_MS, KIB
 from waterclock.server.http import checks as http_checks
-from waterclock.server.rest.models import MessageShape, Shape
+from waterclock.server.rest.models import MessageRequest, RequestModel
 from waterclock.v1 import broker_pb2 as pb
 
 NOW_MS = 1_800_000_000_000
@@ -249,7 +249,7 @@ def test_the_description_shows_the_limits_of_the_node(tmp_path, limits):
         async with serving(tmp_path, clock=ManualClock(NOW_MS), limits=limits) as it:
             async with raw_client(it.server.http_port) as client:
                 described = (await client.get("/openapi.json")).json()
-            message = described["components"]["schemas"]["MessageShape"]["properties"]
+            message = described["components"]["schemas"]["MessageRequest"]["properties"]
 
             assert message["headers"]["maxProperties"] == limits.headers_max
             assert message["messageId"]["maxLength"] == limits.message_id_bytes_max
@@ -262,14 +262,14 @@ def test_the_description_shows_the_limits_of_the_node(tmp_path, limits):
 
 
 def test_no_text_is_checked_by_a_pattern_that_clients_would_be_shown():
-    def patterns(shape: type[Shape]) -> list[str]:
+    def patterns(shape: type[RequestModel]) -> list[str]:
         described = msgspec.inspect.type_info(shape)
         return [] if "pattern='" not in repr(described) else [shape.__name__]
 
-    found = [name for shape in _all(Shape) for name in patterns(shape)]
-    assert MessageShape in _all(Shape)
+    found = [name for shape in _all(RequestModel) for name in patterns(shape)]
+    assert MessageRequest in _all(RequestModel)
     assert found == []
 
 
-def _all(shape: type[Shape]) -> list[type[Shape]]:
+def _all(shape: type[RequestModel]) -> list[type[RequestModel]]:
     return [shape, *(each for kind in shape.__subclasses__() for each in _all(kind))]

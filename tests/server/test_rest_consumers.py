@@ -1,4 +1,4 @@
-"""Random conversations with polled members: nothing lost, nothing in two hands, no limit passed."""
+"""Random requests of HTTP consumers: nothing lost, nothing delivered twice, no limit passed."""
 
 from random import Random
 from typing import Any
@@ -14,7 +14,7 @@ STEPS = 60
 ACKS = "/topics/orders/acks"
 
 
-class Conversation:
+class StreamingCall:
     """Publishes, polls, answers and goes away, and checks what must hold."""
 
     def __init__(self, it: Served, client: RawClient, random: Random) -> None:
@@ -103,12 +103,12 @@ def test_whatever_is_said_everything_is_done_once(tmp_path, seed):
             serving(tmp_path, delivery=delivery, topics=TopicsConfig(partitions=2)) as it,
             raw_client(it.server.http_port) as client,
         ):
-            conversation = Conversation(it, client, Random(seed))
-            await conversation.publish()
-            await conversation.poll("a", 1)
+            streaming_call = StreamingCall(it, client, Random(seed))
+            await streaming_call.publish()
+            await streaming_call.poll("a", 1)
             for _ in range(STEPS):
-                await conversation.step()
-            await conversation.finish()
+                await streaming_call.step()
+            await streaming_call.finish()
 
             for member in polled(it):
                 assert member.session.credit.held_messages == 0

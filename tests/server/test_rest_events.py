@@ -5,7 +5,7 @@ import asyncio
 from tests.server.http_client import RawClient, raw_client, until
 from tests.server.served import run, serving
 from tests.server.test_rest_messages import PATH, members_of, poll, polled, taken, values
-from waterclock.server.rest import consumers as polled_members
+from waterclock.server.rest import consumers as http_consumers
 
 EVENTS = "/topics/orders/events?group=g"
 
@@ -57,7 +57,7 @@ def test_a_stream_sends_no_more_than_its_window_until_it_is_answered(tmp_path):
             while chunk.count(b"data:") < 2:
                 chunk += await listener.chunk()
             (member,) = polled(it)
-            await until(lambda: member._takers)
+            await until(lambda: member._waiters)
             assert member.session.credit.held_messages == 2
 
             await client.post("/topics/orders/acks", {"group": "g", "ack": ["0-1-0-1"]})
@@ -89,8 +89,8 @@ def test_who_listens_no_more_stands_in_line_no_more(tmp_path):
             async with raw_client(it.server.http_port) as listener:
                 listener.send(f"GET {EVENTS} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
                 await listener.head()
-                await until(lambda: any(m._takers for m in polled(it)))
-            await until(lambda: not any(m._takers for m in polled(it)))
+                await until(lambda: any(m._waiters for m in polled(it)))
+            await until(lambda: not any(m._waiters for m in polled(it)))
             await client.post(PATH, {"value": "kept"})
 
             assert values(await taken(client, limit=1)) == ["kept"]
@@ -103,7 +103,7 @@ def test_a_member_that_nobody_asks_leaves_unless_something_is_held(tmp_path, mon
         async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
             await client.post(PATH, {"value": "held"})
             (message,) = await taken(client)
-            monkeypatch.setattr(polled_members, "IDLE_MS", 0)
+            monkeypatch.setattr(http_consumers, "IDLE_MS", 0)
             members = members_of(it)
             members.beat()
             assert polled(it)
@@ -171,7 +171,7 @@ def test_a_stopping_node_ends_polls_and_streams_and_still_takes_acks(tmp_path):
             waiter.send(f"GET {PATH}?group=g HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             listener.send(f"GET {EVENTS} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             await listener.head()
-            await until(lambda: sum(len(m._takers) for m in polled(it)) == 2)
+            await until(lambda: sum(len(m._waiters) for m in polled(it)) == 2)
             it.server.calls.stop()
 
             ended = await waiter.answer()
@@ -198,14 +198,14 @@ def test_a_stopping_node_finishes_what_was_asked_and_takes_nothing_new(tmp_path,
             raw_client(it.server.http_port) as other,
         ):
             is_open, held = asyncio.Event(), []
-            publish = it.node.gathering.publish
+            publish = it.node.batcher.publish
 
             async def gated(*given, **named):
                 held.append(given)
                 await is_open.wait()
                 return await publish(*given, **named)
 
-            monkeypatch.setattr(it.node.gathering, "publish", gated)
+            monkeypatch.setattr(it.node.batcher, "publish", gated)
             body = b'{"value": "slow"}'
             head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
             producer.send(head.encode() + body)
@@ -235,7 +235,7 @@ def test_who_waits_on_a_topic_that_is_deleted_is_told(tmp_path):
             raw_client(it.server.http_port) as waiter,
         ):
             waiter.send(f"GET {PATH}?group=g HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-            await until(lambda: any(m._takers for m in polled(it)))
+            await until(lambda: any(m._waiters for m in polled(it)))
             assert (await client.delete("/topics/orders")).status == 204
 
             assert (await waiter.answer()).status == 404
@@ -254,7 +254,7 @@ def test_polls_of_one_member_take_one_task(tmp_path):
             for one in clients:
                 one.send(f"GET {PATH}?group=g HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             (member,) = polled(it)
-            await until(lambda: len(member._takers) == 20)
+            await until(lambda: len(member._waiters) == 20)
             assert len(asyncio.all_tasks()) == tasks
 
             await client.post(PATH, {"messages": [{"value": str(i)} for i in range(200)]})
@@ -278,7 +278,7 @@ def test_a_listener_that_holds_its_window_is_passed_over(tmp_path):
             await listener.head()
             held, data = await event(listener)
             (member,) = polled(it)
-            await until(lambda: member._takers)
+            await until(lambda: member._waiters)
             async with asyncio.timeout(5):
                 answer = await client.get(f"{PATH}?group=g&limit=9&wait=30s")
             leases = [one["lease"] for one in answer.json()["messages"]]

@@ -11,8 +11,8 @@ from tests.server.served import Served, run, serving
 from waterclock.model.sections import DeliveryConfig, TopicsConfig
 from waterclock.model.units import HOUR_MS, KIB, MINUTE_MS
 from waterclock.node.dead_letters import writer as burial
-from waterclock.server.rest.consumer import PolledMember
-from waterclock.server.rest.consumers import PolledMembers
+from waterclock.server.rest.consumer import HttpConsumer
+from waterclock.server.rest.consumers import HttpConsumers
 
 PATH = "/topics/orders/messages"
 
@@ -34,13 +34,13 @@ def values(messages: list[Any]) -> list[str]:
     return [message["value"] for message in messages]
 
 
-def members_of(it: Served) -> PolledMembers:
+def members_of(it: Served) -> HttpConsumers:
     """Return the table of members that speak HTTP."""
-    (members,) = [c for c in it.server.calls.conversations if isinstance(c, PolledMembers)]
+    (members,) = [c for c in it.server.calls.streaming_calls if isinstance(c, HttpConsumers)]
     return members
 
 
-def polled(it: Served) -> list[PolledMember]:
+def polled(it: Served) -> list[HttpConsumer]:
     """Return the members that speak HTTP."""
     return list(members_of(it)._members.values())
 
@@ -301,7 +301,7 @@ def test_a_poll_waits_for_the_first_message(tmp_path):
             raw_client(it.server.http_port) as producer,
         ):
             consumer.send(f"GET {PATH}?group=g HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-            await until(lambda: any(m._takers for m in polled(it)))
+            await until(lambda: any(m._waiters for m in polled(it)))
             await producer.post(PATH, {"value": "now"})
 
             assert values((await consumer.answer()).json()["messages"]) == ["now"]
@@ -460,8 +460,8 @@ def test_who_goes_while_polling_takes_nothing_along(tmp_path):
         async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
             async with raw_client(it.server.http_port) as gone:
                 gone.send(f"GET {PATH}?group=g HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-                await until(lambda: any(m._takers for m in polled(it)))
-            await until(lambda: not any(m._takers for m in polled(it)))
+                await until(lambda: any(m._waiters for m in polled(it)))
+            await until(lambda: not any(m._waiters for m in polled(it)))
             await client.post(PATH, {"value": "kept"})
 
             assert values(await taken(client, limit=1)) == ["kept"]
@@ -473,7 +473,7 @@ def test_a_flood_of_polls_that_go_leaves_nothing_behind(tmp_path):
     async def test():
         async with serving(tmp_path) as it, raw_client(it.server.http_port) as first:
             first.send(f"GET {PATH}?group=g HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-            await until(lambda: any(m._takers for m in polled(it)))
+            await until(lambda: any(m._waiters for m in polled(it)))
             (member,) = polled(it)
             for _ in range(200):
                 async with raw_client(it.server.http_port) as gone:
@@ -482,6 +482,6 @@ def test_a_flood_of_polls_that_go_leaves_nothing_behind(tmp_path):
                     gone.writer.transport.abort()
                 await until(lambda: len(it.server._http.connections) == 1)
 
-            assert len(member._takers) < 150
+            assert len(member._waiters) < 150
 
     run(test)

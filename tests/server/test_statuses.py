@@ -38,7 +38,7 @@ FACTS = {
 CLIENTS_OWN = {
     WaterclockError,
     errors.Gone,
-    errors.NobodyCame,
+    errors.MatchTimeout,
     errors.NodeFailed,
     errors.TimedOut,
 }

@@ -14,7 +14,7 @@ from tests.server.test_streams_api import Streaming, streaming
 from waterclock.model.errors import StoreUnavailable
 from waterclock.model.sections import StreamsConfig
 from waterclock.model.units import MIB
-from waterclock.node.streams import store_poller as tailing
+from waterclock.node.streams import store_poller as store_poller
 from waterclock.stores.base import Page
 
 LONG = "timeout=50s"
@@ -93,7 +93,7 @@ def test_who_waits_is_told_also_by_the_repeat_of_a_message_whose_answer_was_lost
         async with streaming(tmp_path) as it:
             token = await token_of(it, "s", "one")
             waiting = await it.polling("s", f"resumeToken={token}&{LONG}")
-            its_store = it.served.node.storing._store
+            its_store = it.served.node.persister._store
             store = its_store.store
 
             async def losing(*arguments, **options):
@@ -116,7 +116,7 @@ def test_who_waits_gets_a_stored_message_also_if_its_sender_has_gone(tmp_path, p
     async def test():
         async with streaming(tmp_path) as it:
             waiting = await it.polling("s", LONG)
-            its_store, go_on, asked = it.served.node.storing._store, asyncio.Event(), []
+            its_store, go_on, asked = it.served.node.persister._store, asyncio.Event(), []
             store = its_store.store
 
             async def slow(*arguments, **options):
@@ -148,7 +148,7 @@ def test_who_waits_for_anything_gets_a_message_whose_first_answer_was_lost(tmp_p
     async def test():
         async with streaming(tmp_path) as it:
             waiting = await it.polling("s", LONG)
-            its_store = it.served.node.storing._store
+            its_store = it.served.node.persister._store
             store = its_store.store
 
             async def losing(*arguments, **options):
@@ -182,17 +182,17 @@ def test_a_message_stored_while_a_reader_reads_is_not_passed_over(tmp_path, monk
         async with streaming(tmp_path) as it:
             token = await token_of(it, "s", "one")
             it.host.forget("s")
-            storing = it.served.node.storing
-            read = storing.read
+            persister = it.served.node.persister
+            read = persister.read
 
             async def slow(stream: str, *, after: int, limit: int) -> Page:
                 page = await read(stream, after=after, limit=limit)
-                monkeypatch.setattr(storing, "read", read)
+                monkeypatch.setattr(persister, "read", read)
                 await it.store(stream, "two")
                 it.host.forget(stream)
                 return page
 
-            monkeypatch.setattr(storing, "read", slow)
+            monkeypatch.setattr(persister, "read", slow)
             found = await it.receive("s", f"resumeToken={token}&{LONG}")
 
             assert found.json()["message"] == "two"
@@ -228,14 +228,14 @@ def test_nodes_that_share_a_store_share_tokens_and_hear_of_each_others_messages(
 
 
 def test_the_store_is_asked_once_for_all_who_wait_in_a_stream(tmp_path, monkeypatch):
-    monkeypatch.setattr(tailing, "AGAIN_S", 0.01)
+    monkeypatch.setattr(store_poller, "AGAIN_S", 0.01)
 
     async def test():
         async with streaming(tmp_path, streams=shared(tmp_path)) as it:
             token = await token_of(it, "s", "one")
             polls = [await it.polling("s", f"resumeToken={token}&{LONG}") for _ in range(5)]
-            storing, asked = it.served.node.storing, 0
-            read = storing.read
+            persister, asked = it.served.node.persister, 0
+            read = persister.read
 
             async def counted(*arguments, **options):
                 nonlocal asked
@@ -244,9 +244,9 @@ def test_the_store_is_asked_once_for_all_who_wait_in_a_stream(tmp_path, monkeypa
                     raise StoreUnavailable("for a moment")
                 return await read(*arguments, **options)
 
-            monkeypatch.setattr(storing, "read", counted)
-            rounds = it.served.node.tailing.rounds
-            await until(lambda: it.served.node.tailing.rounds >= rounds + 4)
+            monkeypatch.setattr(persister, "read", counted)
+            rounds = it.served.node.store_poller.rounds
+            await until(lambda: it.served.node.store_poller.rounds >= rounds + 4)
             assert asked in (3, 4, 5)
             await it.store("s", "two")
             assert {(await poll).json()["message"] for poll in polls} == {"two"}
@@ -261,7 +261,7 @@ def test_until_the_store_is_open_a_token_of_another_node_is_not_called_forged(tm
             token = await token_of(a, "s", "one")
         async with streaming(tmp_path / "b", streams=config) as b:
             b.served.node.stream_tokens._keyed.pop(0)
-            b.served.node.storing._is_open = False
+            b.served.node.persister._is_open = False
             found = await b.receive("s", f"resumeToken={token}&{LONG}")
             heard = await b.get(f"/streams/events?streamId=s&resumeToken={token}")
 

@@ -164,7 +164,7 @@ def test_a_poll_is_answered_in_its_time_however_slow_the_store_is(tmp_path, monk
                 began.set()
                 await asyncio.sleep(3_600)
 
-            monkeypatch.setattr(it.served.node.storing, "read", hangs)
+            monkeypatch.setattr(it.served.node.persister, "read", hangs)
             for query in (f"resumeToken={token}", "resumeToken=earliest"):
                 async with asyncio.timeout(5):
                     late = await it.receive("s", f"{query}&timeout=20ms")

@@ -120,7 +120,7 @@ def test_whoever_waited_in_vain_is_told_so_by_name(tmp_path):
             sent = await it.send("meet", 1, inMemoryStreamSize=0, timeout="1ms")
 
             for answer in (received, by_token, sent):
-                assert (answer.status, answer.json()["error"]) == (424, "NobodyCame")
+                assert (answer.status, answer.json()["error"]) == (424, "MatchTimeout")
 
     run(test)
 

@@ -111,7 +111,7 @@ def test_nobody_in_time_is_424_on_both_sides(tmp_path):
             blocked = await it.send("full", 2, blockingSendTimeoutSeconds=0.001)
 
             assert [each.status for each in (received, sent, blocked)] == [424] * 3
-            assert received.json()["error"] == "NobodyCame"
+            assert received.json()["error"] == "MatchTimeout"
 
     run(test)
 
@@ -302,7 +302,7 @@ def test_a_store_that_is_confused_fails_a_reader_and_not_the_node(tmp_path, monk
             async def confused(*_: object, **__: object) -> None:
                 raise RuntimeError("the driver is confused")
 
-            monkeypatch.setattr(it.served.node.storing, "read", confused)
+            monkeypatch.setattr(it.served.node.persister, "read", confused)
             assert (await it.receive("s", f"resumeToken={token}")).status == 500
             assert (await it.send("s", 2)).status == 200
 

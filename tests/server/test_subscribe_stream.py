@@ -13,7 +13,7 @@ from waterclock.log.schema import from_messages
 from waterclock.model.message import Message
 from waterclock.model.sections import DeliveryConfig, GroupConfig
 from waterclock.node.dead_letters import writer as burial
-from waterclock.node.groups.outbound import Portion
+from waterclock.node.groups.outbound import DeliveryBatch
 from waterclock.server.grpc.messages import in_slices
 from waterclock.v1 import admin_pb2 as admin
 from waterclock.v1 import broker_pb2 as pb
@@ -248,9 +248,9 @@ def test_rows_go_out_in_slices_with_their_own_bounds():
     messages = [Message(b"%d" % i, message_id=b"%d" % i) for i in range(1_200)]
     ranges = ((0, 300), (400, 1_000), (2_000, 2_300))
     rows = from_messages(messages)
-    portion = Portion(ranges, rows=rows, append_ms=1, size_bytes=12_000)
+    batch = DeliveryBatch(ranges, rows=rows, append_ms=1, size_bytes=12_000)
 
-    slices = list(in_slices(portion))
+    slices = list(in_slices(batch))
 
     assert [bounds for bounds, _ in slices] == [
         [0, 300, 400, 600],
@@ -258,7 +258,7 @@ def test_rows_go_out_in_slices_with_their_own_bounds():
         [2_100, 2_300],
     ]
     assert [part.num_rows for _, part in slices] == [500, 500, 200]
-    large = Portion(((0, 1_200),), rows=rows, append_ms=1, size_bytes=1_200 << 20)
+    large = DeliveryBatch(((0, 1_200),), rows=rows, append_ms=1, size_bytes=1_200 << 20)
     assert [bounds for bounds, _ in in_slices(large)][:2] == [[0, 1], [1, 2]]
 
 

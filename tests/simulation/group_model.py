@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.simulation.message_model import Fate, Known, Messages
+from tests.simulation.message_model import Known, Messages, Outcome
 from tests.simulation.simulated_node import ACK_TIMEOUT_MS, MAX_RETRIES
 from waterclock.model.clock import PAUSE_MS
 
@@ -106,7 +106,7 @@ class GroupModel:
         found = {p.lease: number for number, p in self._progress.items() if p.lease is not None}
         return {lease: found[lease] for lease in sorted(found)}
 
-    def is_patient(self, ms: int, now_ms: int) -> bool:
+    def is_blocking(self, ms: int, now_ms: int) -> bool:
         """Tell whether no lease ends for so long."""
         ends = [p.ends_ms for p in self._progress.values() if p.lease is not None]
         return min(ends, default=now_ms + ms) >= now_ms + ms
@@ -146,7 +146,7 @@ class GroupModel:
         progress = self.of(message.number)
         state = progress.state
         where = f"{self.name} got {lease} of {message}"
-        message.is_now(Fate.FIRED, why=where)
+        message.is_now(Outcome.FIRED, why=where)
         possible = {None, message.due_ms} | message.earlier_due_ms
         assert handed.due_ms in possible, f"{where}, due at {handed.due_ms}"
         assert message.partition == lease.partition, where
@@ -238,7 +238,7 @@ class GroupModel:
     def _is_owed(self, message: Known) -> bool:
         progress = self.of(message.number)
         is_free = progress.was_acked or progress.state.may_be_dead or progress.may_wait
-        return message.fates == {Fate.FIRED} and not message.was_late and not is_free
+        return message.outcomes == {Outcome.FIRED} and not message.was_late and not is_free
 
     def check_end(self, letters: dict[int, str]) -> None:
         """Look for what is missing, given the reason of each dead letter by number."""

@@ -175,7 +175,7 @@ class Streaming:
 
     def _handed(self, delivery: Delivery) -> list[Handed]:
         rows = delivery.rows().select(["value", "due_ms"]).to_pylist()
-        offsets = [offset for span in delivery.portion.ranges for offset in range(*span)]
+        offsets = [offset for span in delivery.messages.ranges for offset in range(*span)]
         return [
             Handed(
                 int(row["value"]),
@@ -231,7 +231,7 @@ class Streaming:
         now_ms = self._node.clock.monotonic_ms()
         if how == "replaced":
             await self._open()
-        elif how == "silent" and self.model.is_patient(PATIENCE_MS, now_ms):
+        elif how == "silent" and self.model.is_blocking(PATIENCE_MS, now_ms):
             await asyncio.sleep(PATIENCE_MS / 1_000)
         else:
             session.close(clean=how == "clean")

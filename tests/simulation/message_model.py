@@ -1,9 +1,9 @@
 """What is known of every message of a topic: what may have become of it, and so what may be said.
 
-Of each message the model keeps the *fates* that are possible after all that was seen. Most of the
-time that is one. While a message is due and nobody has looked, it may be pending or fired; a
+Of each message the model keeps the *outcomes* that are possible after all that was seen. Mostly
+that is one. While a message is due and nobody has looked, it may be pending or fired; a
 request that a kill has cut short may have been done or not. Every answer and every delivery must
-fit one of the fates, and leaves only those that it fits.
+fit one of the outcomes, and leaves only those that it fits.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ SAME_MS = 5
 """Messages published within so short a time may be written in any order."""
 
 
-class Fate(Enum):
+class Outcome(Enum):
     """What has become of a message; the values are what the API says of it."""
 
     ABSENT = "unknown"
@@ -44,7 +44,7 @@ class Known:
     lasts_ms: int | None
     """How long after that it is of use."""
     published_ms: int
-    fates: set[Fate]
+    outcomes: set[Outcome]
     is_tracked: bool = True
     """It was published without `allowDuplicate`."""
     offset: int | None = None
@@ -71,11 +71,11 @@ class Known:
 
     @property
     def may_be_pending(self) -> bool:
-        return Fate.PENDING in self.fates
+        return Outcome.PENDING in self.outcomes
 
     @property
     def is_pending(self) -> bool:
-        return self.fates == {Fate.PENDING}
+        return self.outcomes == {Outcome.PENDING}
 
     def move_to(self, due_ms: int, now_ms: int) -> None:
         """Have another due time; how long it is of use counts from there."""
@@ -85,19 +85,19 @@ class Known:
         self.settled_ms = 0
         self.was_late = False
         if self.may_be_pending and due_ms <= now_ms:
-            self.fates.add(Fate.FIRED)
+            self.outcomes.add(Outcome.FIRED)
             if self.expires_ms is not None and self.expires_ms <= now_ms:
-                self.fates.add(Fate.EXPIRED)
+                self.outcomes.add(Outcome.EXPIRED)
 
-    def is_now(self, *fates: Fate, why: str) -> None:
-        """Leave only some fates; one of them must have been possible."""
-        assert self.fates & set(fates), f"{why}: {self}"
-        self.fates &= set(fates)
+    def is_now(self, *outcomes: Outcome, why: str) -> None:
+        """Leave only some outcomes; one of them must have been possible."""
+        assert self.outcomes & set(outcomes), f"{why}: {self}"
+        self.outcomes &= set(outcomes)
 
-    def is_not(self, fate: Fate, why: str) -> None:
-        """Leave out a fate; it must not have been certain."""
-        assert self.fates != {fate}, f"{why}: {self}"
-        self.fates.discard(fate)
+    def is_not(self, outcome: Outcome, why: str) -> None:
+        """Leave out an outcome; it must not have been certain."""
+        assert self.outcomes != {outcome}, f"{why}: {self}"
+        self.outcomes.discard(outcome)
 
 
 class Meant(list[Known]):
@@ -147,13 +147,13 @@ class Messages:
             return
         first_ms = max(start_ms, message.due_ms)
         if expires_ms is None or first_ms < expires_ms:
-            message.fates.add(Fate.FIRED)
+            message.outcomes.add(Outcome.FIRED)
         if is_late:
-            message.fates.add(Fate.EXPIRED)
+            message.outcomes.add(Outcome.EXPIRED)
         if has_run:
             message.settled_ms += end_ms - first_ms
         if message.settled_ms >= SETTLED_MS:
-            message.fates.discard(Fate.PENDING)
+            message.outcomes.discard(Outcome.PENDING)
 
     # Publishing
 
@@ -169,22 +169,24 @@ class Messages:
         others = self._others(message)
         if is_new:
             message.offset = offset
-            message.is_not(Fate.ABSENT, "published")
+            message.is_not(Outcome.ABSENT, "published")
             for other in others:
-                other.is_now(Fate.ABSENT, why="its id was stored once more")
+                other.is_now(Outcome.ABSENT, why="its id was stored once more")
             return
-        message.is_now(Fate.ABSENT, why="told that it was published before")
-        possible = [m for m in others if m.fates != {Fate.ABSENT} and m.offset in (None, offset)]
+        message.is_now(Outcome.ABSENT, why="told that it was published before")
+        possible = [
+            m for m in others if m.outcomes != {Outcome.ABSENT} and m.offset in (None, offset)
+        ]
         assert possible, f"a repeat of nothing, at {offset}: {message}"
         if len(possible) == 1:
             possible[0].offset = offset
-            possible[0].fates.discard(Fate.ABSENT)
+            possible[0].outcomes.discard(Outcome.ABSENT)
 
     def maybe_published(self, messages: list[Known]) -> None:
         """Take note that a publish was not answered; a repeat is not stored in any case."""
         for message in messages:
-            if any(Fate.ABSENT not in m.fates for m in self._others(message)):
-                message.fates = {Fate.ABSENT}
+            if any(Outcome.ABSENT not in m.outcomes for m in self._others(message)):
+                message.outcomes = {Outcome.ABSENT}
 
     # Cancelling and moving
 
@@ -214,7 +216,7 @@ class Messages:
         """Take note that a cancel was not answered."""
         for message in meant:
             if message.may_be_pending:
-                message.fates.add(Fate.CANCELLED)
+                message.outcomes.add(Outcome.CANCELLED)
 
     def maybe_moved(self, meant: list[Known], due_ms: int, now_ms: int) -> None:
         """Take note that a reschedule was not answered; `listed` will tell."""
@@ -222,7 +224,7 @@ class Messages:
             if message.may_be_pending:
                 message.maybe_due_ms = due_ms
                 if due_ms <= now_ms:
-                    message.fates.add(Fate.FIRED)
+                    message.outcomes.add(Outcome.FIRED)
                     message.earlier_due_ms.add(due_ms)
 
     def _changed(
@@ -235,8 +237,8 @@ class Messages:
     ) -> None:
         targets = [m for m in meant if m.may_be_pending]
         why = f"{verb} with the answer {outcome}, {reached}"
-        if outcome != Fate.PENDING.value:
-            self._not_changed(meant, Fate(outcome), why)
+        if outcome != Outcome.PENDING.value:
+            self._not_changed(meant, Outcome(outcome), why)
             return
         assert targets, f"{why}, though none of these was pending: {meant}"
         if reached is not None:
@@ -244,25 +246,25 @@ class Messages:
             assert max(1, sure) <= reached <= len(targets), f"{why}: {targets}"
         if reached == len(targets) or len(targets) == 1:
             for target in targets:
-                target.is_now(Fate.PENDING, why=why)
+                target.is_now(Outcome.PENDING, why=why)
         for target in targets:
             change(target)
 
-    def _not_changed(self, meant: Meant, fate: Fate, why: str) -> None:
+    def _not_changed(self, meant: Meant, outcome: Outcome, why: str) -> None:
         for target in meant:
             if target.may_be_pending:
-                target.is_not(Fate.PENDING, why)
-        if fate is Fate.ABSENT:
+                target.is_not(Outcome.PENDING, why)
+        if outcome is Outcome.ABSENT:
             for message in meant:
-                message.is_now(Fate.ABSENT, why=why)
+                message.is_now(Outcome.ABSENT, why=why)
             return
         newest = self._newest(meant)
         if self.was_compacted and len(meant.of_id) > len(meant):
             newest = meant.of_id
         if len(newest) == 1:
-            newest[0].is_now(fate, why=why)
+            newest[0].is_now(outcome, why=why)
         else:
-            assert any(fate in m.fates for m in newest), f"{why}: {newest}"
+            assert any(outcome in m.outcomes for m in newest), f"{why}: {newest}"
 
     def _newest(self, meant: list[Known]) -> list[Known]:
         """Return the messages of which one was published last, for all the node can know.
@@ -270,8 +272,8 @@ class Messages:
         Partitions know only the time at which each was written. So those of about the same time
         are equally new, and after the clock was set back, the last ones of each partition are.
         """
-        there = [m for m in meant if m.fates != {Fate.ABSENT}]
-        if any(Fate.ABSENT in m.fates for m in there):
+        there = [m for m in meant if m.outcomes != {Outcome.ABSENT}]
+        if any(Outcome.ABSENT in m.outcomes for m in there):
             return there
         by_offset = sorted(there, key=lambda m: -1 if m.offset is None else m.offset)
         last = list({m.partition: m for m in by_offset}.values())
@@ -293,15 +295,15 @@ class Messages:
             assert message.offset in (None, offset), (message, offset)
             message.offset = offset
             if due_ms > now_ms:
-                message.fates = {Fate.PENDING}
+                message.outcomes = {Outcome.PENDING}
             else:
-                message.fates -= {Fate.ABSENT, Fate.CANCELLED}
+                message.outcomes -= {Outcome.ABSENT, Outcome.CANCELLED}
         for message in self.all:
             message.maybe_due_ms = None
             if message.number not in found:
-                message.is_not(Fate.PENDING, "not listed as pending")
+                message.is_not(Outcome.PENDING, "not listed as pending")
 
 
 def _cancel(target: Known) -> None:
-    target.fates.discard(Fate.PENDING)
-    target.fates.add(Fate.CANCELLED)
+    target.outcomes.discard(Outcome.PENDING)
+    target.outcomes.add(Outcome.CANCELLED)

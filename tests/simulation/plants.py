@@ -17,7 +17,7 @@ from waterclock.model.clock import RunningClock
 from waterclock.node.schedule import named_changes
 from waterclock.node.schedule.named_changes import NamedChanges
 from waterclock.schedule.hot_timers import Timers
-from waterclock.server.rest.consumer import PolledMember
+from waterclock.server.rest.consumer import HttpConsumer
 from waterclock.storage.partition_store import PartitionStore
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -128,7 +128,7 @@ def leases_go_by_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return lax
 
-    swap(monkeypatch, PolledMember, "__init__", wrap)
+    swap(monkeypatch, HttpConsumer, "__init__", wrap)
 
 
 @planted

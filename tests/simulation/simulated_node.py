@@ -39,7 +39,7 @@ from waterclock.server.http.problems import problem_of
 from waterclock.server.http.routes import answer_from
 from waterclock.server.in_flight import BytesInFlight
 from waterclock.server.process import keep_pulse
-from waterclock.server.rest.consumers import PolledMembers
+from waterclock.server.rest.consumers import HttpConsumers
 from waterclock.server.rest.operations import topic_operations
 from waterclock.storage.rewrite import Wanted, rewrites
 
@@ -101,7 +101,7 @@ class SimulatedNode:
         self._folder = self._root / "0"
         self._folder.mkdir()
         self.node: Node
-        self.members: PolledMembers
+        self.members: HttpConsumers
         self.start()
 
     # Its life
@@ -123,7 +123,7 @@ class SimulatedNode:
             self.node = node = await running.__aenter__()
         try:
             calls = Calls(1_000)
-            self.members = PolledMembers(node, calls)
+            self.members = HttpConsumers(node, calls)
             table = topic_operations(node, self.members, BytesInFlight("publish", 1 << 30))
             self._answer = answer_from(routes_of(table))
             node.spawn(self.members.run())

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tests.kit.clock import ManualClock
-from tests.simulation.message_model import Fate, Known, Meant, Messages
+from tests.simulation.message_model import Known, Meant, Messages, Outcome
 
 IDS = ["one", "two", "three", "four", "five"]
 KEYS = [None, "ada", "bob", "cyd", "dan"]
@@ -57,13 +57,13 @@ class Wishes:
         key = chance.choice(KEYS)
         if key is not None:
             body["key"] = key
-        due_ms, fates = now_ms, {Fate.FIRED}
+        due_ms, outcomes = now_ms, {Outcome.FIRED}
         when = chance.random()
         if when < 0.7:
             delay_ms = chance.choice(DELAYS_MS)
             due_ms += delay_ms
             body["delay"] = f"{delay_ms}ms"
-            fates = {Fate.PENDING}
+            outcomes = {Outcome.PENDING}
         elif when < 0.85:
             due_ms -= chance.choice([0, 1, 5_000])
             body["dueMs"] = due_ms
@@ -72,7 +72,9 @@ class Wishes:
             lasts_ms = chance.choice(LASTS_MS)
             body["expiresIn"] = f"{lasts_ms}ms"
         message_id = body["messageId"]
-        message = Known(number, message_id, key, due_ms, lasts_ms, now_ms, fates | {Fate.ABSENT})
+        message = Known(
+            number, message_id, key, due_ms, lasts_ms, now_ms, outcomes | {Outcome.ABSENT}
+        )
         self.messages.add(message)
         return message, body
 

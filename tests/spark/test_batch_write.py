@@ -117,7 +117,7 @@ def test_writes_without_a_name_are_writes_of_their_own_and_leave_no_trace(spark,
     write(texts(spark, 100), made)
 
     check_once(node, made, values(100) * 2, "two writes")
-    assert node.client.ledger.list(made) == []
+    assert node.client.write_registry.list(made) == []
 
 
 def test_batches_of_a_named_write_are_written_once_each(spark, node, write, made):

@@ -176,7 +176,7 @@ def test_a_driver_killed_in_mid_batch_and_after_its_commit(small_batches, node, 
     stored = rows_stored(node, sink)
     fault = {"fault": "kill-driver", "faultFile": str(tmp_path / "struck")}
     second = run_driver({**told, "options": fault})
-    (writer,) = node.client.ledger.list(sink)
+    (writer,) = node.client.write_registry.list(sink)
     noted = {file.name for file in (tmp_path / "checkpoint" / "commits").iterdir()}
     copying(small_batches, node, source, sink, tmp_path).awaitTermination()
 

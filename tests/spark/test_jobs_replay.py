@@ -60,7 +60,7 @@ def test_another_name_replays_anew_and_up_to_now(run, node, topic):
 def test_a_replay_that_lost_its_ledger_is_known_by_its_ids(run, node, topic):
     target = f"{topic}-again"
     first = run(to_topic=target)
-    node.client.ledger.abandon(target, f"replayed-{first.facts['name']}")
+    node.client.write_registry.abandon(target, f"replayed-{first.facts['name']}")
     run(to_topic=target)
 
     assert values(node, target) == numbered(range(200))
@@ -115,7 +115,7 @@ def test_a_dry_run_counts_and_changes_nothing(run, node, topic):
 
     assert (summary.rows, summary.is_dry_run) == (200, True)
     assert f"{topic}-again" not in [each.name for each in node.client.topics.list()]
-    assert node.client.ledger.list(topic) == []
+    assert node.client.write_registry.list(topic) == []
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_a_query_writes_each_row_once_and_goes_on_where_it_was(node, copy, sourc
     assert [batch["batch"] for batch in batches] == list(range(len(batches)))
     assert sum(batch["stored"] for batch in batches) == 110
     assert {batch["writer"] for batch in batches} == {writer}
-    (noted,) = node.client.ledger.list(sink)
+    (noted,) = node.client.write_registry.list(sink)
     assert (noted.name, noted.committed, noted.open_tasks) == (writer, len(batches) - 1, 0)
 
 

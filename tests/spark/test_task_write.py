@@ -120,7 +120,7 @@ def test_a_task_done_or_committed_stores_nothing_more(forgetful, options):
     forget_ids(forgetful)
 
     assert write_task(options, place, batches_of(rows, 500)).state == "done"
-    forgetful.client.ledger.commit(options.topic, "w", 3)
+    forgetful.client.write_registry.commit(options.topic, "w", 3)
     for batch in (3, 2, 0):
         again = write_task(options, WritePlace("w", batch, 0), batches_of(rows, 500))
         assert (again.state, again.rows, again.stored) == ("committed", ROWS, 0)

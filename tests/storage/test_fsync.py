@@ -74,7 +74,7 @@ def test_what_is_acknowledged_survives_a_power_cut_at_any_moment():
         answer = partition.append(message(number, value=b"v" * 50))
         if number % 3 == 0:
             commit.wait_for(answer.durable_at)
-        commit.poke()
+        commit.step()
         acknowledged = partition.store.acknowledged_end
         survivor = open_store(partition.folder.crash(), log=LOG)
         assert survivor.end >= acknowledged
@@ -88,12 +88,12 @@ def test_appends_during_one_slow_fsync_share_the_next():
     gate = Gate(partition, FIRST)
     commit = committed(partition)
     partition.append(message(0))
-    commit.poke()
+    commit.step()
     gate.await_arrival()
 
     for number in range(1, 31):
         partition.append(message(number))
-        commit.poke()
+        commit.step()
     acknowledged = partition.store.acknowledged_end
     gate.open()
     commit.wait_for(31)
@@ -109,10 +109,10 @@ def test_the_owner_is_woken_when_an_fsync_is_through():
     woken = threading.Event()
     commit = committed(partition, woken.set)
     partition.append(message(0))
-    commit.poke()
+    commit.step()
 
     assert woken.wait(GRACE_S)
-    commit.poke()
+    commit.step()
 
     assert partition.store.acknowledged_end == 1
     commit.close()
@@ -124,18 +124,18 @@ def test_an_interval_is_measured_on_the_clock_that_never_steps():
     commit = committed(partition, woken.set)
     partition.clock.advance(100)
     partition.append(message(0))
-    commit.poke()
+    commit.step()
     assert woken.wait(GRACE_S)
-    commit.poke()
+    commit.step()
     woken.clear()
 
     partition.clock.step(-3_600_000)
     partition.append(message(1))
     partition.clock.advance(100)
-    commit.poke()
+    commit.step()
 
     assert woken.wait(1), "no fsync until the wall clock has caught up"
-    commit.poke()
+    commit.step()
     assert partition.store.flushed_end == 2
     commit.close()
 
@@ -154,7 +154,7 @@ def test_a_failed_fsync_reaches_the_owner_every_time_and_nothing_is_acknowledged
         with pytest.raises(StorageFailed):
             commit.wait_for(answer.durable_at)
     with pytest.raises(StorageFailed):
-        commit.poke()
+        commit.step()
     with pytest.raises(StorageFailed):
         partition.append(message(2))
 
@@ -170,7 +170,7 @@ def test_a_failure_nobody_has_seen_is_raised_by_close_and_the_folder_is_free():
     commit = committed(partition)
     partition.folder.fail_next_sync()
     partition.append(message(0))
-    commit.poke()
+    commit.step()
 
     with pytest.raises(StorageFailed):
         commit.close()
@@ -211,7 +211,7 @@ def test_a_failed_job_reaches_the_owner():
     assert done.acquire(timeout=GRACE_S), "the fsync"
     assert done.acquire(timeout=GRACE_S), "the job"
     with pytest.raises(StorageFailed, match="no side-car today"):
-        commit.poke()
+        commit.step()
 
 
 # Jobs
@@ -222,7 +222,7 @@ def test_appends_and_fsyncs_go_on_while_side_cars_are_saved():
     gate = Gate(partition, ".index.tmp")
     commit = committed(partition)
     commit.wait_for(partition.append(message(0)).durable_at)
-    commit.poke()
+    commit.step()
     gate.await_arrival()
 
     commit.wait_for(partition.append(message(1)).durable_at)
@@ -240,7 +240,7 @@ def test_a_rewrite_waits_for_the_job_that_is_running_aside(monkeypatch):
     gate = Gate(partition, ".index.tmp")
     commit = committed(partition)
     partition.store.roll(partition.clock.now_ms())
-    commit.poke()
+    commit.step()
     gate.await_arrival()
     save = SaveJob.run
 
@@ -282,7 +282,7 @@ def test_close_makes_everything_durable_and_saves_what_the_next_opening_needs():
     commit = committed(partition)
     for number in range(5):
         partition.append(message(number))
-    commit.poke()
+    commit.step()
     partition.append(message(5))
 
     commit.close()
@@ -304,7 +304,7 @@ def test_it_works_on_a_real_folder(tmp_path: Path, policy: str) -> None:
         if number % 7 == 0:
             commit.wait_for(answer.durable_at)
             assert store.read(int(answer.offsets[0]))
-        commit.poke()
+        commit.step()
     commit.close()
 
     store = open_store(OsFolder(tmp_path / "log"), log=log)

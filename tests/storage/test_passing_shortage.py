@@ -54,14 +54,14 @@ def test_under_interval_the_last_publish_is_flushed_though_nobody_publishes_agai
 ) -> None:
     flushed = threading.Event()
     with open_log(tmp_path / "log", log=LogConfig(fsync="interval", fsync_interval_ms=1)) as log:
-        real = log._commit.poke
+        real = log._commit.step
 
-        def poke() -> None:
+        def step() -> None:
             real()
             if log._store.flushed_end == log._store.end == 1:
                 flushed.set()
 
         log.publish([Message(b"v", message_id=b"a")])
-        log._commit.poke = poke  # type: ignore[method-assign]
+        log._commit.step = step  # type: ignore[method-assign]
 
         assert flushed.wait(timeout=30)

@@ -51,11 +51,11 @@ class History:
             name,
             Item(b"%d" % self.sent, expires_ms=expires),
             deadline_ms=self.deadline(),
-            is_patient=self.rng.random() < 0.4,
+            is_blocking=self.rng.random() < 0.4,
         )
         size = self.sizes[name]
         expected = self.model[name].send(sender, size, self.now_ms)
-        if not sender.is_patient and self.rng.random() < 0.5:
+        if not sender.is_blocking and self.rng.random() < 0.5:
             position = self.core.put(name, sender.item, now_ms=self.now_ms)
             if position:
                 assert expected == [("accept", sender, position, 0)]

@@ -45,8 +45,8 @@ class ModelStream:
         if self.size is None:
             self.size = size
         told: list[Told] = []
-        is_behind = sender.is_patient and bool(self.senders)
-        if not self.size or is_behind or (sender.is_patient and self.is_full()):
+        is_behind = sender.is_blocking and bool(self.senders)
+        if not self.size or is_behind or (sender.is_blocking and self.is_full()):
             self.senders.append(sender)
             self.admit(told)
         else:

@@ -13,7 +13,7 @@ LARGE = 1 << 18
 
 
 def patient(name: str = "s", body: bytes = b"1") -> Sender:
-    return Sender(name, Item(body), deadline_ms=NOW + 100, is_patient=True)
+    return Sender(name, Item(body), deadline_ms=NOW + 100, is_blocking=True)
 
 
 def held(table: Streams) -> int:

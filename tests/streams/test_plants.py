@@ -6,7 +6,7 @@ from tests.streams.history import History
 from waterclock.streams import stream
 from waterclock.streams.ring import Ring
 from waterclock.streams.stream import Stream
-from waterclock.streams.waiters import Deadlines, Line
+from waterclock.streams.waiters import Deadlines, WaitQueue
 
 HISTORIES = 200
 
@@ -21,12 +21,12 @@ def the_last_to_come_is_served_first(monkeypatch):
         self.leave(waiter)
         return waiter
 
-    monkeypatch.setattr(Line, "first", first)
-    monkeypatch.setattr(Line, "serve", serve)
+    monkeypatch.setattr(WaitQueue, "first", first)
+    monkeypatch.setattr(WaitQueue, "serve", serve)
 
 
 def who_has_left_is_matched(monkeypatch):
-    monkeypatch.setattr(Line, "leave", lambda self, waiter: None)
+    monkeypatch.setattr(WaitQueue, "leave", lambda self, waiter: None)
 
 
 def what_is_given_back_is_lost(monkeypatch):

@@ -115,10 +115,10 @@ def test_a_patient_sender_waits_until_everyone_has_read():
     receive(table, consumer="x")
     waits: list[Effect] = []
     for body in (b"1", b"2", b"3", b"4"):
-        sender = Sender("s", Item(body), deadline_ms=NOW + 100, is_patient=True)
+        sender = Sender("s", Item(body), deadline_ms=NOW + 100, is_blocking=True)
         waits = table.send(sender, size=3, now_ms=NOW)
     assert bodies(receive(table, consumer="x")) == [b"2"]
-    last = Sender("s", Item(b"5"), deadline_ms=NOW + 100, is_patient=True)
+    last = Sender("s", Item(b"5"), deadline_ms=NOW + 100, is_blocking=True)
 
     assert [type(effect) for effect in waits] == [Accept]
     assert [type(e) for e in table.send(last, size=3, now_ms=NOW)] == [Accept]
@@ -158,7 +158,7 @@ def test_a_consumer_that_stays_away_holds_nobody_up():
     receive(table, consumer="away")
     for body in (b"1", b"2", b"3", b"4"):
         send(table, body)
-    patient = Sender("s", Item(b"5"), deadline_ms=NOW + 100_000, is_patient=True)
+    patient = Sender("s", Item(b"5"), deadline_ms=NOW + 100_000, is_blocking=True)
     assert table.send(patient, size=3, now_ms=NOW) == []
     receive(table, limit=5)
     assert patient.line is not None
@@ -246,7 +246,7 @@ def test_a_consumer_confirms_stored_messages_and_senders_who_wait_for_it_get_roo
     for number in range(1, 4):
         table.send(Sender("s", Item(b"%d" % number, stored=number)), size=3, now_ms=NOW)
     assert len(bodies(receive(table, consumer="x", limit=3, is_confirming=True))) == 3
-    patient = Sender("s", Item(b"4"), deadline_ms=NOW + 100, is_patient=True)
+    patient = Sender("s", Item(b"4"), deadline_ms=NOW + 100, is_blocking=True)
     assert table.send(patient, size=3, now_ms=NOW) == []
 
     assert table.confirm("s", "x", 2, now_ms=NOW) == [Accept(patient, 4, 0)]

@@ -28,7 +28,7 @@ PUBLIC = [
     "LimitExceeded",
     "LoggedMessage",
     "Message",
-    "NobodyCame",
+    "MatchTimeout",
     "NodeFailed",
     "NodeInfo",
     "NotFound",

@@ -9,7 +9,7 @@ from waterclock.client.due import When, past_ms, span_ms
 from waterclock.client.results import (
     DeadLetter,
     GroupInfo,
-    GroupPlace,
+    GroupPartitionInfo,
     NodeInfo,
     PartitionInfo,
     ReplayInfo,
@@ -310,7 +310,7 @@ def _group(told: admin_pb2.Group) -> GroupInfo:
         generation=told.generation,
         members=tuple(told.members),
         places=tuple(
-            GroupPlace(
+            GroupPartitionInfo(
                 partition=each.partition,
                 member=each.member,
                 committed=each.committed,

@@ -39,7 +39,7 @@ from waterclock.client.schedule import SchedulerCalls, recurrence_name
 from waterclock.client.settings import ClientSettings
 from waterclock.client.snapshots import Snapshots
 from waterclock.client.streams.streams import Streams
-from waterclock.client.write_registry import Ledger
+from waterclock.client.write_registry import WriteRegistry
 from waterclock.log.expiry import HEADER as EXPIRES_HEADER
 from waterclock.model.errors import BadInput
 from waterclock.model.message import Message
@@ -77,7 +77,7 @@ class Client(SchedulerCalls):
         self.groups = Groups(self._connection)
         self.dead_letters = DeadLetters(self._connection)
         self.replays = Replays(self._connection)
-        self.ledger = Ledger(self._connection)
+        self.write_registry = WriteRegistry(self._connection)
         self.snapshots = Snapshots(self._connection)
         self.streams = Streams(self._connection, http_address)
 

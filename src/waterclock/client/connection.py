@@ -109,7 +109,7 @@ class Connection:
 
     @property
     def ledger(self) -> "ledger_pb2_grpc.LedgerAsyncStub":
-        """The methods of Ledger."""
+        """The methods of WriteRegistry."""
         self.check_open()
         return self._ledger
 

@@ -17,7 +17,7 @@ from waterclock.model.errors import (
     Busy,
     Gone,
     LimitExceeded,
-    NobodyCame,
+    MatchTimeout,
     NodeFailed,
     NotFound,
     Overloaded,
@@ -93,13 +93,13 @@ def error_of_answer(status: int, body: bytes, address: str) -> WaterclockError:
         told = {}
     named = _NAMED.get(str(told.get("error"))) or _STATUSES.get(status)
     if named is TimedOut and status == 424:
-        named = NobodyCame
+        named = MatchTimeout
     details = str(told.get("detail") or body[:_DETAIL_CHARS].decode(errors="replace"))
     if named is None or named is WaterclockError:
         return NodeFailed(f"{address} answered {status}: {details}")
     facts = {f"{_PREFIX}{name}": str(value) for name, value in told.items()}
     error = _rebuilt(named, details or f"{address} answered {status}", facts)
-    if isinstance(error, Gone | NobodyCame):
+    if isinstance(error, Gone | MatchTimeout):
         error.resume_token = str(told.get("resumeToken") or "")
     if isinstance(error, Gone):
         missed = told.get("missed")

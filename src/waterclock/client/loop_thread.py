@@ -16,7 +16,7 @@ from waterclock.model.errors import Closed
 Result = TypeVar("Result")
 
 
-class Background:
+class LoopThread:
     """Runs a client's coroutines for other threads, between `start` and `stop`."""
 
     def __init__(self, client: Client) -> None:

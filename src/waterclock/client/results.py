@@ -167,7 +167,7 @@ class TopicInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupPlace:
+class GroupPartitionInfo:
     """Where a group stands in one partition."""
 
     partition: int
@@ -190,7 +190,7 @@ class GroupInfo:
     name: str
     generation: int
     members: tuple[str, ...]
-    places: tuple[GroupPlace, ...]
+    places: tuple[GroupPartitionInfo, ...]
 
     @property
     def lag(self) -> int:

@@ -51,7 +51,7 @@ class WriterInfo:
     changed: datetime
 
 
-class Ledger:
+class WriteRegistry:
     """Note what was written, and ask."""
 
     def __init__(self, connection: Connection) -> None:

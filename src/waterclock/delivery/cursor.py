@@ -49,7 +49,7 @@ from waterclock.delivery.progress import (
     encode_progress,
     rows_of,
 )
-from waterclock.delivery.read_queue import SKIP, Ahead
+from waterclock.delivery.read_queue import SKIP, ReadQueue
 from waterclock.delivery.retries import retry_delay_ms
 from waterclock.delivery.spans import Range, SpanMap, Terms, joined
 from waterclock.model.ids import Millis, Offset
@@ -65,7 +65,7 @@ class Cursor:
         self._config = config
         self._tracker = empty_tracker(committed)
         self._leases = Leases(config, has_dead_letters=has_dead_letters)
-        self._ahead = Ahead(committed)
+        self._read_queue = ReadQueue(committed)
         # From before a restart, about what has not been read again yet.
         self._past: SpanMap[Past] = SpanMap()
         self._generation: int | None = None
@@ -93,13 +93,15 @@ class Cursor:
         tracker, past = decode_progress(data, log_end=log_end)
         cursor = cls(config, committed=tracker.committed, has_dead_letters=has_dead_letters)
         cursor._tracker = tracker
-        cursor._ahead = Ahead(tracker.committed, done_before=tracker.runs())
+        cursor._read_queue = ReadQueue(tracker.committed, done_before=tracker.runs())
         for start, end, what in past:
             cursor._past.put(start, end, what)
         return cursor
 
     def __repr__(self) -> str:
-        return f"<Cursor at {self.committed}, read to {self._ahead.read_end}, {self._leases!r}>"
+        return (
+            f"<Cursor at {self.committed}, read to {self._read_queue.read_end}, {self._leases!r}>"
+        )
 
     # What a shell may ask
 
@@ -111,7 +113,7 @@ class Cursor:
     @property
     def read_from(self) -> Offset:
         """Where the next range from the log must start."""
-        return Offset(self._ahead.read_end)
+        return Offset(self._read_queue.read_end)
 
     @property
     def generation(self) -> int | None:
@@ -122,7 +124,12 @@ class Cursor:
     def room(self) -> int:
         """How many messages could be handed out now if they were read. Read the log only if this is
         not 0: nothing is gained by reading ahead of it."""
-        if self._credit is None or self._is_draining or self._leases.due or self._ahead.messages:
+        if (
+            self._credit is None
+            or self._is_draining
+            or self._leases.due
+            or self._read_queue.messages
+        ):
             return 0
         room = min(
             self._credit.messages_max - self._credit.held_messages,
@@ -144,7 +151,7 @@ class Cursor:
     @property
     def backlog(self) -> int:
         """How many messages stand ready and only want for credit."""
-        return self._ahead.messages + self._leases.due.offsets
+        return self._read_queue.messages + self._leases.due.offsets
 
     @property
     def waiting(self) -> int:
@@ -230,11 +237,11 @@ class Cursor:
         leases = self._leases
         leases.check_invariants()
         self._tracker.check_invariants()
-        self._ahead.check_invariants()
+        self._read_queue.check_invariants()
         spans: list[Range] = [s[:2] for s in (*leases.leased, *leases.waiting, *leases.due)]
         spans += [s[:2] for s in leases.dying]
-        spans += [s[:2] for s in self._ahead]
-        missing = [r for r in self._tracker.missing(self._ahead.read_end) if r[0] < r[1]]
+        spans += [s[:2] for s in self._read_queue]
+        missing = [r for r in self._tracker.missing(self._read_queue.read_end) if r[0] < r[1]]
         assert joined(sorted(spans)) == tuple(missing), (sorted(spans), missing)
         assert not self._leases.leased or self._generation is not None
         assert self._leases.leased.offsets <= self._config.unacked_max
@@ -249,8 +256,8 @@ class Cursor:
         if isinstance(read, RangeReadable):
             bytes_each = -(-read.size_bytes // max(1, read.end - read.start))
         else:
-            self._drop(read.start, min(read.end, self._ahead.read_end))
-        for start, end in self._ahead.advance(read.start, read.end):
+            self._drop(read.start, min(read.end, self._read_queue.read_end))
+        for start, end in self._read_queue.advance(read.start, read.end):
             letters += self._line_up(start, end, bytes_each)
         return letters
 
@@ -260,11 +267,11 @@ class Cursor:
         for low, high, past in self._past.cut(start, end):
             if bytes_each == SKIP:
                 continue  # the message is gone from the log, and its past with it
-            self._ahead.line_up(start, low, bytes_each)
+            self._read_queue.line_up(start, low, bytes_each)
             start = high
             piece = low, high, Terms(past.failed, past.until_ms, bytes_each)
             letters += self._leases.recall(piece, past.reason)
-        self._ahead.line_up(start, end, bytes_each)
+        self._read_queue.line_up(start, end, bytes_each)
         return letters
 
     def _drop(self, start: int, end: int) -> None:
@@ -275,14 +282,14 @@ class Cursor:
         self._free(leased)
         for low, high in outstanding:
             self._tracker.add(low, high)
-        self._ahead.skip(start, end)
+        self._read_queue.skip(start, end)
 
     def _trim(self, start: int) -> None:
         for low, high in self._leases.forget_waiting(start):
             self._tracker.add(low, high)
-        self._ahead.skip(0, start)
-        if self._ahead.read_end < start:
-            self._read(RangeSkipped(self._ahead.read_end, start))
+        self._read_queue.skip(0, start)
+        if self._read_queue.read_end < start:
+            self._read(RangeSkipped(self._read_queue.read_end, start))
 
     # The owner
 
@@ -359,7 +366,7 @@ class Cursor:
             if self._leases.due:
                 again = self._leases.lease_due(self._take_credit, until_ms=until_ms)
                 effects += deliveries(self._generation, again, deadline_ms=until_ms)
-            if self._ahead and not self._leases.due:
+            if self._read_queue and not self._leases.due:
                 fresh = self._next_ahead(until_ms)
                 effects += deliveries(self._generation, fresh, deadline_ms=until_ms)
         if self._is_draining and not self._is_drained and not self._leases.leased:
@@ -369,23 +376,23 @@ class Cursor:
         return effects
 
     def _next_ahead(self, until_ms: int) -> Iterator[tuple[int, Range]]:
-        while self._ahead:
-            start, end, bytes_each = self._ahead.first()
+        while self._read_queue:
+            start, end, bytes_each = self._read_queue.first()
             most = min(end - start, self._config.runs_max - self._leases.outstanding)
             count = self._take_credit(most, bytes_each)
             if not count:
                 return
-            self._ahead.take(count)
+            self._read_queue.take(count)
             self._leases.lease(start, start + count, Terms(0, until_ms, bytes_each))
             yield 0, (start, start + count)
             self._pass_gaps()
 
     def _pass_gaps(self) -> None:
         """Mark done what stands first in line with nothing to deliver."""
-        while self._ahead and self._ahead.first()[2] == SKIP:
-            start, end, _ = self._ahead.first()
+        while self._read_queue and self._read_queue.first()[2] == SKIP:
+            start, end, _ = self._read_queue.first()
             self._tracker.add(start, end)
-            self._ahead.take(end - start)
+            self._read_queue.take(end - start)
 
     def _take_credit(self, messages: int, bytes_each: int) -> int:
         messages = min(messages, self._config.unacked_max - self._leases.leased.offsets)

@@ -15,7 +15,7 @@ SKIP = -1
 """In the place of a size: nothing to deliver here."""
 
 
-class Ahead:
+class ReadQueue:
     """The line, and how far the log was read."""
 
     def __init__(self, read_end: int, *, done_before: Iterable[Range] = ()) -> None:

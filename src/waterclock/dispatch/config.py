@@ -36,7 +36,7 @@ from waterclock.model.settings import (
 from waterclock.model.strict_yaml import KEY_CHARS_MAX, TEXT_CHARS_MAX
 from waterclock.model.units import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
 
-Inlet = Literal["stream", "pubsub"]
+SourceKind = Literal["stream", "pubsub"]
 SinkKind = Literal["redis", "waterclock"]
 Parse = Literal["json", "bytes"]
 
@@ -75,7 +75,7 @@ class DispatcherConfig(Section):
     """Names all keys of ours. Dispatchers of one prefix are one group with one leader; two groups
     on one Redis need two."""
 
-    inlet: Annotated[Inlet, Choice(get_args(Inlet))] = "stream"
+    inlet: Annotated[SourceKind, Choice(get_args(SourceKind))] = "stream"
     """Where messages come from. `stream` loses nothing; `pubsub` loses what comes while nobody
     listens, as pub/sub does, and is for publishers that cannot be changed."""
 

@@ -13,7 +13,7 @@ import socket
 from random import Random
 
 from waterclock.dispatch.config import DispatcherConfig
-from waterclock.dispatch.core.lease import Ask, Call, Lease, LeaseAction
+from waterclock.dispatch.core.lease import Ask, Call, Lease, LeaseEffect
 from waterclock.dispatch.core.ring import Ring
 from waterclock.dispatch.leader import Leader, now_ms
 from waterclock.dispatch.metrics import DispatcherCounts
@@ -22,9 +22,9 @@ from waterclock.dispatch.redis.keys import Keys
 from waterclock.dispatch.redis.link import RedisAway, RedisRefused
 from waterclock.dispatch.redis.scripts import LEASE_ACQUIRE, LEASE_RELEASE, LEASE_RENEW, Stale
 from waterclock.dispatch.sinks.redis import fence_of, raise_fences, stream_names
-from waterclock.dispatch.sources.pubsub import PubSubInlet
-from waterclock.dispatch.sources.source import AGAIN_S, Inlet
-from waterclock.dispatch.sources.stream import StreamInlet
+from waterclock.dispatch.sources.pubsub import PubSubSource
+from waterclock.dispatch.sources.source import AGAIN_S, Source
+from waterclock.dispatch.sources.stream import StreamSource
 from waterclock.dispatch.worker_link import WorkerLink
 from waterclock.model.waiting import Waiting
 
@@ -63,9 +63,9 @@ class Dispatcher:
     def __repr__(self) -> str:
         return f"<Dispatcher at {self.address[0]}:{self.address[1]}, epoch {self.epoch}>"
 
-    def _inlet_of(self, config: DispatcherConfig) -> Inlet:
+    def _inlet_of(self, config: DispatcherConfig) -> Source:
         if config.inlet == "stream":
-            return StreamInlet(
+            return StreamSource(
                 self._redis, source=config.source, group=config.group, field="",
                 read_count=config.read_count, is_trimmed=config.is_inlet_trimmed,
                 window_ms=config.window_ms, bucket_ms=config.bucket_ms, counts=self.counts,
@@ -75,7 +75,7 @@ class Dispatcher:
             messages_max=config.ring_messages_max,
             bytes_max=config.ring_bytes_max,
         )
-        return PubSubInlet(
+        return PubSubSource(
             self._redis, channel=config.source, keys=self._keys, ring=ring,
             backlog_messages_max=config.backlog_messages_max, mark_ms=config.mark_ms,
             deadline_ms=config.deadline_ms, window_ms=config.window_ms,
@@ -171,7 +171,7 @@ class Dispatcher:
                 continue
         await self._give_back()
 
-    async def _perform(self, actions: list[LeaseAction], tasks: asyncio.TaskGroup) -> None:
+    async def _perform(self, actions: list[LeaseEffect], tasks: asyncio.TaskGroup) -> None:
         for action in actions:
             if isinstance(action, Ask):
                 await self._ask(action, tasks)
@@ -210,7 +210,7 @@ class Dispatcher:
         if (said := self._waiting.here(now_ms() / 1_000)) is not None:
             log.warning("%s", said)
 
-    def _renewed(self, ask: Ask, *, is_ours: bool) -> list[LeaseAction]:
+    def _renewed(self, ask: Ask, *, is_ours: bool) -> list[LeaseEffect]:
         if is_ours:
             return self._lease.renewed(asked_ms=ask.asked_ms, now_ms=now_ms())
         return self._lease.lost(now_ms())

@@ -1,6 +1,6 @@
 """What a dispatcher does while it leads: the plan, driven. One of these for each epoch.
 
-    inlet --Load--> plan --HandOut--> worker links --frames--> plan --Settle, Bury--> inlet
+    source --Load--> plan --HandOut--> links --frames--> plan --Settle, WriteDeadLetters--> source
 
 Everything is done in bulk, and as soon as it comes: what arrives while Redis answers is the next
 batch, so batches grow with the load and nothing ever lingers. Nothing is handed out once the lease
@@ -18,7 +18,14 @@ from random import Random
 from typing import assert_never
 
 from waterclock.dispatch.config import DispatcherConfig
-from waterclock.dispatch.core.batches import Action, Bury, DeadLetter, Load, Settle, without_giants
+from waterclock.dispatch.core.batches import (
+    DeadLetter,
+    Effect,
+    Load,
+    Settle,
+    WriteDeadLetters,
+    without_giants,
+)
 from waterclock.dispatch.core.plan import Plan
 from waterclock.dispatch.frames import (
     AckBatch,
@@ -38,7 +45,7 @@ from waterclock.dispatch.frames import (
 )
 from waterclock.dispatch.metrics import DispatcherCounts
 from waterclock.dispatch.redis.link import RedisAway
-from waterclock.dispatch.sources.source import AGAIN_S, Inlet
+from waterclock.dispatch.sources.source import AGAIN_S, Source
 from waterclock.dispatch.worker_link import WorkerLink
 
 log = logging.getLogger(__name__)
@@ -64,7 +71,7 @@ class Leader:
     def __init__(
         self,
         config: DispatcherConfig,
-        inlet: Inlet,
+        inlet: Source,
         *,
         epoch: int,
         is_held: Callable[[int], bool],
@@ -139,11 +146,11 @@ class Leader:
         limit = self._config.body_bytes_max
         if max(map(len, load.bodies), default=0) > limit:
             load, letters = without_giants(load, limit)
-            self._perform([Bury(letters)])
+            self._perform([WriteDeadLetters(letters)])
         if load.uuids:
             self._perform(self._plan.add(load))
-        elif load.parcel_id is not None:
-            self._perform([Settle(parcels=[load.parcel_id])])
+        elif load.stored_id is not None:
+            self._perform([Settle(parcels=[load.stored_id])])
         self._pump()
 
     # Leading
@@ -264,14 +271,14 @@ class Leader:
         elif (now - link.said_at) * 1_000 >= config.heartbeat_ms / 2:
             link.send(encode_heartbeat(epoch=self.epoch))
 
-    def _perform(self, actions: Sequence[Action]) -> None:
+    def _perform(self, actions: Sequence[Effect]) -> None:
         for action in actions:
             match action:
                 case Settle(parcels, entries):
                     self._parcels += parcels
                     self._entries += entries
                     self._has_settled.set()
-                case Bury(letters):
+                case WriteDeadLetters(letters):
                     self._letters += letters
                     self._has_letters.set()
                 case _:

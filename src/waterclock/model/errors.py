@@ -17,7 +17,7 @@
     │   ├── Unreachable          no node answers at the address
     │   └── StoreUnavailable     the database of the streams does not answer: try again later
     ├── TimedOut                 no answer in time: it may have happened, or may still happen
-    │   └── NobodyCame           the other side of a stream did not: nothing was handed over
+    │   └── MatchTimeout           the other side of a stream did not: nothing was handed over
     ├── NodeFailed               the node answered what nobody planned: a bug, or not a node
     ├── StorageError             the disk or what is on it
     │   ├── StorageFull          free space, then publish again; reads go on
@@ -180,7 +180,7 @@ class TimedOut(WaterclockError):
     """
 
 
-class NobodyCame(TimedOut):
+class MatchTimeout(TimedOut):
     """Nobody took the message from its stream, or made room for it, in time. It was not sent.
 
     Who was to receive is told by `resume_token` where it waited, if the node says so.

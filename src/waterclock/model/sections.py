@@ -354,7 +354,7 @@ class ServerConfig(Section):
     host: Annotated[str, Text(255)] = "127.0.0.1"
     """The address to listen on. `0.0.0.0` lets other machines in: they need no password yet."""
 
-    gather_ms: Annotated[int, duration(0, 100)] = 2
+    linger_ms: Annotated[int, duration(0, 100)] = 2
     """How long a single publish waits for others to share its batch. Longer makes larger batches
     and adds that much to each answer; 0 gathers only what came in the same turn of the loop."""
 

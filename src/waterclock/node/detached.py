@@ -16,7 +16,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-async def sheltered(tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, T]) -> T:
+async def run_detached(tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, T]) -> T:
     """Have work done by a task of the group; return or raise what it does."""
     answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
     running = _answered(work, answer)

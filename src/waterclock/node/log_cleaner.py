@@ -48,7 +48,7 @@ class Readers(Protocol):
         ...
 
 
-class Housekeeping:
+class LogCleaner:
     """Keeps logs from growing for ever. `run` is its task."""
 
     def __init__(

@@ -20,7 +20,7 @@ from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.model.units import GIB, MIB
 from waterclock.node.counters import Histogram
-from waterclock.node.partition.flush_queue import Aside, Commits
+from waterclock.node.partition.flush_queue import BackgroundThreads, FlushQueue
 from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.local_log import stored_messages
 from waterclock.storage.opening import open_partition
@@ -40,7 +40,7 @@ Records = dict[str, bytes | None]
 class Metadata:
     """Durable records by name. Open one with `open_metadata`."""
 
-    def __init__(self, store: PartitionStore, commits: Commits, clock: Clock) -> None:
+    def __init__(self, store: PartitionStore, commits: FlushQueue, clock: Clock) -> None:
         self._store = store
         self._commits = commits
         self._clock = clock
@@ -120,7 +120,7 @@ class Metadata:
 def open_metadata(
     path: Path,
     clock: Clock,
-    aside: Aside,
+    aside: BackgroundThreads,
     on_failed: Callable[[WaterclockError], None],
     on_full: Callable[[StorageError], None] = lambda error: None,
 ) -> Metadata:
@@ -138,5 +138,5 @@ def open_metadata(
         raise PartitionFaulty(problem)
     store.on_full(on_full)
     loop = asyncio.get_running_loop()
-    commits = Commits(store, clock, aside, loop, fsync_ms=Histogram(), on_failed=on_failed)
+    commits = FlushQueue(store, clock, aside, loop, fsync_ms=Histogram(), on_failed=on_failed)
     return Metadata(store, commits, clock)

@@ -4,9 +4,9 @@
                   ├── publishing, gathering        in
                   ├── groups, replays, snapshots   out
                   ├── pending, recurrences         time
-                  ├── ledger                       who writes what, once
+                  ├── write_registry                       who writes what, once
                   └── dead letters, housekeeping
-    streams ── storing                             light ones, in memory and in a store
+    streams ── persister                             light ones, in memory and in a store
 
 A node is a context: inside, it runs; leaving it, all that was accepted is flushed, timers and
 progress are saved. If its disk fails, it ends by itself with that error: nothing after a failed
@@ -26,11 +26,11 @@ from waterclock.model.errors import ForgedToken, StorageError, WaterclockError
 from waterclock.model.ids import Millis
 from waterclock.node.dead_letters.dead_letters import DeadLetters
 from waterclock.node.disk_watch import DiskWatch
-from waterclock.node.groups.cleaner import GroupUpkeep
+from waterclock.node.groups.cleaner import GroupCleaner
 from waterclock.node.groups.groups import Groups
-from waterclock.node.log_cleaner import Housekeeping
+from waterclock.node.log_cleaner import LogCleaner
 from waterclock.node.metadata import Metadata, open_metadata
-from waterclock.node.partition.flush_queue import Aside
+from waterclock.node.partition.flush_queue import BackgroundThreads
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.problems import (
     DISK_FAILED,
@@ -42,17 +42,17 @@ from waterclock.node.problems import (
     STORE_AWAY,
     Problem,
 )
-from waterclock.node.publish.batcher import Gathering
+from waterclock.node.publish.batcher import PublishBatcher
 from waterclock.node.publish.publisher import Publishing
-from waterclock.node.publish.write_registry import Ledger
+from waterclock.node.publish.write_registry import WriteRegistry
 from waterclock.node.replay.replays import Replays
 from waterclock.node.replay.snapshots import Snapshots
 from waterclock.node.schedule.pending import PendingMessages
 from waterclock.node.schedule.recurrences import Recurrences
 from waterclock.node.streams.host import StreamHost
 from waterclock.node.streams.ownership import Alone, Ownership
-from waterclock.node.streams.persister import Storing
-from waterclock.node.streams.store_poller import Tailing
+from waterclock.node.streams.persister import Persister
+from waterclock.node.streams.store_poller import StorePoller
 from waterclock.node.task_groups import task_group
 from waterclock.node.topics import Topic, Topics
 from waterclock.storage.folders.data_folder import DataFolder
@@ -81,7 +81,7 @@ class Node:
         self._was_started = False
         path = Path(config.node.data_folder)
         self._tasks = tasks
-        self._aside = Aside()
+        self._aside = BackgroundThreads()
         self._running: set[asyncio.Task[None]] = set()
         self._schedulers: dict[PartitionHost, asyncio.Task[None]] = {}
         self._changed_ms = self.started_ms
@@ -103,8 +103,8 @@ class Node:
             on_full=self._note_full,
         )
         self.publishing = Publishing(self.topics, config.limits, clock)
-        self.gathering = Gathering(
-            self.topics, config.limits, clock, gather_ms=config.server.gather_ms
+        self.batcher = PublishBatcher(
+            self.topics, config.limits, clock, linger_ms=config.server.linger_ms
         )
         self.pending = PendingMessages(self.topics, config.limits, clock)
         self.recurrences = Recurrences(
@@ -115,11 +115,11 @@ class Node:
         self.groups = Groups(self.topics, self.metadata, self.dead_letters, config, clock)
         self.snapshots = Snapshots(self.topics, self.metadata)
         self.replays = Replays(self.topics, self.snapshots, self.metadata, clock)
-        self.ledger = Ledger(self.topics, self.metadata, clock)
+        self.write_registry = WriteRegistry(self.topics, self.metadata, clock)
         self.ownership: Ownership = Alone()
         self.streams = StreamHost(config.streams, clock)
         self.stream_tokens: Tokens
-        self.storing = Storing(
+        self.persister = Persister(
             _store_of(config, path),
             clock,
             self.spawn,
@@ -127,9 +127,9 @@ class Node:
             self._share_key,
             self._note_full,
         )
-        self.tailing = Tailing(self.streams, self.storing)
-        upkeep = GroupUpkeep(self.groups, config.groups, clock)
-        self.housekeeping = Housekeeping(self.topics, self.metadata, config, upkeep)
+        self.store_poller = StorePoller(self.streams, self.persister)
+        upkeep = GroupCleaner(self.groups, config.groups, clock)
+        self.log_cleaner = LogCleaner(self.topics, self.metadata, config, upkeep)
 
     def __repr__(self) -> str:
         return f"<Node {self.name} {self.topics!r}>"
@@ -155,9 +155,9 @@ class Node:
             found.append(Problem(DISK_FAILED, str(self._failure.exception()), self._changed_ms))
         if self.disk.shortage is not None:
             found.append(Problem(DISK_FULL, *self.disk.shortage))
-        storing = self.storing
-        if storing.problem is not None:
-            found.append(Problem(STORE_AWAY, storing.problem, storing.problem_since_ms))
+        persister = self.persister
+        if persister.problem is not None:
+            found.append(Problem(STORE_AWAY, persister.problem, persister.problem_since_ms))
         for topic in self.topics.all():
             for host in topic.partitions:
                 where = f"{topic.name}/{host.partition}"
@@ -178,26 +178,26 @@ class Node:
         await self.topics.open()
         await self.dead_letters.open()
         await self.groups.open()
-        await self.ledger.open()
+        await self.write_registry.open()
         await self.snapshots.open()
         for work in (
-            self.gathering.run(),
+            self.batcher.run(),
             self.groups.run(),
             self.recurrences.run(),
-            self.housekeeping.run(),
+            self.log_cleaner.run(),
             self.streams.run(),
-            self.storing.run(),
+            self.persister.run(),
             self.disk.run(),
             self._watch(),
         ):
             self.spawn(work)
-        if self.storing.is_shared:
-            self.spawn(self.tailing.run())
+        if self.persister.is_shared:
+            self.spawn(self.store_poller.run())
         # Else the first to store something would be refused. A database that is away is not
         # waited for any longer: all else can be served.
         with suppress(TimeoutError):
             async with asyncio.timeout(STORE_S_MAX):
-                await self.storing.tried()
+                await self.persister.tried()
         self.is_serving = self._was_started = True
 
     def stop_serving(self) -> None:
@@ -215,7 +215,7 @@ class Node:
                 if not self.has_failed:
                     await self.groups.close()
             finally:
-                await self.storing.close()
+                await self.persister.close()
         finally:
             for task in tuple(self._running):
                 task.cancel()
@@ -229,7 +229,7 @@ class Node:
         try:
             return self.stream_tokens.decode(stream, text)
         except ForgedToken:
-            self.storing.check_key()
+            self.persister.check_key()
             raise
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:

@@ -37,9 +37,9 @@ from waterclock.model.ids import Offset
 from waterclock.model.names import check_topic_name
 from waterclock.model.sections import DeliveryConfig
 from waterclock.model.units import DAY_MS
-from waterclock.node.detached import sheltered
+from waterclock.node.detached import run_detached
 from waterclock.node.metadata import Metadata, Records
-from waterclock.node.partition.flush_queue import Aside
+from waterclock.node.partition.flush_queue import BackgroundThreads
 from waterclock.node.partition.host import PartitionHost, open_all, open_host
 
 RECORD = "topic/"
@@ -124,7 +124,7 @@ class Topics:
         *,
         config: Config,
         clock: Clock,
-        aside: Aside,
+        aside: BackgroundThreads,
         tasks: asyncio.TaskGroup,
         on_failed: Callable[[WaterclockError], None],
         on_full: Callable[[StorageError], None] = lambda error: None,
@@ -253,7 +253,7 @@ class Topics:
     async def delete(self, name: str) -> None:
         """Delete a topic and its messages, for good."""
         # A caller that leaves half-way would leave partitions open that nobody knows any more.
-        await sheltered(self._tasks, self._delete(name))
+        await run_detached(self._tasks, self._delete(name))
 
     async def _delete(self, name: str) -> None:
         async with AsyncExitStack() as changing:

@@ -20,7 +20,7 @@ Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-class Agenda:
+class TimerIndex:
     """Near and far promises. Offsets and due times are parallel arrays."""
 
     def __init__(self, far: Far, *, now_ms: int, near_ms: int, tick_ms: int) -> None:
@@ -37,7 +37,7 @@ class Agenda:
         return len(self._near) + len(self.far)
 
     def __repr__(self) -> str:
-        return f"<Agenda {self._near!r}, {self.far!r}>"
+        return f"<TimerIndex {self._near!r}, {self.far!r}>"
 
     # What happened
 

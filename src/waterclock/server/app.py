@@ -23,14 +23,14 @@ from waterclock.server.grpc.broker import BrokerApi
 from waterclock.server.grpc.health import Health
 from waterclock.server.grpc.scheduler import SchedulerApi
 from waterclock.server.grpc.server import GrpcServer, Service, serve_grpc
-from waterclock.server.grpc.write_registry import LedgerApi
+from waterclock.server.grpc.write_registry import WriteRegistryApi
 from waterclock.server.http.cors import Cors
 from waterclock.server.http.operations import routes_of, stopping_routes_of
 from waterclock.server.http.routes import answer_from
 from waterclock.server.http.server import HttpServer, http_limits, serve_http
 from waterclock.server.loop_watch import LoopWatch
 from waterclock.server.metrics import Metrics
-from waterclock.server.rest.consumers import PolledMembers
+from waterclock.server.rest.consumers import HttpConsumers
 from waterclock.server.rest.frames import FramesApi
 from waterclock.server.rest.health import operations, with_description
 from waterclock.server.rest.operations import topic_operations
@@ -110,7 +110,7 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
     """Answer requests to a node until left. `Server.stop` first ends well what is under way."""
     calls = Calls(config.server.calls_max)
     watch = LoopWatch()
-    members = PolledMembers(node, calls)
+    members = HttpConsumers(node, calls)
     broker_api = BrokerApi(node, calls)
     table = with_description(
         [
@@ -135,7 +135,7 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
             Service(broker, broker_api, calls),
             Service(scheduler, SchedulerApi(node), calls),
             Service(admin, AdminApi(node, http_address=http_address), calls),
-            Service(ledger, LedgerApi(node), calls),
+            Service(ledger, WriteRegistryApi(node), calls),
             Service(HEALTH, health, Calls(HEALTH_CALLS_MAX)),
         )
         async with serve_grpc(services, config) as grpc_server, task_group() as tasks:

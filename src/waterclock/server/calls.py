@@ -28,7 +28,7 @@ Context = ServicerContext[Any, Any]
 
 Unary = Callable[[Request], Awaitable[Response]]
 UnaryHandler = Callable[[Request, Context], Awaitable[Response]]
-Conversing = Callable[[Any, "Stream"], Awaitable[None]]
+StreamingMethod = Callable[[Any, "Stream"], Awaitable[None]]
 StreamHandler = Callable[[Any, Context], Awaitable[None]]
 
 
@@ -53,7 +53,7 @@ def parser_of(kind: type[Message]) -> Callable[[bytes], Message | Malformed]:
 
 
 class Stream:
-    """What a method that is a conversation sees of its call."""
+    """What a method that is a streaming_call sees of its call."""
 
     __slots__ = ("_read", "write")
 
@@ -77,7 +77,7 @@ def check_formed(request: object) -> None:
         raise BadInput("the request is not a message of this method")
 
 
-class Conversation(Protocol):
+class StreamingCall(Protocol):
     """A stream that wants to end well when the node stops."""
 
     def stop(self) -> None:
@@ -112,7 +112,7 @@ class Calls:
         self.in_flight = 0
         self.is_stopping = False
         self.methods: dict[str, MethodCounters] = {}
-        self.conversations: set[Conversation] = set()
+        self.streaming_calls: set[StreamingCall] = set()
         """Those under way; each adds and removes itself."""
         self._waits: set[asyncio.Timeout] = set()
 
@@ -148,7 +148,7 @@ class Calls:
 
         return handle
 
-    def stream(self, method: str, work: Conversing) -> StreamHandler:
+    def stream(self, method: str, work: StreamingMethod) -> StreamHandler:
         """Return the handler of a method that writes, and perhaps reads, as it goes."""
         counters = self.methods.setdefault(method, MethodCounters())
 
@@ -209,13 +209,13 @@ class Calls:
         for wait in tuple(self._waits):
             if not wait.expired():
                 wait.reschedule(now)
-        for conversation in tuple(self.conversations):
-            conversation.stop()
+        for streaming_call in tuple(self.streaming_calls):
+            streaming_call.stop()
 
     def end(self) -> None:
-        """End conversations that go on after `stop`."""
-        for conversation in tuple(self.conversations):
-            conversation.end()
+        """End streaming_calls that go on after `stop`."""
+        for streaming_call in tuple(self.streaming_calls):
+            streaming_call.end()
 
 
 def _stopping() -> Stopping:

@@ -46,7 +46,7 @@ class FetchedFrames:
     """There may be more, but enough was looked at."""
 
 
-class Fetching:
+class FrameFetcher:
     """Finds frames."""
 
     def __init__(self, node: Node, calls: Calls) -> None:

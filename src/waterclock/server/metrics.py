@@ -218,15 +218,15 @@ class Metrics:
         )
 
     def _stream_families(self) -> Iterator[Family]:
-        host, storing = self._node.streams, self._node.storing
+        host, persister = self._node.streams, self._node.persister
         for name, (documentation, attribute) in _STREAM_COUNTS.items():
             yield _count(name, documentation, getattr(host.counters, attribute))
         yield _gauge("streams", "Light streams in memory.", (), [((), len(host))])
         yield _gauge("stream_waiting", "Senders and receivers that wait.", (), [((), host.waiting)])
         yield _gauge("stream_bytes", "Messages in memory.", (), [((), host.size_bytes)])
-        yield _count("stream_stored_messages", "Messages brought to the store.", storing.stored)
-        yield _count("stream_store_failures", "Messages it did not take.", storing.failed)
-        is_up = [((), float(storing.problem is None))]
+        yield _count("stream_stored_messages", "Messages brought to the store.", persister.stored)
+        yield _count("stream_store_failures", "Messages it did not take.", persister.failed)
+        is_up = [((), float(persister.problem is None))]
         yield _gauge("stream_store_up", "Whether the store can be reached.", (), is_up)
 
     def histograms(self) -> Iterator[Metric]:

@@ -1,8 +1,8 @@
 """Group commit with real threads: fsyncs and side-car jobs run aside, on threads that stores share.
 
-The owner of a store calls `poke` after appending; it starts an fsync if one is due and none is in
+The owner of a store calls `step` after appending; it starts an fsync if one is due and none is in
 flight, and takes in whatever has finished. Under an event loop, `on_done` wakes the loop to call
-`poke` again; a plain loop waits with `wait_for`. The threads touch neither the store nor each
+`step` again; a plain loop waits with `wait_for`. The threads touch neither the store nor each
 other: they run what they are handed and hand it back.
 
 A thread that comes back from fsync needs the interpreter lock, which a busy owner gives up only
@@ -137,7 +137,7 @@ class GroupCommit:
         self._on_fsync = on_fsync
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
 
-    def poke(self) -> None:
+    def step(self) -> None:
         """Take in what is done and start what is due. Raises StorageFailed if the disk failed."""
         self._collect_fsync(block=False)
         self._advance_jobs()
@@ -147,10 +147,10 @@ class GroupCommit:
 
     def wait_for(self, end: int) -> None:
         """Return when everything below `end` may be acknowledged."""
-        self.poke()
+        self.step()
         while self._store.acknowledged_end < end:
             self._collect_fsync(block=True)
-            self.poke()
+            self.step()
 
     def _collect_fsync(self, *, block: bool) -> None:
         ended = self._fsync.take(block=block)

@@ -82,7 +82,7 @@ class Log:
                 if self._is_closed:
                     return
                 try:
-                    self._commit.poke()
+                    self._commit.step()
                 except StorageFailed:
                     return  # the next publish says so
 

@@ -18,9 +18,9 @@ from waterclock.streams.effects import Accept, Deliver, Dismiss, Effect, Refuse
 from waterclock.streams.ring import Item, Ring, fitting
 from waterclock.streams.tailing import told_of_stored
 from waterclock.streams.waiters import (
-    Line,
     Receiver,
     Sender,
+    WaitQueue,
     all_who_get,
     first_of_each_name,
     leave_as,
@@ -69,12 +69,12 @@ class Stream:
         self.returned: list[int] | None = None
         """Positions below `taken` that go out again first: a heap."""
         self.consumers: dict[str, Consumer] | None = None
-        self.competing: Line[Receiver] | None = None
-        self.watching: Line[Receiver] | None = None
+        self.competing: WaitQueue[Receiver] | None = None
+        self.watching: WaitQueue[Receiver] | None = None
         """Those with a name or a position."""
-        self.tailing: Line[Receiver] | None = None
+        self.tailing: WaitQueue[Receiver] | None = None
         """Those who wait for what is stored."""
-        self.senders: Line[Sender] | None = None
+        self.senders: WaitQueue[Sender] | None = None
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r} {self.ring}, {self.waiting} waiting>"
@@ -131,9 +131,9 @@ class Stream:
         if ring is None:
             ring = self.ring = Ring(size)
         effects: list[Effect] = []
-        must_wait = self.is_full() if sender.is_patient else not ring.size
-        if must_wait or (sender.is_patient and self.senders):
-            self.senders = self.senders or Line()
+        must_wait = self.is_full() if sender.is_blocking else not ring.size
+        if must_wait or (sender.is_blocking and self.senders):
+            self.senders = self.senders or WaitQueue()
             self.senders.join(sender)
             self._admit(now_ms, effects)
         else:
@@ -204,12 +204,12 @@ class Stream:
             self.is_shared = True
             found = self._take(receiver, now_ms)
             if found is None:
-                self.competing = self.competing or Line()
+                self.competing = self.competing or WaitQueue()
                 self.competing.join(receiver)
         else:
             found = self._watch(receiver, now_ms)
             if found is None:
-                self.watching = self.watching or Line()
+                self.watching = self.watching or WaitQueue()
                 self.watching.join(receiver)
         effects: list[Effect] = [] if found is None else [found]
         self._admit(now_ms, effects)
@@ -318,7 +318,7 @@ class Stream:
         effects: list[Effect] = []
         receiver = given.receiver
         if given.sender is not None:
-            self.senders = self.senders or Line()
+            self.senders = self.senders or WaitQueue()
             self.senders.rejoin(given.sender)
         elif receiver.consumer:
             self._give_to_namesake(given, effects)
@@ -358,7 +358,7 @@ class Stream:
     def tail(self, receiver: Receiver) -> None:
         """Let a receiver wait for what is stored after its position."""
         assert receiver.after is not None
-        self.tailing = self.tailing or Line()
+        self.tailing = self.tailing or WaitQueue()
         self.tailing.join(receiver)
 
     def stored(self, position: int, item: Item | None) -> list[Effect]:

@@ -149,7 +149,7 @@ class Streams:
             return [Dismiss(sender)]
         self._check_bytes(sender.item.size_bytes)
         stream = self._stream(sender.stream, now_ms)
-        if sender.is_patient or not (size if stream.ring is None else stream.ring.size):
+        if sender.is_blocking or not (size if stream.ring is None else stream.ring.size):
             self._check_waiters()
         self.counters.sent += 1
         return self._settled(stream, stream.send(sender, size, now_ms), sender)

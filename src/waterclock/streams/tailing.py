@@ -2,10 +2,10 @@
 
 from waterclock.streams.effects import Deliver, Effect, ReadStore
 from waterclock.streams.ring import Item
-from waterclock.streams.waiters import Line, Receiver
+from waterclock.streams.waiters import Receiver, WaitQueue
 
 
-def told_of_stored(tailing: Line[Receiver], position: int, item: Item | None) -> list[Effect]:
+def told_of_stored(tailing: WaitQueue[Receiver], position: int, item: Item | None) -> list[Effect]:
     """Give a message to those who wait for it; without it, and to those behind, say to read on."""
     effects: list[Effect] = []
     for receiver in tailing.clear():

@@ -22,14 +22,14 @@ class Waiter:
         self.stream = stream
         self.handle = handle
         self.deadline_ms = deadline_ms
-        self.line: Line[Any] | None = None
+        self.line: WaitQueue[Any] | None = None
         """Where it waits, if it does."""
 
 
 class Sender(Waiter):
     """Brings a message."""
 
-    __slots__ = ("is_patient", "item")
+    __slots__ = ("is_blocking", "item")
 
     def __init__(
         self,
@@ -38,11 +38,11 @@ class Sender(Waiter):
         handle: object = None,
         *,
         deadline_ms: int = 0,
-        is_patient: bool = False,
+        is_blocking: bool = False,
     ) -> None:
         super().__init__(stream, handle, deadline_ms)
         self.item = item
-        self.is_patient = is_patient
+        self.is_blocking = is_blocking
         """Waits for room in a full ring, rather than have the oldest message overwritten."""
 
     def __repr__(self) -> str:
@@ -95,7 +95,7 @@ class Receiver(Waiter):
 W = TypeVar("W", bound=Waiter)
 
 
-class Line(Generic[W]):
+class WaitQueue(Generic[W]):
     """Waiters, first come, first served."""
 
     __slots__ = ("_gone", "_waiters")
@@ -108,7 +108,7 @@ class Line(Generic[W]):
         return len(self._waiters) - self._gone
 
     def __repr__(self) -> str:
-        return f"<Line of {len(self)}>"
+        return f"<WaitQueue of {len(self)}>"
 
     def join(self, waiter: W) -> None:
         """Stand at the end."""
@@ -158,7 +158,7 @@ class Line(Generic[W]):
         return waiters
 
 
-def first_of_each_name(line: Line[Receiver], position: int) -> list[Receiver]:
+def first_of_each_name(line: WaitQueue[Receiver], position: int) -> list[Receiver]:
     """Take out those who are to get a message: all but those whose namesake came before. They wait
     on, for what comes after it. Who confirms waits for no namesake, who may be gone."""
     names: set[str] = set()
@@ -175,7 +175,7 @@ def first_of_each_name(line: Line[Receiver], position: int) -> list[Receiver]:
 
 
 def all_who_get(
-    watching: Line[Receiver] | None, competing: Line[Receiver] | None, position: int
+    watching: WaitQueue[Receiver] | None, competing: WaitQueue[Receiver] | None, position: int
 ) -> list[Receiver]:
     """Take out all who are to get a message, those who compete but one; who came first is first."""
     found = [] if watching is None else first_of_each_name(watching, position)
@@ -184,7 +184,7 @@ def all_who_get(
     return sorted(found, key=lambda receiver: receiver.number)
 
 
-def leave_as(line: Line[Receiver] | None, consumer: str) -> Receiver | None:
+def leave_as(line: WaitQueue[Receiver] | None, consumer: str) -> Receiver | None:
     """Take out the first who waits under a name."""
     for receiver in line.all() if line is not None else ():
         if receiver.consumer == consumer:

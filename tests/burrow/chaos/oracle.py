@@ -37,13 +37,13 @@ from signal import SIGTERM
 from tests.burrow.chaos.history import NEVER, CommitSeen, History, Life
 from tests.burrow.chaos.journal import Place, What
 from tests.burrow.chaos.plan import OUTAGES, PARTITIONS
-from waterclock.burrow.core.offset_map import GapMaps
+from waterclock.burrow.core.offset_map import OffsetMaps
 
 RESUME_S = 10.0
 CLOCK_NS = 3_000_000
 """The broker's clock has milliseconds, and ours stands beside it."""
 SHOWN = 3
-MAPS = GapMaps(units_max=4_095, text="base32768")
+MAPS = OffsetMaps(units_max=4_095, text="base32768")
 Lane = tuple[int, bytes]
 
 

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from tests.burrow import plants
 from tests.burrow.chaos.plan import Plan
 from waterclock.burrow.core import commits
-from waterclock.burrow.core.effects import Action
+from waterclock.burrow.core.effects import Effect
 from waterclock.burrow.core.engine import Engine
 from waterclock.burrow.core.failures import Failures
 from waterclock.burrow.core.records import Assignment, Record, TopicPartition
@@ -52,7 +52,7 @@ def drops_what_fails() -> AbstractContextManager[Any]:
 
     def failed(
         self: Engine, records: Iterable[Record], error: BaseException, now_ms: int
-    ) -> list[Action]:
+    ) -> list[Effect]:
         return self.finished(records, now_ms)
 
     return patch.object(Engine, "failed", failed)
@@ -111,7 +111,7 @@ def stands_still() -> AbstractContextManager[Any]:
     """Parallel Consumer #857: what a rebalance brings is never handed out, and nobody notices."""
     assigned = Engine.assigned
 
-    def first_only(self: Engine, assignments: Sequence[Assignment], now_ms: int) -> list[Action]:
+    def first_only(self: Engine, assignments: Sequence[Assignment], now_ms: int) -> list[Effect]:
         is_first = not any(each.epoch > 1 for each in assignments)
         actions = assigned(self, assignments, now_ms)
         if not is_first:
@@ -140,7 +140,7 @@ def commits_go_back() -> AbstractContextManager[Any]:
     begin = commits.Commits.begin
     old: dict[TopicPartition, Any] = {}
 
-    def stale(self: commits.Commits, states: Any, *, is_final: bool) -> list[Action]:
+    def stale(self: commits.Commits, states: Any, *, is_final: bool) -> list[Effect]:
         actions = begin(self, states, is_final=is_final)
         for action in actions:
             mutable: dict[TopicPartition, Any] = action.commits  # type: ignore[union-attr, assignment]

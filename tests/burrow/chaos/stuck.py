@@ -28,7 +28,7 @@ from tests.burrow.kafka.kafka_broker import KafkaBroker
 from tests.burrow.kafka.kafka_broker import running as running_broker
 from waterclock.burrow.core.config import EngineConfig
 from waterclock.burrow.core.engine import Engine
-from waterclock.burrow.core.offset_map import GapMaps
+from waterclock.burrow.core.offset_map import OffsetMaps
 from waterclock.burrow.core.records import Assignment, Record, TopicPartition
 
 MODULE = "tests.burrow.chaos.stuck_consumer"
@@ -37,7 +37,7 @@ STUCK = 10
 """The number of the message that is stuck, which is its offset in the first partition."""
 PATIENCE_S = 240.0
 LOOK_S = 0.05
-MAPS = GapMaps(units_max=4_095, text="base32768")
+MAPS = OffsetMaps(units_max=4_095, text="base32768")
 
 
 @dataclass

@@ -5,7 +5,7 @@ from typing import Any
 import redis
 
 from tests.dispatch.chaos.history import Entry, Letter, number_in
-from tests.dispatch.chaos.plan import Inlet
+from tests.dispatch.chaos.plan import SourceKind
 from tests.dispatch.chaos.stage import Stage
 from waterclock.dispatch.redis.key_slots import beside
 from waterclock.dispatch.redis.keys import Keys
@@ -16,7 +16,14 @@ class Outcome:
     """The streams of one group."""
 
     def __init__(
-        self, stage: Stage, *, prefix: str, inlet: Inlet, source: str, output: str, streams: int
+        self,
+        stage: Stage,
+        *,
+        prefix: str,
+        inlet: SourceKind,
+        source: str,
+        output: str,
+        streams: int,
     ) -> None:
         self._stage = stage
         self._is_stream = inlet == "stream"

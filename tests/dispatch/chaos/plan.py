@@ -11,7 +11,7 @@ from typing import Literal
 
 from tests.dispatch.chaos.wires import CutMode
 
-Inlet = Literal["stream", "pubsub"]
+SourceKind = Literal["stream", "pubsub"]
 
 
 class Fault(Enum):
@@ -78,7 +78,7 @@ class Plan:
 
     seed: int
     number: int
-    inlet: Inlet
+    inlet: SourceKind
     theme: str
     acts: tuple[Act, ...]
     lease_ms: int = 1_000
@@ -112,7 +112,7 @@ class Plan:
         return ""
 
     @classmethod
-    def of(cls, seed: int, number: int, inlet: Inlet, *, theme: str = "") -> "Plan":
+    def of(cls, seed: int, number: int, inlet: SourceKind, *, theme: str = "") -> "Plan":
         """Draw a round."""
         rng = Random(f"{seed}:{number}:{inlet}")
         theme = theme or THEMES[number % len(THEMES)]

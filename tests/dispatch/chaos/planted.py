@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from hashlib import sha1
 from typing import Any
 
-from tests.dispatch.chaos.plan import Act, Fault, Inlet, Plan, Shares
+from tests.dispatch.chaos.plan import Act, Fault, Plan, Shares, SourceKind
 from waterclock.dispatch.core.batches import DeadLetter
-from waterclock.dispatch.core.lease import Lease, LeaseAction
+from waterclock.dispatch.core.lease import Lease, LeaseEffect
 from waterclock.dispatch.core.ring import Resumed, Ring
 from waterclock.dispatch.leader import Leader
 from waterclock.dispatch.redis import scripts
 from waterclock.dispatch.redis.scripts import Script
 from waterclock.dispatch.sinks.redis import RedisSink
 from waterclock.dispatch.sinks.sink import WRITTEN, Writing
-from waterclock.dispatch.sources.pubsub import PubSubInlet
-from waterclock.dispatch.sources.stream import StreamInlet
+from waterclock.dispatch.sources.pubsub import PubSubSource
+from waterclock.dispatch.sources.stream import StreamSource
 from waterclock.dispatch.worker.worker import Worker
 
 ACK_FIRST_S = 0.3
@@ -33,7 +33,7 @@ class Plant:
     put: Callable[[], None]
     gives_away: frozenset[str]
     acts: tuple[Act, ...]
-    inlet: Inlet = "stream"
+    inlet: SourceKind = "stream"
     lease_ms: int = 600
     deadline_ms: int = 800
     rate: int = 400
@@ -69,7 +69,7 @@ def no_dedup() -> None:
 def old_leader_obeyed() -> None:
     """A leader does not stop by its clock, and workers take messages from whoever sends some."""
 
-    def tick(self: Lease, now_ms: int) -> list[LeaseAction]:
+    def tick(self: Lease, now_ms: int) -> list[LeaseEffect]:
         self._held_until_ms = now_ms + 10_000
         return ticked(self, now_ms)
 
@@ -126,31 +126,31 @@ def buries_again() -> None:
     """A burial whose answer was lost is done again, whether it was done or not."""
     _rewrite(scripts.INLET_BURY, "ARGV[at], 1) == 1 then", "ARGV[at], 1) >= 0 then")
 
-    async def twice(self: StreamInlet, epoch: int, letters: Sequence[DeadLetter]) -> None:
+    async def twice(self: StreamSource, epoch: int, letters: Sequence[DeadLetter]) -> None:
         await bury(self, epoch, letters)
         await bury(self, epoch, letters)
 
-    bury = StreamInlet.bury
-    StreamInlet.bury = twice  # type: ignore[method-assign]
+    bury = StreamSource.bury
+    StreamSource.bury = twice  # type: ignore[method-assign]
 
 
 def buries_nothing() -> None:
     """What cannot be processed is acknowledged, and that is all."""
 
-    async def bury(self: StreamInlet, epoch: int, letters: Sequence[DeadLetter]) -> None:
+    async def bury(self: StreamSource, epoch: int, letters: Sequence[DeadLetter]) -> None:
         entries = [letter.entry for letter in letters if letter.entry is not None]
         await self.settle(epoch, parcels=[], entries=entries)
 
-    StreamInlet.bury = bury  # type: ignore[method-assign]
+    StreamSource.bury = bury  # type: ignore[method-assign]
 
 
 def no_claim() -> None:
     """A new leader reads on, and leaves what the last one had to nobody."""
 
-    async def claim(self: StreamInlet, intake: object, start: bytes) -> None:
+    async def claim(self: StreamSource, intake: object, start: bytes) -> None:
         return None
 
-    StreamInlet._claim = claim  # type: ignore[method-assign]
+    StreamSource._claim = claim  # type: ignore[method-assign]
 
 
 def sleepy_standby() -> None:
@@ -167,17 +167,17 @@ def sleepy_standby() -> None:
 def hushed_gaps() -> None:
     """Nobody counts that a subscription broke."""
 
-    def begin(self: PubSubInlet) -> None:
+    def begin(self: PubSubSource) -> None:
         began(self)
         self._counts.gaps = 0
 
-    async def resume(self: PubSubInlet, intake: Any) -> None:
+    async def resume(self: PubSubSource, intake: Any) -> None:
         await resumed(self, intake)
         self._counts.gaps = 0
 
-    began, resumed = PubSubInlet._begin, PubSubInlet._resume
-    PubSubInlet._begin = begin  # type: ignore[method-assign]
-    PubSubInlet._resume = resume  # type: ignore[method-assign]
+    began, resumed = PubSubSource._begin, PubSubSource._resume
+    PubSubSource._begin = begin  # type: ignore[method-assign]
+    PubSubSource._resume = resume  # type: ignore[method-assign]
 
 
 def stumbles() -> None:

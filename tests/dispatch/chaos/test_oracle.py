@@ -6,15 +6,15 @@ import pytest
 
 from tests.dispatch.chaos.history import Entry, History, Letter, Performed, Published, Reign
 from tests.dispatch.chaos.oracle import judge
-from tests.dispatch.chaos.plan import Act, Fault, Inlet, Plan
+from tests.dispatch.chaos.plan import Act, Fault, Plan, SourceKind
 from tests.dispatch.chaos.report import is_late
 
 
-def plan_of(inlet: Inlet = "stream") -> Plan:
+def plan_of(inlet: SourceKind = "stream") -> Plan:
     return Plan(seed=1, number=0, inlet=inlet, theme="", acts=(), deliveries_max=4)
 
 
-def history(inlet: Inlet = "stream", **parts: Any) -> History:
+def history(inlet: SourceKind = "stream", **parts: Any) -> History:
     """Three messages, the last of them spoiled; all where they belong unless told otherwise."""
     usual: dict[str, Any] = {
         "published": [

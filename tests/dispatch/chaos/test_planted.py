@@ -4,7 +4,7 @@ import pytest
 
 from tests.dispatch.chaos import planted
 from waterclock.dispatch.redis import scripts
-from waterclock.dispatch.sources.stream import StreamInlet
+from waterclock.dispatch.sources.stream import StreamSource
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from waterclock.dispatch.sources.stream import StreamInlet
 def test_a_planted_script_differs_from_ours(monkeypatch, plant, script):
     monkeypatch.setattr(script, "text", script.text)
     monkeypatch.setattr(script, "digest", script.digest)
-    monkeypatch.setattr(StreamInlet, "bury", StreamInlet.bury)
+    monkeypatch.setattr(StreamSource, "bury", StreamSource.bury)
     before = script.digest
 
     plant()

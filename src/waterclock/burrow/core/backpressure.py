@@ -10,12 +10,12 @@ the shell can poll again.
 from collections.abc import Iterable
 
 from waterclock.burrow.core.config import EngineConfig
-from waterclock.burrow.core.effects import Action, Pause, Resume
+from waterclock.burrow.core.effects import Effect, Pause, Resume
 from waterclock.burrow.core.partition import PartitionState
 from waterclock.burrow.core.records import TopicPartition
 
 
-class Flow:
+class Backpressure:
     """Pauses and resumes partitions."""
 
     __slots__ = ("_check_ms", "_full_ms_max", "_queue_max", "is_full")
@@ -27,7 +27,7 @@ class Flow:
         self.is_full = False
         """Whether everything is paused, because nobody has time for it."""
 
-    def settle(self, states: Iterable[PartitionState]) -> list[Action]:
+    def settle(self, states: Iterable[PartitionState]) -> list[Effect]:
         """Pause and resume what should be."""
         paused: list[TopicPartition] = []
         resumed: list[TopicPartition] = []
@@ -36,7 +36,7 @@ class Flow:
             if is_wanted != state.is_paused:
                 state.is_paused = is_wanted
                 (paused if is_wanted else resumed).append(state.name)
-        actions: list[Action] = []
+        actions: list[Effect] = []
         if paused:
             actions.append(Pause(tuple(paused)))
         if resumed:
@@ -57,7 +57,7 @@ class Flow:
         """Return when to look whether the pool is full."""
         return self._check_ms if self.is_full or not room else None
 
-    def see_room(self, room: int, states: Iterable[PartitionState], now_ms: int) -> list[Action]:
+    def see_room(self, room: int, states: Iterable[PartitionState], now_ms: int) -> list[Effect]:
         """Pause everything if there has been no room for long; resume when there is."""
         if self.is_full == (room == 0):
             if self.is_full:

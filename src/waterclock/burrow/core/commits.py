@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from waterclock.burrow.core.config import EngineConfig
-from waterclock.burrow.core.effects import Action, CommitOffsets, Halt
-from waterclock.burrow.core.offset_map import GapMaps
+from waterclock.burrow.core.effects import CommitOffsets, Effect, Halt
+from waterclock.burrow.core.offset_map import OffsetMaps
 from waterclock.burrow.core.partition import PartitionState
 from waterclock.burrow.core.records import Commit, TopicPartition
 
@@ -59,7 +59,7 @@ class Commits:
         "_changed_ms", "_config", "_finished", "_maps", "_number", "_pending", "_retry_ms"
     )  # fmt: skip
 
-    def __init__(self, config: EngineConfig, maps: GapMaps) -> None:
+    def __init__(self, config: EngineConfig, maps: OffsetMaps) -> None:
         self._config = config
         self._maps = maps
         self._number = 0
@@ -87,7 +87,7 @@ class Commits:
         if self._changed_ms is None:
             self._changed_ms = now_ms
 
-    def begin(self, states: Iterable[PartitionState], *, is_final: bool) -> list[Action]:
+    def begin(self, states: Iterable[PartitionState], *, is_final: bool) -> list[Effect]:
         """Return the commit of what these partitions have to commit."""
         if not is_final:
             self._finished, self._changed_ms, self._retry_ms = 0, None, None
@@ -105,7 +105,7 @@ class Commits:
     def _is_under_way(self, state: PartitionState) -> bool:
         return any(state in pending.states.values() for pending in self._pending.values())
 
-    def _ask(self, pending: PendingCommit) -> list[Action]:
+    def _ask(self, pending: PendingCommit) -> list[Effect]:
         if not pending.commits:
             return []
         self._number += 1
@@ -114,14 +114,14 @@ class Commits:
 
     def answered(
         self, number: int, code: int, by_partition: Mapping[TopicPartition, int], now_ms: int
-    ) -> list[Action]:
+    ) -> list[Effect]:
         """Take note of a result, for all partitions or for each; return what follows from it."""
         pending = self._pending.pop(number, None)
         if pending is None:
             return []
         bare: dict[TopicPartition, Commit] = {}
         failed: list[PartitionState] = []
-        actions: list[Action] = []
+        actions: list[Effect] = []
         for name, commit in pending.commits.items():
             state, result = pending.states[name], by_partition.get(name, code)
             match meaning(result):

@@ -33,7 +33,7 @@ class CommitOffsets:
 
 
 @dataclass(frozen=True, slots=True)
-class Bury:
+class WriteDeadLetters:
     """Write these to the dead letter topic, then call `Engine.buried` or `Engine.bury_failed`."""
 
     records: tuple[Record, ...]
@@ -50,4 +50,4 @@ class Halt:
     error: BaseException | None = None
 
 
-Action = Pause | Resume | CommitOffsets | Bury | Halt
+Effect = Pause | Resume | CommitOffsets | WriteDeadLetters | Halt

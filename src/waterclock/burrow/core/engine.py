@@ -8,7 +8,7 @@ How a shell uses it (every call is bulk; `now_ms` is a monotonic clock; one thre
     take_batches(n, size=k)              the same for functions of lists; a list goes to one worker
     finished([Record...])                the function returned
     failed([Record...], error)           it raised, or ran out of time: the engine retries or not
-    buried / bury_failed([Record...])    answers to `Bury`
+    buried / bury_failed([Record...])    answers to `WriteDeadLetters`
     revoking([name...])                  1. a rebalance takes these: nothing more is handed out;
                                          2. wait until in_flight(names) == 0, at most the grace;
     revoked([name...])                   3. returns the final CommitOffsets; late results are void
@@ -39,12 +39,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
-from waterclock.burrow.core.backpressure import Flow
+from waterclock.burrow.core.backpressure import Backpressure
 from waterclock.burrow.core.commits import Commits
 from waterclock.burrow.core.config import EngineConfig
-from waterclock.burrow.core.effects import Action, Bury, Halt
+from waterclock.burrow.core.effects import Effect, Halt, WriteDeadLetters
 from waterclock.burrow.core.failures import Failures
-from waterclock.burrow.core.offset_map import GapMaps
+from waterclock.burrow.core.offset_map import OffsetMaps
 from waterclock.burrow.core.partition import PartitionState, PartitionView, by_home
 from waterclock.burrow.core.records import Assignment, Record, TopicPartition, by_name
 from waterclock.burrow.core.retries import Retries, retry_delay_ms
@@ -59,7 +59,7 @@ class Engine:
     def __init__(self, config: EngineConfig, rng: Random) -> None:
         self._config = config
         self._rng = rng
-        self._maps = GapMaps(units_max=config.map_units_max, text=config.map_text)
+        self._maps = OffsetMaps(units_max=config.map_units_max, text=config.map_text)
         self._states: dict[TopicPartition, PartitionState] = {}
         self._works: dict[TopicPartition, Work] = {}
         """Also of partitions that went while records of them were in flight."""
@@ -68,7 +68,7 @@ class Engine:
         self._retries = Retries()
         self._failures = Failures(config)
         self._commits = Commits(config, self._maps)
-        self._flow = Flow(config)
+        self._backpressure = Backpressure(config)
         self.is_halted = False
 
     def __repr__(self) -> str:
@@ -116,7 +116,7 @@ class Engine:
 
     # Partitions come and go
 
-    def assigned(self, assignments: Sequence[Assignment], now_ms: int) -> list[Action]:
+    def assigned(self, assignments: Sequence[Assignment], now_ms: int) -> list[Effect]:
         """Begin with partitions, where their last owner was."""
         for assignment in assignments:
             name = assignment.name
@@ -127,16 +127,16 @@ class Engine:
                 work = self._works[name] = Work(self._config.order)
             self._states[name] = PartitionState(assignment, work, self._maps)
         # They come unpaused; there may be no room for them.
-        return self._flow.settle([self._states[each.name] for each in assignments])
+        return self._backpressure.settle([self._states[each.name] for each in assignments])
 
-    def revoking(self, names: Sequence[TopicPartition], now_ms: int) -> list[Action]:
+    def revoking(self, names: Sequence[TopicPartition], now_ms: int) -> list[Effect]:
         """Hand out nothing more of these partitions; what is in flight may end."""
         for name in names:
             if name in self._states:
                 self._drain(self._states[name])
         return []
 
-    def revoked(self, names: Sequence[TopicPartition], now_ms: int) -> list[Action]:
+    def revoked(self, names: Sequence[TopicPartition], now_ms: int) -> list[Effect]:
         """Give up partitions; the commit that is returned must be made before they are gone."""
         states = [self._states[name] for name in names if name in self._states]
         actions = self._commits.begin(states, is_final=True)
@@ -144,7 +144,7 @@ class Engine:
             self._close(state)
         return actions
 
-    def lost(self, names: Sequence[TopicPartition], now_ms: int) -> list[Action]:
+    def lost(self, names: Sequence[TopicPartition], now_ms: int) -> list[Effect]:
         """Forget partitions that somebody else may have already."""
         for name in names:
             if name in self._states:
@@ -167,9 +167,9 @@ class Engine:
 
     # Records come and are worked on
 
-    def polled(self, records: Sequence[Record], now_ms: int) -> list[Action]:
+    def polled(self, records: Sequence[Record], now_ms: int) -> list[Effect]:
         """Take in what was read, in the order of each partition."""
-        actions: list[Action] = []
+        actions: list[Effect] = []
         for name, group in by_name(records):
             state = self._states.get(name)
             if state is None or state.is_draining:
@@ -179,8 +179,8 @@ class Engine:
             if state.is_dirty:
                 self._commits.changed(0, now_ms)
             if state.work.held >= self._config.queue_max:
-                actions += self._flow.settle([state])
-        self._flow.polled(now_ms)
+                actions += self._backpressure.settle([state])
+        self._backpressure.polled(now_ms)
         return actions
 
     def take(self, count: int) -> list[Record]:
@@ -219,9 +219,9 @@ class Engine:
             work.is_lined_up = True
             self._line.append(work)
 
-    def finished(self, records: Iterable[Record], now_ms: int) -> list[Action]:
+    def finished(self, records: Iterable[Record], now_ms: int) -> list[Effect]:
         """Count records as done. What was not in flight, or is of an earlier assignment, is not."""
-        actions: list[Action] = []
+        actions: list[Effect] = []
         count = 0
         for state, group in by_home(records):
             gone = state.work.release(group)
@@ -233,13 +233,13 @@ class Engine:
             self._failures.succeeded()
             self._commits.changed(count, now_ms)
             actions += self._commit_if_due(now_ms)
-        if self._flow.is_full:
-            actions += self._flow.see_room(self.room, self._states.values(), now_ms)
+        if self._backpressure.is_full:
+            actions += self._backpressure.see_room(self.room, self._states.values(), now_ms)
         return actions
 
-    def failed(self, records: Iterable[Record], error: BaseException, now_ms: int) -> list[Action]:
+    def failed(self, records: Iterable[Record], error: BaseException, now_ms: int) -> list[Effect]:
         """Retry records after a while, or give them up."""
-        actions: list[Action] = []
+        actions: list[Effect] = []
         for state, group in by_home(records):
             in_flight = state.work.in_flight
             group = [record for record in dict.fromkeys(group) if record in in_flight]
@@ -266,10 +266,10 @@ class Engine:
 
     def _give_up(
         self, state: PartitionState, records: list[Record], error: BaseException, now_ms: int
-    ) -> list[Action]:
+    ) -> list[Effect]:
         if self._config.on_failure == "dlq":
             # They stay in flight, and keep their keys, until they are written.
-            return [Bury(tuple(records), error)]
+            return [WriteDeadLetters(tuple(records), error)]
         state.given_up += len(state.work.release(records))
         # The next commit looks whether there is still a way on.
         state.is_dirty = True
@@ -282,19 +282,19 @@ class Engine:
             return self._halt(f"{count} records failed in a row, errors_max is {limit}", error)
         return []
 
-    def _halt(self, reason: str, error: BaseException | None = None) -> list[Action]:
+    def _halt(self, reason: str, error: BaseException | None = None) -> list[Effect]:
         if self.is_halted:
             return []
         self.is_halted = True
         return [Halt(reason, error)]
 
-    def buried(self, records: Iterable[Record], now_ms: int) -> list[Action]:
+    def buried(self, records: Iterable[Record], now_ms: int) -> list[Effect]:
         """Count records as done that stand in the dead letter topic now."""
         return self.finished(records, now_ms)
 
     def bury_failed(
         self, records: Iterable[Record], error: BaseException, now_ms: int
-    ) -> list[Action]:
+    ) -> list[Effect]:
         """Try later to write records to the dead letter topic; they are not done until then."""
         for state, group in by_home(records):
             group = [record for record in dict.fromkeys(group) if record in state.work.in_flight]
@@ -307,7 +307,7 @@ class Engine:
                 self._retries.add(due_ms, state, group, error)
         return []
 
-    def _released(self, state: PartitionState, actions: list[Action]) -> None:
+    def _released(self, state: PartitionState, actions: list[Effect]) -> None:
         """Go on after records of a partition are no longer in flight."""
         # Also of a closed one: the next assignment may have waited for its last record.
         self._line_up(state.work)
@@ -315,7 +315,7 @@ class Engine:
         if present is None:
             self._forget_if_idle(state)
         elif present.is_paused:
-            actions += self._flow.settle([present])
+            actions += self._backpressure.settle([present])
 
     # Commits and time
 
@@ -326,16 +326,16 @@ class Engine:
         *,
         code: int = 0,
         by_partition: Mapping[TopicPartition, int] = _NO_CODES,
-    ) -> list[Action]:
+    ) -> list[Effect]:
         """Take note of the result of `CommitOffsets`: a code for all, or for each partition."""
         actions = self._commits.answered(number, code, by_partition, now_ms)
         if any(isinstance(action, Halt) for action in actions):
             self.is_halted = True
         return actions
 
-    def tick(self, now_ms: int) -> list[Action]:
+    def tick(self, now_ms: int) -> list[Effect]:
         """Do what the time asks for: retries, a commit, pausing a pool that is full."""
-        actions: list[Action] = []
+        actions: list[Effect] = []
         for retry in self._retries.pop_due(now_ms):
             work = retry.home.work
             if retry.burial is None:
@@ -343,12 +343,12 @@ class Engine:
                 self._line_up(work)
             else:
                 work.resume(retry.records)
-                actions.append(Bury(tuple(retry.records), retry.burial))
+                actions.append(WriteDeadLetters(tuple(retry.records), retry.burial))
         actions += self._commit_if_due(now_ms)
-        actions += self._flow.see_room(self.room, self._states.values(), now_ms)
+        actions += self._backpressure.see_room(self.room, self._states.values(), now_ms)
         return actions
 
-    def _commit_if_due(self, now_ms: int) -> list[Action]:
+    def _commit_if_due(self, now_ms: int) -> list[Effect]:
         due_ms = self._commits.due_ms
         if due_ms is None or due_ms > now_ms:
             return []
@@ -359,7 +359,7 @@ class Engine:
             actions += self._press(state)
         return actions
 
-    def _press(self, state: PartitionState) -> list[Action]:
+    def _press(self, state: PartitionState) -> list[Effect]:
         """Pause a partition whose gap map is nearly full, until the gap closes."""
         # Reading again what a restored map leaves open can only make the map smaller.
         is_new = state.polled_end is not None and state.polled_end > state.restored_end
@@ -368,14 +368,14 @@ class Engine:
         if state.is_pressed and not state.work.held:
             reason = f"{state.name}: {state.given_up} records were given up, and what is finished"
             return self._halt(f"{reason} between them does not fit into a commit")
-        return self._flow.settle([state]) if state.is_pressed or state.is_paused else []
+        return self._backpressure.settle([state]) if state.is_pressed or state.is_paused else []
 
     def next_deadline(self) -> int | None:
         """Return when to call `tick`; None if nothing waits for a time."""
         times = (
             self._retries.next_due_ms,
             self._commits.due_ms,
-            self._flow.deadline_ms(self.room) if self._states else None,
+            self._backpressure.deadline_ms(self.room) if self._states else None,
         )
         return min((time for time in times if time is not None), default=None)
 

@@ -59,7 +59,7 @@ class EncodedMap:
     """The room the whole map needs, as a share of what there is; 0 if there is no map at all."""
 
 
-class GapMaps:
+class OffsetMaps:
     """Writes and reads maps within the limits of a broker."""
 
     __slots__ = ("text", "units_max")

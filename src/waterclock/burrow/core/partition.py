@@ -12,7 +12,7 @@ to this object and not to the one of the next assignment.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from waterclock.burrow.core.offset_map import GapMaps
+from waterclock.burrow.core.offset_map import OffsetMaps
 from waterclock.burrow.core.records import Assignment, Commit, Record, TopicPartition
 from waterclock.burrow.core.work import Work
 from waterclock.model.tracker import OffsetTracker
@@ -59,7 +59,7 @@ class PartitionState:
         "repeated", "restored_end", "skipped", "stuck_at", "stuck_since_ms", "work",
     )  # fmt: skip
 
-    def __init__(self, assignment: Assignment, work: Work, maps: GapMaps) -> None:
+    def __init__(self, assignment: Assignment, work: Work, maps: OffsetMaps) -> None:
         self.name = assignment.name
         self.epoch = assignment.epoch
         self.work = work
@@ -176,7 +176,7 @@ class PartitionState:
             add(start, end)
         done.clear()
 
-    def committable(self, maps: GapMaps) -> Commit | None:
+    def committable(self, maps: OffsetMaps) -> Commit | None:
         """Return what to commit now, as one value; None if nothing is known or new."""
         self._merge()
         if not self.is_dirty or self.polled_end is None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from waterclock.burrow.core.config import MapText
 from waterclock.burrow.core.records import Assignment, Commit, Record, TopicPartition
@@ -230,7 +230,7 @@ class KafkaSource:
 
     def _hold(self, stamped: Mapping[TopicPartition, int], is_pause: bool) -> None:
         # One of an earlier assignment must not pause the present one: nobody would resume it.
-        places = [Place(*name) for name in self._ours(stamped)]
+        places = [KafkaPartition(*name) for name in self._ours(stamped)]
         if places and not self._is_closing:
             try:
                 (self._consumer.pause if is_pause else self._consumer.resume)(places)
@@ -261,7 +261,7 @@ class KafkaSource:
         found: dict[TopicPartition, int] = {}
         for name in [] if self._is_closing else list(self._epochs):
             try:
-                ends = self._consumer.get_watermark_offsets(Place(*name), cached=True)
+                ends = self._consumer.get_watermark_offsets(KafkaPartition(*name), cached=True)
             except KafkaException:  # it is not known: no reason to end
                 continue
             if ends is not None and ends[1] >= 0:
@@ -270,11 +270,11 @@ class KafkaSource:
 
     # In callbacks of the client, on the thread too
 
-    def _on_assign(self, consumer: Consumer, places: list[Place]) -> None:
+    def _on_assign(self, consumer: Consumer, places: list[KafkaPartition]) -> None:
         if not self._is_closing:
             self._begin_with(places)
 
-    def _begin_with(self, places: list[Place]) -> None:
+    def _begin_with(self, places: list[KafkaPartition]) -> None:
         known = self._committed(places)
         if self._is_incremental:
             self._consumer.incremental_assign(known)
@@ -302,7 +302,7 @@ class KafkaSource:
         assert self._thread is not None
         self._thread.wait_for(tell())
 
-    def _committed(self, places: list[Place]) -> list[Place]:
+    def _committed(self, places: list[KafkaPartition]) -> list[KafkaPartition]:
         """Return the places with what was committed for them; bare if nobody can tell."""
         for _ in range(CALL_TRIES if places else 0):
             try:
@@ -310,26 +310,30 @@ class KafkaSource:
             except KafkaException as error:
                 _log.warning("committed_unknown error=%s", error)
                 continue
-            return [each if each.error is None else Place(*_name_of(each)) for each in found]
-        return [Place(*_name_of(each)) for each in places]
+            return [
+                each if each.error is None else KafkaPartition(*_name_of(each)) for each in found
+            ]
+        return [KafkaPartition(*_name_of(each)) for each in places]
 
-    def _log_end(self, place: Place, deadline: float) -> int | None:
+    def _log_end(self, place: KafkaPartition, deadline: float) -> int | None:
         left_s = max(deadline - monotonic(), 0.01)
         try:
-            ends = self._consumer.get_watermark_offsets(Place(*_name_of(place)), timeout=left_s)
+            ends = self._consumer.get_watermark_offsets(
+                KafkaPartition(*_name_of(place)), timeout=left_s
+            )
         except KafkaException as error:
             _log.warning("log_end_unknown error=%s", error)
             return None
         return None if ends is None else ends[1]
 
-    def _on_revoke(self, consumer: Consumer, places: list[Place]) -> None:
+    def _on_revoke(self, consumer: Consumer, places: list[KafkaPartition]) -> None:
         names = [_name_of(place) for place in places]
         if not self._is_closing:
             assert self._thread is not None
             self._thread.wait_for(self._owner.revoke(names))
         self._forget(names)
 
-    def _on_lost(self, consumer: Consumer, places: list[Place]) -> None:
+    def _on_lost(self, consumer: Consumer, places: list[KafkaPartition]) -> None:
         names = [_name_of(place) for place in places]
         self._forget(names)
         if not self._is_closing:
@@ -347,13 +351,15 @@ class KafkaSource:
             self._epochs.pop(name, None)
 
 
-def _name_of(place: Place) -> TopicPartition:
+def _name_of(place: KafkaPartition) -> TopicPartition:
     return TopicPartition(place.topic, place.partition)
 
 
-def places_of(commits: Mapping[TopicPartition, Commit]) -> list[Place]:
+def places_of(commits: Mapping[TopicPartition, Commit]) -> list[KafkaPartition]:
     """Return commits as the client wants them."""
-    return [Place(*name, commit.offset, commit.metadata) for name, commit in commits.items()]
+    return [
+        KafkaPartition(*name, commit.offset, commit.metadata) for name, commit in commits.items()
+    ]
 
 
 def code_of(error: KafkaException) -> int:

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from waterclock.burrow.core.config import MapText
 from waterclock.burrow.core.records import Commit, Record, TopicPartition
@@ -233,7 +233,7 @@ class KafkaTransactions(KafkaSource):
         try:
             self._forget(names)
             self._tell_lost(names)
-            self._begin_with([Place(*name) for name in names])
+            self._begin_with([KafkaPartition(*name) for name in names])
         finally:
             self._is_rewinding = False
 
@@ -242,7 +242,7 @@ class KafkaTransactions(KafkaSource):
         # partitions that are begun with right after it.
         return [] if self._is_rewinding else super()._poll(count, timeout_s)
 
-    def _on_revoke(self, consumer: Consumer, places: list[Place]) -> None:
+    def _on_revoke(self, consumer: Consumer, places: list[KafkaPartition]) -> None:
         self._is_revoking = True
         try:
             super()._on_revoke(consumer, places)
@@ -251,7 +251,7 @@ class KafkaTransactions(KafkaSource):
         # What was not committed with them is done again by whoever has them next.
         self._abort_or_fail()
 
-    def _on_lost(self, consumer: Consumer, places: list[Place]) -> None:
+    def _on_lost(self, consumer: Consumer, places: list[KafkaPartition]) -> None:
         super()._on_lost(consumer, places)
         self._abort_or_fail()
 

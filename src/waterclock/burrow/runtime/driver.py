@@ -10,7 +10,14 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from waterclock.burrow.core.config import EngineConfig
-from waterclock.burrow.core.effects import Action, Bury, CommitOffsets, Halt, Pause, Resume
+from waterclock.burrow.core.effects import (
+    CommitOffsets,
+    Effect,
+    Halt,
+    Pause,
+    Resume,
+    WriteDeadLetters,
+)
 from waterclock.burrow.core.engine import Engine
 from waterclock.burrow.core.failures import Failed, PermanentError
 from waterclock.burrow.core.records import Assignment, Record, TopicPartition
@@ -18,7 +25,7 @@ from waterclock.burrow.runtime.dead_letters import DeadLetters
 from waterclock.burrow.runtime.metrics import PoolMetrics
 from waterclock.burrow.runtime.results import Results
 from waterclock.burrow.runtime.source import RETRY_CODES, Outlet, Output, Source
-from waterclock.burrow.runtime.workers import Crew
+from waterclock.burrow.runtime.workers import WorkerPool
 
 POLL_S = 0.1
 """How long a poll waits for records: commits wait for it, and so does a stop."""
@@ -73,12 +80,12 @@ class Driver:
         self._settled = asyncio.Event()
         """Set at the end of each turn."""
         self._commits: asyncio.Queue[tuple[CommitOffsets, Awaitable[Codes]]] = asyncio.Queue()
-        self._burials: asyncio.Queue[Bury] = asyncio.Queue()
+        self._burials: asyncio.Queue[WriteDeadLetters] = asyncio.Queue()
         self._crash: asyncio.Future[None] = self._loop.create_future()
         self.results = Results()
         if self._outlet is not None:
             self.results.check = self._outlet.check
-        self.crew: Crew
+        self.crew: WorkerPool
         self.is_stopping = False
         self.is_over = False
 
@@ -210,7 +217,7 @@ class Driver:
             self._perform(self._engine.tick(self.now_ms()))
             self._hand_out()
 
-    def _perform(self, actions: Iterable[Action]) -> None:
+    def _perform(self, actions: Iterable[Effect]) -> None:
         for action in actions:
             match action:
                 case Pause(names):
@@ -222,7 +229,7 @@ class Driver:
                     self._source.resume(names)
                 case CommitOffsets(_, commits):
                     self._commits.put_nowait((action, self._source.commit(commits)))
-                case Bury():
+                case WriteDeadLetters():
                     self._burials.put_nowait(action)
                 case Halt():
                     self._on_halt(action)
@@ -352,8 +359,8 @@ class Driver:
             self._perform(self._engine.bury_failed(unburied, action.error, self.now_ms()))
             self.turn()
 
-    async def _unburied(self, action: Bury) -> Sequence[Record]:
-        """Bury; return what was not."""
+    async def _unburied(self, action: WriteDeadLetters) -> Sequence[Record]:
+        """WriteDeadLetters; return what was not."""
         assert self._dead_letters is not None
         try:
             await self._dead_letters.bury(action.records, action.error)

@@ -28,7 +28,7 @@ from waterclock.burrow.runtime.lifecycle import raise_single, stopping_on_signal
 from waterclock.burrow.runtime.metrics import PoolMetrics
 from waterclock.burrow.runtime.source import LagTeller, Outlet, PoolHalted, Source
 from waterclock.burrow.runtime.tracing import traced
-from waterclock.burrow.runtime.workers import Coroutines, Crew, Threads
+from waterclock.burrow.runtime.workers import Coroutines, Threads, WorkerPool
 from waterclock.model.errors import BadConfig, Busy, WaterclockError
 
 SAMPLE_S = 1.0
@@ -267,7 +267,7 @@ class Pool:
             self._is_source_ours = False
             raise
 
-    def _crew(self, driver: Driver, tasks: asyncio.TaskGroup) -> Crew:
+    def _crew(self, driver: Driver, tasks: asyncio.TaskGroup) -> WorkerPool:
         wants_outputs = isinstance(self._source, Outlet)
         process = traced(self._process, is_async=self._is_async)
         if not self._is_async:

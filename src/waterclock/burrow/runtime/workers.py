@@ -28,7 +28,7 @@ YIELD_S = 0.005
 """A function that never suspends lets others run this often."""
 
 
-class Crew(Protocol):
+class WorkerPool(Protocol):
     """Workers of one kind."""
 
     count: int

@@ -6,13 +6,13 @@ from typing import TypeVar
 from waterclock.client import admin
 from waterclock.client.admin import Span, StartAt
 from waterclock.client.due import When
-from waterclock.client.loop_thread import Background
+from waterclock.client.loop_thread import LoopThread
 from waterclock.client.results import DeadLetter, GroupInfo, ReplayInfo, TopicInfo
 
 Item = TypeVar("Item")
 
 
-def each(background: Background, items: AsyncIterator[Item]) -> Iterator[Item]:
+def each(background: LoopThread, items: AsyncIterator[Item]) -> Iterator[Item]:
     """Yield the items of an async iterator, waiting for each."""
 
     async def following() -> Item | None:
@@ -35,7 +35,7 @@ async def _nothing() -> None:
 class Topics:
     """Create, change and look at topics."""
 
-    def __init__(self, background: Background, topics: admin.Topics) -> None:
+    def __init__(self, background: LoopThread, topics: admin.Topics) -> None:
         self._background = background
         self._topics = topics
 
@@ -113,7 +113,7 @@ class Topics:
 class Groups:
     """Look at groups, move them, delete them."""
 
-    def __init__(self, background: Background, groups: admin.Groups) -> None:
+    def __init__(self, background: LoopThread, groups: admin.Groups) -> None:
         self._background = background
         self._groups = groups
 
@@ -137,7 +137,7 @@ class Groups:
 class DeadLetters:
     """Look at the messages that failed, publish them again, or let them go."""
 
-    def __init__(self, background: Background, dead_letters: admin.DeadLetters) -> None:
+    def __init__(self, background: LoopThread, dead_letters: admin.DeadLetters) -> None:
         self._background = background
         self._dead_letters = dead_letters
 
@@ -163,7 +163,7 @@ class DeadLetters:
 class Replays:
     """Look at named replays and delete them."""
 
-    def __init__(self, background: Background, replays: admin.Replays) -> None:
+    def __init__(self, background: LoopThread, replays: admin.Replays) -> None:
         self._background = background
         self._replays = replays
 

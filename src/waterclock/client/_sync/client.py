@@ -21,7 +21,7 @@ from waterclock.client._sync.admin import DeadLetters, Groups, Replays, Topics, 
 from waterclock.client._sync.schedule import BlockingSchedulerCalls
 from waterclock.client._sync.snapshots import Snapshots
 from waterclock.client._sync.streams import Streams
-from waterclock.client._sync.write_registry import Ledger
+from waterclock.client._sync.write_registry import WriteRegistry
 from waterclock.client.admin import StartAt
 from waterclock.client.client import Client
 from waterclock.client.consumer.delivery import ReceivedBatch, ReceivedMessage
@@ -29,7 +29,7 @@ from waterclock.client.consumer.fetch import Fetched
 from waterclock.client.consumer.rows import LoggedMessage
 from waterclock.client.consumer.subscription import Subscription
 from waterclock.client.due import Cron, Every, When
-from waterclock.client.loop_thread import Background
+from waterclock.client.loop_thread import LoopThread
 from waterclock.client.producer.arrow import ArrowReceipt
 from waterclock.client.results import NodeInfo, Receipt, Recurrence
 from waterclock.client.settings import ClientSettings
@@ -63,12 +63,12 @@ class BlockingClient(BlockingSchedulerCalls):
         http_address: str | None = None,
     ) -> None:
         client = self._client = Client(address, settings, http_address=http_address)
-        self._background = Background(client)
+        self._background = LoopThread(client)
         self.topics = Topics(self._background, client.topics)
         self.groups = Groups(self._background, client.groups)
         self.dead_letters = DeadLetters(self._background, client.dead_letters)
         self.replays = Replays(self._background, client.replays)
-        self.ledger = Ledger(self._background, client.ledger)
+        self.write_registry = WriteRegistry(self._background, client.write_registry)
         self.snapshots = Snapshots(self._background, client.snapshots)
         self.streams = Streams(self._background, client.streams)
 
@@ -268,7 +268,7 @@ class BlockingSubscription:
     """Messages as they come. Iterating opens it; `with` also leaves in good order."""
 
     def __init__(
-        self, background: Background, open_one: Callable[[], Coroutine[Any, Any, Subscription]]
+        self, background: LoopThread, open_one: Callable[[], Coroutine[Any, Any, Subscription]]
     ) -> None:
         self._background = background
         self._open_one = open_one

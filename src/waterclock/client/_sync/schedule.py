@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from waterclock.client._sync.admin import each
 from waterclock.client.due import Cron, Every, When
-from waterclock.client.loop_thread import Background
+from waterclock.client.loop_thread import LoopThread
 from waterclock.client.results import (
     CancelCount,
     Horizon,
@@ -19,7 +19,7 @@ from waterclock.client.schedule import Pending, SchedulerCalls
 class BlockingSchedulerCalls:
     """The part of the blocking client that looks after messages for later."""
 
-    _background: Background
+    _background: LoopThread
     _client: SchedulerCalls
 
     def cancel(self, topic: str, message: Pending, *, key: bytes | None = None) -> Outcome:

@@ -3,14 +3,14 @@
 import os
 
 from waterclock.client import snapshots
-from waterclock.client.loop_thread import Background
+from waterclock.client.loop_thread import LoopThread
 from waterclock.client.snapshots import SnapshotInfo
 
 
 class Snapshots:
     """Have snapshots used, or used no more."""
 
-    def __init__(self, background: Background, snapshots: snapshots.Snapshots) -> None:
+    def __init__(self, background: LoopThread, snapshots: snapshots.Snapshots) -> None:
         self._background = background
         self._snapshots = snapshots
 

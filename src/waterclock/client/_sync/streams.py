@@ -2,7 +2,7 @@
 
 from typing import overload
 
-from waterclock.client.loop_thread import Background
+from waterclock.client.loop_thread import LoopThread
 from waterclock.client.streams import streams
 from waterclock.client.streams.calls import Wait
 from waterclock.client.streams.following import Following
@@ -12,7 +12,7 @@ from waterclock.client.streams.results import Json, Sent, StoredAt, StreamInfo, 
 class Streams:
     """Send to streams, receive from them, look after them."""
 
-    def __init__(self, background: Background, asked: streams.Streams) -> None:
+    def __init__(self, background: LoopThread, asked: streams.Streams) -> None:
         self._background = background
         self._streams = asked
 
@@ -126,7 +126,7 @@ class Streams:
 class BlockingFollowing:
     """Messages of a stream as they come; see `Following`."""
 
-    def __init__(self, background: Background, following: Following) -> None:
+    def __init__(self, background: LoopThread, following: Following) -> None:
         self._background = background
         self._following = following
 

@@ -1,14 +1,14 @@
 """The blocking twin of `ledger.py`: the same names, and calls that wait."""
 
 from waterclock.client import write_registry as ledger
-from waterclock.client.loop_thread import Background
+from waterclock.client.loop_thread import LoopThread
 from waterclock.client.write_registry import WriteBegun, WriterInfo, WriteState
 
 
-class Ledger:
+class WriteRegistry:
     """Note what was written, and ask."""
 
-    def __init__(self, background: Background, ledger: ledger.Ledger) -> None:
+    def __init__(self, background: LoopThread, ledger: ledger.WriteRegistry) -> None:
         self._background = background
         self._ledger = ledger
 

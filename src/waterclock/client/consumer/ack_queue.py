@@ -16,7 +16,7 @@ Range = tuple[int, int]
 _Word = tuple[Delivery, Kind, Sequence[int], int, int]
 
 
-class Outbox:
+class AckQueue:
     """What a member has to say on one stream."""
 
     __slots__ = ("_acks", "_is_awake", "_is_hurried", "_now_ms", "_wake", "_words", "urgent_count")
@@ -33,7 +33,7 @@ class Outbox:
         self._is_hurried = False
 
     def __repr__(self) -> str:
-        return f"<Outbox {len(self._acks)} acks, {len(self._words)} other words>"
+        return f"<AckQueue {len(self._acks)} acks, {len(self._words)} other words>"
 
     def ack(self, delivery: Delivery, row: int) -> None:
         """Say that a message is done."""

@@ -69,7 +69,7 @@ class Lease:
         return f"<Lease of partition {self.partition}, generation {self.generation}{void}>"
 
 
-class Voice(Protocol):
+class AckSink(Protocol):
     """Takes answers to the node; it may be called on any thread."""
 
     def ack(self, delivery: "Delivery", row: int) -> None:
@@ -104,7 +104,7 @@ class Delivery(MessageRows):
         "lease_ms", "next_row", "voice",
     )  # fmt: skip
 
-    def __init__(self, topic: str, told: broker_pb2.Delivery, lease: Lease, voice: Voice) -> None:
+    def __init__(self, topic: str, told: broker_pb2.Delivery, lease: Lease, voice: AckSink) -> None:
         super().__init__(topic, told.partition, told.bounds, told.messages)
         self.lease = lease
         self.voice = voice
@@ -296,7 +296,7 @@ class ReceivedBatch:
 
 
 def _retry(
-    voice: Voice, retry_in: timedelta | str | None, retry_at: When | None
+    voice: AckSink, retry_in: timedelta | str | None, retry_at: When | None
 ) -> tuple[int, int]:
     """Return when to try again, as an instant or as a span; neither if the node is to say."""
     if retry_in is not None and retry_at is not None:

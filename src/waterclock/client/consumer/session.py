@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from waterclock.client.consumer.ack_queue import Outbox
+from waterclock.client.consumer.ack_queue import AckQueue
 from waterclock.client.consumer.delivery import EXTEND, GIVE_BACK, Delivery, Lease
 from waterclock.model.errors import NodeFailed
 from waterclock.v1 import broker_pb2
@@ -48,7 +48,7 @@ class Session:
         self._check_count = 0
         self._credit = credit
         self._credit_messages = 0
-        self.outbox = Outbox(wake, now_ms)
+        self.outbox = AckQueue(wake, now_ms)
         self.buffer: deque[Delivery] = deque()
         """What came and was not begun."""
         self.member = ""

@@ -19,7 +19,7 @@ from waterclock.client.producer.columns import Columns
 Batch = TypeVar("Batch", bound=Columns)
 
 
-class Lane(Generic[Batch]):
+class Accumulator(Generic[Batch]):
     """The batches of one destination: one open, some full, some in flight."""
 
     __slots__ = ("_full", "_in_flight", "_in_flight_max", "open", "opened_ms")
@@ -34,7 +34,7 @@ class Lane(Generic[Batch]):
     def __repr__(self) -> str:
         waiting = 0 if self.open is None else len(self.open)
         flying = len(self._in_flight)
-        return f"<Lane {waiting} messages open, {len(self._full)} full, {flying} in flight>"
+        return f"<Accumulator {waiting} messages open, {len(self._full)} full, {flying} in flight>"
 
     @property
     def is_idle(self) -> bool:

@@ -44,7 +44,7 @@ class ManyCall:
             self.future.set_exception(SomeFailed([e for e in self._outcomes if e is not None]))
 
 
-class Outgoing(Columns):
+class ProducerBatch(Columns):
     """A batch and its waiters."""
 
     __slots__ = ("ends_ms", "groups", "singles", "withdrawn")

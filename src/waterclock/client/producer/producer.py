@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from waterclock.client.connection import Connection
 from waterclock.client.errors import unreachable
-from waterclock.client.producer.accumulator import Lane
+from waterclock.client.producer.accumulator import Accumulator
 from waterclock.client.producer.arrow import ArrowReceipt, messages_of, receipt_of, slices
-from waterclock.client.producer.batch import ManyCall, Outcome, Outgoing, receipts_of
+from waterclock.client.producer.batch import ManyCall, Outcome, ProducerBatch, receipts_of
 from waterclock.client.producer.checks import (
     MESSAGE_OVERHEAD_BYTES,
     as_bytes,
@@ -31,8 +31,8 @@ from waterclock.client.producer.checks import (
     message_bytes,
 )
 from waterclock.client.producer.columns import HeaderPairs
-from waterclock.client.producer.publish_stream import Pipe
-from waterclock.client.producer.send_buffer import Room
+from waterclock.client.producer.publish_stream import PublishStream
+from waterclock.client.producer.send_buffer import SendBuffer
 from waterclock.client.results import NodeInfo, Receipt
 from waterclock.client.retry import is_transient
 from waterclock.model.errors import (
@@ -61,7 +61,7 @@ class Outlet:
 
     def __init__(self, destination: Destination, in_flight_max: int) -> None:
         self.topic, self.partition, self.allow_duplicate = destination
-        self.lane: Lane[Outgoing] = Lane(in_flight_max=in_flight_max)
+        self.lane: Accumulator[ProducerBatch] = Accumulator(in_flight_max=in_flight_max)
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -74,8 +74,8 @@ class Producer:
         self._wait = connection.wait()
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
-        self._pipe = Pipe(connection, tasks)
-        self._room = Room(settings.buffer_bytes_max)
+        self._publish_stream = PublishStream(connection, tasks)
+        self._send_buffer = SendBuffer(settings.buffer_bytes_max)
         self._outlets: dict[Destination, Outlet] = {}
         self._message_bytes_max = node.message_bytes_max
         self._batch_messages = min(settings.batch_messages, node.batch_messages_max)
@@ -111,8 +111,8 @@ class Producer:
         if size > self._message_bytes_max:
             raise LimitExceeded("message bytes", self._message_bytes_max, got=size)
         size += MESSAGE_OVERHEAD_BYTES
-        if not self._room.take_nowait(size):
-            await self._room.take(size)
+        if not self._send_buffer.take_nowait(size):
+            await self._send_buffer.take(size)
         batch = self._open_batch(destination, size)
         row = len(batch.values)
         batch.ids.append(message_id)
@@ -140,8 +140,8 @@ class Producer:
         start = 0
         while start < len(messages):
             end, size = self._fitting(sizes, start)
-            if not self._room.take_nowait(size):
-                await self._room.take(size)
+            if not self._send_buffer.take_nowait(size):
+                await self._send_buffer.take(size)
             batch = self._open_batch(destination, size, rows=end - start)
             self._extend(batch, messages[start:end])
             batch.groups.append((len(batch.values) - (end - start), len(batch.values), call, start))
@@ -162,8 +162,8 @@ class Producer:
         self._arrow_calls += 1
         try:
             for body in slices(rows, **limits) if rows.num_rows else ():
-                if not self._room.take_nowait(len(body)):
-                    await self._room.take(len(body))
+                if not self._send_buffer.take_nowait(len(body)):
+                    await self._send_buffer.take(len(body))
                 try:
                     request = broker_pb2.PublishBatchRequest(
                         topic=topic,
@@ -174,7 +174,7 @@ class Producer:
                     )
                     answers.append(await self._attempt(request, ends_ms))
                 finally:
-                    self._room.give(len(body))
+                    self._send_buffer.give(len(body))
         finally:
             self._arrow_calls -= 1
             self._note_drained()
@@ -189,7 +189,7 @@ class Producer:
             size -= sizes[end] + MESSAGE_OVERHEAD_BYTES
         return end, size
 
-    def _extend(self, batch: Outgoing, messages: Sequence[Message]) -> None:
+    def _extend(self, batch: ProducerBatch, messages: Sequence[Message]) -> None:
         batch.ids += [message.message_id for message in messages]
         batch.keys += [message.key for message in messages]
         batch.values += [message.value for message in messages]
@@ -199,10 +199,10 @@ class Producer:
             for message in messages
         ]
 
-    def _open_batch(self, destination: Destination, size: int, rows: int = 1) -> Outgoing:
+    def _open_batch(self, destination: Destination, size: int, rows: int = 1) -> ProducerBatch:
         """Return the batch to add to. No wait may come between this and adding."""
         if self._is_closed:
-            self._room.give(size)
+            self._send_buffer.give(size)
             raise Closed("the client is closed")
         outlet = self._outlets.get(destination)
         if outlet is None:
@@ -218,7 +218,7 @@ class Producer:
             lane.fill()
             self._advance(outlet)
         now_ms = self._loop.time() * 1_000
-        batch = Outgoing(now_ms + self._connection.settings.delivery_timeout_ms)
+        batch = ProducerBatch(now_ms + self._connection.settings.delivery_timeout_ms)
         lane.begin(batch, now_ms)
         if lane.is_idle:
             # Behind all that is about to run anyway: who publishes in this turn travels along.
@@ -231,7 +231,7 @@ class Producer:
         try:
             check_topic_name(destination[0])
         except BadInput:
-            self._room.give(size)
+            self._send_buffer.give(size)
             raise
         outlet = Outlet(destination, self._connection.settings.in_flight_max)
         self._outlets[destination] = outlet
@@ -254,7 +254,7 @@ class Producer:
             if deadline_ms > now_ms:
                 outlet.timer = self._loop.call_at(deadline_ms / 1_000, self._rang, outlet)
 
-    async def _send(self, outlet: Outlet, batch: Outgoing) -> None:
+    async def _send(self, outlet: Outlet, batch: ProducerBatch) -> None:
         """Bring a batch to the node, tell its callers, and make way for the next."""
         size = batch.size_bytes
         outcomes: list[Outcome] = []
@@ -270,13 +270,13 @@ class Producer:
             outcomes = [bug] * len(batch)
         finally:
             outlet.lane.answered(batch)
-            self._room.give(size)
+            self._send_buffer.give(size)
             batch.answer(outcomes)
             self._loop.call_soon(self._advance, outlet)
             self._note_drained()
 
     async def _deliver(
-        self, outlet: Outlet, batch: Outgoing, start: int, end: int
+        self, outlet: Outlet, batch: ProducerBatch, start: int, end: int
     ) -> list[Outcome]:
         """Return the outcome of each row in [start, end)."""
         request = broker_pb2.PublishBatchRequest(
@@ -311,7 +311,7 @@ class Producer:
             if self._is_abandoned:
                 raise Closed("the client was closed before the node answered")
             try:
-                answer = await self._pipe.publish(request, left_ms)
+                answer = await self._publish_stream.publish(request, left_ms)
             except WaterclockError as reason:
                 if not is_transient(reason):
                     raise
@@ -351,10 +351,10 @@ class Producer:
                 outlet.timer.cancel()
             for batch in outlet.lane.waiting():
                 batch.answer([Closed("the client was closed before this was sent")] * len(batch))
-                self._room.give(batch.size_bytes)
+                self._send_buffer.give(batch.size_bytes)
         for task in self._sends:
             task.cancel()
-        self._pipe.close()
+        self._publish_stream.close()
 
 
 def _may_be_one(error: BadInput) -> bool:

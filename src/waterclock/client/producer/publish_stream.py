@@ -21,7 +21,7 @@ _Stream = grpc.aio.StreamStreamCall[
 ]
 
 
-class Pipe:
+class PublishStream:
     """Carries batches. Its tasks belong to the client's group."""
 
     def __init__(self, connection: Connection, tasks: asyncio.TaskGroup) -> None:
@@ -37,7 +37,7 @@ class Pipe:
 
     def __repr__(self) -> str:
         state = "closed" if self._stream is None else "open"
-        return f"<Pipe {state}, {len(self._waiting)} batches wait for their answers>"
+        return f"<PublishStream {state}, {len(self._waiting)} batches wait for their answers>"
 
     async def publish(self, batch: broker_pb2.PublishBatchRequest, timeout_ms: float) -> Answer:
         """Send a batch and return its answer, or raise what is wrong with it or with the way.

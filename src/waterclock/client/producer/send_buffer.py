@@ -1,10 +1,10 @@
-"""Room for what is published and not answered: who finds none waits, first come, first served."""
+"""How much may be published and unanswered at once; publishers wait for room in order."""
 
 import asyncio
 from collections import deque
 
 
-class Room:
+class SendBuffer:
     """A bound on bytes. What is larger than the whole room is let in alone."""
 
     def __init__(self, bytes_max: int) -> None:
@@ -16,7 +16,7 @@ class Room:
 
     def __repr__(self) -> str:
         waiting = len(self._waiters)
-        return f"<Room {self._used} of {self._bytes_max} B used, {waiting} waiting>"
+        return f"<SendBuffer {self._used} of {self._bytes_max} B used, {waiting} waiting>"
 
     def take_nowait(self, size: int) -> bool:
         """Take room if there is some and nobody waits for it; tell whether."""

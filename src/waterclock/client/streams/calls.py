@@ -24,7 +24,7 @@ from waterclock.client.streams.results import decoded
 from waterclock.model.errors import (
     BadInput,
     Closed,
-    NobodyCame,
+    MatchTimeout,
     NodeFailed,
     Unreachable,
     WaterclockError,
@@ -129,7 +129,7 @@ class StreamCalls:
 
 
 def _may_repeat(error: WaterclockError, *, is_safe: bool) -> bool:
-    if isinstance(error, NobodyCame | Closed):
+    if isinstance(error, MatchTimeout | Closed):
         return False
     return (
         was_refused(error) or isinstance(error, NotConnected) or (is_safe and is_transient(error))

@@ -17,7 +17,7 @@ from waterclock.client.retry import is_transient
 from waterclock.client.streams.calls import StreamCalls
 from waterclock.client.streams.http_pool import HttpRequest
 from waterclock.client.streams.results import StreamMessage, page_of
-from waterclock.model.errors import Closed, Gone, NobodyCame, WaterclockError
+from waterclock.model.errors import Closed, Gone, MatchTimeout, WaterclockError
 
 MESSAGES_AT_ONCE = 64
 EARLIEST = "earliest"
@@ -55,7 +55,7 @@ class Following:
             return
         query = {**self._query(limit=1), "resumeToken": token, "timeout": "0ms"}
         request = HttpRequest("GET", "/streams/receive", query, is_poll=True)
-        with suppress(NobodyCame, Gone):
+        with suppress(MatchTimeout, Gone):
             await self._calls.call(lambda _: request, is_safe=True)
 
     def __aiter__(self) -> "Following":
@@ -93,7 +93,7 @@ class Following:
                 token = gone.resume_token
                 self._behind = EARLIEST if token in ("", LATEST) else token
                 raise
-            except NobodyCame as nobody:
+            except MatchTimeout as nobody:
                 self._behind = nobody.resume_token or self._behind
                 if connection.clock.monotonic_ms() - began_ms >= QUICK_MS:
                     backoff.reset()

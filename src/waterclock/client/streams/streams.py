@@ -26,7 +26,7 @@ from waterclock.client.streams.results import (
     message_of,
     page_of,
 )
-from waterclock.model.errors import BadInput, NobodyCame
+from waterclock.model.errors import BadInput, MatchTimeout
 
 NAMES_AT_ONCE = 1_000
 
@@ -65,7 +65,7 @@ class Streams:
         """Send a message: it is in the stream, or was handed over, on return.
 
         The first message to a stream may say its `size`. In one of size 0 sender and receiver
-        meet: if none comes within the `timeout`, NobodyCame is raised. With a `blocking_timeout`
+        meet: if none comes within the `timeout`, MatchTimeout is raised. With a `blocking_timeout`
         the sender waits that long for room in a full stream, rather than overwrite its oldest
         message. With `store` it is stored as well, and never lost once this returns.
 
@@ -180,7 +180,7 @@ class Streams:
         is_safe = resume is not None
         try:
             answer = await self._calls.call(made, wait_ms=wait_ms, is_safe=is_safe)
-        except NobodyCame:
+        except MatchTimeout:
             return None if limit is None else []
         with self._calls.reading():
             if limit is not None:

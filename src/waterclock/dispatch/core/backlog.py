@@ -28,17 +28,17 @@ class Backlog:
         """How many messages `offer` would still take."""
         return max(0, self._messages_max - self.messages)
 
-    def offer(self, parcel_id: bytes, count: int) -> bool:
+    def offer(self, stored_id: bytes, count: int) -> bool:
         """Take in a parcel before it is stored; False: drop it, it is counted as refused."""
         if self.messages + count > self._messages_max:
             self.refused += count
             return False
-        self.hold(parcel_id, count)
+        self.hold(stored_id, count)
         return True
 
-    def hold(self, parcel_id: bytes, count: int) -> None:
+    def hold(self, stored_id: bytes, count: int) -> None:
         """Take in a parcel that is stored already, whatever the limit."""
-        self._parcels.append((parcel_id, count))
+        self._parcels.append((stored_id, count))
         self.messages += count
 
     def take(self, room: int) -> list[bytes]:
@@ -46,8 +46,8 @@ class Backlog:
         last may go beyond it: a parcel must not wait for ever for a room as large as itself."""
         taken: list[bytes] = []
         while self._parcels and room > 0:
-            parcel_id, count = self._parcels.popleft()
+            stored_id, count = self._parcels.popleft()
             self.messages -= count
             room -= count
-            taken.append(parcel_id)
+            taken.append(stored_id)
         return taken

@@ -8,30 +8,30 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
-from waterclock.dispatch.core.stored_batches import Parcel
+from waterclock.dispatch.core.stored_batches import StoredBatch
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
     """Messages that an inlet brings, as parallel lists.
 
-    `parcel_id` says in which parcel they are stored, all of it in this load; or `entries` which
+    `stored_id` says in which parcel they are stored, all of it in this load; or `entries` which
     entry of the inlet's stream each of them is.
     """
 
     uuids: list[bytes]
     births_ms: list[int]
     bodies: Sequence[bytes]
-    parcel_id: bytes | None = None
+    stored_id: bytes | None = None
     entries: list[bytes] | None = None
     deliveries: int = 0
     """How often each was handed out by leaders before this one, as far as is known."""
 
     @classmethod
-    def of_parcel(cls, parcel: Parcel) -> "Load":
+    def of_stored_batch(cls, parcel: StoredBatch) -> "Load":
         """Return the load of a parcel that was stored."""
         count = len(parcel.bodies)
-        return cls(parcel.uuids(), [parcel.birth_ms] * count, parcel.bodies, parcel.parcel_id)
+        return cls(parcel.uuids(), [parcel.birth_ms] * count, parcel.bodies, parcel.stored_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class DeadLetter:
     birth_ms: int
     deliveries: int
     reason: str
-    parcel_id: bytes | None
+    stored_id: bytes | None
     entry: bytes | None
 
 
@@ -69,30 +69,30 @@ class Settle:
 
 
 @dataclass(frozen=True, slots=True)
-class Bury:
+class WriteDeadLetters:
     """Write these to the dead stream, and acknowledge their entries in the same step; then say
     `Plan.buried`. Until then the plan holds them."""
 
     letters: list[DeadLetter]
 
 
-Action: TypeAlias = Settle | Bury
+Effect: TypeAlias = Settle | WriteDeadLetters
 
 
 class Home:
     """The parcel that messages are stored in, until all of them are done."""
 
-    __slots__ = ("left", "parcel_id")
+    __slots__ = ("left", "stored_id")
 
-    def __init__(self, parcel_id: bytes, left: int) -> None:
-        self.parcel_id = parcel_id
+    def __init__(self, stored_id: bytes, left: int) -> None:
+        self.stored_id = stored_id
         self.left = left
 
 
 _Lists: TypeAlias = tuple[list[bytes], list[int], Sequence[bytes], list[bytes] | None]
 
 
-class Place(Enum):
+class BatchState(Enum):
     """Where a batch is."""
 
     WAITING = "waits for a worker"
@@ -146,7 +146,7 @@ class Batch:
         """How many workers went away while they held these."""
         self.shunned = -1
         """The worker that had them last and failed: another one is better."""
-        self.place = Place.WAITING
+        self.place = BatchState.WAITING
         self.worker = -1
         """Who has them, while they are out."""
         self.deadline_ms = 0
@@ -231,7 +231,7 @@ def without_giants(load: Load, bytes_max: int) -> tuple[Load, list[DeadLetter]]:
     letters = [
         DeadLetter(
             load.uuids[row], load.bodies[row], load.births_ms[row], 0,
-            f"larger than {bytes_max} bytes", load.parcel_id, entries[row] if entries else None,
+            f"larger than {bytes_max} bytes", load.stored_id, entries[row] if entries else None,
         )
         for row in range(len(load.uuids))
         if row not in small
@@ -240,7 +240,7 @@ def without_giants(load: Load, bytes_max: int) -> tuple[Load, list[DeadLetter]]:
         [load.uuids[row] for row in rows],
         [load.births_ms[row] for row in rows],
         [load.bodies[row] for row in rows],
-        parcel_id=load.parcel_id,
+        stored_id=load.stored_id,
         entries=[entries[row] for row in rows] if entries is not None else None,
         deliveries=load.deliveries,
     )

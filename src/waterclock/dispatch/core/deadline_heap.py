@@ -8,23 +8,23 @@ time is by batches, never by messages.
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
-from waterclock.dispatch.core.batches import Batch, Place
+from waterclock.dispatch.core.batches import Batch, BatchState
 
 DONE_MIN = 1_000
 """Below so many entries those of batches that are done just wait for their time."""
 
 
-class Timetable:
+class DeadlineHeap:
     """Batches at one place, each due at its `deadline_ms`."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: BatchState) -> None:
         self._place = place
         self._heap: list[tuple[int, int, Batch]] = []
         self._sequence = 0
         self._length_max = DONE_MIN
 
     def __repr__(self) -> str:
-        return f"<Timetable of {len(self._heap)} batches>"
+        return f"<DeadlineHeap of {len(self._heap)} batches>"
 
     def __len__(self) -> int:
         return len(self._heap)

@@ -32,12 +32,12 @@ _MAGIC = b"wm"
 _VERSION = 1
 
 
-class BadMark(BadInput):
+class BadMarker(BadInput):
     """The bytes are not a mark or a position of ours: ignore them."""
 
 
 @dataclass(frozen=True, slots=True)
-class MarkName:
+class MarkerName:
     """What tells a mark from every other: who published it, and its number with that leader."""
 
     epoch: int
@@ -50,7 +50,7 @@ class MarkName:
 class Position:
     """The place behind the first `count` messages that follow a mark."""
 
-    mark: MarkName
+    mark: MarkerName
     count: int
 
     def to_bytes(self) -> bytes:
@@ -59,10 +59,10 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class SequenceMarker:
     """A mark as it is published; `stored` tells standbys what they need not keep any more."""
 
-    name: MarkName
+    name: MarkerName
     time_ms: int
     stored: Position | None = None
 
@@ -74,27 +74,29 @@ class Mark:
 
 
 def parse_position(raw: bytes) -> Position:
-    """Return the position that was stored; raise BadMark."""
+    """Return the position that was stored; raise BadMarker."""
     try:
         epoch, number, nonce, count = _POSITION.unpack(raw)
     except StructError:
-        raise BadMark(f"a position of {len(raw)} bytes") from None
-    return Position(MarkName(epoch, number, nonce), count)
+        raise BadMarker(f"a position of {len(raw)} bytes") from None
+    return Position(MarkerName(epoch, number, nonce), count)
 
 
-def parse_mark(raw: bytes) -> Mark:
-    """Return the mark that was published; raise BadMark if somebody else wrote on the channel."""
+def parse_marker(raw: bytes) -> SequenceMarker:
+    """Return the mark that was published; raise BadMarker if somebody else wrote on the channel."""
     try:
         magic, version, epoch, number, time_ms, nonce = _MARK.unpack_from(raw)
     except StructError:
-        raise BadMark(f"a mark of {len(raw)} bytes") from None
+        raise BadMarker(f"a mark of {len(raw)} bytes") from None
     if magic != _MAGIC or version != _VERSION:
-        raise BadMark("not a mark of this version")
+        raise BadMarker("not a mark of this version")
     rest = raw[_MARK.size :]
-    return Mark(MarkName(epoch, number, nonce), time_ms, parse_position(rest) if rest else None)
+    return SequenceMarker(
+        MarkerName(epoch, number, nonce), time_ms, parse_position(rest) if rest else None
+    )
 
 
-def mark_prefix(channel: str, mark: MarkName) -> bytes:
+def marker_prefix(channel: str, mark: MarkerName) -> bytes:
     """Return the first 10 bytes of the uuids of all messages behind a mark."""
     return _prefix(b"mark", channel, mark.epoch, mark.number, mark.nonce)
 

@@ -72,7 +72,7 @@ class StepDown:
     reason: str
 
 
-LeaseAction: TypeAlias = Ask | StepDown
+LeaseEffect: TypeAlias = Ask | StepDown
 
 
 class Lease:
@@ -108,9 +108,9 @@ class Lease:
             times.append(self._held_until_ms)
         return min(times, default=None)
 
-    def tick(self, now_ms: int) -> list[LeaseAction]:
+    def tick(self, now_ms: int) -> list[LeaseEffect]:
         """Return what is to be done by now."""
-        actions: list[LeaseAction] = []
+        actions: list[LeaseEffect] = []
         if self.epoch is not None and now_ms >= self._held_until_ms:
             actions.append(self._step_down("the lease was not renewed in time"))
         if self._next_ask_ms is None:
@@ -144,7 +144,7 @@ class Lease:
             wait_ms += max(ttl_ms, 1) - poll_ms + self.handicap_ms
         self._next_ask_ms = now_ms + wait_ms
 
-    def renewed(self, *, asked_ms: int, now_ms: int) -> list[LeaseAction]:
+    def renewed(self, *, asked_ms: int, now_ms: int) -> list[LeaseEffect]:
         """Note that the lock is still ours."""
         self._asked_ms = None
         if self.epoch is None:
@@ -155,7 +155,7 @@ class Lease:
         self._next_ask_ms = asked_ms + self._config.renew_ms
         return []
 
-    def lost(self, now_ms: int, reason: str = "another has the lease") -> list[LeaseAction]:
+    def lost(self, now_ms: int, reason: str = "another has the lease") -> list[LeaseEffect]:
         """Note that the lock is another's, or gone: a renewal or any fenced script said so. Or that
         we cannot lead, for another reason."""
         self._asked_ms = None
@@ -167,7 +167,7 @@ class Lease:
         self._asked_ms = None
         self._next_ask_ms = now_ms + self._config.poll_ms // 2
 
-    def stop(self) -> list[LeaseAction]:
+    def stop(self) -> list[LeaseEffect]:
         """Ask for nothing more; release the lock once what is under way has ended."""
         self._is_stopping = True
         return [self._step_down("stopping")] if self.epoch is not None else []

@@ -7,10 +7,10 @@ them; they only count, and are tidied where somebody needs to see what is left.
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 
-from waterclock.dispatch.core.batches import Batch, Home, Place, Settle
+from waterclock.dispatch.core.batches import Batch, BatchState, Home, Settle
 
 
-class Holdings:
+class MessageTable:
     """The index of the plan's messages."""
 
     def __init__(self) -> None:
@@ -20,35 +20,35 @@ class Holdings:
         self._homes: dict[bytes, Home] = {}
 
     def __repr__(self) -> str:
-        return f"<Holdings {len(self.index)} messages of {len(self._homes)} parcels>"
+        return f"<MessageTable {len(self.index)} messages of {len(self._homes)} parcels>"
 
     def __len__(self) -> int:
         return len(self.index)
 
-    def take_in(self, batch: Batch, parcel_id: bytes | None) -> int:
+    def take_in(self, batch: Batch, stored_id: bytes | None) -> int:
         """Take in the messages of a batch that are new here; return how many were not."""
         count = len(batch.uuids)
-        if parcel_id is not None and parcel_id in self._homes:
+        if stored_id is not None and stored_id in self._homes:
             batch.empty()
             return count
         if not self.index.keys().isdisjoint(batch.uuids) or len(set(batch.uuids)) != count:
             batch.keep(self._new(batch.uuids))
         if batch.left:
-            if parcel_id is not None:
-                batch.home = self._homes[parcel_id] = Home(parcel_id, batch.left)
+            if stored_id is not None:
+                batch.home = self._homes[stored_id] = Home(stored_id, batch.left)
             self.name(batch)
             self.bytes += batch.bytes
         return count - batch.left
 
-    def has_parcel(self, parcel_id: bytes) -> bool:
+    def has_stored_batch(self, stored_id: bytes) -> bool:
         """Say whether messages of a parcel are here."""
-        return parcel_id in self._homes
+        return stored_id in self._homes
 
     def name(self, batch: Batch) -> None:
         """Let the index name this batch for all its messages."""
         self.index.update(zip(batch.uuids, repeat(batch)))
 
-    def is_at(self, uuid: bytes, place: Place) -> bool:
+    def is_at(self, uuid: bytes, place: BatchState) -> bool:
         """Say whether a message is here, in a batch at this place."""
         batch = self.index.get(uuid)
         return batch is not None and batch.place is place
@@ -58,7 +58,7 @@ class Holdings:
         mine = [
             uuid
             for uuid in dict.fromkeys(uuids)
-            if self.is_at(uuid, Place.OUT) and self.index[uuid].worker == worker
+            if self.is_at(uuid, BatchState.OUT) and self.index[uuid].worker == worker
         ]
         return grouped(mine, [self.index[uuid] for uuid in mine])
 
@@ -98,8 +98,8 @@ class Holdings:
         if home is not None:
             home.left -= count
             if not home.left:
-                del self._homes[home.parcel_id]
-                settle.parcels.append(home.parcel_id)
+                del self._homes[home.stored_id]
+                settle.parcels.append(home.stored_id)
         if not batch.left:
             self.bytes -= batch.bytes
             batch.empty()
@@ -111,10 +111,10 @@ class Holdings:
         for batch in self.index.values():
             left[batch] = left.get(batch, 0) + 1
             if batch.home is not None:
-                homes[batch.home.parcel_id] = homes.get(batch.home.parcel_id, 0) + 1
+                homes[batch.home.stored_id] = homes.get(batch.home.stored_id, 0) + 1
         assert all(batch.left == count for batch, count in left.items())
         assert self.bytes == sum(batch.bytes for batch in left)
-        assert homes == {parcel_id: home.left for parcel_id, home in self._homes.items()}
+        assert homes == {stored_id: home.left for stored_id, home in self._homes.items()}
         return left
 
     def _new(self, uuids: Sequence[bytes]) -> list[int]:

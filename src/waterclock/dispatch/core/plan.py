@@ -8,10 +8,10 @@ How a shell uses it (every call is bulk; `now_ms` is a monotonic clock; one thre
     add(Load)                            the inlet brought messages; only while `room` > 0
     hand_out() -> [HandOut...]           send these; call it after all that could change something
     acked / progressed / nacked(uuids)   frames of the present epoch, from any worker
-    buried([uuid...])                    answer to `Bury`
+    buried([uuid...])                    answer to `WriteDeadLetters`
     tick()                               call it at `next_deadline()`
 
-What comes back as actions: `Settle` (done for good) and `Bury` (given up).
+What comes back as actions: `Settle` (done for good) and `WriteDeadLetters` (given up).
 
 Promises, which the simulator in tests/dispatch checks:
 
@@ -35,18 +35,18 @@ from random import Random
 
 from waterclock.dispatch.config import PlanConfig
 from waterclock.dispatch.core.batches import (
-    Action,
     Batch,
-    Bury,
+    BatchState,
     DeadLetter,
+    Effect,
     HandOut,
     Load,
-    Place,
     Settle,
+    WriteDeadLetters,
 )
-from waterclock.dispatch.core.deadline_heap import Timetable
-from waterclock.dispatch.core.message_table import Holdings, grouped
-from waterclock.dispatch.core.worker_pool import SUSPECT_CRASHES, Crew, Worker
+from waterclock.dispatch.core.deadline_heap import DeadlineHeap
+from waterclock.dispatch.core.message_table import MessageTable, grouped
+from waterclock.dispatch.core.worker_pool import SUSPECT_CRASHES, Worker, WorkerPool
 
 LOOK_AHEAD = 16
 """Batches looked at for a worker that may take one: the first may shun the only one with room."""
@@ -77,28 +77,26 @@ class Plan:
     def __init__(self, config: PlanConfig, rng: Random) -> None:
         self._config = config
         self._rng = rng
-        self._crew = Crew(rest_ms=config.deadline_ms, rest_ms_max=config.rest_ms_max)
-        self._holdings = Holdings()
+        self._crew = WorkerPool(rest_ms=config.deadline_ms, rest_ms_max=config.rest_ms_max)
+        self._table = MessageTable()
         self._again: deque[Batch] = deque()
         """Waiting, and handed out before: these go first, they have waited longest."""
         self._fresh: deque[Batch] = deque()
-        self._out = Timetable(Place.OUT)
-        self._resting = Timetable(Place.RESTING)
+        self._out = DeadlineHeap(BatchState.OUT)
+        self._resting = DeadlineHeap(BatchState.RESTING)
         self.waiting = 0
         """Messages that wait for a worker only."""
         self.counts = Counts()
 
     def __repr__(self) -> str:
-        return (
-            f"<Plan {len(self._holdings)} messages, {self.waiting} wait, {len(self._crew)} workers>"
-        )
+        return f"<Plan {len(self._table)} messages, {self.waiting} wait, {len(self._crew)} workers>"
 
     # What a shell may ask
 
     @property
     def held(self) -> int:
         """Messages in the plan, wherever they are."""
-        return len(self._holdings)
+        return len(self._table)
 
     @property
     def in_flight(self) -> int:
@@ -108,14 +106,14 @@ class Plan:
     @property
     def room(self) -> int:
         """How many messages may be added; 0 also if there is no room for their bytes."""
-        if self._holdings.bytes >= self._config.bytes_max:
+        if self._table.bytes >= self._config.bytes_max:
             return 0
-        return max(0, self._config.messages_max - len(self._holdings))
+        return max(0, self._config.messages_max - len(self._table))
 
     @property
     def held_bytes(self) -> int:
         """Bytes of all bodies in the plan."""
-        return self._holdings.bytes
+        return self._table.bytes
 
     def workers(self) -> list[tuple[int, str, int, int]]:
         """Return (number, name, credit, held) of each worker, for metrics."""
@@ -140,7 +138,7 @@ class Plan:
         if known is not None:
             known.credit = credit
 
-    def left(self, worker: int, now_ms: int) -> list[Action]:
+    def left(self, worker: int, now_ms: int) -> list[Effect]:
         """Give what a worker had to others."""
         gone = self._crew.get(worker)
         if gone is None:
@@ -152,22 +150,22 @@ class Plan:
             self.counts.orphaned += batch.left
             self._again_or_dead(batch, f"its worker {gone.name} went away", letters)
         self._crew.leave(worker)
-        return [Bury(letters)] if letters else []
+        return [WriteDeadLetters(letters)] if letters else []
 
     # Messages come, go out, and are answered
 
-    def add(self, load: Load) -> list[Action]:
+    def add(self, load: Load) -> list[Effect]:
         """Take in messages that are stored; those that the plan has already are dropped."""
         batch = Batch(load.uuids, load.births_ms, load.bodies, load.entries, load.deliveries)
-        repeated = self._holdings.take_in(batch, load.parcel_id)
+        repeated = self._table.take_in(batch, load.stored_id)
         self.counts.repeated += repeated
         self.counts.added += batch.left
         self.waiting += batch.left
         if batch.left:
             (self._again if load.deliveries else self._fresh).append(batch)
-        elif load.parcel_id is not None and not self._holdings.has_parcel(load.parcel_id):
+        elif load.stored_id is not None and not self._table.has_stored_batch(load.stored_id):
             # All of it is done, or in other parcels too: this one is not needed any more.
-            return [Settle([load.parcel_id])]
+            return [Settle([load.stored_id])]
         return []
 
     def hand_out(self, now_ms: int) -> list[HandOut]:
@@ -190,19 +188,19 @@ class Plan:
                     queue.rotate(-1)
                     passed += 1
                     continue
-                self._holdings.tidy(batch)
+                self._table.tidy(batch)
                 count = self._count_for(worker, batch, share, now_ms)
                 if count < batch.left:
-                    batch = self._holdings.first(batch, count)
+                    batch = self._table.first(batch, count)
                 else:
                     queue.popleft()
                 outs.append(self._send(worker, batch, now_ms))
             queue.rotate(passed)
         return outs
 
-    def acked(self, uuids: Sequence[bytes], worker: int) -> list[Action]:
+    def acked(self, uuids: Sequence[bytes], worker: int) -> list[Effect]:
         """Note that messages were written; a worker says so, of its own or of what it once had."""
-        pop = self._holdings.index.pop
+        pop = self._table.index.pop
         found = [pop(uuid, None) for uuid in uuids]
         self._crew.answered(worker)
         settle = Settle()
@@ -221,39 +219,39 @@ class Plan:
 
     def progressed(self, uuids: Sequence[bytes], worker: int, now_ms: int) -> None:
         """Let the deadline of messages that this worker has begin anew."""
-        for batch, group in self._holdings.at_worker(worker, uuids).items():
+        for batch, group in self._table.at_worker(worker, uuids).items():
             self._part(batch, group).deadline_ms = now_ms + self._config.deadline_ms
         self._crew.answered(worker)
 
     def nacked(
         self, uuids: Sequence[bytes], worker: int, now_ms: int, *, reason: str, is_permanent: bool
-    ) -> list[Action]:
+    ) -> list[Effect]:
         """Try messages that this worker could not process again later, or give them up."""
         letters: list[DeadLetter] = []
-        for batch, group in self._holdings.at_worker(worker, uuids).items():
+        for batch, group in self._table.at_worker(worker, uuids).items():
             part = self._part(batch, group)
             self._take_back(part)
             self.counts.nacked += part.left
             if is_permanent or part.deliveries >= self._config.deliveries_max:
                 self._give_up(part, reason, letters)
             else:
-                part.place = Place.RESTING
+                part.place = BatchState.RESTING
                 part.deadline_ms = now_ms + self._retry_ms(part.deliveries)
                 self._resting.put(part)
         self._crew.answered(worker)
-        return [Bury(letters)] if letters else []
+        return [WriteDeadLetters(letters)] if letters else []
 
-    def buried(self, uuids: Sequence[bytes]) -> list[Action]:
+    def buried(self, uuids: Sequence[bytes]) -> list[Effect]:
         """Note that the dead stream has these."""
-        dying = [uuid for uuid in uuids if self._holdings.is_at(uuid, Place.DYING)]
+        dying = [uuid for uuid in uuids if self._table.is_at(uuid, BatchState.DYING)]
         settle = Settle()
-        for batch, group in grouped(dying, map(self._holdings.index.pop, dying)).items():
+        for batch, group in grouped(dying, map(self._table.index.pop, dying)).items():
             self._done(batch, group, settle)
         self.counts.buried += len(dying)
         # Their entries were acknowledged by the same script that buried them.
         return [Settle(parcels=settle.parcels)] if settle.parcels else []
 
-    def tick(self, now_ms: int) -> list[Action]:
+    def tick(self, now_ms: int) -> list[Effect]:
         """Take back what was not answered in time, and try again what rested long enough."""
         letters: list[DeadLetter] = []
         for batch in self._out.due(now_ms):
@@ -263,17 +261,17 @@ class Plan:
             self._again_or_dead(batch, "not answered in time", letters)
         for batch in self._resting.due(now_ms):
             self._wait(batch)
-        return [Bury(letters)] if letters else []
+        return [WriteDeadLetters(letters)] if letters else []
 
     def check_invariants(self) -> None:
         """Raise AssertionError if the plan contradicts itself; slow, for tests."""
-        left = self._holdings.check_invariants()
-        waiting = sum(count for batch, count in left.items() if batch.place is Place.WAITING)
+        left = self._table.check_invariants()
+        waiting = sum(count for batch, count in left.items() if batch.place is BatchState.WAITING)
         assert self.waiting == waiting == sum(b.left for q in (self._again, self._fresh) for b in q)
-        out = [batch for batch in left if batch.place is Place.OUT]
+        out = [batch for batch in left if batch.place is BatchState.OUT]
         assert set(out) == {batch for worker in self._crew for batch in worker.batches}
         assert all(self._out.has(batch) for batch in out)
-        assert all(self._resting.has(b) for b in left if b.place is Place.RESTING)
+        assert all(self._resting.has(b) for b in left if b.place is BatchState.RESTING)
         for worker in self._crew:
             assert worker.held == sum(batch.left for batch in worker.batches), worker
             assert worker.suspects == sum(b.crashes >= SUSPECT_CRASHES for b in worker.batches)
@@ -298,7 +296,7 @@ class Plan:
         if batch.deliveries:
             self.counts.redelivered += batch.left
         batch.deliveries += 1
-        batch.place, batch.worker = Place.OUT, worker.key
+        batch.place, batch.worker = BatchState.OUT, worker.key
         batch.deadline_ms = now_ms + self._config.deadline_ms
         worker.held += batch.left
         self._crew.took(worker, batch)
@@ -309,7 +307,7 @@ class Plan:
         """Make a batch of its own, with the same worker, of some messages of one that is out."""
         if len(uuids) == batch.left:
             return batch
-        part = self._holdings.part(batch, uuids)
+        part = self._table.part(batch, uuids)
         worker = self._crew.get(batch.worker)
         assert worker is not None
         self._crew.took(worker, part)
@@ -318,7 +316,7 @@ class Plan:
 
     def _take_back(self, batch: Batch) -> None:
         """Take a batch from its worker."""
-        self._holdings.tidy(batch)
+        self._table.tidy(batch)
         self._crew.uncount(batch.worker, batch.left)
         self._crew.lost(batch)
         batch.shunned = batch.worker
@@ -330,17 +328,17 @@ class Plan:
             self._wait(batch)
 
     def _wait(self, batch: Batch) -> None:
-        self._holdings.tidy(batch)
-        batch.place = Place.WAITING
+        self._table.tidy(batch)
+        batch.place = BatchState.WAITING
         self.waiting += batch.left
         self._again.append(batch)
 
     def _give_up(self, batch: Batch, reason: str, letters: list[DeadLetter]) -> None:
-        batch.place = Place.DYING
-        parcel_id = batch.home.parcel_id if batch.home is not None else None
+        batch.place = BatchState.DYING
+        stored_id = batch.home.stored_id if batch.home is not None else None
         entries: Sequence[bytes | None] = batch.entries or [None] * batch.left
         letters += [
-            DeadLetter(uuid, body, birth_ms, batch.deliveries, reason, parcel_id, entry)
+            DeadLetter(uuid, body, birth_ms, batch.deliveries, reason, stored_id, entry)
             for uuid, body, birth_ms, entry in zip(
                 batch.uuids, batch.bodies, batch.births_ms, entries, strict=True
             )
@@ -353,10 +351,10 @@ class Plan:
 
     def _done(self, batch: Batch, uuids: Sequence[bytes], settle: Settle) -> None:
         """Let go of messages that are popped from the index; add what is settled thereby."""
-        if batch.place is Place.OUT:
+        if batch.place is BatchState.OUT:
             self._crew.uncount(batch.worker, len(uuids))
             if len(uuids) == batch.left:
                 self._crew.lost(batch)
-        elif batch.place is Place.WAITING:
+        elif batch.place is BatchState.WAITING:
             self.waiting -= len(uuids)
-        self._holdings.settle(batch, uuids, settle)
+        self._table.settle(batch, uuids, settle)

@@ -4,7 +4,7 @@ Leader and standbys run one each, fed in the order of their one connection:
 
     subscribed(nonce, time_ms)          the subscription began, or began anew: here is a gap
     heard([body...])                    messages of the user's channel
-    marked(Mark)                        a mark; its `stored` frees what the leader has stored
+    marked(SequenceMarker)              a marker; its `stored` frees what the leader has stored
     resume(Position | None) -> Resumed  take-over: forget what the last leader stored
     drain() -> Drained                  leader: parcels to store, and the position behind them
     stored(Position)                    leader: they are stored; one store at a time
@@ -22,10 +22,10 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from waterclock.dispatch.core.identity import Mark, MarkName, Position, mark_prefix
-from waterclock.dispatch.core.stored_batches import MESSAGES_MAX, Parcel
+from waterclock.dispatch.core.identity import MarkerName, Position, SequenceMarker, marker_prefix
+from waterclock.dispatch.core.stored_batches import MESSAGES_MAX, StoredBatch
 
-MARKS_MAX = 10_000
+MARKERS_MAX = 10_000
 """Marks in a ring, and marks remembered of what was pushed out of it."""
 DRAINED_MAX = 10_000
 
@@ -48,7 +48,7 @@ class Resumed:
 class Drained:
     """What the leader must store in one step: the parcels, and the position behind them."""
 
-    parcels: list[Parcel]
+    parcels: list[StoredBatch]
     position: Position | None
     """None only if no mark was heard yet, and there are no parcels."""
     missed: int = 0
@@ -60,7 +60,7 @@ class Drained:
 class _Stretch:
     """The messages behind one mark; `first` of them are gone from the front."""
 
-    name: MarkName
+    name: MarkerName
     time_ms: int
     is_common: bool
     bodies: deque[bytes]
@@ -77,7 +77,7 @@ class Ring:
         self._messages_max = messages_max
         self._bytes_max = bytes_max
         self._stretches: deque[_Stretch] = deque()
-        self._pushed_out: deque[_Stretch] = deque(maxlen=MARKS_MAX)
+        self._pushed_out: deque[_Stretch] = deque(maxlen=MARKERS_MAX)
         """Stretches that were pushed out, without their messages."""
         self._subscriptions = 0
         self.reaches_back = False
@@ -109,7 +109,7 @@ class Ring:
         self._subscriptions += 1
         self.reaches_back = False
         self.epoch_heard = 0
-        own = MarkName(epoch=0, number=self._subscriptions, nonce=nonce)
+        own = MarkerName(epoch=0, number=self._subscriptions, nonce=nonce)
         self._stretches.append(_Stretch(own, time_ms, False, deque()))
         self._push_out()
 
@@ -121,7 +121,7 @@ class Ring:
         self.bytes += sum(map(len, bodies))
         self._push_out()
 
-    def marked(self, mark: Mark) -> None:
+    def marked(self, mark: SequenceMarker) -> None:
         """Take in a mark: from here on messages are counted from it."""
         assert self._stretches, "marked before subscribed"
         self._stretches.append(_Stretch(mark.name, mark.time_ms, True, deque()))
@@ -160,7 +160,7 @@ class Ring:
         last = next((each for each in reversed(self._stretches) if each.is_common), None)
         if last is None:
             return Drained([], None)
-        parcels: list[Parcel] = []
+        parcels: list[StoredBatch] = []
         count = 0
         known = [*self._pushed_out, *self._stretches]
         missed = self._missed(known, None)
@@ -184,12 +184,12 @@ class Ring:
         assert self.bytes == sum(len(body) for each in self._stretches for body in each.bodies)
         assert self.messages <= self._messages_max
         assert self.bytes <= self._bytes_max
-        assert len(self._stretches) <= MARKS_MAX
+        assert len(self._stretches) <= MARKERS_MAX
 
-    def _parcels(self, stretch: _Stretch, bodies: list[bytes]) -> list[Parcel]:
-        prefix = mark_prefix(self._channel, stretch.name) if bodies else b""
+    def _parcels(self, stretch: _Stretch, bodies: list[bytes]) -> list[StoredBatch]:
+        prefix = marker_prefix(self._channel, stretch.name) if bodies else b""
         return [
-            Parcel(prefix, stretch.first + at, stretch.time_ms, bodies[at : at + MESSAGES_MAX])
+            StoredBatch(prefix, stretch.first + at, stretch.time_ms, bodies[at : at + MESSAGES_MAX])
             for at in range(0, len(bodies), MESSAGES_MAX)
         ]
 
@@ -218,7 +218,7 @@ class Ring:
                 self._push_out_first(1)
             if not self._stretches[0].bodies and len(self._stretches) > 1:
                 self._pushed_out.append(self._stretches.popleft())
-        while len(self._stretches) > MARKS_MAX:
+        while len(self._stretches) > MARKERS_MAX:
             self._push_out_first(len(self._stretches[0].bodies))
             self._pushed_out.append(self._stretches.popleft())
 

@@ -22,12 +22,12 @@ _MAGIC = b"wp"
 _VERSION = 1
 
 
-class BadParcel(BadInput):
+class BadStoredBatch(BadInput):
     """The bytes are not a parcel: somebody else wrote under our key, or it was damaged."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class StoredBatch:
     """Messages first, first + 1, ... behind the mark that gave the prefix."""
 
     prefix: bytes
@@ -36,7 +36,7 @@ class Parcel:
     bodies: Sequence[bytes]
 
     @property
-    def parcel_id(self) -> bytes:
+    def stored_id(self) -> bytes:
         """Return its name, which is the uuid of its first message."""
         return self.prefix + self.first.to_bytes(6, "big")
 
@@ -55,22 +55,22 @@ class Parcel:
         return whole + _CRC.pack(crc32(whole))
 
 
-def parse_parcel(raw: bytes) -> Parcel:
-    """Return the parcel that was stored; raise BadParcel."""
+def parse_stored_batch(raw: bytes) -> StoredBatch:
+    """Return the parcel that was stored; raise BadStoredBatch."""
     if not _HEAD.size + _CRC.size <= len(raw) <= BYTES_MAX:
-        raise BadParcel(f"a parcel of {len(raw)} bytes")
+        raise BadStoredBatch(f"a parcel of {len(raw)} bytes")
     end = len(raw) - _CRC.size
     if crc32(memoryview(raw)[:end]) != _CRC.unpack_from(raw, end)[0]:
-        raise BadParcel("a parcel that fails its checksum")
+        raise BadStoredBatch("a parcel that fails its checksum")
     magic, version, prefix, first, birth_ms, count = _HEAD.unpack_from(raw)
     if magic != _MAGIC or version != _VERSION:
-        raise BadParcel("not a parcel of this version")
+        raise BadStoredBatch("not a parcel of this version")
     bodies_at = _HEAD.size + 4 * count
     if not 0 < count <= MESSAGES_MAX or first + count > NUMBER_MAX or bodies_at > end:
-        raise BadParcel("a parcel whose numbers make no sense")
+        raise BadStoredBatch("a parcel whose numbers make no sense")
     sizes = Struct(f">{count}I").unpack_from(raw, _HEAD.size)
     ends = list(accumulate(sizes, initial=bodies_at))
     if ends[-1] != end:
-        raise BadParcel("a parcel whose bodies do not fill it")
+        raise BadStoredBatch("a parcel whose bodies do not fill it")
     bodies = [raw[start:stop] for start, stop in pairwise(ends)]
-    return Parcel(prefix, first, birth_ms, bodies)
+    return StoredBatch(prefix, first, birth_ms, bodies)

@@ -43,7 +43,7 @@ class Worker:
         return max(0, self.credit - self.held)
 
 
-class Crew:
+class WorkerPool:
     """All workers, in turn."""
 
     def __init__(self, *, rest_ms: int, rest_ms_max: int) -> None:
@@ -53,7 +53,7 @@ class Crew:
         self._turns: deque[Worker] = deque()
 
     def __repr__(self) -> str:
-        return f"<Crew of {len(self._workers)}>"
+        return f"<WorkerPool of {len(self._workers)}>"
 
     def __len__(self) -> int:
         return len(self._workers)

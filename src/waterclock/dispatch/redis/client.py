@@ -31,7 +31,7 @@ NOT_NOW = frozenset(
 )
 """Errors of a server that is not, or not yet, the one to ask. The command was not run."""
 
-Place = tuple[str, int]
+HostPort = tuple[str, int]
 
 
 class RedisClient:
@@ -41,8 +41,8 @@ class RedisClient:
         self._addresses = [RedisAddress.parse(each) for each in addresses]
         assert self._addresses
         self._silence_s_max = silence_s_max
-        self._links: dict[Place, RedisLink] = {}
-        self._slots: dict[int, Place] | None = None
+        self._links: dict[HostPort, RedisLink] = {}
+        self._slots: dict[int, HostPort] | None = None
         """Who has which slot; None: not a cluster, or not asked yet."""
         self._master: RedisLink | None = None
         self._opening = asyncio.Lock()
@@ -130,7 +130,7 @@ class RedisClient:
             self._slots = None  # it may have a successor by now
             raise
 
-    async def _link(self, place: Place) -> RedisLink:
+    async def _link(self, place: HostPort) -> RedisLink:
         link = self._links.get(place)
         if link is None or not link.is_open:
             address = self._addresses[0].at(*place)
@@ -180,12 +180,12 @@ class RedisClient:
         return False
 
 
-def _place(text: str, asked: RedisAddress) -> Place:
+def _place(text: str, asked: RedisAddress) -> HostPort:
     host, _, port = text.rpartition(":")
     return host or asked.host, int(port)
 
 
-def _slots(told: Reply, asked: RedisAddress) -> dict[int, Place]:
+def _slots(told: Reply, asked: RedisAddress) -> dict[int, HostPort]:
     found = {}
     for first, last, master, *_ in told:
         # A node that has no name yet is the one that was asked.

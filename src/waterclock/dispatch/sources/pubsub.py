@@ -21,16 +21,16 @@ from waterclock.dispatch.core.backlog import Backlog
 from waterclock.dispatch.core.batches import DeadLetter, Load
 from waterclock.dispatch.core.identity import (
     NONCE_BYTES,
-    BadMark,
-    Mark,
-    MarkName,
+    BadMarker,
+    MarkerName,
     Position,
+    SequenceMarker,
     known_until_ms,
-    parse_mark,
+    parse_marker,
     parse_position,
 )
 from waterclock.dispatch.core.ring import Drained, Ring
-from waterclock.dispatch.core.stored_batches import BadParcel, Parcel, parse_parcel
+from waterclock.dispatch.core.stored_batches import BadStoredBatch, StoredBatch, parse_stored_batch
 from waterclock.dispatch.metrics import DispatcherCounts
 from waterclock.dispatch.redis.client import RedisClient
 from waterclock.dispatch.redis.keys import Keys
@@ -49,8 +49,8 @@ IDLE_STORE_S = 1.0
 """How often the place is stored while nothing comes, so that the rings of standbys stay short."""
 
 
-class PubSubInlet:
-    """Messages of one channel. See `inlets.Inlet`."""
+class PubSubSource:
+    """Messages of one channel. See `inlets.Source`."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class PubSubInlet:
         self._subscriptions = 0
 
     def __repr__(self) -> str:
-        return f"<PubSubInlet {self._channel}, {self._ring!r}>"
+        return f"<PubSubSource {self._channel}, {self._ring!r}>"
 
     @property
     def fences(self) -> Sequence[str]:
@@ -163,8 +163,8 @@ class PubSubInlet:
         over at once; the next of the leader's may be long in coming, if it is about to die."""
         seconds, micros = await self._redis.call(self._keys.epoch, "TIME")
         now_ms = int(seconds) * 1_000 + int(micros) // 1_000
-        name = MarkName(0, self._subscriptions, secrets.token_bytes(NONCE_BYTES))
-        words = ("PUBLISH", self._keys.marks, Mark(name, now_ms).to_bytes())
+        name = MarkerName(0, self._subscriptions, secrets.token_bytes(NONCE_BYTES))
+        words = ("PUBLISH", self._keys.marks, SequenceMarker(name, now_ms).to_bytes())
         await self._redis.call(self._keys.marks, *words)
 
     def _heard(self, replies: list[Reply]) -> None:
@@ -188,8 +188,8 @@ class PubSubInlet:
 
     def _mark(self, raw: bytes) -> None:
         try:
-            mark = parse_mark(raw)
-        except BadMark as bad:
+            mark = parse_marker(raw)
+        except BadMarker as bad:
             log.warning("mark_ignored reason=%s", bad)
             return
         self._ring.marked(mark)
@@ -221,7 +221,7 @@ class PubSubInlet:
             await self._load(intake, ids[start : start + PAGE_PARCELS])
         try:
             self._stored = None if raw is None else parse_position(raw)
-        except BadMark as bad:
+        except BadMarker as bad:
             # Go on with all that we heard: what is stored under the same uuids is known as such.
             log.error("position_damaged reason=%s", bad)
             self._stored = None
@@ -248,26 +248,26 @@ class PubSubInlet:
             ("HMGET", self._keys.parcels, *ids),
             ("HMGET", self._keys.done, *ids),
         )
-        for parcel_id, raw, buried in zip(ids, parcels, done, strict=True):
+        for stored_id, raw, buried in zip(ids, parcels, done, strict=True):
             if raw is None:
                 continue
             try:
-                parcel = parse_parcel(raw)
-            except BadParcel as bad:
-                log.error("parcel_damaged id=%s reason=%s", parcel_id.hex(), bad)
+                parcel = parse_stored_batch(raw)
+            except BadStoredBatch as bad:
+                log.error("parcel_damaged id=%s reason=%s", stored_id.hex(), bad)
                 continue
             if intake.room > 0:
                 intake.add(self._born_again(_load_without(parcel, buried or b"")))
             else:
-                self._backlog.hold(parcel_id, len(parcel.bodies))
+                self._backlog.hold(stored_id, len(parcel.bodies))
 
     def _born_again(self, load: Load) -> Load:
         """Give messages that waited here until their bucket of the dedup window was over a birth in
         this one: they cannot have been written, and would be taken for too late to know."""
-        assert load.parcel_id is not None
-        if load.parcel_id not in self._untouched or not load.births_ms:
+        assert load.stored_id is not None
+        if load.stored_id not in self._untouched or not load.births_ms:
             return load
-        self._untouched.discard(load.parcel_id)
+        self._untouched.discard(load.stored_id)
         now_ms = self._server_ms_offset + time.monotonic_ns() // 1_000_000
         ends_ms = known_until_ms(
             load.births_ms[0], bucket_ms=self._bucket_ms, window_ms=self._window_ms
@@ -282,7 +282,7 @@ class PubSubInlet:
         while True:
             number += 1
             now_ms = offset_ms + time.monotonic_ns() // 1_000_000
-            mark = Mark(MarkName(intake.epoch, number, nonce), now_ms, self._stored)
+            mark = SequenceMarker(MarkerName(intake.epoch, number, nonce), now_ms, self._stored)
             words = (intake.epoch, self._keys.marks, mark.to_bytes())
             publish = partial(MARK.answer, self._redis, [self._keys.epoch], *words)
             server_ms = await until_answered(publish)
@@ -305,7 +305,7 @@ class PubSubInlet:
             words: list[Word] = []
             deadline_ms = time.time_ns() // 1_000_000 + self._deadline_ms
             for parcel in kept:
-                words += [parcel.parcel_id, deadline_ms, parcel.to_bytes()]
+                words += [parcel.stored_id, deadline_ms, parcel.to_bytes()]
             keys = self._keys
             store = partial(
                 PARCELS_STORE.answer, self._redis,
@@ -324,16 +324,16 @@ class PubSubInlet:
             return bool(drained.parcels)
         return self._is_due and drained.position != self._stored
 
-    def _hand_on(self, parcels: Sequence[Parcel], intake: Intake) -> None:
+    def _hand_on(self, parcels: Sequence[StoredBatch], intake: Intake) -> None:
         for parcel in parcels:
             self._counts.received += len(parcel.bodies)
             if intake.room > 0 and not self._backlog:
-                intake.add(Load.of_parcel(parcel))
+                intake.add(Load.of_stored_batch(parcel))
             else:
-                self._backlog.hold(parcel.parcel_id, len(parcel.bodies))
-                self._untouched.add(parcel.parcel_id)
+                self._backlog.hold(parcel.stored_id, len(parcel.bodies))
+                self._untouched.add(parcel.stored_id)
 
-    def _with_room(self, parcels: Sequence[Parcel], intake: Intake) -> list[Parcel]:
+    def _with_room(self, parcels: Sequence[StoredBatch], intake: Intake) -> list[StoredBatch]:
         """Return what fits into the plan or into the backlog; the rest is lost."""
         free = intake.room + self._backlog.room
         kept = []
@@ -375,15 +375,15 @@ class PubSubInlet:
         """Write letters to the dead stream, each once."""
         words: list[Word] = []
         for letter in letters:
-            assert letter.parcel_id is not None
-            words += [letter.parcel_id, letter.uuid, *letter_words(letter)]
+            assert letter.stored_id is not None
+            words += [letter.stored_id, letter.uuid, *letter_words(letter)]
         keys = [self._keys.epoch, self._keys.done, self._keys.dead]
         await PARCELS_BURY.answer(self._redis, keys, epoch, *words)
 
 
-def _load_without(parcel: Parcel, buried: bytes) -> Load:
+def _load_without(parcel: StoredBatch, buried: bytes) -> Load:
     """Return a parcel's load without the messages that are in the dead stream."""
-    load = Load.of_parcel(parcel)
+    load = Load.of_stored_batch(parcel)
     if not buried:
         return load
     gone = {buried[at : at + 16] for at in range(0, len(buried), 16)}
@@ -392,5 +392,5 @@ def _load_without(parcel: Parcel, buried: bytes) -> Load:
         [load.uuids[row] for row in rows],
         [load.births_ms[row] for row in rows],
         [load.bodies[row] for row in rows],
-        parcel_id=load.parcel_id,
+        stored_id=load.stored_id,
     )

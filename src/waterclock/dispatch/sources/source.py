@@ -42,7 +42,7 @@ class Intake(Protocol):
         ...
 
 
-class Inlet(Protocol):
+class Source(Protocol):
     """Brings messages to the leader, and keeps in Redis what is not done."""
 
     @property

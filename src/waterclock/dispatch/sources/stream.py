@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 CONSUMER = "dispatcher"
 
 
-class StreamInlet:
-    """Entries of one stream. See `inlets.Inlet`."""
+class StreamSource:
+    """Entries of one stream. See `inlets.Source`."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class StreamInlet:
         self._waiter: RedisLink | None = None
 
     def __repr__(self) -> str:
-        return f"<StreamInlet {self._source}, behind {self._last.decode()}>"
+        return f"<StreamSource {self._source}, behind {self._last.decode()}>"
 
     @property
     def fences(self) -> Sequence[str]:

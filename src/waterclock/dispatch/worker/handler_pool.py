@@ -26,7 +26,7 @@ Result = tuple[Item, object]
 Parse = Callable[[bytes], Any]
 
 
-class Crew(Protocol):
+class HandlerPool(Protocol):
     """Runs a handler, several at a time."""
 
     results: deque[Result]

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from waterclock.dispatch.worker.handler_pool import Item
 
 
-class InHand:
+class InFlight:
     """The messages of one worker, and its credit. Times are seconds on the monotonic clock."""
 
     def __init__(self, *, credit_max: int, crew: int, handler_s_max: float) -> None:
@@ -32,7 +32,7 @@ class InHand:
         return len(self._since)
 
     def __repr__(self) -> str:
-        return f"<InHand {len(self._since)} of {self.credit}>"
+        return f"<InFlight {len(self._since)} of {self.credit}>"
 
     def take(self, uuids: Sequence[bytes], link: object, now: float) -> list[int]:
         """Note messages that came; return the rows that are new. One that is in hand already, by

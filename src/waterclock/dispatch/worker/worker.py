@@ -37,9 +37,9 @@ from waterclock.dispatch.metrics import WorkerCounts
 from waterclock.dispatch.redis.client import RedisClient
 from waterclock.dispatch.redis.keys import Keys
 from waterclock.dispatch.sinks.sink import AWAY, KNOWN, LATE, STALE, WRITTEN, Sink, Writing
-from waterclock.dispatch.worker.handler_pool import Coroutines, Crew, Item, Result, Threads
+from waterclock.dispatch.worker.handler_pool import Coroutines, HandlerPool, Item, Result, Threads
 from waterclock.dispatch.worker.handlers import Handler, PermanentError, parse_json, reason_of
-from waterclock.dispatch.worker.in_flight import InHand
+from waterclock.dispatch.worker.in_flight import InFlight
 from waterclock.dispatch.worker.leader_link import LeaderLink
 from waterclock.dispatch.worker.leader_search import LeaderSearch
 from waterclock.model.errors import BadInput
@@ -70,12 +70,12 @@ class Worker:
             follow=self._follow, is_connected=lambda: self.is_connected,
         )  # fmt: skip
         self._links: set[LeaderLink] = set()
-        self._in_hand = InHand(
+        self._in_flight = InFlight(
             credit_max=config.credit,
             crew=config.concurrency,
             handler_s_max=config.handler_ms_max / 1_000,
         )
-        self._crew: Crew | None = None
+        self._crew: HandlerPool | None = None
         self._has_results = asyncio.Event()
         self._is_stopping = asyncio.Event()
         self._later: list[Result] = []
@@ -88,7 +88,7 @@ class Worker:
         self.abandoned = 0  # messages in hand when the patience of `stop` was over
 
     def __repr__(self) -> str:
-        return f"<Worker {self._config.name}, epoch {self.epoch}, {self._in_hand!r}>"
+        return f"<Worker {self._config.name}, epoch {self.epoch}, {self._in_flight!r}>"
 
     def stop(self) -> None:
         """Take nothing new, finish what is in hand, then let `run` return."""
@@ -107,7 +107,7 @@ class Worker:
     @property
     def held(self) -> int:
         """Messages in hand."""
-        return len(self._in_hand)
+        return len(self._in_flight)
 
     async def run(self) -> None:
         """Work until `stop`."""
@@ -130,7 +130,7 @@ class Worker:
             for task in loops:
                 task.cancel()
 
-    def _crew_of(self, tasks: asyncio.TaskGroup) -> Crew:
+    def _crew_of(self, tasks: asyncio.TaskGroup) -> HandlerPool:
         parse = parse_json if self._config.parse == "json" else bytes
         count, prepare, tell = self._config.concurrency, self._sink.prepare, self._has_results.set
         if self._handler.is_async:
@@ -147,7 +147,7 @@ class Worker:
             async with asyncio.timeout(self._config.drain_ms_max / 1_000):
                 # Twice: the leader may have sent more before it heard of the credit.
                 for _ in range(2):
-                    await self._in_hand.until_empty()
+                    await self._in_flight.until_empty()
                     await asyncio.sleep(0.05 if self.is_connected else 0)
         self.abandoned = self.held
 
@@ -183,12 +183,12 @@ class Worker:
 
     def _greet(self, link: LeaderLink) -> None:
         self._links.add(link)
-        link.credit = self._in_hand.credit
+        link.credit = self._in_flight.credit
         link.send(encode_hello(epoch=self.epoch, credit=link.credit, name=self._config.name))
 
     def _lost(self, link: LeaderLink) -> None:
         self._links.discard(link)
-        self._in_hand.drop(link)
+        self._in_flight.drop(link)
         if self._crew is not None:
             self._crew.give([item for item in self._crew.take_back() if item[4] is not link])
         log.info("leader_lost epoch=%d", link.epoch)
@@ -225,7 +225,7 @@ class Worker:
                 # Kept open until it speaks again: then it is told that it leads no more.
                 if other.epoch < welcome.epoch and other.welcome is not None:
                     other.is_stale = True
-                    self._in_hand.drop(other)
+                    self._in_flight.drop(other)
 
     def _is_refused(self, link: LeaderLink, epoch: int, messages: int) -> bool:
         if epoch == self.epoch and not link.is_stale and link.welcome is not None:
@@ -246,7 +246,7 @@ class Worker:
         bodies: Sequence[bytes],
     ) -> None:
         assert self._crew is not None
-        rows = self._in_hand.take(uuids, link, asyncio.get_running_loop().time())
+        rows = self._in_flight.take(uuids, link, asyncio.get_running_loop().time())
         self.counts.received += len(uuids)
         items: list[Item] = [(uuids[r], births_ms[r], bodies[r], deliveries, link) for r in rows]
         self._crew.give(items)
@@ -291,13 +291,13 @@ class Worker:
             await self._write_out(link, to_write, done, failed)
         for start in range(0, len(done), UUIDS_MAX):
             link.send(encode_ack_batch(epoch=link.epoch, uuids=done[start : start + UUIDS_MAX]))
-        self._in_hand.done(done)
+        self._in_flight.done(done)
         for (reason, is_permanent), uuids in failed.items():
             self.counts.failed += len(uuids)
             link.send(
                 encode_nack(epoch=link.epoch, uuids=uuids, reason=reason, is_permanent=is_permanent)
             )
-            self._in_hand.done(uuids)
+            self._in_flight.done(uuids)
 
     def _tell_failure(self, uuid: bytes, error: BaseException) -> None:
         report = self.failures.failed(error, asyncio.get_running_loop().time())
@@ -344,7 +344,7 @@ class Worker:
         if stale := statuses.count(STALE):
             counts.refused_writes += stale
             link.is_stale = True
-            self._in_hand.drop(link)
+            self._in_flight.drop(link)
             link.close(f"epoch {link.epoch} is over", epoch=self.epoch)
 
     # Time
@@ -382,13 +382,13 @@ class Worker:
         if link.is_stale:
             return
         if not self._is_stopping.is_set():
-            credit = self._in_hand.adapt(deadline_s=deadline_s, now=now)
+            credit = self._in_flight.adapt(deadline_s=deadline_s, now=now)
             if credit != link.credit:
                 link.credit = credit
                 link.send(encode_credit(epoch=link.epoch, credit=credit))
         if now - link.extended_at >= deadline_s / 4:
             link.extended_at = now
-            uuids = self._in_hand.to_extend(
+            uuids = self._in_flight.to_extend(
                 link, self._crew.at_work(), older_s=deadline_s / 4, now=now
             )
             if uuids:

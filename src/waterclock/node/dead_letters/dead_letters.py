@@ -21,17 +21,22 @@ from waterclock.log.batch import Batch
 from waterclock.model.clock import Clock
 from waterclock.model.errors import BadInput
 from waterclock.model.names import DEAD_LETTERS
-from waterclock.node.dead_letters.progress import marks_key
-from waterclock.node.dead_letters.redrive import Ward, chosen, publish_again, wanted_by_partition
+from waterclock.node.dead_letters.progress import progress_key
+from waterclock.node.dead_letters.redrive import (
+    DeadLetterPartition,
+    chosen,
+    publish_again,
+    wanted_by_partition,
+)
 from waterclock.node.dead_letters.rows import (
     DeadLetter,
     batch_of,
     dead_headers,
-    letters_of,
+    dead_letters_of,
     short_id,
 )
-from waterclock.node.groups.outbound import Portion, gather
-from waterclock.node.groups.partition import Place
+from waterclock.node.groups.outbound import DeliveryBatch, gather
+from waterclock.node.groups.partition import GroupPartition
 from waterclock.node.metadata import Metadata
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.topics import Topic, Topics, TopicSettings
@@ -58,7 +63,7 @@ class DeadLetters:
         self._topics = topics
         self._metadata = metadata
         self._clock = clock
-        self._wards: dict[PartitionHost, Ward] = {}
+        self._wards: dict[PartitionHost, DeadLetterPartition] = {}
         self._changing = asyncio.Lock()
 
     async def open(self) -> None:
@@ -67,9 +72,9 @@ class DeadLetters:
         outlived: dict[str, bytes | None] = {}
         for topic in self._topics.all():
             for host in topic.partitions:
-                saved = self._metadata.get(marks_key(host))
+                saved = self._metadata.get(progress_key(host))
                 if saved is not None and host.is_open:
-                    ward = self._wards[host] = Ward(host, saved)
+                    ward = self._wards[host] = DeadLetterPartition(host, saved)
                     if ward.record() != saved:
                         outlived[ward.key] = ward.record()
         await self._metadata.put_many(outlived)
@@ -83,7 +88,7 @@ class DeadLetters:
 
     # From the groups
 
-    async def bury(self, place: Place, group: str, letter: Dead) -> None:
+    async def write_dead_letters(self, place: GroupPartition, group: str, letter: Dead) -> None:
         """Write dead messages to the dead letter topic; they are durable on return.
 
         Messages that are gone from the log are passed over: nobody can be shown them any more.
@@ -95,8 +100,8 @@ class DeadLetters:
             # At no time, so that none is too late to be kept.
             found = gather(place.log, ranges, 0)
             ranges = [(max(start, found.end), end) for start, end in ranges if end > found.end]
-            if found.portion is not None:
-                for batch in self._batches(found.portion, place, group, letter):
+            if found.messages is not None:
+                for batch in self._batches(found.messages, place, group, letter):
                     await host.publish(batch)
 
     async def _topic(self, origin: str, partitions: int) -> Topic:
@@ -113,9 +118,11 @@ class DeadLetters:
             topic = await self._topics.update(name, grown)
         return topic
 
-    def _batches(self, portion: Portion, place: Place, group: str, letter: Dead) -> Iterator[Batch]:
-        rows = portion.rows()
-        offsets = [offset for start, end in portion.ranges for offset in range(start, end)]
+    def _batches(
+        self, messages: DeliveryBatch, place: GroupPartition, group: str, letter: Dead
+    ) -> Iterator[Batch]:
+        rows = messages.rows()
+        offsets = [offset for start, end in messages.ranges for offset in range(start, end)]
         facts = {
             "topic": place.partition.topic,
             "partition": place.number,
@@ -183,7 +190,7 @@ class DeadLetters:
                 continue
             begin = start if ward.host.partition == number else 0
             async for living in ward.living(begin, ward.end):
-                found += letters_of(living.rows, ward.host.partition, living.offsets)
+                found += dead_letters_of(living.rows, ward.host.partition, living.offsets)
                 if len(found) > limit:
                     break
             if len(found) > limit:
@@ -193,13 +200,13 @@ class DeadLetters:
         next_page = f"{more[0].partition}:{more[0].offset}" if more else ""
         return DeadLetterPage(found[:limit], next_page, total)
 
-    def _wards_of(self, topic: str) -> tuple[Ward, ...]:
+    def _wards_of(self, topic: str) -> tuple[DeadLetterPartition, ...]:
         self._topics.get(topic)
         dead = self._topics.find(topic + DEAD_LETTERS)
         living = [] if dead is None else [host for host in dead.partitions if host.is_open]
         for host in living:
             if host not in self._wards:
-                self._wards[host] = Ward(host, None)
+                self._wards[host] = DeadLetterPartition(host, None)
         return tuple(self._wards[host] for host in living)
 
 

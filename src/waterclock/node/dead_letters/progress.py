@@ -23,18 +23,18 @@ LOG_ID_BYTES = 16
 _HEAD = struct.Struct("<4sBI")
 
 
-def marks_key(host: PartitionHost) -> str:
+def progress_key(host: PartitionHost) -> str:
     """Return the name of the record of what is done with in a partition."""
     return f"progress/{host.topic}/__redrive/{host.partition}"
 
 
-def encode_marks(log_id: bytes, done: OffsetTracker) -> bytes:
+def encode_progress(log_id: bytes, done: OffsetTracker) -> bytes:
     """Return as bytes what is done with in a log."""
     body = log_id + done.encode()
     return _HEAD.pack(MAGIC, VERSION, crc32c(body)) + body
 
 
-def decode_marks(data: bytes, *, log_id: bytes, log_end: int) -> OffsetTracker:
+def decode_progress(data: bytes, *, log_id: bytes, log_end: int) -> OffsetTracker:
     """Return what is done with in the log that has this id and end; raises BadInput."""
     if len(data) < _HEAD.size + LOG_ID_BYTES:
         raise BadInput("the marks of dead letters are cut short")

@@ -23,7 +23,7 @@ from waterclock.log.frame import Frame
 from waterclock.log.rows import row_offsets
 from waterclock.log.schema import MESSAGES, decode
 from waterclock.model.errors import BadInput, UnknownTopic
-from waterclock.node.dead_letters.progress import decode_marks, encode_marks, marks_key
+from waterclock.node.dead_letters.progress import decode_progress, encode_progress, progress_key
 from waterclock.node.dead_letters.rows import REDRIVEN, Pairs, batch_of, short_id, split_headers
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.partition.log_reader import LogReader, Missing
@@ -35,27 +35,29 @@ SLICE_S = 0.005
 log = logging.getLogger("waterclock.delivery")
 
 
-class Living(NamedTuple):
+class OpenDeadLetters(NamedTuple):
     """Dead letters of one frame that are neither redriven nor purged."""
 
     rows: pa.RecordBatch
     offsets: list[int]
 
 
-class Ward:
+class DeadLetterPartition:
     """The dead letters of one partition, and which of them are done with."""
 
     def __init__(self, host: PartitionHost, marks: bytes | None) -> None:
         """Bring the marks that were saved when the partition opens, before more is written."""
         self.host = host
-        self.key = marks_key(host)
+        self.key = progress_key(host)
         self.is_gone = False
         """The topic was deleted: there is nothing to read, and nothing to mark."""
         self._log = LogReader(host.store)
         self._done = empty_tracker(0)
         if marks is not None:
             try:
-                self._done = decode_marks(marks, log_id=host.store.log_id, log_end=host.store.end)
+                self._done = decode_progress(
+                    marks, log_id=host.store.log_id, log_end=host.store.end
+                )
             except BadInput as error:
                 # Showing what was done with is allowed, hiding what was not is not.
                 log.error("marks_lost partition=%r error=%s", host, error)
@@ -71,7 +73,7 @@ class Ward:
 
     async def living(
         self, start: int, end: int, only: set[int] | None = None
-    ) -> AsyncIterator[Living]:
+    ) -> AsyncIterator[OpenDeadLetters]:
         """Yield the dead letters in [start, end) that are not done with, a frame at a time; of
         `only` some, frames that hold none of them may be left out."""
         if only is not None:
@@ -86,7 +88,7 @@ class Ward:
             keep &= np.fromiter((offset not in done for offset in offsets.tolist()), np.bool_)
             if bool(keep.any()):
                 kept = rows.select(MESSAGES.names).filter(from_numpy(keep))
-                yield Living(kept, offsets[keep].tolist())
+                yield OpenDeadLetters(kept, offsets[keep].tolist())
 
     async def count(self) -> int:
         """Return how many dead letters are not done with."""
@@ -116,7 +118,7 @@ class Ward:
 
     def record(self) -> bytes:
         """Return what is done with, to be saved."""
-        return encode_marks(self.host.store.log_id, self._done)
+        return encode_progress(self.host.store.log_id, self._done)
 
     def _check_there(self) -> None:
         if self.is_gone:
@@ -156,18 +158,18 @@ def wanted_by_partition(
     return wanted
 
 
-def chosen(living: Living, only: set[int] | None, limit: int) -> Living:
+def chosen(living: OpenDeadLetters, only: set[int] | None, limit: int) -> OpenDeadLetters:
     """Return those at the offsets in `only`, if it is given, and up to a limit, if it is not 0."""
     if only is not None:
         keep = np.array([offset in only for offset in living.offsets], np.bool_)
         kept = [offset for offset in living.offsets if offset in only]
-        living = Living(living.rows.filter(from_numpy(keep)), kept)
+        living = OpenDeadLetters(living.rows.filter(from_numpy(keep)), kept)
     if limit:
-        living = Living(living.rows.slice(0, limit), living.offsets[:limit])
+        living = OpenDeadLetters(living.rows.slice(0, limit), living.offsets[:limit])
     return living
 
 
-async def publish_again(topic: Topic, dead: Living) -> None:
+async def publish_again(topic: Topic, dead: OpenDeadLetters) -> None:
     """Publish dead letters to the partitions they came from; they are durable on return."""
     if not topic.partitions:
         raise UnknownTopic(topic.name)  # it was deleted meanwhile

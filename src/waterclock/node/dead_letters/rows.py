@@ -92,7 +92,7 @@ def split_headers(pairs: Pairs | None) -> tuple[dict[str, bytes], Pairs]:
     return facts, [(name, value) for name, value in pairs or () if not name.startswith(PREFIX)]
 
 
-def letters_of(
+def dead_letters_of(
     rows: pa.RecordBatch, partition: int, offsets: Sequence[int]
 ) -> Iterator[DeadLetter]:
     """Yield dead letters as people see them; also what somebody published there by hand."""

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from waterclock.delivery.events import DeadLetter
 from waterclock.model.errors import StorageFailed, WaterclockError
-from waterclock.node.groups.partition import Place
+from waterclock.node.groups.partition import GroupPartition
 from waterclock.node.groups.session import Session
 
 RETRY_S = 1.0
@@ -25,10 +25,12 @@ WRITTEN_S = 10.0
 log = logging.getLogger("waterclock.delivery")
 
 
-class Grave(Protocol):
+class DeadLetterSink(Protocol):
     """Who writes dead letters: `DeadLetters`, or a test's."""
 
-    async def bury(self, place: Place, group: str, letter: DeadLetter) -> None:
+    async def write_dead_letters(
+        self, place: GroupPartition, group: str, letter: DeadLetter
+    ) -> None:
         """Write dead messages to the dead letter topic; they are durable on return."""
         ...
 
@@ -36,7 +38,7 @@ class Grave(Protocol):
 class Dead(NamedTuple):
     """Messages of a place that have to be written."""
 
-    place: Place
+    place: GroupPartition
     letter: DeadLetter
     owner: Session | None
     """Who had the partition when they died."""
@@ -47,10 +49,10 @@ class Dead(NamedTuple):
         return sum(end - start for start, end in self.letter.ranges)
 
 
-class Burial:
+class DeadLetterWriter:
     """The dead of one group that have not been written."""
 
-    def __init__(self, group: str, grave: Grave) -> None:
+    def __init__(self, group: str, grave: DeadLetterSink) -> None:
         self._group = group
         self._grave = grave
         self._line: deque[Dead] = deque()
@@ -60,7 +62,7 @@ class Burial:
     def __len__(self) -> int:
         return len(self._line)
 
-    def add(self, place: Place, letter: DeadLetter) -> None:
+    def add(self, place: GroupPartition, letter: DeadLetter) -> None:
         """Put messages in line to be written by `next`."""
         self._line.append(Dead(place, letter, place.session))
 
@@ -96,7 +98,7 @@ class Burial:
         while self._line:
             dead = self._line[0]
             try:
-                await self._grave.bury(dead.place, self._group, dead.letter)
+                await self._grave.write_dead_letters(dead.place, self._group, dead.letter)
             except StorageFailed:
                 raise  # the node has come to its end
             except WaterclockError as error:

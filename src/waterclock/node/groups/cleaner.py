@@ -25,7 +25,7 @@ from waterclock.model.sections import GroupConfig
 from waterclock.model.units import DAY_MS, HOUR_MS
 from waterclock.node.groups.groups import Groups
 from waterclock.node.groups.host import GroupHost
-from waterclock.node.groups.partition import Place
+from waterclock.node.groups.partition import GroupPartition
 from waterclock.node.partition.host import PartitionHost
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.segment_file import SegmentFile
@@ -42,8 +42,8 @@ each."""
 log = logging.getLogger("waterclock.delivery")
 
 
-class GroupUpkeep:
-    """Looks after groups; called by `Housekeeping`."""
+class GroupCleaner:
+    """Looks after groups; called by `LogCleaner`."""
 
     def __init__(self, groups: Groups, config: GroupConfig, clock: Clock) -> None:
         self._groups = groups
@@ -78,7 +78,9 @@ class GroupUpkeep:
                 )
         await self._groups.save_records(host for host, _ in trimmed)
 
-    def _behind(self, partition: PartitionHost, start: int) -> list[tuple[GroupHost, Place]]:
+    def _behind(
+        self, partition: PartitionHost, start: int
+    ) -> list[tuple[GroupHost, GroupPartition]]:
         return [
             (host, place)
             for host in self._groups.hosts()

@@ -1,4 +1,4 @@
-"""Serving the members of a group: the log read for them, messages handed out, answers taken.
+"""GroupDelivery the members of a group: the log read for them, messages handed out, answers taken.
 
 The cursors decide (`delivery/cursor.py`); what they decide is performed at once, in the turn of the
 loop in which they decided. A session is served (`wake`) when the log has grown, when it has
@@ -41,10 +41,10 @@ from waterclock.model.ids import Millis
 from waterclock.model.limits import check
 from waterclock.model.sections import DeliveryConfig
 from waterclock.node.counters import GroupCounters
-from waterclock.node.groups.fetch_plan import announce
+from waterclock.node.groups.fetch_plan import plan_fetch
 from waterclock.node.groups.outbound import Assigned, Delivery, Lost, Refused, gather
-from waterclock.node.groups.partition import Place
-from waterclock.node.groups.session import AnswerKind, Parcel, Session
+from waterclock.node.groups.partition import GroupPartition
+from waterclock.node.groups.session import AnswerKind, QueuedDelivery, Session
 
 SERVE_LATER_S = 0.002
 """How long a session with little free credit waits to be served."""
@@ -60,11 +60,11 @@ log = logging.getLogger("waterclock.delivery")
 class Watcher(Protocol):
     """Who performs what concerns more than one partition: the group's host."""
 
-    def drained(self, place: Place, generation: int) -> None:
+    def drained(self, place: GroupPartition, generation: int) -> None:
         """The owner of a revoked partition holds nothing more of it."""
         ...
 
-    def died(self, place: Place, letter: DeadLetter) -> None:
+    def died(self, place: GroupPartition, letter: DeadLetter) -> None:
         """Messages are dead and have to be written to the dead letter topic."""
         ...
 
@@ -73,7 +73,7 @@ class Watcher(Protocol):
         ...
 
 
-class Serving:
+class GroupDelivery:
     """Drives the cursors of a group."""
 
     def __init__(
@@ -96,7 +96,7 @@ class Serving:
     def answer(
         self,
         session: Session,
-        place: Place,
+        place: GroupPartition,
         kind: AnswerKind,
         *,
         generation: int,
@@ -127,7 +127,7 @@ class Serving:
         self.wake(session)
 
     def _sent(
-        self, session: Session, place: Place, generation: int, ranges: Sequence[Range]
+        self, session: Session, place: GroupPartition, generation: int, ranges: Sequence[Range]
     ) -> Sequence[Range]:
         """Refuse what still stands in line, of which the member cannot know; return the rest.
 
@@ -141,7 +141,9 @@ class Serving:
             session.refuse(Refused(place.number, generation, joined(unsent), is_stale=False))
         return sent
 
-    def _refuse(self, session: Session, place: Place, generation: int, effect: Refuse) -> int:
+    def _refuse(
+        self, session: Session, place: GroupPartition, generation: int, effect: Refuse
+    ) -> int:
         """Tell the member; return how many messages it named in vain."""
         self._counters.refused += 1
         if isinstance(effect.problem, StaleGeneration):
@@ -157,11 +159,11 @@ class Serving:
         counters.nacked += messages if kind is AnswerKind.NACK else 0
         counters.rejected += messages if kind is AnswerKind.REJECT else 0
 
-    def hand_out(self, parcel: Parcel) -> Delivery | None:
-        """Read the next messages of a parcel from the log; None if those had all disappeared."""
-        place, now_ms = parcel.place, self._clock.now_ms()
-        found = gather(place.log, parcel.ranges, self._wall.now_ms())
-        parcel.drop_below(found.end)
+    def hand_out(self, queued: QueuedDelivery) -> Delivery | None:
+        """Read the next messages of a queued from the log; None if those had all disappeared."""
+        place, now_ms = queued.place, self._clock.now_ms()
+        found = gather(place.log, queued.ranges, self._wall.now_ms())
+        queued.drop_below(found.end)
         if found.gone:
             self._counters.expired += found.expired
             missed = sum(end - start for start, end in found.gone) - found.expired
@@ -170,20 +172,20 @@ class Serving:
             skipped = tuple(RangeSkipped(start, end) for start, end in found.gone)
             self._tell(place, LogRead(skipped), now_ms)
             self.readable(place)  # there is room for others now
-        portion = found.portion
-        if portion is None:
+        messages = found.messages
+        if messages is None:
             return None
-        self._counters.delivered += portion.count
-        self._counters.delivered_bytes += portion.size_bytes
-        self._counters.redelivered += portion.count if parcel.attempt > 1 else 0
+        self._counters.delivered += messages.count
+        self._counters.delivered_bytes += messages.size_bytes
+        self._counters.redelivered += messages.count if queued.attempt > 1 else 0
         # The lease is the member's, not the line's: it begins anew for what stood here for long.
-        deadline_ms = parcel.deadline_ms
+        deadline_ms = queued.deadline_ms
         if deadline_ms - now_ms < self._lease_ms * 3 // 4:
             deadline_ms = now_ms + self._lease_ms
-            self._tell(place, Extended(parcel.generation, portion.ranges, deadline_ms), now_ms)
+            self._tell(place, Extended(queued.generation, messages.ranges, deadline_ms), now_ms)
         ends_ms = deadline_ms + self._clock.set_by_ms()
         return Delivery(
-            place.number, parcel.generation, parcel.attempt, ends_ms, deadline_ms - now_ms, portion
+            place.number, queued.generation, queued.attempt, ends_ms, deadline_ms - now_ms, messages
         )
 
     @property
@@ -192,14 +194,14 @@ class Serving:
 
     # From the group
 
-    def assign(self, place: Place, session: Session, generation: int) -> None:
+    def assign(self, place: GroupPartition, session: Session, generation: int) -> None:
         """Have a session own a partition."""
         place.session = session
         session.places.append(place)
         session.tell(Assigned(place.number, generation, place.cursor.committed))
         self.tell(place, PartitionAssigned(generation, session.credit))
 
-    def release(self, place: Place, generation: int, *, is_counted: bool) -> None:
+    def release(self, place: GroupPartition, generation: int, *, is_counted: bool) -> None:
         """Have nobody own a partition. What never went out is not counted against it."""
         session, now_ms = place.session, self._clock.now_ms()
         assert session is not None
@@ -214,31 +216,31 @@ class Serving:
         session.tell(Lost(place.number, generation))
         self.wake(session)  # it has credit again for its other partitions
 
-    def tell(self, place: Place, event: GroupEvent | DeadLettered) -> None:
+    def tell(self, place: GroupPartition, event: GroupEvent | DeadLettered) -> None:
         """Tell a cursor what the group has decided, or that dead letters are durable."""
         self._tell(place, event, self._clock.now_ms())
         self.readable(place)
 
     # The log and the time
 
-    def readable(self, place: Place) -> None:
+    def readable(self, place: GroupPartition) -> None:
         """Take note that there may be more to hand out: the log has grown, or there is room."""
         if place.session is not None:
             self.wake(place.session)
 
-    def trim(self, place: Place, start: int, *, missed: int) -> None:
+    def trim(self, place: GroupPartition, start: int, *, missed: int) -> None:
         """Go on at `start`: what lies below goes, and so many messages of it were never done."""
         place.missed += missed
         self._counters.missed += missed
         self._tell(place, LogTrimmed(start), self._clock.now_ms())
         self.readable(place)
 
-    def tick(self, place: Place, now_ms: Millis) -> None:
+    def tick(self, place: GroupPartition, now_ms: Millis) -> None:
         """Tell a cursor the time."""
         if place.session is not None:
-            for parcel in place.session.in_line(place):
-                if parcel.deadline_ms <= now_ms:
-                    self._renew(parcel, now_ms)
+            for queued in place.session.in_line(place):
+                if queued.deadline_ms <= now_ms:
+                    self._renew(queued, now_ms)
         before = place.cursor.timed_out
         effects = place.cursor.tick(now_ms)
         if place.cursor.timed_out != before:
@@ -248,11 +250,11 @@ class Serving:
                 self.wake(place.session)
         self._perform(place, effects)
 
-    def _renew(self, parcel: Parcel, now_ms: Millis) -> None:
+    def _renew(self, queued: QueuedDelivery, now_ms: Millis) -> None:
         """Let a lease of messages that have not gone out yet begin anew."""
-        parcel.deadline_ms = now_ms + self._lease_ms
-        event = Extended(parcel.generation, list(parcel.ranges), parcel.deadline_ms)
-        self._tell(parcel.place, event, now_ms)
+        queued.deadline_ms = now_ms + self._lease_ms
+        event = Extended(queued.generation, list(queued.ranges), queued.deadline_ms)
+        self._tell(queued.place, event, now_ms)
 
     def wake(self, session: Session) -> None:
         """Serve a session soon: in this turn of the loop, or a moment later."""
@@ -288,13 +290,13 @@ class Serving:
         if is_more:
             self.wake(session)
 
-    def _read_on(self, place: Place, session: Session) -> bool:
+    def _read_on(self, place: GroupPartition, session: Session) -> bool:
         """Read the log as far as there is room; return whether there is room for more."""
         cursor, credit, now_ms = place.cursor, session.credit, self._clock.now_ms()
         if not cursor.room or not place.is_readable:
             return False
         try:
-            found = announce(
+            found = plan_fetch(
                 place.log,
                 cursor.read_from,
                 room=cursor.room,
@@ -311,11 +313,11 @@ class Serving:
 
     # Performing
 
-    def _tell(self, place: Place, event: Event, now_ms: Millis) -> None:
+    def _tell(self, place: GroupPartition, event: Event, now_ms: Millis) -> None:
         place.is_changed = True
         self._perform(place, place.cursor.handle(event, now_ms))
 
-    def _perform(self, place: Place, effects: Iterable[Effect]) -> None:
+    def _perform(self, place: GroupPartition, effects: Iterable[Effect]) -> None:
         for effect in effects:
             match effect:
                 case Deliver():

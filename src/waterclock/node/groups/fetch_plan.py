@@ -24,7 +24,7 @@ from waterclock.node.groups.outbound import in_use_at
 from waterclock.node.partition.log_reader import LogReader, Missing
 
 Int64s = npt.NDArray[np.int64]
-Announcement = RangeReadable | RangeSkipped
+PlannedRange = RangeReadable | RangeSkipped
 
 FRAMES_MAX = 256
 BYTES_MAX = 64 * MIB
@@ -33,11 +33,11 @@ LARGE_FACTOR = 4
 """A message this much larger than the mean of its frame is announced apart."""
 
 
-def announce(
+def plan_fetch(
     log: LogReader, start: int, *, room: int, bytes_free: int, now_ms: int
-) -> list[Announcement]:
+) -> list[PlannedRange]:
     """Return what follows at `start`, up to `room` messages; nothing if the log ends there."""
-    found: list[Announcement] = []
+    found: list[PlannedRange] = []
     room_before, passed_bytes = room, 0
     for _ in range(FRAMES_MAX):
         is_enough = room <= 0 or (bytes_free <= 0 and room < room_before)
@@ -61,7 +61,7 @@ def announce(
     return found
 
 
-def _add(found: list[Announcement], event: Announcement) -> None:
+def _add(found: list[PlannedRange], event: PlannedRange) -> None:
     """Add what follows, as part of the last if both are of one kind."""
     last = found[-1] if found else None
     if isinstance(event, RangeSkipped):
@@ -81,7 +81,7 @@ def _add(found: list[Announcement], event: Announcement) -> None:
 
 def _messages(
     log: LogReader, frame: Frame, start: int, room: int, bytes_free: int, now_ms: int
-) -> Iterable[Announcement]:
+) -> Iterable[PlannedRange]:
     """Return what a deliverable frame has from `start` on, in order and without gaps."""
     header = frame.header
     end = min(header.end_offset, start + room)
@@ -99,7 +99,7 @@ def _messages(
     return _runs(offsets, sizes, start, stop)
 
 
-def _runs(offsets: Int64s, sizes: Int64s, start: int, stop: int) -> Iterator[Announcement]:
+def _runs(offsets: Int64s, sizes: Int64s, start: int, stop: int) -> Iterator[PlannedRange]:
     """Yield the messages at `offsets` as runs of like size, and what lies between as skipped."""
     large = sizes > LARGE_FACTOR * (int(sizes.mean()) if len(sizes) else 0)
     total = np.concatenate(([0], np.cumsum(sizes)))

@@ -26,16 +26,16 @@ from waterclock.model.errors import (
     StorageFull,
 )
 from waterclock.model.names import DEAD_LETTERS, check_name
-from waterclock.node.dead_letters.writer import Grave
+from waterclock.node.dead_letters.writer import DeadLetterSink
 from waterclock.node.groups.host import GroupHost
-from waterclock.node.groups.partition import Place, cursor_from
+from waterclock.node.groups.partition import GroupPartition, cursor_from
 from waterclock.node.groups.positions import Start, position_of, targets_of
 from waterclock.node.groups.records import (
     GROUP,
     PROGRESS,
     GroupRecord,
     group_record,
-    new_life,
+    new_run_id,
     progress_key,
     progress_of,
 )
@@ -57,7 +57,12 @@ class Groups:
     """All groups. `open` once the topics are, keep `run` running, then `close`."""
 
     def __init__(
-        self, topics: Topics, metadata: Metadata, grave: Grave, config: Config, clock: Clock
+        self,
+        topics: Topics,
+        metadata: Metadata,
+        grave: DeadLetterSink,
+        config: Config,
+        clock: Clock,
     ) -> None:
         self._topics = topics
         self._metadata = metadata
@@ -226,7 +231,7 @@ class Groups:
                 return host
             if len(self._hosts) >= GROUPS_MAX:
                 raise CapacityReached("groups", GROUPS_MAX)
-            places = [self._place(topic, p, None, new_life()) for p in topic.partitions]
+            places = [self._place(topic, p, None, new_run_id()) for p in topic.partitions]
             for place in places:
                 self._begin(topic, place, position_of(place, start, start_ms))
             host = self._add(topic, group, places, 0)
@@ -238,12 +243,14 @@ class Groups:
                 raise
             return host
 
-    def _begin(self, topic: Topic, place: Place, committed: int) -> None:
+    def _begin(self, topic: Topic, place: GroupPartition, committed: int) -> None:
         config = topic.delivery(self._config.delivery)
         has_letters = not topic.name.endswith(DEAD_LETTERS)
         place.cursor = Cursor(config, committed=committed, has_dead_letters=has_letters)
 
-    def _add(self, topic: Topic, group: str, places: list[Place], generation: int) -> GroupHost:
+    def _add(
+        self, topic: Topic, group: str, places: list[GroupPartition], generation: int
+    ) -> GroupHost:
         host = GroupHost(
             topic.name,
             group,
@@ -268,17 +275,17 @@ class Groups:
 
     def _saved_place(
         self, record: GroupRecord, topic: Topic, group: str, partition: PartitionHost
-    ) -> Place:
+    ) -> GroupPartition:
         number = partition.partition
         saved = self._metadata.get(progress_key(topic.name, group, number))
-        life = record.lives[number] if number < len(record.lives) else new_life()
+        life = record.lives[number] if number < len(record.lives) else new_run_id()
         place = self._place(topic, partition, saved, life)
         place.missed = record.missed[number] if number < len(record.missed) else 0
         return place
 
     def _place(
         self, topic: Topic, partition: PartitionHost, saved: bytes | None, life: str
-    ) -> Place:
+    ) -> GroupPartition:
         reader = self._reader(partition)
         cursor, problem = cursor_from(
             saved,
@@ -288,7 +295,7 @@ class Groups:
         )
         if problem is not None:
             log.error("progress_lost partition=%r error=%s", partition, problem)
-        place = Place(partition, reader, cursor, life=life)
+        place = GroupPartition(partition, reader, cursor, life=life)
         # A log that lost its tail gives those offsets to others, of which the record is not true.
         place.is_changed = saved is not None and problem is None and cursor.encode() != saved
         return place
@@ -303,7 +310,7 @@ class Groups:
 
     def _partition_opened(self, topic: Topic, partition: PartitionHost) -> None:
         for host in self._of_topic(topic.name):
-            host.add_place(self._place(topic, partition, None, new_life()))
+            host.add_place(self._place(topic, partition, None, new_run_id()))
 
     def _topic_updated(self, topic: Topic) -> None:
         for host in self._of_topic(topic.name):
@@ -365,7 +372,7 @@ class Groups:
             before = [(place, place.cursor, place.life) for place in host.places]
             for place, offset in targets:
                 self._begin(found, place, offset)
-                place.life = new_life()
+                place.life = new_run_id()
             host.active_ms = max(host.active_ms, self.now_ms())
             try:
                 end = self._metadata.write(progress_of(host) | group_record(host, host.generation))

@@ -29,11 +29,11 @@ from waterclock.model.clock import Clock, SteadyClock
 from waterclock.model.errors import BadInput, CapacityReached, Stopping, StorageFull, Unavailable
 from waterclock.model.sections import DeliveryConfig, GroupConfig
 from waterclock.node.counters import GroupCounters
-from waterclock.node.dead_letters.writer import Burial, Grave
-from waterclock.node.groups.delivery import Serving
+from waterclock.node.dead_letters.writer import DeadLetterSink, DeadLetterWriter
+from waterclock.node.groups.delivery import GroupDelivery
 from waterclock.node.groups.outbound import Delivery, Revoked
-from waterclock.node.groups.partition import Place
-from waterclock.node.groups.session import AnswerKind, Ending, Parcel, Session
+from waterclock.node.groups.partition import GroupPartition
+from waterclock.node.groups.session import AnswerKind, Ending, QueuedDelivery, Session
 
 SAVE_RETRY_S = 1.0
 
@@ -82,14 +82,14 @@ class GroupHost:
         self,
         topic: str,
         name: str,
-        places: list[Place],
+        places: list[GroupPartition],
         *,
         generation: int,
         delivery: DeliveryConfig,
         groups: GroupConfig,
         wall: Clock,
         clock: SteadyClock,
-        grave: Grave,
+        grave: DeadLetterSink,
         records: "Records",
         spawn: Spawn,
     ) -> None:
@@ -103,8 +103,8 @@ class GroupHost:
         self._clock = clock
         """Leases, waits and heartbeats: no setting of the wall clock ends or prolongs them."""
         self._group = core.Group(groups, partitions=len(places), generation=generation)
-        self.serving = Serving(delivery, wall, clock, self.counters, self)
-        self._burial = Burial(name, grave)
+        self.serving = GroupDelivery(delivery, wall, clock, self.counters, self)
+        self._burial = DeadLetterWriter(name, grave)
         self._records = records
         self._spawn = spawn
         self._members: dict[str, Session] = {}
@@ -205,11 +205,11 @@ class GroupHost:
         """Return the instant that is so far from now, in the time of the wall."""
         return self._clock.now_ms() + ms + self._clock.set_by_ms()
 
-    def hand_out(self, parcel: Parcel) -> Delivery | None:
-        """Return the next messages of a parcel, if there are any left."""
-        return self.serving.hand_out(parcel)
+    def hand_out(self, queued: QueuedDelivery) -> Delivery | None:
+        """Return the next messages of a queued, if there are any left."""
+        return self.serving.hand_out(queued)
 
-    def progress(self, place: Place) -> bytes:
+    def progress(self, place: GroupPartition) -> bytes:
         """Return how far the group has come in a partition, to be saved."""
         return place.encode(shift_ms=self._clock.set_by_ms())
 
@@ -219,7 +219,7 @@ class GroupHost:
 
     # The topic
 
-    def add_place(self, place: Place) -> None:
+    def add_place(self, place: GroupPartition) -> None:
         """Take in a partition that was added to the topic."""
         assert place.number == len(self.places)
         self.places.append(place)
@@ -232,7 +232,7 @@ class GroupHost:
         for place in self.places:
             place.cursor.configure(delivery)
 
-    def _listen(self, place: Place) -> None:
+    def _listen(self, place: GroupPartition) -> None:
         if place.is_readable:
             serve = partial(self.serving.readable, place)
             place.stop_listening = place.partition.on_readable(serve)
@@ -372,11 +372,11 @@ class GroupHost:
 
     # The cursors' decisions that concern more than one partition
 
-    def drained(self, place: Place, generation: int) -> None:
+    def drained(self, place: GroupPartition, generation: int) -> None:
         """Have a partition move."""
         self._tell(core.PartitionDrained(place.number, generation))
 
-    def died(self, place: Place, letter: DeadLetter) -> None:
+    def died(self, place: GroupPartition, letter: DeadLetter) -> None:
         """Have dead messages written."""
         self._burial.add(place, letter)
         if not self._is_burying:

@@ -75,7 +75,7 @@ class Refused:
     is_stale: bool
 
 
-class Portion:
+class DeliveryBatch:
     """Messages as they go out, encoded or decoded only when asked for."""
 
     __slots__ = ("_frame", "_rows", "append_ms", "count", "next_offset", "ranges", "size_bytes")
@@ -100,7 +100,7 @@ class Portion:
         self._rows = rows
 
     def __repr__(self) -> str:
-        return f"<Portion {self.count} messages {self.ranges}>"
+        return f"<DeliveryBatch {self.count} messages {self.ranges}>"
 
     @property
     def bounds(self) -> list[int]:
@@ -128,35 +128,35 @@ class Delivery:
     """In the time of the wall, for people."""
     lease_ms: int
     """How long that is from now."""
-    portion: Portion
+    messages: DeliveryBatch
 
     @property
     def bounds(self) -> list[int]:
         """The offsets of the messages as start, end, start, end, ..."""
-        return self.portion.bounds
+        return self.messages.bounds
 
     @property
     def arrow(self) -> memoryview:
         """The messages as one Arrow record-batch message in the columns of MESSAGES."""
-        return self.portion.arrow
+        return self.messages.arrow
 
     @property
     def append_ms(self) -> int:
         """When the last of them became deliverable."""
-        return self.portion.append_ms
+        return self.messages.append_ms
 
     def rows(self) -> pa.RecordBatch:
         """Return the messages as Arrow columns."""
-        return self.portion.rows()
+        return self.messages.rows()
 
 
-Outgoing = Assigned | Revoked | Lost | Refused | Delivery
+Outbound = Assigned | Revoked | Lost | Refused | Delivery
 
 
 class Gathered(NamedTuple):
     """What `gather` took from the front of the ranges."""
 
-    portion: Portion | None
+    messages: DeliveryBatch | None
     gone: list[Range]
     """Offsets it passed that have nothing to hand out any more."""
     expired: int
@@ -166,7 +166,7 @@ class Gathered(NamedTuple):
 
 
 class _Pieces:
-    """Frames, or parts of them, on their way into one portion."""
+    """Frames, or parts of them, on their way into one messages."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[Frame, list[Range]]] = []
@@ -201,7 +201,7 @@ def _share(frame: Frame, rows: int) -> int:
 
 
 def gather(log: LogReader, ranges: Sequence[Range], now_ms: int) -> Gathered:
-    """Take messages from the front of `ranges`, which must be readable: one portion's worth."""
+    """Take messages from the front of `ranges`, which must be readable: one messages's worth."""
     pieces = _Pieces()
     gone: list[Range] = []
     at = ranges[0][0]
@@ -230,7 +230,7 @@ def _portion(log: LogReader, pieces: _Pieces, gone: list[Range], end: int, now_m
     append_ms = taken[-1][0].header.append_ms
     if len(taken) == 1 and _goes_whole(*taken[0]):
         frame, ranges = taken[0]
-        whole = Portion(
+        whole = DeliveryBatch(
             tuple(ranges), frame=frame, append_ms=append_ms, size_bytes=frame.header.body_len
         )
         return Gathered(whole, gone, 0, end)
@@ -247,8 +247,10 @@ def _portion(log: LogReader, pieces: _Pieces, gone: list[Range], end: int, now_m
     if not batches:
         return Gathered(None, gone, expired, end)
     rows = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-    portion = Portion(joined(kept), rows=rows, append_ms=append_ms, size_bytes=pieces.size_bytes)
-    return Gathered(portion, gone, expired, end)
+    messages = DeliveryBatch(
+        joined(kept), rows=rows, append_ms=append_ms, size_bytes=pieces.size_bytes
+    )
+    return Gathered(messages, gone, expired, end)
 
 
 def _goes_whole(frame: Frame, ranges: list[Range]) -> bool:

@@ -14,7 +14,7 @@ SET_BY_MS_MIN = 1_000
 """A wall clock that was set by less is not worth a write."""
 
 
-class Place:
+class GroupPartition:
     """Belongs to a `GroupHost`, which alone changes it."""
 
     def __init__(
@@ -44,7 +44,9 @@ class Place:
 
     def __repr__(self) -> str:
         owner = self.session.member if self.session else "nobody"
-        return f"<Place in {self.partition.topic}/{self.number} of {owner}, {self.cursor!r}>"
+        return (
+            f"<GroupPartition in {self.partition.topic}/{self.number} of {owner}, {self.cursor!r}>"
+        )
 
     def encode(self, *, shift_ms: int) -> bytes:
         """Return progress to be saved, its times moved by so much: to those of the wall clock."""

@@ -3,7 +3,7 @@
 from enum import IntEnum
 
 from waterclock.model.errors import BadInput, OffsetOutOfRange
-from waterclock.node.groups.partition import Place
+from waterclock.node.groups.partition import GroupPartition
 
 
 class Start(IntEnum):
@@ -14,7 +14,7 @@ class Start(IntEnum):
     TIME = 2
 
 
-def position_of(place: Place, start: Start, start_ms: int) -> int:
+def position_of(place: GroupPartition, start: Start, start_ms: int) -> int:
     """Return where a group begins in a partition."""
     if not place.is_readable:
         return 0
@@ -29,8 +29,8 @@ def position_of(place: Place, start: Start, start_ms: int) -> int:
 
 
 def targets_of(
-    places: list[Place], start: Start, start_ms: int, positions: dict[int, int] | None
-) -> list[tuple[Place, int]]:
+    places: list[GroupPartition], start: Start, start_ms: int, positions: dict[int, int] | None
+) -> list[tuple[GroupPartition, int]]:
     """Return where a group is to go on: everywhere by `start`, or in some partitions by offset."""
     if not positions:
         readable = [place for place in places if place.is_readable]

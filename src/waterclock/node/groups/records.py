@@ -20,14 +20,14 @@ class GroupRecord(msgspec.Struct, frozen=True):
 
     generation: int
     lives: list[str] = []
-    """One for each partition; see `Place.life`."""
+    """One for each partition; see `GroupPartition.life`."""
     missed: list[int] = []
-    """Of each partition; see `Place.missed`."""
+    """Of each partition; see `GroupPartition.missed`."""
     active_ms: int = 0
     """When it was last noted to be in use; 0: by a release that did not note it."""
 
 
-def new_life() -> str:
+def new_run_id() -> str:
     """Return a name for a run of a group through a log that no other run has."""
     return os.urandom(4).hex()
 

@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING
 from waterclock.delivery.credits import Credit
 from waterclock.delivery.events import Deliver
 from waterclock.delivery.spans import Range
-from waterclock.node.groups.outbound import Assigned, Lost, Outgoing, Refused, Revoked
+from waterclock.node.groups.outbound import Assigned, Lost, Outbound, Refused, Revoked
 
 if TYPE_CHECKING:
     from waterclock.node.groups.host import GroupHost
-    from waterclock.node.groups.partition import Place
+    from waterclock.node.groups.partition import GroupPartition
 
 REFUSALS_MAX = 1_000
 """Refusals in line for a member that does not read them; it is told of no more than these."""
@@ -62,19 +62,19 @@ class Ending(Enum):
     TOPIC_GONE = "the topic was deleted"
 
 
-class Parcel:
+class QueuedDelivery:
     """Messages of one partition in line to go out: ascending ranges, read when their turn comes."""
 
     __slots__ = ("attempt", "deadline_ms", "generation", "place", "ranges")
 
-    def __init__(self, place: "Place", effect: Deliver) -> None:
+    def __init__(self, place: "GroupPartition", effect: Deliver) -> None:
         self.place = place
         self.generation = effect.generation
         self.attempt = effect.attempt
         self.deadline_ms = effect.deadline_ms
         self.ranges = deque(effect.ranges)
 
-    def takes(self, place: "Place", effect: Deliver) -> bool:
+    def takes(self, place: "GroupPartition", effect: Deliver) -> bool:
         """Tell whether these could go out together with what is here."""
         return (
             place is self.place
@@ -115,7 +115,7 @@ class Session:
         self.credit = credit
         self.ending: Ending | None = None
         """Why it is over, once it is."""
-        self.places: list[Place] = []
+        self.places: list[GroupPartition] = []
         """What it owns; the host keeps this."""
         self.on_refused: Callable[[Refused], None] | None = None
         """Hears of refusals while an answer is taken; they do not go out then."""
@@ -125,7 +125,7 @@ class Session:
         self.pump: asyncio.Handle | None = None
         self.is_pump_late = False
         self._host = host
-        self._line: deque[Assigned | Revoked | Lost | Refused | Parcel] = deque()
+        self._line: deque[Assigned | Revoked | Lost | Refused | QueuedDelivery] = deque()
         self._refusals = self._refused_ranges = 0
         self._waiter: asyncio.Future[None] | None = None
         self._credit_changes = 0
@@ -192,7 +192,7 @@ class Session:
     def __aiter__(self) -> "Session":
         return self
 
-    async def __anext__(self) -> Outgoing:
+    async def __anext__(self) -> Outbound:
         while True:
             found = self.take()
             if found is not None:
@@ -209,11 +209,11 @@ class Session:
         finally:
             self._waiter = None
 
-    def take(self) -> Outgoing | None:
+    def take(self) -> Outbound | None:
         """Return the next thing to go out, if there is one now."""
         while self._line and self.ending is None:
             item = self._line[0]
-            if not isinstance(item, Parcel):
+            if not isinstance(item, QueuedDelivery):
                 self._line.popleft()
                 if isinstance(item, Refused):
                     self._refusals -= 1
@@ -245,32 +245,36 @@ class Session:
             self._line.append(refusal)
             self._wake()
 
-    def deliver(self, place: "Place", effect: Deliver) -> None:
+    def deliver(self, place: "GroupPartition", effect: Deliver) -> None:
         """Have messages go out."""
         for start, end in effect.ranges:
             place.unsent.put(start, end, None)
         last = self._line[-1] if self._line else None
-        if isinstance(last, Parcel) and last.ranges and last.takes(place, effect):
+        if isinstance(last, QueuedDelivery) and last.ranges and last.takes(place, effect):
             last.add(effect)
         else:
-            self._line.append(Parcel(place, effect))
+            self._line.append(QueuedDelivery(place, effect))
         self._wake()
 
     @property
     def unsent_messages(self) -> int:
         """How many messages have not gone out."""
-        parcels = (item for item in self._line if isinstance(item, Parcel))
-        return sum(end - start for parcel in parcels for start, end in parcel.ranges)
+        parcels = (item for item in self._line if isinstance(item, QueuedDelivery))
+        return sum(end - start for queued in parcels for start, end in queued.ranges)
 
-    def in_line(self, place: "Place") -> list[Parcel]:
+    def in_line(self, place: "GroupPartition") -> list[QueuedDelivery]:
         """Return what of a partition has not gone out."""
-        return [item for item in self._line if isinstance(item, Parcel) and item.place is place]
+        return [
+            item for item in self._line if isinstance(item, QueuedDelivery) and item.place is place
+        ]
 
-    def withdraw(self, place: "Place") -> list[Range]:
+    def withdraw(self, place: "GroupPartition") -> list[Range]:
         """Take what of a partition has not gone out from the line."""
-        withdrawn = [span for parcel in self.in_line(place) for span in parcel.ranges]
+        withdrawn = [span for queued in self.in_line(place) for span in queued.ranges]
         if withdrawn:
-            kept = (i for i in self._line if not (isinstance(i, Parcel) and i.place is place))
+            kept = (
+                i for i in self._line if not (isinstance(i, QueuedDelivery) and i.place is place)
+            )
             self._line = deque(kept)
             for span in withdrawn:
                 place.unsent.cut(*span)

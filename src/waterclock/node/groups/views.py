@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from waterclock.node.counters import GroupCounters
 from waterclock.node.groups.host import GroupHost
-from waterclock.node.groups.partition import Place
+from waterclock.node.groups.partition import GroupPartition
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceView:
+class GroupPartitionView:
     """A group in one partition."""
 
     partition: int
@@ -33,7 +33,7 @@ class GroupView:
     group: str
     generation: int
     members: tuple[str, ...]
-    places: tuple[PlaceView, ...]
+    places: tuple[GroupPartitionView, ...]
     counters: GroupCounters
 
 
@@ -49,10 +49,10 @@ def view_of(host: GroupHost) -> GroupView:
     )
 
 
-def _place(place: Place) -> PlaceView:
+def _place(place: GroupPartition) -> GroupPartitionView:
     cursor, end = place.cursor, place.end
     member = "" if place.session is None else place.session.member
-    return PlaceView(
+    return GroupPartitionView(
         place.number,
         member,
         cursor.committed,

@@ -1,6 +1,6 @@
 """Group commit under an event loop: who waits for which offset, and when to start an fsync.
 
-All that is written in one turn of the loop shares an fsync: `wrote` asks for a poke at the end of
+All that is written in one turn of the loop shares an fsync: `wrote` asks for a step at the end of
 the turn, however often it is called. A failed fsync fails everyone who waits, and the node.
 """
 
@@ -18,7 +18,7 @@ from waterclock.storage.partition_store import PartitionStore
 FSYNCS_AT_ONCE = 4
 
 
-class Aside:
+class BackgroundThreads:
     """The threads that all stores of a node share."""
 
     def __init__(self) -> None:
@@ -31,14 +31,14 @@ class Aside:
         self.jobs.stop()
 
 
-class Commits:
+class FlushQueue:
     """Keeps a store flushed and answers who waits for it. Belongs to a loop; made anywhere."""
 
     def __init__(
         self,
         store: PartitionStore,
         clock: Clock,
-        aside: Aside,
+        aside: BackgroundThreads,
         loop: asyncio.AbstractEventLoop,
         *,
         fsync_ms: Histogram,
@@ -52,30 +52,30 @@ class Commits:
         """Waiters that were cancelled; they are cleared away once they are most of them."""
         self._listeners: list[Callable[[], None]] = []
         self._announced = int(store.acknowledged_end)
-        self._is_poke_due = False
+        self._is_step_due = False
         self._is_timer_set = False
         self._failure: WaterclockError | None = None
         self._on_failed = on_failed
         self._group = GroupCommit(
             store,
             clock,
-            lambda: self._loop.call_soon_threadsafe(self._poke),  # type: ignore[arg-type]
+            lambda: self._loop.call_soon_threadsafe(self._step),  # type: ignore[arg-type]
             fsyncs=aside.fsyncs,
             jobs=aside.jobs,
             on_fsync=lambda seconds: fsync_ms.observe(seconds * 1_000),
         )
 
     def __repr__(self) -> str:
-        return f"<Commits {len(self._waiters)} waiting, {self._store!r}>"
+        return f"<FlushQueue {len(self._waiters)} waiting, {self._store!r}>"
 
     def wrote(self) -> None:
         """Have what was written made durable, together with all else of this turn of the loop.
 
         You must call this after a write that raised, too: if the store failed, the node must end.
         """
-        if not self._is_poke_due:
-            self._is_poke_due = True
-            self._loop.call_soon(self._poke)
+        if not self._is_step_due:
+            self._is_step_due = True
+            self._loop.call_soon(self._step)
 
     async def durable(self, end: int) -> None:
         """Return when everything below `end` may be acknowledged."""
@@ -109,12 +109,12 @@ class Commits:
 
         return stop
 
-    def _poke(self) -> None:
-        self._is_poke_due = False
+    def _step(self) -> None:
+        self._is_step_due = False
         if self._failure is not None:
             return
         try:
-            self._group.poke()
+            self._group.step()
         # Also what nobody foresaw: those who wait would do so for ever, and the node seem sound.
         except Exception as error:
             self._store.fail(error)

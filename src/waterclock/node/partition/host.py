@@ -21,7 +21,7 @@ from waterclock.model.config import Config
 from waterclock.model.errors import PartitionFaulty, StorageError, WaterclockError
 from waterclock.model.ids import Millis
 from waterclock.node.counters import PartitionCounters
-from waterclock.node.partition.flush_queue import Aside, Commits
+from waterclock.node.partition.flush_queue import BackgroundThreads, FlushQueue
 from waterclock.node.schedule.scheduler import Scheduler
 from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.opening import open_partition
@@ -40,7 +40,7 @@ class PartitionHost:
         self.counters = PartitionCounters()
         self.problem: str | None = None
         """Why it could not be opened."""
-        self._opened: tuple[PartitionStore, Commits, Scheduler] | None = None
+        self._opened: tuple[PartitionStore, FlushQueue, Scheduler] | None = None
 
     def __repr__(self) -> str:
         return f"<PartitionHost {self.topic}/{self.partition} {self._opened or self.problem}>"
@@ -125,7 +125,7 @@ class PartitionHost:
                 with suppress(StorageError):
                     store.sync()
 
-    def _parts(self) -> tuple[PartitionStore, Commits, Scheduler]:
+    def _parts(self) -> tuple[PartitionStore, FlushQueue, Scheduler]:
         if self._opened is None:
             raise PartitionFaulty(f"{self.topic}/{self.partition} is not open: {self.problem}")
         return self._opened
@@ -159,7 +159,7 @@ def open_host(
     folder: Path,
     config: Config,
     clock: Clock,
-    aside: Aside,
+    aside: BackgroundThreads,
     loop: asyncio.AbstractEventLoop,
     on_failed: Callable[[WaterclockError], None],
     on_full: Callable[[StorageError], None],
@@ -195,10 +195,10 @@ def _open_parts(
     folder: OsFolder,
     timers_folder: Path,
     config: Config,
-    aside: Aside,
+    aside: BackgroundThreads,
     loop: asyncio.AbstractEventLoop,
     on_failed: Callable[[WaterclockError], None],
-) -> tuple[PartitionStore, Commits, Scheduler]:
+) -> tuple[PartitionStore, FlushQueue, Scheduler]:
     """Open a log and its timers, both or none: what is open already is closed again."""
     clock, counters = host.clock, host.counters
     with ExitStack() as undo:
@@ -210,7 +210,7 @@ def _open_parts(
             now_ms=clock.now_ms(),
             new_log_id=os.urandom(16),
         )
-        commits = Commits(
+        commits = FlushQueue(
             store, clock, aside, loop, fsync_ms=counters.fsync_ms, on_failed=on_failed
         )
         undo.callback(commits.close)

@@ -1,7 +1,7 @@
 """Single publishes, gathered: those that arrive within a few milliseconds share a batch.
 
 A message alone costs as much as a small batch, in Arrow, in the log and on disk. So singles wait
-`gather_ms` for company, not longer, and not at all once there are enough of them. A batch that is
+`linger_ms` for company, not longer, and not at all once there are enough of them. A batch that is
 refused is taken apart, so that nobody suffers for a neighbour's mistake.
 """
 
@@ -22,8 +22,8 @@ from waterclock.node.partition.host import PartitionHost
 from waterclock.node.publish.partitioner import partition_of_key
 from waterclock.node.topics import Topic, Topics
 
-GATHER_MESSAGES_MAX = 1_000
-GATHER_BYTES_MAX = 4 * MIB
+BATCH_MESSAGES_MAX = 1_000
+BATCH_BYTES_MAX = 4 * MIB
 
 
 class PublishedOne(NamedTuple):
@@ -49,14 +49,14 @@ class _Gathered:
     size_bytes: int = 0
 
 
-class Gathering:
+class PublishBatcher:
     """Publishes messages one by one, together. `run` must be running."""
 
-    def __init__(self, topics: Topics, limits: Limits, clock: Clock, *, gather_ms: int) -> None:
+    def __init__(self, topics: Topics, limits: Limits, clock: Clock, *, linger_ms: int) -> None:
         self._topics = topics
         self._limits = limits
         self._clock = clock
-        self._gather_s = gather_ms / 1_000
+        self._gather_s = linger_ms / 1_000
         self._open: dict[tuple[PartitionHost, bool], _Gathered] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -117,8 +117,8 @@ class Gathering:
         gathered.messages.append(message)
         gathered.waiters.append(waiter)
         gathered.size_bytes += len(message.value or b"") + len(message.key or b"")
-        is_full = len(gathered.messages) >= GATHER_MESSAGES_MAX
-        if is_full or gathered.size_bytes >= GATHER_BYTES_MAX:
+        is_full = len(gathered.messages) >= BATCH_MESSAGES_MAX
+        if is_full or gathered.size_bytes >= BATCH_BYTES_MAX:
             self._send(key, gathered)
 
     def _send(self, key: tuple[PartitionHost, bool], gathered: _Gathered) -> None:

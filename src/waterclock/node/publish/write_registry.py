@@ -1,4 +1,4 @@
-"""The ledger of writers: what lets a job that may be run again, in whole or in part, write once.
+"""The registry of writers: what lets a job that may be run again, in whole or in part, write once.
 
 A writer writes batches, each in tasks. A task that begins is noted with where the topic's logs end
 at that moment; whoever begins it again is told those places, for what the first attempt stored lies
@@ -111,7 +111,7 @@ class WriterView:
     changed_ms: int
 
 
-class Ledger:
+class WriteRegistry:
     """All writers of a node. `open` it once the topics are."""
 
     def __init__(self, topics: Topics, metadata: Metadata, clock: Clock) -> None:
@@ -127,7 +127,9 @@ class Ledger:
         topics.on_deleted.append(self._topic_deleted)
 
     def __repr__(self) -> str:
-        return f"<Ledger {sum(map(len, self._writers.values()))} writers, {self._tasks} tasks>"
+        return (
+            f"<WriteRegistry {sum(map(len, self._writers.values()))} writers, {self._tasks} tasks>"
+        )
 
     async def open(self) -> None:
         """Take up every writer where it was."""

@@ -31,7 +31,7 @@ from waterclock.model.errors import (
     StorageFull,
 )
 from waterclock.model.names import check_name
-from waterclock.node.groups.outbound import Portion
+from waterclock.node.groups.outbound import DeliveryBatch
 from waterclock.node.metadata import Metadata, Records
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.replay.bounds import from_offsets, within
@@ -45,7 +45,7 @@ from waterclock.node.replay.records import (
     TimeRange,
 )
 from waterclock.node.replay.scan import Scan
-from waterclock.node.replay.snapshot_files import SnapshotPortion
+from waterclock.node.replay.snapshot_files import SnapshotBatch
 from waterclock.node.replay.snapshot_scan import CompactedScan
 from waterclock.node.replay.snapshots import Snapshots, Sources
 from waterclock.node.topics import Topic, Topics
@@ -64,7 +64,7 @@ class ReplayBatch:
     """Messages of one partition."""
 
     partition: int
-    portion: Portion | SnapshotPortion
+    messages: DeliveryBatch | SnapshotBatch
     next_offset: int
     """Report this as done once they are."""
 
@@ -114,10 +114,10 @@ class Replay:
             self._check_mine()
             found = await self._scans[self._at].next()
             if found is not None:
-                portion, next_offset = found
-                self.messages += portion.count
+                messages, next_offset = found
+                self.messages += messages.count
                 partition = self._record.stretches[self._at].partition
-                return ReplayBatch(partition, portion, next_offset)
+                return ReplayBatch(partition, messages, next_offset)
             self._settle(self._at)
             self._at += 1
         raise StopAsyncIteration

@@ -1,4 +1,4 @@
-"""Reading one partition's past, a portion at a time, letting the loop go in between."""
+"""Reading one partition's past, a messages at a time, letting the loop go in between."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ from waterclock.log.arrays import from_numpy
 from waterclock.log.frame import Frame
 from waterclock.log.rows import row_offsets
 from waterclock.log.schema import decode, due_times
-from waterclock.node.groups.outbound import SMALL_BYTES_MAX, Portion, cut_rows, gather
+from waterclock.node.groups.outbound import SMALL_BYTES_MAX, DeliveryBatch, cut_rows, gather
 from waterclock.node.partition.log_reader import LogReader, Missing
 from waterclock.storage.partition_store import PartitionStore
 
@@ -47,14 +47,14 @@ class Scan:
     def close(self) -> None:
         """Let go of what is read. A log's own memory map is nobody's to close."""
 
-    async def next(self) -> tuple[Portion, int] | None:
+    async def next(self) -> tuple[DeliveryBatch, int] | None:
         """Return the next messages and the offset behind them; None at the end."""
         begun = time.perf_counter()
         while self._at < self._end or self._next_part():
-            portion = self._step()
-            if portion is not None:
+            messages = self._step()
+            if messages is not None:
                 self.handed_out = self._at
-                return portion, self._at
+                return messages, self._at
             if time.perf_counter() - begun > SLICE_S:
                 await asyncio.sleep(0)
                 begun = time.perf_counter()
@@ -70,7 +70,7 @@ class Scan:
                 return True
         return False
 
-    def _step(self) -> Portion | None:
+    def _step(self) -> DeliveryBatch | None:
         """Pass one frame, or several small ones that go out together."""
         frame = self._log.at(self._at)
         if frame is None:
@@ -90,7 +90,7 @@ class Scan:
             stop = self._end_of_small(stop)
         found = gather(self._log, [(start, stop)], _AT_NO_TIME)
         self._at = found.end
-        return found.portion
+        return found.messages
 
     def _end_of_small(self, stop: int) -> int:
         """Return where the run of small, wholly wanted frames that continues at `stop` ends."""
@@ -121,7 +121,7 @@ class Scan:
         start_ms, end_ms = self._due_ms
         return start_ms <= frame.header.min_due_ms and frame.header.max_due_ms < end_ms
 
-    def _due_within(self, frame: Frame, start: int, stop: int) -> Portion | None:
+    def _due_within(self, frame: Frame, start: int, stop: int) -> DeliveryBatch | None:
         """Return the messages of a frame that are due in time."""
         assert self._due_ms is not None
         cut = cut_rows(frame, self._log.rows(frame), [(start, stop)], _AT_NO_TIME)
@@ -133,7 +133,7 @@ class Scan:
         if not bool(keep.any()):
             return None
         offsets: npt.NDArray[np.int64] = np.concatenate([np.arange(*span) for span in cut.kept])
-        return Portion(
+        return DeliveryBatch(
             tuple(ranges_of(offsets[keep])),
             rows=cut.rows.filter(from_numpy(keep)),
             append_ms=frame.header.append_ms,

@@ -41,8 +41,8 @@ PORTION_ROWS = 16_384
 PORTION_BYTES = 4 * MIB
 
 
-class SnapshotPortion:
-    """Messages of a snapshot as they go out: what `Portion` is, with offsets that lie apart."""
+class SnapshotBatch:
+    """Messages of a snapshot as they go out: a `DeliveryBatch` whose offsets lie apart."""
 
     def __init__(self, offsets: Int64s, append_times: Int64s, rows: pa.RecordBatch) -> None:
         assert len(offsets) == len(append_times) == len(rows)
@@ -51,7 +51,7 @@ class SnapshotPortion:
         self._rows = rows
 
     def __repr__(self) -> str:
-        return f"<SnapshotPortion {self.count} messages from {int(self.offsets[0])}>"
+        return f"<SnapshotBatch {self.count} messages from {int(self.offsets[0])}>"
 
     @property
     def count(self) -> int:
@@ -154,7 +154,7 @@ class PartitionRows:
         self._offset = offset
         self._groups = self._read()
 
-    def next_group(self) -> list[SnapshotPortion]:
+    def next_group(self) -> list[SnapshotBatch]:
         """Return the messages of the next row group; nothing at the end. Raises Damaged."""
         return next(self._groups, [])
 
@@ -170,7 +170,7 @@ class PartitionRows:
         """Let go of the file at hand."""
         self._groups.close()
 
-    def _read(self) -> Generator[list[SnapshotPortion], None, None]:
+    def _read(self) -> Generator[list[SnapshotBatch], None, None]:
         for file in self._partition.files:
             # A reader that comes back opens nothing that it has behind itself.
             if file.last_offset < self._offset:
@@ -185,7 +185,7 @@ class PartitionRows:
 
     def _portions(
         self, file: SnapshotFile, opened: pq.ParquetFile, number: int
-    ) -> list[SnapshotPortion]:
+    ) -> list[SnapshotBatch]:
         path = self._folder / file.path
         try:
             table = opened.read_row_group(number, columns=ROWS.names, use_threads=False)
@@ -205,7 +205,7 @@ class PartitionRows:
         self._offset = int(offsets[-1]) + 1
         step = min(PORTION_ROWS, max(1, PORTION_BYTES * len(rows) // max(1, rows.nbytes)))
         return [
-            SnapshotPortion(offsets[at : at + step], times[at : at + step], rows.slice(at, step))
+            SnapshotBatch(offsets[at : at + step], times[at : at + step], rows.slice(at, step))
             for at in range(first, len(offsets), step)
         ]
 

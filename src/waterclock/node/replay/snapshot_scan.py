@@ -16,15 +16,15 @@ import logging
 from collections import deque
 
 from waterclock.model.errors import Damaged
-from waterclock.node.groups.outbound import Portion
+from waterclock.node.groups.outbound import DeliveryBatch
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.replay.scan import Scan
-from waterclock.node.replay.snapshot_files import PartitionRows, SnapshotPortion
+from waterclock.node.replay.snapshot_files import PartitionRows, SnapshotBatch
 from waterclock.node.replay.snapshots import SnapshotSource
 
 log = logging.getLogger("waterclock.node")
 
-Group = list[SnapshotPortion]
+Group = list[SnapshotBatch]
 
 
 class CompactedScan:
@@ -44,7 +44,7 @@ class CompactedScan:
         self._host = host
         self._end = end
         self._snapshot_start, self._snapshot_end = snapshot
-        self._portions: deque[SnapshotPortion] = deque()
+        self._portions: deque[SnapshotBatch] = deque()
         self._rows: PartitionRows | None = None
         self._ahead: asyncio.Future[Group] | None = None
         self._behind: Scan | None = None
@@ -65,7 +65,7 @@ class CompactedScan:
         """There is nothing more to hand out."""
         return self._behind is not None and self._behind.is_exhausted
 
-    async def next(self) -> tuple[Portion | SnapshotPortion, int] | None:
+    async def next(self) -> tuple[DeliveryBatch | SnapshotBatch, int] | None:
         """Return the next messages and the offset behind them; None at the end."""
         if self._behind is None:
             found = await self._next_of_snapshot()
@@ -90,7 +90,7 @@ class CompactedScan:
             self._ahead.add_done_callback(_retrieve)
             self._ahead.add_done_callback(lambda _: rows.close())
 
-    async def _next_of_snapshot(self) -> tuple[SnapshotPortion, int] | None:
+    async def _next_of_snapshot(self) -> tuple[SnapshotBatch, int] | None:
         """Return messages of the snapshot; None once the log is to be read."""
         try:
             if self._problem is not None:
@@ -104,9 +104,9 @@ class CompactedScan:
             self.close()
             self._read_log(self._snapshot_end)
             return None
-        portion = self._portions.popleft()
-        self.handed_out = int(portion.offsets[-1]) + 1
-        return portion, self.handed_out
+        messages = self._portions.popleft()
+        self.handed_out = int(messages.offsets[-1]) + 1
+        return messages, self.handed_out
 
     async def _group(self) -> Group:
         """Return the next row group, and have the one after it read meanwhile."""

@@ -14,7 +14,7 @@ from waterclock.storage import memory
 from waterclock.storage.partition_store import PartitionStore
 
 
-class FarSegments:
+class ColdSegments:
     """Keeps `far` in step with a store."""
 
     def __init__(self, store: PartitionStore) -> None:

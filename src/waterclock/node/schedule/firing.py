@@ -21,7 +21,7 @@ from waterclock.model.clock import Clock
 from waterclock.model.errors import Damaged, StorageError, StorageFull
 from waterclock.node.counters import Histogram, PartitionCounters
 from waterclock.node.schedule.read_ahead import ROWS_MAX, ReadAhead
-from waterclock.schedule.timer_index import Agenda
+from waterclock.schedule.timer_index import TimerIndex
 from waterclock.storage.partition_store import PartitionStore
 
 Int64s = npt.NDArray[np.int64]
@@ -45,7 +45,7 @@ class Firing:
     def __init__(
         self,
         store: PartitionStore,
-        agenda: Agenda,
+        agenda: TimerIndex,
         clock: Clock,
         counters: PartitionCounters,
         wrote: Callable[[], None],

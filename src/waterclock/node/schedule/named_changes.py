@@ -32,7 +32,7 @@ NAMED_MAX = 100_000
 """Most messages one request may name."""
 SEARCH_SLICE = 2_000
 """Names looked for in the indexes in one go, in each partition."""
-FATES_SLICE = 250
+OUTCOMES_SLICE = 250
 """Names told of in one go: each last message may be in a frame of its own."""
 CHANGE_SLICE = 10_000
 """Messages cancelled or moved in one go."""
@@ -119,8 +119,8 @@ class NamedChanges:
         outcomes[reached > 0] = DONE
         by_id = np.array([name.position is None for name in named], np.bool_)
         missed = np.flatnonzero(by_id & (reached == 0) & (same == np.arange(len(named))))
-        for part in slices(missed, FATES_SLICE):
-            outcomes[part] = await self._fates(topic, [named[row] for row in part])
+        for part in slices(missed, OUTCOMES_SLICE):
+            outcomes[part] = await self._outcomes(topic, [named[row] for row in part])
         return Changed(outcomes[same], reached[same])
 
     async def _places(
@@ -144,7 +144,7 @@ class NamedChanges:
         if found:
             yield _joined(found)
 
-    async def _fates(self, topic: Topic, named: Sequence[Named]) -> Outcomes:
+    async def _outcomes(self, topic: Topic, named: Sequence[Named]) -> Outcomes:
         """Tell of names under which nothing is pending what became of the last message."""
         ids, keys = _asked(named)
         where = np.full(len(named), NOWHERE, np.int64)
@@ -157,7 +157,7 @@ class NamedChanges:
         outcomes = np.full(len(named), UNKNOWN, np.uint8)
         for number in np.unique(where[where != NOWHERE]).tolist():
             mine = where == number
-            outcomes[mine] = await topic.partition(number).scheduler.fates(offsets[mine])
+            outcomes[mine] = await topic.partition(number).scheduler.outcomes(offsets[mine])
         return outcomes
 
 

@@ -38,7 +38,7 @@ from waterclock.model.errors import (
 from waterclock.model.ids import Millis
 from waterclock.model.limits import Limits
 from waterclock.model.names import check_name, check_topic_name
-from waterclock.node.detached import sheltered
+from waterclock.node.detached import run_detached
 from waterclock.node.metadata import Metadata, Records
 from waterclock.node.publish.publisher import Publishing
 from waterclock.node.schedule.named_changes import Named
@@ -102,7 +102,7 @@ class Recurrences:
         record = RecurrenceRecord(recurring=recurring, token=os.urandom(6).hex(), anchor_ms=now_ms)
         self._check(record, now_ms)
         # A caller that leaves after the promise was made must not keep it from being written down.
-        return await sheltered(self._tasks, self._put(recurring.name, record))
+        return await run_detached(self._tasks, self._put(recurring.name, record))
 
     async def _put(self, name: str, record: RecurrenceRecord) -> Recurs:
         async with self._changing:

@@ -24,12 +24,12 @@ from waterclock.model.clock import Clock
 from waterclock.model.errors import Closed, StorageError
 from waterclock.model.sections import ScheduleConfig
 from waterclock.node.counters import PartitionCounters
-from waterclock.node.schedule.cold_segments import FarSegments
+from waterclock.node.schedule.cold_segments import ColdSegments
 from waterclock.node.schedule.firing import Firing
 from waterclock.node.schedule.timer_files import TimerFiles
 from waterclock.schedule.hot_timers import HORIZONS_MS
 from waterclock.schedule.ready import due_order
-from waterclock.schedule.timer_index import Agenda
+from waterclock.schedule.timer_index import TimerIndex
 from waterclock.storage import memory
 from waterclock.storage.folders.folder import Folder
 from waterclock.storage.folders.os_folder import OsFolder
@@ -76,10 +76,10 @@ class Scheduler:
         self._counters = counters
         self._wrote = wrote
         self._durable = durable
-        self._segments = FarSegments(store)
+        self._segments = ColdSegments(store)
         self._segments.open(files.load())
         now_ms = clock.now_ms()
-        self._agenda = Agenda(
+        self._agenda = TimerIndex(
             self._segments.far, now_ms=now_ms, near_ms=config.near_ms, tick_ms=config.tick_ms
         )
         for _ in self._agenda.load(now_ms):
@@ -166,7 +166,7 @@ class Scheduler:
             self._expect(due)
         return await self._answered(outcomes)
 
-    async def fates(self, offsets: Int64s) -> Outcomes:
+    async def outcomes(self, offsets: Int64s) -> Outcomes:
         """Tell what became of messages that are pending no more. Durable on return."""
         return await self._answered(self._ended(offsets))
 

@@ -55,7 +55,7 @@ Then = Callable[[Stored, bool], None]
 which it is told."""
 
 
-class Wish(NamedTuple):
+class PendingWrite(NamedTuple):
     """A message to be stored, and what comes then."""
 
     record: Record
@@ -63,10 +63,10 @@ class Wish(NamedTuple):
     then: Then | None
 
 
-Waiting = list[Wish]
+Waiting = list[PendingWrite]
 
 
-class Storing:
+class Persister:
     """Brings messages to a store. `run` must be running."""
 
     def __init__(
@@ -89,7 +89,7 @@ class Storing:
         """By stream: those that wait for the call under way to end."""
         self._waiting_bytes = 0
         self._in_doubt: dict[tuple[str, str], bool] = {}
-        """Messages whose storing failed, perhaps after it was done; the oldest first."""
+        """Messages whose persister failed, perhaps after it was done; the oldest first."""
         self._is_open = False
         self._was_tried = asyncio.Event()
         self.problem: str | None = NOT_OPEN_YET
@@ -98,7 +98,7 @@ class Storing:
         self.stored = self.failed = 0
 
     def __repr__(self) -> str:
-        return f"<Storing in {self._store!r}, {len(self._lines)} streams under way>"
+        return f"<Persister in {self._store!r}, {len(self._lines)} streams under way>"
 
     async def run(self) -> None:
         """Open the store, again and again until it can be; then see that it is there, and remove
@@ -168,7 +168,7 @@ class Storing:
         if line is None:
             line = self._lines[stream] = []
             self._spawn(self._work_off(stream, line))
-        line.append(Wish(record, answer, then))
+        line.append(PendingWrite(record, answer, then))
         self._waiting_bytes += size
         return await answer
 
@@ -216,12 +216,12 @@ class Storing:
                     self._fail(late, error)
         finally:
             del self._lines[stream]
-            for wish in line:
-                wish.answer.cancel()
+            for write in line:
+                write.answer.cancel()
 
     async def _store_batch(self, stream: str, batch: Waiting) -> Exception | None:
         """Store some, and tell those who wait for them; return what went wrong."""
-        records = [wish.record for wish in batch]
+        records = [write.record for write in batch]
         try:
             done = await self._store.store(stream, records, now_ms=self._clock.now_ms())
         except Exception as error:  # also what no store should raise: it is no other stream's fault
@@ -230,8 +230,8 @@ class Storing:
             self._fail(batch, told)
             return told
         except BaseException:
-            for wish in batch:
-                wish.answer.cancel()
+            for write in batch:
+                write.answer.cancel()
             raise
         self._waiting_bytes -= _size(batch)
         self._is_well()
@@ -248,17 +248,17 @@ class Storing:
         return None
 
     def _doubt(self, stream: str, batch: Waiting) -> None:
-        for wish in batch:
-            self._in_doubt[stream, wish.record.message_id] = True
+        for write in batch:
+            self._in_doubt[stream, write.record.message_id] = True
         while len(self._in_doubt) > IN_DOUBT_MAX:
             del self._in_doubt[next(iter(self._in_doubt))]
 
     def _fail(self, batch: Waiting, error: Exception) -> None:
         self.failed += len(batch)
         self._waiting_bytes -= _size(batch)
-        for wish in batch:
-            if not wish.answer.done():
-                wish.answer.set_exception(error)
+        for write in batch:
+            if not write.answer.done():
+                write.answer.set_exception(error)
 
     async def _purge(self) -> None:
         try:
@@ -308,14 +308,14 @@ def _check_name(stream: str) -> None:
 
 
 def _size(batch: Waiting) -> int:
-    return sum(len(wish.record.body) for wish in batch)
+    return sum(len(write.record.body) for write in batch)
 
 
 def _fitting(line: Waiting) -> int:
     """Return how many of the first go together."""
     size = 0
-    for count, wish in enumerate(line[:BATCH_RECORDS]):
-        size += len(wish.record.body)
+    for count, write in enumerate(line[:BATCH_RECORDS]):
+        size += len(write.record.body)
         if size > BATCH_BYTES and count:
             return count
     return min(len(line), BATCH_RECORDS)

@@ -8,7 +8,7 @@ import logging
 
 from waterclock.model.errors import WaterclockError
 from waterclock.node.streams.host import StreamHost
-from waterclock.node.streams.persister import Storing
+from waterclock.node.streams.persister import Persister
 from waterclock.stores.base import END
 
 AGAIN_S = 1.0
@@ -18,16 +18,16 @@ AT_ONCE = 4
 log = logging.getLogger(__name__)
 
 
-class Tailing:
+class StorePoller:
     """Looks for what is new in a store that others write to."""
 
-    def __init__(self, host: StreamHost, storing: Storing) -> None:
+    def __init__(self, host: StreamHost, persister: Persister) -> None:
         self._host = host
-        self._storing = storing
+        self._storing = persister
         self.rounds = 0
 
     def __repr__(self) -> str:
-        return f"<Tailing {len(self._host.tailed())} streams>"
+        return f"<StorePoller {len(self._host.tailed())} streams>"
 
     async def run(self) -> None:
         """Look again and again until cancelled."""

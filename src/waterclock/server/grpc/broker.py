@@ -1,4 +1,4 @@
-"""Publish, PublishBatch and Fetch; the methods that are conversations have files of their own.
+"""Publish, PublishBatch and Fetch; the methods that are streaming_calls have files of their own.
 
 Bytes in flight are bounded both ways. A publish counts until it is answered; what was fetched
 counts until gRPC has taken it for sending: who asks for much and reads nothing is held up.
@@ -7,7 +7,7 @@ counts until gRPC has taken it for sending: who asks for much and reads nothing 
 from waterclock.model.units import MIB
 from waterclock.node.node import Node
 from waterclock.server.calls import Calls, Stream
-from waterclock.server.fetch import FETCH_WAIT_MS_MAX, Fetching, FetchQuery
+from waterclock.server.fetch import FETCH_WAIT_MS_MAX, FetchQuery, FrameFetcher
 from waterclock.server.grpc.fields import check_not_negative, check_range
 from waterclock.server.grpc.messages import from_proto, published_to_proto
 from waterclock.server.grpc.publish import PublishStreams
@@ -28,7 +28,7 @@ class BrokerApi:
 
     def __init__(self, node: Node, calls: Calls) -> None:
         self._node = node
-        self.frames = Fetching(node, calls)
+        self.frames = FrameFetcher(node, calls)
         self.subscribe = Subscriptions(node, calls).subscribe
         self.replay = ReplayStreams(node, calls).replay
         self.publishing = BytesInFlight("bytes of publishes", node.config.server.publish_bytes_max)
@@ -38,7 +38,7 @@ class BrokerApi:
     async def publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
         """Publish one message."""
         with self.publishing.holding(request.ByteSize()):
-            published = await self._node.gathering.publish(
+            published = await self._node.batcher.publish(
                 request.topic,
                 from_proto(request.message),
                 partition=request.partition if request.HasField("partition") else None,

@@ -9,9 +9,9 @@ from waterclock.delivery.spans import Range
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.units import MIB
-from waterclock.node.groups.outbound import Portion
+from waterclock.node.groups.outbound import DeliveryBatch
 from waterclock.node.publish.publisher import Published
-from waterclock.node.replay.snapshot_files import SnapshotPortion
+from waterclock.node.replay.snapshot_files import SnapshotBatch
 from waterclock.v1 import broker_pb2 as pb
 
 ROWS_MAX = 500
@@ -73,14 +73,14 @@ def published_to_proto(published: Published) -> pb.PublishBatchResponse:
 
 
 def in_slices(
-    portion: Portion | SnapshotPortion,
+    messages: DeliveryBatch | SnapshotBatch,
 ) -> Iterator[tuple[list[int], pa.RecordBatch]]:
     """Yield (bounds, rows) of messages, a part at a time, for those who get them one by one."""
-    rows = portion.rows()
-    mean_bytes = portion.size_bytes // max(1, portion.count)
+    rows = messages.rows()
+    mean_bytes = messages.size_bytes // max(1, messages.count)
     step = max(1, min(ROWS_MAX, ROWS_BYTES_MAX // max(1, mean_bytes)))
-    left = list(reversed(portion.ranges))
-    for first in range(0, portion.count, step):
+    left = list(reversed(messages.ranges))
+    for first in range(0, messages.count, step):
         yield _take(left, step), rows.slice(first, step)
 
 

@@ -10,11 +10,11 @@ the same request.
 from collections.abc import Iterator
 
 from waterclock.model.errors import BadInput, LimitExceeded, Stopping
-from waterclock.node.groups.outbound import Portion
+from waterclock.node.groups.outbound import DeliveryBatch
 from waterclock.node.node import Node
 from waterclock.node.replay.records import OffsetRange, Position, Request, TimeRange
 from waterclock.node.replay.replays import Replay, ReplayBatch
-from waterclock.node.replay.snapshot_files import SnapshotPortion
+from waterclock.node.replay.snapshot_files import SnapshotBatch
 from waterclock.node.task_groups import task_group
 from waterclock.server.calls import Calls, Stream
 from waterclock.server.grpc.fields import check_not_negative, member_of
@@ -96,13 +96,13 @@ class Reading:
             self._replay.report(_positions(request))
 
     def _events(self, batch: ReplayBatch) -> Iterator[bytes]:
-        portion = batch.portion
-        if self._is_arrow and isinstance(portion, SnapshotPortion):
-            yield _of_snapshot(batch, portion)
+        messages = batch.messages
+        if self._is_arrow and isinstance(messages, SnapshotBatch):
+            yield _of_snapshot(batch, messages)
             return
-        if self._is_arrow and isinstance(portion, Portion):
+        if self._is_arrow and isinstance(messages, DeliveryBatch):
             head = Batch(
-                partition=batch.partition, bounds=portion.bounds, next_offset=batch.next_offset
+                partition=batch.partition, bounds=messages.bounds, next_offset=batch.next_offset
             )
             yield nested(
                 [
@@ -113,30 +113,30 @@ class Reading:
                 [
                     b"",
                     head.SerializeToString(),
-                    pb.Messages(append_ms=portion.append_ms).SerializeToString(),
+                    pb.Messages(append_ms=messages.append_ms).SerializeToString(),
                 ],
-                [portion.arrow],
+                [messages.arrow],
             )
             return
-        for bounds, rows in in_slices(portion):
-            is_last = bounds[-1] == portion.ranges[-1][1]
+        for bounds, rows in in_slices(messages):
+            is_last = bounds[-1] == messages.ranges[-1][1]
             part = Batch(
                 partition=batch.partition,
                 bounds=bounds,
-                messages=pb.Messages(rows=rows_to_proto(rows), append_ms=portion.append_ms),
+                messages=pb.Messages(rows=rows_to_proto(rows), append_ms=messages.append_ms),
                 next_offset=batch.next_offset if is_last else bounds[-1],
             )
             yield pb.ReplayResponse(batch=part).SerializeToString()
 
 
-def _of_snapshot(batch: ReplayBatch, portion: SnapshotPortion) -> bytes:
+def _of_snapshot(batch: ReplayBatch, messages: SnapshotBatch) -> bytes:
     """Return a batch whose offsets lie apart: 8 bytes each, as they lie in memory."""
     head = Batch(partition=batch.partition, next_offset=batch.next_offset).SerializeToString()
     numbers = [
         part
         for field, column in (
-            (Batch.OFFSETS_FIELD_NUMBER, portion.offsets),
-            (Batch.APPEND_MS_FIELD_NUMBER, portion.append_times),
+            (Batch.OFFSETS_FIELD_NUMBER, messages.offsets),
+            (Batch.APPEND_MS_FIELD_NUMBER, messages.append_times),
         )
         for part in (opening(field, column.nbytes), column.astype("<i8", copy=False).tobytes())
     ]
@@ -149,9 +149,9 @@ def _of_snapshot(batch: ReplayBatch, portion: SnapshotPortion) -> bytes:
         [
             b"",
             head + b"".join(numbers),
-            pb.Messages(append_ms=portion.append_ms).SerializeToString(),
+            pb.Messages(append_ms=messages.append_ms).SerializeToString(),
         ],
-        [portion.arrow],
+        [messages.arrow],
     )
 
 

@@ -1,4 +1,4 @@
-"""Subscribe: one member's conversation over one gRPC stream.
+"""Subscribe: one member's streaming_call over one gRPC stream.
 
 Two loops share a session. One reads what the member says; the other takes the next thing that goes
 out, hands it to gRPC and waits until gRPC has taken it. So HTTP/2's flow control is the brake: for
@@ -25,7 +25,7 @@ from waterclock.model.errors import (
     UnknownTopic,
     WaterclockError,
 )
-from waterclock.node.groups.outbound import Assigned, Delivery, Lost, Outgoing, Refused, Revoked
+from waterclock.node.groups.outbound import Assigned, Delivery, Lost, Outbound, Refused, Revoked
 from waterclock.node.groups.positions import Start
 from waterclock.node.groups.session import AnswerKind, Ending, Session
 from waterclock.node.node import Node
@@ -67,7 +67,7 @@ class Subscriptions:
             credit=_credit(first),
         )
         subscription = Subscription(session, opening.topic, is_arrow=is_arrow)
-        self._calls.conversations.add(subscription)
+        self._calls.streaming_calls.add(subscription)
         try:
             if self._calls.is_stopping:
                 subscription.stop()
@@ -76,7 +76,7 @@ class Subscriptions:
             async with self._calls.waiting():
                 await session.settled()
         finally:
-            self._calls.conversations.discard(subscription)
+            self._calls.streaming_calls.discard(subscription)
             session.close(clean=False)
 
 
@@ -184,7 +184,7 @@ class Subscription:
 
     # What goes out
 
-    def _events(self, item: Outgoing) -> Iterator[bytes]:
+    def _events(self, item: Outbound) -> Iterator[bytes]:
         if isinstance(item, Delivery):
             yield from self._deliveries(item)
         else:
@@ -207,7 +207,7 @@ class Subscription:
                 [delivery.arrow],
             )
             return
-        for bounds, rows in in_slices(delivery.portion):
+        for bounds, rows in in_slices(delivery.messages):
             part = _delivery_head(delivery, bounds)
             part.messages.append_ms = delivery.append_ms
             part.messages.rows.extend(rows_to_proto(rows))

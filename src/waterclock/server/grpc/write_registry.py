@@ -6,11 +6,11 @@ from waterclock.v1 import broker_pb2 as broker
 from waterclock.v1 import ledger_pb2 as pb
 
 
-class LedgerApi:
+class WriteRegistryApi:
     """The methods of `waterclock.v1.Ledger`."""
 
     def __init__(self, node: Node) -> None:
-        self._ledger = node.ledger
+        self._ledger = node.write_registry
 
     async def begin_write(self, request: pb.BeginWriteRequest) -> pb.BeginWriteResponse:
         """Note that a task begins, or tell how far it came before."""

@@ -34,9 +34,9 @@ from waterclock.server.http.messages import (
     Streamed,
     problem,
 )
-from waterclock.server.http.parser import RequestParsing
+from waterclock.server.http.parser import RequestParser
 from waterclock.server.http.problems import problem_of
-from waterclock.server.http.request_queue import RequestLine
+from waterclock.server.http.request_queue import RequestQueue
 from waterclock.server.http.sending import Sending, dispose
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 
 
-class HttpConnection(RequestParsing):
+class HttpConnection(RequestParser):
     """One client."""
 
     __slots__ = (
-        "_farewell",
+        "_final_response",
         "_is_blocked",
         "_is_over",
         "_queue",
@@ -64,14 +64,14 @@ class HttpConnection(RequestParsing):
 
     def __init__(self, server: "HttpServer") -> None:
         super().__init__(server)
-        self._queue: RequestLine | None = None
+        self._queue: RequestQueue | None = None
         """Requests whose turn has not come."""
         self._work: asyncio.Task[None] | Pending | Sending | None = None
         """The answer that is being waited for, or sent piece by piece."""
         self._is_blocked = False
         self._unsent_bytes = 0
         """At the last sweep, while it is blocked."""
-        self._farewell: Response | None = None
+        self._final_response: Response | None = None
         """What to say last, once it is deaf and all is answered."""
         self._is_over = False
         """Nothing more is said or heard."""
@@ -91,14 +91,14 @@ class HttpConnection(RequestParsing):
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of everything; whoever was waited for is told by cancelling."""
         self._server.connections.discard(self)
-        self._is_deaf = self._is_over = True
+        self._is_read_closed = self._is_over = True
         self._parser = None
         self._let_go()
         self._give_up_work()
 
     def data_received(self, data: bytes) -> None:
         """Read requests, and answer them as they are whole."""
-        if self._is_deaf or (self._queue and self._is_too_far_ahead()):
+        if self._is_read_closed or (self._queue and self._is_too_far_ahead()):
             return
         self._feed(data)
         if self._work is not None and not self._is_receiving:
@@ -136,7 +136,7 @@ class HttpConnection(RequestParsing):
     # Answering
 
     def _received(self, request: Request) -> None:
-        if self._is_deaf:  # it came behind the last one
+        if self._is_read_closed:  # it came behind the last one
             self._server.bodies.give(request.held)
         elif self._queue or self._work is not None or self._is_blocked:
             self._put_in_line(request)
@@ -145,7 +145,7 @@ class HttpConnection(RequestParsing):
 
     def _put_in_line(self, request: Request) -> None:
         if self._queue is None:
-            self._queue = RequestLine(self._server.bodies)
+            self._queue = RequestQueue(self._server.bodies)
         try:
             self._queue.join(request)
         except Overloaded as error:
@@ -159,7 +159,7 @@ class HttpConnection(RequestParsing):
         except Exception as error:
             response = problem_of(error, request)
         if isinstance(response, Response):
-            self._write(response, request.manner, request.origin)
+            self._write(response, request.response_flags, request.origin)
         elif isinstance(response, Coroutine):
             self._begin_later(response, request)
             return
@@ -195,37 +195,41 @@ class HttpConnection(RequestParsing):
             if early is None:
                 self._work = answered
             else:
-                self._write_any(early, request.manner, request.origin)
+                self._write_any(early, request.response_flags, request.origin)
         else:
-            self._write_any(answered, request.manner, request.origin)
+            self._write_any(answered, request.response_flags, request.origin)
 
-    def settle(self, response: Response | Streamed, manner: int, origin: bytes | None) -> bool:
+    def settle(
+        self, response: Response | Streamed, response_flags: int, origin: bytes | None
+    ) -> bool:
         """Write the answer that was waited for; False if the client has gone."""
         self._work = None
         if self._transport.is_closing():
             dispose(response)
             return False
-        self._write_any(response, manner, origin)
-        if self._queue or self._is_deaf or self._is_continue_due:
+        self._write_any(response, response_flags, origin)
+        if self._queue or self._is_read_closed or self._is_continue_due:
             # Not at once: whoever answers is in the midst of something.
             self._server.loop.call_soon(self._go_on)
         else:
             self._since = self._server.sweeps
         return True
 
-    def _write_any(self, response: Response | Streamed, manner: int, origin: bytes | None) -> None:
+    def _write_any(
+        self, response: Response | Streamed, response_flags: int, origin: bytes | None
+    ) -> None:
         if isinstance(response, Response):
-            self._write(response, manner, origin)
+            self._write(response, response_flags, origin)
         else:
-            self._begin_stream(response, manner, origin)
+            self._begin_stream(response, response_flags, origin)
 
-    def _write(self, response: Response, manner: int, origin: bytes | None) -> None:
+    def _write(self, response: Response, response_flags: int, origin: bytes | None) -> None:
         if self._transport.is_closing():
             return
         server = self._server
         cors = server.cors.plain if origin is None else server.cors.lines(origin)
-        is_last = manner & IS_LAST != 0 or server.is_stopping
-        is_head = manner & IS_HEAD != 0
+        is_last = response_flags & IS_LAST != 0 or server.is_stopping
+        is_head = response_flags & IS_HEAD != 0
         self._transport.write(
             response.encode(date=server.date, is_last=is_last, is_head=is_head, cors=cors)
         )
@@ -233,7 +237,7 @@ class HttpConnection(RequestParsing):
             self._end()
 
     def _go_on(self) -> None:
-        """Answer what has waited for its turn; then say farewell, if there is nothing to hear."""
+        """Answer the requests that wait; then send the final response, if nothing more is read."""
         while self._queue and self._work is None and not self._is_blocked:
             if self._transport.is_closing():
                 return
@@ -243,13 +247,15 @@ class HttpConnection(RequestParsing):
         if self._is_blocked or self._is_over or self._work is not None:
             return
         self._since = self._server.sweeps
-        if self._is_deaf:
-            self._say_farewell()
+        if self._is_read_closed:
+            self._send_final_response()
         else:
             self._continue_if_due()
 
     def _continue_if_due(self) -> None:
-        is_turn = self._work is None and not (self._queue or self._is_blocked or self._is_deaf)
+        is_turn = self._work is None and not (
+            self._queue or self._is_blocked or self._is_read_closed
+        )
         if self._is_continue_due and is_turn and not self._in_head:
             self._is_continue_due = False
             parser = self._parser
@@ -260,15 +266,15 @@ class HttpConnection(RequestParsing):
 
     # Answers in pieces
 
-    def _begin_stream(self, streamed: Streamed, manner: int, origin: bytes | None) -> None:
+    def _begin_stream(self, streamed: Streamed, response_flags: int, origin: bytes | None) -> None:
         server = self._server
-        is_last = bool(manner & (IS_LAST | IS_OLD)) or server.is_stopping
-        is_old = bool(manner & IS_OLD)
+        is_last = bool(response_flags & (IS_LAST | IS_OLD)) or server.is_stopping
+        is_old = bool(response_flags & IS_OLD)
         cors = server.cors.lines(origin)
         self._transport.write(
             streamed.encode_head(date=server.date, is_last=is_last, is_old=is_old, cors=cors)
         )
-        if manner & IS_HEAD:
+        if response_flags & IS_HEAD:
             dispose(streamed)
             if is_last:
                 self._end()
@@ -307,30 +313,30 @@ class HttpConnection(RequestParsing):
 
     def _refuse(self, response: Response) -> None:
         """Hear no more, and say why, behind the answers to what was asked before."""
-        if isinstance(self._work, Sending) and not self._is_deaf:
+        if isinstance(self._work, Sending) and not self._is_read_closed:
             # In the midst of pieces, perhaps for long, there is no place for an answer.
             self.abort()
-        elif not self._is_deaf:
-            self._farewell = response
-            self._hush()
+        elif not self._is_read_closed:
+            self._final_response = response
+            self._stop_reading()
 
-    def _hush(self) -> None:
+    def _stop_reading(self) -> None:
         """Hear no more; end once all that was asked is answered."""
-        if self._is_deaf:
+        if self._is_read_closed:
             return
-        self._is_deaf = True
+        self._is_read_closed = True
         self._is_receiving = False
         self._let_go_of_body()
         if self._work is None and not self._queue and not self._is_blocked:
-            self._say_farewell()
+            self._send_final_response()
 
-    def _say_farewell(self) -> None:
-        farewell, self._farewell = self._farewell, None
+    def _send_final_response(self) -> None:
+        final_response, self._final_response = self._final_response, None
         if self._transport.is_closing():
             return
-        if farewell is not None:
+        if final_response is not None:
             cors, date = self._server.cors.lines(self._origin), self._server.date
-            last = farewell.encode(date=date, is_last=True, is_head=False, cors=cors)
+            last = final_response.encode(date=date, is_last=True, is_head=False, cors=cors)
             self._transport.write(last)
         self._end()
 
@@ -349,7 +355,7 @@ class HttpConnection(RequestParsing):
     def _end(self) -> None:
         """Say no more, and hear no more. The client closes, or the next sweeps do: with bytes of
         it unread, closing at once would throw away what it has yet to read (RST)."""
-        self._is_deaf = self._is_over = True
+        self._is_read_closed = self._is_over = True
         self._since = self._server.sweeps
         self._unsent_bytes = self._transport.get_write_buffer_size()
         self._let_go()
@@ -391,10 +397,10 @@ class HttpConnection(RequestParsing):
         if isinstance(self._work, Sending):
             self._work.stop()
         elif self._work is None and not self._queue and not self._is_blocked:
-            self._is_deaf = self._is_over = True
+            self._is_read_closed = self._is_over = True
             self._transport.close()
 
     def abort(self) -> None:
         """End the connection as it is."""
-        self._is_deaf = self._is_over = True
+        self._is_read_closed = self._is_over = True
         self._transport.abort()

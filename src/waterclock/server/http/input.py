@@ -16,7 +16,7 @@ from waterclock.server.http.checks import check_texts
 from waterclock.server.http.messages import Request
 from waterclock.server.http.problems import BadField
 
-Shape = TypeVar("Shape")
+Model = TypeVar("Model")
 
 END = r"$(?!\n)"
 """How a pattern ends: to Python, `$` alone is also before a newline at the end of a text."""
@@ -54,7 +54,7 @@ def _decoded(field: str, raw: bytes) -> str:
         raise BadField(field, "is not UTF-8") from None
 
 
-def parameters_of(request: Request, shape: type[Shape]) -> Shape:
+def parameters_of(request: Request, shape: type[Model]) -> Model:
     """Return the parameters of path and query as a struct."""
     given = query_of(request)
     for name in request.params:
@@ -68,11 +68,11 @@ def parameters_of(request: Request, shape: type[Shape]) -> Shape:
     return asked
 
 
-def body_of(request: Request, shape: type[Shape]) -> Shape:
+def body_of(request: Request, shape: type[Model]) -> Model:
     """Return the body, which must be JSON whatever its type is called, as a struct."""
     given = _body_of(request, shape)
     check_texts(given)
-    return cast(Shape, given)
+    return cast(Model, given)
 
 
 def _body_of(request: Request, kind: Any) -> Any:  # noqa: ANN401 - of the kind

@@ -47,7 +47,7 @@ class Request(msgspec.Struct):
     body: bytes
     origin: bytes | None = None
     """Of the page that asks, if a browser does."""
-    manner: int = 0
+    response_flags: int = 0
     held: int = 0
     """Bytes of it that count against the bound of all requests, until it is answered."""
     params: dict[str, str] = {}
@@ -153,7 +153,7 @@ class Pending:
     then. Make a subclass, with slots, to keep beside it what the answer needs.
     """
 
-    __slots__ = ("_connection", "_early", "_manner", "_origin", "is_over", "on_gone")
+    __slots__ = ("_connection", "_early", "_origin", "_response_flags", "is_over", "on_gone")
 
     def __init__(self, on_gone: "Callable[[Any], None] | None" = None) -> None:
         self.on_gone = on_gone
@@ -161,7 +161,7 @@ class Pending:
         """It was answered, or the client has gone."""
         self._connection: HttpConnection | None = None
         self._early: Response | Streamed | None = None
-        self._manner = 0
+        self._response_flags = 0
         self._origin: bytes | None = None
 
     def __repr__(self) -> str:
@@ -180,7 +180,7 @@ class Pending:
             self._early = response
             return True
         self._connection = None
-        return connection.settle(response, self._manner, self._origin)
+        return connection.settle(response, self._response_flags, self._origin)
 
     # What the connection does
 
@@ -188,7 +188,7 @@ class Pending:
         """Wait on behalf of a request; return the answer if it was given already."""
         if self._early is None:
             self._connection = connection
-            self._manner = request.manner
+            self._response_flags = request.response_flags
             self._origin = request.origin
         return self._early
 

@@ -50,7 +50,7 @@ class Refused(Exception):
         self.response = response
 
 
-class RequestParsing(asyncio.Protocol):
+class RequestParser(asyncio.Protocol):
     """What a connection knows of the request it is receiving."""
 
     __slots__ = (
@@ -65,7 +65,7 @@ class RequestParsing(asyncio.Protocol):
         "_in_head",
         "_in_trailer",
         "_is_continue_due",
-        "_is_deaf",
+        "_is_read_closed",
         "_is_receiving",
         "_origin",
         "_parser",
@@ -90,7 +90,7 @@ class RequestParsing(asyncio.Protocol):
         self._is_continue_due = False
         self._ahead_bytes = 0
         """Of requests whose turn has not come."""
-        self._is_deaf = False
+        self._is_read_closed = False
         """What comes is dropped; what was asked is answered yet."""
         self._begin_request()
 
@@ -114,10 +114,10 @@ class RequestParsing(asyncio.Protocol):
 
     def _feed_on(self, data: memoryview, at: int) -> None:
         """Go on behind a head that asked to upgrade, as if it had not."""
-        while not self._is_deaf:
+        while not self._is_read_closed:
             head = self._without_upgrade()
             if head is None:
-                self._hush()
+                self._stop_reading()
                 return
             self._parser = HttpRequestParser(self)
             data = data[at:]
@@ -141,7 +141,7 @@ class RequestParsing(asyncio.Protocol):
         """Hear no more, and answer so."""
         raise AssertionError("a connection refuses")
 
-    def _hush(self) -> None:
+    def _stop_reading(self) -> None:
         """Hear no more."""
         raise AssertionError("a connection hears no more")
 
@@ -232,7 +232,7 @@ class RequestParsing(asyncio.Protocol):
         parser = self._parser
         assert parser is not None
         method = parser.get_method()
-        manner = 0 if method != b"HEAD" else IS_HEAD
+        response_flags = 0 if method != b"HEAD" else IS_HEAD
         is_kept = parser.should_keep_alive()
         if not is_kept or self._speaks_of_connection or self._hosts != 1:
             version = parser.get_http_version()
@@ -242,13 +242,13 @@ class RequestParsing(asyncio.Protocol):
             elif parser.should_upgrade():
                 return  # the parser stops here, and `_feed_on` goes on
             if version == "1.0":
-                manner |= IS_OLD | IS_LAST
+                response_flags |= IS_OLD | IS_LAST
             elif not is_kept:
-                manner |= IS_LAST
+                response_flags |= IS_LAST
         path, _, query = self._target().partition(b"?")
         body = b"" if self._body is None else bytes(self._body)
         request = Request(
-            method, path, query, self._headers, body, self._origin, manner, self._held_bytes
+            method, path, query, self._headers, body, self._origin, response_flags, self._held_bytes
         )
         self._begin_request()
         self._is_receiving = False

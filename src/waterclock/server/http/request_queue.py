@@ -11,7 +11,7 @@ HEADER_BYTES = 150
 """About what a request takes besides its body, and each of its headers."""
 
 
-class RequestLine:
+class RequestQueue:
     """First come, first served. What stands in it counts against the bound of all requests."""
 
     __slots__ = ("_bodies", "_requests", "size_bytes")
@@ -25,7 +25,7 @@ class RequestLine:
         return len(self._requests)
 
     def __repr__(self) -> str:
-        return f"<RequestLine of {len(self)}, {self.size_bytes} B>"
+        return f"<RequestQueue of {len(self)}, {self.size_bytes} B>"
 
     def join(self, request: Request) -> None:
         """Stand at the end; raises Overloaded if all lines together are too long."""

@@ -30,20 +30,20 @@ from waterclock.server.http.messages import (
 from waterclock.server.http.operations import Operation
 from waterclock.server.http.operations import Told as Answer
 from waterclock.server.http.problems import problem_of
-from waterclock.server.rest.consumer import Key, Lease, PolledMember
-from waterclock.server.rest.consumers import PolledMembers
+from waterclock.server.rest.consumer import HttpConsumer, Key, Lease
+from waterclock.server.rest.consumers import HttpConsumers
 from waterclock.server.rest.models import (
     AnyTopic,
     Duration,
     Earlier,
     Group,
     Name,
-    Shape,
+    RequestModel,
     Told,
     Topic,
     past_of,
 )
-from waterclock.server.rest.waiters import NO_STORE, Batch, HandedPage, Listening, Poll, event_of
+from waterclock.server.rest.waiters import NO_STORE, Batch, DeliveredPage, Listening, Poll, event_of
 
 CONSUMER = "http"
 """The name of consumers that give none; they share one member."""
@@ -68,7 +68,7 @@ LeaseText = Annotated[str, matching(_LEASE, "As it came with the message.", "0-1
 Leases = Annotated[tuple[LeaseText, ...], Meta(max_length=LEASES_MAX)]
 
 
-class ConsumeParameters(Shape):
+class ConsumeParameters(RequestModel):
     """Who consumes, and how much."""
 
     topic: Topic
@@ -87,7 +87,7 @@ class ConsumeParameters(Shape):
     since: Annotated[Earlier, Meta(description="A new group begins there instead.")] | None = None
 
 
-class EventsParameters(Shape):
+class EventsParameters(RequestModel):
     """Who listens, and how far ahead."""
 
     topic: Topic
@@ -108,13 +108,13 @@ class EventsParameters(Shape):
     since: Annotated[Earlier, Meta(description="A new group begins there instead.")] | None = None
 
 
-class AcksParameters(Shape):
+class AcksParameters(RequestModel):
     """Of which topic."""
 
     topic: AnyTopic
 
 
-class Acks(Shape):
+class Acks(RequestModel):
     """Answers about messages, by lease."""
 
     group: Group
@@ -135,7 +135,7 @@ class Acks(Shape):
     ] = False
 
 
-class AcksTold(Told):
+class AcksResponse(Told):
     """What became of the answers."""
 
     accepted: int
@@ -147,7 +147,7 @@ class AcksTold(Told):
 class ConsumeApi:
     """Answers consumers."""
 
-    def __init__(self, node: Node, members: PolledMembers) -> None:
+    def __init__(self, node: Node, members: HttpConsumers) -> None:
         self._node = node
         self._members = members
 
@@ -166,14 +166,14 @@ class ConsumeApi:
         return self._poll(member, asked, made_partitions=_made(member))
 
     def _poll(
-        self, member: PolledMember, asked: ConsumeParameters, *, made_partitions: int = 0
+        self, member: HttpConsumer, asked: ConsumeParameters, *, made_partitions: int = 0
     ) -> Answered:
         wait_ms = min(max(parse_duration(asked.wait), WAIT_MS_MIN), WAIT_MS_MAX)
         poll = Poll(self._members, member, asked.limit, made_partitions)
         self._members.wait(member, poll, wait_ms / 1_000)
         return poll
 
-    async def _open(self, asked: ConsumeParameters | EventsParameters) -> PolledMember:
+    async def _open(self, asked: ConsumeParameters | EventsParameters) -> HttpConsumer:
         key = Key(asked.topic, asked.group, asked.consumer)
         start = Start[asked.start.upper()]
         start_ms = Millis(0)
@@ -191,7 +191,7 @@ class ConsumeApi:
         return Streamed(200, pieces, EVENTS, NO_STORE)
 
     async def _pieces(
-        self, member: PolledMember, window: int, *, is_auto: bool
+        self, member: HttpConsumer, window: int, *, is_auto: bool
     ) -> AsyncIterator[bytes]:
         yield b": %b\n\n" % "/".join(member.key).encode()
         if made := _made(member):
@@ -237,7 +237,7 @@ class ConsumeApi:
                 refused += leases
             elif leases:
                 refused += map(str, member.answer(kind, map(_lease, leases), after_ms))
-        told = AcksTold(accepted=count - len(refused), refused=refused)
+        told = AcksResponse(accepted=count - len(refused), refused=refused)
         if member is None or not said.leave:
             return _acks_answer(told)
         member.session.leave()
@@ -257,7 +257,7 @@ class ConsumeApi:
                 "POST /topics/{topic}/acks, or it comes again.",
                 parameters=ConsumeParameters,
                 is_taking=True,
-                answers={200: Answer("Messages; none if the time is up.", HandedPage)},
+                answers={200: Answer("Messages; none if the time is up.", DeliveredPage)},
                 problems=(404, 409),
             ),
             Operation(
@@ -283,20 +283,20 @@ class ConsumeApi:
                 parameters=AcksParameters,
                 body=Acks,
                 body_example={"group": "billing", "ack": ["0-1-0-1"]},
-                answers={200: Answer("What was accepted.", AcksTold)},
+                answers={200: Answer("What was accepted.", AcksResponse)},
                 problems=(404, 409),
                 is_last_to_stop=True,
             ),
         ]
 
 
-def _acks_answer(told: AcksTold) -> Response:
+def _acks_answer(told: AcksResponse) -> Response:
     if told.refused and not told.accepted:
         return problem(409, "these leases are over", error="Busy", field="lease")
     return json(200, told)
 
 
-async def _once_settled(member: PolledMember, told: AcksTold) -> Response:
+async def _once_settled(member: HttpConsumer, told: AcksResponse) -> Response:
     """Whoever has left may ask for the dead letters next, and finds all it said."""
     told.unwritten = await member.session.settled() or msgspec.UNSET
     return _acks_answer(told)
@@ -315,7 +315,7 @@ def _lease(text: str) -> Lease:
     return Lease(*map(int, text.split("-")))
 
 
-def _made(member: PolledMember) -> int:
+def _made(member: HttpConsumer) -> int:
     """Return the partitions of a topic that a member has made, once: whoever comes later has not
     mistyped its name."""
     made, member.session.made_partitions = member.session.made_partitions, 0

@@ -48,7 +48,7 @@ class Lease(NamedTuple):
         return "-".join(map(str, self))
 
 
-class Handed(NamedTuple):
+class DeliveredMessage(NamedTuple):
     """A message on its way to a consumer."""
 
     lease: Lease
@@ -60,7 +60,7 @@ class Handed(NamedTuple):
     """Id, key, value, headers and due time."""
 
 
-class Taker(Protocol):
+class Waiter(Protocol):
     """Somebody who waits for messages."""
 
     limit: int
@@ -72,7 +72,7 @@ class Taker(Protocol):
         """Return how many messages the member may hold for it, now that it holds some."""
         ...
 
-    def take(self, messages: list[Handed]) -> bool:
+    def take(self, messages: list[DeliveredMessage]) -> bool:
         """Take messages; False if nobody is there."""
         ...
 
@@ -89,7 +89,7 @@ class Key(NamedTuple):
     consumer: str
 
 
-class PolledMember:
+class HttpConsumer:
     """One session, and who waits for what it has. Keep `run` running."""
 
     def __init__(
@@ -102,9 +102,9 @@ class PolledMember:
         self._clock = clock
         """The clock of the group: setting the wall clock ends no lease, and forgets none."""
         self._taken_bytes = taken_bytes
-        self._takers: deque[Taker] = deque()
+        self._waiters: deque[Waiter] = deque()
         self._dead = 0
-        self._over: deque[Handed] = deque()
+        self._over: deque[DeliveredMessage] = deque()
         """Taken from the session beyond what the first in line wanted."""
         self._attempts: dict[tuple[int, int], tuple[int, int, int]] = {}
         """By partition and offset: generation, attempt and end of what was handed out."""
@@ -112,12 +112,12 @@ class PolledMember:
         session.on_refused = self._refused.append
 
     def __repr__(self) -> str:
-        return f"<PolledMember {'/'.join(self.key)} {len(self._takers)} waiting {self.session!r}>"
+        return f"<HttpConsumer {'/'.join(self.key)} {len(self._waiters)} waiting {self.session!r}>"
 
     @property
     def is_in_use(self) -> bool:
         """Somebody waits, or holds messages."""
-        return bool(self._takers) or self.session.credit.held_messages > 0
+        return bool(self._waiters) or self.session.credit.held_messages > 0
 
     async def run(self) -> None:
         """Hand out until the session is over, then tell all who wait."""
@@ -130,29 +130,29 @@ class PolledMember:
 
     # Who waits
 
-    def add(self, taker: Taker) -> None:
+    def add(self, waiter: Waiter) -> None:
         """Let somebody wait; it may be served at once. Raises why if the session is over."""
         if self.session.ending is not None:
             raise ending_problem(self.session.ending, self.key.topic)
         self.used_ms = self._clock.now_ms()
-        self._takers.append(taker)
+        self._waiters.append(waiter)
         self.serve()
 
     def left(self) -> None:
         """Take note that somebody does not wait any more."""
         self._dead += 1
-        if self._dead > max(DEAD_MAX, len(self._takers) // 2):
-            self._takers = deque(taker for taker in self._takers if not taker.is_over)
+        if self._dead > max(DEAD_MAX, len(self._waiters) // 2):
+            self._waiters = deque(waiter for waiter in self._waiters if not waiter.is_over)
             self._dead = 0
         self.used_ms = self._clock.now_ms()
         self.serve()
 
     def fail(self, error: WaterclockError) -> None:
         """End all waiting with an error."""
-        takers, self._takers = self._takers, deque()
-        for taker in takers:
-            if not taker.is_over:
-                taker.fail(error)
+        waiters, self._waiters = self._waiters, deque()
+        for waiter in waiters:
+            if not waiter.is_over:
+                waiter.fail(error)
         self._give_back_surplus()
         self._set_credit()
 
@@ -160,16 +160,16 @@ class PolledMember:
         """Give those in line what there is, who has had enough being passed over."""
         while self.session.ending is None:
             held = self._in_hands
-            taker = self._next_taker(held)
-            if taker is None:
+            waiter = self._next_waiter(held)
+            if waiter is None:
                 break
-            messages = self._collect(min(taker.limit, taker.credit(held) - held))
+            messages = self._collect(min(waiter.limit, waiter.credit(held) - held))
             if not messages:
                 break
-            self._takers.remove(taker)
-            if not taker.take(messages):
+            self._waiters.remove(waiter)
+            if not waiter.take(messages):
                 self._answer(AnswerKind.GIVE_BACK, [one.lease for one in messages])
-        if not self._takers:
+        if not self._waiters:
             self._give_back_surplus()
         self._set_credit()
 
@@ -179,31 +179,31 @@ class PolledMember:
         session = self.session
         return session.credit.held_messages - session.unsent_messages - len(self._over)
 
-    def _next_taker(self, held: int) -> Taker | None:
+    def _next_waiter(self, held: int) -> Waiter | None:
         """Return the first in line who may get more."""
-        takers = self._takers
-        while takers and takers[0].is_over:
-            takers.popleft()
-        able = (each for each in takers if not each.is_over and each.credit(held) > held)
+        waiters = self._waiters
+        while waiters and waiters[0].is_over:
+            waiters.popleft()
+        able = (each for each in waiters if not each.is_over and each.credit(held) > held)
         return next(able, None)
 
     def _set_credit(self) -> None:
         session, credit = self.session, self.session.credit
         messages = size = 0
-        if self._takers:
+        if self._waiters:
             held = self._in_hands
             # If nobody may get more, as much as the first may have once leases end.
-            taker = self._next_taker(held) or (self._takers[0] if self._takers else None)
-            if taker is not None:
-                messages = taker.credit(held)
+            waiter = self._next_waiter(held) or (self._waiters[0] if self._waiters else None)
+            if waiter is not None:
+                messages = waiter.credit(held)
                 size = credit.held_bytes + self._taken_bytes
         if (messages, size) != (credit.messages_max, credit.bytes_max):
             session.set_credit(messages, size)
 
     # What there is
 
-    def _collect(self, limit: int) -> list[Handed]:
-        found: list[Handed] = []
+    def _collect(self, limit: int) -> list[DeliveredMessage]:
+        found: list[DeliveredMessage] = []
         now_ms = self._clock.now_ms()
         while len(found) < limit:
             if self._over:
@@ -308,16 +308,16 @@ def ending_problem(ending: Ending, topic: str) -> WaterclockError:
             assert_never(ending)
 
 
-def _handed(delivery: Delivery, ends_ms: int) -> Iterator[Handed]:
+def _handed(delivery: Delivery, ends_ms: int) -> Iterator[DeliveredMessage]:
     rows = delivery.rows()
     columns = [
         rows.column(name).to_pylist()
         for name in ("message_id", "key", "value", "headers", "due_ms")
     ]
-    offsets = (offset for span in delivery.portion.ranges for offset in range(*span))
+    offsets = (offset for span in delivery.messages.ranges for offset in range(*span))
     for offset, row in zip(offsets, zip(*columns, strict=True), strict=True):
         lease = Lease(delivery.partition, delivery.generation, offset, delivery.attempt)
-        yield Handed(lease, delivery.deadline_ms, ends_ms, row)
+        yield DeliveredMessage(lease, delivery.deadline_ms, ends_ms, row)
 
 
 def _by_place(leases: Iterable[Lease]) -> Iterator[tuple[tuple[int, int], list[Lease]]]:

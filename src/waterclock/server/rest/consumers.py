@@ -19,7 +19,7 @@ from waterclock.model.units import MINUTE_MS
 from waterclock.node.groups.positions import Start
 from waterclock.node.node import Node
 from waterclock.server.calls import Calls
-from waterclock.server.rest.consumer import TAKEN_BYTES, Key, PolledMember, Taker
+from waterclock.server.rest.consumer import TAKEN_BYTES, HttpConsumer, Key, Waiter
 
 MEMBERS_MAX = 10_000
 IDLE_MS = 1 * MINUTE_MS
@@ -28,23 +28,23 @@ DEAD_MAX = 1_000
 """Polls that ended before their time are kept in mind until there are so many of them."""
 
 
-class PolledMembers:
+class HttpConsumers:
     """The table. Keep `run` running; `close` ends everything."""
 
     def __init__(self, node: Node, calls: Calls) -> None:
         self._node = node
         self._calls = calls
-        self._members: dict[Key, PolledMember] = {}
-        self._opening: dict[Key, asyncio.Future[PolledMember]] = {}
+        self._members: dict[Key, HttpConsumer] = {}
+        self._opening: dict[Key, asyncio.Future[HttpConsumer]] = {}
         self._tasks: asyncio.TaskGroup | None = None
-        self._deadlines: list[tuple[float, int, Taker, PolledMember]] = []
+        self._deadlines: list[tuple[float, int, Waiter, HttpConsumer]] = []
         self._dead = 0
         self._numbers = count()
         self._timer: asyncio.TimerHandle | None = None
-        calls.conversations.add(self)
+        calls.streaming_calls.add(self)
 
     def __repr__(self) -> str:
-        return f"<PolledMembers {len(self._members)}>"
+        return f"<HttpConsumers {len(self._members)}>"
 
     async def run(self) -> None:
         """Own the members until cancelled."""
@@ -69,12 +69,12 @@ class PolledMembers:
 
     # Members
 
-    def find(self, key: Key) -> PolledMember | None:
+    def find(self, key: Key) -> HttpConsumer | None:
         """Return a member, if there is one and its session is not over."""
         member = self._members.get(key)
         return member if member is not None and member.session.ending is None else None
 
-    async def open(self, key: Key, *, start: Start, start_ms: int = 0) -> PolledMember:
+    async def open(self, key: Key, *, start: Start, start_ms: int = 0) -> HttpConsumer:
         """Return a member, which joins its group if need be."""
         found = self.find(key)
         if found is not None:
@@ -90,7 +90,7 @@ class PolledMembers:
         return await asyncio.shield(opening)
 
     async def _open(
-        self, key: Key, opening: "asyncio.Future[PolledMember]", start: Start, start_ms: int
+        self, key: Key, opening: "asyncio.Future[HttpConsumer]", start: Start, start_ms: int
     ) -> None:
         """Join a group, tell who waits for that, and serve the member until its session ends."""
         try:
@@ -113,7 +113,7 @@ class PolledMembers:
         finally:
             del self._opening[key]
         size = max(TAKEN_BYTES, self._node.config.limits.message_bytes_max)
-        member = PolledMember(key, session, self._node.groups.clock, taken_bytes=size)
+        member = HttpConsumer(key, session, self._node.groups.clock, taken_bytes=size)
         self._members[key] = member
         opening.set_result(member)
         try:
@@ -125,17 +125,17 @@ class PolledMembers:
 
     # Polls
 
-    def wait(self, member: PolledMember, taker: Taker, seconds: float) -> None:
+    def wait(self, member: HttpConsumer, waiter: Waiter, seconds: float) -> None:
         """Let somebody wait for so long. It is served at once if it can be."""
         if self._calls.is_stopping:
             raise Stopping("the node is stopping: try again, or elsewhere")
-        member.add(taker)
-        if not taker.is_over:
+        member.add(waiter)
+        if not waiter.is_over:
             when = asyncio.get_running_loop().time() + seconds
-            heapq.heappush(self._deadlines, (when, next(self._numbers), taker, member))
+            heapq.heappush(self._deadlines, (when, next(self._numbers), waiter, member))
             self._set_timer()
 
-    def gone(self, member: PolledMember) -> None:
+    def gone(self, member: HttpConsumer) -> None:
         """Take note that somebody has left before its time."""
         self._dead += 1
         if self._dead > max(DEAD_MAX, len(self._deadlines) // 2):
@@ -156,9 +156,9 @@ class PolledMembers:
         self._timer = None
         now = asyncio.get_running_loop().time()
         while self._deadlines and (self._deadlines[0][0] <= now or self._deadlines[0][2].is_over):
-            _, _, taker, member = heapq.heappop(self._deadlines)
-            if not taker.is_over:
-                taker.take([])
+            _, _, waiter, member = heapq.heappop(self._deadlines)
+            if not waiter.is_over:
+                waiter.take([])
                 member.left()
         if self._deadlines:
             self._set_timer()

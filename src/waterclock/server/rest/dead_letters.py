@@ -15,16 +15,16 @@ from waterclock.server.http.operations import Operation
 from waterclock.server.http.operations import Told as Answer
 from waterclock.server.rest.models import (
     AnyTopic,
-    MessageTold,
-    PositionShape,
-    Shape,
+    MessageResponse,
+    PositionRequest,
+    RequestModel,
     Told,
-    told_message,
+    render_message,
 )
-from waterclock.server.rest.topics import POSITIONS_MAX, PositionTold
+from waterclock.server.rest.topics import POSITIONS_MAX, PositionResponse
 
 
-class LettersParameters(Shape):
+class DeadLettersParameters(RequestModel):
     """Which dead letters."""
 
     topic: AnyTopic
@@ -35,81 +35,82 @@ class LettersParameters(Shape):
     ] = ""
 
 
-class LetterTold(MessageTold, kw_only=True):
+class DeadLetterResponse(MessageResponse, kw_only=True):
     """A message that failed for good."""
 
-    position: PositionTold
-    origin: PositionTold
+    position: PositionResponse
+    origin: PositionResponse
     group: str
     reason: str
     attempts: int
     died_ms: int
 
 
-class LettersTold(Told):
+class DeadLettersResponse(Told):
     """Dead letters of a topic."""
 
-    dead_letters: list[LetterTold]
+    dead_letters: list[DeadLetterResponse]
     next_page: str
     total: int
 
 
-class TopicOfLetters(Shape):
+class DeadLettersTopic(RequestModel):
     """Of which topic."""
 
     topic: AnyTopic
 
 
-class LettersShape(Shape):
+class DeadLettersRequest(RequestModel):
     """Which dead letters; none named: all there are."""
 
-    positions: Annotated[tuple[PositionShape, ...], Meta(max_length=POSITIONS_MAX)] = ()
+    positions: Annotated[tuple[PositionRequest, ...], Meta(max_length=POSITIONS_MAX)] = ()
 
 
-class RedriveShape(LettersShape):
+class RedriveRequest(DeadLettersRequest):
     """Which dead letters; none named: all there are, or so many."""
 
     limit: Annotated[int, Meta(ge=0, le=10_000_000, description="0 is all.")] = 0
 
 
-class FinishedTold(Told):
+class CountResponse(Told):
     """How many."""
 
     count: int
 
 
-class LettersApi:
+class DeadLettersApi:
     """Answers questions about dead letters."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    async def list_letters(self, request: Request) -> Response:
+    async def list_dead_letters(self, request: Request) -> Response:
         """Return dead letters of a topic."""
-        asked = parameters_of(request, LettersParameters)
+        asked = parameters_of(request, DeadLettersParameters)
         page = await self._node.dead_letters.list(asked.topic, limit=asked.limit, page=asked.page)
         letters = list(map(_letter, page.letters))
         return json(
-            200, LettersTold(dead_letters=letters, next_page=page.next_page, total=page.total)
+            200,
+            DeadLettersResponse(dead_letters=letters, next_page=page.next_page, total=page.total),
         )
 
     async def redrive(self, request: Request) -> Response:
         """Publish dead letters again where they came from."""
-        topic = parameters_of(request, TopicOfLetters).topic
-        given = body_of(request, RedriveShape)
+        topic = parameters_of(request, DeadLettersTopic).topic
+        given = body_of(request, RedriveRequest)
         count = await self._node.dead_letters.redrive(
             topic, self._named(topic, given), limit=given.limit
         )
-        return json(200, FinishedTold(count=count))
+        return json(200, CountResponse(count=count))
 
     async def purge(self, request: Request) -> Response:
         """Take dead letters off the list."""
-        topic = parameters_of(request, TopicOfLetters).topic
-        given = body_of(request, LettersShape)
+        topic = parameters_of(request, DeadLettersTopic).topic
+        given = body_of(request, DeadLettersRequest)
         count = await self._node.dead_letters.purge(topic, self._named(topic, given))
-        return json(200, FinishedTold(count=count))
+        return json(200, CountResponse(count=count))
 
-    def _named(self, topic: str, given: LettersShape) -> list[tuple[int, int]] | None:
+    def _named(self, topic: str, given: DeadLettersRequest) -> list[tuple[int, int]] | None:
         dead = self._node.topics.find(topic + DEAD_LETTERS)
         count = 0 if dead is None else len(dead.partitions)
         for one in given.positions:
@@ -120,17 +121,17 @@ class LettersApi:
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
         letters = "/topics/{topic}/dead-letters"
-        count = {200: Answer("How many.", FinishedTold)}
+        count = {200: Answer("How many.", CountResponse)}
         return [
             Operation(
                 "GET",
                 letters,
-                self.list_letters,
+                self.list_dead_letters,
                 name="listDeadLetters",
                 tag="past",
                 summary="List messages that failed for good.",
-                parameters=LettersParameters,
-                answers={200: Answer("A page.", LettersTold)},
+                parameters=DeadLettersParameters,
+                answers={200: Answer("A page.", DeadLettersResponse)},
                 problems=(404,),
             ),
             Operation(
@@ -140,8 +141,8 @@ class LettersApi:
                 name="redrive",
                 tag="past",
                 summary="Publish dead letters again where they came from.",
-                parameters=TopicOfLetters,
-                body=RedriveShape,
+                parameters=DeadLettersTopic,
+                body=RedriveRequest,
                 body_example={"limit": 100},
                 answers=count,
                 problems=(404, 409, 507),
@@ -153,8 +154,8 @@ class LettersApi:
                 name="purgeDeadLetters",
                 tag="past",
                 summary="Take dead letters off the list.",
-                parameters=TopicOfLetters,
-                body=LettersShape,
+                parameters=DeadLettersTopic,
+                body=DeadLettersRequest,
                 body_example={},
                 answers=count,
                 problems=(404, 507),
@@ -162,13 +163,13 @@ class LettersApi:
         ]
 
 
-def _letter(letter: DeadLetter) -> LetterTold:
-    return LetterTold(
-        position=PositionTold(partition=letter.partition, offset=letter.offset),
-        origin=PositionTold(partition=letter.origin_partition, offset=letter.origin_offset),
+def _letter(letter: DeadLetter) -> DeadLetterResponse:
+    return DeadLetterResponse(
+        position=PositionResponse(partition=letter.partition, offset=letter.offset),
+        origin=PositionResponse(partition=letter.origin_partition, offset=letter.origin_offset),
         group=letter.group,
         reason=letter.reason,
         attempts=letter.attempts,
         died_ms=letter.died_ms,
-        **told_message(letter.message),
+        **render_message(letter.message),
     )

@@ -21,13 +21,20 @@ from waterclock.node.node import Node
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.topics import Topic
 from waterclock.server.calls import Calls
-from waterclock.server.fetch import FETCH_WAIT_MS_MAX, FetchedFrames, Fetching, FetchQuery
+from waterclock.server.fetch import FETCH_WAIT_MS_MAX, FetchedFrames, FetchQuery, FrameFetcher
 from waterclock.server.http.checks import matching
 from waterclock.server.http.input import END, parameters_of
 from waterclock.server.http.messages import Later, Piece, Request, Response, Streamed, json
 from waterclock.server.http.operations import Operation
 from waterclock.server.http.operations import Told as Answer
-from waterclock.server.rest.models import OFFSET_MAX, AnyTopic, Offset, Partition, Shape, Told
+from waterclock.server.rest.models import (
+    OFFSET_MAX,
+    AnyTopic,
+    Offset,
+    Partition,
+    RequestModel,
+    Told,
+)
 from waterclock.storage.partition_store import PartitionStore
 
 FRAMES = b"application/vnd.waterclock.frames"
@@ -43,11 +50,11 @@ WaitMs = Annotated[
     int,
     Meta(ge=0, le=WAIT_MS_MAX, description="How long to wait if there is nothing new."),
 ]
-_PLACE = r"(0|[1-9][0-9]{0,3}):(0|[1-9][0-9]{0,15})"
-BEYOND = rf"^{_PLACE}(,{_PLACE})*" + END
+_PARTITION_OFFSET = r"(0|[1-9][0-9]{0,3}):(0|[1-9][0-9]{0,15})"
+BEYOND = rf"^{_PARTITION_OFFSET}(,{_PARTITION_OFFSET})*" + END
 
 
-class FramesParameters(Shape):
+class FramesParameters(RequestModel):
     """Which frames."""
 
     topic: AnyTopic
@@ -67,7 +74,7 @@ class FramesParameters(Shape):
     ] = False
 
 
-class EndsParameters(Shape):
+class EndsParameters(RequestModel):
     """Of which topic, and what is known."""
 
     topic: AnyTopic
@@ -84,7 +91,7 @@ class EndsParameters(Shape):
     wait_ms: WaitMs = 0
 
 
-class EndTold(Told):
+class EndResponse(Told):
     """How far a partition reaches."""
 
     partition: int
@@ -97,16 +104,16 @@ class EndTold(Told):
     """Why it cannot be read at all; the offsets are -1 then."""
 
 
-class EndsTold(Told):
+class EndsResponse(Told):
     """How far each partition reaches."""
 
-    partitions: list[EndTold]
+    partitions: list[EndResponse]
 
 
 class FramesApi:
     """Hands out frames, and ends."""
 
-    def __init__(self, node: Node, calls: Calls, fetching: Fetching) -> None:
+    def __init__(self, node: Node, calls: Calls, fetching: FrameFetcher) -> None:
         self._node = node
         self._calls = calls
         self._fetching = fetching
@@ -202,7 +209,7 @@ class FramesApi:
                 description="Answers at once if a partition reaches beyond what is known of it, "
                 "or nothing is known of it.",
                 parameters=EndsParameters,
-                answers={200: Answer("All partitions.", EndsTold)},
+                answers={200: Answer("All partitions.", EndsResponse)},
                 problems=(404,),
             ),
         ]
@@ -242,7 +249,9 @@ async def _pieces(frames: Iterable[Frame]) -> AsyncIterator[Piece]:
 
 def _known(beyond: str | None) -> dict[int, int]:
     """Return ends by partition; of one that is named twice, the last."""
-    return {int(number): int(offset) for number, offset in re.findall(_PLACE, beyond or "")}
+    return {
+        int(number): int(offset) for number, offset in re.findall(_PARTITION_OFFSET, beyond or "")
+    }
 
 
 def _has_news(topic: Topic, known: dict[int, int]) -> bool:
@@ -255,14 +264,14 @@ def _has_news(topic: Topic, known: dict[int, int]) -> bool:
 
 
 def _ends(topic: Topic) -> Response:
-    return json(200, EndsTold(partitions=[_end(topic, host) for host in topic.partitions]))
+    return json(200, EndsResponse(partitions=[_end(topic, host) for host in topic.partitions]))
 
 
-def _end(topic: Topic, host: PartitionHost) -> EndTold:
+def _end(topic: Topic, host: PartitionHost) -> EndResponse:
     if not host.is_open:
-        return EndTold(partition=host.partition, problem=host.problem or "is not open")
+        return EndResponse(partition=host.partition, problem=host.problem or "is not open")
     store = host.store
-    return EndTold(
+    return EndResponse(
         partition=host.partition,
         start_offset=store.start,
         end_offset=store.acknowledged_end,

@@ -15,30 +15,30 @@ from waterclock.server.rest.models import (
     AnyTopic,
     Earlier,
     Group,
-    PositionShape,
-    Shape,
+    PositionRequest,
+    RequestModel,
     Told,
     past_of,
 )
 from waterclock.server.rest.topics import POSITIONS_MAX, TopicParameters, operations_of
 
 
-class GroupParameters(Shape):
+class GroupParameters(RequestModel):
     """Which group."""
 
     topic: AnyTopic
     group: Group
 
 
-class SeekShape(Shape):
+class SeekRequest(RequestModel):
     """Where a group goes on: `start` everywhere, a time, or some positions."""
 
     start: Literal["earliest", "latest"] = "earliest"
     since: Earlier | UnsetType = UNSET
-    positions: Annotated[tuple[PositionShape, ...], Meta(max_length=POSITIONS_MAX)] = ()
+    positions: Annotated[tuple[PositionRequest, ...], Meta(max_length=POSITIONS_MAX)] = ()
 
 
-class PlaceTold(Told):
+class GroupPartitionResponse(Told):
     """A group in one partition."""
 
     partition: int
@@ -52,20 +52,20 @@ class PlaceTold(Told):
     """Messages that retention took before they were done."""
 
 
-class GroupTold(Told):
+class GroupResponse(Told):
     """A group."""
 
     topic: str
     group: str
     generation: int
     members: list[str]
-    places: list[PlaceTold]
+    places: list[GroupPartitionResponse]
 
 
-class GroupsTold(Told):
+class GroupsResponse(Told):
     """Groups by name."""
 
-    groups: list[GroupTold]
+    groups: list[GroupResponse]
 
 
 class GroupsApi:
@@ -78,11 +78,11 @@ class GroupsApi:
         """Return the groups of a topic."""
         topic = parameters_of(request, TopicParameters).topic
         self._node.topics.get(topic)
-        return json(200, GroupsTold(groups=list(map(_group, self._node.groups.list(topic)))))
+        return json(200, GroupsResponse(groups=list(map(_group, self._node.groups.list(topic)))))
 
     def list_all_groups(self, _: Request) -> Response:
         """Return all groups."""
-        return json(200, GroupsTold(groups=list(map(_group, self._node.groups.list()))))
+        return json(200, GroupsResponse(groups=list(map(_group, self._node.groups.list()))))
 
     def get_group(self, request: Request) -> Response:
         """Return a group."""
@@ -98,7 +98,7 @@ class GroupsApi:
     async def seek_group(self, request: Request) -> Response:
         """Set where a group goes on."""
         asked = parameters_of(request, GroupParameters)
-        given = body_of(request, SeekShape)
+        given = body_of(request, SeekRequest)
         start, start_ms = Start[given.start.upper()], 0
         if given.since is not UNSET:
             start, start_ms = Start.TIME, past_of(given.since, self._node.clock.now_ms())
@@ -115,8 +115,8 @@ class GroupsApi:
         """Return its part of the table."""
         path = "/topics/{topic}/groups"
         one = path + "/{group}"
-        told = Answer("The group.", GroupTold)
-        groups = Answer("By name.", GroupsTold)
+        told = Answer("The group.", GroupResponse)
+        groups = Answer("By name.", GroupsResponse)
         rows: list[Any] = [
             ("GET", "/groups", self.list_all_groups, "listAllGroups", "List all groups."),
             ("GET", path, self.list_groups, "listGroups", "List the groups of a topic."),
@@ -137,7 +137,7 @@ class GroupsApi:
                 "problems": (404, 409, 507),
             },
             "seekGroup": {
-                "body": SeekShape,
+                "body": SeekRequest,
                 "body_example": {"start": "latest"},
                 "answers": {200: told},
                 "problems": (404, 409, 507),
@@ -146,9 +146,9 @@ class GroupsApi:
         return operations_of(rows, more, "groups", GroupParameters)
 
 
-def _group(view: GroupView) -> GroupTold:
+def _group(view: GroupView) -> GroupResponse:
     places = [
-        PlaceTold(
+        GroupPartitionResponse(
             partition=place.partition,
             member=place.member,
             committed=place.committed,
@@ -160,7 +160,7 @@ def _group(view: GroupView) -> GroupTold:
         )
         for place in view.places
     ]
-    return GroupTold(
+    return GroupResponse(
         topic=view.topic,
         group=view.group,
         generation=view.generation,

@@ -31,7 +31,7 @@ class Live(msgspec.Struct):
     status: str
 
 
-class ProblemTold(msgspec.Struct, rename="camel"):
+class HealthProblemResponse(msgspec.Struct, rename="camel"):
     """One thing that is wrong."""
 
     name: str
@@ -46,7 +46,7 @@ class Ready(msgspec.Struct):
     """Whether the node is ready, and what is wrong."""
 
     status: str
-    problems: list[ProblemTold]
+    problems: list[HealthProblemResponse]
 
 
 def operations(node: Node, metrics: Metrics) -> list[Operation]:
@@ -58,7 +58,7 @@ def operations(node: Node, metrics: Metrics) -> list[Operation]:
 
     def ready(_: Request) -> Response:
         problems = [
-            ProblemTold(it.name, it.detail, it.since_ms, it.is_blocking, it.advice)
+            HealthProblemResponse(it.name, it.detail, it.since_ms, it.is_blocking, it.advice)
             for it in node.problems()
         ]
         if node.is_ready:

@@ -127,7 +127,7 @@ def exclusive(*fields: str) -> dict[str, Any]:
     return {"allOf": [{"not": {"required": [a, b]}} for a, b in pairs]}
 
 
-class Shape(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
+class RequestModel(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """What clients send: a field nobody knows is a mistake."""
 
 
@@ -135,14 +135,14 @@ class Told(msgspec.Struct, rename="camel", kw_only=True):
     """What clients are told; fields that are not set are left out."""
 
 
-class PositionShape(Shape):
+class PositionRequest(RequestModel):
     """A place in a topic."""
 
     partition: Partition
     offset: Offset
 
 
-class MessageShape(Shape):
+class MessageRequest(RequestModel):
     """A message to be published: at most one of `value`, `valueBase64` and `json`, none being a
     tombstone; and at most one of `at`, `dueMs` and `delay`, none being now."""
 
@@ -174,7 +174,7 @@ ONE_OF_EACH = {
 }
 
 
-class MessageTold(Told, omit_defaults=True):
+class MessageResponse(Told, omit_defaults=True):
     """A message."""
 
     message_id: str | UnsetType = UNSET
@@ -196,7 +196,7 @@ def one_of(**given: object) -> str | None:
     return names[0] if names else None
 
 
-def message_of(shape: MessageShape, now_ms: int, limits: Limits) -> Message:
+def message_of(shape: MessageRequest, now_ms: int, limits: Limits) -> Message:
     """Return what a client sent; without an id it is given one that can be written."""
     message_id = shape.message_id
     if message_id is UNSET:
@@ -215,7 +215,7 @@ _DUE_FIELDS = ("at", "dueMs", "delay")
 _EXPIRY_FIELDS = ("expiresAt", "expiresMs", "expiresIn")
 
 
-def expires_of(shape: MessageShape, message: Message, now_ms: int) -> int | None:
+def expires_of(shape: MessageRequest, message: Message, now_ms: int) -> int | None:
     """Return until when a message is of use; a length of time counts from when it is due."""
     begin_ms = max(now_ms, message.due_ms or 0)
     return moment_of(
@@ -278,7 +278,7 @@ def bytes_of(
     return None if encoded is UNSET else _decoded(field_base64, encoded)
 
 
-def _value(shape: MessageShape) -> bytes | None:
+def _value(shape: MessageRequest) -> bytes | None:
     one_of(value=shape.value, valueBase64=shape.value_base64, json=shape.json)
     if shape.json is not UNSET:
         return bytes(shape.json)
@@ -292,14 +292,14 @@ def _decoded(field: str, encoded: str) -> bytes:
         raise BadField(field, "is not base64, such as AAEC") from None
 
 
-def told_fields(
+def render_fields(
     message_id: bytes | None,
     key: bytes | None,
     value: bytes | None,
     headers: Mapping[str, bytes] | None,
     due_ms: int | None,
 ) -> dict[str, Any]:
-    """Return the fields of a `MessageTold`."""
+    """Return the fields of a `MessageResponse`."""
     fields: dict[str, Any] = {}
     for name, raw in (("message_id", message_id), ("key", key), ("value", value)):
         if raw is None:
@@ -322,9 +322,9 @@ def told_fields(
     return fields
 
 
-def told_message(message: Message) -> dict[str, Any]:
-    """Return the fields of a `MessageTold` of a message."""
-    return told_fields(
+def render_message(message: Message) -> dict[str, Any]:
+    """Return the fields of a `MessageResponse` of a message."""
+    return render_fields(
         message.message_id, message.key, message.value, message.headers, message.due_ms
     )
 

@@ -8,8 +8,8 @@ from waterclock.node.node import Node
 from waterclock.server.http.operations import Operation
 from waterclock.server.in_flight import BytesInFlight
 from waterclock.server.rest.consume import ConsumeApi
-from waterclock.server.rest.consumers import PolledMembers
-from waterclock.server.rest.dead_letters import LettersApi
+from waterclock.server.rest.consumers import HttpConsumers
+from waterclock.server.rest.dead_letters import DeadLettersApi
 from waterclock.server.rest.groups import GroupsApi
 from waterclock.server.rest.publish import PublishApi
 from waterclock.server.rest.recurrences import RecurrencesApi
@@ -19,7 +19,7 @@ from waterclock.server.rest.topics import TopicsApi
 
 
 def topic_operations(
-    node: Node, members: PolledMembers, publishing: BytesInFlight
+    node: Node, members: HttpConsumers, publishing: BytesInFlight
 ) -> list[Operation]:
     """Return the part of the table that is about topics."""
     return [
@@ -30,5 +30,5 @@ def topic_operations(
         *GroupsApi(node).operations(),
         *TopicsApi(node, waterclock.__version__).operations(),
         *ReplayApi(node).operations(),
-        *LettersApi(node).operations(),
+        *DeadLettersApi(node).operations(),
     ]

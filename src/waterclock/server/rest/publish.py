@@ -21,9 +21,9 @@ from waterclock.server.http.problems import BadField
 from waterclock.server.in_flight import BytesInFlight
 from waterclock.server.rest.models import (
     ONE_OF_EACH,
-    MessageShape,
+    MessageRequest,
     Partition,
-    Shape,
+    RequestModel,
     Told,
     Topic,
     expires_of,
@@ -31,13 +31,13 @@ from waterclock.server.rest.models import (
 )
 
 
-class PublishParameters(Shape):
+class PublishParameters(RequestModel):
     """Where to."""
 
     topic: Topic
 
 
-class PublishOne(MessageShape):
+class PublishOne(MessageRequest):
     """A message, and how to publish it."""
 
     partition: Partition | UnsetType = UNSET
@@ -45,12 +45,12 @@ class PublishOne(MessageShape):
 
 
 Messages = Annotated[
-    list[Annotated[MessageShape, Meta(extra_json_schema=ONE_OF_EACH)]],
+    list[Annotated[MessageRequest, Meta(extra_json_schema=ONE_OF_EACH)]],
     Meta(min_length=1, extra_json_schema={"maxItems": LIMIT + "batch_messages_max"}),
 ]
 
 
-class PublishMany(Shape):
+class PublishMany(RequestModel):
     """Messages, and how to publish them."""
 
     messages: Messages
@@ -64,7 +64,7 @@ class _Publish(PublishOne):
     messages: Messages | UnsetType = UNSET
 
 
-_OF_ONE = tuple(MessageShape.__struct_fields__)
+_OF_ONE = tuple(MessageRequest.__struct_fields__)
 
 
 class PublishedOne(Told):
@@ -136,7 +136,7 @@ class PublishApi:
 
     async def _publish_one(self, topic: str, one: PublishOne, now_ms: int) -> Response:
         message = message_of(one, now_ms, self._node.config.limits)
-        published = await self._node.gathering.publish(
+        published = await self._node.batcher.publish(
             topic,
             message,
             partition=None if one.partition is UNSET else one.partition,
@@ -167,7 +167,7 @@ class PublishApi:
         return json(201 if is_new else 200, answer)
 
 
-def _all(shapes: list[MessageShape], now_ms: int, limits: Limits) -> list[Message]:
+def _all(shapes: list[MessageRequest], now_ms: int, limits: Limits) -> list[Message]:
     messages: list[Message] = []
     try:
         for shape in shapes:
@@ -177,7 +177,7 @@ def _all(shapes: list[MessageShape], now_ms: int, limits: Limits) -> list[Messag
     return messages
 
 
-def _expiring(shape: MessageShape, now_ms: int, limits: Limits) -> Message:
+def _expiring(shape: MessageRequest, now_ms: int, limits: Limits) -> Message:
     message = message_of(shape, now_ms, limits)
     expires_ms = expires_of(shape, message, now_ms)
     if expires_ms is None:

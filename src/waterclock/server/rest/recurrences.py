@@ -28,16 +28,16 @@ from waterclock.server.rest.models import (
     Base64,
     Duration,
     Headers,
-    MessageTold,
+    MessageResponse,
     Name,
-    Shape,
+    RequestModel,
     TimeMs,
     Told,
     Topic,
     bytes_of,
     exclusive,
     one_of,
-    told_fields,
+    render_fields,
 )
 
 
@@ -83,19 +83,19 @@ Zone = Annotated[
 ]
 
 
-class RecurrenceParameters(Shape):
+class RecurrenceParameters(RequestModel):
     """Which one."""
 
     name: Name
 
 
-class RecurrencesParameters(Shape):
+class RecurrencesParameters(RequestModel):
     """Which ones."""
 
     topic: Annotated[AnyTopic, Meta(description="Only to this topic.")] | None = None
 
 
-class RecurrenceShape(Shape):
+class RecurrenceRequest(RequestModel):
     """What recurs, and when: `cron` or `every`."""
 
     topic: Topic
@@ -132,12 +132,12 @@ _ONE_OF_EACH = {
 }
 
 
-class RecurrenceTold(Told, kw_only=True):
+class RecurrenceResponse(Told, kw_only=True):
     """A recurrence as it stands."""
 
     name: str
     topic: str
-    message: MessageTold
+    message: MessageResponse
     next_ms: int
     """When it happens next; 0 if it does not any more."""
     cron: str | UnsetType = UNSET
@@ -151,10 +151,10 @@ class RecurrenceTold(Told, kw_only=True):
     """Only where there was no such topic: putting this made it, with so many partitions."""
 
 
-class RecurrencesTold(Told):
+class RecurrencesResponse(Told):
     """Recurrences by name."""
 
-    recurrences: list[RecurrenceTold]
+    recurrences: list[RecurrenceResponse]
 
 
 class RecurrencesApi:
@@ -188,11 +188,11 @@ class RecurrencesApi:
         """Return recurrences by name."""
         topic = parameters_of(request, RecurrencesParameters).topic or ""
         found = [_told(recurs) for recurs in self._node.recurrences.list(topic)]
-        return json(200, RecurrencesTold(recurrences=found))
+        return json(200, RecurrencesResponse(recurrences=found))
 
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
-        told = {200: Answer("As it stands.", RecurrenceTold)}
+        told = {200: Answer("As it stands.", RecurrenceResponse)}
         path = "/recurrences/{name}"
         return [
             Operation(
@@ -203,7 +203,7 @@ class RecurrencesApi:
                 tag="schedule",
                 summary="List what recurs.",
                 parameters=RecurrencesParameters,
-                answers={200: Answer("All, by name.", RecurrencesTold)},
+                answers={200: Answer("All, by name.", RecurrencesResponse)},
             ),
             Operation(
                 "GET",
@@ -224,7 +224,7 @@ class RecurrencesApi:
                 tag="schedule",
                 summary="Let a message come again and again.",
                 parameters=RecurrenceParameters,
-                body=Annotated[RecurrenceShape, Meta(extra_json_schema=_ONE_OF_EACH)],
+                body=Annotated[RecurrenceRequest, Meta(extra_json_schema=_ONE_OF_EACH)],
                 body_example={
                     "topic": "reports",
                     "cron": "0 9 * * MON",
@@ -249,7 +249,7 @@ class RecurrencesApi:
 
 
 def _recurring(name: str, request: Request, now_ms: int) -> Recurring:
-    given = body_of(request, RecurrenceShape)
+    given = body_of(request, RecurrenceRequest)
     begin_ms = now_ms if given.start_ms is UNSET else given.start_ms
     lasts_ms = _length(given.lasts)
     if one_of(cron=given.cron, every=given.every) is None:
@@ -277,9 +277,9 @@ def _length(text: str | UnsetType) -> int | None:
     return None if text is UNSET else parse_duration(text)
 
 
-def _told(recurs: Recurs) -> RecurrenceTold:
+def _told(recurs: Recurs) -> RecurrenceResponse:
     recurring, rule = recurs.recurring, recurs.recurring.rule
-    fields = told_fields(None, recurring.key, recurring.value, recurring.headers, None)
+    fields = render_fields(None, recurring.key, recurring.value, recurring.headers, None)
     given: dict[str, Any] = {
         "cron": rule.cron,
         "every_ms": rule.every_ms,
@@ -287,10 +287,10 @@ def _told(recurs: Recurs) -> RecurrenceTold:
         "end_ms": rule.end_ms,
         "expires_after_ms": recurring.expires_after_ms,
     }
-    return RecurrenceTold(
+    return RecurrenceResponse(
         name=recurring.name,
         topic=recurring.topic,
-        message=MessageTold(**fields),
+        message=MessageResponse(**fields),
         next_ms=recurs.next_ms,
         zone=rule.zone,
         jitter_ms=rule.jitter_ms,

@@ -24,20 +24,20 @@ from waterclock.server.http.operations import Told as Answer
 from waterclock.server.rest.models import (
     AnyTopic,
     Earlier,
-    MessageTold,
+    MessageResponse,
     Name,
     Offset,
     Partition,
-    PositionShape,
-    Shape,
+    PositionRequest,
+    RequestModel,
     Told,
     past_of,
-    told_fields,
+    render_fields,
 )
-from waterclock.server.rest.topics import PositionTold
+from waterclock.server.rest.topics import PositionResponse
 
 
-class ReplayParameters(Shape):
+class ReplayParameters(RequestModel):
     """What is to be replayed: everything, or what was appended, or due, within times."""
 
     topic: AnyTopic
@@ -48,7 +48,7 @@ class ReplayParameters(Shape):
     name: Annotated[Name, Meta(description="Remember it, or go on with it.")] | None = None
 
 
-class ReadParameters(Shape):
+class ReadParameters(RequestModel):
     """A partition, from an offset on."""
 
     topic: AnyTopic
@@ -57,7 +57,7 @@ class ReadParameters(Shape):
     count: Annotated[Offset, Meta(description="So many messages; 0 is all there are.")] = 0
 
 
-class ReplayedTold(MessageTold, kw_only=True):
+class ReplayedResponse(MessageResponse, kw_only=True):
     """A message of the past, or the end."""
 
     partition: int | UnsetType = UNSET
@@ -65,35 +65,35 @@ class ReplayedTold(MessageTold, kw_only=True):
     finished: bool = False
     messages: int | UnsetType = UNSET
     """How many there were, at the end."""
-    ends: list[PositionTold] | UnsetType = UNSET
+    ends: list[PositionResponse] | UnsetType = UNSET
     """Of a replay with a name: what to report once all of it is processed."""
 
 
-class NameParameters(Shape):
+class NameParameters(RequestModel):
     """Which replay."""
 
     name: Name
 
 
-class ReplayDone(Shape):
+class ReplayDone(RequestModel):
     """How far a reader has come: everything below the offsets is processed."""
 
-    positions: Annotated[tuple[PositionShape, ...], Meta(min_length=1, max_length=10_000)]
+    positions: Annotated[tuple[PositionRequest, ...], Meta(min_length=1, max_length=10_000)]
 
 
-class ReplayTold(Told):
+class ReplayResponse(Told):
     """A named replay."""
 
     name: str
     topic: str
-    done: list[PositionTold]
-    ends: list[PositionTold]
+    done: list[PositionResponse]
+    ends: list[PositionResponse]
 
 
-class ReplaysTold(Told):
+class ReplaysResponse(Told):
     """Named replays."""
 
-    replays: list[ReplayTold]
+    replays: list[ReplayResponse]
 
 
 class ReplayApi:
@@ -129,10 +129,10 @@ class ReplayApi:
     def list_replays(self, _: Request) -> Response:
         """Return the named replays."""
         replays = [
-            ReplayTold(name=i.name, topic=i.topic, done=_at(i.done), ends=_at(i.ends))
+            ReplayResponse(name=i.name, topic=i.topic, done=_at(i.done), ends=_at(i.ends))
             for i in self._node.replays.list()
         ]
-        return json(200, ReplaysTold(replays=replays))
+        return json(200, ReplaysResponse(replays=replays))
 
     async def delete_replay(self, request: Request) -> Response:
         """Forget a named replay."""
@@ -180,7 +180,7 @@ class ReplayApi:
                 name="listReplays",
                 tag="past",
                 summary="List the named replays.",
-                answers={200: Answer("All.", ReplaysTold)},
+                answers={200: Answer("All.", ReplaysResponse)},
             ),
             Operation(
                 "POST",
@@ -216,7 +216,7 @@ async def _lines(replay: Replay) -> AsyncIterator[bytes]:
     async for batch in replay:
         for piece in _pieces(batch):
             yield piece
-    last = ReplayedTold(
+    last = ReplayedResponse(
         finished=True,
         messages=replay.messages,
         ends=_at(replay.ends) if replay.name else UNSET,
@@ -226,17 +226,17 @@ async def _lines(replay: Replay) -> AsyncIterator[bytes]:
 
 def _pieces(batch: ReplayBatch) -> "list[bytes]":
     pieces = []
-    for bounds, rows in in_slices(batch.portion):
+    for bounds, rows in in_slices(batch.messages):
         offsets = [o for i in range(0, len(bounds), 2) for o in range(bounds[i], bounds[i + 1])]
         columns = [
             rows.column(name).to_pylist()
             for name in ("message_id", "key", "value", "headers", "due_ms")
         ]
         told = [
-            ReplayedTold(
+            ReplayedResponse(
                 partition=batch.partition,
                 offset=offset,
-                **told_fields(id_, key, value, dict(headers or ()), due_ms),
+                **render_fields(id_, key, value, dict(headers or ()), due_ms),
             )
             for offset, id_, key, value, headers, due_ms in zip(offsets, *columns, strict=True)
         ]
@@ -255,5 +255,5 @@ def _request(asked: ReplayParameters, now_ms: int) -> ReplayRequest:
     return ReplayRequest(asked.topic, partitions, times, None)
 
 
-def _at(offsets: Mapping[int, int]) -> list[PositionTold]:
-    return [PositionTold(partition=number, offset=at) for number, at in offsets.items()]
+def _at(offsets: Mapping[int, int]) -> list[PositionResponse]:
+    return [PositionResponse(partition=number, offset=at) for number, at in offsets.items()]

@@ -22,16 +22,16 @@ from waterclock.server.rest.models import (
     Delay,
     DueMs,
     MessageId,
-    MessageTold,
+    MessageResponse,
     Offset,
     Partition,
-    Shape,
+    RequestModel,
     Time,
     TimeMs,
     Told,
     bytes_of,
     due_of,
-    told_message,
+    render_message,
 )
 
 Outcome = Literal["unknown", "done", "alreadyFired", "cancelled", "expired"]
@@ -40,13 +40,13 @@ PARTITIONS_MAX = 1_024
 _PAGE = "^([A-Za-z0-9_-]{27}=)?" + END
 
 
-class TopicOnly(Shape):
+class TopicOnly(RequestModel):
     """Of which topic."""
 
     topic: AnyTopic
 
 
-class ListParameters(Shape):
+class ListParameters(RequestModel):
     """Which pending messages, and how many."""
 
     topic: AnyTopic
@@ -60,7 +60,7 @@ class ListParameters(Shape):
     partition: Partition | None = None
 
 
-class PendingShape(Shape):
+class PendingRequest(RequestModel):
     """Pending messages: all of an id, or of an id and a key; or the one at a position."""
 
     message_id: MessageId | UnsetType = UNSET
@@ -79,18 +79,18 @@ _BY_ID = {
     "oneOf": [{"required": ["messageId"]}, {"required": ["messageIdBase64"]}],
 }
 Pending = Annotated[
-    list[Annotated[PendingShape, Meta(extra_json_schema={"oneOf": [_BY_POSITION, _BY_ID]})]],
+    list[Annotated[PendingRequest, Meta(extra_json_schema={"oneOf": [_BY_POSITION, _BY_ID]})]],
     Meta(min_length=1, max_length=NAMED_MAX),
 ]
 
 
-class Cancel(Shape):
+class Cancel(RequestModel):
     """Messages that are not to come."""
 
     messages: Pending
 
 
-class Reschedule(Shape):
+class Reschedule(RequestModel):
     """Messages that are to come at another time."""
 
     messages: Pending
@@ -110,7 +110,7 @@ _WHEN = {
 }
 
 
-class FilterShape(Shape):
+class FilterRequest(RequestModel):
     """All that is given must hold."""
 
     key: str | UnsetType = UNSET
@@ -121,10 +121,12 @@ class FilterShape(Shape):
     partitions: Annotated[tuple[Partition, ...], Meta(min_length=1, max_length=PARTITIONS_MAX)] = ()
 
 
-class CancelWhere(Shape):
+class CancelWhere(RequestModel):
     """Cancel all that match the filter, or all there are."""
 
-    filter: Annotated[FilterShape, Meta(extra_json_schema={"minProperties": 1})] | UnsetType = UNSET
+    filter: Annotated[FilterRequest, Meta(extra_json_schema={"minProperties": 1})] | UnsetType = (
+        UNSET
+    )
     all: Annotated[bool, Meta(description="There need be no filter.")] = False
     dry_run: Annotated[bool, Meta(description="Only count.")] = False
 
@@ -143,7 +145,7 @@ class CancelledWhere(Told):
     cancelled: int
 
 
-class ScheduledTold(MessageTold, kw_only=True):
+class ScheduledResponse(MessageResponse, kw_only=True):
     """A pending message."""
 
     timer_id: str
@@ -155,7 +157,7 @@ class ScheduledTold(MessageTold, kw_only=True):
 class ScheduledPage(Told):
     """Pending messages by due time."""
 
-    scheduled: list[ScheduledTold]
+    scheduled: list[ScheduledResponse]
     next_page: str
     """Asks for those that follow; empty if there are none."""
 
@@ -314,11 +316,11 @@ def _outcomes(changed: Changed) -> Outcomes:
     return Outcomes(outcomes=outcomes, reached=changed.reached.tolist())
 
 
-def _named(pending: list[PendingShape]) -> list[Named]:
+def _named(pending: list[PendingRequest]) -> list[Named]:
     return [_name(row, one) for row, one in enumerate(pending)]
 
 
-def _name(row: int, one: PendingShape) -> Named:
+def _name(row: int, one: PendingRequest) -> Named:
     where = f"messages[{row}]"
     message_id = bytes_of(one.message_id, one.message_id_base64, "messageId", "messageIdBase64")
     key = None if one.key is UNSET else one.key.encode()
@@ -333,7 +335,7 @@ def _name(row: int, one: PendingShape) -> Named:
     return Named(b"", key, (one.partition, one.offset))
 
 
-def _filter(shape: FilterShape) -> Filter | None:
+def _filter(shape: FilterRequest) -> Filter | None:
     """Return what must hold of messages; None if it holds of none."""
     if shape.to_ms and shape.to_ms <= shape.from_ms:
         return None
@@ -347,11 +349,11 @@ def _filter(shape: FilterShape) -> Filter | None:
     )
 
 
-def _scheduled(one: ScheduledMessage) -> ScheduledTold:
-    return ScheduledTold(
+def _scheduled(one: ScheduledMessage) -> ScheduledResponse:
+    return ScheduledResponse(
         timer_id=timer_id(one.message.message_id or b"", one.offset),
         partition=one.partition,
         offset=one.offset,
         value_bytes=one.value_bytes,
-        **told_message(one.message),
+        **render_message(one.message),
     )

@@ -22,7 +22,7 @@ from waterclock.server.http.operations import Operation
 from waterclock.server.http.operations import Told as Answer
 from waterclock.server.rest.models import (
     AnyTopic,
-    Shape,
+    RequestModel,
     TimeMs,
     Told,
     Topic,
@@ -31,13 +31,13 @@ from waterclock.server.rest.models import (
 POSITIONS_MAX = 100_000
 
 
-class TopicParameters(Shape):
+class TopicParameters(RequestModel):
     """Which topic."""
 
     topic: AnyTopic
 
 
-class SettingsShape(Shape):
+class SettingsRequest(RequestModel):
     """What can be said about a topic; what is not given stays as it is, or as configured."""
 
     partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] | UnsetType = UNSET
@@ -56,14 +56,14 @@ class SettingsShape(Shape):
     ack_timeout_ms: Annotated[int, Meta(ge=100, le=12 * HOUR_MS)] | UnsetType = UNSET
 
 
-class CreateTopic(SettingsShape, kw_only=True):
+class CreateTopic(SettingsRequest, kw_only=True):
     """A topic to be made."""
 
     topic: Topic
     if_absent: Annotated[bool, Meta(description="One that exists is returned as it is.")] = False
 
 
-class PartitionTold(Told):
+class PartitionResponse(Told):
     """A partition of a topic."""
 
     partition: int
@@ -74,7 +74,7 @@ class PartitionTold(Told):
     problem: str = ""
 
 
-class SettingsTold(Told):
+class SettingsResponse(Told):
     """The settings of a topic; what is left out is as configured."""
 
     partitions: int
@@ -86,41 +86,41 @@ class SettingsTold(Told):
     ack_timeout_ms: int | UnsetType = UNSET
 
 
-class TopicTold(Told):
+class TopicResponse(Told):
     """A topic."""
 
     topic: str
-    settings: SettingsTold
-    partitions: list[PartitionTold]
+    settings: SettingsResponse
+    partitions: list[PartitionResponse]
 
 
-class TopicsTold(Told):
+class TopicsResponse(Told):
     """Topics by name."""
 
-    topics: list[TopicTold]
+    topics: list[TopicResponse]
 
 
-class OffsetsParameters(Shape):
+class OffsetsParameters(RequestModel):
     """Where was which topic when."""
 
     topic: AnyTopic
     time_ms: Annotated[TimeMs, Meta(examples=[0])]
 
 
-class PositionTold(Told):
+class PositionResponse(Told):
     """A place in a topic."""
 
     partition: int
     offset: int
 
 
-class PositionsTold(Told):
+class PositionsResponse(Told):
     """A place in each partition."""
 
-    positions: list[PositionTold]
+    positions: list[PositionResponse]
 
 
-class LimitsTold(Told):
+class LimitsResponse(Told):
     """What one request may ask."""
 
     message_bytes_max: int
@@ -128,14 +128,14 @@ class LimitsTold(Told):
     batch_messages_max: int
 
 
-class NodeTold(Told):
+class NodeResponse(Told):
     """A node."""
 
     name: str
     version: str
     started_ms: int
     now_ms: int
-    limits: LimitsTold
+    limits: LimitsResponse
 
 
 class TopicsApi:
@@ -149,7 +149,7 @@ class TopicsApi:
 
     def list_topics(self, _: Request) -> Response:
         """Return all topics, by name."""
-        return json(200, TopicsTold(topics=list(map(_topic, self._node.topics.all()))))
+        return json(200, TopicsResponse(topics=list(map(_topic, self._node.topics.all()))))
 
     async def create_topic(self, request: Request) -> Response:
         """Make a topic."""
@@ -168,7 +168,7 @@ class TopicsApi:
         """Give a topic other settings, or more partitions."""
         name = _of(request).topic
         topics = self._node.topics
-        given = body_of(request, SettingsShape)
+        given = body_of(request, SettingsRequest)
         topic = topics.get(name)
         if given.partitions is not UNSET and given.partitions < len(topic.partitions):
             raise Busy(
@@ -186,22 +186,22 @@ class TopicsApi:
         """Return where each partition stood at a time."""
         asked = parameters_of(request, OffsetsParameters)
         positions = [
-            PositionTold(partition=host.partition, offset=host.store.offset_at(asked.time_ms))
+            PositionResponse(partition=host.partition, offset=host.store.offset_at(asked.time_ms))
             for host in self._node.topics.get(asked.topic).partitions
         ]
-        return json(200, PositionsTold(positions=positions))
+        return json(200, PositionsResponse(positions=positions))
 
     # The node
 
     def get_node(self, _: Request) -> Response:
         """Tell who this is."""
         node, limits = self._node, self._node.config.limits
-        told = NodeTold(
+        told = NodeResponse(
             name=node.name,
             version=self._version,
             started_ms=node.started_ms,
             now_ms=node.clock.now_ms(),
-            limits=LimitsTold(
+            limits=LimitsResponse(
                 message_bytes_max=limits.message_bytes_max,
                 batch_bytes_max=limits.batch_bytes_max,
                 batch_messages_max=limits.batch_messages_max,
@@ -215,7 +215,7 @@ class TopicsApi:
 
     def _of_topics(self) -> list[Operation]:
         path = "/topics/{topic}"
-        told = Answer("The topic.", TopicTold)
+        told = Answer("The topic.", TopicResponse)
         rows: list[Any] = [
             ("GET", "/topics", self.list_topics, "listTopics", "List topics."),
             ("POST", "/topics", self.create_topic, "createTopic", "Make a topic."),
@@ -225,16 +225,16 @@ class TopicsApi:
             ("GET", path + "/offsets", self.find_offsets, "findOffsets", "Find where it stood."),
         ]
         more: dict[str, dict[str, Any]] = {
-            "listTopics": {"answers": {200: Answer("All, by name.", TopicsTold)}},
+            "listTopics": {"answers": {200: Answer("All, by name.", TopicsResponse)}},
             "createTopic": {
                 "body": CreateTopic,
                 "body_example": {"topic": "orders", "partitions": 4},
-                "answers": {200: Answer("It existed.", TopicTold), 201: told},
+                "answers": {200: Answer("It existed.", TopicResponse), 201: told},
                 "problems": (409, 507),
             },
             "getTopic": {"answers": {200: told}, "problems": (404,)},
             "updateTopic": {
-                "body": SettingsShape,
+                "body": SettingsRequest,
                 "body_example": {"retentionMs": 86_400_000},
                 "answers": {200: told},
                 "problems": (404, 409, 507),
@@ -242,7 +242,7 @@ class TopicsApi:
             "deleteTopic": {"answers": {204: Answer("It is gone.")}, "problems": (404, 507)},
             "findOffsets": {
                 "parameters": OffsetsParameters,
-                "answers": {200: Answer("An offset for each partition.", PositionsTold)},
+                "answers": {200: Answer("An offset for each partition.", PositionsResponse)},
                 "problems": (404, 409),
             },
         }
@@ -256,7 +256,7 @@ class TopicsApi:
             name="getNode",
             tag="node",
             summary="Tell who this is.",
-            answers={200: Answer("The node.", NodeTold)},
+            answers={200: Answer("The node.", NodeResponse)},
         )
 
 
@@ -278,28 +278,30 @@ def _of(request: Request) -> TopicParameters:
     return parameters_of(request, TopicParameters)
 
 
-def _changed(settings: TopicSettings, given: SettingsShape) -> TopicSettings:
+def _changed(settings: TopicSettings, given: SettingsRequest) -> TopicSettings:
     """Return settings with what a request gives."""
     changes = {
         name: getattr(given, name)
-        for name in SettingsShape.__struct_fields__
+        for name in SettingsRequest.__struct_fields__
         if getattr(given, name) is not UNSET
     }
     return msgspec.structs.replace(settings, **changes)
 
 
-def _topic(topic: NodeTopic) -> TopicTold:
+def _topic(topic: NodeTopic) -> TopicResponse:
     given = msgspec.structs.asdict(topic.settings)
-    settings = SettingsTold(**{name: value for name, value in given.items() if value is not None})
+    settings = SettingsResponse(
+        **{name: value for name, value in given.items() if value is not None}
+    )
     partitions = list(map(_partition, topic.partitions))
-    return TopicTold(topic=topic.name, settings=settings, partitions=partitions)
+    return TopicResponse(topic=topic.name, settings=settings, partitions=partitions)
 
 
-def _partition(host: PartitionHost) -> PartitionTold:
+def _partition(host: PartitionHost) -> PartitionResponse:
     if not host.is_open:
-        return PartitionTold(partition=host.partition, problem=host.problem or "is not open")
+        return PartitionResponse(partition=host.partition, problem=host.problem or "is not open")
     store = host.store
-    return PartitionTold(
+    return PartitionResponse(
         partition=host.partition,
         start_offset=store.start,
         end_offset=store.acknowledged_end,

@@ -9,14 +9,14 @@ from waterclock.model.errors import WaterclockError
 from waterclock.node.groups.session import AnswerKind
 from waterclock.server.http.messages import Pending, Response, json
 from waterclock.server.http.problems import problem_of
-from waterclock.server.rest.consumer import Handed, PolledMember
-from waterclock.server.rest.consumers import PolledMembers
-from waterclock.server.rest.models import MessageTold, Told, told_fields
+from waterclock.server.rest.consumer import DeliveredMessage, HttpConsumer
+from waterclock.server.rest.consumers import HttpConsumers
+from waterclock.server.rest.models import MessageResponse, Told, render_fields
 
 NO_STORE = b"Cache-Control: no-store\r\n"
 
 
-class HandedTold(MessageTold, kw_only=True):
+class DeliveredMessageResponse(MessageResponse, kw_only=True):
     """A message, and the lease under which it is held."""
 
     lease: str
@@ -27,10 +27,10 @@ class HandedTold(MessageTold, kw_only=True):
     """Answer before, or it comes again."""
 
 
-class HandedPage(Told):
+class DeliveredPage(Told):
     """Messages, perhaps none."""
 
-    messages: list[HandedTold]
+    messages: list[DeliveredMessageResponse]
     made_partitions: int | UnsetType = UNSET
     """Only where there was no such topic: it was made, with so many partitions."""
 
@@ -41,7 +41,7 @@ class Poll(Pending):
     __slots__ = ("limit", "made_partitions", "member", "members")
 
     def __init__(
-        self, members: PolledMembers, member: PolledMember, limit: int, made_partitions: int = 0
+        self, members: HttpConsumers, member: HttpConsumer, limit: int, made_partitions: int = 0
     ) -> None:
         super().__init__(Poll.gone)
         self.made_partitions = made_partitions
@@ -53,7 +53,7 @@ class Poll(Pending):
         """As many as it asked for, whatever others hold."""
         return held + self.limit
 
-    def take(self, messages: list[Handed]) -> bool:
+    def take(self, messages: list[DeliveredMessage]) -> bool:
         """Answer with messages."""
         return self.answer(page_of(messages, self.made_partitions))
 
@@ -74,13 +74,15 @@ class Batch:
     def __init__(self, window: int) -> None:
         self.limit = window
         self.is_over = False
-        self.found: asyncio.Future[list[Handed]] = asyncio.get_running_loop().create_future()
+        self.found: asyncio.Future[list[DeliveredMessage]] = (
+            asyncio.get_running_loop().create_future()
+        )
 
     def credit(self, held: int) -> int:
         """So many in all: what is not answered for counts."""
         return self.limit
 
-    def take(self, messages: list[Handed]) -> bool:
+    def take(self, messages: list[DeliveredMessage]) -> bool:
         """Wake the stream."""
         self.is_over = True
         self.found.set_result(messages)
@@ -95,7 +97,7 @@ class Batch:
 class Listening:
     """What a stream of events has asked of its member, and has not sent yet."""
 
-    def __init__(self, member: PolledMember, window: int) -> None:
+    def __init__(self, member: HttpConsumer, window: int) -> None:
         self._member = member
         self._window = window
         self._batch: Batch | None = None
@@ -126,26 +128,28 @@ class Listening:
             self._member.answer(AnswerKind.GIVE_BACK, leases)
 
 
-def page_of(messages: list[Handed], made_partitions: int = 0) -> Response:
+def page_of(messages: list[DeliveredMessage], made_partitions: int = 0) -> Response:
     """Return messages as the answer to a poll."""
     told = list(map(_told, messages))
-    return json(200, HandedPage(messages=told, made_partitions=made_partitions or UNSET), NO_STORE)
+    return json(
+        200, DeliveredPage(messages=told, made_partitions=made_partitions or UNSET), NO_STORE
+    )
 
 
-def _told(handed: Handed) -> HandedTold:
+def _told(handed: DeliveredMessage) -> DeliveredMessageResponse:
     message_id, key, value, headers, due_ms = handed.row
     lease = handed.lease
-    return HandedTold(
+    return DeliveredMessageResponse(
         lease=str(lease),
         partition=lease.partition,
         offset=lease.offset,
         attempt=lease.attempt,
         deadline_ms=handed.deadline_ms,
-        **told_fields(message_id, key, value, dict(headers or ()), due_ms),
+        **render_fields(message_id, key, value, dict(headers or ()), due_ms),
     )
 
 
-def event_of(handed: Handed) -> bytes:
+def event_of(handed: DeliveredMessage) -> bytes:
     """Return a message as a server-sent event."""
     data = msgspec.json.encode(_told(handed))
     return b"id: %b\ndata: %b\n\n" % (str(handed.lease).encode(), data)

@@ -30,22 +30,22 @@ from waterclock.server.rest.models import OFFSET_MAX
 from waterclock.server.streams.calls import ReceiveCall, SendCall
 from waterclock.server.streams.events import StreamEvents
 from waterclock.server.streams.models import (
+    FIELD_NAMES,
     ONE_VOCABULARY,
-    WORDS,
     ReceivedMessage,
     ReceivedPage,
     ReceiveParameters,
     ResizeBody,
-    SendAnswer,
     SendBody,
-    StoreAnswer,
+    SendResponse,
     StoreBody,
+    StoreResponse,
     StreamFacts,
     StreamId,
     StreamList,
     span_ms,
 )
-from waterclock.server.streams.reader import StoredReading
+from waterclock.server.streams.reader import StoredReader
 from waterclock.server.streams.responses import message_uuid, received, sent, told
 from waterclock.stores.base import Record, Stored
 from waterclock.streams.ring import Item
@@ -79,7 +79,7 @@ class StreamsApi:
         self._tokens = node.stream_tokens
         self._matching: MatchingConfig = node.config.matching
         self._config = node.config.streams
-        self._reading = StoredReading(node)
+        self._reading = StoredReader(node)
         self._events = StreamEvents(node)
 
     # Sending
@@ -104,30 +104,30 @@ class StreamsApi:
             if position:
                 incarnation = self._incarnation(body.stream_id)
                 uuid = message_uuid(item, incarnation, position)
-                return sent(body.stream_id, body.words, uuid, position, is_delivered=False)
+                return sent(body.stream_id, body.field_names, uuid, position, is_delivered=False)
         if body.write_to_db:
-            return self._store_and_send(body, content, size, timeout_ms, is_patient=bool(patience))
-        call = SendCall(self._host, body.stream_id, body.words)
-        return self._sent(call, item, size, timeout_ms, is_patient=bool(patience))
+            return self._store_and_send(body, content, size, timeout_ms, is_blocking=bool(patience))
+        call = SendCall(self._host, body.stream_id, body.field_names)
+        return self._sent(call, item, size, timeout_ms, is_blocking=bool(patience))
 
     def _sent(
-        self, call: SendCall, item: Item, size: int, timeout_ms: int, *, is_patient: bool
+        self, call: SendCall, item: Item, size: int, timeout_ms: int, *, is_blocking: bool
     ) -> SendCall:
         deadline_ms = self._host.now_ms() + timeout_ms
-        sender = Sender(call.stream, item, call, deadline_ms=deadline_ms, is_patient=is_patient)
+        sender = Sender(call.stream, item, call, deadline_ms=deadline_ms, is_blocking=is_blocking)
         call.waiter = sender
         self._host.send(sender, size=size)
         return call
 
     async def _store_and_send(
-        self, body: SendBody, content: bytes, size: int, timeout_ms: int, *, is_patient: bool
+        self, body: SendBody, content: bytes, size: int, timeout_ms: int, *, is_blocking: bool
     ) -> Answered:
         item, token, position, is_new = await self._stored(body, content, is_for_all=False)
         if not is_new:  # it was sent then
-            uuid, words = item.message_id, body.words
-            return sent(body.stream_id, words, uuid, position, token, is_delivered=False)
-        call = SendCall(self._host, body.stream_id, body.words, token=token)
-        return self._sent(call, item, size, timeout_ms, is_patient=is_patient)
+            uuid, field_names = item.message_id, body.field_names
+            return sent(body.stream_id, field_names, uuid, position, token, is_delivered=False)
+        call = SendCall(self._host, body.stream_id, body.field_names, token=token)
+        return self._sent(call, item, size, timeout_ms, is_blocking=is_blocking)
 
     def send_and_store(self, request: Request) -> Answered | Later:
         """Store a message; those who wait get it too."""
@@ -137,10 +137,10 @@ class StreamsApi:
 
     async def _store(self, body: StoreBody, content: bytes) -> Response:
         item, token, position, is_new = await self._stored(body, content, is_for_all=True)
-        words = body.words
+        field_names = body.field_names
         told = b'{"streamId":%b,%b%b,"position":%d,"resumeToken":"%b","isNew":%b}' % (
             msgspec.json.encode(body.stream_id),
-            words.uuid,
+            field_names.uuid,
             msgspec.json.encode(item.message_id),
             position,
             token.encode(),
@@ -164,7 +164,7 @@ class StreamsApi:
                 self._host.offer(body.stream_id, item._replace(stored=stored.position))
 
         record = Record(uuid, content, expires_ms)
-        stored = await self._node.storing.store(body.stream_id, record, then)
+        stored = await self._node.persister.store(body.stream_id, record, then)
         item = item._replace(stored=stored.position)
         token = self._tokens.encode(body.stream_id, Token(STORED, 0, stored.position))
         return item, token, stored.position, stored.is_new
@@ -193,18 +193,21 @@ class StreamsApi:
         if (elsewhere := self._elsewhere(name)) is not None:
             return elsewhere
         # All is read before anything is taken: what comes after must not fail.
-        words, timeout_ms = WORDS[asked.as_], self._timeout(asked.timeout, asked.timeout_seconds)
+        field_names, timeout_ms = (
+            FIELD_NAMES[asked.as_],
+            self._timeout(asked.timeout, asked.timeout_seconds),
+        )
         if asked.consumer_id is None and asked.resume_token is None and asked.limit is None:
             taken = self._host.take(name)
             if taken is not None:
                 incarnation, position, item, missed = taken
-                message = told(item, incarnation, position, name, words, self._tokens)
+                message = told(item, incarnation, position, name, field_names, self._tokens)
                 return received(name, message, missed)
         deadline_ms = self._host.now_ms() + timeout_ms
         call = ReceiveCall(
             self._host,
             name,
-            words,
+            field_names,
             self._tokens,
             is_list=asked.limit is not None,
             on_store=self._reading.read_on,
@@ -273,7 +276,7 @@ class StreamsApi:
         """Forget a stream, in memory and in the store."""
         name = parameters_of(request, _Named).stream_id
         was_in_memory = self._host.forget(name)  # at once, also if the store is away
-        stored = await self._node.storing.delete(name)
+        stored = await self._node.persister.delete(name)
         if not was_in_memory and not stored:
             return problem(404, f"there is no stream {name!r}", error="NotFound")
         return Response(204)
@@ -310,7 +313,7 @@ class StreamsApi:
                 "A message; a list of them, if a limit was given.", ReceivedMessage | ReceivedPage
             )
         }
-        sent = {200: Told("It is in the stream, or was handed over.", SendAnswer)}
+        sent = {200: Told("It is in the stream, or was handed over.", SendResponse)}
         return [
             Operation(
                 "POST", "/streams/send", self.send, "send", "Send a message to a stream.",
@@ -319,7 +322,7 @@ class StreamsApi:
             ),
             Operation(
                 "POST", "/streams/sendAndStore", self.send_and_store, "sendAndStore",
-                "Store a message in a stream.", {201: Told("It is stored.", StoreAnswer)},
+                "Store a message in a stream.", {201: Told("It is stored.", StoreResponse)},
                 **common, body=_Store, problems=(413, 424),
             ),
             Operation(

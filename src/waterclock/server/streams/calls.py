@@ -8,16 +8,16 @@ from collections.abc import Callable
 from waterclock.node.streams.host import StreamHost
 from waterclock.server.http.messages import Pending, Response, Streamed, problem
 from waterclock.server.http.problems import RETRY_AFTER
-from waterclock.server.streams.models import Words
+from waterclock.server.streams.models import FieldNames
 from waterclock.server.streams.responses import (
-    NOBODY_CAME,
+    MATCH_TIMEOUT,
     OVERWRITTEN,
     gone_members,
     message_uuid,
     received,
     received_list,
+    render_messages,
     sent,
-    told_messages,
 )
 from waterclock.streams.effects import Deliver
 from waterclock.streams.tokens import LIVE, STORED, Token, Tokens
@@ -27,13 +27,13 @@ from waterclock.streams.waiters import Receiver, Sender, Waiter
 class Call(Pending):
     """A request that may have to wait."""
 
-    __slots__ = ("_host", "stream", "waiter", "words")
+    __slots__ = ("_host", "field_names", "stream", "waiter")
 
-    def __init__(self, host: StreamHost, stream: str, words: Words) -> None:
+    def __init__(self, host: StreamHost, stream: str, field_names: FieldNames) -> None:
         super().__init__(_leave)
         self._host = host
         self.stream = stream
-        self.words = words
+        self.field_names = field_names
         self.waiter: Waiter | None = None
 
     def answer(self, response: Response | Streamed) -> bool:
@@ -72,7 +72,7 @@ class Call(Pending):
 
     def timed_out(self) -> None:
         """Answer that nobody came."""
-        self.answer(problem(424, NOBODY_CAME, error="NobodyCame"))
+        self.answer(problem(424, MATCH_TIMEOUT, error="MatchTimeout"))
 
     def dismissed(self) -> None:
         """Answer that the client should ask again."""
@@ -89,8 +89,10 @@ class SendCall(Call):
 
     __slots__ = ("_token",)
 
-    def __init__(self, host: StreamHost, stream: str, words: Words, *, token: str = "") -> None:
-        super().__init__(host, stream, words)
+    def __init__(
+        self, host: StreamHost, stream: str, field_names: FieldNames, *, token: str = ""
+    ) -> None:
+        super().__init__(host, stream, field_names)
         self._token = token
         """To go on after this message, if it is stored."""
 
@@ -99,7 +101,9 @@ class SendCall(Call):
         assert isinstance(self.waiter, Sender)
         uuid = message_uuid(self.waiter.item, self.incarnation(), position)
         is_delivered = receivers > 0
-        told = sent(self.stream, self.words, uuid, position, self._token, is_delivered=is_delivered)
+        told = sent(
+            self.stream, self.field_names, uuid, position, self._token, is_delivered=is_delivered
+        )
         self.answer(told)
 
 
@@ -112,13 +116,13 @@ class ReceiveCall(Call):
         self,
         host: StreamHost,
         stream: str,
-        words: Words,
+        field_names: FieldNames,
         tokens: Tokens,
         *,
         is_list: bool,
         on_store: "Callable[[ReceiveCall, Receiver], None] | None" = None,
     ) -> None:
-        super().__init__(host, stream, words)
+        super().__init__(host, stream, field_names)
         self._tokens = tokens
         self._is_list = is_list
         self._on_store = on_store
@@ -127,7 +131,9 @@ class ReceiveCall(Call):
 
     def delivered(self, given: Deliver) -> bool:
         """Answer with messages."""
-        told = told_messages(given, self.incarnation(), self.stream, self.words, self._tokens)
+        told = render_messages(
+            given, self.incarnation(), self.stream, self.field_names, self._tokens
+        )
         if self._is_list:
             return self.answer(received_list(self.stream, told, given.missed))
         return self.answer(received(self.stream, told[0], given.missed))
@@ -152,7 +158,7 @@ class ReceiveCall(Call):
             Token(STORED, 0, after) if self.is_stored else Token(LIVE, self.incarnation(), after)
         )
         text = self._tokens.encode(self.stream, token)
-        self.answer(problem(424, NOBODY_CAME, error="NobodyCame", resumeToken=text))
+        self.answer(problem(424, MATCH_TIMEOUT, error="MatchTimeout", resumeToken=text))
 
     def must_read(self, receiver: Receiver) -> None:
         """Have the store read again."""

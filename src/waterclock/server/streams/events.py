@@ -17,9 +17,9 @@ from waterclock.model.errors import StoreUnavailable, WaterclockError
 from waterclock.node.node import Node
 from waterclock.server.http.messages import EVENTS, Answered, Request, Streamed, problem
 from waterclock.server.http.problems import RETRY_AFTER
-from waterclock.server.streams.models import WORDS, ReceiveParameters
+from waterclock.server.streams.models import FIELD_NAMES, ReceiveParameters
 from waterclock.server.streams.reader import CONFIRMED, EARLIEST, LATEST, deliver_of
-from waterclock.server.streams.responses import FORGOTTEN, gone_members, told_messages
+from waterclock.server.streams.responses import FORGOTTEN, gone_members, render_messages
 from waterclock.stores.base import END
 from waterclock.streams.effects import Deliver
 from waterclock.streams.tokens import LIVE, STORED, Token
@@ -111,7 +111,7 @@ class _Subscriber:
         self._host = node.streams
         self._ends_ms = self._host.now_ms() + listen_ms
         self._name = asked.stream_id
-        self._words = WORDS[asked.as_]
+        self._words = FIELD_NAMES[asked.as_]
         self._consumer = asked.consumer_id or ""
         self._after: int | None = None
         self._is_stored = False
@@ -121,7 +121,7 @@ class _Subscriber:
         """Find the place to begin at; None: the consumer's own."""
         self._after, self._is_stored = None, False
         if token in (EARLIEST, LATEST):
-            page = await self._node.storing.read(
+            page = await self._node.persister.read(
                 self._name, after=END if token == LATEST else 0, limit=1
             )
             stream = self._host.find(self._name)
@@ -197,7 +197,7 @@ class _Subscriber:
         if self._consumer:
             self._host.confirm(self._name, self._consumer, after)
         with self._host.reading(self._name):
-            page = await self._node.storing.read(self._name, after=after, limit=EVENTS_AT_ONCE)
+            page = await self._node.persister.read(self._name, after=after, limit=EVENTS_AT_ONCE)
             if page.last < after:  # another store, or an older copy: nothing in it was seen
                 return _Gone(0, 0)
             first = page.messages[0].position if page.messages else page.last + 1
@@ -214,7 +214,7 @@ class _Subscriber:
         if self._after is not None:  # otherwise the stream remembers, by the consumer's name
             self._after = given.positions[-1]
         tokens = self._node.stream_tokens
-        told = told_messages(given, self._incarnation(), self._name, self._words, tokens)
+        told = render_messages(given, self._incarnation(), self._name, self._words, tokens)
         missed = b'"missed":%d,' % given.missed if given.missed else b""
         name = msgspec.json.encode(self._name)
         pieces = []

@@ -1,7 +1,7 @@
 """What requests about streams say, and what they are told: two vocabularies for one thing.
 
-Some clients call a message *output*. Whoever sends one is answered in the same words; receivers
-say which they want with `as`.
+Some clients call a message *output*. A sender is answered in the field names it used; receivers say
+which they want with `as`.
 """
 
 from functools import lru_cache
@@ -60,16 +60,16 @@ def _alone(one: str, other: str) -> dict[str, object]:
 ONE_VOCABULARY = {"oneOf": [_alone("message", "output"), _alone("output", "message")]}
 
 
-class Words(NamedTuple):
+class FieldNames(NamedTuple):
     """How a message and its id are called."""
 
     message: bytes
     uuid: bytes
 
 
-WORDS = {
-    "message": Words(b'"message":', b'"messageUuid":'),
-    "output": Words(b'"output":', b'"outputUuid":'),
+FIELD_NAMES = {
+    "message": FieldNames(b'"message":', b'"messageUuid":'),
+    "output": FieldNames(b'"output":', b'"outputUuid":'),
 }
 
 
@@ -85,9 +85,9 @@ class StoreBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_o
     ttl_seconds: Seconds | None = None
 
     @property
-    def words(self) -> Words:
+    def field_names(self) -> FieldNames:
         """How the sender calls things."""
-        return WORDS["message" if self.output is UNSET else "output"]
+        return FIELD_NAMES["message" if self.output is UNSET else "output"]
 
     def content(self) -> bytes:
         """Return the message as JSON."""
@@ -176,7 +176,7 @@ class ReceiveParameters(
     )
 
 
-class SendAnswer(msgspec.Struct, rename="camel", omit_defaults=True):
+class SendResponse(msgspec.Struct, rename="camel", omit_defaults=True):
     """What became of a message."""
 
     stream_id: str
@@ -187,7 +187,7 @@ class SendAnswer(msgspec.Struct, rename="camel", omit_defaults=True):
     resume_token: str = ""
 
 
-class StoreAnswer(msgspec.Struct, rename="camel", omit_defaults=True):
+class StoreResponse(msgspec.Struct, rename="camel", omit_defaults=True):
     """Where a message is stored."""
 
     stream_id: str

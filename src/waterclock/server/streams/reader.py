@@ -30,7 +30,7 @@ READ_MS_MIN = 1_000
 _REQUEST = Request(b"GET", b"/streams/receive", b"", [], b"")
 
 
-class StoredReading:
+class StoredReader:
     """Reads for receivers that have a position."""
 
     def __init__(self, node: Node) -> None:
@@ -120,7 +120,9 @@ class StoredReading:
         wait_ms = max(READ_MS_MIN, receiver.deadline_ms - self._host.now_ms())
         late = asyncio.get_running_loop().call_later(wait_ms / 1_000, _too_late, call)
         try:
-            page = await self._node.storing.read(receiver.stream, after=after, limit=receiver.limit)
+            page = await self._node.persister.read(
+                receiver.stream, after=after, limit=receiver.limit
+            )
         finally:
             late.cancel()
         return None if call.is_over else page

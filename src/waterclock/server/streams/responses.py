@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from waterclock.server.http.messages import JSON, Response
-from waterclock.server.streams.models import Words
+from waterclock.server.streams.models import FieldNames
 from waterclock.streams.effects import Deliver
 from waterclock.streams.ring import Item
 from waterclock.streams.tokens import LIVE, STORED, Token, Tokens
 
-NOBODY_CAME = "nobody came within the timeout"
+MATCH_TIMEOUT = "nobody came within the timeout"
 OVERWRITTEN = "what follows the resume token was overwritten or has expired"
 FORGOTTEN = "the resume token is of a stream that was forgotten"
 AHEAD = "the store does not reach to the resume token: it is another one, or an older copy of it"
@@ -27,7 +27,7 @@ class Told(NamedTuple):
 
 
 def gone_members(missed: int, token: str) -> dict[str, Any]:
-    """Return what a 410 tells besides its words."""
+    """Return what a 410 tells besides its field_names."""
     return {"error": "Gone", "field": "resumeToken", "missed": missed, "resumeToken": token}
 
 
@@ -37,12 +37,18 @@ def message_uuid(item: Item, incarnation: int, position: int) -> str:
 
 
 def sent(
-    stream: str, words: Words, uuid: str, position: int, token: str = "", *, is_delivered: bool
+    stream: str,
+    field_names: FieldNames,
+    uuid: str,
+    position: int,
+    token: str = "",
+    *,
+    is_delivered: bool,
 ) -> Response:
     """Return what a sender is told."""
     body = b'{"streamId":%b,%b%b,"position":%d,"delivered":%b%b}' % (
         _encode(stream),
-        words.uuid,
+        field_names.uuid,
         _encode(uuid),
         position,
         b"true" if is_delivered else b"false",
@@ -52,15 +58,20 @@ def sent(
 
 
 def told(
-    item: Item, incarnation: int, position: int, stream: str, words: Words, tokens: Tokens
+    item: Item,
+    incarnation: int,
+    position: int,
+    stream: str,
+    field_names: FieldNames,
+    tokens: Tokens,
 ) -> Told:
     """Return a message as it is told."""
     facts = (STORED, 0, item.stored) if item.stored else (LIVE, incarnation, position)
     token = tokens.encode(stream, Token(*facts))
     said = b'%b%b,%b%b,"position":%d,"sentMs":%d,"resumeToken":"%b"' % (
-        words.message,
+        field_names.message,
         item.body,
-        words.uuid,
+        field_names.uuid,
         _encode(message_uuid(item, incarnation, position)),
         facts[2],
         item.sent_ms,
@@ -69,12 +80,12 @@ def told(
     return Told(token, said)
 
 
-def told_messages(
-    given: Deliver, incarnation: int, stream: str, words: Words, tokens: Tokens
+def render_messages(
+    given: Deliver, incarnation: int, stream: str, field_names: FieldNames, tokens: Tokens
 ) -> list[Told]:
     """Return messages as they are told."""
     pairs = zip(given.positions, given.items, strict=True)
-    return [told(item, incarnation, at, stream, words, tokens) for at, item in pairs]
+    return [told(item, incarnation, at, stream, field_names, tokens) for at, item in pairs]
 
 
 def received(stream: str, message: Told, missed: int) -> Response:

@@ -157,7 +157,7 @@ def _stretch(client: BlockingClient, options: ReplayOptions) -> Stretch:
         ends = client.topics.find_offsets(options.topic, options.until)
     if options.until is None and options.to_offsets is None and not options.is_dry_run:
         # Kept by the node as a task that begins: asked again, it tells where the log ended then.
-        begun = client.ledger.begin(options.topic, f"replay-{options.run_name}", 0, 0)
+        begun = client.write_registry.begin(options.topic, f"replay-{options.run_name}", 0, 0)
         if begun.state in (WriteState.NEW, WriteState.BEGUN):
             ends = begun.positions
     return narrowed(whole, starts, ends)
@@ -169,7 +169,7 @@ def _is_done(options: ReplayOptions) -> bool:
         return False
     make_topic(options, options.to_topic, like=options.topic)
     with node_client(options) as client:
-        writers = client.ledger.list(options.to_topic)
+        writers = client.write_registry.list(options.to_topic)
     name = _writer(options)
     return any(each.name == name and each.committed is not None for each in writers)
 

@@ -183,7 +183,7 @@ def _divided(good: DataFrame, options: ScheduleOptions, found: _Found) -> DataFr
 def _is_stored(options: ScheduleOptions, writer: str) -> bool:
     """Ask the node if an earlier run has stored all of this."""
     with node_client(options) as client:
-        writers = client.ledger.list(options.topic)
+        writers = client.write_registry.list(options.topic)
     return any(each.name == writer and each.committed is not None for each in writers)
 
 

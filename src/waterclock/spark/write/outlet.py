@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from waterclock.client.client import Client
 from waterclock.client.consumer.fetch import Fetched
-from waterclock.client.loop_thread import Background
+from waterclock.client.loop_thread import LoopThread
 from waterclock.client.producer.arrow import ArrowReceipt
 from waterclock.client.retry import is_transient
 from waterclock.client.settings import ClientSettings
@@ -97,7 +97,7 @@ class Outlet:
         self._in_flight: deque[tuple[_Parcel, Future[ArrowReceipt]]] = deque()
         self._may_send_at_s = 0.0
         self._client: Client
-        self._background: Background
+        self._background: LoopThread
 
     def __repr__(self) -> str:
         return f"<Outlet to {self.topic}, {len(self._in_flight)} parcels on their way>"
@@ -139,19 +139,19 @@ class Outlet:
         return self._begin(place)
 
     def _begin(self, place: WritePlace) -> WriteBegun:
-        return self._patiently(lambda: self._client.ledger.begin(self.topic, *place))
+        return self._patiently(lambda: self._client.write_registry.begin(self.topic, *place))
 
     def finish(self, place: WritePlace, rows: int) -> None:
         """Note that all rows of a task are stored."""
-        self._patiently(lambda: self._client.ledger.finish(self.topic, *place, rows=rows))
+        self._patiently(lambda: self._client.write_registry.finish(self.topic, *place, rows=rows))
 
     def commit(self, writer: str, batch: int) -> None:
         """Note that a batch is whole."""
-        self._patiently(lambda: self._client.ledger.commit(self.topic, writer, batch))
+        self._patiently(lambda: self._client.write_registry.commit(self.topic, writer, batch))
 
     def abandon(self, writer: str) -> None:
         """Have the ledger forget a writer."""
-        self._patiently(lambda: self._client.ledger.abandon(self.topic, writer))
+        self._patiently(lambda: self._client.write_registry.abandon(self.topic, writer))
 
     def partitions(self) -> int:
         """Return how many partitions the topic has."""
@@ -281,11 +281,11 @@ def _parcels(parcel: _Parcel) -> list[_Parcel]:
 _SETTINGS = ClientSettings(
     connect_timeout_ms=CONNECT_MS, delivery_timeout_ms=int(PATIENCE_S) * SECOND_MS
 )
-_lines: dict[tuple[str, ...], tuple[Client, Background]] = {}
+_lines: dict[tuple[str, ...], tuple[Client, LoopThread]] = {}
 _lines_lock = threading.Lock()
 
 
-def _line(servers: tuple[str, ...]) -> tuple[Client, Background]:
+def _line(servers: tuple[str, ...]) -> tuple[Client, LoopThread]:
     """Return a client for the first of these addresses that answers. It stays open: Spark's workers
     live for many tasks, and each would begin with a new connection."""
     with _lines_lock:
@@ -294,16 +294,16 @@ def _line(servers: tuple[str, ...]) -> tuple[Client, Background]:
         return _lines[servers]
 
 
-def _opened(servers: tuple[str, ...]) -> tuple[Client, Background]:
+def _opened(servers: tuple[str, ...]) -> tuple[Client, LoopThread]:
     for server in servers[:-1]:
         with contextlib.suppress(Unavailable, TimedOut):
             return _open(server)
     return _open(servers[-1])
 
 
-def _open(server: str) -> tuple[Client, Background]:
+def _open(server: str) -> tuple[Client, LoopThread]:
     client = Client(server, _SETTINGS)
-    background = Background(client)
+    background = LoopThread(client)
     background.start()
     return client, background
 

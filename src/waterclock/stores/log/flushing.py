@@ -21,15 +21,15 @@ class Flushing:
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._is_poke_due = False
+        self._is_step_due = False
         self._failure: WaterclockError | None = None
         self._commit = GroupCommit(log, SystemClock(), self._wake)
 
     def wrote(self) -> None:
         """Have what was written made durable, with all else of this turn."""
-        if not self._is_poke_due:
-            self._is_poke_due = True
-            self._loop.call_soon(self._poke)
+        if not self._is_step_due:
+            self._is_step_due = True
+            self._loop.call_soon(self._step)
 
     async def durable(self, end: int) -> None:
         """Return when everything below `end` is durable."""
@@ -42,14 +42,14 @@ class Flushing:
             await future
 
     def _wake(self) -> None:
-        self._loop.call_soon_threadsafe(self._poke)
+        self._loop.call_soon_threadsafe(self._step)
 
-    def _poke(self) -> None:
-        self._is_poke_due = False
+    def _step(self) -> None:
+        self._is_step_due = False
         if self._failure is not None:
             return
         try:
-            self._commit.poke()
+            self._commit.step()
         # Also what nobody foresaw: those who wait would do so for ever.
         except Exception as error:
             self._log.fail(error)
