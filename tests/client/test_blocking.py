@@ -134,7 +134,7 @@ def test_the_twins_have_the_same_names():
 
     assert names(BlockingClient) - {"close"} == names(Client)
     made, twin = Client("localhost"), BlockingClient("localhost")
-    for part in ("topics", "groups", "dead_letters", "replays", "ledger", "snapshots"):
+    for part in ("topics", "groups", "dead_letters", "replays", "write_registry", "snapshots"):
         assert names(type(getattr(made, part))) == names(type(getattr(twin, part)))
 
 

@@ -110,8 +110,8 @@ class Undertaker:
     def __init__(self, node):
         self.may_write = asyncio.Event()
         self.is_asked = asyncio.Event()
-        self._bury = node.dead_letters.bury
-        node.dead_letters.bury = self
+        self._bury = node.dead_letters.write_dead_letters
+        node.dead_letters.write_dead_letters = self
 
     async def __call__(self, *args):
         self.is_asked.set()
