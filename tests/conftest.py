@@ -1,15 +1,19 @@
-"""What holds for the whole suite: how Hypothesis explores, and that CI skips nothing.
+"""What holds for the whole suite: how Hypothesis explores, how coroutines run, no skips in CI.
 
 Under CI (the variable `CI` is set) examples are derandomized, so a red build is the change's fault
 and never the dice's. `make sim` explores with the seed it prints.
 """
 
+import asyncio
+import functools
+import inspect
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import uvloop
 from hypothesis import settings
 
 if TYPE_CHECKING:
@@ -35,7 +39,40 @@ OFFLINE = "Skipped: offline:"
 STORE_TEST = re.compile(r"tests/stores/test_(?:(\w+)_store\.py|\w+\.py::\w+\[(\w+))")
 """The tests of one store: by their file, or by the parameter they run with."""
 
+TEST_S = 120
+"""How long an `async def` test may take: one that waits for ever fails, and says where."""
+
+ON_UVLOOP = ("tests/server/", "tests/integration/")
+"""Where whole nodes are tested: in the loop they have when they are served."""
+
 _skipped: list[str] = []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    """Let an `async def` test run in a loop of its own, each example of Hypothesis too."""
+    factory = uvloop.new_event_loop if pyfuncitem.nodeid.startswith(ON_UVLOOP) else None
+    given = getattr(pyfuncitem.obj, "hypothesis", None)
+    if given is not None and inspect.iscoroutinefunction(given.inner_test):
+        given.inner_test = _in_a_loop(given.inner_test, factory)
+    elif inspect.iscoroutinefunction(pyfuncitem.obj):
+        pyfuncitem.obj = _in_a_loop(pyfuncitem.obj, factory)
+
+
+def _in_a_loop(
+    test: Callable[..., Coroutine[Any, Any, None]],
+    factory: Callable[[], asyncio.AbstractEventLoop] | None,
+) -> Callable[..., None]:
+    async def bounded(*args: Any, **kwargs: Any) -> None:
+        async with asyncio.timeout(TEST_S):
+            await test(*args, **kwargs)
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(bounded(*args, **kwargs))
+
+    return run
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -3,12 +3,12 @@
 import asyncio
 
 from tests.burrow.memory_source import MemoryBroker, MemorySource
-from tests.burrow.pool_runs import done_of, run
+from tests.burrow.pool_runs import done_of
 from waterclock import burrow
 from waterclock.burrow import Record, consumer
 
 
-def test_a_decorated_function_runs_as_a_pool_and_can_be_called():
+async def test_a_decorated_function_runs_as_a_pool_and_can_be_called():
     broker = MemoryBroker()
     broker.fill(100)
     seen = []
@@ -19,13 +19,10 @@ def test_a_decorated_function_runs_as_a_pool_and_can_be_called():
         seen.append(record.value)
         return len(seen)
 
-    async def test() -> None:
-        async with process.pool():
-            while len(seen) < 100:  # noqa: ASYNC110
-                await asyncio.sleep(0)
-        assert await process(Record("orders", 0, 0, None, b"by hand")) == 101
-
-    run(test)
+    async with process.pool():
+        while len(seen) < 100:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert await process(Record("orders", 0, 0, None, b"by hand")) == 101
     assert done_of(broker) == 100
     assert process.__doc__ == "Say what it is."
 

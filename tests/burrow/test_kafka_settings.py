@@ -1,7 +1,5 @@
 """Settings a Kafka source refuses, by name, before anything is connected."""
 
-import asyncio
-
 import pytest
 
 from tests.burrow.memory_source import MemoryBroker, MemorySource
@@ -37,14 +35,11 @@ def test_a_client_that_commits_by_itself_is_refused():
         KafkaSource({**NEEDED, "enable.auto.commit": True}, ["orders"])
 
 
-def test_settings_librdkafka_does_not_know_end_the_pool_with_its_words():
-    async def test() -> None:
-        source = KafkaSource({**NEEDED, "no.such.setting": 1}, ["orders"])
-        with pytest.raises(SourceFailed, match=r"no\.such\.setting"):
-            await source.open(MemorySource(MemoryBroker()))  # type: ignore[arg-type]
-        await source.close()
-
-    asyncio.run(test())
+async def test_settings_librdkafka_does_not_know_end_the_pool_with_its_words():
+    source = KafkaSource({**NEEDED, "no.such.setting": 1}, ["orders"])
+    with pytest.raises(SourceFailed, match=r"no\.such\.setting"):
+        await source.open(MemorySource(MemoryBroker()))  # type: ignore[arg-type]
+    await source.close()
 
 
 def test_transactions_refuse_protocols_that_move_single_partitions():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from tests.burrow.memory_source import MemoryBroker, MemorySource
-from tests.burrow.pool_runs import run, until
+from tests.burrow.pool_runs import until
 from waterclock.burrow.core.records import Record, TopicPartition
 from waterclock.burrow.runtime.metrics import BOUNDS_S, Tally
 from waterclock.burrow.runtime.pool import Pool
@@ -21,40 +21,37 @@ SEED = {
 }  # fmt: skip
 
 
-def test_a_pool_counts_under_the_names_of_the_seed(monkeypatch):
+async def test_a_pool_counts_under_the_names_of_the_seed(monkeypatch):
     monkeypatch.setattr("waterclock.burrow.runtime.pool.SAMPLE_S", 0.001)
     broker = MemoryBroker(1)
     broker.fill(100, keys=100)
     registry = CollectorRegistry()
     names: set[str] = set()
 
-    async def test() -> None:
-        gate = asyncio.Event()
-
-        async def process(record: Record) -> None:
-            if record.offset == 90:
-                await gate.wait()
-            if record.offset == 50 and record.attempt == 1:
-                raise ConnectionError("once")
-
-        pool = Pool(MemorySource(broker), process, workers=4, commit_every=50, retry_delay_s=0.001)
-        registry.register(pool.metrics)
-        async with pool:
-            await until(lambda: pool.metrics.totals() == (99, 1))
-            await until(lambda: pool.metrics.views and pool.metrics.views[0].frontier == 90)
-            health = pool.health()
-            assert health.is_healthy
-            assert health.offset_lag == {TopicPartition("orders", 0): 10}
-            assert _value("burrow_inflight_messages") == 1
-            assert _value("burrow_offset_lag") == 10
-            assert _value("burrow_gap_runs") == 1
-            names.update(each.name for family in registry.collect() for each in family.samples)
-            gate.set()
-
     def _value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(name, {"topic": "orders", "partition": "0", **labels})
 
-    run(test)
+    gate = asyncio.Event()
+
+    async def process(record: Record) -> None:
+        if record.offset == 90:
+            await gate.wait()
+        if record.offset == 50 and record.attempt == 1:
+            raise ConnectionError("once")
+
+    pool = Pool(MemorySource(broker), process, workers=4, commit_every=50, retry_delay_s=0.001)
+    registry.register(pool.metrics)
+    async with pool:
+        await until(lambda: pool.metrics.totals() == (99, 1))
+        await until(lambda: pool.metrics.views and pool.metrics.views[0].frontier == 90)
+        health = pool.health()
+        assert health.is_healthy
+        assert health.offset_lag == {TopicPartition("orders", 0): 10}
+        assert _value("burrow_inflight_messages") == 1
+        assert _value("burrow_offset_lag") == 10
+        assert _value("burrow_gap_runs") == 1
+        names.update(each.name for family in registry.collect() for each in family.samples)
+        gate.set()
     assert names >= SEED
     assert _value("burrow_messages_processed_total", status="success") == 100
     assert _value("burrow_errors_total", retriable="true") == 1

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tests.burrow.memory_source import MemoryBroker, MemorySource
-from tests.burrow.pool_runs import done_of, run, until
+from tests.burrow.pool_runs import done_of, until
 from waterclock.burrow.core.engine import Engine
 from waterclock.burrow.core.failures import Failed, PermanentError
 from waterclock.burrow.core.records import Record
@@ -34,24 +34,21 @@ class OutletSource(MemorySource):
 
 
 @pytest.mark.parametrize("wrap", [lambda f: lambda record: f(record), lambda f: f], ids=["λ", "f"])
-def test_what_a_plain_function_returns_to_be_awaited_is_awaited(wrap):
+async def test_what_a_plain_function_returns_to_be_awaited_is_awaited(wrap):
     broker = MemoryBroker(1)
     broker.fill(30)
     seen: list[int] = []
 
-    async def test() -> None:
-        async def process(record: Record) -> None:
-            await asyncio.sleep(0.001)
-            if record.offset == 3 and record.attempt == 1:
-                raise ValueError("once")
-            seen.append(record.offset)
-            if len(seen) == 30:
-                pool.stop()
+    async def process(record: Record) -> None:
+        await asyncio.sleep(0.001)
+        if record.offset == 3 and record.attempt == 1:
+            raise ValueError("once")
+        seen.append(record.offset)
+        if len(seen) == 30:
+            pool.stop()
 
-        pool = Pool(MemorySource(broker), wrap(process), workers=4, retry_delay_s=0.001)
-        await pool.run()
-
-    run(test)
+    pool = Pool(MemorySource(broker), wrap(process), workers=4, retry_delay_s=0.001)
+    await pool.run()
     assert sorted(seen) == list(range(30))
     assert done_of(broker) == 30
 
@@ -75,32 +72,29 @@ def test_a_transaction_must_be_committed_before_it_is_too_old():
         Pool(source, lambda record: None, commit_every_s=60)
 
 
-def test_a_function_that_cancels_its_own_task_costs_no_worker():
+async def test_a_function_that_cancels_its_own_task_costs_no_worker():
     broker = MemoryBroker(1)
     broker.fill(40, keys=40)
     done: list[int] = []
 
-    async def test() -> None:
-        async def process(record: Record) -> None:
-            task = asyncio.current_task()
-            assert task is not None
-            if record.attempt == 1:
-                task.cancel()
-                if record.offset % 2:  # else it strikes when the worker waits for the next
-                    await asyncio.sleep(0)
-            done.append(record.offset)
-            if set(done) == set(range(40)):
-                pool.stop()
+    async def process(record: Record) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if record.attempt == 1:
+            task.cancel()
+            if record.offset % 2:  # else it strikes when the worker waits for the next
+                await asyncio.sleep(0)
+        done.append(record.offset)
+        if set(done) == set(range(40)):
+            pool.stop()
 
-        pool = Pool(MemorySource(broker), process, workers=2, retry_delay_s=0.001, grace_s=1)
-        await pool.run()
-
-    run(test)
+    pool = Pool(MemorySource(broker), process, workers=2, retry_delay_s=0.001, grace_s=1)
+    await pool.run()
     assert done_of(broker) == 40
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-def test_who_names_strangers_as_failed_has_failed_with_all(is_async):
+async def test_who_names_strangers_as_failed_has_failed_with_all(is_async):
     broker = MemoryBroker(1)
     broker.fill(4, keys=4)
     attempts: list[int] = []
@@ -116,14 +110,11 @@ def test_who_names_strangers_as_failed_has_failed_with_all(is_async):
     async def work_async(records: list[Record]) -> None:
         work(records)
 
-    async def test() -> None:
-        function: Function = work_async if is_async else work
-        pool = Pool(MemorySource(broker), function, workers=1, batch_size=4, retry_delay_s=0.001)
-        pools.append(pool)
-        loops.append(asyncio.get_running_loop())
-        await pool.run()
-
-    run(test)
+    function: Function = work_async if is_async else work
+    pool = Pool(MemorySource(broker), function, workers=1, batch_size=4, retry_delay_s=0.001)
+    pools.append(pool)
+    loops.append(asyncio.get_running_loop())
+    await pool.run()
     assert attempts == [4, 4]
     assert done_of(broker) == 4
 
@@ -132,7 +123,7 @@ def test_who_names_strangers_as_failed_has_failed_with_all(is_async):
 @pytest.mark.parametrize(
     "returned", [7, "text", [Output("copy", b"1"), 7], Output("copy", b"huge")]
 )
-def test_a_function_that_returns_what_cannot_be_produced_has_failed(is_async, returned):
+async def test_a_function_that_returns_what_cannot_be_produced_has_failed(is_async, returned):
     broker = MemoryBroker(1)
     broker.fill(10, keys=10)
     source = OutletSource(broker)
@@ -145,18 +136,15 @@ def test_a_function_that_returns_what_cannot_be_produced_has_failed(is_async, re
     async def work_async(record: Record) -> object:
         return work(record)
 
-    async def test() -> None:
-        function: Function = work_async if is_async else work
-        async with Pool(source, function, workers=2, retry_delay_s=0.001, commit_every_s=0.01):
-            await until(lambda: done_of(broker) == 10)
-
-    run(test)
+    function: Function = work_async if is_async else work
+    async with Pool(source, function, workers=2, retry_delay_s=0.001, commit_every_s=0.01):
+        await until(lambda: done_of(broker) == 10)
     assert sorted(output.value or b"" for output in source.outputs) == [
         b"%d" % n for n in range(10)
     ]
 
 
-def test_what_is_done_of_a_list_is_produced_though_others_failed():
+async def test_what_is_done_of_a_list_is_produced_though_others_failed():
     broker = MemoryBroker(1)
     broker.fill(4, keys=4)
     source = OutletSource(broker)
@@ -168,16 +156,13 @@ def test_what_is_done_of_a_list_is_produced_though_others_failed():
             raise Failed(bad, "not yet", outputs=outputs)
         return outputs
 
-    async def test() -> None:
-        pool = Pool(source, work, workers=1, batch_size=4, retry_delay_s=0.001, commit_every_s=0.01)
-        async with pool:
-            await until(lambda: done_of(broker) == 4)
-
-    run(test)
+    pool = Pool(source, work, workers=1, batch_size=4, retry_delay_s=0.001, commit_every_s=0.01)
+    async with pool:
+        await until(lambda: done_of(broker) == 4)
     assert sorted(output.value or b"" for output in source.outputs) == [b"0", b"1", b"2", b"3"]
 
 
-def test_a_bug_of_ours_ends_the_pool_and_is_not_just_logged(monkeypatch):
+async def test_a_bug_of_ours_ends_the_pool_and_is_not_just_logged(monkeypatch):
     broker = MemoryBroker(1)
     broker.fill(10)
 
@@ -189,14 +174,11 @@ def test_a_bug_of_ours_ends_the_pool_and_is_not_just_logged(monkeypatch):
 
     monkeypatch.setattr(Engine, "failed", failed)
 
-    async def test() -> None:
-        with pytest.raises(ZeroDivisionError, match="planted"):
-            await Pool(MemorySource(broker), work, grace_s=0.1).run()
-
-    run(test)
+    with pytest.raises(ZeroDivisionError, match="planted"):
+        await Pool(MemorySource(broker), work, grace_s=0.1).run()
 
 
-def test_a_timeout_says_whose_it_is():
+async def test_a_timeout_says_whose_it_is():
     broker = MemoryBroker(1)
     broker.fill(1)
     reasons: list[str] = []
@@ -210,19 +192,16 @@ def test_a_timeout_says_whose_it_is():
     async def work(record: Record) -> None:
         await asyncio.Event().wait()
 
-    async def test() -> None:
-        pool = Pool(
-            MemorySource(broker), work, timeout_s=0.01, max_retries=0, on_failure="dlq",
-            dead_letters=Letters(),
-        )  # fmt: skip
-        pools.append(pool)
-        await pool.run()
-
-    run(test)
+    pool = Pool(
+        MemorySource(broker), work, timeout_s=0.01, max_retries=0, on_failure="dlq",
+        dead_letters=Letters(),
+    )  # fmt: skip
+    pools.append(pool)
+    await pool.run()
     assert reasons == ["it took longer than timeout_s = 0.01"]
 
 
-def test_letters_that_were_written_are_not_written_again():
+async def test_letters_that_were_written_are_not_written_again():
     broker = MemoryBroker(1)
     broker.fill(6, keys=6)
     written: list[int] = []
@@ -241,20 +220,17 @@ def test_letters_that_were_written_are_not_written_again():
     async def work(records: list[Record]) -> None:
         raise PermanentError("bad")
 
-    async def test() -> None:
-        pool = Pool(
-            MemorySource(broker), work, workers=1, batch_size=6, on_failure="dlq",
-            dead_letters=Letters(), commit_every_s=0.01,
-        )  # fmt: skip
-        async with pool:
-            await until(lambda: done_of(broker) == 6)
-
-    run(test)
+    pool = Pool(
+        MemorySource(broker), work, workers=1, batch_size=6, on_failure="dlq",
+        dead_letters=Letters(), commit_every_s=0.01,
+    )  # fmt: skip
+    async with pool:
+        await until(lambda: done_of(broker) == 6)
     assert tries == [6, 1, 1]
     assert sorted(set(written)) == list(range(6))
 
 
-def test_threads_are_busy_while_their_calls_run():
+async def test_threads_are_busy_while_their_calls_run():
     broker = MemoryBroker(1)
     broker.fill(3, keys=3)
     release = threading.Event()
@@ -264,19 +240,16 @@ def test_threads_are_busy_while_their_calls_run():
         begun.release()
         release.wait()
 
-    async def test() -> None:
-        async with Pool(MemorySource(broker), work, workers=3) as pool:
-            for _ in range(3):
-                await asyncio.to_thread(begun.acquire)
-            assert pool._driver is not None
-            assert pool._driver.crew.busy_seconds() > 0
-            release.set()
-
-    run(test)
+    async with Pool(MemorySource(broker), work, workers=3) as pool:
+        for _ in range(3):
+            await asyncio.to_thread(begun.acquire)
+        assert pool._driver is not None
+        assert pool._driver.crew.busy_seconds() > 0
+        release.set()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_block_beside_the_pool_too(number):
+async def test_a_signal_ends_the_block_beside_the_pool_too(number):
     broker = MemoryBroker(1)
     broker.fill(10)
     ends: list[str] = []
@@ -285,15 +258,12 @@ def test_a_signal_ends_the_block_beside_the_pool_too(number):
         if record.offset == 9:
             os.kill(os.getpid(), number)
 
-    async def test() -> None:
-        try:
-            async with Pool(MemorySource(broker), work):
-                await asyncio.Event().wait()
-        finally:
-            ends.append("after")
-        await asyncio.sleep(0)
-        ends.append("on")
-
-    run(test)
+    try:
+        async with Pool(MemorySource(broker), work):
+            await asyncio.Event().wait()
+    finally:
+        ends.append("after")
+    await asyncio.sleep(0)
+    ends.append("on")
     assert ends == ["after", "on"]
     assert done_of(broker) == 10

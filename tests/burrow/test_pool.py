@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.burrow.memory_source import MemoryBroker, MemorySource
-from tests.burrow.pool_runs import PATIENCE_S, Ledger, done_of, run, until
+from tests.burrow.pool_runs import PATIENCE_S, Ledger, done_of, until
 from waterclock.burrow.core.records import Record
 from waterclock.burrow.runtime.context import current_record, current_trace
 from waterclock.burrow.runtime.pool import Pool
@@ -17,16 +17,13 @@ from waterclock.model.errors import BadConfig
 
 
 @pytest.mark.parametrize("order", ["none", "key", "partition"])
-def test_everything_is_done_once_and_committed(order):
+async def test_everything_is_done_once_and_committed(order):
     broker = MemoryBroker()
     broker.fill(3_000)
     ledger = Ledger(stop_at=3_000)
 
-    async def test() -> None:
-        ledger.pool = Pool(MemorySource(broker), ledger.process, workers=20, order=order)
-        await ledger.pool.run()
-
-    run(test)
+    ledger.pool = Pool(MemorySource(broker), ledger.process, workers=20, order=order)
+    await ledger.pool.run()
     assert sorted(map(int, ledger.values)) == list(range(3_000))
     assert done_of(broker) == 3_000
     assert all(not commit.metadata for commit in broker.committed.values())
@@ -34,7 +31,7 @@ def test_everything_is_done_once_and_committed(order):
         assert all(offsets == sorted(offsets) for offsets in ledger.by_key.values())
 
 
-def test_a_function_that_never_suspends_is_worked_through():
+async def test_a_function_that_never_suspends_is_worked_through():
     broker = MemoryBroker()
     broker.fill(20_000)
     ledger = Ledger(stop_at=20_000)
@@ -42,232 +39,203 @@ def test_a_function_that_never_suspends_is_worked_through():
     async def process(record: Record) -> None:
         ledger.saw(record)
 
-    async def test() -> None:
-        ledger.pool = Pool(MemorySource(broker), process, workers=10)
-        await ledger.pool.run()
-
-    run(test)
+    ledger.pool = Pool(MemorySource(broker), process, workers=10)
+    await ledger.pool.run()
     assert len(set(ledger.values)) == len(ledger.values) == 20_000
 
 
-def test_a_slow_function_that_never_suspends_leaves_turns_to_others():
+async def test_a_slow_function_that_never_suspends_leaves_turns_to_others():
     broker = MemoryBroker(1)
     broker.fill(200, keys=200)
     seen_at: list[int] = []
 
-    async def test() -> None:
-        turns = 0
+    turns = 0
 
-        async def others() -> None:
-            nonlocal turns
-            while True:
-                await asyncio.sleep(0)
-                turns += 1
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
 
-        async def process(record: Record) -> None:
-            end = time.perf_counter() + 0.001
-            while time.perf_counter() < end:
-                pass
-            seen_at.append(turns)
-            if len(seen_at) == 200:
-                pool.stop()
+    async def process(record: Record) -> None:
+        end = time.perf_counter() + 0.001
+        while time.perf_counter() < end:
+            pass
+        seen_at.append(turns)
+        if len(seen_at) == 200:
+            pool.stop()
 
-        pool = Pool(MemorySource(broker), process, workers=1)
-        async with asyncio.TaskGroup() as tasks:
-            beside = tasks.create_task(others())
-            await pool.run()
-            beside.cancel()
-
-    run(test)
+    pool = Pool(MemorySource(broker), process, workers=1)
+    async with asyncio.TaskGroup() as tasks:
+        beside = tasks.create_task(others())
+        await pool.run()
+        beside.cancel()
     assert len(set(seen_at)) > 10
 
 
-def test_a_plain_function_runs_on_threads_as_many_as_there_are_workers():
+async def test_a_plain_function_runs_on_threads_as_many_as_there_are_workers():
     broker = MemoryBroker()
     broker.fill(200)
     together = threading.Barrier(8)
     threads: set[int] = set()
     values = []
 
-    async def test() -> None:
-        loop = asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
 
-        def process(record: Record) -> None:
-            if len(threads) < 8:
-                threads.add(threading.get_ident())
-                together.wait(PATIENCE_S)
-            values.append(record.value)
-            if len(values) == 200:
-                loop.call_soon_threadsafe(pool.stop)
+    def process(record: Record) -> None:
+        if len(threads) < 8:
+            threads.add(threading.get_ident())
+            together.wait(PATIENCE_S)
+        values.append(record.value)
+        if len(values) == 200:
+            loop.call_soon_threadsafe(pool.stop)
 
-        pool = Pool(MemorySource(broker), process, workers=8, order="none")
-        await pool.run()
-
-    run(test)
+    pool = Pool(MemorySource(broker), process, workers=8, order="none")
+    await pool.run()
     assert len(threads) == 8
     assert len(set(values)) == 200
     assert done_of(broker) == 200
 
 
-def test_a_stop_lets_what_was_begun_end_and_begins_nothing():
+async def test_a_stop_lets_what_was_begun_end_and_begins_nothing():
     broker = MemoryBroker(1)
     broker.fill(100, keys=100)
     begun, ended = [], []
 
-    async def test() -> None:
-        gate = asyncio.Event()
+    gate = asyncio.Event()
 
-        async def process(record: Record) -> None:
-            begun.append(record.offset)
-            await gate.wait()
-            ended.append(record.offset)
+    async def process(record: Record) -> None:
+        begun.append(record.offset)
+        await gate.wait()
+        ended.append(record.offset)
 
-        pool = Pool(MemorySource(broker), process, workers=5)
-        async with pool:
-            await until(lambda: len(begun) == 5)
-            pool.stop()
-            for _ in range(10):
-                await asyncio.sleep(0)
-            gate.set()
-
-    run(test)
+    pool = Pool(MemorySource(broker), process, workers=5)
+    async with pool:
+        await until(lambda: len(begun) == 5)
+        pool.stop()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        gate.set()
     assert begun == ended == [0, 1, 2, 3, 4]
     assert broker.committed[broker.names[0]].offset == 5
 
 
-def test_after_a_clean_stop_the_next_pool_does_nothing_twice():
+async def test_after_a_clean_stop_the_next_pool_does_nothing_twice():
     broker = MemoryBroker()
     broker.fill(2_000)
     first, second = Ledger(stop_at=700), Ledger(stop_at=10**9)
 
-    async def test() -> None:
-        first.pool = Pool(MemorySource(broker), first.process, workers=50, order="none")
-        await first.pool.run()
-        second._stop_at = 2_000 - len(first.values)
-        second.pool = Pool(MemorySource(broker), second.process, workers=50, order="none")
-        await second.pool.run()
-
-    run(test)
+    first.pool = Pool(MemorySource(broker), first.process, workers=50, order="none")
+    await first.pool.run()
+    second._stop_at = 2_000 - len(first.values)
+    second.pool = Pool(MemorySource(broker), second.process, workers=50, order="none")
+    await second.pool.run()
     assert len(first.values) + len(second.values) == 2_000
     assert set(first.values) | set(second.values) == {b"%d" % number for number in range(2_000)}
 
 
-def test_a_stuck_record_holds_back_the_commit_and_its_followers_survive_a_restart():
+async def test_a_stuck_record_holds_back_the_commit_and_its_followers_survive_a_restart():
     broker = MemoryBroker(1)
     broker.fill(500, keys=500)
     seen: list[int] = []
     again: list[int] = []
 
-    async def test() -> None:
-        async def stuck(record: Record) -> None:
-            if record.offset == 3:
-                await asyncio.Event().wait()
-            seen.append(record.offset)
-            if len(seen) == 499:
-                pool.stop()
+    async def stuck(record: Record) -> None:
+        if record.offset == 3:
+            await asyncio.Event().wait()
+        seen.append(record.offset)
+        if len(seen) == 499:
+            pool.stop()
 
-        pool = Pool(MemorySource(broker), stuck, workers=10, grace_s=0.05)
-        await pool.run()
+    pool = Pool(MemorySource(broker), stuck, workers=10, grace_s=0.05)
+    await pool.run()
 
-        async def fine(record: Record) -> None:
-            again.append(record.offset)
-            other.stop()
+    async def fine(record: Record) -> None:
+        again.append(record.offset)
+        other.stop()
 
-        other = Pool(MemorySource(broker), fine, workers=10)
-        await other.run()
-
-    run(test)
+    other = Pool(MemorySource(broker), fine, workers=10)
+    await other.run()
     assert len(seen) == 499
     assert again == [3]
     assert broker.committed[broker.names[0]].offset == 500
 
 
-def test_slow_workers_hold_back_reading():
+async def test_slow_workers_hold_back_reading():
     broker = MemoryBroker(1)
     broker.fill(50_000)
 
-    async def test() -> None:
-        source, gate = MemorySource(broker), asyncio.Event()
+    source, gate = MemorySource(broker), asyncio.Event()
 
-        async def process(record: Record) -> None:
-            await gate.wait()
+    async def process(record: Record) -> None:
+        await gate.wait()
 
-        async with Pool(source, process, workers=10, queue_max=1_000, grace_s=0):
-            await until(lambda: source.paused)
-            assert source.positions[broker.names[0]] <= 3_000
-            gate.set()
-            await until(lambda: source.positions[broker.names[0]] == 50_000)
-
-    run(test)
+    async with Pool(source, process, workers=10, queue_max=1_000, grace_s=0):
+        await until(lambda: source.paused)
+        assert source.positions[broker.names[0]] <= 3_000
+        gate.set()
+        await until(lambda: source.positions[broker.names[0]] == 50_000)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_pool_in_good_order(number):
+async def test_a_signal_ends_the_pool_in_good_order(number):
     broker = MemoryBroker()
     broker.fill(100)
     seen = []
 
-    async def test() -> None:
-        async def process(record: Record) -> None:
-            seen.append(record.value)
-            if len(seen) == 100:
-                os.kill(os.getpid(), number)
-
-        await Pool(MemorySource(broker), process).run()
-
     before = signal.getsignal(number)
-    run(test)
+
+    async def process(record: Record) -> None:
+        seen.append(record.value)
+        if len(seen) == 100:
+            os.kill(os.getpid(), number)
+
+    await Pool(MemorySource(broker), process).run()
     assert done_of(broker) == 100
     assert signal.getsignal(number) is before
 
 
-def test_a_function_can_ask_which_record_and_trace_it_is_about():
+async def test_a_function_can_ask_which_record_and_trace_it_is_about():
     broker = MemoryBroker(1)
     parent = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     broker.publish(b"traced", headers=[("traceparent", parent)])
     found: list[object] = []
 
-    async def test() -> None:
-        async def deeper() -> None:
-            await asyncio.sleep(0)
-            found.extend([current_record(), current_trace()])
+    async def deeper() -> None:
+        await asyncio.sleep(0)
+        found.extend([current_record(), current_trace()])
 
-        async def process(record: Record) -> None:
-            await deeper()
-            found.append(record)
-            pool.stop()
+    async def process(record: Record) -> None:
+        await deeper()
+        found.append(record)
+        pool.stop()
 
-        pool = Pool(MemorySource(broker), process)
-        await pool.run()
-
-    run(test)
+    pool = Pool(MemorySource(broker), process)
+    await pool.run()
     asked, trace, record = found
     assert asked is record
     assert trace is not None
     assert trace.headers() == [("traceparent", parent)]  # type: ignore[attr-defined]
 
 
-def test_workers_follow_the_lag(monkeypatch):
+async def test_workers_follow_the_lag(monkeypatch):
     monkeypatch.setattr("waterclock.burrow.runtime.pool.SAMPLE_S", 0.01)
     broker = MemoryBroker(1)
     broker.fill(5_000, keys=5_000)
 
-    async def test() -> None:
-        gate, running = asyncio.Event(), 0
+    gate, running = asyncio.Event(), 0
 
-        async def process(record: Record) -> None:
-            nonlocal running
-            running += 1
-            await gate.wait()
-            running -= 1
+    async def process(record: Record) -> None:
+        nonlocal running
+        running += 1
+        await gate.wait()
+        running -= 1
 
-        pool = Pool(MemorySource(broker), process, scale=(2, 16), grace_s=0)
-        async with pool:
-            await until(lambda: running == 16)
-            gate.set()
-            await until(lambda: pool.metrics.workers == 2)
-
-    run(test)
+    pool = Pool(MemorySource(broker), process, scale=(2, 16), grace_s=0)
+    async with pool:
+        await until(lambda: running == 16)
+        gate.set()
+        await until(lambda: pool.metrics.workers == 2)
 
 
 @pytest.mark.parametrize(

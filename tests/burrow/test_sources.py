@@ -91,9 +91,6 @@ def test_mock_cluster(strategy):
 @pytest.mark.parametrize(
     "promise", [*contract.ALONE, *contract.TOGETHER], ids=lambda each: each.__name__
 )
-def test_node(promise, tmp_path):
-    async def test() -> None:
-        async with node_bench(tmp_path) as bench:
-            await promise(bench)
-
-    run(test)
+async def test_node(promise, tmp_path):
+    async with node_bench(tmp_path) as bench:
+        await promise(bench)

@@ -48,18 +48,16 @@ def test_a_line_without_end_is_refused_before_memory_is_full(tmp_path, monkeypat
         read_all(number)
 
 
-def test_a_pipe_gives_what_is_there_at_once():
+async def test_a_pipe_gives_what_is_there_at_once():
     ours, theirs = os.pipe()
 
-    async def read() -> list[list[bytes]]:
-        os.write(theirs, b"one\ntw")
-        chunks = lines_of(ours, advance=lambda _: None)
-        first = await anext(chunks)
-        os.write(theirs, b"o\n")
-        os.close(theirs)
-        return [first, *[lines async for lines in chunks]]
+    os.write(theirs, b"one\ntw")
+    chunks = lines_of(ours, advance=lambda _: None)
+    first = await anext(chunks)
+    os.write(theirs, b"o\n")
+    os.close(theirs)
 
-    assert asyncio.run(read()) == [[b"one"], [b"two"]]
+    assert [first, *[lines async for lines in chunks]] == [[b"one"], [b"two"]]
     assert size_of(ours) is None
     os.close(ours)
 

@@ -138,46 +138,40 @@ def test_the_twins_have_the_same_names():
         assert names(type(getattr(made, part))) == names(type(getattr(twin, part)))
 
 
-def test_threads_share_batches():
-    async def test() -> None:
-        async with fake_node() as node:
+async def test_threads_share_batches():
+    async with fake_node() as node:
 
-            def program() -> None:
-                with connect_blocking(node.address) as client:
-                    threads = [
-                        threading.Thread(target=client.publish, args=("orders", b"%d" % number))
-                        for number in range(20)
-                    ]
-                    for thread in threads:
+        def program() -> None:
+            with connect_blocking(node.address) as client:
+                threads = [
+                    threading.Thread(target=client.publish, args=("orders", b"%d" % number))
+                    for number in range(20)
+                ]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+
+        await asyncio.to_thread(program)
+        assert len(node.topics["orders"].rows) == 20
+
+
+async def test_a_message_may_be_acked_on_another_thread():
+    async with fake_node() as node:
+
+        def program() -> None:
+            with connect_blocking(node.address) as client:
+                client.publish_many("orders", [Message(b"x")] * 10)
+                with client.subscribe("orders", group="billing") as messages:
+                    for message in messages:
+                        thread = threading.Thread(target=message.ack)
                         thread.start()
-                    for thread in threads:
                         thread.join()
+                        if message.offset == 9:
+                            break
 
-            await asyncio.to_thread(program)
-            assert len(node.topics["orders"].rows) == 20
-
-    run(test())
-
-
-def test_a_message_may_be_acked_on_another_thread():
-    async def test() -> None:
-        async with fake_node() as node:
-
-            def program() -> None:
-                with connect_blocking(node.address) as client:
-                    client.publish_many("orders", [Message(b"x")] * 10)
-                    with client.subscribe("orders", group="billing") as messages:
-                        for message in messages:
-                            thread = threading.Thread(target=message.ack)
-                            thread.start()
-                            thread.join()
-                            if message.offset == 9:
-                                break
-
-            await asyncio.to_thread(program)
-            assert node.groups["orders", "billing"].done == {*range(10)}
-
-    run(test())
+        await asyncio.to_thread(program)
+        assert node.groups["orders", "billing"].done == {*range(10)}
 
 
 def test_errors_are_raised_where_the_call_was_made(tmp_path):
@@ -193,20 +187,17 @@ def test_errors_are_raised_where_the_call_was_made(tmp_path):
     with_node(tmp_path, program)
 
 
-def test_a_node_that_is_not_there_is_told_of():
-    async def test() -> None:
-        async with fake_node() as node:
+async def test_a_node_that_is_not_there_is_told_of():
+    async with fake_node() as node:
+        pass
+
+    def program() -> None:
+        settings = ClientSettings(connect_timeout_ms=50)
+        with connect_blocking(node.address, settings):
             pass
 
-        def program() -> None:
-            settings = ClientSettings(connect_timeout_ms=50)
-            with connect_blocking(node.address, settings):
-                pass
-
-        with pytest.raises(Unreachable):
-            await asyncio.to_thread(program)
-
-    run(test())
+    with pytest.raises(Unreachable):
+        await asyncio.to_thread(program)
 
 
 def test_a_closed_client_says_so_and_closes_again_quietly():
@@ -218,20 +209,17 @@ def test_a_closed_client_says_so_and_closes_again_quietly():
     client.close()
 
 
-def test_a_program_that_forgets_to_close_ends_all_the_same(tmp_path):
-    async def test() -> None:
-        async with serving(tmp_path) as served:
-            program = (
-                "import waterclock\n"
-                f"client = waterclock.connect_blocking({served.server.addresses.grpc!r})\n"
-                "client.__enter__()\n"
-                "client.publish('orders', b'x')\n"
-                "messages = iter(client.subscribe('orders', group='billing'))\n"
-                "print(next(messages).value)\n"
-            )
-            assert await output_of(program) == (0, "b'x'\n", "")
-
-    run(test())
+async def test_a_program_that_forgets_to_close_ends_all_the_same(tmp_path):
+    async with serving(tmp_path) as served:
+        program = (
+            "import waterclock\n"
+            f"client = waterclock.connect_blocking({served.server.addresses.grpc!r})\n"
+            "client.__enter__()\n"
+            "client.publish('orders', b'x')\n"
+            "messages = iter(client.subscribe('orders', group='billing'))\n"
+            "print(next(messages).value)\n"
+        )
+        assert await output_of(program) == (0, "b'x'\n", "")
 
 
 async def output_of(program: str) -> tuple[int | None, str, str]:

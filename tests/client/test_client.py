@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from tests.client.fake_node import NOW_MS, fake_node, run
+from tests.client.fake_node import NOW_MS, fake_node
 from waterclock.client.client import Client, connect
 from waterclock.client.connection import address_of, clock_difference
 from waterclock.client.errors import error_of, error_of_problem
@@ -98,97 +98,79 @@ def test_the_clocks_differ_by_what_the_answers_way_cannot_explain(node_ms, took_
     assert clock_difference(node_ms, asked_ms=1_000, took_ms=took_ms) == ahead_ms
 
 
-def test_times_go_by_the_nodes_clock():
-    async def test() -> None:
-        async with fake_node() as node, connect(node.address) as client:
-            await client.publish("orders", b"", at="+1h", expires="+1m")
+async def test_times_go_by_the_nodes_clock():
+    async with fake_node() as node, connect(node.address) as client:
+        await client.publish("orders", b"", at="+1h", expires="+1m")
 
-            (row,) = node.topics["orders"].rows
-            due_ms = row["due_ms"]
-            assert isinstance(due_ms, int)
-            # The fake's clock stands still, ours goes on.
-            assert 0 <= due_ms - (NOW_MS + 3_600_000) < 10_000
-            assert row["headers"] == [("wc-expires-ms", b"%d" % (due_ms + 60_000))]
-
-    run(test())
+        (row,) = node.topics["orders"].rows
+        due_ms = row["due_ms"]
+        assert isinstance(due_ms, int)
+        # The fake's clock stands still, ours goes on.
+        assert 0 <= due_ms - (NOW_MS + 3_600_000) < 10_000
+        assert row["headers"] == [("wc-expires-ms", b"%d" % (due_ms + 60_000))]
 
 
-def test_how_long_a_message_is_of_use_does_not_count_from_a_time_that_has_passed():
-    async def test() -> None:
-        async with fake_node() as node, connect(node.address) as client:
-            await client.publish("orders", b"", at="2020-01-01T00:00Z", expires="+1m")
+async def test_how_long_a_message_is_of_use_does_not_count_from_a_time_that_has_passed():
+    async with fake_node() as node, connect(node.address) as client:
+        await client.publish("orders", b"", at="2020-01-01T00:00Z", expires="+1m")
 
-            (row,) = node.topics["orders"].rows
-            assert isinstance(row["headers"], list)
-            ((_, end_ms),) = row["headers"]
-            assert int(end_ms) >= NOW_MS + 60_000
-
-    run(test())
+        (row,) = node.topics["orders"].rows
+        assert isinstance(row["headers"], list)
+        ((_, end_ms),) = row["headers"]
+        assert int(end_ms) >= NOW_MS + 60_000
 
 
-def test_a_node_that_is_not_there_is_told_of_in_one_sentence():
-    async def test() -> None:
-        async with fake_node() as node:
+async def test_a_node_that_is_not_there_is_told_of_in_one_sentence():
+    async with fake_node() as node:
+        pass
+    with pytest.raises(Unreachable) as caught:
+        async with connect(node.address, ClientSettings(connect_timeout_ms=50)):
             pass
-        with pytest.raises(Unreachable) as caught:
-            async with connect(node.address, ClientSettings(connect_timeout_ms=50)):
-                pass
-        said = str(caught.value)
-        assert said.startswith(f"no Waterclock node answers at {node.address}")
-        assert "waterclock up" in said
-        assert "WATERCLOCK_ADDRESS" in said
-
-    run(test())
+    said = str(caught.value)
+    assert said.startswith(f"no Waterclock node answers at {node.address}")
+    assert "waterclock up" in said
+    assert "WATERCLOCK_ADDRESS" in said
 
 
-def test_a_node_that_starts_a_little_later_is_waited_for():
-    async def test() -> None:
-        async with fake_node() as node:
-            await node.stop()
-            async with asyncio.TaskGroup() as tasks:
+async def test_a_node_that_starts_a_little_later_is_waited_for():
+    async with fake_node() as node:
+        await node.stop()
+        async with asyncio.TaskGroup() as tasks:
 
-                async def publish() -> int:
-                    async with connect(node.address, ClientSettings(retry_delay_ms=1)) as client:
-                        return (await client.publish("orders", b"x")).offset
+            async def publish() -> int:
+                async with connect(node.address, ClientSettings(retry_delay_ms=1)) as client:
+                    return (await client.publish("orders", b"x")).offset
 
-                publishing = tasks.create_task(publish())
-                await asyncio.sleep(0)
-                await node.start()
-                assert await publishing == 0
-
-    run(test())
+            publishing = tasks.create_task(publish())
+            await asyncio.sleep(0)
+            await node.start()
+            assert await publishing == 0
 
 
-def test_an_error_in_the_block_comes_out_as_it_went_in():
-    async def test() -> None:
-        async with fake_node() as node:
+async def test_an_error_in_the_block_comes_out_as_it_went_in():
+    async with fake_node() as node:
 
-            async def stumble() -> None:
-                async with connect(node.address) as client:
-                    await client.publish("orders", b"x")
-                    raise ZeroDivisionError
+        async def stumble() -> None:
+            async with connect(node.address) as client:
+                await client.publish("orders", b"x")
+                raise ZeroDivisionError
 
-            with pytest.raises(ZeroDivisionError):
-                await stumble()
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.01), connect(node.address):
-                    await asyncio.Event().wait()
-
-    run(test())
+        with pytest.raises(ZeroDivisionError):
+            await stumble()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01), connect(node.address):
+                await asyncio.Event().wait()
 
 
-def test_a_client_outside_its_block_says_so():
-    async def test() -> None:
-        client = connect("localhost")
-        with pytest.raises(Closed, match="async with"):
-            await client.publish("orders", b"x")
-        with pytest.raises(Closed, match="async with"):
-            await client.topics.list()
-        with pytest.raises(Closed, match="async with"):
-            client.replay("orders")
-        assert repr(client) == "<Client of localhost:9000, not open>"
-
-    run(test())
+async def test_a_client_outside_its_block_says_so():
+    client = connect("localhost")
+    with pytest.raises(Closed, match="async with"):
+        await client.publish("orders", b"x")
+    with pytest.raises(Closed, match="async with"):
+        await client.topics.list()
+    with pytest.raises(Closed, match="async with"):
+        client.replay("orders")
+    assert repr(client) == "<Client of localhost:9000, not open>"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.client.fake_node import FakeNode, fake_node, run
+from tests.client.fake_node import FakeNode, fake_node
 from waterclock.client.connection import Connection
 from waterclock.client.producer.columns import Columns
 from waterclock.client.producer.publish_stream import PublishStream
@@ -45,83 +45,68 @@ def batch(value: bytes) -> PublishBatchRequest:
     return PublishBatchRequest(topic="orders", arrow=rows.encode(0, 1))
 
 
-def test_each_batch_gets_its_own_answer():
-    async def test() -> None:
-        async with piped() as (node, pipe):
-            node.fails_before.extend([None, BadInput("no"), None])
-            answers = await asyncio.gather(
-                *(pipe.publish(batch(b"%d" % n), LONG_MS) for n in range(3)),
-                return_exceptions=True,
-            )
+async def test_each_batch_gets_its_own_answer():
+    async with piped() as (node, pipe):
+        node.fails_before.extend([None, BadInput("no"), None])
+        answers = await asyncio.gather(
+            *(pipe.publish(batch(b"%d" % n), LONG_MS) for n in range(3)),
+            return_exceptions=True,
+        )
 
-            first, second, third = answers
-            assert isinstance(second, BadInput)
-            assert not isinstance(first, BaseException)
-            assert not isinstance(third, BaseException)
-            assert [first.first_offset, third.first_offset] == [0, 1]
-
-    run(test())
+        first, second, third = answers
+        assert isinstance(second, BadInput)
+        assert not isinstance(first, BaseException)
+        assert not isinstance(third, BaseException)
+        assert [first.first_offset, third.first_offset] == [0, 1]
 
 
-def test_batches_arrive_in_the_order_they_were_sent():
-    async def test() -> None:
-        async with piped() as (node, pipe):
-            values = [b"%d" % n for n in range(50)]
-            await asyncio.gather(*(pipe.publish(batch(value), LONG_MS) for value in values))
+async def test_batches_arrive_in_the_order_they_were_sent():
+    async with piped() as (node, pipe):
+        values = [b"%d" % n for n in range(50)]
+        await asyncio.gather(*(pipe.publish(batch(value), LONG_MS) for value in values))
 
-            assert [value for (value,) in node.batches] == values
-
-    run(test())
+        assert [value for (value,) in node.batches] == values
 
 
-def test_when_the_stream_breaks_all_that_wait_hear_of_it_and_the_next_opens_another():
-    async def test() -> None:
-        async with piped() as (node, pipe):
-            node.is_open.clear()
-            async with asyncio.TaskGroup() as tasks:
-                waiting = [
-                    tasks.create_task(failure_of(pipe.publish(batch(b"%d" % n), LONG_MS)))
-                    for n in range(5)
-                ]
-                await node.until(lambda: len(node.batches) == 5)
-                node.fails_before.append(ConnectionError())
-                node.is_open.set()
-            assert {type(task.result()) for task in waiting[1:]} <= {Unreachable, type(None)}
-            assert type(waiting[0].result()) is Unreachable
-
-            answer = await pipe.publish(batch(b"next"), LONG_MS)
-            assert answer.count == 1
-
-    run(test())
-
-
-def test_a_batch_that_ran_out_of_time_does_not_take_others_along():
-    async def test() -> None:
-        async with piped() as (node, pipe), asyncio.TaskGroup() as tasks:
-            node.is_open.clear()
-            patient = tasks.create_task(pipe.publish(batch(b"patient"), LONG_MS))
-            with pytest.raises(TimedOut):
-                await pipe.publish(batch(b"impatient"), 10)
-            assert not patient.done()
+async def test_when_the_stream_breaks_all_that_wait_hear_of_it_and_the_next_opens_another():
+    async with piped() as (node, pipe):
+        node.is_open.clear()
+        async with asyncio.TaskGroup() as tasks:
+            waiting = [
+                tasks.create_task(failure_of(pipe.publish(batch(b"%d" % n), LONG_MS)))
+                for n in range(5)
+            ]
+            await node.until(lambda: len(node.batches) == 5)
+            node.fails_before.append(ConnectionError())
             node.is_open.set()
-            assert (await patient).count == 1
+        assert {type(task.result()) for task in waiting[1:]} <= {Unreachable, type(None)}
+        assert type(waiting[0].result()) is Unreachable
 
-    run(test())
+        answer = await pipe.publish(batch(b"next"), LONG_MS)
+        assert answer.count == 1
 
 
-def test_a_stream_that_hangs_is_given_up():
-    async def test() -> None:
-        async with piped(call_timeout_ms=30) as (node, pipe):
-            node.is_open.clear()
-            failures = await asyncio.gather(
-                *(failure_of(pipe.publish(batch(b"x"), LONG_MS)) for _ in range(3))
-            )
-            assert {type(failure) for failure in failures} == {TimedOut}
-            assert repr(pipe) == "<PublishStream closed, 0 batches wait for their answers>"
-            node.is_open.set()
-            assert (await pipe.publish(batch(b"next"), LONG_MS)).count == 1
+async def test_a_batch_that_ran_out_of_time_does_not_take_others_along():
+    async with piped() as (node, pipe), asyncio.TaskGroup() as tasks:
+        node.is_open.clear()
+        patient = tasks.create_task(pipe.publish(batch(b"patient"), LONG_MS))
+        with pytest.raises(TimedOut):
+            await pipe.publish(batch(b"impatient"), 10)
+        assert not patient.done()
+        node.is_open.set()
+        assert (await patient).count == 1
 
-    run(test())
+
+async def test_a_stream_that_hangs_is_given_up():
+    async with piped(call_timeout_ms=30) as (node, pipe):
+        node.is_open.clear()
+        failures = await asyncio.gather(
+            *(failure_of(pipe.publish(batch(b"x"), LONG_MS)) for _ in range(3))
+        )
+        assert {type(failure) for failure in failures} == {TimedOut}
+        assert repr(pipe) == "<PublishStream closed, 0 batches wait for their answers>"
+        node.is_open.set()
+        assert (await pipe.publish(batch(b"next"), LONG_MS)).count == 1
 
 
 async def failure_of(publishing):

@@ -10,7 +10,7 @@ from benchmarks.peers.cache import Absent
 from examples import llm_tokens
 from tests.client.browser import Page, browser, found
 from tests.client.http_peers import proxy_of
-from tests.server.served import run, serving
+from tests.server.served import serving
 from tests.stores.servers.registry import reason_to_skip
 from waterclock.client.client import connect
 
@@ -29,7 +29,7 @@ def text_of(page: Page, name: str) -> str:
     return str(page.value(f"document.getElementById('{name}').textContent"))
 
 
-def test_a_browser_shows_every_token_once_though_its_connections_are_cut(tmp_path):
+async def test_a_browser_shows_every_token_once_though_its_connections_are_cut(tmp_path):
     try:
         found()
     except Absent as absent:
@@ -50,29 +50,26 @@ def test_a_browser_shows_every_token_once_though_its_connections_are_cut(tmp_pat
             assert int(text_of(page, "connections")) >= 3
             assert page.value("sources") == 1
 
-    async def test() -> None:
-        async with (
-            serving(tmp_path / "node") as served,
-            proxy_of(served.server.addresses.http_port) as proxy,
-            connect(served.server.addresses.grpc) as client,
-            await llm_tokens.page_server(proxy.url, "answer") as server,
-            asyncio.TaskGroup() as tasks,
-        ):
-            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-            next_part, number = asyncio.Event(), 0
-            looking = tasks.create_task(
-                asyncio.to_thread(look, url, next_part, asyncio.get_running_loop())
-            )
-            for part in PARTS:
-                for token in part:
-                    message = {"number": number, "token": token}
-                    await client.streams.send_and_store("answer", message)
-                    number += 1
-                if part is not PARTS[-1]:
-                    await next_part.wait()
-                    next_part.clear()
-                    proxy.cut()
-            await client.streams.send_and_store("answer", {"done": True})
-            await looking
-
-    run(test)
+    async with (
+        serving(tmp_path / "node") as served,
+        proxy_of(served.server.addresses.http_port) as proxy,
+        connect(served.server.addresses.grpc) as client,
+        await llm_tokens.page_server(proxy.url, "answer") as server,
+        asyncio.TaskGroup() as tasks,
+    ):
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        next_part, number = asyncio.Event(), 0
+        looking = tasks.create_task(
+            asyncio.to_thread(look, url, next_part, asyncio.get_running_loop())
+        )
+        for part in PARTS:
+            for token in part:
+                message = {"number": number, "token": token}
+                await client.streams.send_and_store("answer", message)
+                number += 1
+            if part is not PARTS[-1]:
+                await next_part.wait()
+                next_part.clear()
+                proxy.cut()
+        await client.streams.send_and_store("answer", {"done": True})
+        await looking

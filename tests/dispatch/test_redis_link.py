@@ -19,91 +19,73 @@ from waterclock.dispatch.redis.scripts import RAISE_FENCE
 from waterclock.model.errors import BadInput
 
 
-def test_answers_come_in_the_order_of_the_commands(server, name):
-    async def story() -> None:
+async def test_answers_come_in_the_order_of_the_commands(server, name):
+    link = await connect(RedisAddress.parse(server.address))
+    futures = [link.call("RPUSH", name, n) for n in range(1_000)]
+    assert await asyncio.gather(*futures) == list(range(1, 1_001))
+    link.close()
+
+
+async def test_an_error_fails_its_own_command_only(server, name):
+    link = await connect(RedisAddress.parse(server.address))
+    first, second, third = (
+        link.call("SET", name, 1),
+        link.call("LPUSH", name, 1),
+        link.call("GET", name),
+    )
+    assert await first == b"OK"
+    with pytest.raises(RedisRefused) as refused:
+        await second
+    assert refused.value.kind == "WRONGTYPE"
+    assert await third == b"1"
+    link.close()
+
+
+async def test_who_waits_hears_that_the_server_went_away(tmp_path):
+    with single(tmp_path / "redis") as server:
         link = await connect(RedisAddress.parse(server.address))
-        futures = [link.call("RPUSH", name, n) for n in range(1_000)]
-        assert await asyncio.gather(*futures) == list(range(1, 1_001))
-        link.close()
-
-    asyncio.run(story())
-
-
-def test_an_error_fails_its_own_command_only(server, name):
-    async def story() -> None:
-        link = await connect(RedisAddress.parse(server.address))
-        first, second, third = (
-            link.call("SET", name, 1),
-            link.call("LPUSH", name, 1),
-            link.call("GET", name),
-        )
-        assert await first == b"OK"
-        with pytest.raises(RedisRefused) as refused:
-            await second
-        assert refused.value.kind == "WRONGTYPE"
-        assert await third == b"1"
-        link.close()
-
-    asyncio.run(story())
+        waiting = link.call("BLPOP", "nothing", 0)
+        server.kill()
+        with pytest.raises(RedisAway):
+            await waiting
+        assert not link.is_open
+        with pytest.raises(RedisAway):
+            await link.call("PING")
 
 
-def test_who_waits_hears_that_the_server_went_away(tmp_path):
-    async def story() -> None:
-        with single(tmp_path / "redis") as server:
-            link = await connect(RedisAddress.parse(server.address))
-            waiting = link.call("BLPOP", "nothing", 0)
-            server.kill()
-            with pytest.raises(RedisAway):
-                await waiting
-            assert not link.is_open
-            with pytest.raises(RedisAway):
-                await link.call("PING")
-
-    asyncio.run(story())
+async def test_a_server_that_hangs_counts_as_gone(tmp_path):
+    with single(tmp_path / "redis") as server:
+        link = await connect(RedisAddress.parse(server.address), silence_s_max=0.2)
+        server.pause()
+        with pytest.raises(RedisAway):
+            await link.call("PING")
 
 
-def test_a_server_that_hangs_counts_as_gone(tmp_path):
-    async def story() -> None:
-        with single(tmp_path / "redis") as server:
-            link = await connect(RedisAddress.parse(server.address), silence_s_max=0.2)
-            server.pause()
-            with pytest.raises(RedisAway):
-                await link.call("PING")
-
-    asyncio.run(story())
-
-
-def test_a_subscription_whose_server_hangs_is_closed(tmp_path):
-    async def story() -> None:
-        with single(tmp_path / "redis") as server:
-            link = await connect(RedisAddress.parse(server.address), silence_s_max=0.2)
-            heard: list[object] = []
-            await link.subscribe("channel", on_replies=heard.extend)
-            assert heard == [[b"subscribe", b"channel", 1]]
-            # It is asked for a sign of life now and then, so silence alone does not close it.
-            await asyncio.sleep(0.5)
-            assert link.is_open
-            server.pause()
-            await link.closed
-
-    asyncio.run(story())
-
-
-def test_somebody_who_does_not_speak_redis_is_hung_up_on():
-    async def story() -> None:
-        async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-            with suppress(OSError):
-                await reader.read()
-            writer.close()
-
-        server = await asyncio.start_server(babble, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        link = await connect(RedisAddress("127.0.0.1", port))
+async def test_a_subscription_whose_server_hangs_is_closed(tmp_path):
+    with single(tmp_path / "redis") as server:
+        link = await connect(RedisAddress.parse(server.address), silence_s_max=0.2)
+        heard: list[object] = []
+        await link.subscribe("channel", on_replies=heard.extend)
+        assert heard == [[b"subscribe", b"channel", 1]]
+        # It is asked for a sign of life now and then, so silence alone does not close it.
+        await asyncio.sleep(0.5)
+        assert link.is_open
+        server.pause()
         await link.closed
-        server.close()
 
-    asyncio.run(story())
+
+async def test_somebody_who_does_not_speak_redis_is_hung_up_on():
+    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        with suppress(OSError):
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(babble, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    link = await connect(RedisAddress("127.0.0.1", port))
+    await link.closed
+    server.close()
 
 
 def test_nobody_there_is_an_error_of_ours():
@@ -134,92 +116,80 @@ def test_what_is_no_address_is_refused(text):
         RedisAddress.parse(text)
 
 
-def test_a_password_lets_us_in_and_its_lack_is_told(tmp_path):
-    async def story() -> None:
-        with single(tmp_path / "redis", requirepass="secret") as server:
-            redis = RedisClient([f"redis://:secret@{server.address}/2"])
-            assert await redis.call("key", "SET", "key", "value") == b"OK"
-            redis.close()
-            with pytest.raises(RedisRefused, match="NOAUTH"):
-                await RedisClient([server.address]).call("key", "GET", "key")
-
-    asyncio.run(story())
+async def test_a_password_lets_us_in_and_its_lack_is_told(tmp_path):
+    with single(tmp_path / "redis", requirepass="secret") as server:
+        redis = RedisClient([f"redis://:secret@{server.address}/2"])
+        assert await redis.call("key", "SET", "key", "value") == b"OK"
+        redis.close()
+        with pytest.raises(RedisRefused, match="NOAUTH"):
+            await RedisClient([server.address]).call("key", "GET", "key")
 
 
-def test_the_master_is_found_among_several_and_after_a_failover_too(tmp_path):
-    async def story() -> None:
-        with replicated(tmp_path) as (master, replica):
-            redis = RedisClient([replica.address, master.address])
-            await redis.call("key", "SET", "key", "before")
-            assert (await redis.link_for("key")).address.port == master.port
-            assert (await redis.run("key", ("SET", "key", "again"), ("WAIT", 1, 5_000)))[1] == 1
+async def test_the_master_is_found_among_several_and_after_a_failover_too(tmp_path):
+    with replicated(tmp_path) as (master, replica):
+        redis = RedisClient([replica.address, master.address])
+        await redis.call("key", "SET", "key", "before")
+        assert (await redis.link_for("key")).address.port == master.port
+        assert (await redis.run("key", ("SET", "key", "again"), ("WAIT", 1, 5_000)))[1] == 1
 
-            master.kill()
-            with replica.client() as operator:
-                operator.execute_command("REPLICAOF NO ONE")
-            with suppress(RedisAway):  # the connection that just broke
-                await redis.call("key", "GET", "key")
+        master.kill()
+        with replica.client() as operator:
+            operator.execute_command("REPLICAOF NO ONE")
+        with suppress(RedisAway):  # the connection that just broke
+            await redis.call("key", "GET", "key")
 
-            assert await redis.call("key", "GET", "key") == b"again"
-            assert (await redis.link_for("key")).address.port == replica.port
-            redis.close()
-
-    asyncio.run(story())
+        assert await redis.call("key", "GET", "key") == b"again"
+        assert (await redis.link_for("key")).address.port == replica.port
+        redis.close()
 
 
-def test_a_master_that_became_a_replica_is_left(tmp_path):
-    async def story() -> None:
-        with replicated(tmp_path) as (old, new):
-            redis = RedisClient([old.address, new.address])
-            await redis.call("key", "SET", "key", "value")
-            with old.client() as one, new.client() as other:
-                other.execute_command("REPLICAOF NO ONE")
-                one.execute_command(f"REPLICAOF 127.0.0.1 {new.port}")
+async def test_a_master_that_became_a_replica_is_left(tmp_path):
+    with replicated(tmp_path) as (old, new):
+        redis = RedisClient([old.address, new.address])
+        await redis.call("key", "SET", "key", "value")
+        with old.client() as one, new.client() as other:
+            other.execute_command("REPLICAOF NO ONE")
+            one.execute_command(f"REPLICAOF 127.0.0.1 {new.port}")
 
-            with pytest.raises(RedisAway):  # a READONLY, or the connection is closed
-                await redis.call("key", "SET", "key", "later")
-            assert await redis.call("key", "SET", "key", "later") == b"OK"
-            assert (await redis.link_for("key")).address.port == new.port
-            redis.close()
-
-    asyncio.run(story())
+        with pytest.raises(RedisAway):  # a READONLY, or the connection is closed
+            await redis.call("key", "SET", "key", "later")
+        assert await redis.call("key", "SET", "key", "later") == b"OK"
+        assert (await redis.link_for("key")).address.port == new.port
+        redis.close()
 
 
-def test_a_cluster_is_known_from_one_node_and_its_moves_are_followed(tmp_path):
-    async def story() -> None:
-        with cluster(tmp_path) as nodes:
-            redis = RedisClient([nodes[0].address])
-            keys = [f"key-{n}" for n in range(50)]
-            for key in keys:
-                await redis.call(key, "SET", key, key)
-            assert redis.is_cluster
-            held = [node.client().dbsize() for node in nodes]
-            assert sum(held) == 50
-            assert all(held)
+async def test_a_cluster_is_known_from_one_node_and_its_moves_are_followed(tmp_path):
+    with cluster(tmp_path) as nodes:
+        redis = RedisClient([nodes[0].address])
+        keys = [f"key-{n}" for n in range(50)]
+        for key in keys:
+            await redis.call(key, "SET", key, key)
+        assert redis.is_cluster
+        held = [node.client().dbsize() for node in nodes]
+        assert sum(held) == 50
+        assert all(held)
 
-            ports = {k: (await redis.link_for(k)).address.port for k in keys}
-            key = next(k for k in keys if ports[k] == nodes[0].port)
-            ids = [node.client().execute_command("CLUSTER MYID").decode() for node in nodes[:2]]
-            first, second = nodes[0].client(), nodes[1].client()
-            slot = slot_of(key)
-            second.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ids[0])
-            first.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", ids[1])
-            absent = beside(key, "absent")  # in the slot that is on its way: ASK
-            assert await redis.call(absent, "SET", absent, "x") == b"OK"
-            assert second.execute_command("DBSIZE") == held[1] + 1
+        ports = {k: (await redis.link_for(k)).address.port for k in keys}
+        key = next(k for k in keys if ports[k] == nodes[0].port)
+        ids = [node.client().execute_command("CLUSTER MYID").decode() for node in nodes[:2]]
+        first, second = nodes[0].client(), nodes[1].client()
+        slot = slot_of(key)
+        second.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", ids[0])
+        first.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", ids[1])
+        absent = beside(key, "absent")  # in the slot that is on its way: ASK
+        assert await redis.call(absent, "SET", absent, "x") == b"OK"
+        assert second.execute_command("DBSIZE") == held[1] + 1
 
-            first.execute_command("MIGRATE", "127.0.0.1", nodes[1].port, key, 0, 5_000)
-            for node in nodes:
-                node.client().execute_command("CLUSTER SETSLOT", slot, "NODE", ids[1])
-            assert await redis.call(key, "GET", key) == key.encode()  # MOVED
-            assert (await redis.link_for(key)).address.port == nodes[1].port
+        first.execute_command("MIGRATE", "127.0.0.1", nodes[1].port, key, 0, 5_000)
+        for node in nodes:
+            node.client().execute_command("CLUSTER SETSLOT", slot, "NODE", ids[1])
+        assert await redis.call(key, "GET", key) == key.encode()  # MOVED
+        assert (await redis.link_for(key)).address.port == nodes[1].port
 
-            fences = [beside(k, "fence") for k in keys[:10]]
-            for fence in fences:  # scripts are sent to each node that does not know them
-                assert await RAISE_FENCE.answer(redis, [fence], 7) == b"OK"
-            redis.close()
-
-    asyncio.run(story())
+        fences = [beside(k, "fence") for k in keys[:10]]
+        for fence in fences:  # scripts are sent to each node that does not know them
+            assert await RAISE_FENCE.answer(redis, [fence], 7) == b"OK"
+        redis.close()
 
 
 def test_slots_are_those_of_the_specification():

@@ -36,17 +36,16 @@ def test_an_address_is_shown_without_what_lets_us_in():
     assert without_password("host:1") == "host:1"
 
 
-def test_a_command_that_cannot_be_packed_leaves_the_answers_with_those_who_asked(server, name):
-    async def story() -> None:
-        link = await connect(RedisAddress.parse(server.address))
-        with pytest.raises(UnicodeEncodeError):
-            link.call("SET", name, "\ud800")
-        first, second = link.call("SET", name, "mine"), link.call("GET", name)
-        assert await first == b"OK"
-        assert await second == b"mine"
-        link.close()
-
-    asyncio.run(story())
+async def test_a_command_that_cannot_be_packed_leaves_the_answers_with_those_who_asked(
+    server, name
+):
+    link = await connect(RedisAddress.parse(server.address))
+    with pytest.raises(UnicodeEncodeError):
+        link.call("SET", name, "\ud800")
+    first, second = link.call("SET", name, "mine"), link.call("GET", name)
+    assert await first == b"OK"
+    assert await second == b"mine"
+    link.close()
 
 
 def test_a_user_without_the_channel_hears_why(server, name, look):
@@ -81,18 +80,15 @@ def test_a_user_who_needs_no_password_is_let_in_by_name(server, name, look):
         look.acl_deluser(name)
 
 
-def test_a_message_that_cannot_be_buried_is_still_pending(server, name, look):
+async def test_a_message_that_cannot_be_buried_is_still_pending(server, name, look):
     keys = [f"{{{name}}}:fence", name, f"{{{name}}}:dead"]
     look.xgroup_create(name, "group", mkstream=True)
     entry = look.xadd(name, {"data": "x"})
     look.set(keys[2], "somebody else's")
 
-    async def story() -> None:
-        redis = RedisClient([server.address])
-        await INLET_READ.answer(redis, keys[:2], 1, "group", "me", 10)
-        with pytest.raises(RedisRefused, match="WRONGTYPE"):
-            await INLET_BURY.answer(redis, keys, 1, "group", 0, entry, 2, "reason", "poison")
-        redis.close()
-
-    asyncio.run(story())
+    redis = RedisClient([server.address])
+    await INLET_READ.answer(redis, keys[:2], 1, "group", "me", 10)
+    with pytest.raises(RedisRefused, match="WRONGTYPE"):
+        await INLET_BURY.answer(redis, keys, 1, "group", 0, entry, 2, "reason", "poison")
+    redis.close()
     assert look.xpending(name, "group")["pending"] == 1

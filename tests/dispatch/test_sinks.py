@@ -35,77 +35,64 @@ def writing(
     )
 
 
-def test_what_is_written_twice_is_known_the_second_time(server, name, look):
-    async def story() -> None:
-        redis = RedisClient([server.address])
-        sink = RedisSink(redis, output=name)
-        batch = writing(sink, range(10))
-        assert await sink.write(batch) == [WRITTEN] * 10
-        assert await sink.write(batch) == [KNOWN] * 10
-        assert await sink.write(writing(sink, range(5, 15))) == [KNOWN] * 5 + [WRITTEN] * 5
-        redis.close()
-
-    asyncio.run(story())
+async def test_what_is_written_twice_is_known_the_second_time(server, name, look):
+    redis = RedisClient([server.address])
+    sink = RedisSink(redis, output=name)
+    batch = writing(sink, range(10))
+    assert await sink.write(batch) == [WRITTEN] * 10
+    assert await sink.write(batch) == [KNOWN] * 10
+    assert await sink.write(writing(sink, range(5, 15))) == [KNOWN] * 5 + [WRITTEN] * 5
+    redis.close()
     assert [int(f[b"n"]) for _, f in look.xrange(name)] == list(range(15))
 
 
-def test_batches_over_several_streams_and_buckets_keep_their_statuses_in_order(server, name, look):
-    async def story() -> None:
-        redis = RedisClient([server.address])
-        sink = RedisSink(redis, output=name, streams=4, bucket_ms=1_000, window_ms=60_000)
-        births_ms = [now_ms() - 5_000 * (n % 7) if n % 10 else 1_000 for n in range(100)]
-        expected = [WRITTEN if n % 10 else LATE for n in range(100)]
-        assert await sink.write(writing(sink, range(100), births_ms=births_ms)) == expected
-        again = [KNOWN if n % 10 else LATE for n in range(100)]
-        assert await sink.write(writing(sink, range(100), births_ms=births_ms)) == again
-        redis.close()
-
-    asyncio.run(story())
+async def test_batches_over_several_streams_and_buckets_keep_their_statuses_in_order(
+    server, name, look
+):
+    redis = RedisClient([server.address])
+    sink = RedisSink(redis, output=name, streams=4, bucket_ms=1_000, window_ms=60_000)
+    births_ms = [now_ms() - 5_000 * (n % 7) if n % 10 else 1_000 for n in range(100)]
+    expected = [WRITTEN if n % 10 else LATE for n in range(100)]
+    assert await sink.write(writing(sink, range(100), births_ms=births_ms)) == expected
+    again = [KNOWN if n % 10 else LATE for n in range(100)]
+    assert await sink.write(writing(sink, range(100), births_ms=births_ms)) == again
+    redis.close()
     found = [int(f[b"n"]) for stream in stream_names(name, 4) for _, f in look.xrange(stream)]
     assert sorted(found) == [n for n in range(100) if n % 10]
     assert all(look.xlen(stream) for stream in stream_names(name, 4))
 
 
-def test_a_batch_larger_than_one_call_is_written_whole(server, name, look):
-    async def story() -> None:
-        redis = RedisClient([server.address])
-        sink = RedisSink(redis, output=name)
-        assert await sink.write(writing(sink, range(9_000))) == [WRITTEN] * 9_000
-        redis.close()
-
-    asyncio.run(story())
+async def test_a_batch_larger_than_one_call_is_written_whole(server, name, look):
+    redis = RedisClient([server.address])
+    sink = RedisSink(redis, output=name)
+    assert await sink.write(writing(sink, range(9_000))) == [WRITTEN] * 9_000
+    redis.close()
     assert look.xlen(name) == 9_000
 
 
-def test_an_epoch_that_is_over_writes_nothing(server, name, look):
-    async def story() -> None:
+async def test_an_epoch_that_is_over_writes_nothing(server, name, look):
+    redis = RedisClient([server.address])
+    sink = RedisSink(redis, output=name, streams=2)
+    fences = [fence_of(each, "waterclock") for each in stream_names(name, 2)]
+    await raise_fences(redis, fences, 10)
+    assert await sink.write(writing(sink, range(10), epoch=9)) == [STALE] * 10
+    with pytest.raises(Stale):
+        await raise_fences(redis, fences, 9)
+    assert await sink.write(writing(sink, range(10), epoch=10)) == [WRITTEN] * 10
+    redis.close()
+
+
+async def test_a_server_that_is_away_is_a_status_and_no_error(tmp_path):
+    with single(tmp_path) as server:
         redis = RedisClient([server.address])
-        sink = RedisSink(redis, output=name, streams=2)
-        fences = [fence_of(each, "waterclock") for each in stream_names(name, 2)]
-        await raise_fences(redis, fences, 10)
-        assert await sink.write(writing(sink, range(10), epoch=9)) == [STALE] * 10
-        with pytest.raises(Stale):
-            await raise_fences(redis, fences, 9)
-        assert await sink.write(writing(sink, range(10), epoch=10)) == [WRITTEN] * 10
+        sink = RedisSink(redis, output="out")
+        batch = writing(sink, range(3))
+        assert await sink.write(batch) == [WRITTEN] * 3
+        server.kill()
+        assert await sink.write(writing(sink, range(6))) == [AWAY] * 6
+        server.start()
+        assert await sink.write(writing(sink, range(3, 6))) == [WRITTEN] * 3
         redis.close()
-
-    asyncio.run(story())
-
-
-def test_a_server_that_is_away_is_a_status_and_no_error(tmp_path):
-    async def story() -> None:
-        with single(tmp_path) as server:
-            redis = RedisClient([server.address])
-            sink = RedisSink(redis, output="out")
-            batch = writing(sink, range(3))
-            assert await sink.write(batch) == [WRITTEN] * 3
-            server.kill()
-            assert await sink.write(writing(sink, range(6))) == [AWAY] * 6
-            server.start()
-            assert await sink.write(writing(sink, range(3, 6))) == [WRITTEN] * 3
-            redis.close()
-
-    asyncio.run(story())
 
 
 @given(

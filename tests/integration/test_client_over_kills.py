@@ -7,7 +7,6 @@ from random import Random
 from typing import Any
 
 import grpc
-import uvloop
 
 import waterclock
 from benchmarks.peers.server import free_port
@@ -89,30 +88,27 @@ class Run:
         return counted
 
 
-def test_the_client_rides_out_kills_and_stores_each_message_once(tmp_path):
-    async def run() -> None:
-        it = Run(tmp_path)
-        try:
-            await it.node.start()
-            async with (
-                asyncio.timeout(80),
-                waterclock.connect(it.address) as client,
-                asyncio.TaskGroup() as tasks,
-            ):
-                consuming = tasks.create_task(it.consume(client))
-                async with asyncio.TaskGroup() as callers_group:
-                    for caller in range(CALLERS):
-                        callers_group.create_task(it.publish(client, caller))
-                    callers_group.create_task(it.kill())
-                await it.all_came()
-                consuming.cancel()
-            assert len(it.stored) > 100
-            assert len(set(it.stored.values())) == len(it.stored)
-            logged = await it.logged()
-            assert logged.keys() == it.stored.keys()
-            assert set(logged.values()) == {1}
-            assert it.node.bugs() == [], it.node.last_words(40)
-        finally:
-            await it.node.kill()
-
-    uvloop.run(run())
+async def test_the_client_rides_out_kills_and_stores_each_message_once(tmp_path):
+    it = Run(tmp_path)
+    try:
+        await it.node.start()
+        async with (
+            asyncio.timeout(80),
+            waterclock.connect(it.address) as client,
+            asyncio.TaskGroup() as tasks,
+        ):
+            consuming = tasks.create_task(it.consume(client))
+            async with asyncio.TaskGroup() as callers_group:
+                for caller in range(CALLERS):
+                    callers_group.create_task(it.publish(client, caller))
+                callers_group.create_task(it.kill())
+            await it.all_came()
+            consuming.cancel()
+        assert len(it.stored) > 100
+        assert len(set(it.stored.values())) == len(it.stored)
+        logged = await it.logged()
+        assert logged.keys() == it.stored.keys()
+        assert set(logged.values()) == {1}
+        assert it.node.bugs() == [], it.node.last_words(40)
+    finally:
+        await it.node.kill()

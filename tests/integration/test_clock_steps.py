@@ -9,7 +9,6 @@ from random import Random
 from typing import Any
 
 import pytest
-import uvloop
 
 from tests.integration.consumer import Consumer
 from tests.integration.history import Findings, now_ms
@@ -85,132 +84,114 @@ async def stepped(folder: Path) -> AsyncIterator[tuple[Stepped, asyncio.TaskGrou
         await it.kill()
 
 
-def test_nothing_fires_early_when_the_clock_is_set_back(tmp_path):
-    async def run() -> None:
-        async with stepped(tmp_path) as (it, tasks):
-            consumer = Consumer(it.line.broker, TOPIC)
-            await consumer.open(tasks)
-            await it.publish("later", due_ms=it.now_ms() + 1_000)
+async def test_nothing_fires_early_when_the_clock_is_set_back(tmp_path):
+    async with stepped(tmp_path) as (it, tasks):
+        consumer = Consumer(it.line.broker, TOPIC)
+        await consumer.open(tasks)
+        await it.publish("later", due_ms=it.now_ms() + 1_000)
 
-            it.step_to(-HOUR_MS)
-            await it.publish("now")
-            await consumer.until({b"now"})
-            await it.some_ticks()
-            assert await it.pending() == 1
-            assert consumer.ids == [b"now"]
+        it.step_to(-HOUR_MS)
+        await it.publish("now")
+        await consumer.until({b"now"})
+        await it.some_ticks()
+        assert await it.pending() == 1
+        assert consumer.ids == [b"now"]
 
-            it.step_to(0)
-            await consumer.until({b"later"})
-            await consumer.close()
-
-    uvloop.run(run())
+        it.step_to(0)
+        await consumer.until({b"later"})
+        await consumer.close()
 
 
-def test_what_a_step_forward_makes_due_fires_at_once_and_in_order(tmp_path):
-    async def run() -> None:
-        async with stepped(tmp_path) as (it, tasks):
-            rng = Random(17)
-            first = it.now_ms()
-            dues = [first + rng.randrange(60_000, HOUR_MS) for _ in range(300)]
-            for number, due_ms in enumerate(dues):
-                await it.publish(f"m-{number}", due_ms=due_ms)
-            await it.publish("much-later", due_ms=first + 3 * HOUR_MS)
-            consumer = Consumer(it.line.broker, TOPIC)
-            await consumer.open(tasks)
-            await it.some_ticks()
-            assert consumer.ids == []
+async def test_what_a_step_forward_makes_due_fires_at_once_and_in_order(tmp_path):
+    async with stepped(tmp_path) as (it, tasks):
+        rng = Random(17)
+        first = it.now_ms()
+        dues = [first + rng.randrange(60_000, HOUR_MS) for _ in range(300)]
+        for number, due_ms in enumerate(dues):
+            await it.publish(f"m-{number}", due_ms=due_ms)
+        await it.publish("much-later", due_ms=first + 3 * HOUR_MS)
+        consumer = Consumer(it.line.broker, TOPIC)
+        await consumer.open(tasks)
+        await it.some_ticks()
+        assert consumer.ids == []
 
-            it.step_to(2 * HOUR_MS)
-            expected = [f"m-{n}".encode() for n in sorted(range(300), key=lambda n: (dues[n], n))]
-            await consumer.until(set(expected))
-            assert list(dict.fromkeys(consumer.ids)) == expected
-            assert await it.pending() == 1
-            await consumer.close()
-
-    uvloop.run(run())
+        it.step_to(2 * HOUR_MS)
+        expected = [f"m-{n}".encode() for n in sorted(range(300), key=lambda n: (dues[n], n))]
+        await consumer.until(set(expected))
+        assert list(dict.fromkeys(consumer.ids)) == expected
+        assert await it.pending() == 1
+        await consumer.close()
 
 
-def test_a_node_restarted_with_its_clock_back_fires_nothing_early(tmp_path):
-    async def run() -> None:
-        async with stepped(tmp_path) as (it, tasks):
-            await it.publish("later", due_ms=it.now_ms() + 500)
-            await it.kill()
-            it.step_to(-HOUR_MS)
-            await it.start()
-            consumer = Consumer(it.line.broker, TOPIC)
-            await consumer.open(tasks)
-            await it.publish("now")
-            await consumer.until({b"now"})
-            await it.some_ticks()
-            assert await it.pending() == 1
-            assert consumer.ids == [b"now"]
+async def test_a_node_restarted_with_its_clock_back_fires_nothing_early(tmp_path):
+    async with stepped(tmp_path) as (it, tasks):
+        await it.publish("later", due_ms=it.now_ms() + 500)
+        await it.kill()
+        it.step_to(-HOUR_MS)
+        await it.start()
+        consumer = Consumer(it.line.broker, TOPIC)
+        await consumer.open(tasks)
+        await it.publish("now")
+        await consumer.until({b"now"})
+        await it.some_ticks()
+        assert await it.pending() == 1
+        assert consumer.ids == [b"now"]
 
-            it.step_to(HOUR_MS)
-            await consumer.until({b"later"})
-            await consumer.close()
-
-    uvloop.run(run())
+        it.step_to(HOUR_MS)
+        await consumer.until({b"later"})
+        await consumer.close()
 
 
-def test_what_came_due_while_the_node_was_dead_fires_in_order_once(tmp_path):
-    async def run() -> None:
-        async with stepped(tmp_path) as (it, tasks):
-            rng = Random(18)
-            dues = [it.now_ms() + rng.randrange(60_000, HOUR_MS) for _ in range(3_000)]
-            made = [
-                Message(b"v", message_id=b"m-%d" % number, due_ms=Millis(due_ms))
-                for number, due_ms in enumerate(dues)
-            ]
-            arrow = bytes(encode(from_messages(made)))
-            await it.line.broker.PublishBatch(pb.PublishBatchRequest(topic=TOPIC, arrow=arrow))
-            await it.kill()
-            it.step_to(2 * HOUR_MS)
-            await it.start()
+async def test_what_came_due_while_the_node_was_dead_fires_in_order_once(tmp_path):
+    async with stepped(tmp_path) as (it, tasks):
+        rng = Random(18)
+        dues = [it.now_ms() + rng.randrange(60_000, HOUR_MS) for _ in range(3_000)]
+        made = [
+            Message(b"v", message_id=b"m-%d" % number, due_ms=Millis(due_ms))
+            for number, due_ms in enumerate(dues)
+        ]
+        arrow = bytes(encode(from_messages(made)))
+        await it.line.broker.PublishBatch(pb.PublishBatchRequest(topic=TOPIC, arrow=arrow))
+        await it.kill()
+        it.step_to(2 * HOUR_MS)
+        await it.start()
 
-            consumer = Consumer(it.line.broker, TOPIC)
-            await consumer.open(tasks)
-            expected = [b"m-%d" % n for n in sorted(range(3_000), key=lambda n: (dues[n], n))]
-            await consumer.until(set(expected))
-            assert consumer.ids == expected
-            await consumer.close()
-
-    uvloop.run(run())
+        consumer = Consumer(it.line.broker, TOPIC)
+        await consumer.open(tasks)
+        expected = [b"m-%d" % n for n in sorted(range(3_000), key=lambda n: (dues[n], n))]
+        await consumer.until(set(expected))
+        assert consumer.ids == expected
+        await consumer.close()
 
 
 @pytest.mark.parametrize("ahead_ms", [-HOUR_MS, HOUR_MS])
-def test_a_member_that_beats_is_served_on_after_a_step(tmp_path, ahead_ms):
-    async def run() -> None:
-        async with stepped(tmp_path) as (it, tasks):
-            consumer = Consumer(it.line.broker, TOPIC)
-            await consumer.open(tasks)
-            await it.publish("before")
-            await consumer.until({b"before"})
+async def test_a_member_that_beats_is_served_on_after_a_step(tmp_path, ahead_ms):
+    async with stepped(tmp_path) as (it, tasks):
+        consumer = Consumer(it.line.broker, TOPIC)
+        await consumer.open(tasks)
+        await it.publish("before")
+        await consumer.until({b"before"})
 
-            it.step_to(ahead_ms)
-            await it.some_ticks()
-            await it.publish("after")
-            await consumer.until({b"after"}, seconds=10)
-            group = await it.line.admin.GetGroup(ap.GetGroupRequest(topic=TOPIC, group="g"))
-            assert len(group.members) == 1
-            await consumer.close()
-
-    uvloop.run(run())
+        it.step_to(ahead_ms)
+        await it.some_ticks()
+        await it.publish("after")
+        await consumer.until({b"after"}, seconds=10)
+        group = await it.line.admin.GetGroup(ap.GetGroupRequest(topic=TOPIC, group="g"))
+        assert len(group.members) == 1
+        await consumer.close()
 
 
 @pytest.mark.parametrize("ahead_ms", [-HOUR_MS, HOUR_MS])
-def test_what_a_member_never_answers_comes_again_after_a_step(tmp_path, ahead_ms):
-    async def run() -> None:
-        async with stepped(tmp_path) as (it, tasks):
-            consumer = Consumer(it.line.broker, TOPIC)
-            consumer.is_acking = False
-            await consumer.open(tasks)
-            await it.publish("held")
-            await consumer.until({b"held"})
+async def test_what_a_member_never_answers_comes_again_after_a_step(tmp_path, ahead_ms):
+    async with stepped(tmp_path) as (it, tasks):
+        consumer = Consumer(it.line.broker, TOPIC)
+        consumer.is_acking = False
+        await consumer.open(tasks)
+        await it.publish("held")
+        await consumer.until({b"held"})
 
-            it.step_to(ahead_ms)
-            async with asyncio.timeout(10):
-                await consumer.count(2)
-            assert consumer.ids == [b"held", b"held"]
-            await consumer.close()
-
-    uvloop.run(run())
+        it.step_to(ahead_ms)
+        async with asyncio.timeout(10):
+            await consumer.count(2)
+        assert consumer.ids == [b"held", b"held"]
+        await consumer.close()

@@ -307,23 +307,20 @@ def test_where_a_group_was_put_it_stays_over_a_kill(tmp_path):
     run(tmp_path, 5, test)
 
 
-def test_a_node_killed_while_it_starts_for_the_first_time_starts_the_next_time(tmp_path):
-    async def whole() -> None:
-        it = Victim(tmp_path, 6)
-        await it.start()
+async def test_a_node_killed_while_it_starts_for_the_first_time_starts_the_next_time(tmp_path):
+    it = Victim(tmp_path, 6)
+    await it.start()
+    await it.node.kill()
+    ready_s = 0.8
+    for number in range(5):
+        fresh = tmp_path / str(number)
+        fresh.mkdir()
+        it = Victim(fresh, number)
+        await it.node.spawn()
+        await asyncio.sleep(it.rng.uniform(0.6, 1.1) * ready_s)
         await it.node.kill()
-        ready_s = 0.8
-        for number in range(5):
-            fresh = tmp_path / str(number)
-            fresh.mkdir()
-            it = Victim(fresh, number)
-            await it.node.spawn()
-            await asyncio.sleep(it.rng.uniform(0.6, 1.1) * ready_s)
-            await it.node.kill()
-            ready_s = await it.node.start()
-            await it.line.open(it.node.address)
-            await it.publish("m")
-            await it.line.close()
-            await it.node.kill()
-
-    uvloop.run(whole())
+        ready_s = await it.node.start()
+        await it.line.open(it.node.address)
+        await it.publish("m")
+        await it.line.close()
+        await it.node.kill()

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import uvloop
 from grpc import StatusCode
 from grpc.aio import AioRpcError
 
@@ -109,147 +108,130 @@ async def with_work(it: Patient, tasks: asyncio.TaskGroup) -> Consumer:
     return consumer
 
 
-def test_a_full_disk_refuses_publishes_and_nothing_is_lost_once_there_is_space(tmp_path):
-    async def run() -> None:
-        async with patient(tmp_path) as (it, tasks):
-            consumer = await with_work(it, tasks)
+async def test_a_full_disk_refuses_publishes_and_nothing_is_lost_once_there_is_space(tmp_path):
+    async with patient(tmp_path) as (it, tasks):
+        consumer = await with_work(it, tasks)
 
-            await it.fill()
-            fetched = await it.line.broker.Fetch(pb.FetchRequest(topic=TOPIC))
-            assert fetched.frames
-            await asyncio.sleep(DUE_MS / 1_000 + 1.5)
+        await it.fill()
+        fetched = await it.line.broker.Fetch(pb.FetchRequest(topic=TOPIC))
+        assert fetched.frames
+        await asyncio.sleep(DUE_MS / 1_000 + 1.5)
+        assert it.node.is_running
+        pending = await it.line.scheduler.CountScheduled(sp.CountScheduledRequest())
+        assert pending.total + len(consumer.got) >= 100
+        assert not await it.publish("refused", size=20_000)
+        assert await it.ready() == (503, ["diskFull"])
+
+        it.disk.free()
+        # It finds the room by itself: who is told that it is not ready sends nothing.
+        while await it.ready() != (200, []):
             assert it.node.is_running
-            pending = await it.line.scheduler.CountScheduled(sp.CountScheduledRequest())
-            assert pending.total + len(consumer.got) >= 100
-            assert not await it.publish("refused", size=20_000)
-            assert await it.ready() == (503, ["diskFull"])
-
-            it.disk.free()
-            # It finds the room by itself: who is told that it is not ready sends nothing.
-            while await it.ready() != (200, []):
-                assert it.node.is_running
-            assert await it.publish("after")
-            await consumer.until(it.acknowledged)
-            assert sorted(consumer.ids) == sorted(set(consumer.ids)), "came twice"
-            assert b"refused" not in consumer.ids
-            later = [got for got in consumer.got if got.message_id.startswith(b"later")]
-            assert [got.due_ms for got in later] == sorted(got.due_ms for got in later)
-            await consumer.close()
-
-    uvloop.run(run())
+        assert await it.publish("after")
+        await consumer.until(it.acknowledged)
+        assert sorted(consumer.ids) == sorted(set(consumer.ids)), "came twice"
+        assert b"refused" not in consumer.ids
+        later = [got for got in consumer.got if got.message_id.startswith(b"later")]
+        assert [got.due_ms for got in later] == sorted(got.due_ms for got in later)
+        await consumer.close()
 
 
-def test_a_node_killed_on_a_full_disk_starts_there_again_and_loses_nothing(tmp_path):
-    async def run() -> None:
-        async with patient(tmp_path) as (it, tasks):
-            consumer = await with_work(it, tasks)
-            await it.fill()
-            await consumer.close()
-            await it.kill()
+async def test_a_node_killed_on_a_full_disk_starts_there_again_and_loses_nothing(tmp_path):
+    async with patient(tmp_path) as (it, tasks):
+        consumer = await with_work(it, tasks)
+        await it.fill()
+        await consumer.close()
+        await it.kill()
 
-            await it.start()
-            assert not await it.publish("refused", size=20_000)
-            fetched = await it.line.broker.Fetch(pb.FetchRequest(topic=TOPIC))
-            assert fetched.frames
+        await it.start()
+        assert not await it.publish("refused", size=20_000)
+        fetched = await it.line.broker.Fetch(pb.FetchRequest(topic=TOPIC))
+        assert fetched.frames
 
-            it.disk.free()
-            seen = set(consumer.ids)
-            consumer = Consumer(it.line.broker, TOPIC)
-            await consumer.open(tasks)
-            await consumer.until(it.acknowledged - seen)
-            assert await it.publish("after")
-            await consumer.until({b"after"})
-            await consumer.close()
-
-    uvloop.run(run())
+        it.disk.free()
+        seen = set(consumer.ids)
+        consumer = Consumer(it.line.broker, TOPIC)
+        await consumer.open(tasks)
+        await consumer.until(it.acknowledged - seen)
+        assert await it.publish("after")
+        await consumer.until({b"after"})
+        await consumer.close()
 
 
-def test_whoever_must_write_on_a_full_disk_is_told_so_and_can_free_it(tmp_path):
-    async def run() -> None:
-        async with patient(tmp_path) as (it, tasks):
-            consumer = await with_work(it, tasks)
-            broker, admin, scheduler = it.line.broker, it.line.admin, it.line.scheduler
-            await admin.CreateTopic(ap.CreateTopicRequest(topic="spare"))
-            await it.fill()
-            await it.publish("never", size=20_000, due_ms=now_ms() + 60_000)
-            begun = time.monotonic()
+async def test_whoever_must_write_on_a_full_disk_is_told_so_and_can_free_it(tmp_path):
+    async with patient(tmp_path) as (it, tasks):
+        consumer = await with_work(it, tasks)
+        broker, admin, scheduler = it.line.broker, it.line.admin, it.line.scheduler
+        await admin.CreateTopic(ap.CreateTopicRequest(topic="spare"))
+        await it.fill()
+        await it.publish("never", size=20_000, due_ms=now_ms() + 60_000)
+        begun = time.monotonic()
 
-            refused = 0
-            for work in (
-                lambda: admin.CreateTopic(ap.CreateTopicRequest(topic="more")),
-                lambda: scheduler.CancelWhere(sp.CancelWhereRequest(topic=TOPIC, all=True)),
-                lambda: admin.UpdateTopic(
-                    ap.UpdateTopicRequest(topic=TOPIC, settings=ap.TopicSettings(partitions=4))
-                ),
-                lambda: scheduler.PutRecurrence(
-                    sp.PutRecurrenceRequest(
-                        recurrence=sp.Recurrence(
-                            name="r", topic=TOPIC, rule=sp.Rule(every_ms=1_000)
-                        )
-                    )
-                ),
-                lambda: admin.DeleteTopic(ap.DeleteTopicRequest(topic="spare")),
-            ):
-                try:
-                    await work()
-                except AioRpcError as error:
-                    assert_full(error)
-                    refused += 1
-            assert refused
-            assert time.monotonic() - begun < 30
-            assert it.node.is_running, it.node.last_words()
-
-            it.disk.free()
-            assert await it.publish("after")
-            await consumer.until({b"after"})
-            topics = await admin.ListTopics(ap.ListTopicsRequest())
-            if "spare" in [topic.topic for topic in topics.topics]:
-                await admin.DeleteTopic(ap.DeleteTopicRequest(topic="spare"))
-            await admin.CreateTopic(ap.CreateTopicRequest(topic="more", if_absent=True))
-            assert len((await broker.Fetch(pb.FetchRequest(topic="more"))).frames) == 0
-            await consumer.close()
-
-    uvloop.run(run())
-
-
-def test_a_recurrence_deleted_on_a_full_disk_does_not_come_once_there_is_space(tmp_path):
-    async def run() -> None:
-        async with patient(tmp_path) as (it, tasks):
-            consumer = await with_work(it, tasks)
-            scheduler = it.line.scheduler
-            recurrence = sp.Recurrence(name="tick", topic=TOPIC, rule=sp.Rule(every_ms=3_000))
-            await scheduler.PutRecurrence(sp.PutRecurrenceRequest(recurrence=recurrence))
-            await it.fill()
-            is_deleted = True
+        refused = 0
+        for work in (
+            lambda: admin.CreateTopic(ap.CreateTopicRequest(topic="more")),
+            lambda: scheduler.CancelWhere(sp.CancelWhereRequest(topic=TOPIC, all=True)),
+            lambda: admin.UpdateTopic(
+                ap.UpdateTopicRequest(topic=TOPIC, settings=ap.TopicSettings(partitions=4))
+            ),
+            lambda: scheduler.PutRecurrence(
+                sp.PutRecurrenceRequest(
+                    recurrence=sp.Recurrence(name="r", topic=TOPIC, rule=sp.Rule(every_ms=1_000))
+                )
+            ),
+            lambda: admin.DeleteTopic(ap.DeleteTopicRequest(topic="spare")),
+        ):
             try:
-                await scheduler.DeleteRecurrence(sp.DeleteRecurrenceRequest(name="tick"))
+                await work()
             except AioRpcError as error:
                 assert_full(error)
-                is_deleted = False
-            it.disk.free()
-            await asyncio.sleep(3.5)
-            came = any(id_.startswith(b"tick") for id_ in consumer.ids)
-            await consumer.close()
-            assert not (is_deleted and came)
+                refused += 1
+        assert refused
+        assert time.monotonic() - begun < 30
+        assert it.node.is_running, it.node.last_words()
 
-    uvloop.run(run())
+        it.disk.free()
+        assert await it.publish("after")
+        await consumer.until({b"after"})
+        topics = await admin.ListTopics(ap.ListTopicsRequest())
+        if "spare" in [topic.topic for topic in topics.topics]:
+            await admin.DeleteTopic(ap.DeleteTopicRequest(topic="spare"))
+        await admin.CreateTopic(ap.CreateTopicRequest(topic="more", if_absent=True))
+        assert len((await broker.Fetch(pb.FetchRequest(topic="more"))).frames) == 0
+        await consumer.close()
 
 
-def test_a_node_that_is_stopped_on_a_full_disk_ends_well(tmp_path):
-    async def run() -> None:
-        async with patient(tmp_path) as (it, tasks):
-            consumer = await with_work(it, tasks)
-            await it.fill()
-            await consumer.close()
-            it.node.terminate()
-            assert await it.node.ended() == 0, it.node.last_words()
+async def test_a_recurrence_deleted_on_a_full_disk_does_not_come_once_there_is_space(tmp_path):
+    async with patient(tmp_path) as (it, tasks):
+        consumer = await with_work(it, tasks)
+        scheduler = it.line.scheduler
+        recurrence = sp.Recurrence(name="tick", topic=TOPIC, rule=sp.Rule(every_ms=3_000))
+        await scheduler.PutRecurrence(sp.PutRecurrenceRequest(recurrence=recurrence))
+        await it.fill()
+        is_deleted = True
+        try:
+            await scheduler.DeleteRecurrence(sp.DeleteRecurrenceRequest(name="tick"))
+        except AioRpcError as error:
+            assert_full(error)
+            is_deleted = False
+        it.disk.free()
+        await asyncio.sleep(3.5)
+        came = any(id_.startswith(b"tick") for id_ in consumer.ids)
+        await consumer.close()
+        assert not (is_deleted and came)
 
-            it.disk.free()
-            await it.start()
-            seen = set(consumer.ids)
-            consumer = Consumer(it.line.broker, TOPIC)
-            await consumer.open(tasks)
-            await consumer.until(it.acknowledged - seen)
-            await consumer.close()
 
-    uvloop.run(run())
+async def test_a_node_that_is_stopped_on_a_full_disk_ends_well(tmp_path):
+    async with patient(tmp_path) as (it, tasks):
+        consumer = await with_work(it, tasks)
+        await it.fill()
+        await consumer.close()
+        it.node.terminate()
+        assert await it.node.ended() == 0, it.node.last_words()
+
+        it.disk.free()
+        await it.start()
+        seen = set(consumer.ids)
+        consumer = Consumer(it.line.broker, TOPIC)
+        await consumer.open(tasks)
+        await consumer.until(it.acknowledged - seen)
+        await consumer.close()

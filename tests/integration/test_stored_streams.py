@@ -5,8 +5,6 @@ import json
 from pathlib import Path
 from random import Random
 
-import uvloop
-
 from tests.integration.node_process import NodeProcess
 from tests.server.http_client import raw_client
 
@@ -47,7 +45,7 @@ async def ready(port: int) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_what_was_stored_outlives_kills(tmp_path: Path):
+async def test_what_was_stored_outlives_kills(tmp_path: Path):
     rng = Random(31)
     stored: dict[str, set[int]] = {stream: set() for stream in STREAMS}
 
@@ -77,13 +75,10 @@ def test_what_was_stored_outlives_kills(tmp_path: Path):
             assert messages == sorted(set(messages)), "twice, or out of order"
         assert node.bugs() == [], node.last_words(40)
 
-    async def run() -> None:
-        node = NodeProcess(tmp_path, {"log": {"preallocate_bytes": 64 << 10}})
-        try:
-            async with asyncio.timeout(60):
-                await live(node)
-        finally:
-            await node.kill()
-
-    uvloop.run(run())
+    node = NodeProcess(tmp_path, {"log": {"preallocate_bytes": 64 << 10}})
+    try:
+        async with asyncio.timeout(60):
+            await live(node)
+    finally:
+        await node.kill()
     assert all(len(numbers) > ROUNDS for numbers in stored.values())

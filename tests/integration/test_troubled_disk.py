@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 from grpc import StatusCode
 from grpc.aio import AioRpcError
 
@@ -79,57 +78,51 @@ async def troubled(folder: Path) -> AsyncIterator[tuple[Troubled, asyncio.TaskGr
         await it.node.kill()
 
 
-def test_while_an_fsync_hangs_everything_else_goes_on(tmp_path):
-    async def run() -> None:
-        async with troubled(tmp_path) as (it, tasks):
-            await it.publish("before")
-            consumer = Consumer(it.line.broker, TOPIC)
-            await consumer.open(tasks)
-            await consumer.until({b"before"})
+async def test_while_an_fsync_hangs_everything_else_goes_on(tmp_path):
+    async with troubled(tmp_path) as (it, tasks):
+        await it.publish("before")
+        consumer = Consumer(it.line.broker, TOPIC)
+        await consumer.open(tasks)
+        await consumer.until({b"before"})
 
-            it.hold()
-            waiting = [tasks.create_task(it.publish(f"held-{n}")) for n in range(20)]
-            later = tasks.create_task(it.publish("later", due_ms=now_ms() + 200))
-            for _ in range(50):
-                assert await it.is_alive()
-                await it.line.admin.GetNode(ap.GetNodeRequest())
-                await it.line.broker.Fetch(pb.FetchRequest(topic=TOPIC))
-                await it.line.scheduler.CountScheduled(sp.CountScheduledRequest())
-            # Nobody is told, or shown, what is not durable.
-            assert not any(task.done() for task in [*waiting, later])
-            assert consumer.ids == [b"before"]
+        it.hold()
+        waiting = [tasks.create_task(it.publish(f"held-{n}")) for n in range(20)]
+        later = tasks.create_task(it.publish("later", due_ms=now_ms() + 200))
+        for _ in range(50):
+            assert await it.is_alive()
+            await it.line.admin.GetNode(ap.GetNodeRequest())
+            await it.line.broker.Fetch(pb.FetchRequest(topic=TOPIC))
+            await it.line.scheduler.CountScheduled(sp.CountScheduledRequest())
+        # Nobody is told, or shown, what is not durable.
+        assert not any(task.done() for task in [*waiting, later])
+        assert consumer.ids == [b"before"]
 
-            it.mend()
-            await asyncio.gather(*waiting, later)
-            await consumer.until({b"later", *(b"held-%d" % n for n in range(20))})
-            assert sorted(consumer.ids) == sorted(set(consumer.ids))
-            await consumer.close()
-        assert it.node.bugs() == []
-
-    uvloop.run(run())
+        it.mend()
+        await asyncio.gather(*waiting, later)
+        await consumer.until({b"later", *(b"held-%d" % n for n in range(20))})
+        assert sorted(consumer.ids) == sorted(set(consumer.ids))
+        await consumer.close()
+    assert it.node.bugs() == []
 
 
-def test_a_node_whose_fsync_fails_ends_and_loses_nothing_it_acknowledged(tmp_path):
-    async def run() -> None:
-        async with troubled(tmp_path) as (it, tasks):
-            for number in range(30):
-                await it.publish(f"kept-{number}", due_ms=now_ms() + 500 if number % 2 else None)
+async def test_a_node_whose_fsync_fails_ends_and_loses_nothing_it_acknowledged(tmp_path):
+    async with troubled(tmp_path) as (it, tasks):
+        for number in range(30):
+            await it.publish(f"kept-{number}", due_ms=now_ms() + 500 if number % 2 else None)
 
-            it.break_()
-            with pytest.raises(AioRpcError) as refused:
-                await it.publish("unsure")
-            assert refused.value.code() is StatusCode.UNAVAILABLE, refused.value
-            assert await it.node.ended() != 0
-            await it.line.close()
+        it.break_()
+        with pytest.raises(AioRpcError) as refused:
+            await it.publish("unsure")
+        assert refused.value.code() is StatusCode.UNAVAILABLE, refused.value
+        assert await it.node.ended() != 0
+        await it.line.close()
 
-            it.mend()
-            await it.start()
-            consumer = Consumer(it.line.broker, TOPIC)
-            await consumer.open(tasks)
-            await consumer.until({b"kept-%d" % n for n in range(30)})
-            await it.publish("after")
-            await consumer.until({b"after"})
-            assert sorted(consumer.ids) == sorted(set(consumer.ids))
-            await consumer.close()
-
-    uvloop.run(run())
+        it.mend()
+        await it.start()
+        consumer = Consumer(it.line.broker, TOPIC)
+        await consumer.open(tasks)
+        await consumer.until({b"kept-%d" % n for n in range(30)})
+        await it.publish("after")
+        await consumer.until({b"after"})
+        assert sorted(consumer.ids) == sorted(set(consumer.ids))
+        await consumer.close()

@@ -107,205 +107,169 @@ def state_of(rows: Iterable[Row]) -> dict[bytes | None, bytes | None]:
     return {key: value for key, value in state.items() if value is not None}
 
 
-def test_the_snapshot_comes_first_then_the_log_behind_it(tmp_path):
-    async def main():
-        rows = rows_of(10)
-        async with world(tmp_path) as w:
-            await w.publish(rows)
-            await w.register(rows, 8)
-            assert await read(w) == [*latest(rows[:8]), *rows[8:]]
-            assert await read(w, PLAIN) == rows
-
-    run(main())
+async def test_the_snapshot_comes_first_then_the_log_behind_it(tmp_path):
+    rows = rows_of(10)
+    async with world(tmp_path) as w:
+        await w.publish(rows)
+        await w.register(rows, 8)
+        assert await read(w) == [*latest(rows[:8]), *rows[8:]]
+        assert await read(w, PLAIN) == rows
 
 
-def test_without_a_snapshot_it_is_the_whole_log(tmp_path):
-    async def main():
-        rows = rows_of(6)
-        async with world(tmp_path, partitions=2) as w:
-            await w.publish(rows)
-            await w.publish(rows[:1], partition=1)
-            assert await read(w) == [*rows, rows[0]]
-            await w.register(rows, 6)
-            assert await read(w) == [*latest(rows), rows[0]]
-
-    run(main())
+async def test_without_a_snapshot_it_is_the_whole_log(tmp_path):
+    rows = rows_of(6)
+    async with world(tmp_path, partitions=2) as w:
+        await w.publish(rows)
+        await w.publish(rows[:1], partition=1)
+        assert await read(w) == [*rows, rows[0]]
+        await w.register(rows, 6)
+        assert await read(w) == [*latest(rows), rows[0]]
 
 
-def test_it_goes_with_no_other_bounds(tmp_path):
-    async def main():
-        async with world(tmp_path) as w:
-            for bounds in ({"times": TimeRange(0)}, {"offsets": OffsetRange(0)}):
-                with pytest.raises(BadInput, match="compacted"):
-                    await w.replays.begin(Request("orders", compacted=True, **bounds))
-
-    run(main())
+async def test_it_goes_with_no_other_bounds(tmp_path):
+    async with world(tmp_path) as w:
+        for bounds in ({"times": TimeRange(0)}, {"offsets": OffsetRange(0)}):
+            with pytest.raises(BadInput, match="compacted"):
+                await w.replays.begin(Request("orders", compacted=True, **bounds))
 
 
-def test_a_named_one_goes_on_in_the_midst_of_a_snapshot(tmp_path):
-    async def main():
-        rows = rows_of(20, keys=20)
-        async with world(tmp_path) as w:
-            await w.publish(rows)
-            folder = await w.register(rows, 16, file_rows=6, group_rows=2)
-            first = await w.replays.begin(COMPACTED, name="r")
-            got = await take(first, 4)
-            unreported = await take(first, 1, is_reported=False)
-            first.close()
-            assert [row.offset for row in (*got, *unreported)] == list(range(10))
-        # What is wholly behind need not even be there.
-        min(folder.glob("*/*.parquet")).unlink()
-        async with world(tmp_path) as w:
-            (info,) = w.replays.list()
-            assert (info.done, info.ends) == ({0: 8}, {0: 20})
-            got += await read(w, Request(""), name="r")
-            assert got == rows
-            assert w.replays.list()[0].done == {0: 20}
-            assert await read(w, Request(""), name="r") == []
-
-    run(main())
+async def test_a_named_one_goes_on_in_the_midst_of_a_snapshot(tmp_path):
+    rows = rows_of(20, keys=20)
+    async with world(tmp_path) as w:
+        await w.publish(rows)
+        folder = await w.register(rows, 16, file_rows=6, group_rows=2)
+        first = await w.replays.begin(COMPACTED, name="r")
+        got = await take(first, 4)
+        unreported = await take(first, 1, is_reported=False)
+        first.close()
+        assert [row.offset for row in (*got, *unreported)] == list(range(10))
+    # What is wholly behind need not even be there.
+    min(folder.glob("*/*.parquet")).unlink()
+    async with world(tmp_path) as w:
+        (info,) = w.replays.list()
+        assert (info.done, info.ends) == ({0: 8}, {0: 20})
+        got += await read(w, Request(""), name="r")
+        assert got == rows
+        assert w.replays.list()[0].done == {0: 20}
+        assert await read(w, Request(""), name="r") == []
 
 
-def test_a_named_one_goes_on_in_the_midst_of_a_row_group(tmp_path):
-    async def main():
-        rows = rows_of(8, keys=8)
-        async with world(tmp_path) as w:
-            await w.publish(rows)
-            await w.register(rows, 8)
-            replay = await w.replays.begin(COMPACTED, name="r")
-            assert await take(replay, 1, is_reported=False) == rows
-            replay.report([(0, 3)])
-            replay.close()
-            assert await read(w, Request(""), name="r") == rows[3:]
-
-    run(main())
+async def test_a_named_one_goes_on_in_the_midst_of_a_row_group(tmp_path):
+    rows = rows_of(8, keys=8)
+    async with world(tmp_path) as w:
+        await w.publish(rows)
+        await w.register(rows, 8)
+        replay = await w.replays.begin(COMPACTED, name="r")
+        assert await take(replay, 1, is_reported=False) == rows
+        replay.report([(0, 3)])
+        replay.close()
+        assert await read(w, Request(""), name="r") == rows[3:]
 
 
-def test_one_that_is_through_the_snapshot_needs_it_no_more(tmp_path):
-    async def main():
-        rows = rows_of(10)
-        async with world(tmp_path) as w:
-            await w.publish(rows)
-            await w.register(rows, 4)
-            replay = await w.replays.begin(COMPACTED, name="r")
-            assert await take(replay, 1) == latest(rows[:4])
-            replay.close()
-            await w.snapshots.delete("orders", "s1")
-            assert await read(w, Request(""), name="r") == rows[4:]
-
-    run(main())
+async def test_one_that_is_through_the_snapshot_needs_it_no_more(tmp_path):
+    rows = rows_of(10)
+    async with world(tmp_path) as w:
+        await w.publish(rows)
+        await w.register(rows, 4)
+        replay = await w.replays.begin(COMPACTED, name="r")
+        assert await take(replay, 1) == latest(rows[:4])
+        replay.close()
+        await w.snapshots.delete("orders", "s1")
+        assert await read(w, Request(""), name="r") == rows[4:]
 
 
-def test_a_newer_snapshot_is_not_for_who_has_begun(tmp_path):
+async def test_a_newer_snapshot_is_not_for_who_has_begun(tmp_path):
     """It would lack the tombstones of keys that were handed out from the older."""
 
-    async def main():
-        rows = [*rows_of(4, keys=4), Row(4, b"gone", b"k0", None), Row(5, b"id-5", b"k1", b"new")]
-        async with world(tmp_path) as w:
-            await w.publish(rows)
-            await w.register(rows, 4, snapshot="s1", group_rows=1)
-            replay = await w.replays.begin(COMPACTED, name="r")
-            got = await take(replay, 2)
-            replay.close()
-            await w.register(rows, 6, snapshot="s2")
-            got += await read(w, Request(""), name="r")
-            assert got == rows
-            assert state_of(got) == state_of(await read(w))
-
-    run(main())
+    rows = [*rows_of(4, keys=4), Row(4, b"gone", b"k0", None), Row(5, b"id-5", b"k1", b"new")]
+    async with world(tmp_path) as w:
+        await w.publish(rows)
+        await w.register(rows, 4, snapshot="s1", group_rows=1)
+        replay = await w.replays.begin(COMPACTED, name="r")
+        got = await take(replay, 2)
+        replay.close()
+        await w.register(rows, 6, snapshot="s2")
+        got += await read(w, Request(""), name="r")
+        assert got == rows
+        assert state_of(got) == state_of(await read(w))
 
 
-def test_a_snapshot_that_is_gone_before_it_begins_is_replaced_by_the_log(tmp_path, caplog):
-    async def main():
-        rows = rows_of(10)
-        async with world(tmp_path) as w:
-            await w.publish(rows)
-            folder = await w.register(rows, 8)
-            next(folder.glob("*/*.parquet")).unlink()
-            assert await read(w) == rows
-            (folder / "manifest.json").unlink()
-            assert await read(w) == rows
-
-    run(main())
+async def test_a_snapshot_that_is_gone_before_it_begins_is_replaced_by_the_log(tmp_path, caplog):
+    rows = rows_of(10)
+    async with world(tmp_path) as w:
+        await w.publish(rows)
+        folder = await w.register(rows, 8)
+        next(folder.glob("*/*.parquet")).unlink()
+        assert await read(w) == rows
+        (folder / "manifest.json").unlink()
+        assert await read(w) == rows
     assert caplog.text.count("snapshot_unreadable topic=orders partition=0") == 2
 
 
-def test_one_that_breaks_in_the_middle_says_so_and_is_begun_anew(tmp_path):
+async def test_one_that_breaks_in_the_middle_says_so_and_is_begun_anew(tmp_path):
     """The log cannot stand in for it: retention has taken what is behind, and left no trace."""
 
-    async def main():
-        rows = rows_of(12, keys=12)
-        async with world(tmp_path) as w:
-            await w.publish(rows)
-            folder = await w.register(rows, 12, file_rows=4)
-            w.drop_messages()
-            assert await read(w, PLAIN) == []
-            replay = await w.replays.begin(COMPACTED, name="r")
-            assert await take(replay, 1) == rows[:4]
-            max(folder.glob("*/*.parquet")).unlink()
-            with pytest.raises(Damaged, match="begin a new replay"):
-                await take(replay)
-            replay.close()
-            await w.snapshots.delete("orders", "s1")
-            with pytest.raises(Damaged, match="not known any more"):
-                await read(w, Request(""), name="r")
-            await w.replays.delete("r")
-            await w.register(rows, 12, snapshot="s2")
-            assert await read(w, name="r") == rows
-
-    run(main())
+    rows = rows_of(12, keys=12)
+    async with world(tmp_path) as w:
+        await w.publish(rows)
+        folder = await w.register(rows, 12, file_rows=4)
+        w.drop_messages()
+        assert await read(w, PLAIN) == []
+        replay = await w.replays.begin(COMPACTED, name="r")
+        assert await take(replay, 1) == rows[:4]
+        max(folder.glob("*/*.parquet")).unlink()
+        with pytest.raises(Damaged, match="begin a new replay"):
+            await take(replay)
+        replay.close()
+        await w.snapshots.delete("orders", "s1")
+        with pytest.raises(Damaged, match="not known any more"):
+            await read(w, Request(""), name="r")
+        await w.replays.delete("r")
+        await w.register(rows, 12, snapshot="s2")
+        assert await read(w, name="r") == rows
 
 
-def test_a_flipped_bit_is_noticed(tmp_path):
+async def test_a_flipped_bit_is_noticed(tmp_path):
     """Of every byte of the values' pages: what comes out is right, from wherever it comes."""
 
-    async def main():
-        rows = [row._replace(value=b"v" * 50 + b"%d" % row.offset) for row in rows_of(5, keys=5)]
-        async with world(tmp_path) as w:
-            await w.publish(rows)
-            folder = await w.register(rows, 5)
-            (file,) = folder.glob("*/*.parquet")
-            whole = file.read_bytes()
-            for at in range(0, len(whole), 13):
-                file.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
-                assert await read(w) == rows, at
-
-    run(main())
+    rows = [row._replace(value=b"v" * 50 + b"%d" % row.offset) for row in rows_of(5, keys=5)]
+    async with world(tmp_path) as w:
+        await w.publish(rows)
+        folder = await w.register(rows, 5)
+        (file,) = folder.glob("*/*.parquet")
+        whole = file.read_bytes()
+        for at in range(0, len(whole), 13):
+            file.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+            assert await read(w) == rows, at
 
 
-def test_only_so_many_read_snapshots_at_a_time(tmp_path, monkeypatch):
+async def test_only_so_many_read_snapshots_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "COMPACTED_MAX", 1)
 
-    async def main():
-        rows = rows_of(4)
-        async with world(tmp_path) as w:
-            await w.publish(rows)
-            await w.register(rows, 4)
-            first = await w.replays.begin(COMPACTED)
-            with pytest.raises(Overloaded, match="compacted replays"):
-                await w.replays.begin(COMPACTED)
-            (await w.replays.begin(PLAIN)).close()
-            first.close()
-            (await w.replays.begin(COMPACTED)).close()
-
-    run(main())
+    rows = rows_of(4)
+    async with world(tmp_path) as w:
+        await w.publish(rows)
+        await w.register(rows, 4)
+        first = await w.replays.begin(COMPACTED)
+        with pytest.raises(Overloaded, match="compacted replays"):
+            await w.replays.begin(COMPACTED)
+        (await w.replays.begin(PLAIN)).close()
+        first.close()
+        (await w.replays.begin(COMPACTED)).close()
 
 
-def test_one_taken_over_while_it_reads_lets_go(tmp_path):
-    async def main():
-        rows = rows_of(9, keys=9)
-        async with world(tmp_path) as w:
-            await w.publish(rows)
-            await w.register(rows, 9, group_rows=1)
-            first = await w.replays.begin(COMPACTED, name="r")
-            got = await take(first, 3)
-            second = await w.replays.begin(Request(""), name="r")
-            got += await take(second)
-            second.close()
-            assert got == rows
-            assert w.replays._compacted == set()
-
-    run(main())
+async def test_one_taken_over_while_it_reads_lets_go(tmp_path):
+    rows = rows_of(9, keys=9)
+    async with world(tmp_path) as w:
+        await w.publish(rows)
+        await w.register(rows, 9, group_rows=1)
+        first = await w.replays.begin(COMPACTED, name="r")
+        got = await take(first, 3)
+        second = await w.replays.begin(Request(""), name="r")
+        got += await take(second)
+        second.close()
+        assert got == rows
+        assert w.replays._compacted == set()
 
 
 ROWS = st.lists(

@@ -49,25 +49,20 @@ def test_who_waits_gets_the_answer_or_the_problem():
         run(ask(missing))
 
 
-def test_work_goes_on_when_its_caller_has_left():
-    async def story() -> list[str]:
-        async with task_group() as tasks:
-            work = Work()
-            await leave(tasks, work)
-            work.go_on.set()
-        return work.results
+async def test_work_goes_on_when_its_caller_has_left():
+    async with task_group() as tasks:
+        work = Work()
+        await leave(tasks, work)
+        work.go_on.set()
 
-    assert run(story()) == ["done"]
+    assert work.results == ["done"]
 
 
-def test_a_problem_that_nobody_waits_for_is_said_and_ends_nothing(caplog):
-    async def story() -> None:
-        async with task_group() as tasks:
-            work = Work(missing)
-            await leave(tasks, work)
-            work.go_on.set()
-
-    run(story())
+async def test_a_problem_that_nobody_waits_for_is_said_and_ends_nothing(caplog):
+    async with task_group() as tasks:
+        work = Work(missing)
+        await leave(tasks, work)
+        work.go_on.set()
 
     assert [record.message for record in caplog.records] == [
         "failed_unheard work=Work.run error=there is no topic 't'"
@@ -79,29 +74,25 @@ async def refused(tasks: asyncio.TaskGroup, work: Work) -> None:
         await run_detached(tasks, work.run())
 
 
-def test_who_waits_hears_that_the_group_ends():
+async def test_who_waits_hears_that_the_group_ends():
     async def fail(callers: asyncio.TaskGroup, work: Work) -> None:
         async with task_group() as tasks:
             callers.create_task(refused(tasks, work))
             await work.has_begun.wait()
             missing()
 
-    async def story() -> list[str]:
-        work = Work()
-        async with asyncio.TaskGroup() as callers:
-            with pytest.raises(NotFound):
-                await fail(callers, work)
-        return work.results
+    work = Work()
+    async with asyncio.TaskGroup() as callers:
+        with pytest.raises(NotFound):
+            await fail(callers, work)
 
-    assert run(story()) == []
+    assert work.results == []
 
 
-def test_a_group_that_has_ended_takes_no_work():
-    async def story() -> list[str]:
-        work = Work()
-        async with task_group() as tasks:
-            pass
-        await refused(tasks, work)
-        return work.results
+async def test_a_group_that_has_ended_takes_no_work():
+    work = Work()
+    async with task_group() as tasks:
+        pass
+    await refused(tasks, work)
 
-    assert run(story()) == []
+    assert work.results == []

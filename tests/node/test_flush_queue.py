@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.clock import ManualClock
-from tests.node.hosts import START_MS, batch_of, run
+from tests.node.hosts import START_MS, batch_of
 from waterclock.model.errors import Closed, StorageFailed, WaterclockError
 from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig, LogConfig
@@ -58,156 +58,142 @@ def broken_fsync() -> None:
     raise StorageFailed("the disk is gone")
 
 
-def test_all_that_was_written_in_a_turn_shares_an_fsync(tmp_path):
-    async def write():
-        kit = Kit(tmp_path)
-        ends = [kit.append() for _ in range(20)]
-        await asyncio.gather(*(kit.commits.durable(end) for end in ends))
-        fsyncs = kit.fsyncs.count
-        kit.close()
-        return fsyncs, kit.store.flushed_end
+async def test_all_that_was_written_in_a_turn_shares_an_fsync(tmp_path):
+    kit = Kit(tmp_path)
+    ends = [kit.append() for _ in range(20)]
+    await asyncio.gather(*(kit.commits.durable(end) for end in ends))
+    fsyncs = kit.fsyncs.count
+    kit.close()
 
-    assert run(write()) == (1, 20)
+    assert (fsyncs, kit.store.flushed_end) == (1, 20)
 
 
-def test_waiters_are_answered_in_the_order_of_their_offsets(tmp_path):
-    async def write():
-        kit = Kit(tmp_path)
-        order: list[int] = []
+async def test_waiters_are_answered_in_the_order_of_their_offsets(tmp_path):
+    kit = Kit(tmp_path)
+    order: list[int] = []
 
-        async def wait(end: int) -> None:
-            await kit.commits.durable(end)
-            order.append(end)
+    async def wait(end: int) -> None:
+        await kit.commits.durable(end)
+        order.append(end)
 
-        async with asyncio.TaskGroup() as tasks:
-            for end in (3, 1, 2):
-                tasks.create_task(wait(end))
-            await asyncio.sleep(0)
-            for _ in range(3):
-                kit.append()
-        kit.close()
-        return order
+    async with asyncio.TaskGroup() as tasks:
+        for end in (3, 1, 2):
+            tasks.create_task(wait(end))
+        await asyncio.sleep(0)
+        for _ in range(3):
+            kit.append()
+    kit.close()
 
-    assert run(write()) == [1, 2, 3]
+    assert order == [1, 2, 3]
 
 
-def test_a_failed_fsync_fails_who_waits_and_who_comes_later_and_tells_the_node(
+async def test_a_failed_fsync_fails_who_waits_and_who_comes_later_and_tells_the_node(
     tmp_path, monkeypatch
 ):
-    async def write():
-        kit = Kit(tmp_path)
-        monkeypatch.setattr(kit.store.segments[-1].file, "sync", broken_fsync)
-        ends = [kit.append(), kit.append()]
-        answers = await asyncio.gather(
-            *(kit.commits.durable(end) for end in ends), return_exceptions=True
-        )
-        with pytest.raises(StorageFailed):
-            await kit.commits.durable(0)
-        with pytest.raises(StorageFailed):
-            kit.append()
-        kit.close()
-        return [type(answer) for answer in answers], len(kit.failures), kit.store.acknowledged_end
+    kit = Kit(tmp_path)
+    monkeypatch.setattr(kit.store.segments[-1].file, "sync", broken_fsync)
+    ends = [kit.append(), kit.append()]
+    answers = await asyncio.gather(
+        *(kit.commits.durable(end) for end in ends), return_exceptions=True
+    )
+    with pytest.raises(StorageFailed):
+        await kit.commits.durable(0)
+    with pytest.raises(StorageFailed):
+        kit.append()
+    kit.close()
 
-    assert run(write()) == ([StorageFailed, StorageFailed], 1, 0)
+    assert (
+        [type(answer) for answer in answers],
+        len(kit.failures),
+        kit.store.acknowledged_end,
+    ) == ([StorageFailed, StorageFailed], 1, 0)
 
 
-def test_a_job_that_fails_in_an_unforeseen_way_tells_the_node(tmp_path, monkeypatch):
+async def test_a_job_that_fails_in_an_unforeseen_way_tells_the_node(tmp_path, monkeypatch):
     def fail(job: SaveJob) -> None:
         raise MemoryError
 
     monkeypatch.setattr(SaveJob, "run", fail)
 
-    async def write():
-        kit = Kit(tmp_path)
-        await kit.commits.durable(kit.append())
-        kit.store.roll(START_MS)
-        kit.commits.wrote()
-        async with asyncio.timeout(10):
-            with pytest.raises(StorageFailed, match="MemoryError"):
-                await kit.commits.durable(100)
+    kit = Kit(tmp_path)
+    await kit.commits.durable(kit.append())
+    kit.store.roll(START_MS)
+    kit.commits.wrote()
+    async with asyncio.timeout(10):
         with pytest.raises(StorageFailed, match="MemoryError"):
-            kit.append()
-        kit.close()
-        return [type(failure) for failure in kit.failures]
+            await kit.commits.durable(100)
+    with pytest.raises(StorageFailed, match="MemoryError"):
+        kit.append()
+    kit.close()
 
-    assert run(write()) == [StorageFailed]
+    assert [type(failure) for failure in kit.failures] == [StorageFailed]
 
 
-def test_a_bug_where_work_is_taken_in_tells_the_node(tmp_path, monkeypatch):
+async def test_a_bug_where_work_is_taken_in_tells_the_node(tmp_path, monkeypatch):
     def fail(job: SaveJob) -> None:
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(SaveJob, "finish", fail)
 
-    async def write():
-        kit = Kit(tmp_path)
-        await kit.commits.durable(kit.append())
-        kit.store.roll(START_MS)
-        kit.commits.wrote()
-        async with asyncio.timeout(10):
-            with pytest.raises(StorageFailed, match="a bug"):
-                await kit.commits.durable(100)
+    kit = Kit(tmp_path)
+    await kit.commits.durable(kit.append())
+    kit.store.roll(START_MS)
+    kit.commits.wrote()
+    async with asyncio.timeout(10):
+        with pytest.raises(StorageFailed, match="a bug"):
+            await kit.commits.durable(100)
+    kit.close()
+
+    assert len(kit.failures) == 1
+
+
+async def test_readers_hear_of_more_to_read_until_they_stop_listening(tmp_path):
+    kit = Kit(tmp_path)
+    heard: list[int] = []
+    stop = kit.commits.on_readable(lambda: heard.append(int(kit.store.acknowledged_end)))
+    await kit.commits.durable(kit.append(2))
+    stop()
+    stop()
+    await kit.commits.durable(kit.append(1))
+    kit.close()
+
+    assert heard == [2]
+
+
+async def test_closing_answers_everyone(tmp_path):
+    kit = Kit(tmp_path)
+    async with asyncio.TaskGroup() as tasks:
+        written = tasks.create_task(kit.commits.durable(kit.append()))
+        never = asyncio.ensure_future(kit.commits.durable(100))
+        await asyncio.sleep(0)
         kit.close()
-        return len(kit.failures)
+    with pytest.raises(Closed):
+        await never
 
-    assert run(write()) == 1
-
-
-def test_readers_hear_of_more_to_read_until_they_stop_listening(tmp_path):
-    async def write():
-        kit = Kit(tmp_path)
-        heard: list[int] = []
-        stop = kit.commits.on_readable(lambda: heard.append(int(kit.store.acknowledged_end)))
-        await kit.commits.durable(kit.append(2))
-        stop()
-        stop()
-        await kit.commits.durable(kit.append(1))
-        kit.close()
-        return heard
-
-    assert run(write()) == [2]
+    assert written.exception() is None
 
 
-def test_closing_answers_everyone(tmp_path):
-    async def write():
-        kit = Kit(tmp_path)
-        async with asyncio.TaskGroup() as tasks:
-            written = tasks.create_task(kit.commits.durable(kit.append()))
-            never = asyncio.ensure_future(kit.commits.durable(100))
-            await asyncio.sleep(0)
-            kit.close()
-        with pytest.raises(Closed):
-            await never
-        return written.exception()
+async def test_waiters_who_gave_up_are_forgotten(tmp_path):
+    kit = Kit(tmp_path)
+    for _ in range(50):
+        waiter = asyncio.ensure_future(kit.commits.readable(10))
+        await asyncio.sleep(0)
+        waiter.cancel()
+        await asyncio.gather(waiter, return_exceptions=True)
+    left = len(kit.commits._waiters)
+    kit.close()
 
-    assert run(write()) is None
+    assert left <= 1
 
 
-def test_waiters_who_gave_up_are_forgotten(tmp_path):
-    async def write():
-        kit = Kit(tmp_path)
-        for _ in range(50):
-            waiter = asyncio.ensure_future(kit.commits.readable(10))
-            await asyncio.sleep(0)
-            waiter.cancel()
-            await asyncio.gather(waiter, return_exceptions=True)
-        left = len(kit.commits._waiters)
-        kit.close()
-        return left
+async def test_the_interval_policy_flushes_without_anyone_asking(tmp_path):
+    kit = Kit(tmp_path, LogConfig(fsync="interval", fsync_interval_ms=5))
+    end = kit.append()
+    await kit.commits.durable(end)
+    answered_at = kit.store.flushed_end
+    while kit.store.flushed_end < end:
+        kit.clock.advance(5)
+        await asyncio.sleep(0.001)
+    kit.close()
 
-    assert run(write()) <= 1
-
-
-def test_the_interval_policy_flushes_without_anyone_asking(tmp_path):
-    async def write():
-        kit = Kit(tmp_path, LogConfig(fsync="interval", fsync_interval_ms=5))
-        end = kit.append()
-        await kit.commits.durable(end)
-        answered_at = kit.store.flushed_end
-        while kit.store.flushed_end < end:
-            kit.clock.advance(5)
-            await asyncio.sleep(0.001)
-        kit.close()
-        return answered_at
-
-    assert run(write()) == 0
+    assert answered_at == 0

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from tests.node.consuming import DELIVERY, GROUPS, Consuming, Member, consuming
-from tests.node.hosts import run
 from waterclock.model.clock import SETTLE_MS
 from waterclock.model.errors import NotFound
 from waterclock.model.ids import Millis
@@ -55,101 +54,89 @@ async def leave(c: Consuming, member: Member) -> None:
     await c.settle()
 
 
-def test_an_abandoned_group_goes_on_at_the_first_message_that_is_left(tmp_path, caplog):
-    async def main():
-        async with consuming(tmp_path, **SECTIONS) as c:
-            await c.hosts.topic("t")
-            await fill(c, 4)
-            member = await c.join()
-            member.take()
-            member.ack(0, 2)
-            await leave(c, member)
-            await fill(c, 6, later=True)
-            await fill(c, 50)
+async def test_an_abandoned_group_goes_on_at_the_first_message_that_is_left(tmp_path, caplog):
+    async with consuming(tmp_path, **SECTIONS) as c:
+        await c.hosts.topic("t")
+        await fill(c, 4)
+        member = await c.join()
+        member.take()
+        member.ack(0, 2)
+        await leave(c, member)
+        await fill(c, 6, later=True)
+        await fill(c, 50)
 
-            with caplog.at_level(logging.WARNING, "waterclock.delivery"):
-                await keeper(c).once()
-            start = start_of(c)
-            (place,) = c.groups.get("t", "g").places
-            assert start > 20
-            assert (place.committed, place.lag) == (start, 60 - start)
-            # Neither what was done nor what was never to be delivered.
-            assert place.missed == c.host().counters.missed == start - 2 - 6
-            assert f"missed topic=t/0 group=g messages={place.missed} goes_on_at={start}" in (
-                caplog.text
-            )
+        with caplog.at_level(logging.WARNING, "waterclock.delivery"):
             await keeper(c).once()
-            assert c.groups.get("t", "g").places[0].missed == place.missed, "once is enough"
-            c.has_crashed = True
-        async with consuming(tmp_path, clock=c.clock, **SECTIONS) as c:
-            (again,) = c.groups.get("t", "g").places
-            assert (again.committed, again.missed) == (start, place.missed)
-            member = await c.join()
-            member.take()
-            assert [offset for _, offset in member.offsets] == list(range(start, 60))
-            assert len(c.hosts.topics.get("t").partition(0).store.open_promises()[0]) == 6
-
-    run(main())
-
-
-def test_a_topic_that_waits_for_its_groups_keeps_what_they_have_not_read(tmp_path):
-    async def main():
-        async with consuming(tmp_path, **SECTIONS) as c:
-            await c.hosts.topics.create("t", TopicSettings(retention_wait_for_groups=True))
-            await fill(c, 1)
-            await leave(c, await c.join())
-            await fill(c, 60)
-            await keeper(c).once()
-
-            (place,) = c.groups.get("t", "g").places
-            assert (start_of(c), place.committed, place.missed) == (0, 0, 0)
-
-    run(main())
+        start = start_of(c)
+        (place,) = c.groups.get("t", "g").places
+        assert start > 20
+        assert (place.committed, place.lag) == (start, 60 - start)
+        # Neither what was done nor what was never to be delivered.
+        assert place.missed == c.host().counters.missed == start - 2 - 6
+        assert f"missed topic=t/0 group=g messages={place.missed} goes_on_at={start}" in (
+            caplog.text
+        )
+        await keeper(c).once()
+        assert c.groups.get("t", "g").places[0].missed == place.missed, "once is enough"
+        c.has_crashed = True
+    async with consuming(tmp_path, clock=c.clock, **SECTIONS) as c:
+        (again,) = c.groups.get("t", "g").places
+        assert (again.committed, again.missed) == (start, place.missed)
+        member = await c.join()
+        member.take()
+        assert [offset for _, offset in member.offsets] == list(range(start, 60))
+        assert len(c.hosts.topics.get("t").partition(0).store.open_promises()[0]) == 6
 
 
-def test_what_a_member_holds_it_may_finish_though_the_log_is_gone(tmp_path):
-    async def main():
-        async with consuming(tmp_path, **SECTIONS) as c:
-            await c.hosts.topic("t")
-            await fill(c, 60)
-            member = await c.join(credit=2)
-            member.take()
-            await keeper(c).once()
-            start = start_of(c)
-            (place,) = c.groups.get("t", "g").places
-            assert (place.committed, place.unacked, place.missed) == (0, 2, start - 2)
+async def test_a_topic_that_waits_for_its_groups_keeps_what_they_have_not_read(tmp_path):
+    async with consuming(tmp_path, **SECTIONS) as c:
+        await c.hosts.topics.create("t", TopicSettings(retention_wait_for_groups=True))
+        await fill(c, 1)
+        await leave(c, await c.join())
+        await fill(c, 60)
+        await keeper(c).once()
 
-            member.ack(0)
-            member.answer(AnswerKind.NACK, 1)
-            await c.pass_time(DELIVERY.retry_delay_ms)
-            c.forget_frames()
-            member.take()
-            await c.settle()
-            member.take()
-            (place,) = c.groups.get("t", "g").places
-            assert (place.committed, place.missed) == (start, start - 1), "it cannot come again"
-            assert c.host().counters.refused == 0
-            assert [offset for _, offset in member.offsets][2:] == [start, start + 1]
-
-    run(main())
+        (place,) = c.groups.get("t", "g").places
+        assert (start_of(c), place.committed, place.missed) == (0, 0, 0)
 
 
-def test_retention_that_finds_all_done_is_missed_by_nobody(tmp_path, caplog):
-    async def main():
-        async with consuming(tmp_path, **SECTIONS) as c:
-            await c.hosts.topic("t")
-            member = await c.join()
-            await fill(c, 60)
-            await c.settle()
-            member.take()
-            member.ack_all()
-            await keeper(c).once()
+async def test_what_a_member_holds_it_may_finish_though_the_log_is_gone(tmp_path):
+    async with consuming(tmp_path, **SECTIONS) as c:
+        await c.hosts.topic("t")
+        await fill(c, 60)
+        member = await c.join(credit=2)
+        member.take()
+        await keeper(c).once()
+        start = start_of(c)
+        (place,) = c.groups.get("t", "g").places
+        assert (place.committed, place.unacked, place.missed) == (0, 2, start - 2)
 
-            assert start_of(c) > 20
-            assert c.groups.get("t", "g").places[0].missed == 0
-            assert "missed" not in caplog.text
+        member.ack(0)
+        member.answer(AnswerKind.NACK, 1)
+        await c.pass_time(DELIVERY.retry_delay_ms)
+        c.forget_frames()
+        member.take()
+        await c.settle()
+        member.take()
+        (place,) = c.groups.get("t", "g").places
+        assert (place.committed, place.missed) == (start, start - 1), "it cannot come again"
+        assert c.host().counters.refused == 0
+        assert [offset for _, offset in member.offsets][2:] == [start, start + 1]
 
-    run(main())
+
+async def test_retention_that_finds_all_done_is_missed_by_nobody(tmp_path, caplog):
+    async with consuming(tmp_path, **SECTIONS) as c:
+        await c.hosts.topic("t")
+        member = await c.join()
+        await fill(c, 60)
+        await c.settle()
+        member.take()
+        member.ack_all()
+        await keeper(c).once()
+
+        assert start_of(c) > 20
+        assert c.groups.get("t", "g").places[0].missed == 0
+        assert "missed" not in caplog.text
 
 
 def test_overlaps_are_counted_however_the_ranges_lie():
@@ -163,118 +150,100 @@ def test_overlaps_are_counted_however_the_ranges_lie():
 # Expiry
 
 
-def test_a_group_nobody_has_used_for_so_long_is_forgotten_for_good(tmp_path):
-    async def main():
-        async with consuming(tmp_path) as c:
-            await c.hosts.topic("t")
-            upkeep = keeper(c)
-            await c.publish(b"a", b"b")
-            member = await c.join()
-            member.take()
-            member.ack_all()
-            await leave(c, member)
+async def test_a_group_nobody_has_used_for_so_long_is_forgotten_for_good(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        upkeep = keeper(c)
+        await c.publish(b"a", b"b")
+        member = await c.join()
+        member.take()
+        member.ack_all()
+        await leave(c, member)
 
-            c.clock.advance(EXPIRE_MS - 1)
+        c.clock.advance(EXPIRE_MS - 1)
+        await upkeep.once()
+        assert c.groups.get("t", "g").places[0].committed == 2
+        c.clock.advance(1)
+        await upkeep.once()
+        with pytest.raises(NotFound):
+            c.groups.get("t", "g")
+        c.has_crashed = True
+    async with consuming(tmp_path, clock=c.clock) as c:
+        assert c.groups.list() == []
+        member = await c.join()
+        member.take()
+        assert len(member.offsets) == 2, "it begins anew"
+
+
+async def test_how_long_a_group_was_idle_is_known_after_a_restart(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        await leave(c, await c.join())
+        c.clock.advance(EXPIRE_MS // 2)
+    async with consuming(tmp_path, clock=c.clock) as c:
+        upkeep = keeper(c)
+        await upkeep.once()
+        c.clock.advance(EXPIRE_MS // 2 - 1)
+        await upkeep.once()
+        assert len(c.groups.list()) == 1
+        c.clock.advance(1)
+        await upkeep.once()
+        assert c.groups.list() == []
+
+
+async def test_a_group_with_members_does_not_expire_and_a_crash_forgets_little_of_that(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        upkeep = keeper(c)
+        member = await c.join()
+        for _ in range(3 * EXPIRE_MS // DAY_MS):
+            c.clock.advance(DAY_MS)
+            member.session.heartbeat()
             await upkeep.once()
-            assert c.groups.get("t", "g").places[0].committed == 2
-            c.clock.advance(1)
-            await upkeep.once()
-            with pytest.raises(NotFound):
-                c.groups.get("t", "g")
-            c.has_crashed = True
-        async with consuming(tmp_path, clock=c.clock) as c:
-            assert c.groups.list() == []
-            member = await c.join()
-            member.take()
-            assert len(member.offsets) == 2, "it begins anew"
-
-    run(main())
+        assert c.host().members == ("m",)
+        c.has_crashed = True
+    async with consuming(tmp_path, clock=c.clock) as c:
+        upkeep = keeper(c)
+        c.clock.advance(EXPIRE_MS - DAY_MS)
+        await upkeep.once()
+        assert len(c.groups.list()) == 1
 
 
-def test_how_long_a_group_was_idle_is_known_after_a_restart(tmp_path):
-    async def main():
-        async with consuming(tmp_path) as c:
-            await c.hosts.topic("t")
-            await leave(c, await c.join())
-            c.clock.advance(EXPIRE_MS // 2)
-        async with consuming(tmp_path, clock=c.clock) as c:
-            upkeep = keeper(c)
-            await upkeep.once()
-            c.clock.advance(EXPIRE_MS // 2 - 1)
-            await upkeep.once()
-            assert len(c.groups.list()) == 1
-            c.clock.advance(1)
-            await upkeep.once()
-            assert c.groups.list() == []
-
-    run(main())
+async def test_a_clock_that_is_set_forward_expires_nobody(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        upkeep = keeper(c)
+        await leave(c, await c.join())
+        c.clock.advance(2 * HOUR_MS)
+        c.clock.step(10 * EXPIRE_MS)
+        await upkeep.once()
+        assert len(c.groups.list()) == 1
+        c.clock.step(-11 * EXPIRE_MS)
+        await upkeep.once()
+        assert len(c.groups.list()) == 1
 
 
-def test_a_group_with_members_does_not_expire_and_a_crash_forgets_little_of_that(tmp_path):
-    async def main():
-        async with consuming(tmp_path) as c:
-            await c.hosts.topic("t")
-            upkeep = keeper(c)
-            member = await c.join()
-            for _ in range(3 * EXPIRE_MS // DAY_MS):
-                c.clock.advance(DAY_MS)
-                member.session.heartbeat()
-                await upkeep.once()
-            assert c.host().members == ("m",)
-            c.has_crashed = True
-        async with consuming(tmp_path, clock=c.clock) as c:
-            upkeep = keeper(c)
-            c.clock.advance(EXPIRE_MS - DAY_MS)
-            await upkeep.once()
-            assert len(c.groups.list()) == 1
-
-    run(main())
+async def test_a_node_that_has_just_started_expires_nobody(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        await leave(c, await c.join())
+        c.clock.advance(2 * EXPIRE_MS)
+    async with consuming(tmp_path, clock=c.clock) as c:
+        upkeep = keeper(c)
+        c.clock.advance(HOUR_MS - 1)
+        await upkeep.once()
+        assert len(c.groups.list()) == 1
+        c.clock.advance(1)
+        await upkeep.once()
+        assert c.groups.list() == []
 
 
-def test_a_clock_that_is_set_forward_expires_nobody(tmp_path):
-    async def main():
-        async with consuming(tmp_path) as c:
-            await c.hosts.topic("t")
-            upkeep = keeper(c)
-            await leave(c, await c.join())
-            c.clock.advance(2 * HOUR_MS)
-            c.clock.step(10 * EXPIRE_MS)
-            await upkeep.once()
-            assert len(c.groups.list()) == 1
-            c.clock.step(-11 * EXPIRE_MS)
-            await upkeep.once()
-            assert len(c.groups.list()) == 1
-
-    run(main())
-
-
-def test_a_node_that_has_just_started_expires_nobody(tmp_path):
-    async def main():
-        async with consuming(tmp_path) as c:
-            await c.hosts.topic("t")
-            await leave(c, await c.join())
-            c.clock.advance(2 * EXPIRE_MS)
-        async with consuming(tmp_path, clock=c.clock) as c:
-            upkeep = keeper(c)
-            c.clock.advance(HOUR_MS - 1)
-            await upkeep.once()
-            assert len(c.groups.list()) == 1
-            c.clock.advance(1)
-            await upkeep.once()
-            assert c.groups.list() == []
-
-    run(main())
-
-
-def test_groups_may_be_kept_for_ever(tmp_path):
-    async def main():
-        kept = GroupConfig(expire_ms=None)
-        async with consuming(tmp_path, groups=kept) as c:
-            await c.hosts.topic("t")
-            upkeep = keeper(c)
-            await leave(c, await c.join())
-            c.clock.advance(3_650 * DAY_MS + SETTLE_MS)
-            await upkeep.once()
-            assert len(c.groups.list()) == 1
-
-    run(main())
+async def test_groups_may_be_kept_for_ever(tmp_path):
+    kept = GroupConfig(expire_ms=None)
+    async with consuming(tmp_path, groups=kept) as c:
+        await c.hosts.topic("t")
+        upkeep = keeper(c)
+        await leave(c, await c.join())
+        c.clock.advance(3_650 * DAY_MS + SETTLE_MS)
+        await upkeep.once()
+        assert len(c.groups.list()) == 1

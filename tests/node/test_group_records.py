@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from tests.node.consuming import Consuming, consuming
-from tests.node.hosts import run
 from waterclock.model.errors import Busy
 from waterclock.node.dead_letters.dead_letters import DeadLetters
 from waterclock.node.groups.host import GroupHost
@@ -53,106 +52,93 @@ async def rejected(c: Consuming) -> None:
 
 
 @pytest.mark.parametrize("what", ["group", "topic"])
-def test_a_group_removed_in_the_turn_its_member_left_stays_removed(tmp_path, what):
-    async def main():
-        async with consuming(tmp_path) as c:
-            await c.hosts.topic("t")
-            await c.publish(b"a")
-            member = await c.join()
-            member.take()
-            member.ack(0)
-            host = c.host()
-            member.session.leave()
+async def test_a_group_removed_in_the_turn_its_member_left_stays_removed(tmp_path, what):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        await c.publish(b"a")
+        member = await c.join()
+        member.take()
+        member.ack(0)
+        host = c.host()
+        member.session.leave()
 
-            await (c.groups.delete("t", "g") if what == "group" else c.hosts.topics.delete("t"))
-            await at_rest(host)
+        await (c.groups.delete("t", "g") if what == "group" else c.hosts.topics.delete("t"))
+        await at_rest(host)
 
-            assert records(c) == []
-
-    run(main())
+        assert records(c) == []
 
 
-def test_a_group_made_again_is_not_overwritten_by_the_one_that_was_removed(tmp_path):
-    async def main():
-        async with consuming(tmp_path) as c:
-            await c.hosts.topic("t")
-            await c.publish(b"a")
-            member = await c.join()
-            member.take()
-            member.ack(0)
-            old = c.host()
-            old.places[0].is_changed = True
-            member.session.leave()
-            await c.groups.delete("t", "g")
-            await c.join()
-            before = c.hosts.metadata.get("progress/t/g/0")
+async def test_a_group_made_again_is_not_overwritten_by_the_one_that_was_removed(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        await c.publish(b"a")
+        member = await c.join()
+        member.take()
+        member.ack(0)
+        old = c.host()
+        old.places[0].is_changed = True
+        member.session.leave()
+        await c.groups.delete("t", "g")
+        await c.join()
+        before = c.hosts.metadata.get("progress/t/g/0")
 
-            await c.groups.save_progress([old])
-            await c.groups.save_generation(old, 77)
+        await c.groups.save_progress([old])
+        await c.groups.save_generation(old, 77)
 
-            assert c.hosts.metadata.get("progress/t/g/0") == before
-            assert b"77" not in (c.hosts.metadata.get("group/t/g") or b"")
-
-    run(main())
+        assert c.hosts.metadata.get("progress/t/g/0") == before
+        assert b"77" not in (c.hosts.metadata.get("group/t/g") or b"")
 
 
-def test_a_burial_that_ends_after_its_group_was_removed_leaves_no_record(tmp_path, monkeypatch):
-    async def main():
-        async with consuming(tmp_path) as c:
-            may_go_on = hold_burials(monkeypatch)
-            await rejected(c)
-            host = c.host()
+async def test_a_burial_that_ends_after_its_group_was_removed_leaves_no_record(
+    tmp_path, monkeypatch
+):
+    async with consuming(tmp_path) as c:
+        may_go_on = hold_burials(monkeypatch)
+        await rejected(c)
+        host = c.host()
 
-            await c.groups.delete("t", "g")
-            host.places[0].is_changed = True
-            may_go_on.set()
-            await at_rest(host, may_bury=False)
+        await c.groups.delete("t", "g")
+        host.places[0].is_changed = True
+        may_go_on.set()
+        await at_rest(host, may_bury=False)
 
-            assert records(c) == []
-
-    run(main())
+        assert records(c) == []
 
 
 # Moved
 
 
-def test_a_group_is_not_moved_before_its_dead_are_buried(tmp_path, monkeypatch):
-    async def main():
-        async with consuming(tmp_path) as c:
-            may_go_on = hold_burials(monkeypatch)
-            await rejected(c)
+async def test_a_group_is_not_moved_before_its_dead_are_buried(tmp_path, monkeypatch):
+    async with consuming(tmp_path) as c:
+        may_go_on = hold_burials(monkeypatch)
+        await rejected(c)
 
-            with pytest.raises(Busy, match="dead letters"):
-                await c.groups.seek("t", "g", start=Start.LATEST)
-            may_go_on.set()
-            await c.settle()
+        with pytest.raises(Busy, match="dead letters"):
             await c.groups.seek("t", "g", start=Start.LATEST)
+        may_go_on.set()
+        await c.settle()
+        await c.groups.seek("t", "g", start=Start.LATEST)
 
-            (letter,) = (await c.dead_letters.list("t")).letters
-            assert (letter.origin_offset, letter.reason) == (0, "rejected")
-
-    run(main())
+        (letter,) = (await c.dead_letters.list("t")).letters
+        assert (letter.origin_offset, letter.reason) == (0, "rejected")
 
 
 # Lost
 
 
-def test_progress_beyond_a_log_that_lost_its_tail_is_forgotten_for_good(tmp_path):
-    async def main():
-        async with consuming(tmp_path) as c:
-            await c.hosts.topic("t")
-            await c.publish(b"a")
-            member = await c.join()
-            member.take()
-            member.ack(0)
-            c.host().places[0].cursor._tracker.add(1, 3)
-        async with consuming(tmp_path, clock=c.clock) as c:
-            await c.publish(b"b", b"c")  # where others were that are lost
-            c.has_crashed = True
-        async with consuming(tmp_path, clock=c.clock) as c:
-            member = await c.join()
-            member.take()
+async def test_progress_beyond_a_log_that_lost_its_tail_is_forgotten_for_good(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        await c.publish(b"a")
+        member = await c.join()
+        member.take()
+        member.ack(0)
+        c.host().places[0].cursor._tracker.add(1, 3)
+    async with consuming(tmp_path, clock=c.clock) as c:
+        await c.publish(b"b", b"c")  # where others were that are lost
+        c.has_crashed = True
+    async with consuming(tmp_path, clock=c.clock) as c:
+        member = await c.join()
+        member.take()
 
-            assert member.values == [b"b", b"c"]
-
-    run(main())
+        assert member.values == [b"b", b"c"]

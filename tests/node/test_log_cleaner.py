@@ -98,19 +98,16 @@ def test_what_is_too_old_goes_once_all_have_read_it_if_that_is_awaited(tmp_path)
 
 
 @pytest.mark.parametrize("own", [None, True, False])
-def test_retention_waits_for_no_group_unless_the_topic_says_so(tmp_path, own):
-    async def retain():
-        config = small_segments(tmp_path, retention=RetentionConfig(bytes=8 * KIB))
-        async with opened(tmp_path, config=config) as hosts:
-            settings = TopicSettings(retention_wait_for_groups=own)
-            topic = await hosts.topics.create("t", settings)
-            await fill(topic, 60)
-            readers = Readers()
-            readers.committed = 0
-            await keeper(hosts, readers).once()
-            return min(offsets(topic)), readers.trimmed
-
-    first, trimmed = run(retain())
+async def test_retention_waits_for_no_group_unless_the_topic_says_so(tmp_path, own):
+    config = small_segments(tmp_path, retention=RetentionConfig(bytes=8 * KIB))
+    async with opened(tmp_path, config=config) as hosts:
+        settings = TopicSettings(retention_wait_for_groups=own)
+        topic = await hosts.topics.create("t", settings)
+        await fill(topic, 60)
+        readers = Readers()
+        readers.committed = 0
+        await keeper(hosts, readers).once()
+        first, trimmed = min(offsets(topic)), readers.trimmed
 
     if own:
         assert (first, trimmed) == (0, [])
@@ -119,18 +116,15 @@ def test_retention_waits_for_no_group_unless_the_topic_says_so(tmp_path, own):
         assert trimmed == [first], "the groups were told before"
 
 
-def test_a_topic_may_keep_less_than_the_node_or_all(tmp_path):
-    async def retain():
-        config = small_segments(tmp_path, retention=RetentionConfig(bytes=8 * KIB))
-        async with opened(tmp_path, config=config) as hosts:
-            short = await hosts.topic("short")
-            kept = await hosts.topics.create("kept", TopicSettings(retention_bytes=0))
-            await fill(short, 60)
-            await fill(kept, 60)
-            await keeper(hosts, Readers()).once()
-            return min(offsets(short)), min(offsets(kept))
-
-    first_short, first_kept = run(retain())
+async def test_a_topic_may_keep_less_than_the_node_or_all(tmp_path):
+    config = small_segments(tmp_path, retention=RetentionConfig(bytes=8 * KIB))
+    async with opened(tmp_path, config=config) as hosts:
+        short = await hosts.topic("short")
+        kept = await hosts.topics.create("kept", TopicSettings(retention_bytes=0))
+        await fill(short, 60)
+        await fill(kept, 60)
+        await keeper(hosts, Readers()).once()
+        first_short, first_kept = min(offsets(short)), min(offsets(kept))
 
     assert first_short > 30
     assert first_kept == 0
@@ -156,20 +150,17 @@ def test_a_compacted_topic_keeps_the_latest_of_each_key_and_what_is_unread(tmp_p
     assert set(range(active, 120)) | {117, 118, 119} == latest
 
 
-def test_messages_published_during_a_pass_are_kept(tmp_path, slow_rewrites):
-    async def compact():
-        async with opened(tmp_path, config=small_segments(tmp_path)) as hosts:
-            topic = await hosts.topics.create("t", TopicSettings(is_compacted=True))
-            await fill(topic, 40, keys=2)
-            with slow_rewrites() as slow:
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(keeper(hosts, Readers()).once())
-                    await slow.has_begun.wait()
-                    await fill(topic, 40, keys=2, start=40)
-                    slow.go_on.set()
-            return set(offsets(topic))
-
-    assert set(range(40, 80)) <= run(compact())
+async def test_messages_published_during_a_pass_are_kept(tmp_path, slow_rewrites):
+    async with opened(tmp_path, config=small_segments(tmp_path)) as hosts:
+        topic = await hosts.topics.create("t", TopicSettings(is_compacted=True))
+        await fill(topic, 40, keys=2)
+        with slow_rewrites() as slow:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(keeper(hosts, Readers()).once())
+                await slow.has_begun.wait()
+                await fill(topic, 40, keys=2, start=40)
+                slow.go_on.set()
+        assert set(range(40, 80)) <= set(offsets(topic))
 
 
 # When something goes wrong
@@ -268,64 +259,55 @@ def test_rot_met_on_the_way_is_a_problem_of_its_partition_alone(tmp_path):
     assert second > 30
 
 
-def test_a_disk_that_failed_ends_it(tmp_path, monkeypatch):
+async def test_a_disk_that_failed_ends_it(tmp_path, monkeypatch):
     def fail(job: RewriteJob) -> None:
         raise StorageFailed("EIO")
 
-    async def retain():
-        async with opened(tmp_path, config=retaining(tmp_path)) as hosts:
-            await two_topics(hosts)
-            monkeypatch.setattr(RewriteJob, "run", fail)
-            with pytest.raises(StorageFailed):
-                await keeper(hosts, Readers()).once()
-
-    run(retain())
+    async with opened(tmp_path, config=retaining(tmp_path)) as hosts:
+        await two_topics(hosts)
+        monkeypatch.setattr(RewriteJob, "run", fail)
+        with pytest.raises(StorageFailed):
+            await keeper(hosts, Readers()).once()
 
 
-def test_records_that_cannot_be_compacted_keep_no_topic_from_its_turn(tmp_path, monkeypatch):
+async def test_records_that_cannot_be_compacted_keep_no_topic_from_its_turn(tmp_path, monkeypatch):
     def full(now_ms: int) -> None:
         raise StorageFull("no space")
 
-    async def retain():
-        async with opened(tmp_path, config=retaining(tmp_path)) as hosts:
-            first, _ = await two_topics(hosts)
-            monkeypatch.setattr(metadata_module, "HISTORY_BYTES_MIN", 1)
-            for number in range(50):
-                await hosts.metadata.put("x", b"%d" % number)
-            monkeypatch.setattr(hosts.metadata._store, "roll", full)
-            await keeper(hosts, Readers()).once()
-            return min(offsets(first))
-
-    assert run(retain()) > 30
+    async with opened(tmp_path, config=retaining(tmp_path)) as hosts:
+        first, _ = await two_topics(hosts)
+        monkeypatch.setattr(metadata_module, "HISTORY_BYTES_MIN", 1)
+        for number in range(50):
+            await hosts.metadata.put("x", b"%d" % number)
+        monkeypatch.setattr(hosts.metadata._store, "roll", full)
+        await keeper(hosts, Readers()).once()
+        assert min(offsets(first)) > 30
 
 
-def test_a_topic_is_not_closed_while_its_segment_is_rewritten(tmp_path, slow_rewrites):
-    async def delete():
-        async with opened(tmp_path, config=retaining(tmp_path)) as hosts:
-            first, second = await two_topics(hosts)
-            host = first.partition(0)
-            is_deleted = asyncio.Event()
-            hosts.topics.on_deleted.append(lambda topic: is_deleted.set())
-            with slow_rewrites() as slow:
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(keeper(hosts, Readers()).once())
-                    await slow.has_begun.wait()
-                    deleting = tasks.create_task(hosts.topics.delete("first"))
-                    await is_deleted.wait()
+async def test_a_topic_is_not_closed_while_its_segment_is_rewritten(tmp_path, slow_rewrites):
+    async with opened(tmp_path, config=retaining(tmp_path)) as hosts:
+        first, second = await two_topics(hosts)
+        host = first.partition(0)
+        is_deleted = asyncio.Event()
+        hosts.topics.on_deleted.append(lambda topic: is_deleted.set())
+        with slow_rewrites() as slow:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(keeper(hosts, Readers()).once())
+                await slow.has_begun.wait()
+                deleting = tasks.create_task(hosts.topics.delete("first"))
+                await is_deleted.wait()
+                host.check_usable()
+                slow.go_on.set()
+                await deleting
+                with pytest.raises(Closed):
                     host.check_usable()
-                    slow.go_on.set()
-                    await deleting
-                    with pytest.raises(Closed):
-                        host.check_usable()
-            return min(offsets(second))
-
-    assert run(delete()) > 30
+        assert min(offsets(second)) > 30
 
 
 # What is remembered between passes
 
 
-def test_what_promises_pin_is_written_anew_once_and_not_each_time(tmp_path, monkeypatch):
+async def test_what_promises_pin_is_written_anew_once_and_not_each_time(tmp_path, monkeypatch):
     written: list[int] = []
     real = RewriteJob._write_anew
 
@@ -333,34 +315,28 @@ def test_what_promises_pin_is_written_anew_once_and_not_each_time(tmp_path, monk
         written.append(job._old.base_offset)
         real(job, *rest)  # type: ignore[arg-type]
 
-    async def retain():
-        async with opened(tmp_path, config=retaining(tmp_path)) as hosts:
-            topic = await hosts.topic("t")
-            due = Millis(START_MS + DAY_MS)
-            for number in range(30):
-                message = Message(b"." * 500, message_id=b"%d" % number, due_ms=due)
-                await topic.partition(0).publish(batch_of(message))
-            topic.partition(0).store.run_jobs()
-            monkeypatch.setattr(RewriteJob, "_write_anew", noted)
-            housekeeping = keeper(hosts, Readers())
-            for _ in range(3):
-                await housekeeping.once()
-            return len(topic.partition(0).store.segments)
-
-    segments = run(retain())
+    async with opened(tmp_path, config=retaining(tmp_path)) as hosts:
+        topic = await hosts.topic("t")
+        due = Millis(START_MS + DAY_MS)
+        for number in range(30):
+            message = Message(b"." * 500, message_id=b"%d" % number, due_ms=due)
+            await topic.partition(0).publish(batch_of(message))
+        topic.partition(0).store.run_jobs()
+        monkeypatch.setattr(RewriteJob, "_write_anew", noted)
+        housekeeping = keeper(hosts, Readers())
+        for _ in range(3):
+            await housekeeping.once()
+        segments = len(topic.partition(0).store.segments)
 
     assert len(written) == len(set(written))
     assert 1 < len(written) < segments
 
 
-def test_partitions_of_deleted_topics_are_forgotten(tmp_path):
-    async def retain():
-        async with opened(tmp_path, config=retaining(tmp_path)) as hosts:
-            await two_topics(hosts)
-            housekeeping = keeper(hosts, Readers())
-            await housekeeping.once()
-            await hosts.topics.delete("first")
-            gc.collect()
-            return [host.topic for host in housekeeping._compacted_bytes]
-
-    assert run(retain()) == ["second"]
+async def test_partitions_of_deleted_topics_are_forgotten(tmp_path):
+    async with opened(tmp_path, config=retaining(tmp_path)) as hosts:
+        await two_topics(hosts)
+        housekeeping = keeper(hosts, Readers())
+        await housekeeping.once()
+        await hosts.topics.delete("first")
+        gc.collect()
+        assert [host.topic for host in housekeeping._compacted_bytes] == ["second"]

@@ -29,14 +29,11 @@ def test_what_was_put_is_there_after_a_restart(tmp_path):
     assert run(second()) == ([("a/1", b"newer"), ("a/2", b"two")], None)
 
 
-def test_a_folder_serves_one_node(tmp_path):
-    async def two():
-        async with opened(tmp_path):
-            with pytest.raises(FolderInUse):
-                async with opened(tmp_path):
-                    pass
-
-    run(two())
+async def test_a_folder_serves_one_node(tmp_path):
+    async with opened(tmp_path):
+        with pytest.raises(FolderInUse):
+            async with opened(tmp_path):
+                pass
 
 
 def test_history_is_dropped_once_there_is_much_of_it(tmp_path, monkeypatch):
@@ -62,7 +59,7 @@ def test_history_is_dropped_once_there_is_much_of_it(tmp_path, monkeypatch):
     assert run(read()) == [("k/0", b"297"), ("k/1", b"298"), ("k/2", b"299")]
 
 
-def test_what_is_latest_is_found_out_aside(tmp_path, monkeypatch):
+async def test_what_is_latest_is_found_out_aside(tmp_path, monkeypatch):
     monkeypatch.setattr(metadata_module, "HISTORY_BYTES_MIN", 1)
     threads: list[threading.Thread] = []
 
@@ -72,42 +69,34 @@ def test_what_is_latest_is_found_out_aside(tmp_path, monkeypatch):
 
     monkeypatch.setattr(rewriting, "latest_offsets", noted)
 
-    async def write():
-        async with opened(tmp_path) as hosts:
-            for number in range(50):
-                await hosts.metadata.put("k", b"%d" % number)
-            await hosts.metadata.compact()
-
-    run(write())
+    async with opened(tmp_path) as hosts:
+        for number in range(50):
+            await hosts.metadata.put("k", b"%d" % number)
+        await hosts.metadata.compact()
 
     assert len(threads) == 1
     assert threads[0] is not threading.main_thread()
 
 
-def test_records_written_together_share_an_fsync(tmp_path):
-    async def many():
-        async with opened(tmp_path) as hosts:
-            syncs = hosts.metadata._commits
-            begun = []
-            aside = syncs._group._fsync
-            real = aside.start
-
-            def noted(work: Work) -> None:
-                begun.append(work)
-                real(work)
-
-            aside.start = noted  # type: ignore[method-assign]
-            await asyncio.gather(*(hosts.metadata.put(f"n/{i}", b"v") for i in range(50)))
-            return len(begun)
-
+async def test_records_written_together_share_an_fsync(tmp_path):
     # The first begins at the end of the turn in which all were written.
-    assert run(many()) == 1
+
+    async with opened(tmp_path) as hosts:
+        syncs = hosts.metadata._commits
+        begun = []
+        aside = syncs._group._fsync
+        real = aside.start
+
+        def noted(work: Work) -> None:
+            begun.append(work)
+            real(work)
+
+        aside.start = noted  # type: ignore[method-assign]
+        await asyncio.gather(*(hosts.metadata.put(f"n/{i}", b"v") for i in range(50)))
+        assert len(begun) == 1
 
 
-def test_times_of_records_are_those_of_the_clock(tmp_path):
-    async def written():
-        async with opened(tmp_path) as hosts:
-            await hosts.metadata.put("a", b"b")
-            return hosts.metadata._store.log_time_ms
-
-    assert run(written()) == START_MS
+async def test_times_of_records_are_those_of_the_clock(tmp_path):
+    async with opened(tmp_path) as hosts:
+        await hosts.metadata.put("a", b"b")
+        assert hosts.metadata._store.log_time_ms == START_MS

@@ -17,28 +17,27 @@ from waterclock.node.topics import TopicSettings
 from waterclock.storage.clock import SystemClock
 
 
-def test_a_topic_deleted_in_the_middle_of_a_storm_takes_nothing_with_it(tmp_path, monkeypatch):
-    async def delete():
-        async with running_node(config_in(tmp_path), SystemClock()) as node:
-            host = (await node.topics.create("stormy", TopicSettings())).partition(0)
-            is_storming = asyncio.Event()
+async def test_a_topic_deleted_in_the_middle_of_a_storm_takes_nothing_with_it(
+    tmp_path, monkeypatch
+):
+    async with running_node(config_in(tmp_path), SystemClock()) as node:
+        host = (await node.topics.create("stormy", TopicSettings())).partition(0)
+        is_storming = asyncio.Event()
 
-            def fire() -> bool:
-                host.store.check_appendable()
-                is_storming.set()
-                return True
+        def fire() -> bool:
+            host.store.check_appendable()
+            is_storming.set()
+            return True
 
-            monkeypatch.setattr(host.scheduler, "fire_slice", fire)
-            host.scheduler.wake()
-            await is_storming.wait()
-            await node.topics.delete("stormy")
-            for _ in range(3):
-                await asyncio.sleep(0)
-            other = await node.topics.create("other", TopicSettings())
-            await other.partition(0).publish(batch_of(Message(b"goes on")))
-            return node.problems(), len(node._schedulers)
-
-    assert run(delete()) == ([], 1)
+        monkeypatch.setattr(host.scheduler, "fire_slice", fire)
+        host.scheduler.wake()
+        await is_storming.wait()
+        await node.topics.delete("stormy")
+        for _ in range(3):
+            await asyncio.sleep(0)
+        other = await node.topics.create("other", TopicSettings())
+        await other.partition(0).publish(batch_of(Message(b"goes on")))
+        assert (node.problems(), len(node._schedulers)) == ([], 1)
 
 
 def test_a_topic_is_deleted_with_all_that_is_known_of_it_or_not_at_all(tmp_path, monkeypatch):
@@ -76,23 +75,22 @@ def test_a_topic_is_deleted_with_all_that_is_known_of_it_or_not_at_all(tmp_path,
     assert run(delete(1)) == []
 
 
-def test_a_store_that_cannot_be_closed_keeps_no_progress_from_being_saved(tmp_path, monkeypatch):
-    async def main():
-        saved: list[str] = []
+async def test_a_store_that_cannot_be_closed_keeps_no_progress_from_being_saved(
+    tmp_path, monkeypatch
+):
+    saved: list[str] = []
 
-        async def close_groups() -> None:
-            saved.append("progress")
+    async def close_groups() -> None:
+        saved.append("progress")
 
-        async def broken() -> None:
-            raise RuntimeError("the database is confused")
+    async def broken() -> None:
+        raise RuntimeError("the database is confused")
 
-        async def live() -> None:
-            async with running_node(config_in(tmp_path), ManualClock()) as node:
-                monkeypatch.setattr(node.groups, "close", close_groups)
-                monkeypatch.setattr(node.persister, "close", broken)
+    async def live() -> None:
+        async with running_node(config_in(tmp_path), ManualClock()) as node:
+            monkeypatch.setattr(node.groups, "close", close_groups)
+            monkeypatch.setattr(node.persister, "close", broken)
 
-        with pytest.raises(RuntimeError, match="confused"):
-            await live()
-        assert saved == ["progress"]
-
-    run(main())
+    with pytest.raises(RuntimeError, match="confused"):
+        await live()
+    assert saved == ["progress"]

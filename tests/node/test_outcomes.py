@@ -1,6 +1,5 @@
 """Who cancels or moves what is pending no more is told what became of it, as long as ids last."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -100,95 +99,83 @@ def told(turn: str, *, allow_duplicate: bool) -> list[int]:
 @pytest.mark.parametrize(
     "turn", ["nothing", "reopened", "rolled", "rewritten", "thinned", "twice", "rebuilt"]
 )
-def test_what_became_of_a_message_is_told_whatever_became_of_its_segment(
+async def test_what_became_of_a_message_is_told_whatever_became_of_its_segment(
     tmp_path, turn, allow_duplicate
 ):
-    async def main() -> None:
-        clock = ManualClock()
-        async with topics(tmp_path, clock) as here:
-            await here.create("t")
-            if turn == "thinned":
-                # Keeps the frame of promises, and a row in it.
-                await here.publish("t", [message(here, b"open", 2 * WINDOW_MS)])
-            await live_through(here, allow_duplicate=allow_duplicate)
-            if turn not in ("nothing", "reopened"):
-                roll(here)
-            if turn in REWRITES:
-                rewrite(here)
-            if turn == "twice":
-                await here.publish("t", [message(here, b"more", None)])
-                roll(here)
-                rewrite(here)
-            assert await outcomes_of(here, *OUTCOMES) == told(turn, allow_duplicate=allow_duplicate)
-        if turn == "rebuilt":
-            for sidecar in [*tmp_path.rglob("*.ids"), *tmp_path.rglob("*.due")]:
-                sidecar.unlink()
-        async with topics(tmp_path, clock) as here:
-            assert await outcomes_of(here, *OUTCOMES) == told(turn, allow_duplicate=allow_duplicate)
-
-    asyncio.run(main())
+    clock = ManualClock()
+    async with topics(tmp_path, clock) as here:
+        await here.create("t")
+        if turn == "thinned":
+            # Keeps the frame of promises, and a row in it.
+            await here.publish("t", [message(here, b"open", 2 * WINDOW_MS)])
+        await live_through(here, allow_duplicate=allow_duplicate)
+        if turn not in ("nothing", "reopened"):
+            roll(here)
+        if turn in REWRITES:
+            rewrite(here)
+        if turn == "twice":
+            await here.publish("t", [message(here, b"more", None)])
+            roll(here)
+            rewrite(here)
+        assert await outcomes_of(here, *OUTCOMES) == told(turn, allow_duplicate=allow_duplicate)
+    if turn == "rebuilt":
+        for sidecar in [*tmp_path.rglob("*.ids"), *tmp_path.rglob("*.due")]:
+            sidecar.unlink()
+    async with topics(tmp_path, clock) as here:
+        assert await outcomes_of(here, *OUTCOMES) == told(turn, allow_duplicate=allow_duplicate)
 
 
 @pytest.mark.parametrize("allow_duplicate", [False, True])
-def test_it_is_forgotten_with_the_ids(tmp_path, allow_duplicate):
-    async def main() -> None:
-        async with topics(tmp_path, ManualClock()) as here:
-            await here.create("t")
-            await live_through(here, allow_duplicate=allow_duplicate)
-            roll(here)
-            here.clock.advance(WINDOW_MS + 1)
-            await here.publish("t", [message(here, b"later", None)])
-            roll(here)
-            rewrite(here)
+async def test_it_is_forgotten_with_the_ids(tmp_path, allow_duplicate):
+    async with topics(tmp_path, ManualClock()) as here:
+        await here.create("t")
+        await live_through(here, allow_duplicate=allow_duplicate)
+        roll(here)
+        here.clock.advance(WINDOW_MS + 1)
+        await here.publish("t", [message(here, b"later", None)])
+        roll(here)
+        rewrite(here)
 
-            assert await outcomes_of(here, *OUTCOMES) == [UNKNOWN] * len(OUTCOMES)
-
-    asyncio.run(main())
+        assert await outcomes_of(here, *OUTCOMES) == [UNKNOWN] * len(OUTCOMES)
 
 
-def test_the_last_message_of_an_id_is_the_one_that_is_told_of(tmp_path):
-    async def main() -> None:
-        async with topics(tmp_path, ManualClock()) as here:
-            await here.create("t", 3)
-            for number, name in enumerate((b"x", b"y", b"z")):
-                await here.publish("t", [message(here, name, 1_000)], partition=number)
-            await here.pending.cancel("t", [Named(b"x"), Named(b"y")])
-            here.clock.advance(1_000)
-            await here.fired("t")
-            assert await outcomes_of(here, b"x", b"y", b"z") == [
-                CANCELLED,
-                CANCELLED,
-                ALREADY_FIRED,
-            ]
+async def test_the_last_message_of_an_id_is_the_one_that_is_told_of(tmp_path):
+    async with topics(tmp_path, ManualClock()) as here:
+        await here.create("t", 3)
+        for number, name in enumerate((b"x", b"y", b"z")):
+            await here.publish("t", [message(here, name, 1_000)], partition=number)
+        await here.pending.cancel("t", [Named(b"x"), Named(b"y")])
+        here.clock.advance(1_000)
+        await here.fired("t")
+        assert await outcomes_of(here, b"x", b"y", b"z") == [
+            CANCELLED,
+            CANCELLED,
+            ALREADY_FIRED,
+        ]
 
-            # The same ids once more, each in another partition.
-            for number, name in enumerate((b"x", b"y", b"z")):
-                again = message(here, name, 1_000, key=b"other")
-                where = (number + 1) % 3
-                await here.publish("t", [again], partition=where, allow_duplicate=True)
-            await here.pending.cancel("t", [Named(b"z")])
-            here.clock.advance(1_000)
-            await here.fired("t")
+        # The same ids once more, each in another partition.
+        for number, name in enumerate((b"x", b"y", b"z")):
+            again = message(here, name, 1_000, key=b"other")
+            where = (number + 1) % 3
+            await here.publish("t", [again], partition=where, allow_duplicate=True)
+        await here.pending.cancel("t", [Named(b"z")])
+        here.clock.advance(1_000)
+        await here.fired("t")
 
-            told = [ALREADY_FIRED, ALREADY_FIRED, CANCELLED]
-            assert await outcomes_of(here, b"x", b"y", b"z") == told
-            by_key = [CANCELLED, CANCELLED, ALREADY_FIRED]
-            assert await outcomes_of(here, b"x", b"y", b"z", key=b"k") == by_key
-            assert await outcomes_of(here, b"x", b"y", b"z", key=b"other") == told
-            assert await outcomes_of(here, b"x", key=b"nobody's") == [UNKNOWN]
-
-    asyncio.run(main())
+        told = [ALREADY_FIRED, ALREADY_FIRED, CANCELLED]
+        assert await outcomes_of(here, b"x", b"y", b"z") == told
+        by_key = [CANCELLED, CANCELLED, ALREADY_FIRED]
+        assert await outcomes_of(here, b"x", b"y", b"z", key=b"k") == by_key
+        assert await outcomes_of(here, b"x", b"y", b"z", key=b"other") == told
+        assert await outcomes_of(here, b"x", key=b"nobody's") == [UNKNOWN]
 
 
-def test_many_of_one_id_cost_a_look_at_the_last(tmp_path):
-    async def main() -> None:
-        async with topics(tmp_path, ManualClock()) as here:
-            await here.create("t")
-            many = [message(here, b"x", None, key=b"%d" % n) for n in range(500)]
-            await here.publish("t", many, allow_duplicate=True)
+async def test_many_of_one_id_cost_a_look_at_the_last(tmp_path):
+    async with topics(tmp_path, ManualClock()) as here:
+        await here.create("t")
+        many = [message(here, b"x", None, key=b"%d" % n) for n in range(500)]
+        await here.publish("t", many, allow_duplicate=True)
 
-            assert await outcomes_of(here, b"x") == [ALREADY_FIRED]
-            assert await outcomes_of(here, b"x", key=b"0") == [ALREADY_FIRED]
-            assert await outcomes_of(here, b"x", key=b"500") == [UNKNOWN]
-
-    asyncio.run(main())
+        assert await outcomes_of(here, b"x") == [ALREADY_FIRED]
+        assert await outcomes_of(here, b"x", key=b"0") == [ALREADY_FIRED]
+        assert await outcomes_of(here, b"x", key=b"500") == [UNKNOWN]

@@ -36,36 +36,30 @@ async def reschedule(host: PartitionHost) -> None:
 
 
 @pytest.mark.parametrize("write", [publish, cancel, reschedule])
-def test_a_failed_write_is_told_to_the_node(
+async def test_a_failed_write_is_told_to_the_node(
     tmp_path, monkeypatch, write: Callable[[PartitionHost], Awaitable[None]]
 ):
-    async def fail():
-        async with opened(tmp_path) as hosts:
-            host = (await hosts.topic("orders")).partition(0)
-            await host.publish(batch_of(Message(b"one", due_ms=Millis(START_MS + 5_000))))
-            monkeypatch.setattr(host.store.segments[-1].file, "write", broken)
-            with pytest.raises(StorageFailed, match="the disk is gone"):
-                await write(host)
-            await asyncio.sleep(0)
-            return [str(failure) for failure in hosts.failures]
-
-    (failure,) = run(fail())
+    async with opened(tmp_path) as hosts:
+        host = (await hosts.topic("orders")).partition(0)
+        await host.publish(batch_of(Message(b"one", due_ms=Millis(START_MS + 5_000))))
+        monkeypatch.setattr(host.store.segments[-1].file, "write", broken)
+        with pytest.raises(StorageFailed, match="the disk is gone"):
+            await write(host)
+        await asyncio.sleep(0)
+        (failure,) = [str(failure) for failure in hosts.failures]
     assert "the disk is gone" in failure
 
 
-def test_a_failed_write_of_the_nodes_own_records_is_told_to_the_node(tmp_path, monkeypatch):
+async def test_a_failed_write_of_the_nodes_own_records_is_told_to_the_node(tmp_path, monkeypatch):
     async def fail(hosts: Hosts) -> None:
         monkeypatch.setattr(hosts.metadata._store.segments[-1].file, "write", broken)
         with pytest.raises(StorageFailed):
             hosts.metadata.write({"a": b"b"})
         await asyncio.sleep(0)
 
-    async def main():
-        async with opened(tmp_path) as hosts:
-            await fail(hosts)
-            return len(hosts.failures)
-
-    assert run(main()) == 1
+    async with opened(tmp_path) as hosts:
+        await fail(hosts)
+        assert len(hosts.failures) == 1
 
 
 def broken(*_: object) -> None:
@@ -145,7 +139,7 @@ def test_timers_that_cannot_be_opened_are_the_problem_of_their_partition_alone(t
 
 @pytest.mark.parametrize("part", ["log", "timers"])
 @pytest.mark.parametrize("step", ["lock", "names", "open", "create"])
-def test_a_partition_that_cannot_be_begun_leaves_no_file_open(
+async def test_a_partition_that_cannot_be_begun_leaves_no_file_open(
     tmp_path, monkeypatch, left_open, part, step
 ):
     real = getattr(OsFolder, step)
@@ -155,41 +149,35 @@ def test_a_partition_that_cannot_be_begun_leaves_no_file_open(
             raise StorageFull("no descriptors left")
         return real(folder, *args)
 
-    async def begin():
-        async with opened(tmp_path) as hosts:
-            monkeypatch.setattr(OsFolder, step, fail)
-            with suppress(StorageFull):
-                await hosts.topic("a")
-                await hosts.topics.delete("a")
-            assert left_open(tmp_path / "topics") == []
-
-    run(begin())
+    async with opened(tmp_path) as hosts:
+        monkeypatch.setattr(OsFolder, step, fail)
+        with suppress(StorageFull):
+            await hosts.topic("a")
+            await hosts.topics.delete("a")
+        assert left_open(tmp_path / "topics") == []
 
 
-def test_a_caller_who_leaves_while_a_topic_is_made_leaves_no_file_open(
+async def test_a_caller_who_leaves_while_a_topic_is_made_leaves_no_file_open(
     tmp_path, monkeypatch, left_open
 ):
-    async def leave():
-        async with opened(tmp_path) as hosts:
-            loop, begun = asyncio.get_running_loop(), asyncio.Event()
-            may_go_on = threading.Event()
+    async with opened(tmp_path) as hosts:
+        loop, begun = asyncio.get_running_loop(), asyncio.Event()
+        may_go_on = threading.Event()
 
-            def held(*args: Any, **settings: Any) -> PartitionHost:
-                loop.call_soon_threadsafe(begun.set)
-                may_go_on.wait()
-                return open_host(*args, **settings)
+        def held(*args: Any, **settings: Any) -> PartitionHost:
+            loop.call_soon_threadsafe(begun.set)
+            may_go_on.wait()
+            return open_host(*args, **settings)
 
-            monkeypatch.setattr(topics_module, "open_host", held)
-            making = asyncio.ensure_future(hosts.topic("a", partitions=2))
-            await begun.wait()
-            making.cancel()
-            loop.call_soon(may_go_on.set)
-            with pytest.raises(asyncio.CancelledError):
-                await making
-            assert left_open(tmp_path / "topics") == []
-            assert list((tmp_path / "topics").iterdir()) == []
-
-    run(leave())
+        monkeypatch.setattr(topics_module, "open_host", held)
+        making = asyncio.ensure_future(hosts.topic("a", partitions=2))
+        await begun.wait()
+        making.cancel()
+        loop.call_soon(may_go_on.set)
+        with pytest.raises(asyncio.CancelledError):
+            await making
+        assert left_open(tmp_path / "topics") == []
+        assert list((tmp_path / "topics").iterdir()) == []
 
 
 def test_partitions_are_opened_side_by_side_and_not_in_the_loop(tmp_path, monkeypatch):
@@ -208,14 +196,12 @@ def test_partitions_are_opened_side_by_side_and_not_in_the_loop(tmp_path, monkey
     assert run(reopen()) == [True, True]
 
 
-def test_a_topic_without_messages_takes_a_few_kilobytes(tmp_path):
-    async def make():
-        async with opened(tmp_path) as hosts:
-            await hosts.topic("quiet")
-        files = (tmp_path / "topics").rglob("*")
-        return sum(path.stat().st_blocks * 512 for path in files)
+async def test_a_topic_without_messages_takes_a_few_kilobytes(tmp_path):
+    async with opened(tmp_path) as hosts:
+        await hosts.topic("quiet")
+    files = (tmp_path / "topics").rglob("*")
 
-    assert run(make()) < 64 * KIB
+    assert sum(path.stat().st_blocks * 512 for path in files) < 64 * KIB
 
 
 def test_trash_that_cannot_be_removed_waits_for_the_next_start(tmp_path, monkeypatch, caplog):

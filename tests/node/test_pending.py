@@ -192,40 +192,37 @@ def test_the_search_goes_on_behind_a_partition_where_the_id_has_fired(run):
 @pytest.mark.parametrize(
     "turn", ["rolled", "rewritten", "reopened", "rebuilt", "forgotten", "too many"]
 )
-def test_allowed_repeats_are_found_by_id_whatever_became_of_their_segment(tmp_path, turn):
-    async def main() -> None:
-        dedup = DedupConfig(window_ms=1_000) if turn == "forgotten" else DedupConfig()
+async def test_allowed_repeats_are_found_by_id_whatever_became_of_their_segment(tmp_path, turn):
+    dedup = DedupConfig(window_ms=1_000) if turn == "forgotten" else DedupConfig()
+    if turn == "too many":
+        dedup = DedupConfig(ids_max=4)
+    async with timed_topics(tmp_path, dedup=dedup) as here:
+        await here.create("t")
+        await here.publish("t", [later(here, n) for n in "abcab"], allow_duplicate=True)
+        await here.pending.cancel("t", [Named(b"c")])
+        host = here.topics.get("t").partitions[0]
+        if turn != "reopened":
+            host.store.roll(here.clock.now_ms())
+            host.store.run_jobs()
         if turn == "too many":
-            dedup = DedupConfig(ids_max=4)
-        async with timed_topics(tmp_path, dedup=dedup) as here:
-            await here.create("t")
-            await here.publish("t", [later(here, n) for n in "abcab"], allow_duplicate=True)
-            await here.pending.cancel("t", [Named(b"c")])
-            host = here.topics.get("t").partitions[0]
-            if turn != "reopened":
-                host.store.roll(here.clock.now_ms())
-                host.store.run_jobs()
-            if turn == "too many":
-                assert host.store.ids is not None
-                assert len(host.store.ids.untracked) == 0
-            if turn == "rewritten":
-                for job in rewrites(host.store, Wanted(keep_from=host.store.end), now_ms=0):
-                    job.run()
-                    job.finish()
-            if turn == "forgotten":
-                here.clock.advance(60_000)
-                await here.publish("t", [later(here, "z")])
-                host.store.roll(here.clock.now_ms())
-                assert host.store.ids is not None
-                assert not host.store.ids.knows(0)
-        if turn == "rebuilt":
-            for ids in tmp_path.rglob("*.ids"):
-                ids.unlink()
-        async with timed_topics(tmp_path, dedup=dedup) as here:
-            _, reached = await here.pending.cancel("t", [Named(b"a"), Named(b"b")])
-            assert reached.tolist() == [2, 2]
-
-    asyncio.run(main())
+            assert host.store.ids is not None
+            assert len(host.store.ids.untracked) == 0
+        if turn == "rewritten":
+            for job in rewrites(host.store, Wanted(keep_from=host.store.end), now_ms=0):
+                job.run()
+                job.finish()
+        if turn == "forgotten":
+            here.clock.advance(60_000)
+            await here.publish("t", [later(here, "z")])
+            host.store.roll(here.clock.now_ms())
+            assert host.store.ids is not None
+            assert not host.store.ids.knows(0)
+    if turn == "rebuilt":
+        for ids in tmp_path.rglob("*.ids"):
+            ids.unlink()
+    async with timed_topics(tmp_path, dedup=dedup) as here:
+        _, reached = await here.pending.cancel("t", [Named(b"a"), Named(b"b")])
+        assert reached.tolist() == [2, 2]
 
 
 def test_one_of_an_id_that_fires_while_the_others_are_looked_for_is_not_counted(run, monkeypatch):

@@ -90,96 +90,73 @@ def test_routing_never_changes():
     assert [partition_of_key(key, 1_000) for key in keys] == [0, 891, 117, 240]
 
 
-def test_a_sticky_batch_without_keys_is_one_append(tmp_path):
-    async def publish():
-        async with opened(tmp_path) as hosts:
-            topic = await hosts.topic("t", 4)
-            places = set()
-            for number in range(40):
-                batch = [Message(b"", message_id=b"%d-%d" % (number, i)) for i in range(5)]
-                arrow = arrow_of(*batch)
-                answer = await hosts.publishing.publish_batch("t", arrow, is_sticky=True)
-                places.add(answer.partition)
-            return places, sum(host.counters.batches for host in topic.partitions)
+async def test_a_sticky_batch_without_keys_is_one_append(tmp_path):
+    async with opened(tmp_path) as hosts:
+        topic = await hosts.topic("t", 4)
+        places = set()
+        for number in range(40):
+            batch = [Message(b"", message_id=b"%d-%d" % (number, i)) for i in range(5)]
+            arrow = arrow_of(*batch)
+            answer = await hosts.publishing.publish_batch("t", arrow, is_sticky=True)
+            places.add(answer.partition)
+        assert (places, sum(host.counters.batches for host in topic.partitions)) == (
+            {0, 1, 2, 3},
+            40,
+        )
 
-    assert run(publish()) == ({0, 1, 2, 3}, 40)
 
-
-def test_anonymous_singles_go_to_the_partitions_by_turns(tmp_path):
-    async def publish():
-        async with opened(tmp_path) as hosts, asyncio.TaskGroup() as tasks:
-            await hosts.topic("t", 3)
-            gathering = PublishBatcher(hosts.topics, Limits(), hosts.clock, linger_ms=0)
-            running = tasks.create_task(gathering.run())
-            await asyncio.sleep(0)
-            answers = [await gathering.publish("t", Message(b"")) for _ in range(6)]
-            running.cancel()
-            return [answer.partition for answer in answers]
-
-    turns = run(publish())
+async def test_anonymous_singles_go_to_the_partitions_by_turns(tmp_path):
+    async with opened(tmp_path) as hosts, asyncio.TaskGroup() as tasks:
+        await hosts.topic("t", 3)
+        gathering = PublishBatcher(hosts.topics, Limits(), hosts.clock, linger_ms=0)
+        running = tasks.create_task(gathering.run())
+        await asyncio.sleep(0)
+        answers = [await gathering.publish("t", Message(b"")) for _ in range(6)]
+        running.cancel()
+        turns = [answer.partition for answer in answers]
 
     assert sorted(turns) == [0, 0, 1, 1, 2, 2]
     assert turns[:3] == turns[3:]
 
 
-def test_an_answer_means_that_the_disk_has_it(tmp_path):
-    async def publish():
-        async with opened(tmp_path) as hosts:
-            await hosts.publishing.publish_batch("t", arrow_of(Message(b"v", message_id=b"1")))
-            store = hosts.topics.get("t").partition(0).store
-            return store.flushed_end, store.end
-
-    assert run(publish()) == (1, 1)
+async def test_an_answer_means_that_the_disk_has_it(tmp_path):
+    async with opened(tmp_path) as hosts:
+        await hosts.publishing.publish_batch("t", arrow_of(Message(b"v", message_id=b"1")))
+        store = hosts.topics.get("t").partition(0).store
+        assert (store.flushed_end, store.end) == (1, 1)
 
 
-def test_what_is_wrong_with_a_request_makes_no_topic(tmp_path):
-    async def publish():
-        async with opened(tmp_path) as hosts:
-            with pytest.raises(BadBatch):
-                await hosts.publishing.publish_batch("t", b"not arrow")
-            with pytest.raises(BadBatch):
-                await hosts.publishing.publish_batch("t", b"")
-            return hosts.topics.all()
-
-    assert run(publish()) == []
+async def test_what_is_wrong_with_a_request_makes_no_topic(tmp_path):
+    async with opened(tmp_path) as hosts:
+        with pytest.raises(BadBatch):
+            await hosts.publishing.publish_batch("t", b"not arrow")
+        with pytest.raises(BadBatch):
+            await hosts.publishing.publish_batch("t", b"")
+        assert hosts.topics.all() == []
 
 
-def test_a_partition_that_is_not_there_is_refused(tmp_path):
-    async def publish():
-        async with opened(tmp_path) as hosts:
-            await hosts.topic("t", 2)
-            with pytest.raises(NotFound):
-                await hosts.publishing.publish_batch(
-                    "t", arrow_of(Message(b"v", message_id=b"1")), partition=2
-                )
-
-    run(publish())
+async def test_a_partition_that_is_not_there_is_refused(tmp_path):
+    async with opened(tmp_path) as hosts:
+        await hosts.topic("t", 2)
+        with pytest.raises(NotFound):
+            await hosts.publishing.publish_batch(
+                "t", arrow_of(Message(b"v", message_id=b"1")), partition=2
+            )
 
 
-def test_messages_for_later_reach_the_scheduler(tmp_path):
-    async def publish():
-        async with opened(tmp_path) as hosts:
-            topic = await hosts.topic("t")
-            due = [1, START_MS + 5_000, START_MS - 1, START_MS + 9_000]
-            messages = [
-                Message(b"", message_id=b"%d" % i, due_ms=Millis(d)) for i, d in enumerate(due)
-            ]
-            await hosts.publishing.publish_batch("t", arrow_of(*messages))
-            await hosts.publishing.publish_batch("t", arrow_of(*messages))
-            scheduler = topic.partition(0).scheduler
-            offsets, times = await scheduler.upcoming(0, 1 << 62, 10)
-            return offsets.tolist(), times.tolist()
-
-    assert run(publish()) == ([2, 3], [START_MS + 5_000, START_MS + 9_000])
+async def test_messages_for_later_reach_the_scheduler(tmp_path):
+    async with opened(tmp_path) as hosts:
+        topic = await hosts.topic("t")
+        due = [1, START_MS + 5_000, START_MS - 1, START_MS + 9_000]
+        messages = [Message(b"", message_id=b"%d" % i, due_ms=Millis(d)) for i, d in enumerate(due)]
+        await hosts.publishing.publish_batch("t", arrow_of(*messages))
+        await hosts.publishing.publish_batch("t", arrow_of(*messages))
+        scheduler = topic.partition(0).scheduler
+        offsets, times = await scheduler.upcoming(0, 1 << 62, 10)
+        assert (offsets.tolist(), times.tolist()) == ([2, 3], [START_MS + 5_000, START_MS + 9_000])
 
 
-def test_singles_share_a_batch(tmp_path):
-    async def publish():
-        async with opened(tmp_path) as hosts:
-            await hosts.topic("t")
-            task = asyncio.ensure_future(singles(hosts))
-            return await task
-
+async def test_singles_share_a_batch(tmp_path):
     async def singles(hosts):
         async with asyncio.TaskGroup() as tasks:
             gathering = PublishBatcher(hosts.topics, Limits(), hosts.clock, linger_ms=1)
@@ -191,31 +168,30 @@ def test_singles_share_a_batch(tmp_path):
             running.cancel()
         return answers, hosts.topics.get("t").partition(0).counters.batches
 
-    answers, batches = run(publish())
+    async with opened(tmp_path) as hosts:
+        await hosts.topic("t")
+        task = asyncio.ensure_future(singles(hosts))
+        answers, batches = await task
 
     assert sorted(answer.offset for answer in answers) == list(range(100))
     assert len({answer.message_id for answer in answers}) == 100
     assert batches == 1
 
 
-def test_nobody_suffers_for_a_neighbours_mistake(tmp_path):
+async def test_nobody_suffers_for_a_neighbours_mistake(tmp_path):
     limits = Limits(message_bytes_max=1_000, batch_bytes_max=10_000)
 
-    async def publish():
-        async with opened(tmp_path) as hosts, asyncio.TaskGroup() as tasks:
-            await hosts.topic("t")
-            gathering = PublishBatcher(hosts.topics, limits, hosts.clock, linger_ms=1)
-            running = tasks.create_task(gathering.run())
-            await asyncio.sleep(0)
-            values = [b"ok", b"x" * 2_000, b"ok", b"y" * 900]
-            answers = await asyncio.gather(
-                *(gathering.publish("t", Message(value)) for value in values * 20),
-                return_exceptions=True,
-            )
-            running.cancel()
-        return answers
-
-    answers = run(publish())
+    async with opened(tmp_path) as hosts, asyncio.TaskGroup() as tasks:
+        await hosts.topic("t")
+        gathering = PublishBatcher(hosts.topics, limits, hosts.clock, linger_ms=1)
+        running = tasks.create_task(gathering.run())
+        await asyncio.sleep(0)
+        values = [b"ok", b"x" * 2_000, b"ok", b"y" * 900]
+        answers = await asyncio.gather(
+            *(gathering.publish("t", Message(value)) for value in values * 20),
+            return_exceptions=True,
+        )
+        running.cancel()
 
     assert [isinstance(answer, LimitExceeded) for answer in answers] == [
         False, True, False, False,
@@ -223,41 +199,35 @@ def test_nobody_suffers_for_a_neighbours_mistake(tmp_path):
     assert not any(isinstance(answer, BaseException) for answer in answers[::2])
 
 
-def test_a_gathering_that_stops_answers_everyone(tmp_path):
-    async def publish():
-        async with opened(tmp_path) as hosts:
-            await hosts.topic("t")
-            async with asyncio.TaskGroup() as tasks:
-                gathering = PublishBatcher(hosts.topics, Limits(), hosts.clock, linger_ms=60_000)
-                running = tasks.create_task(gathering.run())
-                await asyncio.sleep(0)
-                waiting = [
-                    asyncio.ensure_future(gathering.publish("t", Message(b"x"))) for _ in range(3)
-                ]
-                await asyncio.sleep(0)
-                running.cancel()
-            answers = await asyncio.gather(*waiting, return_exceptions=True)
-            with pytest.raises(Stopping):
-                await gathering.publish("t", Message(b"late"))
-            return answers
-
-    assert [type(answer) for answer in run(publish())] == [Stopping] * 3
+async def test_a_gathering_that_stops_answers_everyone(tmp_path):
+    async with opened(tmp_path) as hosts:
+        await hosts.topic("t")
+        async with asyncio.TaskGroup() as tasks:
+            gathering = PublishBatcher(hosts.topics, Limits(), hosts.clock, linger_ms=60_000)
+            running = tasks.create_task(gathering.run())
+            await asyncio.sleep(0)
+            waiting = [
+                asyncio.ensure_future(gathering.publish("t", Message(b"x"))) for _ in range(3)
+            ]
+            await asyncio.sleep(0)
+            running.cancel()
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
+        with pytest.raises(Stopping):
+            await gathering.publish("t", Message(b"late"))
+        assert [type(answer) for answer in answers] == [Stopping] * 3
 
 
-def test_a_full_batch_does_not_wait_for_company(tmp_path):
-    async def publish():
-        async with opened(tmp_path) as hosts:
-            await hosts.topic("t")
-            async with asyncio.TaskGroup() as tasks:
-                gathering = PublishBatcher(hosts.topics, Limits(), hosts.clock, linger_ms=3_600_000)
-                running = tasks.create_task(gathering.run())
-                await asyncio.sleep(0)
-                await asyncio.gather(
-                    *(gathering.publish("t", Message(b"x")) for _ in range(BATCH_MESSAGES_MAX))
-                )
-                running.cancel()
-
-    run(publish())
+async def test_a_full_batch_does_not_wait_for_company(tmp_path):
+    async with opened(tmp_path) as hosts:
+        await hosts.topic("t")
+        async with asyncio.TaskGroup() as tasks:
+            gathering = PublishBatcher(hosts.topics, Limits(), hosts.clock, linger_ms=3_600_000)
+            running = tasks.create_task(gathering.run())
+            await asyncio.sleep(0)
+            await asyncio.gather(
+                *(gathering.publish("t", Message(b"x")) for _ in range(BATCH_MESSAGES_MAX))
+            )
+            running.cancel()
 
 
 def test_helpers_speak_of_the_same_defaults(tmp_path):

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.node.consuming import Consuming, consuming
-from tests.node.hosts import run
 from waterclock.model.errors import BadInput, UnknownTopic
 from waterclock.model.tracker import OffsetTracker
 from waterclock.node.dead_letters import dead_letters, redrive
@@ -49,108 +48,93 @@ def lose(files: Iterable[Path]) -> None:
 
 
 @pytest.mark.parametrize("act", ["redrive", "purge"])
-def test_marks_of_a_topic_that_is_deleted_meanwhile_do_not_hold_for_the_next(
+async def test_marks_of_a_topic_that_is_deleted_meanwhile_do_not_hold_for_the_next(
     tmp_path, monkeypatch, act
 ):
-    async def main():
-        async with consuming(tmp_path) as c:
-            await c.hosts.topic("t")
-            await died(c, b"a", b"b")
-            again, original = redrive.publish_again, redrive.DeadLetterPartition.living
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        await died(c, b"a", b"b")
+        again, original = redrive.publish_again, redrive.DeadLetterPartition.living
 
-            async def deleted(topic, some):
-                await again(topic, some)
-                await c.hosts.topics.delete("t.dlq")
-
-            async def living(self, *args):
-                async for some in original(self, *args):
-                    await c.hosts.topics.delete("t.dlq")
-                    yield some
-
-            if act == "redrive":
-                monkeypatch.setattr(dead_letters, "publish_again", deleted)
-            else:
-                monkeypatch.setattr(redrive.DeadLetterPartition, "living", living)
-            with pytest.raises(UnknownTopic, match="dlq"):
-                await getattr(c.dead_letters, act)("t")
-            monkeypatch.undo()
-            await died(c, b"c", b"d")
-
-            assert (await listed(c))[0][-2:] == [b"c", b"d"]
-            assert c.hosts.metadata.items("progress/t.dlq/") == []
-
-    run(main())
-
-
-def test_a_listing_ends_when_the_dead_letters_are_deleted_meanwhile(tmp_path, monkeypatch):
-    async def main():
-        async with consuming(tmp_path) as c:
-            await c.hosts.topic("t")
-            await died(c, b"a", b"b")
-            monkeypatch.setattr(redrive, "SLICE_S", -1)
-
-            listing = asyncio.ensure_future(c.dead_letters.list("t"))
-            await asyncio.sleep(0)
+        async def deleted(topic, some):
+            await again(topic, some)
             await c.hosts.topics.delete("t.dlq")
 
-            with pytest.raises(UnknownTopic, match="dlq"):
-                await listing
-            assert await listed(c) == ([], 0)
+        async def living(self, *args):
+            async for some in original(self, *args):
+                await c.hosts.topics.delete("t.dlq")
+                yield some
 
-    run(main())
+        if act == "redrive":
+            monkeypatch.setattr(dead_letters, "publish_again", deleted)
+        else:
+            monkeypatch.setattr(redrive.DeadLetterPartition, "living", living)
+        with pytest.raises(UnknownTopic, match="dlq"):
+            await getattr(c.dead_letters, act)("t")
+        monkeypatch.undo()
+        await died(c, b"c", b"d")
+
+        assert (await listed(c))[0][-2:] == [b"c", b"d"]
+        assert c.hosts.metadata.items("progress/t.dlq/") == []
+
+
+async def test_a_listing_ends_when_the_dead_letters_are_deleted_meanwhile(tmp_path, monkeypatch):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        await died(c, b"a", b"b")
+        monkeypatch.setattr(redrive, "SLICE_S", -1)
+
+        listing = asyncio.ensure_future(c.dead_letters.list("t"))
+        await asyncio.sleep(0)
+        await c.hosts.topics.delete("t.dlq")
+
+        with pytest.raises(UnknownTopic, match="dlq"):
+            await listing
+        assert await listed(c) == ([], 0)
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
-def test_marks_beyond_a_log_that_lost_its_tail_are_forgotten_for_good(tmp_path, is_whole):
-    async def main():
-        async with consuming(tmp_path) as c:
-            await c.hosts.topic("t")
-            await died(c, b"a")
-        (log,) = tmp_path.glob("topics/t.dlq-*/0/log")
-        before = {file.name: file.read_bytes() for file in log.iterdir() if file.is_file()}
-        async with consuming(tmp_path, clock=c.clock) as c:
-            await died(c, b"b", b"c")
-            assert await c.dead_letters.purge("t") == 3
-        for folder in (log, log.parent / "timers"):
-            lose(folder.iterdir())
-        if not is_whole:
-            for name, content in before.items():
-                (log / name).write_bytes(content)
-        async with consuming(tmp_path, clock=c.clock) as c:
-            # Nobody asks before the new ones have the offsets of those that were lost.
-            await died(c, b"d", b"e")
-            assert await listed(c) == ([b"d", b"e"], 2)
-            c.has_crashed = True
-        async with consuming(tmp_path, clock=c.clock) as c:
-            assert await listed(c) == ([b"d", b"e"], 2)
-
-    run(main())
+async def test_marks_beyond_a_log_that_lost_its_tail_are_forgotten_for_good(tmp_path, is_whole):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        await died(c, b"a")
+    (log,) = tmp_path.glob("topics/t.dlq-*/0/log")
+    before = {file.name: file.read_bytes() for file in log.iterdir() if file.is_file()}
+    async with consuming(tmp_path, clock=c.clock) as c:
+        await died(c, b"b", b"c")
+        assert await c.dead_letters.purge("t") == 3
+    for folder in (log, log.parent / "timers"):
+        lose(folder.iterdir())
+    if not is_whole:
+        for name, content in before.items():
+            (log / name).write_bytes(content)
+    async with consuming(tmp_path, clock=c.clock) as c:
+        # Nobody asks before the new ones have the offsets of those that were lost.
+        await died(c, b"d", b"e")
+        assert await listed(c) == ([b"d", b"e"], 2)
+        c.has_crashed = True
+    async with consuming(tmp_path, clock=c.clock) as c:
+        assert await listed(c) == ([b"d", b"e"], 2)
 
 
-def test_marks_survive_a_restart(tmp_path):
-    async def main():
-        async with consuming(tmp_path) as c:
-            await c.hosts.topic("t")
-            await died(c, b"a", b"b", b"c")
-            assert await c.dead_letters.purge("t", [(0, 1)]) == 1
-            c.has_crashed = True
-        async with consuming(tmp_path, clock=c.clock) as c:
-            assert await listed(c) == ([b"a", b"c"], 2)
-
-    run(main())
+async def test_marks_survive_a_restart(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        await died(c, b"a", b"b", b"c")
+        assert await c.dead_letters.purge("t", [(0, 1)]) == 1
+        c.has_crashed = True
+    async with consuming(tmp_path, clock=c.clock) as c:
+        assert await listed(c) == ([b"a", b"c"], 2)
 
 
-def test_marks_that_cannot_be_read_hide_nothing(tmp_path):
-    async def main():
-        async with consuming(tmp_path) as c:
-            await c.hosts.topic("t")
-            await died(c, b"a")
-            await c.dead_letters.purge("t")
-            await c.hosts.metadata.put("progress/t.dlq/__redrive/0", b"\x01\x01")
-        async with consuming(tmp_path, clock=c.clock) as c:
-            assert await listed(c) == ([b"a"], 1)
-
-    run(main())
+async def test_marks_that_cannot_be_read_hide_nothing(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        await died(c, b"a")
+        await c.dead_letters.purge("t")
+        await c.hosts.metadata.put("progress/t.dlq/__redrive/0", b"\x01\x01")
+    async with consuming(tmp_path, clock=c.clock) as c:
+        assert await listed(c) == ([b"a"], 1)
 
 
 # Bytes
@@ -189,33 +173,27 @@ def _letting_go(monkeypatch):
 
 
 @pytest.mark.usefixtures("_letting_go")
-def test_two_who_list_at_once_count_the_same(tmp_path):
-    async def main():
-        async with consuming(tmp_path) as c:
-            await c.hosts.topic("t")
-            await died(c, b"a", b"b", b"c", b"d")
+async def test_two_who_list_at_once_count_the_same(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        await died(c, b"a", b"b", b"c", b"d")
 
-            pages = await asyncio.gather(*[c.dead_letters.list("t") for _ in range(3)])
+        pages = await asyncio.gather(*[c.dead_letters.list("t") for _ in range(3)])
 
-            assert [page.total for page in pages] == [4, 4, 4]
-
-    run(main())
+        assert [page.total for page in pages] == [4, 4, 4]
 
 
 @pytest.mark.usefixtures("_letting_go")
 @pytest.mark.parametrize("turns", range(1, 12))
-def test_a_listing_that_is_given_up_miscounts_no_later_one(tmp_path, turns):
-    async def main():
-        async with consuming(tmp_path) as c:
-            await c.hosts.topic("t")
-            await died(c, b"a", b"b", b"c", b"d")
+async def test_a_listing_that_is_given_up_miscounts_no_later_one(tmp_path, turns):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        await died(c, b"a", b"b", b"c", b"d")
 
-            given_up = asyncio.ensure_future(c.dead_letters.list("t"))
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            given_up.cancel()
-            await asyncio.wait([given_up])
+        given_up = asyncio.ensure_future(c.dead_letters.list("t"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        given_up.cancel()
+        await asyncio.wait([given_up])
 
-            assert await listed(c) == ([b"a", b"b", b"c", b"d"], 4)
-
-    run(main())
+        assert await listed(c) == ([b"a", b"b", b"c", b"d"], 4)

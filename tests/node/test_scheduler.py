@@ -231,18 +231,15 @@ def test_a_failed_disk_stops_firing_for_good(partition):
     partition.kill()
 
 
-def test_the_task_fires_what_is_promised_while_it_sleeps(partition):
-    async def main() -> None:
-        async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(partition.scheduler.run())
+async def test_the_task_fires_what_is_promised_while_it_sleeps(partition):
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(partition.scheduler.run())
+        await asyncio.sleep(0)
+        later(partition, 1_000)
+        partition.clock.advance(1_000)
+        partition.scheduler.wake()
+        for _ in range(1_000):
             await asyncio.sleep(0)
-            later(partition, 1_000)
-            partition.clock.advance(1_000)
-            partition.scheduler.wake()
-            for _ in range(1_000):
-                await asyncio.sleep(0)
-            running.cancel()
-
-    asyncio.run(main())
+        running.cancel()
     partition.flush()
     assert partition.fired_from(0) == [0]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet as pq
 
-from tests.node.hosts import Hosts, batch_of, opened, run
+from tests.node.hosts import Hosts, batch_of, opened
 from tests.node.snapshot_writing import Row, latest, write_snapshot
 from waterclock.log.segment import log_tag
 from waterclock.log.snapshot import MANIFEST
@@ -60,106 +60,91 @@ def change_manifest(folder: Path, **changes: Any) -> None:
     (folder / MANIFEST).write_text(json.dumps(told | changes))
 
 
-def test_a_snapshot_is_registered_listed_remembered_and_forgotten(tmp_path):
-    async def main():
-        folder = good(tmp_path)
-        async with known(tmp_path) as (_, snapshots):
-            info = await snapshots.register("orders", str(folder))
-            again = await snapshots.register("orders", str(folder))
-            assert info == again
-            part = info.parts[0]
-            assert (part.start, part.end, part.rows, part.files) == (0, 10, 3, 1)
-        async with known(tmp_path) as (hosts, snapshots):
-            assert snapshots.list("orders") == [info]
-            assert await snapshots.delete("orders", "s1")
-            assert not await snapshots.delete("orders", "s1")
-            assert hosts.metadata.items(SNAPSHOT) == []
-            assert (folder / MANIFEST).exists()
-
-    run(main())
+async def test_a_snapshot_is_registered_listed_remembered_and_forgotten(tmp_path):
+    folder = good(tmp_path)
+    async with known(tmp_path) as (_, snapshots):
+        info = await snapshots.register("orders", str(folder))
+        again = await snapshots.register("orders", str(folder))
+        assert info == again
+        part = info.parts[0]
+        assert (part.start, part.end, part.rows, part.files) == (0, 10, 3, 1)
+    async with known(tmp_path) as (hosts, snapshots):
+        assert snapshots.list("orders") == [info]
+        assert await snapshots.delete("orders", "s1")
+        assert not await snapshots.delete("orders", "s1")
+        assert hosts.metadata.items(SNAPSHOT) == []
+        assert (folder / MANIFEST).exists()
 
 
-def test_the_one_that_reaches_farthest_is_used(tmp_path):
-    async def main():
-        async with known(tmp_path) as (hosts, snapshots):
-            for name, end in (("a", 4), ("b", 9), ("c", 7)):
-                rows = latest(ROWS[:end])
-                folder = write_snapshot(tmp_path, {0: (0, end, rows)}, snapshot=name)
-                await snapshots.register("orders", str(folder))
-            assert [info.snapshot for info in snapshots.list("orders")] == ["b", "c", "a"]
-            newest = snapshots.newest(hosts.topics.get("orders").partition(0))
-            assert newest is not None
-            assert (newest[0], newest[1].end) == ("b", 9)
-
-    run(main())
-
-
-def test_one_of_another_topic_or_log_is_refused(tmp_path):
-    async def main():
-        async with known(tmp_path) as (hosts, snapshots):
-            other = good(tmp_path, topic="other", snapshot="other")
-            with pytest.raises(BadInput, match="one of 'other'"):
-                await snapshots.register("orders", str(other))
-            beyond = write_snapshot(tmp_path, {0: (0, 11, latest(ROWS))}, snapshot="beyond")
-            with pytest.raises(BadInput, match="which ends at 10"):
-                await snapshots.register("orders", str(beyond))
-            two = write_snapshot(tmp_path, {1: (0, 0, [])}, snapshot="two")
-            with pytest.raises(BadInput, match="partition 1"):
-                await snapshots.register("orders", str(two))
-            strange = [row._replace(message_id=b"x" + row.message_id) for row in latest(ROWS)]
-            foreign = write_snapshot(tmp_path, {0: (0, 10, strange)}, snapshot="foreign")
-            with pytest.raises(BadInput, match="another log"):
-                await snapshots.register("orders", str(foreign))
-            tag = log_tag(hosts.topics.get("orders").partition(0).store.log_id)
-            older = good(tmp_path, snapshot="older", log_tag=tag ^ 1)
-            with pytest.raises(BadInput, match="made again"):
-                await snapshots.register("orders", str(older))
-            with pytest.raises(UnknownTopic):
-                await snapshots.register("none", str(other))
-            assert snapshots.list("orders") == []
-            assert hosts.metadata.items(SNAPSHOT) == []
-            await snapshots.register("orders", str(good(tmp_path, snapshot="own", log_tag=tag)))
-
-    run(main())
-
-
-def test_a_topic_made_anew_uses_nothing_of_the_old(tmp_path):
-    async def main():
-        folder = good(tmp_path)
-        async with known(tmp_path) as (hosts, snapshots):
+async def test_the_one_that_reaches_farthest_is_used(tmp_path):
+    async with known(tmp_path) as (hosts, snapshots):
+        for name, end in (("a", 4), ("b", 9), ("c", 7)):
+            rows = latest(ROWS[:end])
+            folder = write_snapshot(tmp_path, {0: (0, end, rows)}, snapshot=name)
             await snapshots.register("orders", str(folder))
-            record = hosts.metadata.items(SNAPSHOT)
-            await hosts.topics.delete("orders")
-            assert hosts.metadata.items(SNAPSHOT) == []
-            await hosts.topic("orders")
-            await publish(hosts, ROWS)
-            # As if a crash had kept the record.
-            await hosts.metadata.put_many(dict(record))
-        async with known(tmp_path) as (hosts, snapshots):
-            assert snapshots.list("orders") == []
-            assert snapshots.newest(hosts.topics.get("orders").partition(0)) is None
-
-    run(main())
+        assert [info.snapshot for info in snapshots.list("orders")] == ["b", "c", "a"]
+        newest = snapshots.newest(hosts.topics.get("orders").partition(0))
+        assert newest is not None
+        assert (newest[0], newest[1].end) == ("b", 9)
 
 
-def test_one_partition_of_another_log_is_not_used(tmp_path):
+async def test_one_of_another_topic_or_log_is_refused(tmp_path):
+    async with known(tmp_path) as (hosts, snapshots):
+        other = good(tmp_path, topic="other", snapshot="other")
+        with pytest.raises(BadInput, match="one of 'other'"):
+            await snapshots.register("orders", str(other))
+        beyond = write_snapshot(tmp_path, {0: (0, 11, latest(ROWS))}, snapshot="beyond")
+        with pytest.raises(BadInput, match="which ends at 10"):
+            await snapshots.register("orders", str(beyond))
+        two = write_snapshot(tmp_path, {1: (0, 0, [])}, snapshot="two")
+        with pytest.raises(BadInput, match="partition 1"):
+            await snapshots.register("orders", str(two))
+        strange = [row._replace(message_id=b"x" + row.message_id) for row in latest(ROWS)]
+        foreign = write_snapshot(tmp_path, {0: (0, 10, strange)}, snapshot="foreign")
+        with pytest.raises(BadInput, match="another log"):
+            await snapshots.register("orders", str(foreign))
+        tag = log_tag(hosts.topics.get("orders").partition(0).store.log_id)
+        older = good(tmp_path, snapshot="older", log_tag=tag ^ 1)
+        with pytest.raises(BadInput, match="made again"):
+            await snapshots.register("orders", str(older))
+        with pytest.raises(UnknownTopic):
+            await snapshots.register("none", str(other))
+        assert snapshots.list("orders") == []
+        assert hosts.metadata.items(SNAPSHOT) == []
+        await snapshots.register("orders", str(good(tmp_path, snapshot="own", log_tag=tag)))
+
+
+async def test_a_topic_made_anew_uses_nothing_of_the_old(tmp_path):
+    folder = good(tmp_path)
+    async with known(tmp_path) as (hosts, snapshots):
+        await snapshots.register("orders", str(folder))
+        record = hosts.metadata.items(SNAPSHOT)
+        await hosts.topics.delete("orders")
+        assert hosts.metadata.items(SNAPSHOT) == []
+        await hosts.topic("orders")
+        await publish(hosts, ROWS)
+        # As if a crash had kept the record.
+        await hosts.metadata.put_many(dict(record))
+    async with known(tmp_path) as (hosts, snapshots):
+        assert snapshots.list("orders") == []
+        assert snapshots.newest(hosts.topics.get("orders").partition(0)) is None
+
+
+async def test_one_partition_of_another_log_is_not_used(tmp_path):
     """Somebody put another log into its folder: the other partitions' snapshots still hold."""
 
-    async def main():
-        both = {0: (0, 10, latest(ROWS)), 1: (0, 0, [])}
-        folder = write_snapshot(tmp_path, both)
-        async with known(tmp_path) as (hosts, snapshots):
-            await hosts.topics.update("orders", TopicSettings(partitions=2))
-            info = await snapshots.register("orders", str(folder))
-            strange = msgspec.structs.replace(info.parts[0], log_id="00" * 16)
-            info = msgspec.structs.replace(info, parts=[strange, info.parts[1]])
-            await hosts.metadata.put(f"{SNAPSHOT}orders/s1", msgspec.json.encode(info))
-        async with known(tmp_path) as (hosts, snapshots):
-            first, second = hosts.topics.get("orders").partitions
-            assert snapshots.newest(first) is None
-            assert snapshots.newest(second) is not None
-
-    run(main())
+    both = {0: (0, 10, latest(ROWS)), 1: (0, 0, [])}
+    folder = write_snapshot(tmp_path, both)
+    async with known(tmp_path) as (hosts, snapshots):
+        await hosts.topics.update("orders", TopicSettings(partitions=2))
+        info = await snapshots.register("orders", str(folder))
+        strange = msgspec.structs.replace(info.parts[0], log_id="00" * 16)
+        info = msgspec.structs.replace(info, parts=[strange, info.parts[1]])
+        await hosts.metadata.put(f"{SNAPSHOT}orders/s1", msgspec.json.encode(info))
+    async with known(tmp_path) as (hosts, snapshots):
+        first, second = hosts.topics.get("orders").partitions
+        assert snapshots.newest(first) is None
+        assert snapshots.newest(second) is not None
 
 
 def cut_short(file: Path) -> None:
@@ -189,58 +174,46 @@ def with_fewer_rows(file: Path) -> None:
     "harm",
     [Path.unlink, cut_short, without_footer, with_other_columns, with_other_types, with_fewer_rows],
 )
-def test_files_that_are_not_what_the_manifest_says_are_refused(tmp_path, harm):
-    async def main():
-        folder = good(tmp_path)
-        (file,) = folder.glob("*/*.parquet")
-        harm(file)
-        if file.exists():
-            # Not only by its size.
-            told = json.loads((folder / MANIFEST).read_bytes())
-            told["partitions"][0]["files"][0]["bytes"] = file.stat().st_size
-            (folder / MANIFEST).write_text(json.dumps(told))
-        async with known(tmp_path) as (_, snapshots):
-            with pytest.raises(Damaged, match=r"\.parquet"):
-                await snapshots.register("orders", str(folder))
-
-    run(main())
-
-
-def test_folders_that_are_none_are_refused(tmp_path):
-    async def main():
-        async with known(tmp_path) as (_, snapshots):
-            for folder in ("", "here", "../up", str(tmp_path / "gone"), "/a\0b", "/" * 5_000):
-                with pytest.raises(WaterclockError):
-                    await snapshots.register("orders", folder)
-            (tmp_path / "odd" / MANIFEST).mkdir(parents=True)
-            with pytest.raises(Damaged, match="no such file"):
-                await snapshots.register("orders", str(tmp_path / "odd"))
-
-    run(main())
-
-
-def test_a_name_means_one_manifest_for_ever(tmp_path):
-    async def main():
-        folder = good(tmp_path)
-        async with known(tmp_path) as (_, snapshots):
+async def test_files_that_are_not_what_the_manifest_says_are_refused(tmp_path, harm):
+    folder = good(tmp_path)
+    (file,) = folder.glob("*/*.parquet")
+    harm(file)
+    if file.exists():
+        # Not only by its size.
+        told = json.loads((folder / MANIFEST).read_bytes())
+        told["partitions"][0]["files"][0]["bytes"] = file.stat().st_size
+        (folder / MANIFEST).write_text(json.dumps(told))
+    async with known(tmp_path) as (_, snapshots):
+        with pytest.raises(Damaged, match=r"\.parquet"):
             await snapshots.register("orders", str(folder))
-            change_manifest(folder, created_ms=7)
-            with pytest.raises(AlreadyExists):
-                await snapshots.register("orders", str(folder))
-            found = await snapshots.sources("orders", [("s1", 0), ("none", 0)])
-            assert "not the one that was registered" in str(found["s1", 0])
-            assert "not known any more" in str(found["none", 0])
-
-    run(main())
 
 
-def test_a_topic_has_so_many_and_no_more(tmp_path, monkeypatch):
+async def test_folders_that_are_none_are_refused(tmp_path):
+    async with known(tmp_path) as (_, snapshots):
+        for folder in ("", "here", "../up", str(tmp_path / "gone"), "/a\0b", "/" * 5_000):
+            with pytest.raises(WaterclockError):
+                await snapshots.register("orders", folder)
+        (tmp_path / "odd" / MANIFEST).mkdir(parents=True)
+        with pytest.raises(Damaged, match="no such file"):
+            await snapshots.register("orders", str(tmp_path / "odd"))
+
+
+async def test_a_name_means_one_manifest_for_ever(tmp_path):
+    folder = good(tmp_path)
+    async with known(tmp_path) as (_, snapshots):
+        await snapshots.register("orders", str(folder))
+        change_manifest(folder, created_ms=7)
+        with pytest.raises(AlreadyExists):
+            await snapshots.register("orders", str(folder))
+        found = await snapshots.sources("orders", [("s1", 0), ("none", 0)])
+        assert "not the one that was registered" in str(found["s1", 0])
+        assert "not known any more" in str(found["none", 0])
+
+
+async def test_a_topic_has_so_many_and_no_more(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "SNAPSHOTS_MAX", 1)
 
-    async def main():
-        async with known(tmp_path) as (_, snapshots):
-            await snapshots.register("orders", str(good(tmp_path)))
-            with pytest.raises(CapacityReached):
-                await snapshots.register("orders", str(good(tmp_path, snapshot="s2")))
-
-    run(main())
+    async with known(tmp_path) as (_, snapshots):
+        await snapshots.register("orders", str(good(tmp_path)))
+        with pytest.raises(CapacityReached):
+            await snapshots.register("orders", str(good(tmp_path, snapshot="s2")))

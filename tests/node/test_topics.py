@@ -39,19 +39,16 @@ def test_a_topic_and_its_messages_are_there_after_a_restart(tmp_path):
     assert run(second()) == [0, 0, 1]
 
 
-def test_a_topic_made_again_has_nothing_of_the_old_one(tmp_path):
-    async def again():
-        async with opened(tmp_path) as hosts:
-            topic = await hosts.topic("orders")
-            await topic.partition(0).publish(batch_of(Message(b"old")))
-            await hosts.topics.delete("orders")
-            with pytest.raises(UnknownTopic):
-                hosts.topics.get("orders")
-            topic = await hosts.topic("orders")
-            folders = len(list((tmp_path / "topics").iterdir()))
-            return topic.partition(0).store.end, folders
-
-    assert run(again()) == (0, 1)
+async def test_a_topic_made_again_has_nothing_of_the_old_one(tmp_path):
+    async with opened(tmp_path) as hosts:
+        topic = await hosts.topic("orders")
+        await topic.partition(0).publish(batch_of(Message(b"old")))
+        await hosts.topics.delete("orders")
+        with pytest.raises(UnknownTopic):
+            hosts.topics.get("orders")
+        topic = await hosts.topic("orders")
+        folders = len(list((tmp_path / "topics").iterdir()))
+        assert (topic.partition(0).store.end, folders) == (0, 1)
 
 
 def test_a_crash_while_a_topic_is_deleted_leaves_no_files_behind(tmp_path, monkeypatch):
@@ -96,7 +93,7 @@ def test_a_partition_whose_folder_is_gone_is_not_begun_anew(tmp_path):
     run(second())
 
 
-def test_disk_full_while_a_topic_is_made_leaves_nothing(tmp_path, monkeypatch):
+async def test_disk_full_while_a_topic_is_made_leaves_nothing(tmp_path, monkeypatch):
     real = open_host
 
     def full_at_the_second(topic, partition, **rest):
@@ -104,17 +101,14 @@ def test_disk_full_while_a_topic_is_made_leaves_nothing(tmp_path, monkeypatch):
             raise StorageFull("no space")
         return real(topic, partition, **rest)
 
-    async def make():
-        async with opened(tmp_path) as hosts:
-            monkeypatch.setattr(topics_module, "open_host", full_at_the_second)
-            with pytest.raises(StorageFull):
-                await hosts.topic("orders", partitions=2)
-            left = list((tmp_path / "topics").iterdir())
-            monkeypatch.undo()
-            topic = await hosts.topic("orders", partitions=2)
-            return left, len(topic.partitions)
-
-    assert run(make()) == ([], 2)
+    async with opened(tmp_path) as hosts:
+        monkeypatch.setattr(topics_module, "open_host", full_at_the_second)
+        with pytest.raises(StorageFull):
+            await hosts.topic("orders", partitions=2)
+        left = list((tmp_path / "topics").iterdir())
+        monkeypatch.undo()
+        topic = await hosts.topic("orders", partitions=2)
+        assert (left, len(topic.partitions)) == ([], 2)
 
 
 def test_what_is_left_of_a_topic_made_by_halves_goes_and_a_strangers_folder_stays(
@@ -175,57 +169,45 @@ def test_partitions_are_added_and_never_taken_away(tmp_path):
     assert run(count()) == 4
 
 
-def test_many_who_make_the_same_topic_at_once_get_one(tmp_path):
-    async def all_at_once():
-        async with opened(tmp_path) as hosts:
-            made = await asyncio.gather(*(hosts.topics.ensure("orders") for _ in range(20)))
-            with pytest.raises(AlreadyExists):
-                await hosts.topics.create("orders", TopicSettings())
-            return len({one.topic for one in made}), [one.made_partitions for one in made]
-
-    topics, told = run(all_at_once())
+async def test_many_who_make_the_same_topic_at_once_get_one(tmp_path):
+    async with opened(tmp_path) as hosts:
+        made = await asyncio.gather(*(hosts.topics.ensure("orders") for _ in range(20)))
+        with pytest.raises(AlreadyExists):
+            await hosts.topics.create("orders", TopicSettings())
+        topics, told = len({one.topic for one in made}), [one.made_partitions for one in made]
     assert (topics, sorted(told)) == (1, [0] * 19 + [1])
 
 
-def test_topics_are_not_made_by_accident_if_the_node_is_told_so(tmp_path):
+async def test_topics_are_not_made_by_accident_if_the_node_is_told_so(tmp_path):
     config = config_in(tmp_path, topics=TopicsConfig(auto_create=False))
 
-    async def mistyped():
-        async with opened(tmp_path, config=config) as hosts:
-            with pytest.raises(UnknownTopic, match="odrers"):
-                await hosts.topics.ensure("odrers")
-
-    run(mistyped())
+    async with opened(tmp_path, config=config) as hosts:
+        with pytest.raises(UnknownTopic, match="odrers"):
+            await hosts.topics.ensure("odrers")
 
 
-def test_a_node_has_no_more_topics_and_partitions_than_it_may(tmp_path):
+async def test_a_node_has_no_more_topics_and_partitions_than_it_may(tmp_path):
     config = config_in(tmp_path, topics=TopicsConfig(topics_max=2, partitions_max=5))
 
-    async def too_many():
-        async with opened(tmp_path, config=config) as hosts:
-            await hosts.topic("a", partitions=4)
-            with pytest.raises(LimitExceeded, match="partitions of the node"):
-                await hosts.topic("b", partitions=2)
-            await hosts.topic("b")
-            with pytest.raises(LimitExceeded, match="topics"):
-                await hosts.topic("c")
-            with pytest.raises(LimitExceeded, match="partitions of the node"):
-                await hosts.topics.update("b", TopicSettings(partitions=2))
-
-    run(too_many())
+    async with opened(tmp_path, config=config) as hosts:
+        await hosts.topic("a", partitions=4)
+        with pytest.raises(LimitExceeded, match="partitions of the node"):
+            await hosts.topic("b", partitions=2)
+        await hosts.topic("b")
+        with pytest.raises(LimitExceeded, match="topics"):
+            await hosts.topic("c")
+        with pytest.raises(LimitExceeded, match="partitions of the node"):
+            await hosts.topics.update("b", TopicSettings(partitions=2))
 
 
 @pytest.mark.parametrize(
     "name",
     ["", ".", "..", ".hidden", "-flag", "a/b", "a b", "ä", "__meta", "x" * 201, "a\0b", "a\n"],
 )
-def test_a_name_that_cannot_be_a_folder_is_refused(tmp_path, name):
-    async def make():
-        async with opened(tmp_path) as hosts:
-            with pytest.raises(BadInput):
-                await hosts.topics.ensure(name)
-
-    run(make())
+async def test_a_name_that_cannot_be_a_folder_is_refused(tmp_path, name):
+    async with opened(tmp_path) as hosts:
+        with pytest.raises(BadInput):
+            await hosts.topics.ensure(name)
 
 
 @pytest.mark.parametrize(
@@ -238,72 +220,60 @@ def test_a_name_that_cannot_be_a_folder_is_refused(tmp_path, name):
         TopicSettings(ack_timeout_ms=0),
     ],
 )
-def test_settings_out_of_range_are_refused(tmp_path, settings):
-    async def make():
-        async with opened(tmp_path) as hosts:
-            with pytest.raises(BadInput):
-                await hosts.topics.create("orders", settings)
-
-    run(make())
+async def test_settings_out_of_range_are_refused(tmp_path, settings):
+    async with opened(tmp_path) as hosts:
+        with pytest.raises(BadInput):
+            await hosts.topics.create("orders", settings)
 
 
-def test_a_partition_that_is_not_there_is_named_in_the_error(tmp_path):
-    async def ask():
-        async with opened(tmp_path) as hosts:
-            topic = await hosts.topic("orders", partitions=2)
-            with pytest.raises(NotFound, match=r"orders/2 \(the topic has 2\)"):
-                topic.partition(2)
-            with pytest.raises(NotFound):
-                topic.partition(-1)
-
-    run(ask())
+async def test_a_partition_that_is_not_there_is_named_in_the_error(tmp_path):
+    async with opened(tmp_path) as hosts:
+        topic = await hosts.topic("orders", partitions=2)
+        with pytest.raises(NotFound, match=r"orders/2 \(the topic has 2\)"):
+            topic.partition(2)
+        with pytest.raises(NotFound):
+            topic.partition(-1)
 
 
-def test_a_partition_that_cannot_be_closed_leaves_no_other_open(tmp_path, monkeypatch):
-    async def stop():
-        async with opened(tmp_path) as hosts:
-            topic = await hosts.topic("orders", partitions=2)
+async def test_a_partition_that_cannot_be_closed_leaves_no_other_open(tmp_path, monkeypatch):
+    async with opened(tmp_path) as hosts:
+        topic = await hosts.topic("orders", partitions=2)
 
-            def fail() -> None:
-                raise AssertionError("a bug")
+        def fail() -> None:
+            raise AssertionError("a bug")
 
-            with monkeypatch.context() as patch:
-                patch.setattr(topic.partition(0).scheduler, "close", fail)
-                with pytest.raises(AssertionError, match="a bug"):
-                    hosts.topics.close()
-            with pytest.raises(Closed):
-                topic.partition(1).check_usable()
-            hosts.topics.get("orders").partitions.clear()
-
-    run(stop())
+        with monkeypatch.context() as patch:
+            patch.setattr(topic.partition(0).scheduler, "close", fail)
+            with pytest.raises(AssertionError, match="a bug"):
+                hosts.topics.close()
+        with pytest.raises(Closed):
+            topic.partition(1).check_usable()
+        hosts.topics.get("orders").partitions.clear()
 
 
-def test_a_topic_whose_deleter_has_left_is_deleted_all_the_same(tmp_path):
-    async def delete():
-        async with opened(tmp_path) as hosts, asyncio.TaskGroup() as tasks:
-            host = (await hosts.topic("orders")).partition(0)
-            has_begun, go_on = asyncio.Event(), asyncio.Event()
+async def test_a_topic_whose_deleter_has_left_is_deleted_all_the_same(tmp_path):
+    async with opened(tmp_path) as hosts, asyncio.TaskGroup() as tasks:
+        host = (await hosts.topic("orders")).partition(0)
+        has_begun, go_on = asyncio.Event(), asyncio.Event()
 
-            async def slowly(topic: Topic) -> None:
-                has_begun.set()
-                await go_on.wait()
+        async def slowly(topic: Topic) -> None:
+            has_begun.set()
+            await go_on.wait()
 
-            hosts.topics.before_closing.append(slowly)
-            caller = tasks.create_task(hosts.topics.delete("orders"))
-            await has_begun.wait()
-            caller.cancel()
-            await asyncio.wait([caller])
+        hosts.topics.before_closing.append(slowly)
+        caller = tasks.create_task(hosts.topics.delete("orders"))
+        await has_begun.wait()
+        caller.cancel()
+        await asyncio.wait([caller])
+        host.check_usable()
+        go_on.set()
+        await hosts.topic("orders")
+        with pytest.raises(Closed):
             host.check_usable()
-            go_on.set()
-            await hosts.topic("orders")
-            with pytest.raises(Closed):
-                host.check_usable()
-            return len(list((tmp_path / "topics").iterdir()))
-
-    assert run(delete()) == 1
+        assert len(list((tmp_path / "topics").iterdir())) == 1
 
 
-def test_others_get_a_turn_between_the_partitions_of_a_deleted_topic(tmp_path, monkeypatch):
+async def test_others_get_a_turn_between_the_partitions_of_a_deleted_topic(tmp_path, monkeypatch):
     turns: list[str] = []
     real = PartitionHost.close
 
@@ -316,15 +286,12 @@ def test_others_get_a_turn_between_the_partitions_of_a_deleted_topic(tmp_path, m
             turns.append("tick")
             await asyncio.sleep(0)
 
-    async def delete():
-        async with opened(tmp_path) as hosts, asyncio.TaskGroup() as tasks:
-            await hosts.topic("orders", partitions=3)
-            monkeypatch.setattr(PartitionHost, "close", close)
-            ticking = tasks.create_task(tick())
-            await hosts.topics.delete("orders")
-            ticking.cancel()
-
-    run(delete())
+    async with opened(tmp_path) as hosts, asyncio.TaskGroup() as tasks:
+        await hosts.topic("orders", partitions=3)
+        monkeypatch.setattr(PartitionHost, "close", close)
+        ticking = tasks.create_task(tick())
+        await hosts.topics.delete("orders")
+        ticking.cancel()
 
     assert turns.count("close") == 3
     assert ("close", "close") not in pairwise(turns)

@@ -4,7 +4,6 @@ its own changes what stands in line."""
 import pytest
 
 from tests.node.consuming import DELIVERY, consuming
-from tests.node.hosts import run
 from waterclock.node.groups.outbound import Refused
 from waterclock.node.groups.session import REFUSED_RANGES_MAX, AnswerKind
 
@@ -12,89 +11,77 @@ ACK, NACK, GIVE_BACK, REJECT, EXTEND = AnswerKind
 
 
 @pytest.mark.parametrize("kind", AnswerKind)
-def test_answers_about_what_stands_in_line_are_refused(tmp_path, kind):
-    async def main():
-        async with consuming(tmp_path) as c:
-            await c.hosts.topic("t")
-            await c.publish(b"a", b"b", b"c")
-            member = await c.join()
-            assigned = member.session.take()
-            assert assigned is not None
-            generation = c.host().places[0].cursor.generation
-            assert generation is not None
+async def test_answers_about_what_stands_in_line_are_refused(tmp_path, kind):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        await c.publish(b"a", b"b", b"c")
+        member = await c.join()
+        assigned = member.session.take()
+        assert assigned is not None
+        generation = c.host().places[0].cursor.generation
+        assert generation is not None
 
-            for _ in range(100):
-                member.session.answer(kind, 0, generation, [(1, 2), (0, 9), (0, 2)], at_ms=1)
-            await c.pass_time(DELIVERY.ack_timeout_ms - 1)
-            member.take()
+        for _ in range(100):
+            member.session.answer(kind, 0, generation, [(1, 2), (0, 9), (0, 2)], at_ms=1)
+        await c.pass_time(DELIVERY.ack_timeout_ms - 1)
+        member.take()
 
-            assert member.offsets == [(0, 0), (0, 1), (0, 2)]
-            assert [d.attempt for d in member.deliveries] == [1]
-            assert c.host().counters.timed_out == 0
-            assert set(member.words) == {
-                Refused(0, generation, ((0, 3),), is_stale=False),
-                Refused(0, generation, ((3, 9),), is_stale=False),
-            }
-
-    run(main())
+        assert member.offsets == [(0, 0), (0, 1), (0, 2)]
+        assert [d.attempt for d in member.deliveries] == [1]
+        assert c.host().counters.timed_out == 0
+        assert set(member.words) == {
+            Refused(0, generation, ((0, 3),), is_stale=False),
+            Refused(0, generation, ((3, 9),), is_stale=False),
+        }
 
 
-def test_what_has_gone_out_is_answered_for_while_the_rest_stands_in_line(tmp_path):
-    async def main():
-        async with consuming(tmp_path) as c:
-            await c.hosts.topic("t")
-            await c.publish(b"a", b"b", b"c")
-            member = await c.join()
-            member.take()
-            member.answer(GIVE_BACK, 1, at_ms=1)
-            await c.settle()  # it is in line again, between two that are held
+async def test_what_has_gone_out_is_answered_for_while_the_rest_stands_in_line(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        await c.publish(b"a", b"b", b"c")
+        member = await c.join()
+        member.take()
+        member.answer(GIVE_BACK, 1, at_ms=1)
+        await c.settle()  # it is in line again, between two that are held
 
-            member.session.answer(ACK, 0, 1, [(0, 3)])
+        member.session.answer(ACK, 0, 1, [(0, 3)])
 
-            assert member.take()[1:] == [Refused(0, 1, ((1, 2),), is_stale=False)]
-            assert member.offsets == [(0, 0), (0, 1), (0, 2), (0, 1)]
-            assert c.host().counters.acked == 2
-            member.ack(1)
-            assert c.host().places[0].cursor.committed == 3
-
-    run(main())
+        assert member.take()[1:] == [Refused(0, 1, ((1, 2),), is_stale=False)]
+        assert member.offsets == [(0, 0), (0, 1), (0, 2), (0, 1)]
+        assert c.host().counters.acked == 2
+        member.ack(1)
+        assert c.host().places[0].cursor.committed == 3
 
 
-def test_what_was_withdrawn_or_is_gone_does_not_stand_in_line_any_more(tmp_path):
-    async def main():
-        async with consuming(tmp_path) as c:
-            await c.hosts.topic("t")
-            expires = b"%d" % (c.clock.now_ms() + 10)
-            await c.publish(b"a", headers={"wc-expires-ms": expires})
-            await c.publish(b"b")
-            slow = await c.join("slow")
-            slow.session.leave()
-            member = await c.join("next")
-            await c.pass_time(10)
-            member.take()
+async def test_what_was_withdrawn_or_is_gone_does_not_stand_in_line_any_more(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        expires = b"%d" % (c.clock.now_ms() + 10)
+        await c.publish(b"a", headers={"wc-expires-ms": expires})
+        await c.publish(b"b")
+        slow = await c.join("slow")
+        slow.session.leave()
+        member = await c.join("next")
+        await c.pass_time(10)
+        member.take()
 
-            assert not c.host().places[0].unsent
-            member.ack(1)
-            assert c.host().places[0].cursor.committed == 2
-
-    run(main())
+        assert not c.host().places[0].unsent
+        member.ack(1)
+        assert c.host().places[0].cursor.committed == 2
 
 
-def test_refusals_in_line_name_only_so_many_ranges(tmp_path):
-    async def main():
-        async with consuming(tmp_path) as c:
-            await c.hosts.topic("t")
-            member = await c.join()
-            member.take()
-            named = [(2 * n, 2 * n + 1) for n in range(REFUSED_RANGES_MAX // 2)]
+async def test_refusals_in_line_name_only_so_many_ranges(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        member = await c.join()
+        member.take()
+        named = [(2 * n, 2 * n + 1) for n in range(REFUSED_RANGES_MAX // 2)]
 
-            for _ in range(4):
-                member.session.answer(ACK, 0, 1, named)
-            told = [word for word in member.take() if isinstance(word, Refused)]
+        for _ in range(4):
             member.session.answer(ACK, 0, 1, named)
+        told = [word for word in member.take() if isinstance(word, Refused)]
+        member.session.answer(ACK, 0, 1, named)
 
-            assert [len(word.ranges) for word in told] == [len(named), len(named), 0, 0]
-            assert not any(word.is_stale for word in told)
-            assert member.take() == [Refused(0, 1, tuple(named), is_stale=False)]
-
-    run(main())
+        assert [len(word.ranges) for word in told] == [len(named), len(named), 0, 0]
+        assert not any(word.is_stale for word in told)
+        assert member.take() == [Refused(0, 1, tuple(named), is_stale=False)]

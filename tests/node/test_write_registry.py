@@ -51,229 +51,190 @@ def killed(folder: Path) -> Path:
     return image
 
 
-def test_a_task_begun_again_is_told_where_it_first_began(tmp_path):
-    async def main():
-        async with writing(tmp_path) as (hosts, registry):
-            await publish(hosts, 1, b"a", b"b")
-            first = await registry.begin("t", "q", 0, 0)
-            await publish(hosts, 0, b"c")
-            again = await registry.begin("t", "q", 0, 0)
-            other = await registry.begin("t", "q", 0, 1)
+async def test_a_task_begun_again_is_told_where_it_first_began(tmp_path):
+    async with writing(tmp_path) as (hosts, registry):
+        await publish(hosts, 1, b"a", b"b")
+        first = await registry.begin("t", "q", 0, 0)
+        await publish(hosts, 0, b"c")
+        again = await registry.begin("t", "q", 0, 0)
+        other = await registry.begin("t", "q", 0, 1)
 
-            assert first == Begun(WriteState.NEW, {0: 0, 1: 2}, 0)
-            assert again == Begun(WriteState.BEGUN, {0: 0, 1: 2}, 0)
-            assert other == Begun(WriteState.NEW, {0: 1, 1: 2}, 0)
-
-    run(main())
+        assert first == Begun(WriteState.NEW, {0: 0, 1: 2}, 0)
+        assert again == Begun(WriteState.BEGUN, {0: 0, 1: 2}, 0)
+        assert other == Begun(WriteState.NEW, {0: 1, 1: 2}, 0)
 
 
-def test_a_partition_added_since_is_read_from_its_start(tmp_path):
-    async def main():
-        async with writing(tmp_path) as (hosts, registry):
-            await registry.begin("t", "q", 0, 0)
-            settings_ = hosts.topics.get("t").settings
-            await hosts.topics.update("t", type(settings_)(partitions=3))
-            await publish(hosts, 2, b"x")
+async def test_a_partition_added_since_is_read_from_its_start(tmp_path):
+    async with writing(tmp_path) as (hosts, registry):
+        await registry.begin("t", "q", 0, 0)
+        settings_ = hosts.topics.get("t").settings
+        await hosts.topics.update("t", type(settings_)(partitions=3))
+        await publish(hosts, 2, b"x")
 
-            assert (await registry.begin("t", "q", 0, 0)).positions == {0: 0, 1: 0, 2: 0}
-
-    run(main())
+        assert (await registry.begin("t", "q", 0, 0)).positions == {0: 0, 1: 0, 2: 0}
 
 
-def test_a_task_that_is_done_need_not_be_written_again(tmp_path):
-    async def main():
-        async with writing(tmp_path) as (_, registry):
-            await registry.begin("t", "q", 0, 0)
-            assert await registry.finish("t", "q", 0, 0, rows=5) is WriteState.DONE
-            assert await registry.finish("t", "q", 0, 0, rows=9) is WriteState.DONE
+async def test_a_task_that_is_done_need_not_be_written_again(tmp_path):
+    async with writing(tmp_path) as (_, registry):
+        await registry.begin("t", "q", 0, 0)
+        assert await registry.finish("t", "q", 0, 0, rows=5) is WriteState.DONE
+        assert await registry.finish("t", "q", 0, 0, rows=9) is WriteState.DONE
 
-            assert await registry.begin("t", "q", 0, 0) == Begun(WriteState.DONE, {}, 5)
-
-    run(main())
+        assert await registry.begin("t", "q", 0, 0) == Begun(WriteState.DONE, {}, 5)
 
 
-def test_a_commit_stands_for_its_batch_and_all_before(tmp_path):
-    async def main():
-        async with writing(tmp_path) as (hosts, registry):
-            for batch in (0, 1, 2):
-                await registry.begin("t", "q", batch, 0)
-            assert await registry.commit("t", "q", 1) == (False, 1)
-            assert await registry.commit("t", "q", 0) == (True, 1)
+async def test_a_commit_stands_for_its_batch_and_all_before(tmp_path):
+    async with writing(tmp_path) as (hosts, registry):
+        for batch in (0, 1, 2):
+            await registry.begin("t", "q", batch, 0)
+        assert await registry.commit("t", "q", 1) == (False, 1)
+        assert await registry.commit("t", "q", 0) == (True, 1)
 
-            states = [(await registry.begin("t", "q", batch, 0)).state for batch in (0, 1, 2)]
-            assert states == [WriteState.COMMITTED, WriteState.COMMITTED, WriteState.BEGUN]
-            assert await registry.finish("t", "q", 0, 7, rows=1) is WriteState.COMMITTED
-            (view,) = registry.list("t")
-            assert (view.committed, view.open_tasks) == (1, 1)
-            assert len(hosts.metadata.items(WRITE)) == 1
-
-    run(main())
+        states = [(await registry.begin("t", "q", batch, 0)).state for batch in (0, 1, 2)]
+        assert states == [WriteState.COMMITTED, WriteState.COMMITTED, WriteState.BEGUN]
+        assert await registry.finish("t", "q", 0, 7, rows=1) is WriteState.COMMITTED
+        (view,) = registry.list("t")
+        assert (view.committed, view.open_tasks) == (1, 1)
+        assert len(hosts.metadata.items(WRITE)) == 1
 
 
-def test_what_was_never_begun_cannot_be_finished(tmp_path):
-    async def main():
-        async with writing(tmp_path) as (_, registry):
-            with pytest.raises(NotFound):
-                await registry.finish("t", "q", 0, 0, rows=1)
-
-    run(main())
+async def test_what_was_never_begun_cannot_be_finished(tmp_path):
+    async with writing(tmp_path) as (_, registry):
+        with pytest.raises(NotFound):
+            await registry.finish("t", "q", 0, 0, rows=1)
 
 
-def test_an_abandoned_writer_begins_anew(tmp_path):
-    async def main():
-        async with writing(tmp_path) as (hosts, registry):
-            await registry.commit("t", "q", 3)
-            await registry.begin("t", "q", 4, 0)
-            assert await registry.abandon("t", "q")
-            assert not await registry.abandon("t", "q")
+async def test_an_abandoned_writer_begins_anew(tmp_path):
+    async with writing(tmp_path) as (hosts, registry):
+        await registry.commit("t", "q", 3)
+        await registry.begin("t", "q", 4, 0)
+        assert await registry.abandon("t", "q")
+        assert not await registry.abandon("t", "q")
 
-            assert hosts.metadata.items("writ") == []
-            assert (await registry.begin("t", "q", 0, 0)).state is WriteState.NEW
-
-    run(main())
+        assert hosts.metadata.items("writ") == []
+        assert (await registry.begin("t", "q", 0, 0)).state is WriteState.NEW
 
 
-def test_no_answer_goes_out_before_it_is_durable(tmp_path):
+async def test_no_answer_goes_out_before_it_is_durable(tmp_path):
     """Also not that of another call: a note that a crash takes back must not have been told."""
 
-    async def main():
-        async with writing(tmp_path) as (hosts, registry):
-            disk = asyncio.Event()
-            durable = hosts.metadata.durable
+    async with writing(tmp_path) as (hosts, registry):
+        disk = asyncio.Event()
+        durable = hosts.metadata.durable
 
-            async def slow(end: int) -> None:
-                await disk.wait()
-                await durable(end)
+        async def slow(end: int) -> None:
+            await disk.wait()
+            await durable(end)
 
-            hosts.metadata.durable = slow  # type: ignore[method-assign]
-            async with asyncio.TaskGroup() as tasks:
-                begun = [tasks.create_task(registry.begin("t", "q", 0, 0)) for _ in range(2)]
-                finished = tasks.create_task(registry.finish("t", "q", 0, 0, rows=1))
-                begun.append(tasks.create_task(registry.begin("t", "q", 0, 0)))
-                commits = [tasks.create_task(registry.commit("t", "q", 0))]
-                begun.append(tasks.create_task(registry.begin("t", "q", 0, 0)))
-                commits.append(tasks.create_task(registry.commit("t", "q", 0)))
-                for _ in range(20):
-                    await asyncio.sleep(0)
-                assert not any(call.done() for call in (*begun, finished, *commits))
-                disk.set()
-            told = [call.result() for call in begun]
-            assert [each.state.name for each in told] == ["NEW", "BEGUN", "DONE", "COMMITTED"]
-
-    run(main())
+        hosts.metadata.durable = slow  # type: ignore[method-assign]
+        async with asyncio.TaskGroup() as tasks:
+            begun = [tasks.create_task(registry.begin("t", "q", 0, 0)) for _ in range(2)]
+            finished = tasks.create_task(registry.finish("t", "q", 0, 0, rows=1))
+            begun.append(tasks.create_task(registry.begin("t", "q", 0, 0)))
+            commits = [tasks.create_task(registry.commit("t", "q", 0))]
+            begun.append(tasks.create_task(registry.begin("t", "q", 0, 0)))
+            commits.append(tasks.create_task(registry.commit("t", "q", 0)))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert not any(call.done() for call in (*begun, finished, *commits))
+            disk.set()
+        told = [call.result() for call in begun]
+        assert [each.state.name for each in told] == ["NEW", "BEGUN", "DONE", "COMMITTED"]
 
 
-def test_what_is_not_flushed_is_no_place_to_begin_behind(tmp_path):
+async def test_what_is_not_flushed_is_no_place_to_begin_behind(tmp_path):
     """A power cut may take it back, and the task's own rows come to lie there."""
 
-    async def main():
-        async with writing(tmp_path) as (hosts, registry):
-            host = hosts.topics.get("t").partition(0)
-            host.append(batch_of(Message(b"not yet durable")))
+    async with writing(tmp_path) as (hosts, registry):
+        host = hosts.topics.get("t").partition(0)
+        host.append(batch_of(Message(b"not yet durable")))
 
-            assert (await registry.begin("t", "q", 0, 0)).positions[0] == 0
-
-    run(main())
+        assert (await registry.begin("t", "q", 0, 0)).positions[0] == 0
 
 
-def test_a_topic_made_anew_knows_no_writer_of_the_old(tmp_path):
-    async def main():
-        async with writing(tmp_path / "data") as (hosts, registry):
-            await registry.commit("t", "q", 5)
-            await registry.begin("t", "q", 6, 0)
-            await hosts.topics.delete("t")
-            with pytest.raises(UnknownTopic):
-                registry.list("t")
-            await hosts.topic("t")
-            assert registry.list("t") == []
-            assert (await registry.begin("t", "q", 6, 1)).state is WriteState.NEW
-            image = killed(tmp_path / "data")
-        # The old task's note may not be taken away yet; it bears another life.
-        async with writing(image) as (hosts, registry):
-            assert (await registry.begin("t", "q", 6, 0)).state is WriteState.NEW
-            assert (await registry.begin("t", "q", 6, 1)).state is WriteState.BEGUN
-
-    run(main())
+async def test_a_topic_made_anew_knows_no_writer_of_the_old(tmp_path):
+    async with writing(tmp_path / "data") as (hosts, registry):
+        await registry.commit("t", "q", 5)
+        await registry.begin("t", "q", 6, 0)
+        await hosts.topics.delete("t")
+        with pytest.raises(UnknownTopic):
+            registry.list("t")
+        await hosts.topic("t")
+        assert registry.list("t") == []
+        assert (await registry.begin("t", "q", 6, 1)).state is WriteState.NEW
+        image = killed(tmp_path / "data")
+    # The old task's note may not be taken away yet; it bears another life.
+    async with writing(image) as (hosts, registry):
+        assert (await registry.begin("t", "q", 6, 0)).state is WriteState.NEW
+        assert (await registry.begin("t", "q", 6, 1)).state is WriteState.BEGUN
 
 
-def test_clearing_away_old_notes_leaves_new_ones_of_the_same_name(tmp_path):
-    async def main():
-        async with writing(tmp_path / "data") as (hosts, registry):
-            await registry.begin("t", "q", 0, 0)
-            await hosts.topics.delete("t")
-            await hosts.topic("t")
-            await registry.begin("t", "q", 0, 0)
-            await registry.commit("t", "other", 0)
-            image = killed(tmp_path / "data")
-        async with writing(image) as (_, registry):
-            assert (await registry.begin("t", "q", 0, 0)).state is WriteState.BEGUN
-
-    run(main())
+async def test_clearing_away_old_notes_leaves_new_ones_of_the_same_name(tmp_path):
+    async with writing(tmp_path / "data") as (hosts, registry):
+        await registry.begin("t", "q", 0, 0)
+        await hosts.topics.delete("t")
+        await hosts.topic("t")
+        await registry.begin("t", "q", 0, 0)
+        await registry.commit("t", "other", 0)
+        image = killed(tmp_path / "data")
+    async with writing(image) as (_, registry):
+        assert (await registry.begin("t", "q", 0, 0)).state is WriteState.BEGUN
 
 
-def test_notes_that_a_crash_left_behind_are_cleared_away(tmp_path, monkeypatch):
-    async def main():
-        async def crash() -> None:
-            raise asyncio.CancelledError
+async def test_notes_that_a_crash_left_behind_are_cleared_away(tmp_path, monkeypatch):
+    async def crash() -> None:
+        raise asyncio.CancelledError
 
-        async with writing(tmp_path / "data") as (_, registry):
-            for task in range(3):
-                await registry.begin("t", "q", 0, task)
-            monkeypatch.setattr(registry, "_tidy", crash)
-            with pytest.raises(asyncio.CancelledError):
-                await registry.commit("t", "q", 0)
-            image = killed(tmp_path / "data")
-        async with writing(image) as (hosts, registry):
-            assert hosts.metadata.items(WRITE) == []
-            assert [(w.committed, w.open_tasks) for w in registry.list("t")] == [(0, 0)]
-
-    run(main())
+    async with writing(tmp_path / "data") as (_, registry):
+        for task in range(3):
+            await registry.begin("t", "q", 0, task)
+        monkeypatch.setattr(registry, "_tidy", crash)
+        with pytest.raises(asyncio.CancelledError):
+            await registry.commit("t", "q", 0)
+        image = killed(tmp_path / "data")
+    async with writing(image) as (hosts, registry):
+        assert hosts.metadata.items(WRITE) == []
+        assert [(w.committed, w.open_tasks) for w in registry.list("t")] == [(0, 0)]
 
 
-def test_writers_and_tasks_are_bounded(tmp_path, monkeypatch):
+async def test_writers_and_tasks_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(registries, "WRITERS_MAX", 2)
     monkeypatch.setattr(registries, "TASKS_MAX", 2)
 
-    async def main():
-        clock = ManualClock(START_MS)
-        async with writing(tmp_path, clock=clock) as (_, registry):
-            await registry.begin("t", "a", 0, 0)
-            await registry.begin("t", "a", 0, 1)
-            with pytest.raises(CapacityReached, match="tasks of a writer"):
-                await registry.begin("t", "a", 1, 0)
-            await registry.commit("t", "b", 0)
-            for call in (registry.begin("t", "c", 0, 0), registry.commit("t", "c", 0)):
-                with pytest.raises(CapacityReached, match="writers of a topic"):
-                    await call
+    clock = ManualClock(START_MS)
+    async with writing(tmp_path, clock=clock) as (_, registry):
+        await registry.begin("t", "a", 0, 0)
+        await registry.begin("t", "a", 0, 1)
+        with pytest.raises(CapacityReached, match="tasks of a writer"):
+            await registry.begin("t", "a", 1, 0)
+        await registry.commit("t", "b", 0)
+        for call in (registry.begin("t", "c", 0, 0), registry.commit("t", "c", 0)):
+            with pytest.raises(CapacityReached, match="writers of a topic"):
+                await call
 
-            clock.advance(FORGET_MS)
-            await registry.commit("t", "b", 1)
-            clock.advance(1)
-            await registry.begin("t", "c", 0, 0)
-            assert [view.writer for view in registry.list("t")] == ["b", "c"]
-
-    run(main())
+        clock.advance(FORGET_MS)
+        await registry.commit("t", "b", 1)
+        clock.advance(1)
+        await registry.begin("t", "c", 0, 0)
+        assert [view.writer for view in registry.list("t")] == ["b", "c"]
 
 
-def test_hostile_names_and_numbers_are_refused(tmp_path):
-    async def main():
-        async with writing(tmp_path) as (_, registry):
-            for call in (
-                registry.begin("t", "", 0, 0),
-                registry.begin("t", "a/b", 0, 0),
-                registry.begin("t", "q", -1, 0),
-                registry.begin("t", "q", 0, -1),
-                registry.finish("t", "q", 0, 0, rows=-1),
-                registry.commit("t", "q", -1),
-                registry.abandon("t", "../q"),
-            ):
-                with pytest.raises(BadInput):
-                    await call
-            with pytest.raises(UnknownTopic):
-                await registry.begin("none", "q", 0, 0)
-            assert registry.list("t") == []
-
-    run(main())
+async def test_hostile_names_and_numbers_are_refused(tmp_path):
+    async with writing(tmp_path) as (_, registry):
+        for call in (
+            registry.begin("t", "", 0, 0),
+            registry.begin("t", "a/b", 0, 0),
+            registry.begin("t", "q", -1, 0),
+            registry.begin("t", "q", 0, -1),
+            registry.finish("t", "q", 0, 0, rows=-1),
+            registry.commit("t", "q", -1),
+            registry.abandon("t", "../q"),
+        ):
+            with pytest.raises(BadInput):
+                await call
+        with pytest.raises(UnknownTopic):
+            await registry.begin("none", "q", 0, 0)
+        assert registry.list("t") == []
 
 
 WORDS = st.one_of(

@@ -5,7 +5,7 @@ from grpc import StatusCode
 
 import waterclock
 from tests.server.members import Member, values_of
-from tests.server.served import failure, run, serving
+from tests.server.served import failure, serving
 from waterclock.model.sections import TopicsConfig
 from waterclock.v1 import admin_pb2 as pb
 from waterclock.v1 import broker_pb2 as broker
@@ -36,219 +36,187 @@ async def dead_letter(it, *values: bytes) -> None:
         await one.ended()
 
 
-def test_a_topic_is_made_with_its_settings_and_told_about(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            made = await create(
-                it,
+async def test_a_topic_is_made_with_its_settings_and_told_about(tmp_path):
+    async with serving(tmp_path) as it:
+        made = await create(
+            it,
+            partitions=3,
+            retention_ms=0,
+            is_compacted=True,
+            retries_max=5,
+            ack_timeout_ms=1_000,
+        )
+        await it.publish(b"a", partition=1)
+        topic = await it.admin.GetTopic(pb.GetTopicRequest(topic="orders"))
+        topics = await it.admin.ListTopics(pb.ListTopicsRequest())
+
+        assert (
+            made.settings
+            == topic.settings
+            == pb.TopicSettings(
                 partitions=3,
                 retention_ms=0,
                 is_compacted=True,
                 retries_max=5,
                 ack_timeout_ms=1_000,
             )
-            await it.publish(b"a", partition=1)
-            topic = await it.admin.GetTopic(pb.GetTopicRequest(topic="orders"))
-            topics = await it.admin.ListTopics(pb.ListTopicsRequest())
-
-            assert (
-                made.settings
-                == topic.settings
-                == pb.TopicSettings(
-                    partitions=3,
-                    retention_ms=0,
-                    is_compacted=True,
-                    retries_max=5,
-                    ack_timeout_ms=1_000,
-                )
-            )
-            assert [(p.partition, p.end_offset) for p in topic.partitions] == [
-                (0, 0),
-                (1, 1),
-                (2, 0),
-            ]
-            assert topic.partitions[1].size_bytes > 0
-            assert [p.problem for p in topic.partitions] == [""] * 3
-            assert [one.topic for one in topics.topics] == ["orders"]
-
-    run(test)
+        )
+        assert [(p.partition, p.end_offset) for p in topic.partitions] == [
+            (0, 0),
+            (1, 1),
+            (2, 0),
+        ]
+        assert topic.partitions[1].size_bytes > 0
+        assert [p.problem for p in topic.partitions] == [""] * 3
+        assert [one.topic for one in topics.topics] == ["orders"]
 
 
-def test_a_topic_is_made_once_unless_it_may_be_there(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            await create(it, partitions=2)
-            code, details, facts = await failure(create(it))
-            request = pb.CreateTopicRequest(topic="orders", if_absent=True)
-            same = await it.admin.CreateTopic(request)
+async def test_a_topic_is_made_once_unless_it_may_be_there(tmp_path):
+    async with serving(tmp_path) as it:
+        await create(it, partitions=2)
+        code, details, facts = await failure(create(it))
+        request = pb.CreateTopicRequest(topic="orders", if_absent=True)
+        same = await it.admin.CreateTopic(request)
 
-            assert (code, details) == (StatusCode.ALREADY_EXISTS, "topic 'orders' exists already")
-            assert facts == {"error": "AlreadyExists", "what": "topic", "name": "orders"}
-            assert same.settings.partitions == 2
-
-    run(test)
+        assert (code, details) == (StatusCode.ALREADY_EXISTS, "topic 'orders' exists already")
+        assert facts == {"error": "AlreadyExists", "what": "topic", "name": "orders"}
+        assert same.settings.partitions == 2
 
 
-def test_an_update_changes_what_is_given(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            await create(it, partitions=2, retries_max=5)
-            settings = pb.TopicSettings(partitions=4, retention_ms=1_000)
-            request = pb.UpdateTopicRequest(topic="orders", settings=settings)
-            updated = await it.admin.UpdateTopic(request)
-            request.settings.partitions = 1
-            code, details, _ = await failure(it.admin.UpdateTopic(request))
+async def test_an_update_changes_what_is_given(tmp_path):
+    async with serving(tmp_path) as it:
+        await create(it, partitions=2, retries_max=5)
+        settings = pb.TopicSettings(partitions=4, retention_ms=1_000)
+        request = pb.UpdateTopicRequest(topic="orders", settings=settings)
+        updated = await it.admin.UpdateTopic(request)
+        request.settings.partitions = 1
+        code, details, _ = await failure(it.admin.UpdateTopic(request))
 
-            assert updated.settings == pb.TopicSettings(
-                partitions=4, retention_ms=1_000, retries_max=5, is_compacted=False
-            )
-            assert len(updated.partitions) == 4
-            assert code == StatusCode.INVALID_ARGUMENT
-            assert "cannot be taken away" in details
-
-    run(test)
+        assert updated.settings == pb.TopicSettings(
+            partitions=4, retention_ms=1_000, retries_max=5, is_compacted=False
+        )
+        assert len(updated.partitions) == 4
+        assert code == StatusCode.INVALID_ARGUMENT
+        assert "cannot be taken away" in details
 
 
-def test_a_deleted_topic_is_gone(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            await it.publish(b"a")
-            await it.admin.DeleteTopic(pb.DeleteTopicRequest(topic="orders"))
-            code, _, _ = await failure(it.admin.GetTopic(pb.GetTopicRequest(topic="orders")))
+async def test_a_deleted_topic_is_gone(tmp_path):
+    async with serving(tmp_path) as it:
+        await it.publish(b"a")
+        await it.admin.DeleteTopic(pb.DeleteTopicRequest(topic="orders"))
+        code, _, _ = await failure(it.admin.GetTopic(pb.GetTopicRequest(topic="orders")))
 
-            assert code == StatusCode.NOT_FOUND
-            assert (await it.publish(b"a")).first_offset == 0
-
-    run(test)
+        assert code == StatusCode.NOT_FOUND
+        assert (await it.publish(b"a")).first_offset == 0
 
 
-def test_topics_beyond_the_limit_are_refused_as_a_matter_of_capacity(tmp_path):
-    async def test():
-        async with serving(tmp_path, topics=TopicsConfig(topics_max=1)) as it:
-            await create(it)
-            code, details, facts = await failure(create(it, topic="more"))
+async def test_topics_beyond_the_limit_are_refused_as_a_matter_of_capacity(tmp_path):
+    async with serving(tmp_path, topics=TopicsConfig(topics_max=1)) as it:
+        await create(it)
+        code, details, facts = await failure(create(it, topic="more"))
 
-            assert code == StatusCode.RESOURCE_EXHAUSTED
-            assert (facts["field"], facts["limit"]) == ("topics", "1")
-            assert "topics exceeds its limit of 1" in details
-
-    run(test)
+        assert code == StatusCode.RESOURCE_EXHAUSTED
+        assert (facts["field"], facts["limit"]) == ("topics", "1")
+        assert "topics exceeds its limit of 1" in details
 
 
-def test_offsets_are_found_by_time(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            await it.publish(b"a")
-            find = it.admin.FindOffsets
-            then = await find(pb.FindOffsetsRequest(topic="orders", time_ms=0))
-            later = await find(pb.FindOffsetsRequest(topic="orders", time_ms=1 << 60))
+async def test_offsets_are_found_by_time(tmp_path):
+    async with serving(tmp_path) as it:
+        await it.publish(b"a")
+        find = it.admin.FindOffsets
+        then = await find(pb.FindOffsetsRequest(topic="orders", time_ms=0))
+        later = await find(pb.FindOffsetsRequest(topic="orders", time_ms=1 << 60))
 
-            assert list(then.positions) == [broker.Position(partition=0, offset=0)]
-            assert list(later.positions) == [broker.Position(partition=0, offset=1)]
-
-    run(test)
+        assert list(then.positions) == [broker.Position(partition=0, offset=0)]
+        assert list(later.positions) == [broker.Position(partition=0, offset=1)]
 
 
-def test_groups_are_listed_moved_and_forgotten(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            await it.publish(b"a", b"b", b"c")
-            member = Member(it, member="me")
-            await member.open()
-            await member.answer(broker.Answer.ACK, await member.delivery())
-            seek = pb.SeekGroupRequest(topic="orders", group="g")
-            delete = pb.DeleteGroupRequest(topic="orders", group="g")
-            busy = [
-                await failure(it.admin.SeekGroup(seek)),
-                await failure(it.admin.DeleteGroup(delete)),
-            ]
-            await member.say(leave=True)
-            await member.ended()
-            listed = await it.admin.ListGroups(pb.ListGroupsRequest(topic="orders"))
-            seek.positions.add(partition=0, offset=1)
-            moved = await it.admin.SeekGroup(seek)
+async def test_groups_are_listed_moved_and_forgotten(tmp_path):
+    async with serving(tmp_path) as it:
+        await it.publish(b"a", b"b", b"c")
+        member = Member(it, member="me")
+        await member.open()
+        await member.answer(broker.Answer.ACK, await member.delivery())
+        seek = pb.SeekGroupRequest(topic="orders", group="g")
+        delete = pb.DeleteGroupRequest(topic="orders", group="g")
+        busy = [
+            await failure(it.admin.SeekGroup(seek)),
+            await failure(it.admin.DeleteGroup(delete)),
+        ]
+        await member.say(leave=True)
+        await member.ended()
+        listed = await it.admin.ListGroups(pb.ListGroupsRequest(topic="orders"))
+        seek.positions.add(partition=0, offset=1)
+        moved = await it.admin.SeekGroup(seek)
 
-            assert {code for code, _, _ in busy} == {StatusCode.FAILED_PRECONDITION}
-            assert [group.group for group in listed.groups] == ["g"]
-            assert listed.groups[0].places[0].committed == 3
-            assert (moved.places[0].committed, moved.places[0].lag) == (1, 2)
-            await it.admin.DeleteGroup(delete)
-            request = pb.GetGroupRequest(topic="orders", group="g")
-            code, details, _ = await failure(it.admin.GetGroup(request))
-            assert (code, details) == (StatusCode.NOT_FOUND, "there is no group 'orders/g'")
-            assert not (await it.admin.ListGroups(pb.ListGroupsRequest())).groups
-
-    run(test)
+        assert {code for code, _, _ in busy} == {StatusCode.FAILED_PRECONDITION}
+        assert [group.group for group in listed.groups] == ["g"]
+        assert listed.groups[0].places[0].committed == 3
+        assert (moved.places[0].committed, moved.places[0].lag) == (1, 2)
+        await it.admin.DeleteGroup(delete)
+        request = pb.GetGroupRequest(topic="orders", group="g")
+        code, details, _ = await failure(it.admin.GetGroup(request))
+        assert (code, details) == (StatusCode.NOT_FOUND, "there is no group 'orders/g'")
+        assert not (await it.admin.ListGroups(pb.ListGroupsRequest())).groups
 
 
-def test_a_group_cannot_be_moved_outside_the_log(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            await it.publish(b"a")
-            member = Member(it)
-            await member.open()
-            await member.say(leave=True)
-            await member.ended()
-            position = broker.Position(partition=0, offset=9)
-            seek = pb.SeekGroupRequest(topic="orders", group="g", positions=[position])
-            code, _, facts = await failure(it.admin.SeekGroup(seek))
-            seek.positions[0].offset = -1
-            negative, _, _ = await failure(it.admin.SeekGroup(seek))
+async def test_a_group_cannot_be_moved_outside_the_log(tmp_path):
+    async with serving(tmp_path) as it:
+        await it.publish(b"a")
+        member = Member(it)
+        await member.open()
+        await member.say(leave=True)
+        await member.ended()
+        position = broker.Position(partition=0, offset=9)
+        seek = pb.SeekGroupRequest(topic="orders", group="g", positions=[position])
+        code, _, facts = await failure(it.admin.SeekGroup(seek))
+        seek.positions[0].offset = -1
+        negative, _, _ = await failure(it.admin.SeekGroup(seek))
 
-            assert code == StatusCode.OUT_OF_RANGE
-            assert (facts["offset"], facts["start"], facts["end"]) == ("9", "0", "1")
-            assert negative == StatusCode.INVALID_ARGUMENT
-
-    run(test)
+        assert code == StatusCode.OUT_OF_RANGE
+        assert (facts["offset"], facts["start"], facts["end"]) == ("9", "0", "1")
+        assert negative == StatusCode.INVALID_ARGUMENT
 
 
-def test_dead_letters_are_listed_redriven_and_purged(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            await dead_letter(it, b"a", b"b", b"c")
-            page = await it.admin.ListDeadLetters(
-                pb.ListDeadLettersRequest(topic="orders", limit=2)
-            )
-            rest = await it.admin.ListDeadLetters(
-                pb.ListDeadLettersRequest(topic="orders", limit=2, page=page.next_page)
-            )
-            first = page.dead_letters[0]
-            redriven = await it.admin.Redrive(
-                pb.RedriveRequest(topic="orders", positions=[first.position])
-            )
-            limited = await it.admin.Redrive(pb.RedriveRequest(topic="orders", limit=1))
-            purged = await it.admin.PurgeDeadLetters(pb.PurgeDeadLettersRequest(topic="orders"))
-            left = await it.admin.ListDeadLetters(pb.ListDeadLettersRequest(topic="orders"))
+async def test_dead_letters_are_listed_redriven_and_purged(tmp_path):
+    async with serving(tmp_path) as it:
+        await dead_letter(it, b"a", b"b", b"c")
+        page = await it.admin.ListDeadLetters(pb.ListDeadLettersRequest(topic="orders", limit=2))
+        rest = await it.admin.ListDeadLetters(
+            pb.ListDeadLettersRequest(topic="orders", limit=2, page=page.next_page)
+        )
+        first = page.dead_letters[0]
+        redriven = await it.admin.Redrive(
+            pb.RedriveRequest(topic="orders", positions=[first.position])
+        )
+        limited = await it.admin.Redrive(pb.RedriveRequest(topic="orders", limit=1))
+        purged = await it.admin.PurgeDeadLetters(pb.PurgeDeadLettersRequest(topic="orders"))
+        left = await it.admin.ListDeadLetters(pb.ListDeadLettersRequest(topic="orders"))
 
-            assert [letter.message.value for letter in page.dead_letters] == [b"a", b"b"]
-            assert [letter.message.value for letter in rest.dead_letters] == [b"c"]
-            assert (page.total, rest.next_page) == (3, "")
-            assert (first.group, first.reason, first.message.message_id) == (
-                "g",
-                "rejected",
-                b"id-a",
-            )
-            assert (redriven.redriven, limited.redriven, purged.purged) == (1, 1, 1)
-            assert (left.total, list(left.dead_letters)) == (0, [])
-            again = Member(it)
-            await again.open()
-            assert values_of(await again.delivery()) == [b"a", b"b"]
-
-    run(test)
+        assert [letter.message.value for letter in page.dead_letters] == [b"a", b"b"]
+        assert [letter.message.value for letter in rest.dead_letters] == [b"c"]
+        assert (page.total, rest.next_page) == (3, "")
+        assert (first.group, first.reason, first.message.message_id) == (
+            "g",
+            "rejected",
+            b"id-a",
+        )
+        assert (redriven.redriven, limited.redriven, purged.purged) == (1, 1, 1)
+        assert (left.total, list(left.dead_letters)) == (0, [])
+        again = Member(it)
+        await again.open()
+        assert values_of(await again.delivery()) == [b"a", b"b"]
 
 
-def test_the_node_tells_who_it_is(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            node = await it.admin.GetNode(pb.GetNodeRequest())
+async def test_the_node_tells_who_it_is(tmp_path):
+    async with serving(tmp_path) as it:
+        node = await it.admin.GetNode(pb.GetNodeRequest())
 
-            assert (node.name, node.version) == ("test", waterclock.__version__)
-            assert node.http_address == f"http://127.0.0.1:{it.server.http_port}"
-            assert node.data_folder == str(tmp_path)
-            assert 0 < node.started_ms <= node.now_ms
-            assert node.limits.batch_messages_max == 100_000
-
-    run(test)
+        assert (node.name, node.version) == ("test", waterclock.__version__)
+        assert node.http_address == f"http://127.0.0.1:{it.server.http_port}"
+        assert node.data_folder == str(tmp_path)
+        assert 0 < node.started_ms <= node.now_ms
+        assert node.limits.batch_messages_max == 100_000
 
 
 @pytest.mark.parametrize(
@@ -289,12 +257,9 @@ def test_the_node_tells_who_it_is(tmp_path):
         ("PurgeDeadLetters", pb.PurgeDeadLettersRequest(topic="no"), StatusCode.NOT_FOUND),
     ],
 )
-def test_a_bad_request_is_refused(tmp_path, method, request_, code):
-    async def test():
-        async with serving(tmp_path) as it:
-            await it.publish(b"a")
-            got, details, facts = await failure(getattr(it.admin, method)(request_))
+async def test_a_bad_request_is_refused(tmp_path, method, request_, code):
+    async with serving(tmp_path) as it:
+        await it.publish(b"a")
+        got, details, facts = await failure(getattr(it.admin, method)(request_))
 
-            assert (got, "error" in facts) == (code, True), details
-
-    run(test)
+        assert (got, "error" in facts) == (code, True), details

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from prometheus_client.core import CounterMetricFamily
 
-from tests.server.served import run, serving
+from tests.server.served import serving
 from waterclock.server.calls import Calls
 from waterclock.server.loop_watch import LoopWatch
 from waterclock.server.metrics import Metrics
@@ -56,36 +56,31 @@ def test_the_table_of_errors_is_that_of_the_code():
     assert table == {error.__name__: code.name for error, code in STATUSES.items()}
 
 
-def test_the_table_of_metrics_is_that_of_the_code(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            calls = Calls(1)
-            calls.unary("Broker/Publish", it.broker.Publish)
-            metrics = Metrics(it.node, calls, LoopWatch())
-            made = [
-                (
-                    family.name + ("_total" if family.kind is CounterMetricFamily else ""),
-                    " ".join(f"`{label}`" for label in family.labels),
-                    family.documentation,
-                )
-                for family in metrics.families()
-            ]
-            made += [
-                (
-                    metric.name,
-                    " ".join(f"`{label}`" for label in cast(Any, metric)._labelnames),
-                    metric.documentation + " Histogram.",
-                )
-                for metric in metrics.histograms()
-            ]
-            rows = "".join(
-                f"| `{name}` | {labels} | {says} |\n" for name, labels, says in sorted(made)
+async def test_the_table_of_metrics_is_that_of_the_code(tmp_path):
+    async with serving(tmp_path) as it:
+        calls = Calls(1)
+        calls.unary("Broker/Publish", it.broker.Publish)
+        metrics = Metrics(it.node, calls, LoopWatch())
+        made = [
+            (
+                family.name + ("_total" if family.kind is CounterMetricFamily else ""),
+                " ".join(f"`{label}`" for label in family.labels),
+                family.documentation,
             )
-            text = PAGE.read_text()
-            before, head, after = text.partition(METRICS_HEAD)
-            if os.environ.get("WATERCLOCK_REWRITE"):
-                PAGE.write_text(before + head + rows)
+            for family in metrics.families()
+        ]
+        made += [
+            (
+                metric.name,
+                " ".join(f"`{label}`" for label in cast(Any, metric)._labelnames),
+                metric.documentation + " Histogram.",
+            )
+            for metric in metrics.histograms()
+        ]
+        rows = "".join(f"| `{name}` | {labels} | {says} |\n" for name, labels, says in sorted(made))
+        text = PAGE.read_text()
+        before, head, after = text.partition(METRICS_HEAD)
+        if os.environ.get("WATERCLOCK_REWRITE"):
+            PAGE.write_text(before + head + rows)
 
-            assert after == rows, "WATERCLOCK_REWRITE=1 pytest tests/server/test_api_page.py"
-
-    run(test)
+        assert after == rows, "WATERCLOCK_REWRITE=1 pytest tests/server/test_api_page.py"

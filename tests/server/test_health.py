@@ -23,74 +23,67 @@ async def ready(client: Any) -> tuple[int, list[str]]:
     return answer.status, [problem["name"] for problem in answer.json()["problems"]]
 
 
-def test_a_full_disk_is_not_ready_until_there_is_room_also_if_nobody_publishes(
+async def test_a_full_disk_is_not_ready_until_there_is_room_also_if_nobody_publishes(
     tmp_path, monkeypatch, caplog
 ):
     def full(*_: object, **settings: object) -> None:
         raise StorageFull("no space left on device")
 
-    async def test():
-        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-            await client.post("/topics", {"topic": "t"})
-            with monkeypatch.context() as patch:
-                patch.setattr(SegmentFile, "append", full)
-                patch.setattr(it.node.disk._folder, "shortage", lambda: "still full")
-                assert (await client.post("/topics/t/messages", MESSAGE)).status == 507
-                assert await ready(client) == (503, ["diskFull"])
-                assert await health(it) == NOT_SERVING
-                await it.node.disk.look()
-                answer = await client.get("/health/ready")
-                [problem] = answer.json()["problems"]
-                assert (problem["detail"], problem["isBlocking"]) == (
-                    "no space left on device",
-                    True,
-                )
-                assert problem["sinceMs"] <= it.node.clock.now_ms()
-                assert "free space" in problem["advice"]
+    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+        await client.post("/topics", {"topic": "t"})
+        with monkeypatch.context() as patch:
+            patch.setattr(SegmentFile, "append", full)
+            patch.setattr(it.node.disk._folder, "shortage", lambda: "still full")
+            assert (await client.post("/topics/t/messages", MESSAGE)).status == 507
+            assert await ready(client) == (503, ["diskFull"])
+            assert await health(it) == NOT_SERVING
             await it.node.disk.look()
+            answer = await client.get("/health/ready")
+            [problem] = answer.json()["problems"]
+            assert (problem["detail"], problem["isBlocking"]) == (
+                "no space left on device",
+                True,
+            )
+            assert problem["sinceMs"] <= it.node.clock.now_ms()
+            assert "free space" in problem["advice"]
+        await it.node.disk.look()
 
-            assert await ready(client) == (200, [])
-            assert await health(it) == SERVING
-            assert (await client.post("/topics/t/messages", MESSAGE)).status == 201
-
-    run(test)
+        assert await ready(client) == (200, [])
+        assert await health(it) == SERVING
+        assert (await client.post("/topics/t/messages", MESSAGE)).status == 201
     assert caplog.text.count("disk_full reason=no space left on device") == 1
 
 
 @pytest.mark.parametrize("write", ["records", "streams", "topic"])
-def test_whoever_finds_no_room_makes_the_node_say_so(tmp_path, monkeypatch, write):
+async def test_whoever_finds_no_room_makes_the_node_say_so(tmp_path, monkeypatch, write):
     def full(*_: object, **settings: object) -> None:
         raise StorageFull("no space left on device")
 
-    async def test():
-        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-            monkeypatch.setattr(it.node.disk._folder, "shortage", lambda: "still full")
-            if write == "topic":
-                monkeypatch.setattr("waterclock.storage.opening.create_segment", full)
-            else:
-                monkeypatch.setattr(SegmentFile, "append", full)
-            if write == "streams":
-                refused = await client.post("/streams/sendAndStore", STORED)
-            else:
-                refused = await client.post("/topics", {"topic": "t"})
+    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+        monkeypatch.setattr(it.node.disk._folder, "shortage", lambda: "still full")
+        if write == "topic":
+            monkeypatch.setattr("waterclock.storage.opening.create_segment", full)
+        else:
+            monkeypatch.setattr(SegmentFile, "append", full)
+        if write == "streams":
+            refused = await client.post("/streams/sendAndStore", STORED)
+        else:
+            refused = await client.post("/topics", {"topic": "t"})
 
-            assert refused.status == 507
-            assert await ready(client) == (503, ["diskFull"])
-            monkeypatch.undo()
-
-    run(test)
+        assert refused.status == 507
+        assert await ready(client) == (503, ["diskFull"])
+        monkeypatch.undo()
 
 
-def test_the_first_message_after_the_start_can_be_stored(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-            assert await ready(client) == (200, [])
-            assert (await client.post("/streams/sendAndStore", STORED)).status == 201
-
-    run(test)
+async def test_the_first_message_after_the_start_can_be_stored(tmp_path):
+    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+        assert await ready(client) == (200, [])
+        assert (await client.post("/streams/sendAndStore", STORED)).status == 201
 
 
-def test_a_database_that_is_away_is_told_while_all_else_is_served(tmp_path, monkeypatch, caplog):
+async def test_a_database_that_is_away_is_told_while_all_else_is_served(
+    tmp_path, monkeypatch, caplog
+):
     caplog.set_level("INFO")
     monkeypatch.setattr(persister, "REOPEN_S", 0)
     monkeypatch.setattr(persister, "LOOK_S", 0)
@@ -104,31 +97,27 @@ def test_a_database_that_is_away_is_told_while_all_else_is_served(tmp_path, monk
 
     monkeypatch.setattr(SqliteStore, "_run", run_unless_away)
 
-    async def test():
-        nonlocal is_away
-        streams = StreamsConfig(store=f"sqlite://{tmp_path}/streams.sqlite")
-        async with (
-            serving(tmp_path, streams=streams) as it,
-            raw_client(it.server.http_port) as client,
-        ):
-            for times in (1, 2):
-                assert await ready(client) == (200, ["storeAway"])
-                assert await health(it) == SERVING
-                refused = await client.post("/streams/sendAndStore", STORED)
-                assert (refused.status, refused.json()["error"]) == (503, "StoreUnavailable")
-                assert (await client.post("/topics/t/messages", MESSAGE)).status in (200, 201)
-                assert caplog.text.count("store_unavailable reason=the database is away") == times
-                is_away = False
-                await until(lambda: it.node.persister.problem is None)
-                assert await ready(client) == (200, [])
-                assert caplog.text.count("store_available away_s=") == times
-                assert (await client.post("/streams/sendAndStore", STORED)).status == 201
-                is_away = True
-                # Nobody asks for anything stored: the node finds out by itself.
-                await until(lambda: it.node.persister.problem is not None)
+    streams = StreamsConfig(store=f"sqlite://{tmp_path}/streams.sqlite")
+    async with (
+        serving(tmp_path, streams=streams) as it,
+        raw_client(it.server.http_port) as client,
+    ):
+        for times in (1, 2):
+            assert await ready(client) == (200, ["storeAway"])
+            assert await health(it) == SERVING
+            refused = await client.post("/streams/sendAndStore", STORED)
+            assert (refused.status, refused.json()["error"]) == (503, "StoreUnavailable")
+            assert (await client.post("/topics/t/messages", MESSAGE)).status in (200, 201)
+            assert caplog.text.count("store_unavailable reason=the database is away") == times
             is_away = False
-
-    run(test)
+            await until(lambda: it.node.persister.problem is None)
+            assert await ready(client) == (200, [])
+            assert caplog.text.count("store_available away_s=") == times
+            assert (await client.post("/streams/sendAndStore", STORED)).status == 201
+            is_away = True
+            # Nobody asks for anything stored: the node finds out by itself.
+            await until(lambda: it.node.persister.problem is not None)
+        is_away = False
 
 
 @pytest.mark.parametrize("name", ["", "topics"])

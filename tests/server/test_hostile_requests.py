@@ -15,7 +15,7 @@ from grpc import StatusCode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.server.served import arrow_of, failure, run, serving
+from tests.server.served import arrow_of, failure, serving
 from waterclock.model.message import Message
 from waterclock.v1 import admin_pb2, broker_pb2, ledger_pb2, scheduler_pb2
 
@@ -88,49 +88,40 @@ def path_of(method: MethodDescriptor) -> str:
 @pytest.mark.parametrize("method", UNARY, ids=lambda method: method.name)
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_no_request_is_answered_with_a_bug(tmp_path_factory, method, data):
+async def test_no_request_is_answered_with_a_bug(tmp_path_factory, method, data):
     # Many to one node: starting it takes longer than asking it.
     requests = data.draw(st.lists(messages_of(method.input_type), min_size=30, max_size=60))
     folder: Path = tmp_path_factory.mktemp("node")
 
-    async def test():
-        async with serving(folder) as it:
-            await it.publish(b"a")
-            call = it.channel.unary_unary(
-                path_of(method),
-                request_serializer=GetMessageClass(method.input_type).SerializeToString,
-                response_deserializer=GetMessageClass(method.output_type).FromString,
-            )
-            for request in requests:
-                answer = call(request)
-                assert await answer.code() not in BUGS, (request, await answer.details())
-            assert (await it.publish(b"still there", topic="other")).count == 1
-
-    run(test)
+    async with serving(folder) as it:
+        await it.publish(b"a")
+        call = it.channel.unary_unary(
+            path_of(method),
+            request_serializer=GetMessageClass(method.input_type).SerializeToString,
+            response_deserializer=GetMessageClass(method.output_type).FromString,
+        )
+        for request in requests:
+            answer = call(request)
+            assert await answer.code() not in BUGS, (request, await answer.details())
+        assert (await it.publish(b"still there", topic="other")).count == 1
 
 
 @pytest.mark.parametrize("method", UNARY, ids=lambda method: method.name)
-def test_bytes_that_are_no_message_are_the_clients_fault(tmp_path, method, caplog):
-    async def test():
-        async with serving(tmp_path) as it:
-            call: Any = it.channel.unary_unary(path_of(method))
-            code, details, _ = await failure(call(b"\xff\xff"))
+async def test_bytes_that_are_no_message_are_the_clients_fault(tmp_path, method, caplog):
+    async with serving(tmp_path) as it:
+        call: Any = it.channel.unary_unary(path_of(method))
+        code, details, _ = await failure(call(b"\xff\xff"))
 
-            assert code == StatusCode.INVALID_ARGUMENT
-            assert details == "the request is not a message of this method"
-
-    run(test)
+        assert code == StatusCode.INVALID_ARGUMENT
+        assert details == "the request is not a message of this method"
     assert caplog.text == ""
 
 
 @pytest.mark.parametrize("method", STREAMS, ids=lambda method: method.name)
-def test_bytes_that_are_no_message_end_a_stream(tmp_path, method, caplog):
-    async def test():
-        async with serving(tmp_path) as it:
-            call: Any = it.channel.stream_stream(path_of(method))()
-            await call.write(b"\xff\xff")
+async def test_bytes_that_are_no_message_end_a_stream(tmp_path, method, caplog):
+    async with serving(tmp_path) as it:
+        call: Any = it.channel.stream_stream(path_of(method))()
+        await call.write(b"\xff\xff")
 
-            assert await call.code() == StatusCode.INVALID_ARGUMENT
-
-    run(test)
+        assert await call.code() == StatusCode.INVALID_ARGUMENT
     assert caplog.text == ""

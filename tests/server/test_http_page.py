@@ -4,41 +4,35 @@ import re
 from pathlib import Path
 
 from tests.server.http_client import raw_client
-from tests.server.served import run, serving
+from tests.server.served import serving
 from waterclock.model.sections import ServerConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "http.md"
 
 
-def test_every_path_is_named(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-            described = (await client.get("/openapi.json")).json()
-            offered = {
-                f"{method.upper()} {path}"
-                for path, methods in described["paths"].items()
-                for method in methods
-                if not path.startswith("/streams")
-            }
-            named = set(re.findall(r"`((?:GET|POST|PUT|PATCH|DELETE) /[^`]*)`", PAGE.read_text()))
+async def test_every_path_is_named(tmp_path):
+    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+        described = (await client.get("/openapi.json")).json()
+        offered = {
+            f"{method.upper()} {path}"
+            for path, methods in described["paths"].items()
+            for method in methods
+            if not path.startswith("/streams")
+        }
+        named = set(re.findall(r"`((?:GET|POST|PUT|PATCH|DELETE) /[^`]*)`", PAGE.read_text()))
 
-            assert named == offered
-
-    run(test)
+        assert named == offered
 
 
-def test_pages_that_may_ask_are_configured(tmp_path):
-    async def test():
-        server = ServerConfig(cors_origins="https://a.example, https://b.example")
-        async with (
-            serving(tmp_path, server=server) as it,
-            raw_client(it.server.http_port) as client,
-        ):
-            asked = b"GET /node HTTP/1.1\r\nHost: x\r\nOrigin: https://%b.example\r\n\r\n"
-            friend = await client.ask(asked % b"b")
-            stranger = await client.ask(asked % b"c")
+async def test_pages_that_may_ask_are_configured(tmp_path):
+    server = ServerConfig(cors_origins="https://a.example, https://b.example")
+    async with (
+        serving(tmp_path, server=server) as it,
+        raw_client(it.server.http_port) as client,
+    ):
+        asked = b"GET /node HTTP/1.1\r\nHost: x\r\nOrigin: https://%b.example\r\n\r\n"
+        friend = await client.ask(asked % b"b")
+        stranger = await client.ask(asked % b"c")
 
-            assert friend.headers["access-control-allow-origin"] == "https://b.example"
-            assert "access-control-allow-origin" not in stranger.headers
-
-    run(test)
+        assert friend.headers["access-control-allow-origin"] == "https://b.example"
+        assert "access-control-allow-origin" not in stranger.headers

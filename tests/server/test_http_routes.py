@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.server.http_client import raw_client
-from tests.server.http_serving import get, run, served
+from tests.server.http_serving import get, served
 from waterclock.server.http.cors import Cors
 from waterclock.server.http.messages import Request, Response
 from waterclock.server.http.routes import Routes, answer_from
@@ -103,104 +103,86 @@ def test_options_tells_what_is_allowed_everywhere():
     assert asked(b"/nowhere", b"OPTIONS").status == 404
 
 
-def test_an_answer_without_content_has_neither_length_nor_type():
-    async def test():
-        async with served(ROUTES) as server, raw_client(server.port) as client:
-            answer = await client.ask(b"OPTIONS /topics HTTP/1.1\r\nHost: x\r\n\r\n")
+async def test_an_answer_without_content_has_neither_length_nor_type():
+    async with served(ROUTES) as server, raw_client(server.port) as client:
+        answer = await client.ask(b"OPTIONS /topics HTTP/1.1\r\nHost: x\r\n\r\n")
 
-            assert answer.status == 204
-            assert set(answer.headers) == {"date", "allow"}
-            assert (await client.get("/topics")).status == 200
-
-    run(test)
+        assert answer.status == 204
+        assert set(answer.headers) == {"date", "allow"}
+        assert (await client.get("/topics")).status == 200
 
 
-def test_pages_of_any_origin_may_read_answers():
-    async def test():
-        async with served(ROUTES) as server, raw_client(server.port) as client:
-            for path in ("/topics", "/nowhere"):
-                page = await client.ask(get(path, "Origin: https://a.example"))
-                assert page.headers["access-control-allow-origin"] == "*"
-                assert page.headers["access-control-expose-headers"] == "*"
-                assert "access-control-allow-credentials" not in page.headers
-            plain = await client.get("/topics")
-            assert "access-control-allow-origin" not in plain.headers
-            assert "vary" not in plain.headers
-
-    run(test)
+async def test_pages_of_any_origin_may_read_answers():
+    async with served(ROUTES) as server, raw_client(server.port) as client:
+        for path in ("/topics", "/nowhere"):
+            page = await client.ask(get(path, "Origin: https://a.example"))
+            assert page.headers["access-control-allow-origin"] == "*"
+            assert page.headers["access-control-expose-headers"] == "*"
+            assert "access-control-allow-credentials" not in page.headers
+        plain = await client.get("/topics")
+        assert "access-control-allow-origin" not in plain.headers
+        assert "vary" not in plain.headers
 
 
-def test_a_browser_is_told_before_it_asks():
-    async def test():
-        async with served(ROUTES) as server, raw_client(server.port) as client:
-            answer = await client.ask(
-                b"OPTIONS /topics HTTP/1.1\r\nHost: x\r\nOrigin: https://a.example\r\n"
-                b"Access-Control-Request-Method: POST\r\n"
-                b"Access-Control-Request-Headers: content-type, x-mine\r\n\r\n"
-            )
+async def test_a_browser_is_told_before_it_asks():
+    async with served(ROUTES) as server, raw_client(server.port) as client:
+        answer = await client.ask(
+            b"OPTIONS /topics HTTP/1.1\r\nHost: x\r\nOrigin: https://a.example\r\n"
+            b"Access-Control-Request-Method: POST\r\n"
+            b"Access-Control-Request-Headers: content-type, x-mine\r\n\r\n"
+        )
 
-            assert answer.status == 204
-            assert answer.headers["access-control-allow-origin"] == "*"
-            assert answer.headers["access-control-allow-methods"] == "GET, HEAD, OPTIONS, POST"
-            assert answer.headers["access-control-allow-headers"] == "content-type, x-mine"
-            assert int(answer.headers["access-control-max-age"]) > 0
-
-    run(test)
+        assert answer.status == 204
+        assert answer.headers["access-control-allow-origin"] == "*"
+        assert answer.headers["access-control-allow-methods"] == "GET, HEAD, OPTIONS, POST"
+        assert answer.headers["access-control-allow-headers"] == "content-type, x-mine"
+        assert int(answer.headers["access-control-max-age"]) > 0
 
 
-def test_only_pages_on_the_list_may_read_if_there_is_one():
-    async def test():
-        cors = Cors(("https://a.example", "https://b.example"))
-        async with served(ROUTES, cors=cors) as server, raw_client(server.port) as client:
-            friend = await client.ask(get("/topics", "Origin: https://b.example"))
-            stranger = await client.ask(get("/topics", "Origin: https://c.example"))
-            plain = await client.get("/topics")
+async def test_only_pages_on_the_list_may_read_if_there_is_one():
+    cors = Cors(("https://a.example", "https://b.example"))
+    async with served(ROUTES, cors=cors) as server, raw_client(server.port) as client:
+        friend = await client.ask(get("/topics", "Origin: https://b.example"))
+        stranger = await client.ask(get("/topics", "Origin: https://c.example"))
+        plain = await client.get("/topics")
 
-            assert friend.headers["access-control-allow-origin"] == "https://b.example"
-            assert "access-control-allow-origin" not in stranger.headers
-            assert {a.headers["vary"] for a in (friend, stranger, plain)} == {"Origin"}
-
-    run(test)
+        assert friend.headers["access-control-allow-origin"] == "https://b.example"
+        assert "access-control-allow-origin" not in stranger.headers
+        assert {a.headers["vary"] for a in (friend, stranger, plain)} == {"Origin"}
 
 
-def test_a_page_may_read_why_it_was_refused():
-    async def test():
-        async with served(ROUTES) as server, raw_client(server.port) as client:
-            answer = await client.ask(
-                b"POST /topics HTTP/1.1\r\nOrigin: https://a.example\r\n"
-                b"Content-Length: 999999999\r\n\r\n"
-            )
+async def test_a_page_may_read_why_it_was_refused():
+    async with served(ROUTES) as server, raw_client(server.port) as client:
+        answer = await client.ask(
+            b"POST /topics HTTP/1.1\r\nOrigin: https://a.example\r\n"
+            b"Content-Length: 999999999\r\n\r\n"
+        )
 
-            assert answer.status == 413
-            assert answer.headers["access-control-allow-origin"] == "*"
-
-    run(test)
+        assert answer.status == 413
+        assert answer.headers["access-control-allow-origin"] == "*"
 
 
-def test_pages_that_are_not_on_the_list_are_refused_before_anything_is_done():
-    async def test():
-        made: list[Request] = []
+async def test_pages_that_are_not_on_the_list_are_refused_before_anything_is_done():
+    made: list[Request] = []
 
-        def make(request: Request) -> Response:
-            made.append(request)
-            return Response(200)
+    def make(request: Request) -> Response:
+        made.append(request)
+        return Response(200)
 
-        routes: Routes = {b"/topics": {b"GET": make, b"POST": make}}
-        cors = Cors(("https://a.example",))
-        async with served(routes, cors=cors) as server, raw_client(server.port) as client:
-            statuses = []
-            for origin in ("https://c.example", "null", "https://a.example", "http://x"):
-                head = f"POST /topics HTTP/1.1\r\nHost: x\r\nOrigin: {origin}\r\n\r\n"
-                statuses.append((await client.ask(head.encode())).status)
-            stranger = await client.ask(get("/topics", "Origin: https://c.example"))
-            plain = await client.get("/topics")
+    routes: Routes = {b"/topics": {b"GET": make, b"POST": make}}
+    cors = Cors(("https://a.example",))
+    async with served(routes, cors=cors) as server, raw_client(server.port) as client:
+        statuses = []
+        for origin in ("https://c.example", "null", "https://a.example", "http://x"):
+            head = f"POST /topics HTTP/1.1\r\nHost: x\r\nOrigin: {origin}\r\n\r\n"
+            statuses.append((await client.ask(head.encode())).status)
+        stranger = await client.ask(get("/topics", "Origin: https://c.example"))
+        plain = await client.get("/topics")
 
-            # Pages of the node itself, such as /docs, are of the address they ask.
-            assert statuses == [403, 403, 200, 200]
-            assert (stranger.status, plain.status, len(made)) == (403, 200, 3)
-            assert stranger.json()["error"] == "Forbidden"
-
-    run(test)
+        # Pages of the node itself, such as /docs, are of the address they ask.
+        assert statuses == [403, 403, 200, 200]
+        assert (stranger.status, plain.status, len(made)) == (403, 200, 3)
+        assert stranger.json()["error"] == "Forbidden"
 
 
 def test_no_head_where_a_route_says_so():

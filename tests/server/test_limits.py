@@ -15,7 +15,7 @@ from grpc.aio import AioRpcError
 
 from tests.kit.clock import ManualClock
 from tests.server.http_client import raw_client, until
-from tests.server.served import Served, run, serving
+from tests.server.served import Served, serving
 from waterclock.client.client import connect
 from waterclock.model.errors import WaterclockError
 from waterclock.model.limits import Limits
@@ -132,53 +132,44 @@ WAYS: dict[str, Callable[[Served, Asked], Awaitable[str]]] = {
 
 @pytest.mark.parametrize("limits", [Limits(), OTHERS], ids=["usual", "others"])
 @pytest.mark.parametrize("name", NAMES)
-def test_what_fits_exactly_is_taken_and_one_more_refused_the_same_way(tmp_path, name, limits):
+async def test_what_fits_exactly_is_taken_and_one_more_refused_the_same_way(tmp_path, name, limits):
     make = rows(limits)[name]
 
-    async def test():
-        async with serving(tmp_path, clock=ManualClock(NOW_MS), limits=limits) as it:
-            found = {}
-            for number, (way, ask) in enumerate(WAYS.items()):
-                at, over = make(0), make(1)
-                if name != "message_id":
-                    own = b"id-%02d" % number  # as long as the others
-                    at, over = replace(at, message_id=own), replace(over, message_id=own)
-                else:
-                    at = replace(at, message_id=at.message_id[:-1] + b"%d" % number)
-                found[way] = await ask(it, at), await ask(it, over)
-            refused = "BadInput" if name == "topic" else "LimitExceeded"
-            assert found == dict.fromkeys(WAYS, ("stored", refused))
-
-    run(test)
+    async with serving(tmp_path, clock=ManualClock(NOW_MS), limits=limits) as it:
+        found = {}
+        for number, (way, ask) in enumerate(WAYS.items()):
+            at, over = make(0), make(1)
+            if name != "message_id":
+                own = b"id-%02d" % number  # as long as the others
+                at, over = replace(at, message_id=own), replace(over, message_id=own)
+            else:
+                at = replace(at, message_id=at.message_id[:-1] + b"%d" % number)
+            found[way] = await ask(it, at), await ask(it, over)
+        refused = "BadInput" if name == "topic" else "LimitExceeded"
+        assert found == dict.fromkeys(WAYS, ("stored", refused))
 
 
 @pytest.mark.parametrize("limits", [Limits(), OTHERS], ids=["usual", "others"])
-def test_a_message_that_expires_may_have_as_many_headers_as_any(tmp_path, limits):
-    async def test():
-        async with serving(tmp_path, clock=ManualClock(NOW_MS), limits=limits) as it:
-            asked = Asked(headers=headers(limits.headers_max, limits.header_bytes_max))
-            assert await over_http(it, asked, expiresIn="1h") == "stored"
-            more = Asked(headers=headers(limits.headers_max + 1, 400))
-            assert await over_http(it, more, expiresIn="1h") == "LimitExceeded"
-
-    run(test)
+async def test_a_message_that_expires_may_have_as_many_headers_as_any(tmp_path, limits):
+    async with serving(tmp_path, clock=ManualClock(NOW_MS), limits=limits) as it:
+        asked = Asked(headers=headers(limits.headers_max, limits.header_bytes_max))
+        assert await over_http(it, asked, expiresIn="1h") == "stored"
+        more = Asked(headers=headers(limits.headers_max + 1, 400))
+        assert await over_http(it, more, expiresIn="1h") == "LimitExceeded"
 
 
-def test_a_topic_with_the_longest_name_has_dead_letters(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-            name = "t" * NAME_CHARS_MAX
-            assert (await client.post(f"/topics/{name}/messages", {"value": "x"})).status == 201
-            [taken] = (await client.get(f"/topics/{name}/messages?group=g")).json()["messages"]
-            answer = {"group": "g", "reject": [taken["lease"]]}
-            assert (await client.post(f"/topics/{name}/acks", answer)).status == 200
-            await until(lambda: it.node.topics.find(f"{name}.dlq"))
-            await it.node.topics.get(f"{name}.dlq").partition(0).readable(0)
-            letters = await client.get(f"/topics/{name}/dead-letters")
-            assert len(letters.json()["deadLetters"]) == 1
-            assert (await client.get(f"/topics/{name}.dlq")).status == 200
-
-    run(test)
+async def test_a_topic_with_the_longest_name_has_dead_letters(tmp_path):
+    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+        name = "t" * NAME_CHARS_MAX
+        assert (await client.post(f"/topics/{name}/messages", {"value": "x"})).status == 201
+        [taken] = (await client.get(f"/topics/{name}/messages?group=g")).json()["messages"]
+        answer = {"group": "g", "reject": [taken["lease"]]}
+        assert (await client.post(f"/topics/{name}/acks", answer)).status == 200
+        await until(lambda: it.node.topics.find(f"{name}.dlq"))
+        await it.node.topics.get(f"{name}.dlq").partition(0).readable(0)
+        letters = await client.get(f"/topics/{name}/dead-letters")
+        assert len(letters.json()["deadLetters"]) == 1
+        assert (await client.get(f"/topics/{name}.dlq")).status == 200
 
 
 @pytest.mark.parametrize(
@@ -190,16 +181,13 @@ def test_a_topic_with_the_longest_name_has_dead_letters(tmp_path):
         ({"at": "2100-02-28T23:59:59.0001+14:00"}, 4_107_491_999_001),
     ],
 )
-def test_far_times_are_taken(tmp_path, words, due_ms):
-    async def test():
-        clock = ManualClock(NOW_MS)
-        async with serving(tmp_path, clock=clock) as it, raw_client(it.server.http_port) as client:
-            stored = await client.post("/topics/t/messages", {"value": "x", **words})
-            assert stored.status == 201, stored
-            listed = (await client.get("/topics/t/scheduled")).json()["scheduled"]
-            assert [message["dueMs"] for message in listed] == [due_ms]
-
-    run(test)
+async def test_far_times_are_taken(tmp_path, words, due_ms):
+    clock = ManualClock(NOW_MS)
+    async with serving(tmp_path, clock=clock) as it, raw_client(it.server.http_port) as client:
+        stored = await client.post("/topics/t/messages", {"value": "x", **words})
+        assert stored.status == 201, stored
+        listed = (await client.get("/topics/t/scheduled")).json()["scheduled"]
+        assert [message["dueMs"] for message in listed] == [due_ms]
 
 
 @pytest.mark.parametrize(
@@ -215,50 +203,43 @@ def test_far_times_are_taken(tmp_path, words, due_ms):
         ("/streams/send", {"streamId": "s", "message": 1, "ttl": "x"}, "ttl", "90s"),
     ],
 )
-def test_an_error_names_the_field_and_shows_what_is_accepted(tmp_path, path, words, field, shown):
-    async def test():
-        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-            refused = await client.post(path, words)
-            assert (refused.status, refused.json()["field"]) == (400, field)
+async def test_an_error_names_the_field_and_shows_what_is_accepted(
+    tmp_path, path, words, field, shown
+):
+    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+        refused = await client.post(path, words)
+        assert (refused.status, refused.json()["field"]) == (400, field)
+        assert shown in refused.json()["detail"]
+        assert "regex" not in refused.json()["detail"]
+
+
+async def test_a_recurrence_that_is_wrong_is_told_in_a_few_words(tmp_path):
+    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+        for words, shown in (
+            ({"cron": "at noon"}, "0 9 * * MON"),
+            ({"every": "often"}, "90s"),
+            ({"every": "1m", "jitter": "some"}, "30s"),
+        ):
+            words = {"topic": "t", "value": "x", **words}
+            refused = await client.post("/recurrences/r", words, "PUT")
+            assert refused.status == 400
             assert shown in refused.json()["detail"]
-            assert "regex" not in refused.json()["detail"]
-
-    run(test)
-
-
-def test_a_recurrence_that_is_wrong_is_told_in_a_few_words(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-            for words, shown in (
-                ({"cron": "at noon"}, "0 9 * * MON"),
-                ({"every": "often"}, "90s"),
-                ({"every": "1m", "jitter": "some"}, "30s"),
-            ):
-                words = {"topic": "t", "value": "x", **words}
-                refused = await client.post("/recurrences/r", words, "PUT")
-                assert refused.status == 400
-                assert shown in refused.json()["detail"]
-                assert len(refused.json()["detail"]) < 200
-
-    run(test)
+            assert len(refused.json()["detail"]) < 200
 
 
 @pytest.mark.parametrize("limits", [Limits(), OTHERS], ids=["usual", "others"])
-def test_the_description_shows_the_limits_of_the_node(tmp_path, limits):
-    async def test():
-        async with serving(tmp_path, clock=ManualClock(NOW_MS), limits=limits) as it:
-            async with raw_client(it.server.http_port) as client:
-                described = (await client.get("/openapi.json")).json()
-            message = described["components"]["schemas"]["MessageRequest"]["properties"]
+async def test_the_description_shows_the_limits_of_the_node(tmp_path, limits):
+    async with serving(tmp_path, clock=ManualClock(NOW_MS), limits=limits) as it:
+        async with raw_client(it.server.http_port) as client:
+            described = (await client.get("/openapi.json")).json()
+        message = described["components"]["schemas"]["MessageRequest"]["properties"]
 
-            assert message["headers"]["maxProperties"] == limits.headers_max
-            assert message["messageId"]["maxLength"] == limits.message_id_bytes_max
-            assert message["dueMs"]["maximum"] == NOW_MS + limits.due_horizon_ms_max
-            many = described["components"]["schemas"]["PublishMany"]["properties"]["messages"]
-            assert many["maxItems"] == limits.batch_messages_max
-            assert http_checks.LIMIT not in json.dumps(described).replace("`limits.", "")
-
-    run(test)
+        assert message["headers"]["maxProperties"] == limits.headers_max
+        assert message["messageId"]["maxLength"] == limits.message_id_bytes_max
+        assert message["dueMs"]["maximum"] == NOW_MS + limits.due_horizon_ms_max
+        many = described["components"]["schemas"]["PublishMany"]["properties"]["messages"]
+        assert many["maxItems"] == limits.batch_messages_max
+        assert http_checks.LIMIT not in json.dumps(described).replace("`limits.", "")
 
 
 def test_no_text_is_checked_by_a_pattern_that_clients_would_be_shown():

@@ -14,7 +14,7 @@ import pytest
 import uvloop
 
 from tests.server.http_client import raw_client
-from tests.server.served import run, serving
+from tests.server.served import serving
 from waterclock.model.sections import TopicsConfig
 from waterclock.server.rest import consume as topics_api_consume
 from waterclock.server.rest import frames as topics_api_frames
@@ -102,30 +102,24 @@ def test_schemathesis_finds_nothing(tmp_path, brief_waits, part):
     assert found.returncode == 0, found.stdout[-20_000:]
 
 
-def test_every_operation_is_described_and_shown(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-            described = (await client.get("/openapi.json")).json()
-            page = (await client.get("/docs")).body.decode()
+async def test_every_operation_is_described_and_shown(tmp_path):
+    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+        described = (await client.get("/openapi.json")).json()
+        page = (await client.get("/docs")).body.decode()
 
-            names = [
-                operation["operationId"]
-                for methods in described["paths"].values()
-                for operation in methods.values()
-            ]
-            assert len(set(names)) == len(names) > 35
-            for path in described["paths"]:
-                assert f"<code>{path}</code>" in page
-            assert "<script" not in page
-            assert not re.search(r"(src|href)=['\"]?http", page)
-
-    run(test)
+        names = [
+            operation["operationId"]
+            for methods in described["paths"].values()
+            for operation in methods.values()
+        ]
+        assert len(set(names)) == len(names) > 35
+        for path in described["paths"]:
+            assert f"<code>{path}</code>" in page
+        assert "<script" not in page
+        assert not re.search(r"(src|href)=['\"]?http", page)
 
 
-def test_the_same_stands_below_the_prefix(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-            plain = await client.get("/openapi.json")
-            assert (await client.get("/api/v1/openapi.json")).body == plain.body
-
-    run(test)
+async def test_the_same_stands_below_the_prefix(tmp_path):
+    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+        plain = await client.get("/openapi.json")
+        assert (await client.get("/api/v1/openapi.json")).body == plain.body

@@ -100,26 +100,23 @@ def test_a_second_signal_ends_it_at_once_and_loses_nothing(tmp_path):
         run(lambda: fetch(address))
 
 
-def test_what_keeps_it_from_starting_is_raised_as_ours(tmp_path):
-    async def test():
-        ready: list[Addresses] = []
-        config = config_in(tmp_path)
-        running = asyncio.ensure_future(run_node(config, on_ready=ready.append))
-        await until(lambda: ready)
-        taken = ClusterConfig(grpc_port=ready[0].grpc_port, http_port=0)
-        elsewhere = config_in(tmp_path / "other", cluster=taken)
-        with pytest.raises(FolderInUse):
-            await run_node(config, on_ready=ready.append)
-        with pytest.raises(BadConfig, match=r"cluster\.grpc_port: cannot listen on"):
-            await run_node(elsewhere, on_ready=ready.append)
-        assert len(ready) == 1
-        assert ready[0].http.startswith("http://127.0.0.1:")
+async def test_what_keeps_it_from_starting_is_raised_as_ours(tmp_path):
+    ready: list[Addresses] = []
+    config = config_in(tmp_path)
+    running = asyncio.ensure_future(run_node(config, on_ready=ready.append))
+    await until(lambda: ready)
+    taken = ClusterConfig(grpc_port=ready[0].grpc_port, http_port=0)
+    elsewhere = config_in(tmp_path / "other", cluster=taken)
+    with pytest.raises(FolderInUse):
+        await run_node(config, on_ready=ready.append)
+    with pytest.raises(BadConfig, match=r"cluster\.grpc_port: cannot listen on"):
+        await run_node(elsewhere, on_ready=ready.append)
+    assert len(ready) == 1
+    assert ready[0].http.startswith("http://127.0.0.1:")
 
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-
-    run(test)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
 
 
 def test_as_many_files_may_be_open_as_the_system_allows():

@@ -6,7 +6,7 @@ import pytest
 from grpc import StatusCode
 from grpc.aio import EOF, AioRpcError
 
-from tests.server.served import run, serving
+from tests.server.served import serving
 from waterclock.log.schema import MESSAGES, _read
 from waterclock.v1 import admin_pb2 as admin
 from waterclock.v1 import broker_pb2 as pb
@@ -62,94 +62,79 @@ async def published(it, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("format_", [pb.FORMAT_ARROW, pb.FORMAT_MESSAGES])
-def test_everything_there_is_comes_once_in_order(tmp_path, format_):
-    async def test():
-        async with serving(tmp_path) as it:
-            values = await published(it, 20)
-            reader = await Reader(it, topic="orders", format=format_).begin()
+async def test_everything_there_is_comes_once_in_order(tmp_path, format_):
+    async with serving(tmp_path) as it:
+        values = await published(it, 20)
+        reader = await Reader(it, topic="orders", format=format_).begin()
 
-            assert await reader.values() == values
-            assert await reader.ended() == (StatusCode.OK, "")
-
-    run(test)
+        assert await reader.values() == values
+        assert await reader.ended() == (StatusCode.OK, "")
 
 
-def test_a_stretch_is_named_by_offsets_or_by_time(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            await published(it, 20)
-            offsets = pb.ReplayRequest.OffsetRange(start=5, count=3)
-            some = await Reader(it, topic="orders", offsets=offsets).begin()
-            times = pb.ReplayRequest.TimeRange(start_ms=1, end_ms=2)
-            none = await Reader(it, topic="orders", times=times).begin()
+async def test_a_stretch_is_named_by_offsets_or_by_time(tmp_path):
+    async with serving(tmp_path) as it:
+        await published(it, 20)
+        offsets = pb.ReplayRequest.OffsetRange(start=5, count=3)
+        some = await Reader(it, topic="orders", offsets=offsets).begin()
+        times = pb.ReplayRequest.TimeRange(start_ms=1, end_ms=2)
+        none = await Reader(it, topic="orders", times=times).begin()
 
-            assert await some.values() == [b"5", b"6", b"7"]
-            assert await none.values() == []
-
-    run(test)
+        assert await some.values() == [b"5", b"6", b"7"]
+        assert await none.values() == []
 
 
-def test_a_named_replay_goes_on_behind_what_was_reported(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            await it.publish(b"0", b"1", b"2")
-            await it.publish(b"3")
-            offsets = pb.ReplayRequest.OffsetRange(start=0)
-            first = await Reader(it, topic="orders", name="audit", offsets=offsets).begin()
-            batch = (await first.next()).batch
-            await first.done(0, 2)
-            await first.call.done_writing()
-            await first.ended()
-            infos = (await it.admin.ListReplays(admin.ListReplaysRequest())).replays
-            second = await Reader(it, name="audit").begin()
+async def test_a_named_replay_goes_on_behind_what_was_reported(tmp_path):
+    async with serving(tmp_path) as it:
+        await it.publish(b"0", b"1", b"2")
+        await it.publish(b"3")
+        offsets = pb.ReplayRequest.OffsetRange(start=0)
+        first = await Reader(it, topic="orders", name="audit", offsets=offsets).begin()
+        batch = (await first.next()).batch
+        await first.done(0, 2)
+        await first.call.done_writing()
+        await first.ended()
+        infos = (await it.admin.ListReplays(admin.ListReplaysRequest())).replays
+        second = await Reader(it, name="audit").begin()
 
-            assert batch.next_offset in (3, 4)
-            assert [(info.name, info.topic) for info in infos] == [("audit", "orders")]
-            assert list(infos[0].done) == [pb.Position(partition=0, offset=2)]
-            assert list(infos[0].ends) == [pb.Position(partition=0, offset=4)]
-            assert await second.values() == [b"2", b"3"]
-
-    run(test)
+        assert batch.next_offset in (3, 4)
+        assert [(info.name, info.topic) for info in infos] == [("audit", "orders")]
+        assert list(infos[0].done) == [pb.Position(partition=0, offset=2)]
+        assert list(infos[0].ends) == [pb.Position(partition=0, offset=4)]
+        assert await second.values() == [b"2", b"3"]
 
 
-def test_the_last_reports_are_heard_after_the_end(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            values = await published(it, 4)
-            reader = await Reader(it, topic="orders", name="audit").begin()
-            assert await reader.values() == values
-            await reader.done(0, 4)
-            await reader.call.done_writing()
+async def test_the_last_reports_are_heard_after_the_end(tmp_path):
+    async with serving(tmp_path) as it:
+        values = await published(it, 4)
+        reader = await Reader(it, topic="orders", name="audit").begin()
+        assert await reader.values() == values
+        await reader.done(0, 4)
+        await reader.call.done_writing()
 
-            assert await reader.ended() == (StatusCode.OK, "")
-            again = await Reader(it, name="audit").begin()
-            assert await again.values() == []
-            deleted = await it.admin.DeleteReplay(admin.DeleteReplayRequest(name="audit"))
-            gone = await it.admin.DeleteReplay(admin.DeleteReplayRequest(name="audit"))
-            assert (deleted.existed, gone.existed) == (True, False)
-
-    run(test)
+        assert await reader.ended() == (StatusCode.OK, "")
+        again = await Reader(it, name="audit").begin()
+        assert await again.values() == []
+        deleted = await it.admin.DeleteReplay(admin.DeleteReplayRequest(name="audit"))
+        gone = await it.admin.DeleteReplay(admin.DeleteReplayRequest(name="audit"))
+        assert (deleted.existed, gone.existed) == (True, False)
 
 
-def test_who_begins_again_tells_what_is_done_in_the_same_request(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            values = await published(it, 4)
-            reader = await Reader(it, topic="orders", name="audit").begin()
-            assert await reader.values() == values
-            reader.call.cancel()
+async def test_who_begins_again_tells_what_is_done_in_the_same_request(tmp_path):
+    async with serving(tmp_path) as it:
+        values = await published(it, 4)
+        reader = await Reader(it, topic="orders", name="audit").begin()
+        assert await reader.values() == values
+        reader.call.cancel()
 
-            call = it.broker.Replay()
-            begin = pb.ReplayRequest.Begin(name="audit")
-            await call.write(pb.ReplayRequest(begin=begin, done=[pb.Position(offset=4)]))
-            assert (await call.read()).finished.messages == 0
-            infos = (await it.admin.ListReplays(admin.ListReplaysRequest())).replays
-            await call.done_writing()
-            assert await call.read() is EOF
+        call = it.broker.Replay()
+        begin = pb.ReplayRequest.Begin(name="audit")
+        await call.write(pb.ReplayRequest(begin=begin, done=[pb.Position(offset=4)]))
+        assert (await call.read()).finished.messages == 0
+        infos = (await it.admin.ListReplays(admin.ListReplaysRequest())).replays
+        await call.done_writing()
+        assert await call.read() is EOF
 
-            assert list(infos[0].done) == list(infos[0].ends)
-
-    run(test)
+        assert list(infos[0].done) == list(infos[0].ends)
 
 
 @pytest.mark.parametrize(
@@ -205,30 +190,24 @@ def test_who_begins_again_tells_what_is_done_in_the_same_request(tmp_path):
         ),
     ],
 )
-def test_a_bad_beginning_is_refused(tmp_path, first, code):
-    async def test():
-        async with serving(tmp_path) as it:
-            await it.publish(b"a")
-            reader = Reader(it)
-            await reader.call.write(first)
-            got, details = await reader.ended()
+async def test_a_bad_beginning_is_refused(tmp_path, first, code):
+    async with serving(tmp_path) as it:
+        await it.publish(b"a")
+        reader = Reader(it)
+        await reader.call.write(first)
+        got, details = await reader.ended()
 
-            assert got == code, details
-
-    run(test)
+        assert got == code, details
 
 
-def test_a_second_beginning_is_refused(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            await it.publish(b"a")
-            reader = await Reader(it, topic="orders", name="audit").begin()
-            await reader.values()
-            await reader.begin()
+async def test_a_second_beginning_is_refused(tmp_path):
+    async with serving(tmp_path) as it:
+        await it.publish(b"a")
+        reader = await Reader(it, topic="orders", name="audit").begin()
+        await reader.values()
+        await reader.begin()
 
-            assert await reader.ended() == (
-                StatusCode.INVALID_ARGUMENT,
-                "begin: only the first request may have it",
-            )
-
-    run(test)
+        assert await reader.ended() == (
+            StatusCode.INVALID_ARGUMENT,
+            "begin: only the first request may have it",
+        )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.server.http_client import RawClient, raw_client, until
-from tests.server.served import Served, run, serving
+from tests.server.served import Served, serving
 from tests.server.test_rest_messages import PATH, polled
 from waterclock.model.sections import DeliveryConfig, TopicsConfig
 
@@ -95,24 +95,21 @@ class StreamingCall:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_is_said_everything_is_done_once(tmp_path, seed):
-    async def test():
-        # Failures come again at once, and often: nothing may end as a dead letter here.
-        delivery = DeliveryConfig(retry_delay_ms=100, retry_jitter_percent=0, max_retries=10)
-        async with (
-            serving(tmp_path, delivery=delivery, topics=TopicsConfig(partitions=2)) as it,
-            raw_client(it.server.http_port) as client,
-        ):
-            streaming_call = StreamingCall(it, client, Random(seed))
-            await streaming_call.publish()
-            await streaming_call.poll("a", 1)
-            for _ in range(STEPS):
-                await streaming_call.step()
-            await streaming_call.finish()
+async def test_whatever_is_said_everything_is_done_once(tmp_path, seed):
+    # Failures come again at once, and often: nothing may end as a dead letter here.
+    delivery = DeliveryConfig(retry_delay_ms=100, retry_jitter_percent=0, max_retries=10)
+    async with (
+        serving(tmp_path, delivery=delivery, topics=TopicsConfig(partitions=2)) as it,
+        raw_client(it.server.http_port) as client,
+    ):
+        streaming_call = StreamingCall(it, client, Random(seed))
+        await streaming_call.publish()
+        await streaming_call.poll("a", 1)
+        for _ in range(STEPS):
+            await streaming_call.step()
+        await streaming_call.finish()
 
-            for member in polled(it):
-                assert member.session.credit.held_messages == 0
-                assert not member._attempts
-                assert not member._over
-
-    run(test)
+        for member in polled(it):
+            assert member.session.credit.held_messages == 0
+            assert not member._attempts
+            assert not member._over

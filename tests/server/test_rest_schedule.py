@@ -4,7 +4,7 @@ import pytest
 
 from tests.kit.clock import ManualClock
 from tests.server.http_client import RawClient, raw_client
-from tests.server.served import run, serving
+from tests.server.served import serving
 
 PATH = "/topics/reminders"
 
@@ -22,194 +22,164 @@ async def listed(client: RawClient, query: str = "") -> list[str]:
     return [one["messageId"] for one in answer.json()["scheduled"]]
 
 
-def test_messages_for_later_are_listed_by_due_time_page_by_page(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-            await schedule(client, "c", delay="3h")
-            await schedule(client, "a", delay="1h", key="ada")
-            await schedule(client, "b", at="2099-01-01T00:00:00Z", key="adam")
+async def test_messages_for_later_are_listed_by_due_time_page_by_page(tmp_path):
+    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+        await schedule(client, "c", delay="3h")
+        await schedule(client, "a", delay="1h", key="ada")
+        await schedule(client, "b", at="2099-01-01T00:00:00Z", key="adam")
 
-            assert await listed(client) == ["a", "c", "b"]
-            page = (await client.get(f"{PATH}/scheduled?limit=2&values=true")).json()
-            assert [one["value"] for one in page["scheduled"]] == ["v", "v"]
-            assert page["scheduled"][0]["timerId"] == "a-1"
-            assert await listed(client, f"page={page['nextPage']}") == ["b"]
-            assert await listed(client, "keyPrefix=ada") == ["a", "b"]
-            assert await listed(client, "key=adam") == ["b"]
-            due_ms = page["scheduled"][1]["dueMs"]
-            assert await listed(client, f"fromMs={due_ms}&toMs={due_ms + 1}") == ["c"]
-            assert await listed(client, f"fromMs={due_ms}&toMs={due_ms}") == []
-
-    run(test)
+        assert await listed(client) == ["a", "c", "b"]
+        page = (await client.get(f"{PATH}/scheduled?limit=2&values=true")).json()
+        assert [one["value"] for one in page["scheduled"]] == ["v", "v"]
+        assert page["scheduled"][0]["timerId"] == "a-1"
+        assert await listed(client, f"page={page['nextPage']}") == ["b"]
+        assert await listed(client, "keyPrefix=ada") == ["a", "b"]
+        assert await listed(client, "key=adam") == ["b"]
+        due_ms = page["scheduled"][1]["dueMs"]
+        assert await listed(client, f"fromMs={due_ms}&toMs={due_ms + 1}") == ["c"]
+        assert await listed(client, f"fromMs={due_ms}&toMs={due_ms}") == []
 
 
-def test_times_are_read_as_people_write_them(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-            await schedule(client, "date", at="2099-12-24")
-            await schedule(client, "zoned", at="2099-12-24 18:00 Europe/Berlin")
-            await schedule(client, "day", at="tomorrow 9:00")
-            await schedule(client, "words", delay="5 minutes")
-            page = (await client.get(f"{PATH}/scheduled")).json()["scheduled"]
-            due = {one["messageId"]: one["dueMs"] for one in page}
+async def test_times_are_read_as_people_write_them(tmp_path):
+    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+        await schedule(client, "date", at="2099-12-24")
+        await schedule(client, "zoned", at="2099-12-24 18:00 Europe/Berlin")
+        await schedule(client, "day", at="tomorrow 9:00")
+        await schedule(client, "words", delay="5 minutes")
+        page = (await client.get(f"{PATH}/scheduled")).json()["scheduled"]
+        due = {one["messageId"]: one["dueMs"] for one in page}
 
-            assert list(due) == ["words", "day", "date", "zoned"]
-            assert due["date"] == 4_101_753_600_000
-            assert due["zoned"] - due["date"] == 17 * 3_600_000
-            moved = {"messages": [{"messageId": "day"}], "at": "2099-12-24T18:00Z"}
-            assert (await client.post(f"{PATH}/reschedule", moved)).status == 200
-            refused = await client.post(f"{PATH}/messages", {"value": "v", "at": "soon"})
-            assert "'in 5 minutes'" in refused.json()["detail"]
-            assert (await client.get(f"{PATH}/replay?since=1h&until=%2B1h")).status == 200
-
-    run(test)
+        assert list(due) == ["words", "day", "date", "zoned"]
+        assert due["date"] == 4_101_753_600_000
+        assert due["zoned"] - due["date"] == 17 * 3_600_000
+        moved = {"messages": [{"messageId": "day"}], "at": "2099-12-24T18:00Z"}
+        assert (await client.post(f"{PATH}/reschedule", moved)).status == 200
+        refused = await client.post(f"{PATH}/messages", {"value": "v", "at": "soon"})
+        assert "'in 5 minutes'" in refused.json()["detail"]
+        assert (await client.get(f"{PATH}/replay?since=1h&until=%2B1h")).status == 200
 
 
-def test_what_recurs_on_a_topic_goes_with_it(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-            beat = {"topic": "reminders", "every": "1h", "value": "v"}
-            assert (await client.post("/recurrences/beat", beat, "PUT")).status == 200
-            assert (await client.delete(PATH)).status == 204
+async def test_what_recurs_on_a_topic_goes_with_it(tmp_path):
+    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+        beat = {"topic": "reminders", "every": "1h", "value": "v"}
+        assert (await client.post("/recurrences/beat", beat, "PUT")).status == 200
+        assert (await client.delete(PATH)).status == 204
 
-            assert (await client.get("/recurrences")).json() == {"recurrences": []}
-            await it.node.recurrences.settle()
-            assert (await client.get(PATH)).status == 404
-
-    run(test)
+        assert (await client.get("/recurrences")).json() == {"recurrences": []}
+        await it.node.recurrences.settle()
+        assert (await client.get(PATH)).status == 404
 
 
-def test_messages_for_later_are_counted(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-            await schedule(client, "a", "b")
-            counts = (await client.get(f"{PATH}/scheduled/count")).json()
+async def test_messages_for_later_are_counted(tmp_path):
+    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+        await schedule(client, "a", "b")
+        counts = (await client.get(f"{PATH}/scheduled/count")).json()
 
-            assert counts["total"] == 2
-            assert sum(one["count"] for one in counts["horizons"]) == 2
-
-    run(test)
+        assert counts["total"] == 2
+        assert sum(one["count"] for one in counts["horizons"]) == 2
 
 
-def test_messages_are_cancelled_by_id_or_position_once(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-            await schedule(client, "a", "b", "c")
-            named = [{"messageId": "a"}, {"partition": 0, "offset": 1}, {"messageId": "nobody"}]
-            told = await client.post(f"{PATH}/cancel", {"messages": named})
+async def test_messages_are_cancelled_by_id_or_position_once(tmp_path):
+    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+        await schedule(client, "a", "b", "c")
+        named = [{"messageId": "a"}, {"partition": 0, "offset": 1}, {"messageId": "nobody"}]
+        told = await client.post(f"{PATH}/cancel", {"messages": named})
 
-            assert told.json() == {"outcomes": ["done", "done", "unknown"], "reached": [1, 1, 0]}
-            assert await listed(client) == ["c"]
-
-    run(test)
+        assert told.json() == {"outcomes": ["done", "done", "unknown"], "reached": [1, 1, 0]}
+        assert await listed(client) == ["c"]
 
 
-def test_what_is_pending_no_more_is_told_what_became_of_it(tmp_path):
-    async def test():
-        clock = ManualClock()
-        async with (
-            serving(tmp_path, clock=clock) as it,
-            raw_client(it.server.http_port) as client,
-        ):
-            await schedule(client, "cancelled", "fired", delay="1s")
-            await schedule(client, "expired", delay="1s", expiresIn="1s")
-            await schedule(client, "past", at="2001-01-01T00:00:00Z")
-            await client.post(f"{PATH}/messages", {"value": "v", "messageId": "now"})
-            await client.post(f"{PATH}/cancel", {"messages": [{"messageId": "cancelled"}]})
-            clock.advance(3_000)
-            while it.node.topics.get("reminders").partitions[0].scheduler.fire_slice():
-                pass
-            names = ["cancelled", "fired", "expired", "past", "now", "never"]
-            messages = [{"messageId": name} for name in names]
-            cancelled = await client.post(f"{PATH}/cancel", {"messages": messages})
-            moved = await client.post(f"{PATH}/reschedule", {"messages": messages, "delay": "1h"})
+async def test_what_is_pending_no_more_is_told_what_became_of_it(tmp_path):
+    clock = ManualClock()
+    async with (
+        serving(tmp_path, clock=clock) as it,
+        raw_client(it.server.http_port) as client,
+    ):
+        await schedule(client, "cancelled", "fired", delay="1s")
+        await schedule(client, "expired", delay="1s", expiresIn="1s")
+        await schedule(client, "past", at="2001-01-01T00:00:00Z")
+        await client.post(f"{PATH}/messages", {"value": "v", "messageId": "now"})
+        await client.post(f"{PATH}/cancel", {"messages": [{"messageId": "cancelled"}]})
+        clock.advance(3_000)
+        while it.node.topics.get("reminders").partitions[0].scheduler.fire_slice():
+            pass
+        names = ["cancelled", "fired", "expired", "past", "now", "never"]
+        messages = [{"messageId": name} for name in names]
+        cancelled = await client.post(f"{PATH}/cancel", {"messages": messages})
+        moved = await client.post(f"{PATH}/reschedule", {"messages": messages, "delay": "1h"})
 
-            fired = "alreadyFired"
-            told = ["cancelled", fired, "expired", fired, fired, "unknown"]
-            assert cancelled.json() == moved.json() == {"outcomes": told, "reached": [0] * 6}
-
-    run(test)
+        fired = "alreadyFired"
+        told = ["cancelled", fired, "expired", fired, fired, "unknown"]
+        assert cancelled.json() == moved.json() == {"outcomes": told, "reached": [0] * 6}
 
 
-def test_all_messages_of_an_id_are_cancelled_or_those_of_a_key(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-            for key in ("k", "k", "other"):
-                body = {"value": "a", "messageId": "a", "key": key, "delay": "1h"}
-                await client.post(f"{PATH}/messages", {**body, "allowDuplicate": True})
-            of_key = {"messages": [{"messageId": "a", "key": "k"}]}
-            some = await client.post(f"{PATH}/cancel", of_key)
-            all_left = await client.post(f"{PATH}/cancel", {"messages": [{"messageId": "a"}]})
+async def test_all_messages_of_an_id_are_cancelled_or_those_of_a_key(tmp_path):
+    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+        for key in ("k", "k", "other"):
+            body = {"value": "a", "messageId": "a", "key": key, "delay": "1h"}
+            await client.post(f"{PATH}/messages", {**body, "allowDuplicate": True})
+        of_key = {"messages": [{"messageId": "a", "key": "k"}]}
+        some = await client.post(f"{PATH}/cancel", of_key)
+        all_left = await client.post(f"{PATH}/cancel", {"messages": [{"messageId": "a"}]})
 
-            assert some.json() == {"outcomes": ["done"], "reached": [2]}
-            assert all_left.json() == {"outcomes": ["done"], "reached": [1]}
-            assert await listed(client) == []
-
-    run(test)
+        assert some.json() == {"outcomes": ["done"], "reached": [2]}
+        assert all_left.json() == {"outcomes": ["done"], "reached": [1]}
+        assert await listed(client) == []
 
 
-def test_messages_are_moved(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-            await schedule(client, "a", "b")
-            moved = await client.post(
-                f"{PATH}/reschedule", {"messages": [{"messageId": "a"}], "delay": "2h"}
-            )
-            assert moved.json() == {"outcomes": ["done"], "reached": [1]}
-            assert await listed(client) == ["b", "a"]
+async def test_messages_are_moved(tmp_path):
+    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+        await schedule(client, "a", "b")
+        moved = await client.post(
+            f"{PATH}/reschedule", {"messages": [{"messageId": "a"}], "delay": "2h"}
+        )
+        assert moved.json() == {"outcomes": ["done"], "reached": [1]}
+        assert await listed(client) == ["b", "a"]
 
-            now = await client.post(
-                f"{PATH}/reschedule", {"messages": [{"messageId": "a"}], "dueMs": 0}
-            )
-            assert now.json() == {"outcomes": ["done"], "reached": [1]}
-            answer = await client.get(f"{PATH}/messages?group=g")
-            assert [m["messageId"] for m in answer.json()["messages"]] == ["a"]
-
-    run(test)
+        now = await client.post(
+            f"{PATH}/reschedule", {"messages": [{"messageId": "a"}], "dueMs": 0}
+        )
+        assert now.json() == {"outcomes": ["done"], "reached": [1]}
+        answer = await client.get(f"{PATH}/messages?group=g")
+        assert [m["messageId"] for m in answer.json()["messages"]] == ["a"]
 
 
-def test_a_message_moved_behind_its_end_is_delivered(tmp_path):
-    async def test():
-        clock = ManualClock()
-        async with (
-            serving(tmp_path, clock=clock) as it,
-            raw_client(it.server.http_port) as client,
-        ):
-            await schedule(client, "a", delay="10s", expiresIn="5s")
-            body = {"messages": [{"messageId": "a"}], "delay": "60s"}
-            moved = await client.post(f"{PATH}/reschedule", body)
-            end_ms = str(clock.now_ms() + 65_000)
-            clock.advance(60_000)
-            it.node.topics.get("reminders").partitions[0].scheduler.wake()
-            answer = await client.get(f"{PATH}/messages?group=g&wait=30s")
+async def test_a_message_moved_behind_its_end_is_delivered(tmp_path):
+    clock = ManualClock()
+    async with (
+        serving(tmp_path, clock=clock) as it,
+        raw_client(it.server.http_port) as client,
+    ):
+        await schedule(client, "a", delay="10s", expiresIn="5s")
+        body = {"messages": [{"messageId": "a"}], "delay": "60s"}
+        moved = await client.post(f"{PATH}/reschedule", body)
+        end_ms = str(clock.now_ms() + 65_000)
+        clock.advance(60_000)
+        it.node.topics.get("reminders").partitions[0].scheduler.wake()
+        answer = await client.get(f"{PATH}/messages?group=g&wait=30s")
 
-            assert moved.json()["outcomes"] == ["done"]
-            (message,) = answer.json()["messages"]
-            assert (message["messageId"], message["headers"]["wc-expires-ms"]) == ("a", end_ms)
-
-    run(test)
+        assert moved.json()["outcomes"] == ["done"]
+        (message,) = answer.json()["messages"]
+        assert (message["messageId"], message["headers"]["wc-expires-ms"]) == ("a", end_ms)
 
 
-def test_all_that_match_are_cancelled_and_an_empty_filter_must_be_meant(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-            await schedule(client, "a", "b", key="k", headers={"kind": "mail"})
-            await schedule(client, "c")
-            path = f"{PATH}/cancel-where"
-            wanted = {"filter": {"headers": {"kind": "mail"}}}
-            tried = await client.post(path, {**wanted, "dryRun": True})
-            done = await client.post(path, wanted)
-            never = await client.post(path, {"filter": {"fromMs": 2, "toMs": 1}})
-            refused = await client.post(path, {})
-            rest = await client.post(path, {"all": True})
+async def test_all_that_match_are_cancelled_and_an_empty_filter_must_be_meant(tmp_path):
+    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+        await schedule(client, "a", "b", key="k", headers={"kind": "mail"})
+        await schedule(client, "c")
+        path = f"{PATH}/cancel-where"
+        wanted = {"filter": {"headers": {"kind": "mail"}}}
+        tried = await client.post(path, {**wanted, "dryRun": True})
+        done = await client.post(path, wanted)
+        never = await client.post(path, {"filter": {"fromMs": 2, "toMs": 1}})
+        refused = await client.post(path, {})
+        rest = await client.post(path, {"all": True})
 
-            assert tried.json() == {"matched": 2, "cancelled": 0}
-            assert done.json() == {"matched": 2, "cancelled": 2}
-            assert never.json() == {"matched": 0, "cancelled": 0}
-            assert (refused.status, refused.json()["field"]) == (400, "filter")
-            assert rest.json() == {"matched": 1, "cancelled": 1}
-
-    run(test)
+        assert tried.json() == {"matched": 2, "cancelled": 0}
+        assert done.json() == {"matched": 2, "cancelled": 2}
+        assert never.json() == {"matched": 0, "cancelled": 0}
+        assert (refused.status, refused.json()["field"]) == (400, "filter")
+        assert rest.json() == {"matched": 1, "cancelled": 1}
 
 
 @pytest.mark.parametrize(
@@ -225,48 +195,42 @@ def test_all_that_match_are_cancelled_and_an_empty_filter_must_be_meant(tmp_path
         ("scheduled?page=x", None, "page"),
     ],
 )
-def test_what_is_wrong_is_told_by_field(tmp_path, path, body, field):
-    async def test():
-        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-            await schedule(client, "x")
-            whole = f"{PATH}/{path}"
-            answer = await (client.get(whole) if body is None else client.post(whole, body))
+async def test_what_is_wrong_is_told_by_field(tmp_path, path, body, field):
+    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+        await schedule(client, "x")
+        whole = f"{PATH}/{path}"
+        answer = await (client.get(whole) if body is None else client.post(whole, body))
 
-            assert (answer.status, answer.json()["field"]) == (400, field)
-
-    run(test)
+        assert (answer.status, answer.json()["field"]) == (400, field)
 
 
-def test_a_recurrence_is_put_shown_listed_and_ended(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-            rule = {"topic": "reports", "cron": "0 9 * * MON-FRI", "zone": "Europe/Berlin"}
-            put = await client.post(
-                "/recurrences/weekly", {**rule, "value": "go", "expiresAfter": "1h"}, "PUT"
-            )
-            assert put.status == 200
-            told = put.json()
-            assert told.pop("madePartitions") == 1
-            assert {name: told[name] for name in ("topic", "cron", "zone")} == rule
-            assert (told["message"], told["expiresAfterMs"]) == ({"value": "go"}, 3_600_000)
-            assert told["nextMs"] > 0
+async def test_a_recurrence_is_put_shown_listed_and_ended(tmp_path):
+    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+        rule = {"topic": "reports", "cron": "0 9 * * MON-FRI", "zone": "Europe/Berlin"}
+        put = await client.post(
+            "/recurrences/weekly", {**rule, "value": "go", "expiresAfter": "1h"}, "PUT"
+        )
+        assert put.status == 200
+        told = put.json()
+        assert told.pop("madePartitions") == 1
+        assert {name: told[name] for name in ("topic", "cron", "zone")} == rule
+        assert (told["message"], told["expiresAfterMs"]) == ({"value": "go"}, 3_600_000)
+        assert told["nextMs"] > 0
 
-            every = {"topic": "ticks", "every": "90s", "jitter": "1s", "lasts": "1d"}
-            ticks = (await client.post("/recurrences/ticks", every, "PUT")).json()
-            assert ticks.pop("madePartitions") == 1
-            assert (ticks["everyMs"], ticks["jitterMs"]) == (90_000, 1_000)
-            assert ticks["endMs"] > ticks["nextMs"]
-            assert (await client.get("/recurrences/weekly")).json() == told
-            names = [r["name"] for r in (await client.get("/recurrences")).json()["recurrences"]]
-            assert names == ["ticks", "weekly"]
-            of_topic = (await client.get("/recurrences?topic=ticks")).json()["recurrences"]
-            assert of_topic == [ticks]
+        every = {"topic": "ticks", "every": "90s", "jitter": "1s", "lasts": "1d"}
+        ticks = (await client.post("/recurrences/ticks", every, "PUT")).json()
+        assert ticks.pop("madePartitions") == 1
+        assert (ticks["everyMs"], ticks["jitterMs"]) == (90_000, 1_000)
+        assert ticks["endMs"] > ticks["nextMs"]
+        assert (await client.get("/recurrences/weekly")).json() == told
+        names = [r["name"] for r in (await client.get("/recurrences")).json()["recurrences"]]
+        assert names == ["ticks", "weekly"]
+        of_topic = (await client.get("/recurrences?topic=ticks")).json()["recurrences"]
+        assert of_topic == [ticks]
 
-            assert (await client.delete("/recurrences/weekly")).status == 204
-            assert (await client.delete("/recurrences/weekly")).status == 404
-            assert (await client.get("/recurrences/weekly")).status == 404
-
-    run(test)
+        assert (await client.delete("/recurrences/weekly")).status == 204
+        assert (await client.delete("/recurrences/weekly")).status == 404
+        assert (await client.get("/recurrences/weekly")).status == 404
 
 
 @pytest.mark.parametrize(
@@ -280,21 +244,15 @@ def test_a_recurrence_is_put_shown_listed_and_ended(tmp_path):
         ({"every": "1h", "jitter": "2d"}, "jitter"),
     ],
 )
-def test_a_rule_that_is_none_is_refused(tmp_path, rule, field):
-    async def test():
-        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-            answer = await client.post("/recurrences/r", {"topic": "t", **rule}, "PUT")
+async def test_a_rule_that_is_none_is_refused(tmp_path, rule, field):
+    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+        answer = await client.post("/recurrences/r", {"topic": "t", **rule}, "PUT")
 
-            assert (answer.status, answer.json()["field"]) == (400, field)
-
-    run(test)
+        assert (answer.status, answer.json()["field"]) == (400, field)
 
 
-def test_a_zone_nobody_knows_is_refused(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-            rule = {"topic": "t", "every": "1h", "zone": "Europe/Atlantis"}
+async def test_a_zone_nobody_knows_is_refused(tmp_path):
+    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+        rule = {"topic": "t", "every": "1h", "zone": "Europe/Atlantis"}
 
-            assert (await client.post("/recurrences/r", rule, "PUT")).status == 400
-
-    run(test)
+        assert (await client.post("/recurrences/r", rule, "PUT")).status == 400

@@ -4,7 +4,7 @@ import pytest
 from grpc import StatusCode
 
 from tests.kit.clock import ManualClock
-from tests.server.served import arrow_of, failure, run, serving
+from tests.server.served import arrow_of, failure, serving
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.server.grpc.scheduler import timer_id
@@ -43,114 +43,97 @@ async def listed(it, **fields) -> list[bytes]:
     return [one.message.message_id for one in answer.scheduled]
 
 
-def test_a_pending_message_is_cancelled_by_id_or_position_once(tmp_path):
-    async def test():
-        async with serving(tmp_path, clock=ManualClock(NOW)) as it:
-            await promise(it, b"1", b"2", b"3")
-            pending = [*by_id(b"1", b"nobody"), at(0, 1), at(0, 77)]
-            answer = await it.scheduler.Cancel(pb.CancelRequest(topic="orders", pending=pending))
+async def test_a_pending_message_is_cancelled_by_id_or_position_once(tmp_path):
+    async with serving(tmp_path, clock=ManualClock(NOW)) as it:
+        await promise(it, b"1", b"2", b"3")
+        pending = [*by_id(b"1", b"nobody"), at(0, 1), at(0, 77)]
+        answer = await it.scheduler.Cancel(pb.CancelRequest(topic="orders", pending=pending))
 
-            assert list(answer.outcomes) == [
-                pb.OUTCOME_DONE,
-                pb.OUTCOME_UNKNOWN,
-                pb.OUTCOME_DONE,
-                pb.OUTCOME_UNKNOWN,
-            ]
-            assert await listed(it) == [b"3"]
-
-    run(test)
+        assert list(answer.outcomes) == [
+            pb.OUTCOME_DONE,
+            pb.OUTCOME_UNKNOWN,
+            pb.OUTCOME_DONE,
+            pb.OUTCOME_UNKNOWN,
+        ]
+        assert await listed(it) == [b"3"]
 
 
-def test_pending_messages_are_moved_one_by_one_or_together(tmp_path):
-    async def test():
-        async with serving(tmp_path, clock=ManualClock(NOW)) as it:
-            await promise(it, b"1", b"2", b"3")
-            request = pb.RescheduleRequest(
-                topic="orders",
-                pending=by_id(b"1", b"2"),
-                due_ms=[NOW + 9 * HOUR, NOW + 8 * HOUR],
-            )
-            answer = await it.scheduler.Reschedule(request)
-            assert list(answer.outcomes) == [pb.OUTCOME_DONE] * 2
-            assert await listed(it) == [b"3", b"2", b"1"]
+async def test_pending_messages_are_moved_one_by_one_or_together(tmp_path):
+    async with serving(tmp_path, clock=ManualClock(NOW)) as it:
+        await promise(it, b"1", b"2", b"3")
+        request = pb.RescheduleRequest(
+            topic="orders",
+            pending=by_id(b"1", b"2"),
+            due_ms=[NOW + 9 * HOUR, NOW + 8 * HOUR],
+        )
+        answer = await it.scheduler.Reschedule(request)
+        assert list(answer.outcomes) == [pb.OUTCOME_DONE] * 2
+        assert await listed(it) == [b"3", b"2", b"1"]
 
-            together = pb.RescheduleRequest(
-                topic="orders", pending=by_id(b"1", b"2", b"3"), due_ms=[NOW + HOUR]
-            )
-            await it.scheduler.Reschedule(together)
-            assert await listed(it) == [b"1", b"2", b"3"]
-
-    run(test)
+        together = pb.RescheduleRequest(
+            topic="orders", pending=by_id(b"1", b"2", b"3"), due_ms=[NOW + HOUR]
+        )
+        await it.scheduler.Reschedule(together)
+        assert await listed(it) == [b"1", b"2", b"3"]
 
 
-def test_a_list_has_pages_filters_and_values_if_asked_for(tmp_path):
-    async def test():
-        async with serving(tmp_path, clock=ManualClock(NOW)) as it:
-            await promise(it, *(b"%d" % i for i in range(5)), key=b"k1")
-            await promise(it, b"x", key=b"other", after_ms=5 * HOUR)
-            request = pb.ListScheduledRequest(topic="orders", limit=4, with_values=True)
-            first = await it.scheduler.ListScheduled(request)
-            request.page = first.next_page
-            second = await it.scheduler.ListScheduled(request)
+async def test_a_list_has_pages_filters_and_values_if_asked_for(tmp_path):
+    async with serving(tmp_path, clock=ManualClock(NOW)) as it:
+        await promise(it, *(b"%d" % i for i in range(5)), key=b"k1")
+        await promise(it, b"x", key=b"other", after_ms=5 * HOUR)
+        request = pb.ListScheduledRequest(topic="orders", limit=4, with_values=True)
+        first = await it.scheduler.ListScheduled(request)
+        request.page = first.next_page
+        second = await it.scheduler.ListScheduled(request)
 
-            assert [s.message.message_id for s in first.scheduled] == [b"0", b"1", b"2", b"3"]
-            assert [s.message.message_id for s in second.scheduled] == [b"4", b"x"]
-            assert second.next_page == ""
-            one = first.scheduled[0]
-            assert (one.partition, one.offset, one.timer_id) == (0, 0, "0-0")
-            assert (one.message.value, one.value_bytes) == (b"v-0", 3)
-            assert one.message.due_ms == NOW + HOUR
-            assert await listed(it, filter=pb.Filter(key_prefix=b"oth")) == [b"x"]
-            assert await listed(it, filter=pb.Filter(key=b"k1", headers={"kind": b"a"})) == [
-                b"1",
-                b"3",
-            ]
-            assert await listed(it, filter=pb.Filter(start_ms=NOW + 2 * HOUR)) == [b"x"]
-            lean = await it.scheduler.ListScheduled(pb.ListScheduledRequest(topic="orders"))
-            assert not lean.scheduled[0].message.HasField("value")
-            assert lean.scheduled[0].value_bytes == 3
-
-    run(test)
+        assert [s.message.message_id for s in first.scheduled] == [b"0", b"1", b"2", b"3"]
+        assert [s.message.message_id for s in second.scheduled] == [b"4", b"x"]
+        assert second.next_page == ""
+        one = first.scheduled[0]
+        assert (one.partition, one.offset, one.timer_id) == (0, 0, "0-0")
+        assert (one.message.value, one.value_bytes) == (b"v-0", 3)
+        assert one.message.due_ms == NOW + HOUR
+        assert await listed(it, filter=pb.Filter(key_prefix=b"oth")) == [b"x"]
+        assert await listed(it, filter=pb.Filter(key=b"k1", headers={"kind": b"a"})) == [
+            b"1",
+            b"3",
+        ]
+        assert await listed(it, filter=pb.Filter(start_ms=NOW + 2 * HOUR)) == [b"x"]
+        lean = await it.scheduler.ListScheduled(pb.ListScheduledRequest(topic="orders"))
+        assert not lean.scheduled[0].message.HasField("value")
+        assert lean.scheduled[0].value_bytes == 3
 
 
-def test_all_that_match_are_cancelled(tmp_path):
-    async def test():
-        async with serving(tmp_path, clock=ManualClock(NOW)) as it:
-            await promise(it, *(b"%d" % i for i in range(6)), key=b"k")
-            wanted = pb.Filter(headers={"kind": b"a"})
-            dry = pb.CancelWhereRequest(topic="orders", filter=wanted, dry_run=True)
-            counted = await it.scheduler.CancelWhere(dry)
-            done = await it.scheduler.CancelWhere(
-                pb.CancelWhereRequest(topic="orders", filter=wanted)
-            )
-            everything = pb.CancelWhereRequest(topic="orders")
-            code, details, _ = await failure(it.scheduler.CancelWhere(everything))
-            everything.all = True
-            rest = await it.scheduler.CancelWhere(everything)
+async def test_all_that_match_are_cancelled(tmp_path):
+    async with serving(tmp_path, clock=ManualClock(NOW)) as it:
+        await promise(it, *(b"%d" % i for i in range(6)), key=b"k")
+        wanted = pb.Filter(headers={"kind": b"a"})
+        dry = pb.CancelWhereRequest(topic="orders", filter=wanted, dry_run=True)
+        counted = await it.scheduler.CancelWhere(dry)
+        done = await it.scheduler.CancelWhere(pb.CancelWhereRequest(topic="orders", filter=wanted))
+        everything = pb.CancelWhereRequest(topic="orders")
+        code, details, _ = await failure(it.scheduler.CancelWhere(everything))
+        everything.all = True
+        rest = await it.scheduler.CancelWhere(everything)
 
-            assert (counted.matched, counted.cancelled) == (3, 0)
-            assert (done.matched, done.cancelled) == (3, 3)
-            assert code == StatusCode.INVALID_ARGUMENT
-            assert details.startswith("filter: an empty one cancels everything")
-            assert (rest.matched, rest.cancelled) == (3, 3)
-
-    run(test)
+        assert (counted.matched, counted.cancelled) == (3, 0)
+        assert (done.matched, done.cancelled) == (3, 3)
+        assert code == StatusCode.INVALID_ARGUMENT
+        assert details.startswith("filter: an empty one cancels everything")
+        assert (rest.matched, rest.cancelled) == (3, 3)
 
 
-def test_pending_messages_are_counted_by_horizon(tmp_path):
-    async def test():
-        async with serving(tmp_path, clock=ManualClock(NOW)) as it:
-            await promise(it, b"1", after_ms=1_000)
-            await promise(it, b"2", b"3", after_ms=HOUR - 10)
-            await promise(it, b"4", after_ms=300 * 24 * HOUR)
-            counts = await it.scheduler.CountScheduled(pb.CountScheduledRequest(topic="orders"))
-            all_topics = await it.scheduler.CountScheduled(pb.CountScheduledRequest())
+async def test_pending_messages_are_counted_by_horizon(tmp_path):
+    async with serving(tmp_path, clock=ManualClock(NOW)) as it:
+        await promise(it, b"1", after_ms=1_000)
+        await promise(it, b"2", b"3", after_ms=HOUR - 10)
+        await promise(it, b"4", after_ms=300 * 24 * HOUR)
+        counts = await it.scheduler.CountScheduled(pb.CountScheduledRequest(topic="orders"))
+        all_topics = await it.scheduler.CountScheduled(pb.CountScheduledRequest())
 
-            found = {horizon.within_ms: horizon.count for horizon in counts.horizons}
-            assert found == {0: 0, 60_000: 1, HOUR: 2, 24 * HOUR: 0, 30 * 24 * HOUR: 0, -1: 1}
-            assert counts.total == all_topics.total == 4
-
-    run(test)
+        found = {horizon.within_ms: horizon.count for horizon in counts.horizons}
+        assert found == {0: 0, 60_000: 1, HOUR: 2, 24 * HOUR: 0, 30 * 24 * HOUR: 0, -1: 1}
+        assert counts.total == all_topics.total == 4
 
 
 @pytest.mark.parametrize(
@@ -246,47 +229,41 @@ def test_pending_messages_are_counted_by_horizon(tmp_path):
         ),
     ],
 )
-def test_a_bad_request_is_refused(tmp_path, method, request_, code):
-    async def test():
-        async with serving(tmp_path, clock=ManualClock(NOW)) as it:
-            await promise(it, b"1")
-            got, details, facts = await failure(getattr(it.scheduler, method)(request_))
+async def test_a_bad_request_is_refused(tmp_path, method, request_, code):
+    async with serving(tmp_path, clock=ManualClock(NOW)) as it:
+        await promise(it, b"1")
+        got, details, facts = await failure(getattr(it.scheduler, method)(request_))
 
-            assert (got, "error" in facts) == (code, True), details
-            assert await listed(it) == [b"1"]
-
-    run(test)
+        assert (got, "error" in facts) == (code, True), details
+        assert await listed(it) == [b"1"]
 
 
-def test_a_recurrence_is_put_listed_and_deleted(tmp_path):
-    async def test():
-        async with serving(tmp_path, clock=ManualClock(NOW)) as it:
-            recurrence = pb.Recurrence(
-                name="daily",
-                topic="orders",
-                rule=pb.Rule(cron="0 8 * * *", zone="Europe/Berlin", jitter_ms=0),
-                message=broker.Message(key=b"k", value=b"v", headers={"a": b"1"}),
-                expires_after_ms=HOUR,
-            )
-            put = await it.scheduler.PutRecurrence(pb.PutRecurrenceRequest(recurrence=recurrence))
-            every = pb.Recurrence(name="often", topic="t2", rule=pb.Rule(every_ms=60_000))
-            await it.scheduler.PutRecurrence(pb.PutRecurrenceRequest(recurrence=every))
-            of_topic = await it.scheduler.ListRecurrences(pb.ListRecurrencesRequest(topic="orders"))
-            everything = await it.scheduler.ListRecurrences(pb.ListRecurrencesRequest())
+async def test_a_recurrence_is_put_listed_and_deleted(tmp_path):
+    async with serving(tmp_path, clock=ManualClock(NOW)) as it:
+        recurrence = pb.Recurrence(
+            name="daily",
+            topic="orders",
+            rule=pb.Rule(cron="0 8 * * *", zone="Europe/Berlin", jitter_ms=0),
+            message=broker.Message(key=b"k", value=b"v", headers={"a": b"1"}),
+            expires_after_ms=HOUR,
+        )
+        put = await it.scheduler.PutRecurrence(pb.PutRecurrenceRequest(recurrence=recurrence))
+        every = pb.Recurrence(name="often", topic="t2", rule=pb.Rule(every_ms=60_000))
+        await it.scheduler.PutRecurrence(pb.PutRecurrenceRequest(recurrence=every))
+        of_topic = await it.scheduler.ListRecurrences(pb.ListRecurrencesRequest(topic="orders"))
+        everything = await it.scheduler.ListRecurrences(pb.ListRecurrencesRequest())
 
-            assert put.next_ms == 1_700_031_600_000  # 2023-11-15 08:00 in Berlin
-            recurrence.next_ms = put.next_ms
-            assert list(of_topic.recurrences) == [recurrence]
-            recurrence.made_partitions = 1
-            assert put == recurrence
-            assert [one.name for one in everything.recurrences] == ["daily", "often"]
-            assert len(await listed(it)) == 1
-            deleted = await it.scheduler.DeleteRecurrence(pb.DeleteRecurrenceRequest(name="daily"))
-            again = await it.scheduler.DeleteRecurrence(pb.DeleteRecurrenceRequest(name="daily"))
-            assert (deleted.existed, again.existed) == (True, False)
-            assert await listed(it) == []
-
-    run(test)
+        assert put.next_ms == 1_700_031_600_000  # 2023-11-15 08:00 in Berlin
+        recurrence.next_ms = put.next_ms
+        assert list(of_topic.recurrences) == [recurrence]
+        recurrence.made_partitions = 1
+        assert put == recurrence
+        assert [one.name for one in everything.recurrences] == ["daily", "often"]
+        assert len(await listed(it)) == 1
+        deleted = await it.scheduler.DeleteRecurrence(pb.DeleteRecurrenceRequest(name="daily"))
+        again = await it.scheduler.DeleteRecurrence(pb.DeleteRecurrenceRequest(name="daily"))
+        assert (deleted.existed, again.existed) == (True, False)
+        assert await listed(it) == []
 
 
 def test_a_timer_id_is_text_whatever_the_id():

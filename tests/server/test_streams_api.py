@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.server.http_client import Answered, RawClient, raw_client, until
-from tests.server.served import Served, run, serving
+from tests.server.served import Served, serving
 from waterclock.model.sections import MatchingConfig, StreamsConfig
 
 
@@ -57,302 +57,248 @@ async def streaming(folder: Path, **sections: Any) -> AsyncIterator[Streaming]:
         yield Streaming(served, stack)
 
 
-def test_what_is_sent_is_received_in_order(tmp_path):
-    async def test():
-        async with streaming(tmp_path) as it:
-            sent = [(await it.send("chat", {"n": n}, messageUuid=f"u{n}")).json() for n in range(2)]
-            got = [(await it.receive("chat")).json() for _ in range(2)]
+async def test_what_is_sent_is_received_in_order(tmp_path):
+    async with streaming(tmp_path) as it:
+        sent = [(await it.send("chat", {"n": n}, messageUuid=f"u{n}")).json() for n in range(2)]
+        got = [(await it.receive("chat")).json() for _ in range(2)]
 
-            assert [(each["position"], each["messageUuid"]) for each in sent] == [
-                (1, "u0"),
-                (2, "u1"),
-            ]
-            assert [(each["message"], each["messageUuid"]) for each in got] == [
-                ({"n": 0}, "u0"), ({"n": 1}, "u1"),
-            ]  # fmt: skip
-
-    run(test)
+        assert [(each["position"], each["messageUuid"]) for each in sent] == [
+            (1, "u0"),
+            (2, "u1"),
+        ]
+        assert [(each["message"], each["messageUuid"]) for each in got] == [
+            ({"n": 0}, "u0"), ({"n": 1}, "u1"),
+        ]  # fmt: skip
 
 
-def test_a_poll_waits_for_a_message_and_the_sender_hears_that(tmp_path):
-    async def test():
-        async with streaming(tmp_path) as it:
-            first, second = [await it.polling("chat") for _ in range(2)]
-            one = await it.send("chat", "one")
-            two = await it.send("chat", "two")
-            three = await it.send("chat", "three")
+async def test_a_poll_waits_for_a_message_and_the_sender_hears_that(tmp_path):
+    async with streaming(tmp_path) as it:
+        first, second = [await it.polling("chat") for _ in range(2)]
+        one = await it.send("chat", "one")
+        two = await it.send("chat", "two")
+        three = await it.send("chat", "three")
 
-            assert [each.json()["delivered"] for each in (one, two, three)] == [True, True, False]
-            assert (await first).json()["message"] == "one"
-            assert (await second).json()["message"] == "two"
-
-    run(test)
+        assert [each.json()["delivered"] for each in (one, two, three)] == [True, True, False]
+        assert (await first).json()["message"] == "one"
+        assert (await second).json()["message"] == "two"
 
 
-def test_both_vocabularies_are_spoken_and_answered_in_kind(tmp_path):
-    async def test():
-        async with streaming(tmp_path) as it:
-            sent = await it.post(
-                "/api/v1/streams/send", streamId="s", output=[1], outputUuid="u", timeoutSeconds=5
-            )
-            assert sent.json()["outputUuid"] == "u"
-            got = (await it.receive("s", "as=output&timeoutSeconds=5")).json()
-            assert (got["output"], got["outputUuid"]) == ([1], "u")
-
-    run(test)
+async def test_both_vocabularies_are_spoken_and_answered_in_kind(tmp_path):
+    async with streaming(tmp_path) as it:
+        sent = await it.post(
+            "/api/v1/streams/send", streamId="s", output=[1], outputUuid="u", timeoutSeconds=5
+        )
+        assert sent.json()["outputUuid"] == "u"
+        got = (await it.receive("s", "as=output&timeoutSeconds=5")).json()
+        assert (got["output"], got["outputUuid"]) == ([1], "u")
 
 
-def test_nobody_in_time_is_424_on_both_sides(tmp_path):
-    async def test():
-        async with streaming(tmp_path) as it:
-            received = await it.receive("s", "timeout=1ms")
-            sent = await it.send("meet", 1, inMemoryStreamSize=0, timeout="1ms")
-            await it.send("full", 1, inMemoryStreamSize=1)
-            blocked = await it.send("full", 2, blockingSendTimeoutSeconds=0.001)
+async def test_nobody_in_time_is_424_on_both_sides(tmp_path):
+    async with streaming(tmp_path) as it:
+        received = await it.receive("s", "timeout=1ms")
+        sent = await it.send("meet", 1, inMemoryStreamSize=0, timeout="1ms")
+        await it.send("full", 1, inMemoryStreamSize=1)
+        blocked = await it.send("full", 2, blockingSendTimeoutSeconds=0.001)
 
-            assert [each.status for each in (received, sent, blocked)] == [424] * 3
-            assert received.json()["error"] == "MatchTimeout"
-
-    run(test)
+        assert [each.status for each in (received, sent, blocked)] == [424] * 3
+        assert received.json()["error"] == "MatchTimeout"
 
 
-def test_sender_and_receiver_meet_in_a_stream_of_size_0(tmp_path):
-    async def test():
-        async with streaming(tmp_path) as it:
-            sending = asyncio.ensure_future(it.send("meet", "hello", inMemoryStreamSize=0))
-            await until(lambda: it.host.waiting)
-            got = await it.receive("meet")
+async def test_sender_and_receiver_meet_in_a_stream_of_size_0(tmp_path):
+    async with streaming(tmp_path) as it:
+        sending = asyncio.ensure_future(it.send("meet", "hello", inMemoryStreamSize=0))
+        await until(lambda: it.host.waiting)
+        got = await it.receive("meet")
 
-            assert got.json()["message"] == "hello"
-            assert (await sending).json()["delivered"]
-
-    run(test)
+        assert got.json()["message"] == "hello"
+        assert (await sending).json()["delivered"]
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_a_receiver_that_goes_away_takes_no_message_along(tmp_path, half):
-    async def test():
-        async with streaming(tmp_path) as it:
-            client = await it.connection()
-            client.send(b"GET /streams/receive?streamId=s HTTP/1.1\r\nHost: x\r\n\r\n")
-            await until(lambda: it.host.waiting == 1)
-            if half:
-                client.writer.write_eof()
-            else:
-                client.writer.close()
-            await until(lambda: it.host.waiting == 0)
+async def test_a_receiver_that_goes_away_takes_no_message_along(tmp_path, half):
+    async with streaming(tmp_path) as it:
+        client = await it.connection()
+        client.send(b"GET /streams/receive?streamId=s HTTP/1.1\r\nHost: x\r\n\r\n")
+        await until(lambda: it.host.waiting == 1)
+        if half:
+            client.writer.write_eof()
+        else:
+            client.writer.close()
+        await until(lambda: it.host.waiting == 0)
 
-            assert not (await it.send("s", "kept")).json()["delivered"]
-            assert (await it.receive("s")).json()["message"] == "kept"
-
-    run(test)
+        assert not (await it.send("s", "kept")).json()["delivered"]
+        assert (await it.receive("s")).json()["message"] == "kept"
 
 
-def test_named_consumers_see_everything_and_hear_what_they_missed(tmp_path):
-    async def test():
-        async with streaming(tmp_path) as it:
-            for n in range(4):
-                await it.send("s", n, inMemoryStreamSize=2)
-                if n == 0:
-                    assert (await it.receive("s", "consumerId=a")).json()["message"] == 0
-            late = (await it.receive("s", "consumerId=a&limit=10")).json()
-            new = (await it.receive("s", "consumerId=b&limit=10")).json()
+async def test_named_consumers_see_everything_and_hear_what_they_missed(tmp_path):
+    async with streaming(tmp_path) as it:
+        for n in range(4):
+            await it.send("s", n, inMemoryStreamSize=2)
+            if n == 0:
+                assert (await it.receive("s", "consumerId=a")).json()["message"] == 0
+        late = (await it.receive("s", "consumerId=a&limit=10")).json()
+        new = (await it.receive("s", "consumerId=b&limit=10")).json()
 
-            assert ([each["message"] for each in late["messages"]], late["missed"]) == ([2, 3], 1)
-            assert ([each["message"] for each in new["messages"]], new["missed"]) == ([2, 3], 0)
-
-    run(test)
+        assert ([each["message"] for each in late["messages"]], late["missed"]) == ([2, 3], 1)
+        assert ([each["message"] for each in new["messages"]], new["missed"]) == ([2, 3], 0)
 
 
-def test_a_token_goes_on_where_it_was_and_says_when_that_is_gone(tmp_path):
-    async def test():
-        async with streaming(tmp_path) as it:
-            for n in range(3):
-                await it.send("s", n, inMemoryStreamSize=3)
-            first = (await it.receive("s", "consumerId=a")).json()["resumeToken"]
-            rest = (await it.receive("s", f"resumeToken={first}&limit=9")).json()
-            waiting = await it.polling("s", f"resumeToken={rest['resumeToken']}")
-            await it.send("s", 3)
-            assert [each["message"] for each in rest["messages"]] == [1, 2]
-            assert (await waiting).json()["message"] == 3
+async def test_a_token_goes_on_where_it_was_and_says_when_that_is_gone(tmp_path):
+    async with streaming(tmp_path) as it:
+        for n in range(3):
+            await it.send("s", n, inMemoryStreamSize=3)
+        first = (await it.receive("s", "consumerId=a")).json()["resumeToken"]
+        rest = (await it.receive("s", f"resumeToken={first}&limit=9")).json()
+        waiting = await it.polling("s", f"resumeToken={rest['resumeToken']}")
+        await it.send("s", 3)
+        assert [each["message"] for each in rest["messages"]] == [1, 2]
+        assert (await waiting).json()["message"] == 3
 
-            await it.send("s", 4)
-            await it.send("s", 5)
-            gone = await it.receive("s", f"resumeToken={first}")
-            assert (gone.status, gone.json()["missed"]) == (410, 2)
-            again = gone.json()["resumeToken"]
-            assert (await it.receive("s", f"resumeToken={again}")).json()["message"] == 3
-
-    run(test)
+        await it.send("s", 4)
+        await it.send("s", 5)
+        gone = await it.receive("s", f"resumeToken={first}")
+        assert (gone.status, gone.json()["missed"]) == (410, 2)
+        again = gone.json()["resumeToken"]
+        assert (await it.receive("s", f"resumeToken={again}")).json()["message"] == 3
 
 
-def test_a_poll_that_found_nothing_says_where_to_ask_again(tmp_path):
-    async def test():
-        async with streaming(tmp_path) as it:
-            await it.send("live", 0)
-            await it.store("stored", 0)
-            for stream, add in (("live", it.send), ("stored", it.store)):
-                empty = await it.receive(stream, "resumeToken=latest&timeout=1ms")
-                await add(stream, 1)
-                token = empty.json()["resumeToken"]
-                found = await it.receive(stream, f"resumeToken={token}")
+async def test_a_poll_that_found_nothing_says_where_to_ask_again(tmp_path):
+    async with streaming(tmp_path) as it:
+        await it.send("live", 0)
+        await it.store("stored", 0)
+        for stream, add in (("live", it.send), ("stored", it.store)):
+            empty = await it.receive(stream, "resumeToken=latest&timeout=1ms")
+            await add(stream, 1)
+            token = empty.json()["resumeToken"]
+            found = await it.receive(stream, f"resumeToken={token}")
 
-                assert (empty.status, found.json()["message"]) == (424, 1)
-
-    run(test)
+            assert (empty.status, found.json()["message"]) == (424, 1)
 
 
-def test_a_token_of_another_stream_or_life_is_refused(tmp_path):
-    async def test():
-        async with streaming(tmp_path) as it:
-            await it.send("s", 1)
-            token = (await it.receive("s")).json()["resumeToken"]
-            foreign = await it.receive("t", f"resumeToken={token}")
-            forged = await it.receive("s", "resumeToken=00ff")
-            assert (await it.post("/streams/s", "DELETE")).status == 204
-            await it.send("s", 1)
-            stale = await it.receive("s", f"resumeToken={token}")
+async def test_a_token_of_another_stream_or_life_is_refused(tmp_path):
+    async with streaming(tmp_path) as it:
+        await it.send("s", 1)
+        token = (await it.receive("s")).json()["resumeToken"]
+        foreign = await it.receive("t", f"resumeToken={token}")
+        forged = await it.receive("s", "resumeToken=00ff")
+        assert (await it.post("/streams/s", "DELETE")).status == 204
+        await it.send("s", 1)
+        stale = await it.receive("s", f"resumeToken={token}")
 
-            assert [each.status for each in (foreign, forged, stale)] == [403, 400, 410]
-            assert foreign.json()["field"] == "resumeToken"
-
-    run(test)
+        assert [each.status for each in (foreign, forged, stale)] == [403, 400, 410]
+        assert foreign.json()["field"] == "resumeToken"
 
 
-def test_what_is_stored_is_there_after_a_restart(tmp_path):
-    async def test():
-        async with streaming(tmp_path) as it:
-            one = await it.store("s", "one", messageUuid="u1")
-            again = await it.store("s", "one", messageUuid="u1")
-            await it.send("s", "two", writeToDB=True)
-            assert (one.status, one.json()["position"], one.json()["isNew"]) == (201, 1, True)
-            assert (again.json()["position"], again.json()["isNew"]) == (1, False)
-            live = (await it.receive("s", "limit=9")).json()
-            assert [each["message"] for each in live["messages"]] == ["one", "two"]
-        async with streaming(tmp_path) as it:
-            token = one.json()["resumeToken"]
-            rest = (await it.receive("s", f"resumeToken={token}")).json()
-            assert rest["message"] == "two"
-            everything = (await it.receive("s", "resumeToken=earliest&limit=9")).json()
-            assert [each["message"] for each in everything["messages"]] == ["one", "two"]
+async def test_what_is_stored_is_there_after_a_restart(tmp_path):
+    async with streaming(tmp_path) as it:
+        one = await it.store("s", "one", messageUuid="u1")
+        again = await it.store("s", "one", messageUuid="u1")
+        await it.send("s", "two", writeToDB=True)
+        assert (one.status, one.json()["position"], one.json()["isNew"]) == (201, 1, True)
+        assert (again.json()["position"], again.json()["isNew"]) == (1, False)
+        live = (await it.receive("s", "limit=9")).json()
+        assert [each["message"] for each in live["messages"]] == ["one", "two"]
+    async with streaming(tmp_path) as it:
+        token = one.json()["resumeToken"]
+        rest = (await it.receive("s", f"resumeToken={token}")).json()
+        assert rest["message"] == "two"
+        everything = (await it.receive("s", "resumeToken=earliest&limit=9")).json()
+        assert [each["message"] for each in everything["messages"]] == ["one", "two"]
 
-            waiting = await it.polling("s", f"resumeToken={rest['resumeToken']}")
-            await it.store("s", "three")
-            assert (await waiting).json()["message"] == "three"
-
-    run(test)
+        waiting = await it.polling("s", f"resumeToken={rest['resumeToken']}")
+        await it.store("s", "three")
+        assert (await waiting).json()["message"] == "three"
 
 
-def test_bad_input_is_named_by_its_field(tmp_path):
-    async def test():
-        sections = {
-            "streams": StreamsConfig(message_bytes_max=10, ring_messages=5, ring_messages_max=5),
-        }
-        async with streaming(tmp_path, **sections) as it:
-            for body, field, status in (
-                ({"message": 1}, "streamId", 400),
-                ({"streamId": "", "message": 1}, "streamId", 400),
-                ({"streamId": "s"}, "message", 400),
-                ({"streamId": "s", "message": 1, "output": 1}, "message", 400),
-                ({"streamId": "s", "message": 1, "outputUuid": "u"}, "messageUuid", 400),
-                ({"streamId": "s", "message": "x" * 20}, "message bytes", 413),
-                ({"streamId": "é" * 257, "message": 1}, "streamId", 400),
-                (
-                    {"streamId": "s", "message": 1, "inMemoryStreamSize": 6},
-                    "inMemoryStreamSize",
-                    429,
-                ),
-                ({"streamId": "s", "message": 1, "timeout": "soon"}, "timeout", 400),
-                ({"streamId": "s", "message": 1, "colour": 1}, "colour", 400),
-            ):
-                told = await it.post("/streams/send", **body)
-                assert (told.status, told.json().get("field")) == (status, field), told.body
-            assert (await it.receive("s", "limit=0")).json()["field"] == "limit"
-            assert it.host.waiting == len(it.host) == 0
-
-    run(test)
+async def test_bad_input_is_named_by_its_field(tmp_path):
+    sections = {
+        "streams": StreamsConfig(message_bytes_max=10, ring_messages=5, ring_messages_max=5),
+    }
+    async with streaming(tmp_path, **sections) as it:
+        for body, field, status in (
+            ({"message": 1}, "streamId", 400),
+            ({"streamId": "", "message": 1}, "streamId", 400),
+            ({"streamId": "s"}, "message", 400),
+            ({"streamId": "s", "message": 1, "output": 1}, "message", 400),
+            ({"streamId": "s", "message": 1, "outputUuid": "u"}, "messageUuid", 400),
+            ({"streamId": "s", "message": "x" * 20}, "message bytes", 413),
+            ({"streamId": "é" * 257, "message": 1}, "streamId", 400),
+            (
+                {"streamId": "s", "message": 1, "inMemoryStreamSize": 6},
+                "inMemoryStreamSize",
+                429,
+            ),
+            ({"streamId": "s", "message": 1, "timeout": "soon"}, "timeout", 400),
+            ({"streamId": "s", "message": 1, "colour": 1}, "colour", 400),
+        ):
+            told = await it.post("/streams/send", **body)
+            assert (told.status, told.json().get("field")) == (status, field), told.body
+        assert (await it.receive("s", "limit=0")).json()["field"] == "limit"
+        assert it.host.waiting == len(it.host) == 0
 
 
-def test_nobody_waits_longer_than_is_allowed(tmp_path):
-    async def test():
-        async with streaming(tmp_path, matching=MatchingConfig(max_timeout_ms=1)) as it:
-            assert (await it.receive("s", "timeout=1h")).status == 424
-
-    run(test)
+async def test_nobody_waits_longer_than_is_allowed(tmp_path):
+    async with streaming(tmp_path, matching=MatchingConfig(max_timeout_ms=1)) as it:
+        assert (await it.receive("s", "timeout=1h")).status == 424
 
 
-def test_a_reader_of_stored_messages_that_finds_no_room_to_wait_is_refused(tmp_path):
-    async def test():
-        async with streaming(tmp_path, streams=StreamsConfig(waiters_max=1)) as it:
-            token = (await it.store("s", 1)).json()["resumeToken"]
-            poll = await it.polling("other")
-            for query in (f"resumeToken={token}", "resumeToken=latest"):
-                assert (await it.receive("s", query)).status == 429
-            await it.send("other", 1)
-            assert (await poll).status == 200
-
-    run(test)
+async def test_a_reader_of_stored_messages_that_finds_no_room_to_wait_is_refused(tmp_path):
+    async with streaming(tmp_path, streams=StreamsConfig(waiters_max=1)) as it:
+        token = (await it.store("s", 1)).json()["resumeToken"]
+        poll = await it.polling("other")
+        for query in (f"resumeToken={token}", "resumeToken=latest"):
+            assert (await it.receive("s", query)).status == 429
+        await it.send("other", 1)
+        assert (await poll).status == 200
 
 
-def test_a_store_that_is_confused_fails_a_reader_and_not_the_node(tmp_path, monkeypatch):
-    async def test():
-        async with streaming(tmp_path) as it:
-            token = (await it.store("s", 1)).json()["resumeToken"]
+async def test_a_store_that_is_confused_fails_a_reader_and_not_the_node(tmp_path, monkeypatch):
+    async with streaming(tmp_path) as it:
+        token = (await it.store("s", 1)).json()["resumeToken"]
 
-            async def confused(*_: object, **__: object) -> None:
-                raise RuntimeError("the driver is confused")
+        async def confused(*_: object, **__: object) -> None:
+            raise RuntimeError("the driver is confused")
 
-            monkeypatch.setattr(it.served.node.persister, "read", confused)
-            assert (await it.receive("s", f"resumeToken={token}")).status == 500
-            assert (await it.send("s", 2)).status == 200
-
-    run(test)
+        monkeypatch.setattr(it.served.node.persister, "read", confused)
+        assert (await it.receive("s", f"resumeToken={token}")).status == 500
+        assert (await it.send("s", 2)).status == 200
 
 
-def test_streams_are_listed_looked_at_resized_and_deleted(tmp_path):
-    async def test():
-        async with streaming(tmp_path) as it:
-            for n in range(3):
-                await it.send(f"s{n}", n)
-            page = (await it.get("/streams?limit=2")).json()
-            rest = (await it.get(f"/streams?start={page['next']}")).json()
-            assert (page["streams"], rest["streams"], rest["next"]) == (["s0", "s1"], ["s2"], 0)
-            facts = (await it.get("/streams/s0")).json()
-            assert (facts["messages"], facts["inMemoryStreamSize"]) == (1, 100)
-            small = await it.post("/streams/s0", "PATCH", inMemoryStreamSize=0)
-            assert small.json()["messages"] == 0
-            assert (await it.get("/streams/nowhere")).status == 404
-            assert (await it.post("/streams/nowhere", "DELETE")).status == 404
-            assert (await it.post("/streams/nowhere", "PATCH", inMemoryStreamSize=1)).status == 404
-
-    run(test)
+async def test_streams_are_listed_looked_at_resized_and_deleted(tmp_path):
+    async with streaming(tmp_path) as it:
+        for n in range(3):
+            await it.send(f"s{n}", n)
+        page = (await it.get("/streams?limit=2")).json()
+        rest = (await it.get(f"/streams?start={page['next']}")).json()
+        assert (page["streams"], rest["streams"], rest["next"]) == (["s0", "s1"], ["s2"], 0)
+        facts = (await it.get("/streams/s0")).json()
+        assert (facts["messages"], facts["inMemoryStreamSize"]) == (1, 100)
+        small = await it.post("/streams/s0", "PATCH", inMemoryStreamSize=0)
+        assert small.json()["messages"] == 0
+        assert (await it.get("/streams/nowhere")).status == 404
+        assert (await it.post("/streams/nowhere", "DELETE")).status == 404
+        assert (await it.post("/streams/nowhere", "PATCH", inMemoryStreamSize=1)).status == 404
 
 
-def test_whoever_waits_is_answered_when_the_node_stops(tmp_path):
-    async def test():
-        async with streaming(tmp_path) as it:
-            poll = await it.polling("s")
-            sending = asyncio.ensure_future(it.send("meet", 1, inMemoryStreamSize=0))
-            await until(lambda: it.host.waiting == 2)
-            await it.served.server.stop()
+async def test_whoever_waits_is_answered_when_the_node_stops(tmp_path):
+    async with streaming(tmp_path) as it:
+        poll = await it.polling("s")
+        sending = asyncio.ensure_future(it.send("meet", 1, inMemoryStreamSize=0))
+        await until(lambda: it.host.waiting == 2)
+        await it.served.server.stop()
 
-            assert [(await each).status for each in (poll, sending)] == [503, 503]
-
-    run(test)
+        assert [(await each).status for each in (poll, sending)] == [503, 503]
 
 
-def test_a_stream_that_belongs_to_another_node_says_whose_it_is(tmp_path):
+async def test_a_stream_that_belongs_to_another_node_says_whose_it_is(tmp_path):
     class Elsewhere:
         def owner(self, stream: str) -> str | None:
             return "http://other:8080" if stream == "theirs" else None
 
-    async def test():
-        async with streaming(tmp_path) as it:
-            it.served.node.ownership = Elsewhere()
-            sent, received = await it.send("theirs", 1), await it.receive("theirs")
+    async with streaming(tmp_path) as it:
+        it.served.node.ownership = Elsewhere()
+        sent, received = await it.send("theirs", 1), await it.receive("theirs")
 
-            assert [each.status for each in (sent, received)] == [424, 424]
-            assert sent.json()["owner"] == "http://other:8080"
-            assert (await it.send("ours", 1)).status == 200
-
-    run(test)
+        assert [each.status for each in (sent, received)] == [424, 424]
+        assert sent.json()["owner"] == "http://other:8080"
+        assert (await it.send("ours", 1)).status == 200

@@ -8,7 +8,7 @@ from grpc.aio import AioRpcError
 
 from tests.server.http_client import until
 from tests.server.members import Member, opening, values_of
-from tests.server.served import run, serving
+from tests.server.served import serving
 from waterclock.log.schema import from_messages
 from waterclock.model.message import Message
 from waterclock.model.sections import DeliveryConfig, GroupConfig
@@ -26,82 +26,70 @@ async def group_of(it, group="g"):
     return await it.admin.GetGroup(admin.GetGroupRequest(topic="orders", group=group))
 
 
-def test_a_member_gets_what_was_published_as_it_lies_in_the_log(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            member = Member(it, member="me")
-            opened = await member.open()
-            assigned = (await member.hear("assigned")).assigned
-            await it.publish(b"a", b"b")
-            delivery = await member.delivery()
+async def test_a_member_gets_what_was_published_as_it_lies_in_the_log(tmp_path):
+    async with serving(tmp_path) as it:
+        member = Member(it, member="me")
+        opened = await member.open()
+        assigned = (await member.hear("assigned")).assigned
+        await it.publish(b"a", b"b")
+        delivery = await member.delivery()
 
-            assert (opened.member, opened.credit.messages) == ("me", 1_000)
-            assert opened.heartbeat_ms == 3_333
-            assert (assigned.partition, assigned.committed) == (0, 0)
-            assert values_of(delivery) == [b"a", b"b"]
-            assert (delivery.attempt, list(delivery.bounds)) == (1, [0, 2])
-            assert delivery.generation == assigned.generation
-            assert delivery.messages.append_ms <= it.node.clock.now_ms() < delivery.deadline_ms
-
-    run(test)
+        assert (opened.member, opened.credit.messages) == ("me", 1_000)
+        assert opened.heartbeat_ms == 3_333
+        assert (assigned.partition, assigned.committed) == (0, 0)
+        assert values_of(delivery) == [b"a", b"b"]
+        assert (delivery.attempt, list(delivery.bounds)) == (1, [0, 2])
+        assert delivery.generation == assigned.generation
+        assert delivery.messages.append_ms <= it.node.clock.now_ms() < delivery.deadline_ms
 
 
-def test_an_ack_moves_progress_and_a_leave_ends_well(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            await it.publish(b"a", b"b", b"c")
-            member = Member(it)
-            await member.open()
-            delivery = await member.delivery()
-            await member.answer(ACK, delivery, bounds=[0, 2])
-            await member.say(leave=True)
+async def test_an_ack_moves_progress_and_a_leave_ends_well(tmp_path):
+    async with serving(tmp_path) as it:
+        await it.publish(b"a", b"b", b"c")
+        member = Member(it)
+        await member.open()
+        delivery = await member.delivery()
+        await member.answer(ACK, delivery, bounds=[0, 2])
+        await member.say(leave=True)
 
-            assert await member.ended() == (StatusCode.OK, "")
-            await until(lambda: not it.node.groups.get("orders", "g").places[0].member)
-            place = (await group_of(it)).places[0]
-            assert (place.committed, place.end_offset, place.lag, place.member) == (2, 3, 1, "")
-            other = Member(it)
-            await other.open()
-            assert values_of(await other.delivery()) == [b"c"]
-
-    run(test)
+        assert await member.ended() == (StatusCode.OK, "")
+        await until(lambda: not it.node.groups.get("orders", "g").places[0].member)
+        place = (await group_of(it)).places[0]
+        assert (place.committed, place.end_offset, place.lag, place.member) == (2, 3, 1, "")
+        other = Member(it)
+        await other.open()
+        assert values_of(await other.delivery()) == [b"c"]
 
 
-def test_a_nacked_message_comes_again(tmp_path):
-    async def test():
-        async with serving(tmp_path, delivery=QUICK) as it:
-            await it.publish(b"a")
-            member = Member(it)
-            await member.open()
-            first = await member.delivery()
-            await member.answer(NACK, first)
-            second = await member.delivery()
+async def test_a_nacked_message_comes_again(tmp_path):
+    async with serving(tmp_path, delivery=QUICK) as it:
+        await it.publish(b"a")
+        member = Member(it)
+        await member.open()
+        first = await member.delivery()
+        await member.answer(NACK, first)
+        second = await member.delivery()
 
-            assert (first.attempt, second.attempt) == (1, 2)
-            assert values_of(second) == [b"a"]
-
-    run(test)
+        assert (first.attempt, second.attempt) == (1, 2)
+        assert values_of(second) == [b"a"]
 
 
-def test_a_rejected_message_goes_to_the_dead_letters(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            await it.publish(b"poison")
-            member = Member(it)
-            await member.open()
-            await member.answer(pb.Answer.REJECT, await member.delivery())
-            dead = Member(it, topic="orders.dlq", group="morgue")
-            await dead.open()
-            delivery = await dead.delivery()
-            assert values_of(delivery) == [b"poison"]
+async def test_a_rejected_message_goes_to_the_dead_letters(tmp_path):
+    async with serving(tmp_path) as it:
+        await it.publish(b"poison")
+        member = Member(it)
+        await member.open()
+        await member.answer(pb.Answer.REJECT, await member.delivery())
+        dead = Member(it, topic="orders.dlq", group="morgue")
+        await dead.open()
+        delivery = await dead.delivery()
+        assert values_of(delivery) == [b"poison"]
 
-            request = admin.ListDeadLettersRequest(topic="orders")
-            page = await it.admin.ListDeadLetters(request)
-            (letter,) = page.dead_letters
-            assert (letter.reason, letter.attempts, letter.group) == ("rejected", 1, "g")
-            assert (letter.message.value, letter.origin.offset, page.total) == (b"poison", 0, 1)
-
-    run(test)
+        request = admin.ListDeadLettersRequest(topic="orders")
+        page = await it.admin.ListDeadLetters(request)
+        (letter,) = page.dead_letters
+        assert (letter.reason, letter.attempts, letter.group) == ("rejected", 1, "g")
+        assert (letter.message.value, letter.origin.offset, page.total) == (b"poison", 0, 1)
 
 
 class Undertaker:
@@ -119,129 +107,111 @@ class Undertaker:
         await self._bury(*args)
 
 
-def test_whoever_left_finds_what_it_rejected_in_the_dead_letters(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            await it.publish(b"poison")
-            undertaker = Undertaker(it.node)
-            member = Member(it)
-            await member.open()
-            await member.answer(pb.Answer.REJECT, await member.delivery())
-            await member.say(leave=True)
-            ending = asyncio.ensure_future(member.ended())
-            await undertaker.is_asked.wait()
-            await until(lambda: not it.node.groups.get("orders", "g").members)
-            await group_of(it)  # another call's whole way, and this one has still not ended
-            assert not ending.done()
+async def test_whoever_left_finds_what_it_rejected_in_the_dead_letters(tmp_path):
+    async with serving(tmp_path) as it:
+        await it.publish(b"poison")
+        undertaker = Undertaker(it.node)
+        member = Member(it)
+        await member.open()
+        await member.answer(pb.Answer.REJECT, await member.delivery())
+        await member.say(leave=True)
+        ending = asyncio.ensure_future(member.ended())
+        await undertaker.is_asked.wait()
+        await until(lambda: not it.node.groups.get("orders", "g").members)
+        await group_of(it)  # another call's whole way, and this one has still not ended
+        assert not ending.done()
 
-            undertaker.may_write.set()
+        undertaker.may_write.set()
 
-            assert await ending == (StatusCode.OK, "")
-            assert (await group_of(it)).places[0].lag == 0
-            page = await it.admin.ListDeadLetters(admin.ListDeadLettersRequest(topic="orders"))
-            assert page.total == 1
-
-    run(test)
+        assert await ending == (StatusCode.OK, "")
+        assert (await group_of(it)).places[0].lag == 0
+        page = await it.admin.ListDeadLetters(admin.ListDeadLettersRequest(topic="orders"))
+        assert page.total == 1
 
 
-def test_whoever_left_waits_for_no_dead_letters_of_others(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            await it.publish(b"poison")
-            undertaker = Undertaker(it.node)
-            member, other = Member(it), Member(it, member="other")
-            await member.open()
-            await member.answer(pb.Answer.REJECT, await member.delivery())
-            await undertaker.is_asked.wait()
-            await other.open()
+async def test_whoever_left_waits_for_no_dead_letters_of_others(tmp_path):
+    async with serving(tmp_path) as it:
+        await it.publish(b"poison")
+        undertaker = Undertaker(it.node)
+        member, other = Member(it), Member(it, member="other")
+        await member.open()
+        await member.answer(pb.Answer.REJECT, await member.delivery())
+        await undertaker.is_asked.wait()
+        await other.open()
 
-            await other.say(leave=True)
+        await other.say(leave=True)
 
-            assert await other.ended() == (StatusCode.OK, "")
-            undertaker.may_write.set()
-
-    run(test)
+        assert await other.ended() == (StatusCode.OK, "")
+        undertaker.may_write.set()
 
 
-def test_whoever_left_is_answered_though_its_dead_letters_cannot_be_written(
+async def test_whoever_left_is_answered_though_its_dead_letters_cannot_be_written(
     tmp_path, monkeypatch, caplog
 ):
     monkeypatch.setattr(burial, "WRITTEN_S", 0.0)
 
-    async def test():
-        async with serving(tmp_path) as it:
-            await it.publish(b"poison")
-            undertaker = Undertaker(it.node)
-            member = Member(it)
-            await member.open()
-            await member.answer(pb.Answer.REJECT, await member.delivery())
-            await member.say(leave=True)
+    async with serving(tmp_path) as it:
+        await it.publish(b"poison")
+        undertaker = Undertaker(it.node)
+        member = Member(it)
+        await member.open()
+        await member.answer(pb.Answer.REJECT, await member.delivery())
+        await member.say(leave=True)
 
-            assert await member.ended() == (StatusCode.OK, "")
-            assert "left_before_dead_letters group=g" in caplog.text
-            undertaker.may_write.set()
-
-    run(test)
+        assert await member.ended() == (StatusCode.OK, "")
+        assert "left_before_dead_letters group=g" in caplog.text
+        undertaker.may_write.set()
 
 
-def test_a_stopping_node_does_not_wait_for_dead_letters_it_cannot_write(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            await it.publish(b"poison")
-            undertaker = Undertaker(it.node)
-            member = Member(it)
-            await member.open()
-            await member.answer(pb.Answer.REJECT, await member.delivery())
-            await member.say(leave=True)
-            await undertaker.is_asked.wait()
-            await until(lambda: not it.node.groups.get("orders", "g").members)
+async def test_a_stopping_node_does_not_wait_for_dead_letters_it_cannot_write(tmp_path):
+    async with serving(tmp_path) as it:
+        await it.publish(b"poison")
+        undertaker = Undertaker(it.node)
+        member = Member(it)
+        await member.open()
+        await member.answer(pb.Answer.REJECT, await member.delivery())
+        await member.say(leave=True)
+        await undertaker.is_asked.wait()
+        await until(lambda: not it.node.groups.get("orders", "g").members)
 
-            it.server.calls.stop()
+        it.server.calls.stop()
 
-            assert (await member.ended())[0] == StatusCode.UNAVAILABLE
-
-    run(test)
+        assert (await member.ended())[0] == StatusCode.UNAVAILABLE
 
 
-def test_credit_is_the_brake(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            for i in range(4):
-                await it.publish(b"%d" % i)
-            member = Member(it)
-            await member.open(credit=pb.Credit(messages=1, bytes=1_000))
-            got = []
-            for _ in range(3):
-                delivery = await member.delivery()
-                got += values_of(delivery)
-                assert (await group_of(it)).places[0].unacked == 1
-                await member.answer(ACK, delivery)
-            await member.say(credit=pb.Credit(messages=0))
-            got += values_of(await member.delivery())
+async def test_credit_is_the_brake(tmp_path):
+    async with serving(tmp_path) as it:
+        for i in range(4):
+            await it.publish(b"%d" % i)
+        member = Member(it)
+        await member.open(credit=pb.Credit(messages=1, bytes=1_000))
+        got = []
+        for _ in range(3):
+            delivery = await member.delivery()
+            got += values_of(delivery)
+            assert (await group_of(it)).places[0].unacked == 1
+            await member.answer(ACK, delivery)
+        await member.say(credit=pb.Credit(messages=0))
+        got += values_of(await member.delivery())
 
-            assert got == [b"0", b"1", b"2", b"3"]
-
-    run(test)
+        assert got == [b"0", b"1", b"2", b"3"]
 
 
-def test_clients_without_arrow_get_messages(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            message = pb.Message(message_id=b"1", key=b"k", value=b"v", headers={"h": b"x"})
-            tombstone = pb.Message(message_id=b"2", key=b"k")
-            for one in (message, tombstone):
-                await it.broker.Publish(pb.PublishRequest(topic="orders", message=one))
-            member = Member(it, format=pb.FORMAT_MESSAGES)
-            await member.open()
-            rows: list[pb.Message] = []
-            while len(rows) < 2:
-                delivery = await member.delivery()
-                assert not delivery.messages.arrow
-                rows += delivery.messages.rows
+async def test_clients_without_arrow_get_messages(tmp_path):
+    async with serving(tmp_path) as it:
+        message = pb.Message(message_id=b"1", key=b"k", value=b"v", headers={"h": b"x"})
+        tombstone = pb.Message(message_id=b"2", key=b"k")
+        for one in (message, tombstone):
+            await it.broker.Publish(pb.PublishRequest(topic="orders", message=one))
+        member = Member(it, format=pb.FORMAT_MESSAGES)
+        await member.open()
+        rows: list[pb.Message] = []
+        while len(rows) < 2:
+            delivery = await member.delivery()
+            assert not delivery.messages.arrow
+            rows += delivery.messages.rows
 
-            assert rows == [message, tombstone]
-
-    run(test)
+        assert rows == [message, tombstone]
 
 
 def test_rows_go_out_in_slices_with_their_own_bounds():
@@ -262,44 +232,38 @@ def test_rows_go_out_in_slices_with_their_own_bounds():
     assert [bounds for bounds, _ in in_slices(large)][:2] == [[0, 1], [1, 2]]
 
 
-def test_two_members_share_the_partitions(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            settings = admin.TopicSettings(partitions=2)
-            await it.admin.CreateTopic(admin.CreateTopicRequest(topic="orders", settings=settings))
-            first, second = Member(it, member="a"), Member(it, member="b")
-            await first.open()
-            await first.hear("assigned")
-            await first.hear("assigned")
-            await second.open()
-            revoked = (await first.hear("revoked")).revoked
-            lost = (await first.hear("lost")).lost
-            assigned = (await second.hear("assigned")).assigned
+async def test_two_members_share_the_partitions(tmp_path):
+    async with serving(tmp_path) as it:
+        settings = admin.TopicSettings(partitions=2)
+        await it.admin.CreateTopic(admin.CreateTopicRequest(topic="orders", settings=settings))
+        first, second = Member(it, member="a"), Member(it, member="b")
+        await first.open()
+        await first.hear("assigned")
+        await first.hear("assigned")
+        await second.open()
+        revoked = (await first.hear("revoked")).revoked
+        lost = (await first.hear("lost")).lost
+        assigned = (await second.hear("assigned")).assigned
 
-            assert revoked.partition == lost.partition == assigned.partition
-            group = await group_of(it)
-            assert sorted(place.member for place in group.places) == ["a", "b"]
-
-    run(test)
+        assert revoked.partition == lost.partition == assigned.partition
+        group = await group_of(it)
+        assert sorted(place.member for place in group.places) == ["a", "b"]
 
 
-def test_an_answer_of_another_generation_is_refused(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            await it.publish(b"a")
-            member = Member(it)
-            await member.open()
-            delivery = await member.delivery()
-            await member.answer(ACK, delivery, bounds=[5, 6])
-            unknown = (await member.hear("refused")).refused
-            delivery.generation += 7
-            await member.answer(ACK, delivery)
-            stale = (await member.hear("refused")).refused
+async def test_an_answer_of_another_generation_is_refused(tmp_path):
+    async with serving(tmp_path) as it:
+        await it.publish(b"a")
+        member = Member(it)
+        await member.open()
+        delivery = await member.delivery()
+        await member.answer(ACK, delivery, bounds=[5, 6])
+        unknown = (await member.hear("refused")).refused
+        delivery.generation += 7
+        await member.answer(ACK, delivery)
+        stale = (await member.hear("refused")).refused
 
-            assert (list(unknown.bounds), unknown.is_stale) == ([5, 6], False)
-            assert (list(stale.bounds), stale.is_stale) == ([], True)
-
-    run(test)
+        assert (list(unknown.bounds), unknown.is_stale) == ([5, 6], False)
+        assert (list(stale.bounds), stale.is_stale) == ([], True)
 
 
 BAD_ANSWERS = {
@@ -315,21 +279,16 @@ BAD_ANSWERS = {
 
 
 @pytest.mark.parametrize("fields", BAD_ANSWERS.values(), ids=BAD_ANSWERS.keys())
-def test_a_bad_answer_ends_the_call_by_name(tmp_path, fields):
-    async def test():
-        async with serving(tmp_path) as it:
-            member = Member(it)
-            await member.open()
-            await member.say(answers=[pb.Answer(**fields)])
-            code, details = await member.ended()
+async def test_a_bad_answer_ends_the_call_by_name(tmp_path, fields):
+    async with serving(tmp_path) as it:
+        member = Member(it)
+        await member.open()
+        await member.say(answers=[pb.Answer(**fields)])
+        code, details = await member.ended()
 
-            assert code == StatusCode.INVALID_ARGUMENT, details
-            assert any(word in details for word in ("bounds", "partition", "kind", "at_ms")), (
-                details
-            )
-            assert not (await group_of(it)).members
-
-    run(test)
+        assert code == StatusCode.INVALID_ARGUMENT, details
+        assert any(word in details for word in ("bounds", "partition", "kind", "at_ms")), details
+        assert not (await group_of(it)).members
 
 
 @pytest.mark.parametrize(
@@ -339,18 +298,15 @@ def test_a_bad_answer_ends_the_call_by_name(tmp_path, fields):
         ([pb.Answer()] * 10_001, "answers of a request"),
     ],
 )
-def test_too_much_in_one_request_is_refused(tmp_path, answers, field):
-    async def test():
-        async with serving(tmp_path) as it:
-            member = Member(it)
-            await member.open()
-            await member.say(answers=answers)
-            code, details = await member.ended()
+async def test_too_much_in_one_request_is_refused(tmp_path, answers, field):
+    async with serving(tmp_path) as it:
+        member = Member(it)
+        await member.open()
+        await member.say(answers=answers)
+        code, details = await member.ended()
 
-            assert code == StatusCode.INVALID_ARGUMENT
-            assert details.startswith(f"{field} exceeds its limit of ")
-
-    run(test)
+        assert code == StatusCode.INVALID_ARGUMENT
+        assert details.startswith(f"{field} exceeds its limit of ")
 
 
 @pytest.mark.parametrize(
@@ -377,172 +333,139 @@ def test_too_much_in_one_request_is_refused(tmp_path, answers, field):
         ),
     ],
 )
-def test_a_bad_opening_is_refused(tmp_path, first, details):
-    async def test():
-        async with serving(tmp_path) as it:
+async def test_a_bad_opening_is_refused(tmp_path, first, details):
+    async with serving(tmp_path) as it:
+        member = Member(it)
+        await member.call.write(first)
+        code, said = await member.ended()
+
+        assert code == StatusCode.INVALID_ARGUMENT
+        assert said.startswith(details)
+
+
+async def test_a_second_opening_is_refused(tmp_path):
+    async with serving(tmp_path) as it:
+        member = Member(it)
+        await member.open()
+        await member.say(open=pb.SubscribeRequest.Open(topic="orders", group="g"))
+
+        assert await member.ended() == (
+            StatusCode.INVALID_ARGUMENT,
+            "open: only the first request may have it",
+        )
+
+
+async def test_half_closing_without_a_leave_is_a_broken_connection(tmp_path):
+    async with serving(tmp_path, delivery=QUICK) as it:
+        await it.publish(b"a")
+        member = Member(it)
+        await member.open()
+        await member.delivery()
+        await member.call.done_writing()
+        ended = await member.ended()
+        other = Member(it)
+        await other.open()
+
+        assert ended[0] == StatusCode.INVALID_ARGUMENT
+        assert (await other.delivery()).attempt == 1  # who is lost costs it none
+
+
+async def test_a_client_that_vanishes_gives_its_place_to_others(tmp_path):
+    async with serving(tmp_path, delivery=QUICK) as it:
+        await it.publish(b"a")
+        member = Member(it, member="a")
+        await member.open()
+        await member.delivery()
+        member.call.cancel()
+        await until(lambda: not it.node.groups.get("orders", "g").members)
+        other = Member(it, member="b")
+        await other.open()
+
+        assert values_of(await other.delivery()) == [b"a"]
+        assert it.server.calls.in_flight == 1
+
+
+async def test_a_client_that_vanishes_while_it_opens_leaves_nothing_behind(tmp_path):
+    async with serving(tmp_path) as it:
+        await it.publish(b"a")
+        for _ in range(20):
             member = Member(it)
-            await member.call.write(first)
-            code, said = await member.ended()
-
-            assert code == StatusCode.INVALID_ARGUMENT
-            assert said.startswith(details)
-
-    run(test)
-
-
-def test_a_second_opening_is_refused(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            member = Member(it)
-            await member.open()
-            await member.say(open=pb.SubscribeRequest.Open(topic="orders", group="g"))
-
-            assert await member.ended() == (
-                StatusCode.INVALID_ARGUMENT,
-                "open: only the first request may have it",
-            )
-
-    run(test)
-
-
-def test_half_closing_without_a_leave_is_a_broken_connection(tmp_path):
-    async def test():
-        async with serving(tmp_path, delivery=QUICK) as it:
-            await it.publish(b"a")
-            member = Member(it)
-            await member.open()
-            await member.delivery()
-            await member.call.done_writing()
-            ended = await member.ended()
-            other = Member(it)
-            await other.open()
-
-            assert ended[0] == StatusCode.INVALID_ARGUMENT
-            assert (await other.delivery()).attempt == 1  # who is lost costs it none
-
-    run(test)
-
-
-def test_a_client_that_vanishes_gives_its_place_to_others(tmp_path):
-    async def test():
-        async with serving(tmp_path, delivery=QUICK) as it:
-            await it.publish(b"a")
-            member = Member(it, member="a")
-            await member.open()
-            await member.delivery()
+            await member.call.write(opening(topic="orders", group="g"))
             member.call.cancel()
-            await until(lambda: not it.node.groups.get("orders", "g").members)
-            other = Member(it, member="b")
-            await other.open()
+        await until(lambda: not it.server.calls.in_flight)
+        other = Member(it)
+        await other.open()
 
-            assert values_of(await other.delivery()) == [b"a"]
-            assert it.server.calls.in_flight == 1
-
-    run(test)
+        await other.delivery()
+        assert len(it.node.groups.get("orders", "g").members) == 1
 
 
-def test_a_client_that_vanishes_while_it_opens_leaves_nothing_behind(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            await it.publish(b"a")
-            for _ in range(20):
-                member = Member(it)
-                await member.call.write(opening(topic="orders", group="g"))
-                member.call.cancel()
-            await until(lambda: not it.server.calls.in_flight)
-            other = Member(it)
-            await other.open()
+async def test_a_silent_member_is_told_to_come_again(tmp_path):
+    groups = GroupConfig(session_timeout_ms=100)
+    async with serving(tmp_path, groups=groups) as it:
+        member = Member(it)
+        await member.open()
+        code, details = await member.ended()
 
-            await other.delivery()
-            assert len(it.node.groups.get("orders", "g").members) == 1
-
-    run(test)
+        assert code == StatusCode.UNAVAILABLE
+        assert details == "nothing was heard of the member for too long"
 
 
-def test_a_silent_member_is_told_to_come_again(tmp_path):
-    async def test():
-        groups = GroupConfig(session_timeout_ms=100)
-        async with serving(tmp_path, groups=groups) as it:
-            member = Member(it)
-            await member.open()
-            code, details = await member.ended()
+async def test_a_member_that_opens_again_replaces_its_old_session(tmp_path):
+    async with serving(tmp_path) as it:
+        old, new = Member(it, member="me"), Member(it, member="me")
+        await old.open()
+        await new.open()
 
-            assert code == StatusCode.UNAVAILABLE
-            assert details == "nothing was heard of the member for too long"
-
-    run(test)
-
-
-def test_a_member_that_opens_again_replaces_its_old_session(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            old, new = Member(it, member="me"), Member(it, member="me")
-            await old.open()
-            await new.open()
-
-            assert await old.ended() == (
-                StatusCode.FAILED_PRECONDITION,
-                "the member opened another session",
-            )
-            await new.hear("assigned")
-
-    run(test)
+        assert await old.ended() == (
+            StatusCode.FAILED_PRECONDITION,
+            "the member opened another session",
+        )
+        await new.hear("assigned")
 
 
-def test_a_deleted_topic_ends_its_members(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            member = Member(it)
-            await member.open()
-            await it.admin.DeleteTopic(admin.DeleteTopicRequest(topic="orders"))
+async def test_a_deleted_topic_ends_its_members(tmp_path):
+    async with serving(tmp_path) as it:
+        member = Member(it)
+        await member.open()
+        await it.admin.DeleteTopic(admin.DeleteTopicRequest(topic="orders"))
 
-            assert await member.ended() == (
-                StatusCode.NOT_FOUND,
-                "there is no topic 'orders'",
-            )
-
-    run(test)
+        assert await member.ended() == (
+            StatusCode.NOT_FOUND,
+            "there is no topic 'orders'",
+        )
 
 
-def test_too_many_members_are_refused(tmp_path):
-    async def test():
-        async with serving(tmp_path, groups=GroupConfig(members_max=1)) as it:
-            first, second = Member(it), Member(it)
-            await first.open()
-            with pytest.raises(AioRpcError):
-                await second.open()
+async def test_too_many_members_are_refused(tmp_path):
+    async with serving(tmp_path, groups=GroupConfig(members_max=1)) as it:
+        first, second = Member(it), Member(it)
+        await first.open()
+        with pytest.raises(AioRpcError):
+            await second.open()
 
-            code, details = await second.ended()
-            assert code == StatusCode.RESOURCE_EXHAUSTED
-            assert details.startswith("members of a group exceeds its limit of 1")
-
-    run(test)
+        code, details = await second.ended()
+        assert code == StatusCode.RESOURCE_EXHAUSTED
+        assert details.startswith("members of a group exceeds its limit of 1")
 
 
-def test_a_member_that_does_not_read_holds_no_messages_in_memory(tmp_path):
-    async def test():
-        async with serving(tmp_path) as it:
-            member = Member(it)
-            await member.open(credit=pb.Credit(messages=10_000, bytes=1 << 40))
-            for i in range(64):
-                await it.publish(b"%d" % i + bytes(1 << 20))
-            counters = next(iter(it.node.groups.hosts())).counters
-            for _ in range(100):
-                await asyncio.sleep(0)
+async def test_a_member_that_does_not_read_holds_no_messages_in_memory(tmp_path):
+    async with serving(tmp_path) as it:
+        member = Member(it)
+        await member.open(credit=pb.Credit(messages=10_000, bytes=1 << 40))
+        for i in range(64):
+            await it.publish(b"%d" % i + bytes(1 << 20))
+        counters = next(iter(it.node.groups.hosts())).counters
+        for _ in range(100):
+            await asyncio.sleep(0)
 
-            # What HTTP/2's window and gRPC's buffers take, not all of it.
-            assert counters.delivered < 32
-
-    run(test)
+        # What HTTP/2's window and gRPC's buffers take, not all of it.
+        assert counters.delivered < 32
 
 
-def test_the_call_of_a_cancelled_member_raises_nothing_in_the_node(tmp_path, caplog):
-    async def test():
-        async with serving(tmp_path) as it:
-            member = Member(it)
-            await member.open()
-            member.call.cancel()
-            await until(lambda: not it.server.calls.in_flight)
-
-    run(test)
+async def test_the_call_of_a_cancelled_member_raises_nothing_in_the_node(tmp_path, caplog):
+    async with serving(tmp_path) as it:
+        member = Member(it)
+        await member.open()
+        member.call.cancel()
+        await until(lambda: not it.server.calls.in_flight)
     assert "unforeseen" not in caplog.text

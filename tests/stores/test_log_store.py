@@ -92,18 +92,15 @@ def test_rows_that_are_not_ours_are_refused():
         decode_heads(with_key(b"\x02" + bytes(31)))
 
 
-def test_a_folder_serves_one_store(tmp_path):
-    async def main():
-        async with opened(f"log://{tmp_path}/streams") as store:
-            with pytest.raises(FolderInUse):
-                async with opened(f"log://{tmp_path}/streams"):
-                    pass
-            assert await store.store("s", [Record("a", b"")], now_ms=NOW_MS) == [Stored(1, True)]
-
-    asyncio.run(main())
+async def test_a_folder_serves_one_store(tmp_path):
+    async with opened(f"log://{tmp_path}/streams") as store:
+        with pytest.raises(FolderInUse):
+            async with opened(f"log://{tmp_path}/streams"):
+                pass
+        assert await store.store("s", [Record("a", b"")], now_ms=NOW_MS) == [Stored(1, True)]
 
 
-def test_the_log_is_rewritten_without_what_is_of_no_use(tmp_path, monkeypatch):
+async def test_the_log_is_rewritten_without_what_is_of_no_use(tmp_path, monkeypatch):
     monkeypatch.setattr(log_store, "REWRITE_BYTES_MIN", 0)
     folder = tmp_path / "streams"
 
@@ -111,119 +108,106 @@ def test_the_log_is_rewritten_without_what_is_of_no_use(tmp_path, monkeypatch):
         # Of the segments with messages: the active one is preallocated.
         return sum(file.stat().st_blocks * 512 for file in folder.glob("*.seg"))
 
-    async def main():
-        body = np.random.default_rng(4).bytes(2_000)
+    body = np.random.default_rng(4).bytes(2_000)
+    async with opened(f"log://{folder}") as store:
+        for start in range(0, 6_000, 500):
+            for stream in ("gone", "old", "kept"):
+                expires_ms = NOW_MS + 1 if stream == "old" and start % 1_000 else None
+                records = [Record(str(n), body, expires_ms) for n in range(start, start + 500)]
+                await store.store(stream, records, now_ms=NOW_MS + start)
+        before = size()
+        kept = await read_all(store, "kept")
+        old = [message for message in await read_all(store, "old") if not message.expires_ms]
+        await store.delete("gone")
+        await store.delete("kept", older_than_ms=NOW_MS + 4_000)
+        assert await store.purge(now_ms=NOW_MS + 1, limit=9_999) == 3_000
+        assert size() < before * 0.6
+
+    known = [Record("5999", b""), Record("1", b"")]
+    for _ in range(2):  # again from what is on the disk
         async with opened(f"log://{folder}") as store:
-            for start in range(0, 6_000, 500):
-                for stream in ("gone", "old", "kept"):
-                    expires_ms = NOW_MS + 1 if stream == "old" and start % 1_000 else None
-                    records = [Record(str(n), body, expires_ms) for n in range(start, start + 500)]
-                    await store.store(stream, records, now_ms=NOW_MS + start)
-            before = size()
-            kept = await read_all(store, "kept")
-            old = [message for message in await read_all(store, "old") if not message.expires_ms]
-            await store.delete("gone")
-            await store.delete("kept", older_than_ms=NOW_MS + 4_000)
-            assert await store.purge(now_ms=NOW_MS + 1, limit=9_999) == 3_000
-            assert size() < before * 0.6
-
-        known = [Record("5999", b""), Record("1", b"")]
-        for _ in range(2):  # again from what is on the disk
-            async with opened(f"log://{folder}") as store:
-                assert await read_all(store, "kept") == kept[4_000:]
-                assert await read_all(store, "old") == old
-                page = await store.read("gone", after=0, limit=1, now_ms=NOW_MS)
-                assert page == Page([], last=6_000)
-                stored = await store.store("kept", known[:1], now_ms=NOW_MS)
-                assert stored == [Stored(6_000, False)]
-                assert await store.store("old", known[1:], now_ms=NOW_MS) == [Stored(2, False)]
-        async with opened(f"log://{folder}") as store:
-            assert await store.store("gone", known[1:], now_ms=NOW_MS) == [Stored(6_001, True)]
-            assert await store.store("kept", known[1:], now_ms=NOW_MS) == [Stored(6_001, True)]
-
-    asyncio.run(main())
+            assert await read_all(store, "kept") == kept[4_000:]
+            assert await read_all(store, "old") == old
+            page = await store.read("gone", after=0, limit=1, now_ms=NOW_MS)
+            assert page == Page([], last=6_000)
+            stored = await store.store("kept", known[:1], now_ms=NOW_MS)
+            assert stored == [Stored(6_000, False)]
+            assert await store.store("old", known[1:], now_ms=NOW_MS) == [Stored(2, False)]
+    async with opened(f"log://{folder}") as store:
+        assert await store.store("gone", known[1:], now_ms=NOW_MS) == [Stored(6_001, True)]
+        assert await store.store("kept", known[1:], now_ms=NOW_MS) == [Stored(6_001, True)]
 
 
-def test_messages_are_stored_and_read_while_the_log_is_rewritten(tmp_path, monkeypatch):
+async def test_messages_are_stored_and_read_while_the_log_is_rewritten(tmp_path, monkeypatch):
     monkeypatch.setattr(log_store, "REWRITE_BYTES_MIN", 0)
 
-    async def main():
-        async with opened(f"log://{tmp_path}/streams") as store:
+    async with opened(f"log://{tmp_path}/streams") as store:
+        await store.store("gone", numbered_records(5_000), now_ms=NOW_MS)
+        await store.store("kept", numbered_records(10), now_ms=NOW_MS)
+        await store.delete("gone")
+
+        async def write():
+            for number in range(10, 60):
+                await store.store("kept", numbered_records(1, start=number), now_ms=NOW_MS)
+                await read_all(store, "kept")
+
+        await asyncio.gather(write(), *(store.purge(now_ms=NOW_MS) for _ in range(3)))
+        assert await ids_of(store, "kept") == [str(number) for number in range(60)]
+        again = await store.store("kept", numbered_records(60), now_ms=NOW_MS)
+        assert again == [Stored(position, False) for position in range(1, 61)]
+    async with opened(f"log://{tmp_path}/streams") as store:
+        assert await ids_of(store, "kept") == [str(number) for number in range(60)]
+
+
+async def test_closing_waits_for_the_rewriting_and_leaves_all_that_is_of_use(tmp_path, monkeypatch):
+    monkeypatch.setattr(log_store, "REWRITE_BYTES_MIN", 0)
+
+    for turns in range(0, 12, 3):
+        url = f"log://{tmp_path}/streams-{turns}"
+        async with opened(url) as store:
             await store.store("gone", numbered_records(5_000), now_ms=NOW_MS)
             await store.store("kept", numbered_records(10), now_ms=NOW_MS)
             await store.delete("gone")
-
-            async def write():
-                for number in range(10, 60):
-                    await store.store("kept", numbered_records(1, start=number), now_ms=NOW_MS)
-                    await read_all(store, "kept")
-
-            await asyncio.gather(write(), *(store.purge(now_ms=NOW_MS) for _ in range(3)))
-            assert await ids_of(store, "kept") == [str(number) for number in range(60)]
-            again = await store.store("kept", numbered_records(60), now_ms=NOW_MS)
-            assert again == [Stored(position, False) for position in range(1, 61)]
-        async with opened(f"log://{tmp_path}/streams") as store:
-            assert await ids_of(store, "kept") == [str(number) for number in range(60)]
-
-    asyncio.run(main())
+            purging = asyncio.ensure_future(store.purge(now_ms=NOW_MS))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if turns % 2:
+                purging.cancel()
+        await asyncio.wait([purging])
+        async with opened(url) as store:
+            assert await ids_of(store, "kept") == [str(number) for number in range(10)]
+            page = await store.read("gone", after=0, limit=1, now_ms=NOW_MS)
+            assert page == Page([], last=5_000)
 
 
-def test_closing_waits_for_the_rewriting_and_leaves_all_that_is_of_use(tmp_path, monkeypatch):
-    monkeypatch.setattr(log_store, "REWRITE_BYTES_MIN", 0)
-
-    async def main():
-        for turns in range(0, 12, 3):
-            url = f"log://{tmp_path}/streams-{turns}"
-            async with opened(url) as store:
-                await store.store("gone", numbered_records(5_000), now_ms=NOW_MS)
-                await store.store("kept", numbered_records(10), now_ms=NOW_MS)
-                await store.delete("gone")
-                purging = asyncio.ensure_future(store.purge(now_ms=NOW_MS))
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                if turns % 2:
-                    purging.cancel()
-            await asyncio.wait([purging])
-            async with opened(url) as store:
-                assert await ids_of(store, "kept") == [str(number) for number in range(10)]
-                page = await store.read("gone", after=0, limit=1, now_ms=NOW_MS)
-                assert page == Page([], last=5_000)
-
-    asyncio.run(main())
-
-
-def test_a_full_disk_refuses_and_leaves_no_hole(tmp_path, monkeypatch):
-    async def main():
-        async with opened(f"log://{tmp_path}/streams") as store:
-            await store.store("s", numbered_records(2), now_ms=NOW_MS)
-            with monkeypatch.context() as patched:
-                patched.setattr(PartitionStore, "append", raising(StorageFull("no space left")))
-                calls = [store.store("s", [Record(f"x{n}", b"")], now_ms=NOW_MS) for n in range(3)]
-                found = await asyncio.gather(*calls, return_exceptions=True)
-                assert [type(error) for error in found] == [StorageFull] * 3
-                assert await ids_of(store, "s") == ["0", "1"]
-
-            stored = await store.store("s", numbered_records(3), now_ms=NOW_MS)
-            assert stored == [Stored(1, False), Stored(2, False), Stored(3, True)]
-
-    asyncio.run(main())
-
-
-def test_a_disk_that_fails_is_told_to_all_who_wait_and_all_who_come_later(tmp_path, monkeypatch):
-    async def main():
-        async with opened(f"log://{tmp_path}/streams") as store:
-            await store.store("s", numbered_records(2), now_ms=NOW_MS)
-            monkeypatch.setattr(Sync, "run", raising(StorageFailed("the disk is broken")))
-
+async def test_a_full_disk_refuses_and_leaves_no_hole(tmp_path, monkeypatch):
+    async with opened(f"log://{tmp_path}/streams") as store:
+        await store.store("s", numbered_records(2), now_ms=NOW_MS)
+        with monkeypatch.context() as patched:
+            patched.setattr(PartitionStore, "append", raising(StorageFull("no space left")))
             calls = [store.store("s", [Record(f"x{n}", b"")], now_ms=NOW_MS) for n in range(3)]
             found = await asyncio.gather(*calls, return_exceptions=True)
-            assert {type(error) for error in found} == {StorageFailed}
-            with pytest.raises(StorageFailed):
-                await store.store("s", [Record("y", b"")], now_ms=NOW_MS)
-            # What nobody was told is durable is shown to nobody.
+            assert [type(error) for error in found] == [StorageFull] * 3
             assert await ids_of(store, "s") == ["0", "1"]
 
-    asyncio.run(main())
+        stored = await store.store("s", numbered_records(3), now_ms=NOW_MS)
+        assert stored == [Stored(1, False), Stored(2, False), Stored(3, True)]
+
+
+async def test_a_disk_that_fails_is_told_to_all_who_wait_and_all_who_come_later(
+    tmp_path, monkeypatch
+):
+    async with opened(f"log://{tmp_path}/streams") as store:
+        await store.store("s", numbered_records(2), now_ms=NOW_MS)
+        monkeypatch.setattr(Sync, "run", raising(StorageFailed("the disk is broken")))
+
+        calls = [store.store("s", [Record(f"x{n}", b"")], now_ms=NOW_MS) for n in range(3)]
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        assert {type(error) for error in found} == {StorageFailed}
+        with pytest.raises(StorageFailed):
+            await store.store("s", [Record("y", b"")], now_ms=NOW_MS)
+        # What nobody was told is durable is shown to nobody.
+        assert await ids_of(store, "s") == ["0", "1"]
 
 
 def raising(error):

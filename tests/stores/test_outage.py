@@ -25,83 +25,76 @@ def server(backend):
     return backend.server
 
 
-def test_a_server_killed_under_load_loses_nothing_it_acknowledged(server, url):
-    async def main():
-        acknowledged: dict[str, int] = {}
-        failures = 0
-        is_busy, is_back = asyncio.Event(), asyncio.Event()
+async def test_a_server_killed_under_load_loses_nothing_it_acknowledged(server, url):
+    acknowledged: dict[str, int] = {}
+    failures = 0
+    is_busy, is_back = asyncio.Event(), asyncio.Event()
 
-        async def write(store, name):
-            nonlocal failures
-            number = 0
-            while number < AFTER or not is_back.is_set():
-                message_id = f"{name}-{number}"
-                try:
-                    records = [Record(message_id, message_id.encode())]
-                    stored = await store.store("s", records, now_ms=NOW_MS)
-                except StoreUnavailable:
-                    failures += 1
-                    # The same id again: nobody knows whether it was stored.
-                    await is_back.wait()
-                    continue
-                acknowledged[message_id] = stored[0].position
-                number += 1
-                if len(acknowledged) >= BEFORE:
-                    is_busy.set()
-
-        async def crash():
-            await is_busy.wait()
-            await asyncio.to_thread(server.kill)
-            await asyncio.to_thread(server.start)
-            is_back.set()
-
-        async with opened(url) as store:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(crash())
-                for name in range(WRITERS):
-                    tasks.create_task(write(store, name))
-
-            messages = await read_all(store, "s")
-            found = {m.message_id: m.position for m in messages}
-            assert acknowledged == found
-            assert [m.position for m in messages] == list(range(1, len(messages) + 1))
-            assert failures
-
-    asyncio.run(main())
-
-
-def test_without_its_server_a_store_is_unavailable_and_then_works_again_by_itself(server, url):
-    async def main():
-        async with opened(url) as store:
-            await store.store("s", numbered_records(10), now_ms=NOW_MS)
-            await asyncio.to_thread(server.kill)
+    async def write(store, name):
+        nonlocal failures
+        number = 0
+        while number < AFTER or not is_back.is_set():
+            message_id = f"{name}-{number}"
             try:
-                for _ in range(20):  # more often than there are connections
-                    with pytest.raises(StoreUnavailable):
-                        await store.read("s", after=0, limit=9, now_ms=NOW_MS)
-                    with pytest.raises(StoreUnavailable):
-                        await store.store("s", [Record("x", b"")], now_ms=NOW_MS)
-                with pytest.raises(StoreUnavailable):
-                    await store.delete("s")
-                with pytest.raises(StoreUnavailable):
-                    await store.purge(now_ms=NOW_MS)
-                with pytest.raises(StoreUnavailable):
-                    async with opened(url):
-                        pass
-            finally:
-                await asyncio.to_thread(server.start)
+                records = [Record(message_id, message_id.encode())]
+                stored = await store.store("s", records, now_ms=NOW_MS)
+            except StoreUnavailable:
+                failures += 1
+                # The same id again: nobody knows whether it was stored.
+                await is_back.wait()
+                continue
+            acknowledged[message_id] = stored[0].position
+            number += 1
+            if len(acknowledged) >= BEFORE:
+                is_busy.set()
 
-            assert len(await read_all(store, "s")) == 10
-            assert await store.store("s", [Record("y", b"")], now_ms=NOW_MS) == [Stored(11, True)]
-
-    asyncio.run(main())
-
-
-def test_a_store_can_be_closed_while_its_server_is_away(server, url):
-    async def main():
-        async with opened(url) as store:
-            await store.store("s", numbered_records(1), now_ms=NOW_MS)
-            await asyncio.to_thread(server.kill)
+    async def crash():
+        await is_busy.wait()
+        await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.start)
+        is_back.set()
 
-    asyncio.run(main())
+    async with opened(url) as store:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(crash())
+            for name in range(WRITERS):
+                tasks.create_task(write(store, name))
+
+        messages = await read_all(store, "s")
+        found = {m.message_id: m.position for m in messages}
+        assert acknowledged == found
+        assert [m.position for m in messages] == list(range(1, len(messages) + 1))
+        assert failures
+
+
+async def test_without_its_server_a_store_is_unavailable_and_then_works_again_by_itself(
+    server, url
+):
+    async with opened(url) as store:
+        await store.store("s", numbered_records(10), now_ms=NOW_MS)
+        await asyncio.to_thread(server.kill)
+        try:
+            for _ in range(20):  # more often than there are connections
+                with pytest.raises(StoreUnavailable):
+                    await store.read("s", after=0, limit=9, now_ms=NOW_MS)
+                with pytest.raises(StoreUnavailable):
+                    await store.store("s", [Record("x", b"")], now_ms=NOW_MS)
+            with pytest.raises(StoreUnavailable):
+                await store.delete("s")
+            with pytest.raises(StoreUnavailable):
+                await store.purge(now_ms=NOW_MS)
+            with pytest.raises(StoreUnavailable):
+                async with opened(url):
+                    pass
+        finally:
+            await asyncio.to_thread(server.start)
+
+        assert len(await read_all(store, "s")) == 10
+        assert await store.store("s", [Record("y", b"")], now_ms=NOW_MS) == [Stored(11, True)]
+
+
+async def test_a_store_can_be_closed_while_its_server_is_away(server, url):
+    async with opened(url) as store:
+        await store.store("s", numbered_records(1), now_ms=NOW_MS)
+        await asyncio.to_thread(server.kill)
+    await asyncio.to_thread(server.start)

@@ -63,24 +63,21 @@ def test_a_server_that_hangs_is_unavailable_in_time_and_works_again_later(
 
 
 @on_sql_servers
-def test_a_database_of_a_later_version_is_left_alone(url):
-    async def main():
-        async with opened(url) as store:
-            await store.store("s", [Record("a", b"")], now_ms=NOW_MS)
-            change = "UPDATE waterclock_schema SET version = version {}"
-            await run(store, change.format("+ 1"))
-            with pytest.raises(BadConfig, match="later version"):
-                async with opened(url):
-                    pass
-            await run(store, change.format("- 1"))
-        async with opened(url) as store:
-            assert await store.store("s", [Record("a", b"")], now_ms=NOW_MS) == [Stored(1, False)]
-
-    asyncio.run(main())
+async def test_a_database_of_a_later_version_is_left_alone(url):
+    async with opened(url) as store:
+        await store.store("s", [Record("a", b"")], now_ms=NOW_MS)
+        change = "UPDATE waterclock_schema SET version = version {}"
+        await run(store, change.format("+ 1"))
+        with pytest.raises(BadConfig, match="later version"):
+            async with opened(url):
+                pass
+        await run(store, change.format("- 1"))
+    async with opened(url) as store:
+        assert await store.store("s", [Record("a", b"")], now_ms=NOW_MS) == [Stored(1, False)]
 
 
 @pytest.mark.parametrize("backend", ["postgres"], indirect=True)
-def test_a_database_of_an_earlier_version_gets_the_function_of_this_one(url):
+async def test_a_database_of_an_earlier_version_gets_the_function_of_this_one(url):
     earlier = """
         UPDATE waterclock_schema SET version = 1;
         CREATE OR REPLACE FUNCTION waterclock_store(
@@ -89,15 +86,12 @@ def test_a_database_of_an_earlier_version_gets_the_function_of_this_one(url):
         ) LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'of version 1'; END $$;
     """
 
-    async def main():
-        async with opened(url) as store:
-            await store.store("s", [Record("a", b"", NOW_MS + 1)], now_ms=NOW_MS)
-            await run(store, earlier)
-        async with opened(url) as store:
-            stored = await store.store("s", [Record("a", b"")], now_ms=NOW_MS + 1)
-            assert stored == [Stored(2, True)]
-
-    asyncio.run(main())
+    async with opened(url) as store:
+        await store.store("s", [Record("a", b"", NOW_MS + 1)], now_ms=NOW_MS)
+        await run(store, earlier)
+    async with opened(url) as store:
+        stored = await store.store("s", [Record("a", b"")], now_ms=NOW_MS + 1)
+        assert stored == [Stored(2, True)]
 
 
 async def run(store, statement):
@@ -112,38 +106,34 @@ async def run(store, statement):
 
 
 @on_sql_servers
-def test_a_database_that_does_not_exist_is_a_mistake_in_the_configuration(url):
+async def test_a_database_that_does_not_exist_is_a_mistake_in_the_configuration(url):
     absent = urlsplit(url)._replace(path="/absent", query="").geturl()
 
-    async def main():
-        with pytest.raises(BadConfig, match=r"streams\.store"):
-            await open_store(absent).open()
-
-    asyncio.run(main())
+    with pytest.raises(BadConfig, match=r"streams\.store"):
+        await open_store(absent).open()
 
 
 @on_sql_servers
-def test_an_account_that_may_not_do_what_it_must_is_a_mistake_in_the_configuration(backend, url):
-    async def main():
-        async with opened(url) as store:
-            parts = urlsplit(url)
-            if backend.name == "mysql":
-                weak = "'weak'@'127.0.0.1'"
-                grants = [f"GRANT SELECT ON {parts.path[1:]}.* TO {weak}"]
-            else:
-                weak = f"weak_{parts.query.partition('=')[2]}"
-                grants = [f"GRANT USAGE ON SCHEMA {parts.query.partition('=')[2]} TO {weak}"]
-            await run(store, f"CREATE USER {weak}")
-            name = weak.partition("@")[0].strip("'")
-            its = parts._replace(netloc=f"{name}@{parts.hostname}:{parts.port}").geturl()
-            for grant in ("", *grants):
-                if grant:
-                    await run(store, grant)
-                with pytest.raises(BadConfig, match=r"streams\.store.*(denied|no schema)"):
-                    async with opened(its) as other:
-                        await other.store("s", numbered_records(1), now_ms=NOW_MS)
-
-    asyncio.run(main())
+async def test_an_account_that_may_not_do_what_it_must_is_a_mistake_in_the_configuration(
+    backend, url
+):
+    async with opened(url) as store:
+        parts = urlsplit(url)
+        if backend.name == "mysql":
+            weak = "'weak'@'127.0.0.1'"
+            grants = [f"GRANT SELECT ON {parts.path[1:]}.* TO {weak}"]
+        else:
+            weak = f"weak_{parts.query.partition('=')[2]}"
+            grants = [f"GRANT USAGE ON SCHEMA {parts.query.partition('=')[2]} TO {weak}"]
+        await run(store, f"CREATE USER {weak}")
+        name = weak.partition("@")[0].strip("'")
+        its = parts._replace(netloc=f"{name}@{parts.hostname}:{parts.port}").geturl()
+        for grant in ("", *grants):
+            if grant:
+                await run(store, grant)
+            with pytest.raises(BadConfig, match=r"streams\.store.*(denied|no schema)"):
+                async with opened(its) as other:
+                    await other.store("s", numbered_records(1), now_ms=NOW_MS)
 
 
 def test_registries_answer_or_do_not():

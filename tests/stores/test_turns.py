@@ -53,77 +53,65 @@ async def start(turns, tasks, *calls):
     return begun
 
 
-def test_those_who_wait_go_together_and_each_gets_its_own_answers():
-    async def main():
-        database = Database(answers=0)
-        turns = Turns(database.write, records_max=10, bytes_max=10)
-        async with asyncio.TaskGroup() as tasks:
-            begun = await start(turns, tasks, "a", "bc", "cd")
-            assert database.writes == [[b"a"]]
-            open_up(database)
-
-        assert database.writes == [[b"a"], [b"b", b"c", b"c", b"d"]]
-        assert [task.result() for task in begun] == [
-            [Stored(1, True)],
-            [Stored(2, True), Stored(3, True)],
-            [Stored(3, False), Stored(4, True)],
-        ]
-
-    asyncio.run(main())
-
-
-def test_no_more_go_together_than_the_limit_allows():
-    async def main():
-        database = Database(answers=0)
-        turns = Turns(database.write, records_max=3, bytes_max=10)
-        async with asyncio.TaskGroup() as tasks:
-            await start(turns, tasks, "a", "bc", "d", "efgh", "i")
-            open_up(database)
-
-        assert database.writes == [[b"a"], [b"b", b"c", b"d"], [b"e", b"f", b"g", b"h"], [b"i"]]
-
-    asyncio.run(main())
-
-
-def test_when_a_carrier_is_cancelled_the_carried_are_told_that_theirs_is_new():
-    async def main():
-        database = Database(answers=0)
-        turns = Turns(database.write, records_max=10, bytes_max=10)
-        async with asyncio.TaskGroup() as tasks:
-            first, carrier, carried = await start(turns, tasks, "a", "b", "c")
-            # The first is done, the second carries the third and is stopped half-way.
-            database.answers.release()
-            await first
-            await asyncio.sleep(0)
-            assert database.writes == [[b"a"], [b"b", b"c"]]
-            carrier.cancel()
-            await asyncio.wait([carrier])
-            open_up(database)
-
-        assert carrier.cancelled()
-        assert carried.result() == [Stored(3, True)]
-        assert turns._lines == {}
-
-    asyncio.run(main())
-
-
-def test_everyone_who_was_carried_hears_of_the_problem_and_the_next_call_works():
-    async def main():
-        database = Database(answers=0)
-        turns = Turns(database.write, records_max=10, bytes_max=10)
-        database.is_away = True
-        calls = [turns.store(S, records(id_), now_ms=0) for id_ in "abc"]
-        answers = asyncio.gather(*calls, return_exceptions=True)
-        await asyncio.sleep(0)
+async def test_those_who_wait_go_together_and_each_gets_its_own_answers():
+    database = Database(answers=0)
+    turns = Turns(database.write, records_max=10, bytes_max=10)
+    async with asyncio.TaskGroup() as tasks:
+        begun = await start(turns, tasks, "a", "bc", "cd")
+        assert database.writes == [[b"a"]]
         open_up(database)
-        problems = await answers
 
-        assert [str(problem) for problem in problems] == ["away"] * 3
-        assert len({id(problem) for problem in problems}) == 3
-        database.is_away = False
-        assert await turns.store(S, records("d"), now_ms=0) == [Stored(4, True)]
+    assert database.writes == [[b"a"], [b"b", b"c", b"c", b"d"]]
+    assert [task.result() for task in begun] == [
+        [Stored(1, True)],
+        [Stored(2, True), Stored(3, True)],
+        [Stored(3, False), Stored(4, True)],
+    ]
 
-    asyncio.run(main())
+
+async def test_no_more_go_together_than_the_limit_allows():
+    database = Database(answers=0)
+    turns = Turns(database.write, records_max=3, bytes_max=10)
+    async with asyncio.TaskGroup() as tasks:
+        await start(turns, tasks, "a", "bc", "d", "efgh", "i")
+        open_up(database)
+
+    assert database.writes == [[b"a"], [b"b", b"c", b"d"], [b"e", b"f", b"g", b"h"], [b"i"]]
+
+
+async def test_when_a_carrier_is_cancelled_the_carried_are_told_that_theirs_is_new():
+    database = Database(answers=0)
+    turns = Turns(database.write, records_max=10, bytes_max=10)
+    async with asyncio.TaskGroup() as tasks:
+        first, carrier, carried = await start(turns, tasks, "a", "b", "c")
+        # The first is done, the second carries the third and is stopped half-way.
+        database.answers.release()
+        await first
+        await asyncio.sleep(0)
+        assert database.writes == [[b"a"], [b"b", b"c"]]
+        carrier.cancel()
+        await asyncio.wait([carrier])
+        open_up(database)
+
+    assert carrier.cancelled()
+    assert carried.result() == [Stored(3, True)]
+    assert turns._lines == {}
+
+
+async def test_everyone_who_was_carried_hears_of_the_problem_and_the_next_call_works():
+    database = Database(answers=0)
+    turns = Turns(database.write, records_max=10, bytes_max=10)
+    database.is_away = True
+    calls = [turns.store(S, records(id_), now_ms=0) for id_ in "abc"]
+    answers = asyncio.gather(*calls, return_exceptions=True)
+    await asyncio.sleep(0)
+    open_up(database)
+    problems = await answers
+
+    assert [str(problem) for problem in problems] == ["away"] * 3
+    assert len({id(problem) for problem in problems}) == 3
+    database.is_away = False
+    assert await turns.store(S, records("d"), now_ms=0) == [Stored(4, True)]
 
 
 def entries_of(keys, token=b"t"):
@@ -146,18 +134,15 @@ def test_what_the_same_call_stored_before_counts_as_new_once():
 
 
 @given(st.lists(st.binary(min_size=1, max_size=1)), st.integers(1, 5))
-def test_written_in_chunks_or_at_once_the_answers_are_the_same(keys, size):
-    async def main():
-        chunked, whole = Database(), Database()
-        entries = entries_of(keys)
+async def test_written_in_chunks_or_at_once_the_answers_are_the_same(keys, size):
+    chunked, whole = Database(), Database()
+    entries = entries_of(keys)
 
-        def chunks(unique):
-            return [unique[start : start + size] for start in range(0, len(unique), size)]
+    def chunks(unique):
+        return [unique[start : start + size] for start in range(0, len(unique), size)]
 
-        answers = await write_in_chunks(entries, chunks, lambda chunk: chunked.write(S, chunk))
-        assert answers == await whole.write(S, entries)
-
-    asyncio.run(main())
+    answers = await write_in_chunks(entries, chunks, lambda chunk: chunked.write(S, chunk))
+    assert answers == await whole.write(S, entries)
 
 
 @given(st.lists(st.sampled_from([0, 1_000, INLINE_BYTES_MAX, INLINE_BYTES_MAX + 1]), max_size=150))

@@ -6,7 +6,6 @@ import time
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from tests.burrow.source_contract import run
 from waterclock.burrow.core.records import Record
 from waterclock.burrow.kafka.transactions import KafkaTransactions
 from waterclock.burrow.runtime.pool import Pool
@@ -72,42 +71,38 @@ async def until_committed(broker, topic: str, count: int = COUNT) -> None:
         done = sum(found.values())
 
 
-def test_a_copy_has_each_message_once(broker, topics):
-    async def test() -> None:
-        copier = Copier(broker, topics)
-        async with copier.pool:
-            await copier.until(1_000)
-        copier = Copier(broker, topics)
-        async with copier.pool:
-            await until_committed(broker, topics)
-
-    run(test)
+async def test_a_copy_has_each_message_once(broker, topics):
+    copier = Copier(broker, topics)
+    async with copier.pool:
+        await copier.until(1_000)
+    copier = Copier(broker, topics)
+    async with copier.pool:
+        await until_committed(broker, topics)
     assert sorted(broker.read(f"{topics}-copy")) == expected()
 
 
-def test_a_transaction_that_fails_is_done_again(broker, topics, monkeypatch):
-    async def test() -> None:
-        copier = Copier(broker, topics)
-        commit, failures = copier.source._commit_transaction, [3]
+async def test_a_transaction_that_fails_is_done_again(broker, topics, monkeypatch):
+    copier = Copier(broker, topics)
+    commit, failures = copier.source._commit_transaction, [3]
 
-        def unlucky(commits):
-            if failures[0] and copier.copied > 500:
-                failures[0] -= 1
-                return KafkaError(KafkaError._TRANSPORT, "cut")
-            return commit(commits)
+    def unlucky(commits):
+        if failures[0] and copier.copied > 500:
+            failures[0] -= 1
+            return KafkaError(KafkaError._TRANSPORT, "cut")
+        return commit(commits)
 
-        monkeypatch.setattr(copier.source, "_commit_transaction", unlucky)
-        async with copier.pool:
-            await copier.until(COUNT)
-            await until_committed(broker, topics)
-        assert failures == [0]
-        assert copier.copied > COUNT
-
-    run(test)
+    monkeypatch.setattr(copier.source, "_commit_transaction", unlucky)
+    async with copier.pool:
+        await copier.until(COUNT)
+        await until_committed(broker, topics)
+    assert failures == [0]
+    assert copier.copied > COUNT
     assert sorted(broker.read(f"{topics}-copy")) == expected()
 
 
-def test_a_commit_that_fails_in_a_rebalance_takes_no_output_with_it(broker, topics, monkeypatch):
+async def test_a_commit_that_fails_in_a_rebalance_takes_no_output_with_it(
+    broker, topics, monkeypatch
+):
     """The last commit must not name places whose outputs went with an aborted transaction."""
     failures: list[int] = []
     on_revoke = KafkaTransactions._on_revoke
@@ -128,25 +123,23 @@ def test_a_commit_that_fails_in_a_rebalance_takes_no_output_with_it(broker, topi
     monkeypatch.setattr(KafkaTransactions, "_on_revoke", revoke_while_a_commit_waits)
     monkeypatch.setattr(KafkaTransactions, "_commit_transaction", fail_once)
 
-    async def test() -> None:
-        first = Copier(broker, topics, name="first")
-        async with first.pool:
-            await first.until(300)
-            second = Copier(broker, topics, name="second")
-            async with second.pool:
-                # Until the rebalance there is always something to commit.
-                while not failures:
-                    await asyncio.to_thread(broker.publish, topics, 100, start=len(extra) + COUNT)
-                    extra.extend(range(100))
-                await until_committed(broker, topics, COUNT + len(extra))
-
     extra: list[int] = []
-    run(test)
+
+    first = Copier(broker, topics, name="first")
+    async with first.pool:
+        await first.until(300)
+        second = Copier(broker, topics, name="second")
+        async with second.pool:
+            # Until the rebalance there is always something to commit.
+            while not failures:
+                await asyncio.to_thread(broker.publish, topics, 100, start=len(extra) + COUNT)
+                extra.extend(range(100))
+            await until_committed(broker, topics, COUNT + len(extra))
     copied = sorted(broker.read(f"{topics}-copy"))
     assert copied == sorted(b"%d" % number for number in range(COUNT + len(extra)))
 
 
-def test_nothing_is_read_in_the_midst_of_a_rewind(broker, topics, monkeypatch):
+async def test_nothing_is_read_in_the_midst_of_a_rewind(broker, topics, monkeypatch):
     """A rebalance would run there, and take what is begun with right after it."""
     rewinds: list[bool] = []
     read: list[bool] = []
@@ -171,59 +164,51 @@ def test_nothing_is_read_in_the_midst_of_a_rewind(broker, topics, monkeypatch):
     monkeypatch.setattr(KafkaTransactions, "_records", noted_records)
     monkeypatch.setattr(KafkaTransactions, "_commit_transaction", fail_at_first)
 
-    async def test() -> None:
-        copier = Copier(broker, topics)
-        async with copier.pool:
-            await until_committed(broker, topics)
-
-    run(test)
+    copier = Copier(broker, topics)
+    async with copier.pool:
+        await until_committed(broker, topics)
     assert len(rewinds) == 8
     assert not any(read)
     assert sorted(broker.read(f"{topics}-copy")) == expected()
 
 
-def test_members_come_and_go(broker, topics):
-    async def test() -> None:
-        first = Copier(broker, topics, name="first")
-        async with first.pool:
-            await first.until(300)
-            second = Copier(broker, topics, name="second")
-            async with second.pool:
-                # The first may be done with everything before the second has a partition.
-                while second.copied < 100:
-                    await asyncio.to_thread(broker.publish, topics, 100, start=len(extra) + COUNT)
-                    extra.extend(range(100))
-            await until_committed(broker, topics, COUNT + len(extra))
-
+async def test_members_come_and_go(broker, topics):
     extra: list[int] = []
-    run(test)
+
+    first = Copier(broker, topics, name="first")
+    async with first.pool:
+        await first.until(300)
+        second = Copier(broker, topics, name="second")
+        async with second.pool:
+            # The first may be done with everything before the second has a partition.
+            while second.copied < 100:
+                await asyncio.to_thread(broker.publish, topics, 100, start=len(extra) + COUNT)
+                extra.extend(range(100))
+        await until_committed(broker, topics, COUNT + len(extra))
     copied = sorted(broker.read(f"{topics}-copy"))
     assert copied == sorted(b"%d" % number for number in range(COUNT + len(extra)))
 
 
-def test_a_process_that_was_replaced_is_fenced_and_its_pool_ends(broker, topics):
-    async def test() -> None:
-        copier = Copier(broker, topics)
-        usurper = Producer({**broker.settings, "transactional.id": f"copier-{topics}"})
+async def test_a_process_that_was_replaced_is_fenced_and_its_pool_ends(broker, topics):
+    copier = Copier(broker, topics)
+    usurper = Producer({**broker.settings, "transactional.id": f"copier-{topics}"})
 
-        usurpation: asyncio.Future[None] | None = None
+    usurpation: asyncio.Future[None] | None = None
 
-        async def usurp() -> None:
-            nonlocal usurpation
-            async with copier.pool:
-                await copier.until(300)
-                loop = asyncio.get_running_loop()
-                usurpation = loop.run_in_executor(None, usurper.init_transactions, 30)
-                await asyncio.Event().wait()
+    async def usurp() -> None:
+        nonlocal usurpation
+        async with copier.pool:
+            await copier.until(300)
+            loop = asyncio.get_running_loop()
+            usurpation = loop.run_in_executor(None, usurper.init_transactions, 30)
+            await asyncio.Event().wait()
 
-        with pytest.raises(SourceFailed):
-            await usurp()
-        assert usurpation is not None
-        await usurpation
-        assert copier.pool.state == "failed"
-        again = Copier(broker, topics)
-        async with again.pool:
-            await until_committed(broker, topics)
-
-    run(test)
+    with pytest.raises(SourceFailed):
+        await usurp()
+    assert usurpation is not None
+    await usurpation
+    assert copier.pool.state == "failed"
+    again = Copier(broker, topics)
+    async with again.pool:
+        await until_committed(broker, topics)
     assert sorted(broker.read(f"{topics}-copy")) == expected()
