@@ -46,7 +46,7 @@ def unchecked(*plants: AbstractContextManager[Any]) -> Iterator[None]:
 
 
 def leads_for_ever() -> AbstractContextManager[Any]:
-    """The seed's own gap: who once got the lock leads until Redis says otherwise."""
+    """Easily left open: a dispatcher that once got the lease leads until Redis says otherwise."""
     acquired, renewed = Lease.acquired, Lease.renewed
 
     def acquired_for_ever(self: Lease, epoch: int, *, asked_ms: int, now_ms: int) -> bool:
