@@ -1,0 +1,132 @@
+"""Words that the project does not use, and what it says instead.
+
+`docs/glossary.md` has the words it does use. `names` is sought in identifiers and in the names of
+files and folders, taken apart: `gap_map` and `GapMap` are "gap map" and "Gap Map". `text` is sought
+in everything: documents, docstrings, comments, messages, protocols. A word that is also ordinary
+English is sought in names only, or in the sense that is meant.
+"""
+
+from typing import NamedTuple
+
+
+class Word(NamedTuple):
+    """A word that is not used."""
+
+    instead: str
+    names: str = "(?!)"
+    text: str = "(?!)"
+    allowed: frozenset[str] = frozenset()
+    """Names that have the word for a reason: another library's, or ordinary English."""
+    only_in: tuple[str, ...] = ("",)
+    """Where the word would mean that; everywhere unless it is said."""
+    is_gone: bool = False
+
+
+def _allow(*names: str) -> frozenset[str]:
+    return frozenset(names)
+
+
+_DISPATCH = (
+    "src/waterclock/dispatch", "tests/dispatch", "docs/dispatch", "docs/formats/dispatch",
+)  # fmt: skip
+
+WORDS = [
+    Word(
+        "scheduled",
+        r"(?i)\bpromis\w*",
+        r"(?i)\bpromised\b|\bpromise frame|\bpromises? (?:of|that|is|are)\b",
+    ),
+    Word(
+        "dead letter, write_dead_letter",
+        r"(?i)\b(?:bury|buri\w+|graves?|died|dying)\b",
+        r"(?i)\b(?:bury|buries|buried|burials?|graves?)\b",
+    ),
+    Word("dead letter partition", r"(?i)\b(?:wards?|living)\b"),
+    Word(
+        "dead_letters",
+        r"(?i)(?<!dead )\bletters\b",
+        r"(?i)(?<!dead)(?<!dead.)(?<!dead\n.)\bletters\b",
+        _allow("ascii_letters"),
+    ),
+    Word("dead_letter_progress", r"(?i)\bmarks\b", only_in=("src/waterclock/node",)),
+    Word(
+        "sequence marker",
+        r"(?i)\bmarks?\b",
+        r"(?i)(?<!pytest\.)\bmarks?\b",
+        _allow("mark", "pytestmark"),
+        _DISPATCH,
+    ),
+    Word("run_id", r"(?i)\b(?:life|lives)\b", r"`life`|<life>|\blife id"),
+    Word("GroupPartition", r"^_?Places?\b"),
+    Word("delivery, app", r"(?i)^serving\b"),
+    Word("fetch_plan, ReadQueue", r"(?i)\bannounc\w*|^_?Ahead\b"),
+    Word(
+        "outbound, DeliveryBatch, QueuedDelivery, stored batch",
+        r"(?i)\b(?:outgoing|portions?|parcels?)\b",
+        r"(?i)\bparcels?\b",
+    ),
+    Word("run_detached", r"(?i)\bshelter\w*", r"(?i)\bshelter\w*", is_gone=True),
+    Word("BackgroundThreads", r"\bAside\b|^_?aside$"),
+    Word("request_flush, wait_flushed, step", r"^_?(?:wrote|poked?|durable)$"),
+    Word(
+        "PublishBatcher, batching",
+        r"(?i)\bgather\w*",
+        r"(?i)\bgather(?:ed|ing|s)\b",
+        _allow("gather"),
+    ),
+    Word("TimerIndex", r"(?i)\bagenda\b", r"(?i)\bagenda\b"),
+    Word(
+        "HotTimers, ColdTimers",
+        r"^(?:Near|Far)\b|^(?:near|far)$|(?i:\bfar (?:segments?|timers?)\b)",
+    ),
+    Word("overflow, shard", r"(?i)^(?:piles?|wings?)\b|\b(?:pile|wing)$"),
+    Word("persister, PendingWrite", r"(?i)\b(?:storing|wish(?:es)?)\b"),
+    Word("store_poller", r"(?i)\btailing\b"),
+    Word("log cleaner", r"(?i)\bhousekeep\w*", r"(?i)\bhouse-?keep\w*"),
+    Word("ResponseModel, render()", r"(?i)\btold\b"),
+    Word("RequestModel, FieldNames", r"\bshapes\b|\bShapes?\b|\bWords\b|^words$|^WORDS$"),
+    Word("stop_reading, is_read_closed", r"(?i)\b(?:hush\w*|deaf)\b", r"(?i)\b(?:hush\w*|deaf)\b"),
+    Word(
+        "final_response, response_flags",
+        r"(?i)\b(?:farewells?|manners?)\b",
+        r"(?i)\bfarewells?\b",
+    ),
+    Word("StreamingCall", r"(?i)\bconversations?\b"),
+    Word("Waiter", r"(?i)\btakers?\b", r"(?i)\btakers?\b"),
+    Word("WaitQueue, is_blocking", r"^Line$|\b[Pp]atient\b"),
+    Word(
+        "accumulator, publish_stream, send_buffer",
+        r"(?i)^(?:lanes?|pipes?|room)$|^(?:Lanes?|Pipes?|Room)\b",
+        only_in=("src/waterclock/client", "tests/client"),
+    ),
+    Word("source", r"(?i)\binlets?\b", r"(?i)\binlets?\b"),
+    Word("worker pool", r"(?i)\bcrews?\b", r"(?i)\bcrews?\b"),
+    Word("message table", r"(?i)\bholdings?\b", r"(?i)\bholdings\b"),
+    Word("deadline heap", r"(?i)\btimetables?\b", r"(?i)\btimetables?\b"),
+    Word("in-flight", r"(?i)\bin hand\b", is_gone=True),
+    Word("offset_map", r"(?i)\bgap maps?\b", r"(?i)\bgap[ _-]maps?\b"),
+    Word(
+        "backpressure, tracing",
+        r"(?i)^(?:flow|spans)$",
+        only_in=("src/waterclock/burrow", "tests/burrow"),
+    ),
+    Word("WriteRegistry", r"(?i)\bledgers?\b", r"(?i)\bledgers?\b"),
+    Word("MatchTimeout", r"\bNobody Came\b", r"NobodyCame|nobody[-_]came", is_gone=True),
+    Word("leader epoch", r"(?i)\breigns?\b", r"(?i)\breigns?\b"),
+    Word("monotonic clock", text=r"(?i)\bclock (?:that )?nobody\s+sets"),
+    Word("in-memory stream", r"(?i)\blight streams?\b", r"(?i)\blight\s(?:streams?|messages?)\b"),
+    Word(
+        "steps, processes, snapshot, printer",
+        r"(?i)^(?:acts?|scenes?|narrators?)$|^(?:Acts?|Cast|Scene|Narrator)\b",
+        r"(?i)\bnarrator\b",
+        _allow("act"),
+    ),
+    Word("Effect", r"\bActions?\b"),
+]
+
+OUTSIDE = Word(
+    "what the other document says",
+    text=r"(?i)\.\./shared|\bshared/(?:design|research|seeds)\b|\bthe seed's\b|\bhouse[ -]style\b"
+    r"|\bthe (?:design|issue|brief) (?:says?|said|asks?|asked|told|wants?)\b|\bissue #?\d+",
+)
+"""What stands outside the project: nobody who reads it could follow."""
