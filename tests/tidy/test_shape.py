@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,10 +10,13 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
-CODE = [SRC, ROOT / "tests", ROOT / "benchmarks", ROOT / "examples"]
+CODE = [SRC, *(ROOT / name for name in ("tests", "benchmarks", "demos", "examples"))]
 
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
+FOLDER_MODULES_MAX = 20
+CROWDED = {Path("waterclock/v1"), Path("waterclock/cli/commands")}
+"""Folders that may be: one is generated, one is still being put in order."""
 VAGUE_NAMES = {"common", "helper", "helpers", "manager", "misc", "util", "utils"}
 LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX)\b|\bNotImplementedError\b")
 
@@ -27,6 +31,16 @@ def written(root: Path) -> Iterator[tuple[Path, str]]:
 def long_files(root: Path) -> list[str]:
     counts = [(place, len(text.splitlines())) for place, text in written(root)]
     return [f"{place}: {count} lines" for place, count in counts if count > FILE_LINES_MAX]
+
+
+def crowded_folders(root: Path) -> list[str]:
+    modules = [file for file in root.rglob("*.py") if file.name != "__init__.py"]
+    counts = Counter(file.parent.relative_to(root) for file in modules)
+    return [
+        f"{folder}: {count} modules"
+        for folder, count in sorted(counts.items())
+        if count > FOLDER_MODULES_MAX and folder not in CROWDED
+    ]
 
 
 def long_functions(root: Path) -> list[str]:
@@ -90,6 +104,10 @@ def test_files_are_short():
     assert long_files(SRC) == []
 
 
+def test_a_folder_holds_a_flow_and_no_crowd():
+    assert crowded_folders(SRC) == []
+
+
 def test_functions_fit_the_eye():
     assert [line for root in CODE for line in long_functions(root)] == []
 
@@ -109,6 +127,17 @@ def test_nothing_is_left_over():
 def test_a_long_file_is_found(plant):
     assert long_files(plant("log/frame.py", "x = 1\n" * 500)) == []
     assert long_files(plant("log/frame.py", "x = 1\n" * 501)) == ["log/frame.py: 501 lines"]
+
+
+def test_a_crowded_folder_is_found_unless_generated(plant):
+    for number in range(21):
+        plant(f"waterclock/v1/n{number}.py", "")
+        plant(f"waterclock/node/groups/n{number}.py", "")
+        plant(f"waterclock/log/n{number % 20}.py", "")
+
+    assert crowded_folders(plant("waterclock/log/__init__.py", "")) == [
+        "waterclock/node/groups: 21 modules"
+    ]
 
 
 def test_a_long_function_is_found_unless_generated(plant):
