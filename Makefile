@@ -12,7 +12,7 @@ BENCHES := log publish consume schedule latency streams spark burrow dispatch le
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo test check style types unit docs wheel stores-big sim hunt burrow-sim burrow-chaos burrow-copy burrow-stuck burrow-plants dispatch-sim dispatch-chaos dispatch-plants crash plants fuzz cover bench bench-smoke $(BENCHES:%=bench-%) proto lock clean
+.PHONY: help setup run demo test check style types unit docs wheel stores-big sim hunt burrow-sim burrow-chaos burrow-copy burrow-stuck burrow-plants dispatch-sim dispatch-chaos dispatch-plants crash plants fuzz cover bench bench-smoke $(BENCHES:%=bench-%) proto sync lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ style: $(STAMP)  ## Lint, formatting and spelling
 	@$(BIN)/codespell
 
 types: $(SPARK)  ## Static types (mypy, strict)
-	@$(BIN)/mypy src tests $(wildcard benchmarks/*.py benchmarks/*/*.py examples/*.py)
+	@$(BIN)/mypy src tests $(wildcard benchmarks/*.py benchmarks/*/*.py examples/*.py tools/*.py)
 
 unit: $(SPARK)  ## The tests alone
 	@$(PYTEST) -q -n $(JOBS)
@@ -130,6 +130,9 @@ bench-spark: $(SPARK)
 proto: $(STAMP)  ## Generate the gRPC code from proto/
 	@PATH=$(BIN):$$PATH $(BIN)/python -m grpc_tools.protoc -I proto --python_out=src --grpc_python_out=src \
 		--mypy_out=quiet:src --mypy_grpc_out=quiet:src $(wildcard proto/waterclock/v1/*.proto)
+
+sync: $(STAMP)  ## Generate the blocking client from the asyncio one
+	@$(BIN)/python -m tools.sync_client
 
 lock: $(STAMP)  ## Pin the newest allowed dependencies in requirements.lock
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --fork-strategy fewest --python-version 3.11 \

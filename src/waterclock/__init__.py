@@ -8,12 +8,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from waterclock.client._sync.client import (
-        BlockingClient,
-        BlockingSubscription,
-        connect_blocking,
-    )
-    from waterclock.client._sync.streams import BlockingFollowing
+    from waterclock.client._sync.client import BlockingClient, connect_blocking
+    from waterclock.client._sync.following import BlockingFollowing
+    from waterclock.client._sync.subscription import BlockingSubscription
     from waterclock.client.client import Client, connect
     from waterclock.client.consumer.delivery import ReceivedBatch, ReceivedMessage
     from waterclock.client.consumer.rows import LoggedMessage
@@ -112,12 +109,9 @@ __all__ = [
 __version__ = "0.1.0"
 
 _NAMES = {
-    "waterclock.client._sync.client": [
-        "BlockingClient",
-        "BlockingSubscription",
-        "connect_blocking",
-    ],
-    "waterclock.client._sync.streams": ["BlockingFollowing"],
+    "waterclock.client._sync.client": ["BlockingClient", "connect_blocking"],
+    "waterclock.client._sync.following": ["BlockingFollowing"],
+    "waterclock.client._sync.subscription": ["BlockingSubscription"],
     "waterclock.client.client": ["Client", "connect"],
     "waterclock.client.consumer.subscription": ["Subscription"],
     "waterclock.client.due": ["Cron", "Every"],

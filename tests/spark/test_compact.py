@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.spark.spark_node import SparkNode
-from waterclock.client._sync.snapshots import Snapshots
+from waterclock.client._sync.snapshots import BlockingSnapshots
 from waterclock.log.snapshot import MANIFEST, ROWS, Manifest, parse_manifest
 from waterclock.model.errors import BadInput, Busy, UnknownTopic
 from waterclock.model.message import Message
@@ -256,7 +256,7 @@ def test_cut_off_anywhere_the_last_snapshot_stays_and_the_next_run_makes_it_good
     compacted.publish((b"a", None), (b"c", b"3"))
 
     with monkeypatch.context() as patch:
-        patch.setattr(Snapshots if at == "register" else compact, at, cut_off)
+        patch.setattr(BlockingSnapshots if at == "register" else compact, at, cut_off)
         with pytest.raises(KeyboardInterrupt):
             compacted.run()
 
@@ -299,7 +299,7 @@ def test_a_damaged_snapshot_is_not_gone_on_from(compacted):
 def test_a_topic_made_anew_does_not_take_over_the_old_ones_snapshots(compacted, monkeypatch):
     compacted.publish((b"a", b"old"), (b"b", b"old"))
     with monkeypatch.context() as patch:
-        patch.setattr(Snapshots, "register", cut_off)
+        patch.setattr(BlockingSnapshots, "register", cut_off)
         with pytest.raises(KeyboardInterrupt):
             compacted.run()
     (old,) = SnapshotFolder(compacted.folder).whole()

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
-CODE = [SRC, *(ROOT / name for name in ("tests", "benchmarks", "demos", "examples"))]
+CODE = [SRC, *(ROOT / name for name in ("tests", "benchmarks", "demos", "examples", "tools"))]
 
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60

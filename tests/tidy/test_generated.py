@@ -1,9 +1,11 @@
-"""The generated gRPC code is what proto/ says."""
+"""The generated code is current: gRPC's as proto/ says, the blocking client as the asyncio one."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+from tools import sync_client
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = Path(sys.executable).parent
@@ -23,8 +25,15 @@ def generate(protos: Path, target: Path) -> dict[str, str]:
     return generated(target / "waterclock" / "v1")
 
 
-def test_generated_code_is_current(tmp_path):
+def test_grpc_code_is_what_proto_says(tmp_path):
     fresh = generate(ROOT / "proto", tmp_path)
 
     assert fresh
     assert fresh == generated(ROOT / "src" / "waterclock" / "v1"), "run `make proto`"
+
+
+def test_the_blocking_client_is_what_the_asyncio_client_says():
+    folder = ROOT / "src" / "waterclock" / "client" / "_sync"
+    files = {file: file.read_text() for file in folder.glob("*.py") if file.stem != "__init__"}
+
+    assert sync_client.generated() == files, "run `make sync`"

@@ -1,0 +1,1 @@
+"""Programs that write code of the project."""
