@@ -12,7 +12,6 @@ from dataclasses import replace
 from waterclock.dispatch.config import DispatcherConfig, WorkerConfig
 from waterclock.dispatch.dispatcher import Dispatcher
 from waterclock.dispatch.health import Health
-from waterclock.dispatch.lifecycle import stopping_on_signals
 from waterclock.dispatch.metrics import Counts
 from waterclock.dispatch.redis.client import RedisClient
 from waterclock.dispatch.redis.link import SILENCE_S_MAX
@@ -20,6 +19,7 @@ from waterclock.dispatch.sinks.redis import RedisSink
 from waterclock.dispatch.sinks.sink import Sink
 from waterclock.dispatch.worker.handlers import Handler, handler_of, load
 from waterclock.dispatch.worker.worker import Worker
+from waterclock.runtime.lifecycle import stopping_on_signals
 
 METRICS_HOST = "0.0.0.0"
 

@@ -9,14 +9,13 @@ import asyncio
 import logging
 import os
 import resource
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from waterclock.model.clock import PULSE_MS, RunningClock
 from waterclock.model.config import Config
 from waterclock.node.node import running_node
+from waterclock.runtime.lifecycle import stopping_on_signals
 from waterclock.server.addresses import Addresses
 from waterclock.server.app import serve
 from waterclock.server.memory import freeze_what_is_there, keep_freed_memory
@@ -24,7 +23,6 @@ from waterclock.storage.clock import SystemClock
 
 log = logging.getLogger(__name__)
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
 EXIT_AT_ONCE = 130
 
 
@@ -41,7 +39,8 @@ async def run_node(
     """
     raise_open_files()
     keep_freed_memory()
-    with stop_signals() as told:
+    told = asyncio.Event()
+    with stopping_on_signals(told.set, stop_at_once=_end_at_once):
         async with running_node(config, SystemClock()) as node, serve(node, config) as server:
             freeze_what_is_there()
             node.spawn(keep_pulse(node.groups.clock))
@@ -68,25 +67,9 @@ async def keep_pulse(clock: RunningClock, cpu_ms: Callable[[], int] = cpu_ms) ->
         await asyncio.sleep(PULSE_MS / 1_000)
 
 
-@contextmanager
-def stop_signals() -> Iterator[asyncio.Event]:
-    """Set an event at the first signal to stop, and end the process at the second."""
-    told = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def hear(number: signal.Signals) -> None:
-        if told.is_set():
-            log.warning("stopped_at_once signal=%s", number.name)
-            os._exit(EXIT_AT_ONCE)
-        told.set()
-
-    for number in SIGNALS:
-        loop.add_signal_handler(number, hear, number)
-    try:
-        yield told
-    finally:
-        for number in SIGNALS:
-            loop.remove_signal_handler(number)
+def _end_at_once() -> None:
+    log.warning("stopped_at_once")
+    os._exit(EXIT_AT_ONCE)
 
 
 def raise_open_files() -> int:

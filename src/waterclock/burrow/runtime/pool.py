@@ -24,12 +24,12 @@ from waterclock.burrow.core.scaling import Scaling
 from waterclock.burrow.runtime.dead_letters import DeadLetters
 from waterclock.burrow.runtime.driver import Driver
 from waterclock.burrow.runtime.health import Health, State
-from waterclock.burrow.runtime.lifecycle import raise_single, stopping_on_signals
 from waterclock.burrow.runtime.metrics import PoolMetrics
 from waterclock.burrow.runtime.source import LagTeller, Outlet, PoolHalted, Source
 from waterclock.burrow.runtime.tracing import traced
 from waterclock.burrow.runtime.workers import Coroutines, Threads, WorkerPool
 from waterclock.model.errors import BadConfig, Busy, WaterclockError
+from waterclock.runtime.lifecycle import raise_single, stopping_on_signals
 
 SAMPLE_S = 1.0
 STUCK_S = 300.0

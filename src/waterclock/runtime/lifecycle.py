@@ -1,7 +1,7 @@
-"""How a program that runs a pool is told to end: SIGTERM and SIGINT ask, the pool drains.
+"""How a program is told to end: the first SIGTERM or SIGINT asks it to, and it ends in order.
 
-A second signal is not ours any more: what was set before is put back when the first came, so a
-Ctrl-C pressed twice ends the program as it always did.
+The second signal finds what was set before, so a Ctrl-C pressed twice ends the program as ever,
+unless the program has an end of its own for it.
 """
 
 import asyncio
@@ -14,9 +14,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
-def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at the first SIGTERM or SIGINT. Off the main thread this does nothing, for
-    signals come there only."""
+def stopping_on_signals(
+    stop: Callable[[], None], *, stop_at_once: Callable[[], None] | None = None
+) -> Iterator[None]:
+    """Call `stop` at the first signal, and `stop_at_once` at those after it. Off the main thread
+    nothing is done: signals do not come there."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -29,8 +31,15 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(each, handler)
         before.clear()
 
+    is_asked = False
+
     def asked() -> None:
-        put_back()
+        nonlocal is_asked
+        if stop_at_once is None:
+            put_back()
+        elif is_asked:
+            stop_at_once()
+        is_asked = True
         stop()
 
     for each in SIGNALS:
