@@ -4,6 +4,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 STAMP  := .venv/.installed
 SPARK  := .venv/.spark
+SITE   := .venv/.site
 PYTEST := $(BIN)/python -m pytest
 # Two workers: the suite is made for a two-core machine and is bound by it.
 JOBS   ?= 2
@@ -12,7 +13,8 @@ BENCHES := log publish consume schedule latency streams spark burrow dispatch le
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo test check style types unit docs wheel stores-big sim hunt burrow-sim burrow-chaos burrow-copy burrow-stuck burrow-plants dispatch-sim dispatch-chaos dispatch-plants crash plants fuzz cover bench bench-smoke $(BENCHES:%=bench-%) proto sync lock clean
+# Every target with a help text; none of them is a file.
+.PHONY: $(shell awk -F: '/^[a-z-]+:.*## / {print $$1}' $(MAKEFILE_LIST)) $(BENCHES:%=bench-%)
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +27,7 @@ run: $(STAMP)  ## Run a node on the default ports, its data in ./waterclock-data
 demo: $(STAMP)  ## A tour: schedule, fire, retry, redrive, kill -9, replay; nothing lost
 	@$(BIN)/waterclock demo
 
-test: style types unit  ## Everything CI runs: style, types and all tests
+test: style types docs unit  ## Everything CI runs: style, types, the docs site and all tests
 
 check: test  ## The same as test
 
@@ -44,11 +46,27 @@ stores-big: N := $(or $(N),1000000)
 stores-big: $(STAMP)  ## Every store with N= messages in one stream, read page by page
 	@WATERCLOCK_STORES_BIG=$(N) $(PYTEST) -q -s tests/stores/test_paging.py
 
-docs: $(SPARK)  ## Every page and example twice from the wheel, also what starts Spark (some minutes)
+# Material warns of its own end of life in 2027; until then it is the one with an API reference that is done.
+docs: $(SITE)  ## Build the docs site with the API reference into ./site; a broken link fails
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "The docs are at site/index.html"
+
+docs-run: $(SPARK)  ## Run every page and example twice from the wheel, also what starts Spark (some minutes)
 	@WATERCLOCK_DOCS_SPARK=1 $(PYTEST) -q tests/docs
 
 wheel: $(STAMP)  ## Build dist/waterclock-….whl, to install anywhere
 	@$(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir dist
+
+VERSION = $(shell $(BIN)/python -c 'import waterclock; print(waterclock.__version__)')
+
+release: $(SPARK)  ## Check everything, build wheel and sdist into dist, tag the commit; it pushes nothing
+	@test -z "$$(git status --porcelain)" || { echo "Commit first: a release is made of what is committed"; exit 1; }
+	@grep -q '^## \[$(VERSION)\]' CHANGELOG.md || { echo "CHANGELOG.md has no section [$(VERSION)]"; exit 1; }
+	@! git rev-parse --quiet --verify refs/tags/v$(VERSION) >/dev/null || { echo "v$(VERSION) is tagged already"; exit 1; }
+	@CI=1 $(MAKE) --no-print-directory test
+	@rm -rf dist && $(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir dist
+	@git tag --annotate v$(VERSION) --message "Waterclock $(VERSION)"
+	@echo "Tagged v$(VERSION), built dist/. To publish: git push origin v$(VERSION), and upload dist/"
 
 # The seed is chosen here, not by Hypothesis, so that a failing run always names the way back to it.
 sim: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
@@ -137,9 +155,11 @@ sync: $(STAMP)  ## Generate the blocking client from the asyncio one
 lock: $(STAMP)  ## Pin the newest allowed dependencies in requirements.lock
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --fork-strategy fewest --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-header --extra dev pyproject.toml -o requirements.lock
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --fork-strategy fewest --python-version 3.11 --constraints requirements.lock \
+		--generate-hashes --no-emit-index-url --no-header --group docs -o requirements-docs.lock
 
 clean:  ## Remove what make made
-	@rm -rf .venv build dist .*_cache .hypothesis .coverage* htmlcov
+	@rm -rf .venv build dist site .*_cache .hypothesis .coverage* htmlcov
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 # uv installs the lock in two seconds where pip takes twenty, so pip fetches uv alone, by its hashes in the
@@ -167,4 +187,8 @@ $(SPARK): $(STAMP)
 	@echo "Building Spark for .venv (once: half a minute)"
 	@$(call pinned,pyspark) >.venv/spark.lock
 	@$(BIN)/uv pip install --python $(BIN)/python --require-hashes --no-deps --no-build-isolation -r .venv/spark.lock >$(LOG) 2>&1 || $(FAILED)
+	@touch $@
+
+$(SITE): $(STAMP) requirements-docs.lock
+	@$(BIN)/uv pip install --python $(BIN)/python --require-hashes --no-deps -r requirements-docs.lock >$(LOG) 2>&1 || $(FAILED)
 	@touch $@

@@ -1,7 +1,7 @@
 """Every page and every example runs from top to bottom, and a second time on the same node.
 
 They run from the wheel in a new environment, as a stranger would have it. What starts a JVM is too
-slow for every day: `make docs` runs that as well, and here Spark's page is run by tests/spark.
+slow for every day: `make docs-run` runs that as well, and here Spark's page is run by tests/spark.
 """
 
 import os

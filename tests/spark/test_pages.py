@@ -1,6 +1,6 @@
 """What pages show in Python and SQL runs, twice, in the session that the tests share.
 
-`make docs` runs the same from the wheel, in a session of its own, and the commands as well.
+`make docs-run` runs the same from the wheel, in a session of its own, and the commands as well.
 """
 
 import asyncio

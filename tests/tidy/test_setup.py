@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 LOCK = ROOT / "requirements.lock"
+DOCS_LOCK = ROOT / "requirements-docs.lock"
 
 REGISTRY = re.compile(
     r"://|^\s*--?(?:i|f|index|extra-index|find-links)\b|pypi|pythonhosted", re.MULTILINE
@@ -43,15 +44,26 @@ def run_suite(folder: Path, **environment: str) -> tuple[int, str]:
     return run.returncode, run.stdout + run.stderr
 
 
-def test_the_lock_names_no_registry():
-    assert not names_registry(LOCK.read_text())
+def test_the_locks_name_no_registry():
+    assert not names_registry(LOCK.read_text() + DOCS_LOCK.read_text())
 
 
-def test_the_lock_holds_every_dependency():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+def test_the_locks_hold_every_dependency():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project = settings["project"]
     requirements = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
 
     assert unlocked(requirements, LOCK.read_text()) == []
+    assert unlocked(settings["dependency-groups"]["docs"], DOCS_LOCK.read_text()) == []
+
+
+def test_the_locks_agree():
+    pins = dict(PIN.findall(LOCK.read_text()))
+    others = dict(PIN.findall(DOCS_LOCK.read_text()))
+
+    assert {
+        name: others[name] for name in pins.keys() & others.keys() if others[name] != pins[name]
+    } == {}
 
 
 @pytest.mark.parametrize(
