@@ -21,7 +21,7 @@ def test_groups_are_listed_with_their_lag(call, ask, read):
 
 
 def test_a_group_is_shown_by_partition(call, ask, read):
-    (place,) = ask("groups", "show", read, "g")["places"]
+    (place,) = ask("groups", "show", read, "g")["partitions"]
     told = call("groups", "show", read, "g")
 
     assert place == {

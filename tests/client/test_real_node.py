@@ -207,7 +207,7 @@ async def test_groups_are_looked_at_moved_and_deleted(tmp_path):
         await take(client, "orders", 5)
 
         group = await client.groups.get("orders", "billing")
-        assert (group.lag, group.places[0].committed) == (0, 5)
+        assert (group.lag, group.partitions[0].committed) == (0, 5)
         assert [each.name for each in await client.groups.list()] == ["billing"]
         await client.groups.seek("orders", "billing", {0: 3})
         assert [m.value for m in await take(client, "orders", 2)] == [b"3", b"4"]

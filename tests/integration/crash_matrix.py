@@ -190,7 +190,7 @@ class Matrix:
             found += [
                 f"{name}/{place.partition}: lag {place.lag} of {place.end_offset}, {place.unacked} "
                 f"held by {place.member or 'nobody'} of {len(group.members)}, {place.waiting} wait"
-                for place in group.places
+                for place in group.partitions
                 if place.lag
             ]
         return found

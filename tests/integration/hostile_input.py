@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 
 from waterclock.log.schema import MESSAGES, encode, from_messages
 from waterclock.model.message import Message
-from waterclock.v1 import admin_pb2, broker_pb2, ledger_pb2, scheduler_pb2
+from waterclock.v1 import admin_pb2, broker_pb2, scheduler_pb2, write_registry_pb2
 
 SERVICES = (
     broker_pb2.DESCRIPTOR.services_by_name["Broker"],
     scheduler_pb2.DESCRIPTOR.services_by_name["Scheduler"],
     admin_pb2.DESCRIPTOR.services_by_name["Admin"],
-    ledger_pb2.DESCRIPTOR.services_by_name["Ledger"],
+    write_registry_pb2.DESCRIPTOR.services_by_name["WriteRegistry"],
 )
 METHODS: dict[str, MethodDescriptor] = {
     method.full_name: method for service in SERVICES for method in service.methods

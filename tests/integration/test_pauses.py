@@ -48,7 +48,7 @@ async def test_members_of_a_node_that_was_stopped_keep_what_they_hold(tmp_path):
             await consumer.until({b"after"})
             group = await line.admin.GetGroup(ap.GetGroupRequest(topic="work", group="g"))
             assert (group.generation, len(group.members)) == (1, 1)
-            assert group.places[0].committed == 1
+            assert group.partitions[0].committed == 1
             assert [(got.message_id, got.attempt) for got in consumer.got] == [
                 (b"held", 1),
                 (b"after", 1),

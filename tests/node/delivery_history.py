@@ -488,7 +488,7 @@ class DeliveryHistory(RuleBasedStateMachine):
                 self.do(zoe.member.session.answer, AnswerKind.ACK, partition, generation, ranges)
                 self.settle_answer(zoe, place, AnswerKind.ACK, 0, is_valid=True)
             self.pass_time(100, True)
-            if not any(place.lag for place in self.c.groups.get("t", "g").places):
+            if not any(place.lag for place in self.c.groups.get("t", "g").partitions):
                 break
         else:
             raise AssertionError(f"not all was delivered: {self.c.groups.get('t', 'g')}")

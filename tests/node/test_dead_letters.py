@@ -48,7 +48,7 @@ async def test_a_dead_letter_shows_the_message_as_it_was_and_how_it_died(tmp_pat
         assert (letter.group, letter.reason, letter.attempts) == ("g", "rejected", 1)
         assert (letter.origin_partition, letter.origin_offset) == (1, 0)
         assert (letter.partition, letter.offset) == (1, 0)
-        assert letter.died_ms == c.clock.now_ms()
+        assert letter.dead_lettered_ms == c.clock.now_ms()
         dead_topic = c.hosts.topics.get("t.dlq")
         assert len(dead_topic.partitions) == 2
         (frame,) = dead_topic.partition(1).store.read(0)
@@ -163,7 +163,7 @@ async def test_a_full_disk_only_delays_a_burial(tmp_path, monkeypatch):
 
         assert len(tries) == 3
         assert (await c.dead_letters.list("t")).total == 2
-        assert c.groups.get("t", "g").places[0].lag == 0
+        assert c.groups.get("t", "g").partitions[0].lag == 0
 
 
 async def test_a_message_that_dies_again_after_a_seek_is_another_dead_letter(tmp_path):

@@ -68,7 +68,7 @@ async def test_an_abandoned_group_goes_on_at_the_first_message_that_is_left(tmp_
         with caplog.at_level(logging.WARNING, "waterclock.delivery"):
             await keeper(c).once()
         start = start_of(c)
-        (place,) = c.groups.get("t", "g").places
+        (place,) = c.groups.get("t", "g").partitions
         assert start > 20
         assert (place.committed, place.lag) == (start, 60 - start)
         # Neither what was done nor what was never to be delivered.
@@ -77,10 +77,10 @@ async def test_an_abandoned_group_goes_on_at_the_first_message_that_is_left(tmp_
             caplog.text
         )
         await keeper(c).once()
-        assert c.groups.get("t", "g").places[0].missed == place.missed, "once is enough"
+        assert c.groups.get("t", "g").partitions[0].missed == place.missed, "once is enough"
         c.has_crashed = True
     async with consuming(tmp_path, clock=c.clock, **SECTIONS) as c:
-        (again,) = c.groups.get("t", "g").places
+        (again,) = c.groups.get("t", "g").partitions
         assert (again.committed, again.missed) == (start, place.missed)
         member = await c.join()
         member.take()
@@ -96,7 +96,7 @@ async def test_a_topic_that_waits_for_its_groups_keeps_what_they_have_not_read(t
         await fill(c, 60)
         await keeper(c).once()
 
-        (place,) = c.groups.get("t", "g").places
+        (place,) = c.groups.get("t", "g").partitions
         assert (start_of(c), place.committed, place.missed) == (0, 0, 0)
 
 
@@ -108,7 +108,7 @@ async def test_what_a_member_holds_it_may_finish_though_the_log_is_gone(tmp_path
         member.take()
         await keeper(c).once()
         start = start_of(c)
-        (place,) = c.groups.get("t", "g").places
+        (place,) = c.groups.get("t", "g").partitions
         assert (place.committed, place.unacked, place.missed) == (0, 2, start - 2)
 
         member.ack(0)
@@ -118,7 +118,7 @@ async def test_what_a_member_holds_it_may_finish_though_the_log_is_gone(tmp_path
         member.take()
         await c.settle()
         member.take()
-        (place,) = c.groups.get("t", "g").places
+        (place,) = c.groups.get("t", "g").partitions
         assert (place.committed, place.missed) == (start, start - 1), "it cannot come again"
         assert c.host().counters.refused == 0
         assert [offset for _, offset in member.offsets][2:] == [start, start + 1]
@@ -135,7 +135,7 @@ async def test_retention_that_finds_all_done_is_missed_by_nobody(tmp_path, caplo
         await keeper(c).once()
 
         assert start_of(c) > 20
-        assert c.groups.get("t", "g").places[0].missed == 0
+        assert c.groups.get("t", "g").partitions[0].missed == 0
         assert "missed" not in caplog.text
 
 
@@ -162,7 +162,7 @@ async def test_a_group_nobody_has_used_for_so_long_is_forgotten_for_good(tmp_pat
 
         c.clock.advance(EXPIRE_MS - 1)
         await upkeep.once()
-        assert c.groups.get("t", "g").places[0].committed == 2
+        assert c.groups.get("t", "g").partitions[0].committed == 2
         c.clock.advance(1)
         await upkeep.once()
         with pytest.raises(NotFound):

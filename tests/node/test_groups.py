@@ -36,8 +36,8 @@ async def test_progress_survives_a_stop_with_its_holes_and_its_failures(tmp_path
         member.ack(0, 1, 4, 5, 8)
         member.answer(NACK, 6)
     async with consuming(tmp_path, clock=c.clock) as c:
-        assert c.groups.get("t", "g").places[0].committed == 2
-        assert c.groups.get("t", "g").places[0].lag == 5
+        assert c.groups.get("t", "g").partitions[0].committed == 2
+        assert c.groups.get("t", "g").partitions[0].lag == 5
         member = await c.join()
         await c.pass_time(100)
         member.take()
@@ -111,7 +111,7 @@ async def test_progress_that_cannot_be_saved_is_saved_later(tmp_path, monkeypatc
         await c.groups.save_all()
         monkeypatch.undo()
     async with consuming(tmp_path, clock=c.clock) as c:
-        assert c.groups.get("t", "g").places[0].committed == 1
+        assert c.groups.get("t", "g").partitions[0].committed == 1
 
 
 async def test_progress_beyond_a_log_that_lost_its_tail_is_forgotten(tmp_path):
@@ -162,7 +162,7 @@ async def test_groups_are_listed_with_what_each_has_to_do(tmp_path):
 
         view = c.groups.get("t", "g")
         assert (view.generation, view.members) == (1, ("m",))
-        place = view.places[1]
+        place = view.partitions[1]
         assert (place.member, place.committed, place.end_offset) == ("m", 1, 5)
         assert (place.lag, place.unacked, place.waiting) == (4, 1, 1)
         assert [(v.topic, v.group) for v in c.groups.list()] == [("t", "g"), ("u", "other")]
@@ -237,7 +237,7 @@ async def test_a_full_disk_leaves_a_group_where_it_was(tmp_path, monkeypatch):
             await c.groups.delete("t", "g")
         monkeypatch.undo()
 
-        assert c.groups.get("t", "g").places[0].committed == 1
+        assert c.groups.get("t", "g").partitions[0].committed == 1
         again = await c.join()
         again.take()
         assert again.values == [b"b"]
@@ -362,4 +362,4 @@ async def test_a_group_reads_around_a_partition_that_cannot_be_opened(tmp_path):
         member.take()
 
         assert [d.partition for d in member.out if isinstance(d, Delivery)] == [1]
-        assert c.groups.get("t", "g").places[0].lag == 0
+        assert c.groups.get("t", "g").partitions[0].lag == 0

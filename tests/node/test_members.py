@@ -225,7 +225,7 @@ async def test_a_session_that_is_over_hears_and_says_nothing(tmp_path):
         member.session.leave()
 
         assert member.session.ending is Ending.STOPPING
-        assert c.groups.get("t", "g").places[0].unacked == 1
+        assert c.groups.get("t", "g").partitions[0].unacked == 1
         with pytest.raises(Stopping):
             await c.join("late")
 

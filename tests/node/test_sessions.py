@@ -82,7 +82,7 @@ async def test_messages_for_later_are_passed_over(tmp_path):
         member.ack(0, 3)
 
         assert member.offsets == [(0, 0), (0, 3)]
-        assert c.groups.get("t", "g").places[0].committed == 4
+        assert c.groups.get("t", "g").partitions[0].committed == 4
 
 
 async def test_a_fired_message_goes_out_without_the_column_of_its_promise(tmp_path):
@@ -279,7 +279,7 @@ async def test_what_stands_in_line_does_not_time_out(tmp_path):
         await c.pass_time(999)
         member.ack(0)
         assert member.take() == []
-        assert c.groups.get("t", "g").places[0].lag == 0
+        assert c.groups.get("t", "g").partitions[0].lag == 0
 
 
 async def test_a_lease_begins_when_messages_go_out(tmp_path):
@@ -348,7 +348,7 @@ async def test_a_member_cannot_answer_for_another_even_in_its_generation(tmp_pat
         two.session.answer(ACK, 0, 1, [(0, 1)])
 
         assert two.take() == [Refused(0, 1, (), is_stale=True)]
-        assert c.groups.get("t", "g").places[0].unacked == 1
+        assert c.groups.get("t", "g").partitions[0].unacked == 1
 
 
 @pytest.mark.parametrize(
@@ -404,7 +404,7 @@ async def test_messages_of_a_sparse_frame_go_out_under_their_own_offsets(tmp_pat
         assert member.offsets == [(0, 1), (0, 2), (0, 3)]
         assert member.values == [b"1", b"2", b"3"]
         member.ack(1, 2, 3)
-        assert c.groups.get("t", "g").places[0].lag == 0
+        assert c.groups.get("t", "g").partitions[0].lag == 0
 
 
 async def test_what_compaction_takes_from_under_a_lease_in_line_is_passed_over(tmp_path):
@@ -419,7 +419,7 @@ async def test_what_compaction_takes_from_under_a_lease_in_line_is_passed_over(t
 
         assert member.offsets == [(0, 2)]
         member.ack(2)
-        assert c.groups.get("t", "g").places[0].lag == 0
+        assert c.groups.get("t", "g").partitions[0].lag == 0
         assert member.session.credit.held_messages == 0
 
 
@@ -439,7 +439,7 @@ async def test_messages_that_are_too_late_are_not_handed_out(tmp_path):
         assert member.offsets == [(0, 0), (0, 2)]
         assert c.host().counters.expired == 1, "the other was too late to be announced"
         member.ack(0, 2)
-        assert c.groups.get("t", "g").places[0].lag == 0
+        assert c.groups.get("t", "g").partitions[0].lag == 0
 
 
 async def test_the_log_is_read_on_when_all_that_stood_in_line_was_too_late(tmp_path):

@@ -19,7 +19,12 @@ from waterclock.model.units import MIB
 from waterclock.node.node import Node, running_node
 from waterclock.server.app import Server, serve
 from waterclock.storage.clock import SystemClock
-from waterclock.v1 import admin_pb2_grpc, broker_pb2_grpc, ledger_pb2_grpc, scheduler_pb2_grpc
+from waterclock.v1 import (
+    admin_pb2_grpc,
+    broker_pb2_grpc,
+    scheduler_pb2_grpc,
+    write_registry_pb2_grpc,
+)
 from waterclock.v1 import broker_pb2 as pb
 
 TEST_S = 60
@@ -37,7 +42,7 @@ class Served:
         self.broker: Any = broker_pb2_grpc.BrokerStub(self.channel)
         self.scheduler: Any = scheduler_pb2_grpc.SchedulerStub(self.channel)
         self.admin: Any = admin_pb2_grpc.AdminStub(self.channel)
-        self.ledger: Any = ledger_pb2_grpc.LedgerStub(self.channel)
+        self.write_registry: Any = write_registry_pb2_grpc.WriteRegistryStub(self.channel)
 
     async def publish(self, *values: bytes, topic: str = "orders", **fields: Any) -> Any:
         """Publish values as one batch."""

@@ -151,8 +151,8 @@ async def test_groups_are_listed_moved_and_forgotten(tmp_path):
 
         assert {code for code, _, _ in busy} == {StatusCode.FAILED_PRECONDITION}
         assert [group.group for group in listed.groups] == ["g"]
-        assert listed.groups[0].places[0].committed == 3
-        assert (moved.places[0].committed, moved.places[0].lag) == (1, 2)
+        assert listed.groups[0].partitions[0].committed == 3
+        assert (moved.partitions[0].committed, moved.partitions[0].lag) == (1, 2)
         await it.admin.DeleteGroup(delete)
         request = pb.GetGroupRequest(topic="orders", group="g")
         code, details, _ = await failure(it.admin.GetGroup(request))

@@ -15,12 +15,12 @@ from waterclock.server.calls import Calls
 from waterclock.server.loop_watch import LoopWatch
 from waterclock.server.metrics import Metrics
 from waterclock.server.statuses import STATUSES
-from waterclock.v1 import admin_pb2, broker_pb2, ledger_pb2, scheduler_pb2
+from waterclock.v1 import admin_pb2, broker_pb2, scheduler_pb2, write_registry_pb2
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 SERVICES = {
     service.full_name: service
-    for module in (broker_pb2, scheduler_pb2, admin_pb2, ledger_pb2)
+    for module in (broker_pb2, scheduler_pb2, admin_pb2, write_registry_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
 }
 METRICS_HEAD = "| metric | labels | means |\n|---|---|---|\n"

@@ -22,7 +22,9 @@ from waterclock.v1 import broker_pb2 as pb
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-SERVICES = tuple(f"waterclock.v1.{name}" for name in ("Admin", "Broker", "Ledger", "Scheduler"))
+SERVICES = tuple(
+    f"waterclock.v1.{name}" for name in ("Admin", "Broker", "Scheduler", "WriteRegistry")
+)
 
 
 async def health(it, service: str = "") -> int:
@@ -174,7 +176,7 @@ async def test_a_member_may_finish_what_it_holds_while_the_node_stops(tmp_path):
         await until(lambda: it.server.calls.is_stopping)
         await member.say(credit=pb.Credit(messages=100, bytes=1_000_000))
         await member.answer(pb.Answer.ACK, delivery, bounds=[0, 1])
-        await until(lambda: it.node.groups.get("orders", "g").places[0].committed == 1)
+        await until(lambda: it.node.groups.get("orders", "g").partitions[0].committed == 1)
         for _ in range(10):
             await asyncio.sleep(0)
         await member.answer(pb.Answer.ACK, delivery, bounds=[1, 2])
@@ -183,7 +185,7 @@ async def test_a_member_may_finish_what_it_holds_while_the_node_stops(tmp_path):
 
         assert ended == (StatusCode.UNAVAILABLE, "the node is stopping")
         group = it.node.groups.get("orders", "g")
-        assert (group.places[0].committed, group.counters.delivered) == (2, 2)
+        assert (group.partitions[0].committed, group.counters.delivered) == (2, 2)
     async with serving(tmp_path) as it:
         member = Member(it)
         await member.open()

@@ -59,7 +59,7 @@ class StreamingCall:
 
     def left(self) -> int:
         """Return how many messages are not done."""
-        return sum(place.lag for place in self.it.node.groups.get("orders", "g").places)
+        return sum(place.lag for place in self.it.node.groups.get("orders", "g").partitions)
 
     async def go_away(self) -> None:
         """Go while waiting; not while there is something, for an answer sent is an answer sent."""

@@ -37,7 +37,7 @@ async def test_events_come_as_they_are_published_and_are_acked_by_lease(tmp_path
         assert '"value":"two"' in (await event(listener))[1]
 
         group = (await client.get("/topics/orders/groups/g")).json()
-        assert group["places"][0]["committed"] == 1
+        assert group["partitions"][0]["committed"] == 1
 
 
 async def test_a_stream_sends_no_more_than_its_window_until_it_is_answered(tmp_path):

@@ -308,7 +308,7 @@ async def test_acked_messages_are_done_and_others_come_again(tmp_path):
         again += await taken(client, limit=1)
         assert sorted((m["value"], m["attempt"]) for m in again) == [("2", 2), ("3", 1)]
         group = (await client.get("/topics/orders/groups/g")).json()
-        assert group["places"][0]["committed"] == 2
+        assert group["partitions"][0]["committed"] == 2
 
 
 async def test_a_lease_that_is_over_is_refused(tmp_path):

@@ -49,19 +49,19 @@ async def test_groups_are_shown_moved_and_forgotten(tmp_path):
         await client.post(f"{ORDERS}/messages", {"messages": [{"value": "a"}] * 3})
         await client.get(f"{ORDERS}/messages?group=g&limit=1")
         group = f"{ORDERS}/groups/g"
-        assert (await client.get(group)).json()["places"][0]["unacked"] == 1
+        assert (await client.get(group)).json()["partitions"][0]["unacked"] == 1
         assert (await client.delete(group)).status == 409
         assert (await client.post(f"{group}/seek", {"start": "latest"})).status == 409
         await client.post(f"{ORDERS}/acks", {"group": "g", "leave": True})
         await until(lambda: not it.node.groups.get("orders", "g").members)
 
         moved = await client.post(f"{group}/seek", {"start": "latest"})
-        assert moved.json()["places"][0]["committed"] == 3
+        assert moved.json()["partitions"][0]["committed"] == 3
         positions = {"positions": [{"partition": 0, "offset": 1}]}
         moved = await client.post(f"{group}/seek", positions)
-        assert moved.json()["places"][0]["committed"] == 1
+        assert moved.json()["partitions"][0]["committed"] == 1
         since = await client.post(f"{group}/seek", {"since": "2020-01-01T00:00:00Z"})
-        assert since.json()["places"][0]["committed"] == 0
+        assert since.json()["partitions"][0]["committed"] == 0
         everything = (await client.get("/groups")).json()
         assert everything == (await client.get(f"{ORDERS}/groups")).json()
         assert (await client.delete(group)).status == 204

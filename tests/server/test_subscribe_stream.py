@@ -53,8 +53,8 @@ async def test_an_ack_moves_progress_and_a_leave_ends_well(tmp_path):
         await member.say(leave=True)
 
         assert await member.ended() == (StatusCode.OK, "")
-        await until(lambda: not it.node.groups.get("orders", "g").places[0].member)
-        place = (await group_of(it)).places[0]
+        await until(lambda: not it.node.groups.get("orders", "g").partitions[0].member)
+        place = (await group_of(it)).partitions[0]
         assert (place.committed, place.end_offset, place.lag, place.member) == (2, 3, 1, "")
         other = Member(it)
         await other.open()
@@ -124,7 +124,7 @@ async def test_whoever_left_finds_what_it_rejected_in_the_dead_letters(tmp_path)
         undertaker.may_write.set()
 
         assert await ending == (StatusCode.OK, "")
-        assert (await group_of(it)).places[0].lag == 0
+        assert (await group_of(it)).partitions[0].lag == 0
         page = await it.admin.ListDeadLetters(admin.ListDeadLettersRequest(topic="orders"))
         assert page.total == 1
 
@@ -189,7 +189,7 @@ async def test_credit_is_the_brake(tmp_path):
         for _ in range(3):
             delivery = await member.delivery()
             got += values_of(delivery)
-            assert (await group_of(it)).places[0].unacked == 1
+            assert (await group_of(it)).partitions[0].unacked == 1
             await member.answer(ACK, delivery)
         await member.say(credit=pb.Credit(messages=0))
         got += values_of(await member.delivery())
@@ -247,7 +247,7 @@ async def test_two_members_share_the_partitions(tmp_path):
 
         assert revoked.partition == lost.partition == assigned.partition
         group = await group_of(it)
-        assert sorted(place.member for place in group.places) == ["a", "b"]
+        assert sorted(place.member for place in group.partitions) == ["a", "b"]
 
 
 async def test_an_answer_of_another_generation_is_refused(tmp_path):

@@ -1,11 +1,11 @@
-"""The ledger over gRPC: the same words, and errors with their names."""
+"""The write registry over gRPC: the same words, and errors with their names."""
 
 from typing import Any
 
 from grpc import StatusCode
 
 from tests.server.served import failure, serving
-from waterclock.v1 import ledger_pb2 as pb
+from waterclock.v1 import write_registry_pb2 as pb
 
 TASK: dict[str, Any] = {"topic": "orders", "writer": "q", "batch": 0, "task": 0}
 
@@ -13,13 +13,16 @@ TASK: dict[str, Any] = {"topic": "orders", "writer": "q", "batch": 0, "task": 0}
 async def test_a_batch_is_begun_finished_and_committed(tmp_path):
     async with serving(tmp_path) as it:
         await it.publish(b"a", b"b")
-        new = await it.ledger.BeginWrite(pb.BeginWriteRequest(**TASK))
-        begun = await it.ledger.BeginWrite(pb.BeginWriteRequest(**TASK))
-        finished = await it.ledger.FinishWrite(pb.FinishWriteRequest(**TASK, rows=3))
-        done = await it.ledger.BeginWrite(pb.BeginWriteRequest(**TASK))
+        new = await it.write_registry.BeginWrite(pb.BeginWriteRequest(**TASK))
+        begun = await it.write_registry.BeginWrite(pb.BeginWriteRequest(**TASK))
+        finished = await it.write_registry.FinishWrite(pb.FinishWriteRequest(**TASK, rows=3))
+        done = await it.write_registry.BeginWrite(pb.BeginWriteRequest(**TASK))
         batch = pb.CommitWriteRequest(topic="orders", writer="q", batch=0)
-        first, again = await it.ledger.CommitWrite(batch), await it.ledger.CommitWrite(batch)
-        over = await it.ledger.BeginWrite(pb.BeginWriteRequest(**TASK))
+        first, again = (
+            await it.write_registry.CommitWrite(batch),
+            await it.write_registry.CommitWrite(batch),
+        )
+        over = await it.write_registry.BeginWrite(pb.BeginWriteRequest(**TASK))
 
         states = [answer.state for answer in (new, begun, finished, done, over)]
         assert [pb.WriteState.Name(state).split("_")[-1] for state in states] == [
@@ -39,26 +42,26 @@ async def test_a_batch_is_begun_finished_and_committed(tmp_path):
 async def test_writers_are_listed_and_abandoned(tmp_path):
     async with serving(tmp_path) as it:
         await it.publish(b"a")
-        await it.ledger.BeginWrite(pb.BeginWriteRequest(**TASK))
+        await it.write_registry.BeginWrite(pb.BeginWriteRequest(**TASK))
         commit = pb.CommitWriteRequest(topic="orders", writer="r", batch=0)
-        await it.ledger.CommitWrite(commit)
-        listed = await it.ledger.ListWriters(pb.ListWritersRequest(topic="orders"))
+        await it.write_registry.CommitWrite(commit)
+        listed = await it.write_registry.ListWriters(pb.ListWritersRequest(topic="orders"))
         q, r = listed.writers
         assert (q.writer, q.HasField("committed"), q.open_tasks) == ("q", False, 1)
         assert (r.writer, r.HasField("committed"), r.committed) == ("r", True, 0)
         abandon = pb.AbandonWriteRequest(topic="orders", writer="q")
-        assert (await it.ledger.AbandonWrite(abandon)).existed
-        assert not (await it.ledger.AbandonWrite(abandon)).existed
+        assert (await it.write_registry.AbandonWrite(abandon)).existed
+        assert not (await it.write_registry.AbandonWrite(abandon)).existed
 
 
 async def test_what_cannot_be_is_refused_by_name(tmp_path):
     async with serving(tmp_path) as it:
         await it.publish(b"a")
-        unbegun = it.ledger.FinishWrite(pb.FinishWriteRequest(**TASK))
+        unbegun = it.write_registry.FinishWrite(pb.FinishWriteRequest(**TASK))
         assert (await failure(unbegun))[0] is StatusCode.NOT_FOUND
         for change in ({"writer": "a/b"}, {"batch": -1}, {"task": -1}):
-            call = it.ledger.BeginWrite(pb.BeginWriteRequest(**{**TASK, **change}))
+            call = it.write_registry.BeginWrite(pb.BeginWriteRequest(**{**TASK, **change}))
             code, _, facts = await failure(call)
             assert (code, facts["error"]) == (StatusCode.INVALID_ARGUMENT, "BadInput")
-        unknown = it.ledger.ListWriters(pb.ListWritersRequest(topic="none"))
+        unknown = it.write_registry.ListWriters(pb.ListWritersRequest(topic="none"))
         assert (await failure(unknown))[2]["error"] == "UnknownTopic"

@@ -29,7 +29,8 @@ def death(number):
     """Return the headers of a dead letter: every other had no money."""
     told = {
         "group": "billing", "reason": "no money" if number % 2 else "no address",
-        "attempts": 3, "partition": 0, "offset": number, "died-ms": 1_700_000_000_000 + number,
+        "attempts": 3, "partition": 0, "offset": number,
+        "dead-lettered-ms": 1_700_000_000_000 + number,
         "id": f"id-{number}",
     }  # fmt: skip
     return [(f"wc-dlq-{name}", str(value).encode()) for name, value in told.items()]

@@ -105,7 +105,7 @@ def test_to_a_group_it_sets_the_group_back(run, node, topic):
         next(iter(messages)).ack()
     summary = run(to_group="billing", from_offsets="0:10,1:20")
 
-    places = node.client.groups.get(topic, "billing").places
+    places = node.client.groups.get(topic, "billing").partitions
     assert {each.partition: each.committed for each in places} == {0: 10, 1: 20}
     assert summary.rows == 170
 

@@ -56,7 +56,7 @@ def test_dead_letters_are_a_table(node, read, topic):
         (b"key-%d" % n, b"value %d" % n, "billing", 1, 0, n) for n in range(3)
     ]
     ((reason, died, headers),) = set(
-        map(_hashable, rows_of(table, "reason", "died_time", "headers"))
+        map(_hashable, rows_of(table, "reason", "dead_lettered_time", "headers"))
     )
     assert "reject" in reason
     assert isinstance(died, datetime.datetime)

@@ -309,7 +309,7 @@ def _group(told: admin_pb2.Group) -> GroupInfo:
         name=told.group,
         generation=told.generation,
         members=tuple(told.members),
-        places=tuple(
+        partitions=tuple(
             GroupPartitionInfo(
                 partition=each.partition,
                 member=each.member,
@@ -320,7 +320,7 @@ def _group(told: admin_pb2.Group) -> GroupInfo:
                 waiting=each.waiting,
                 missed=each.missed,
             )
-            for each in told.places
+            for each in told.partitions
         ),
     )
 
@@ -339,7 +339,7 @@ def _dead_letter(told: admin_pb2.DeadLetter) -> DeadLetter:
         attempts=told.attempts,
         origin_partition=told.origin.partition,
         origin_offset=told.origin.offset,
-        died=time_of(told.died_ms),
+        dead_lettered=time_of(told.dead_lettered_ms),
     )
 
 

@@ -28,8 +28,8 @@ from waterclock.v1 import (
     admin_pb2,
     admin_pb2_grpc,
     broker_pb2_grpc,
-    ledger_pb2_grpc,
     scheduler_pb2_grpc,
+    write_registry_pb2_grpc,
 )
 
 Request = TypeVar("Request")
@@ -82,7 +82,7 @@ class Connection:
         self._broker = broker_pb2_grpc.BrokerStub(channel)
         self._scheduler = scheduler_pb2_grpc.SchedulerStub(channel)
         self._admin = admin_pb2_grpc.AdminStub(channel)
-        self._ledger = ledger_pb2_grpc.LedgerStub(channel)
+        self._write_registry = write_registry_pb2_grpc.WriteRegistryStub(channel)
         try:
             return await self._meet()
         except BaseException:
@@ -108,10 +108,10 @@ class Connection:
         return self._admin
 
     @property
-    def ledger(self) -> "ledger_pb2_grpc.LedgerAsyncStub":
+    def write_registry(self) -> "write_registry_pb2_grpc.WriteRegistryAsyncStub":
         """The methods of WriteRegistry."""
         self.check_open()
-        return self._ledger
+        return self._write_registry
 
     @property
     def is_open(self) -> bool:

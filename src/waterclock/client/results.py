@@ -190,17 +190,17 @@ class GroupInfo:
     name: str
     generation: int
     members: tuple[str, ...]
-    places: tuple[GroupPartitionInfo, ...]
+    partitions: tuple[GroupPartitionInfo, ...]
 
     @property
     def lag(self) -> int:
         """Offsets not done, over all partitions."""
-        return sum(place.lag for place in self.places)
+        return sum(place.lag for place in self.partitions)
 
     @property
     def missed(self) -> int:
         """Messages that retention took before they were done, over all partitions."""
-        return sum(place.missed for place in self.places)
+        return sum(place.missed for place in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ class DeadLetter:
     attempts: int
     origin_partition: int
     origin_offset: int
-    died: datetime
+    dead_lettered: datetime
 
 
 @dataclass(frozen=True, slots=True)

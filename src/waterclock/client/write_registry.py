@@ -1,9 +1,9 @@
-"""The ledger of writers: writing once, though a job is run again, in whole or in part.
+"""The registry of writers: writing once, though a job is run again, in whole or in part.
 
-    begun = await client.ledger.begin("orders", "nightly-import", batch=7, task=3)
+    begun = await client.write_registry.begin("orders", "nightly-import", batch=7, task=3)
     if begun.state is WriteState.NEW:
         ...                                  # publish the rows of the task
-        await client.ledger.finish("orders", "nightly-import", batch=7, task=3, rows=1_000)
+        await client.write_registry.finish("orders", "nightly-import", batch=7, task=3, rows=1_000)
 
 With BEGUN an attempt before this one may have stored some rows: they lie behind `begun.positions`.
 With DONE and COMMITTED there is nothing to do. When all tasks of a batch are done, commit it.
@@ -16,7 +16,7 @@ from enum import IntEnum
 
 from waterclock.client.connection import Connection
 from waterclock.client.results import time_of
-from waterclock.v1 import ledger_pb2
+from waterclock.v1 import write_registry_pb2
 
 
 class WriteState(IntEnum):
@@ -59,8 +59,10 @@ class WriteRegistry:
 
     async def begin(self, topic: str, writer: str, batch: int, task: int) -> WriteBegun:
         """Note that a task begins to write, durably; or learn how far it came before."""
-        request = ledger_pb2.BeginWriteRequest(topic=topic, writer=writer, batch=batch, task=task)
-        told = await self._connection.call(self._connection.ledger.BeginWrite, request)
+        request = write_registry_pb2.BeginWriteRequest(
+            topic=topic, writer=writer, batch=batch, task=task
+        )
+        told = await self._connection.call(self._connection.write_registry.BeginWrite, request)
         positions = {place.partition: place.offset for place in told.positions}
         return WriteBegun(WriteState(told.state), positions, told.rows)
 
@@ -68,28 +70,28 @@ class WriteRegistry:
         self, topic: str, writer: str, batch: int, task: int, *, rows: int
     ) -> WriteState:
         """Note that all rows of a task are stored; raises NotFound if it did not begin."""
-        request = ledger_pb2.FinishWriteRequest(
+        request = write_registry_pb2.FinishWriteRequest(
             topic=topic, writer=writer, batch=batch, task=task, rows=rows
         )
-        told = await self._connection.call(self._connection.ledger.FinishWrite, request)
+        told = await self._connection.call(self._connection.write_registry.FinishWrite, request)
         return WriteState(told.state)
 
     async def commit(self, topic: str, writer: str, batch: int) -> bool:
         """Note that a batch is whole, and all before it; tell whether that is news."""
-        request = ledger_pb2.CommitWriteRequest(topic=topic, writer=writer, batch=batch)
-        told = await self._connection.call(self._connection.ledger.CommitWrite, request)
+        request = write_registry_pb2.CommitWriteRequest(topic=topic, writer=writer, batch=batch)
+        told = await self._connection.call(self._connection.write_registry.CommitWrite, request)
         return not told.was_committed
 
     async def abandon(self, topic: str, writer: str) -> bool:
         """Forget a writer; tell whether there was one. What it has published stays."""
-        request = ledger_pb2.AbandonWriteRequest(topic=topic, writer=writer)
-        told = await self._connection.call(self._connection.ledger.AbandonWrite, request)
+        request = write_registry_pb2.AbandonWriteRequest(topic=topic, writer=writer)
+        told = await self._connection.call(self._connection.write_registry.AbandonWrite, request)
         return told.existed
 
     async def list(self, topic: str) -> list[WriterInfo]:
         """Return the writers of a topic, by name."""
-        request = ledger_pb2.ListWritersRequest(topic=topic)
-        answer = await self._connection.call(self._connection.ledger.ListWriters, request)
+        request = write_registry_pb2.ListWritersRequest(topic=topic)
+        answer = await self._connection.call(self._connection.write_registry.ListWriters, request)
         return [
             WriterInfo(
                 name=told.writer,

@@ -35,7 +35,7 @@ from waterclock.server.rest.frames import FramesApi
 from waterclock.server.rest.health import operations, with_description
 from waterclock.server.rest.operations import topic_operations
 from waterclock.server.streams.api import StreamsApi
-from waterclock.v1 import admin_pb2, broker_pb2, ledger_pb2, scheduler_pb2
+from waterclock.v1 import admin_pb2, broker_pb2, scheduler_pb2, write_registry_pb2
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ APIS = (
     broker_pb2.DESCRIPTOR.services_by_name["Broker"],
     scheduler_pb2.DESCRIPTOR.services_by_name["Scheduler"],
     admin_pb2.DESCRIPTOR.services_by_name["Admin"],
-    ledger_pb2.DESCRIPTOR.services_by_name["Ledger"],
+    write_registry_pb2.DESCRIPTOR.services_by_name["WriteRegistry"],
 )
 HEALTH = cast(ServiceDescriptor, health_pb2.DESCRIPTOR.services_by_name["Health"])
 
@@ -130,12 +130,12 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
     ) as http_server:
         http_address = Addresses(host, 0, http_server.port).http
         health = Health(node, tuple(api.full_name for api in APIS))
-        broker, scheduler, admin, ledger = APIS
+        broker, scheduler, admin, write_registry = APIS
         services = (
             Service(broker, broker_api, calls),
             Service(scheduler, SchedulerApi(node), calls),
             Service(admin, AdminApi(node, http_address=http_address), calls),
-            Service(ledger, WriteRegistryApi(node), calls),
+            Service(write_registry, WriteRegistryApi(node), calls),
             Service(HEALTH, health, Calls(HEALTH_CALLS_MAX)),
         )
         async with serve_grpc(services, config) as grpc_server, task_group() as tasks:

@@ -275,7 +275,7 @@ class Metrics:
 
     def _places(self, attribute: str) -> Iterator[Sample]:
         for host in self._node.groups.hosts():
-            for place in view_of(host).places:
+            for place in view_of(host).partitions:
                 labels = (host.topic, host.name, str(place.partition))
                 yield labels, getattr(place, attribute)
 

@@ -57,7 +57,7 @@ COLUMNS: dict[View, tuple[Column, ...]] = {
         Column("attempts", "int", pa.int32()),
         Column("origin_partition", "int", pa.int32()),
         Column("origin_offset", "bigint", pa.int64()),
-        Column("died_time", "timestamp", TIMESTAMP),
+        Column("dead_lettered_time", "timestamp", TIMESTAMP),
     ),
 }
 

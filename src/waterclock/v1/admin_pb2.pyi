@@ -398,7 +398,7 @@ class Group(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
-    class Place(_message.Message):
+    class Partition(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
         PARTITION_FIELD_NUMBER: _builtins.int
@@ -443,14 +443,14 @@ class Group(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
-    PLACES_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     group: _builtins.str
     generation: _builtins.int
     @_builtins.property
     def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
-    def places(self) -> _containers.RepeatedCompositeFieldContainer[Global___Group.Place]: ...
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Group.Partition]: ...
     def __init__(
         self,
         *,
@@ -458,11 +458,11 @@ class Group(_message.Message):
         group: _builtins.str = ...,
         generation: _builtins.int = ...,
         members: _abc.Iterable[_builtins.str] | None = ...,
-        places: _abc.Iterable[Global___Group.Place] | None = ...,
+        partitions: _abc.Iterable[Global___Group.Partition] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "group", b"group", "members", b"members", "places", b"places", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "group", b"group", "members", b"members", "partitions", b"partitions", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -550,11 +550,11 @@ class DeadLetter(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     ATTEMPTS_FIELD_NUMBER: _builtins.int
     ORIGIN_FIELD_NUMBER: _builtins.int
-    DIED_MS_FIELD_NUMBER: _builtins.int
+    DEAD_LETTERED_MS_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     reason: _builtins.str
     attempts: _builtins.int
-    died_ms: _builtins.int
+    dead_lettered_ms: _builtins.int
     @_builtins.property
     def position(self) -> _broker_pb2.Position:
         """in the dead letter topic"""
@@ -574,11 +574,11 @@ class DeadLetter(_message.Message):
         reason: _builtins.str = ...,
         attempts: _builtins.int = ...,
         origin: _broker_pb2.Position | None = ...,
-        died_ms: _builtins.int = ...,
+        dead_lettered_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "origin", b"origin", "position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "died_ms", b"died_ms", "group", b"group", "message", b"message", "origin", b"origin", "position", b"position", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "dead_lettered_ms", b"dead_lettered_ms", "group", b"group", "message", b"message", "origin", b"origin", "position", b"position", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -807,7 +807,7 @@ class FetchRequest(_message.Message):
     wait_ms: _builtins.int
     """how long to wait if there is nothing yet"""
     deliverable_only: _builtins.bool
-    """leave out frames nobody is delivered: promises, control frames"""
+    """leave out frames nobody is delivered: scheduled messages, control frames"""
     end_offset: _builtins.int
     """read no further"""
     def __init__(

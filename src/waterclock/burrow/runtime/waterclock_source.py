@@ -272,7 +272,7 @@ class WaterclockSource:
             if group.name == self._group:
                 return {
                     TopicPartition(self._topic, place.partition): place.lag
-                    for place in group.places
+                    for place in group.partitions
                     if place.partition in self._partitions
                 }
         return {}

@@ -192,7 +192,7 @@ def plain(letter: "DeadLetter") -> dict[str, object]:
         "attempts": letter.attempts,
         "origin_partition": letter.origin_partition,
         "origin_offset": letter.origin_offset,
-        "died_ms": millis_of(letter.died),
+        "dead_lettered_ms": millis_of(letter.dead_lettered),
     }
 
 
@@ -218,7 +218,7 @@ def tell_all(out: Console, letters: "list[DeadLetter]", total: int) -> None:
     for letter in letters:
         lines.add_row(
             f"{letter.partition}/{letter.offset}",
-            time_text(millis_of(letter.died)),
+            time_text(millis_of(letter.dead_lettered)),
             letter.group,
             one_line(letter.reason),
             str(letter.attempts),
@@ -237,7 +237,7 @@ def tell(out: Console, letter: "DeadLetter") -> None:
     rows = [
         ("place", f"{letter.partition}/{letter.offset}, from {origin}"),
         ("id", bytes_text(letter.message_id, chars_max=WHOLE_CHARS)),
-        ("died", f"{time_text(millis_of(letter.died))} in group {letter.group}"),
+        ("died", f"{time_text(millis_of(letter.dead_lettered))} in group {letter.group}"),
         ("reason", f"{one_line(letter.reason)}, after {counted(letter.attempts, 'attempt')}"),
     ]
     if letter.key is not None:

@@ -107,7 +107,7 @@ def plain(group: "GroupInfo") -> dict[str, object]:
         "members": list(group.members),
         "lag": group.lag,
         "missed": group.missed,
-        "places": [
+        "partitions": [
             {
                 "partition": each.partition,
                 "member": each.member or None,
@@ -118,7 +118,7 @@ def plain(group: "GroupInfo") -> dict[str, object]:
                 "waiting": each.waiting,
                 "missed": each.missed,
             }
-            for each in group.places
+            for each in group.partitions
         ],
     }
 
@@ -139,8 +139,8 @@ def tell_all(out: Console, groups: "list[GroupInfo]") -> None:
             group.name,
             f"{len(group.members):,}",
             _lag(group.lag, is_idle=not group.members),
-            f"{sum(place.unacked for place in group.places):,}",
-            f"{sum(place.waiting for place in group.places):,}",
+            f"{sum(place.unacked for place in group.partitions):,}",
+            f"{sum(place.waiting for place in group.partitions):,}",
             f"{group.missed:,}",
         )
     out.print(lines)
@@ -153,7 +153,7 @@ def tell(out: Console, group: "GroupInfo") -> None:
     out.print()
     columns = (">partition", ">committed", ">end", ">lag", ">unacked", ">waiting", ">missed")
     lines = table(out, *columns, "member")
-    for place in group.places:
+    for place in group.partitions:
         lines.add_row(
             str(place.partition),
             f"{place.committed:,}",

@@ -129,7 +129,7 @@ class DeadLetters:
             "group": group,
             "reason": letter.reason.name.lower(),
             "attempts": letter.attempts,
-            "died-ms": self._clock.now_ms(),
+            "dead-lettered-ms": self._clock.now_ms(),
         }
         whose = f"{group}/{place.partition.topic}/{place.number}"
         for at in range(0, len(rows), BURIED_AT_ONCE):

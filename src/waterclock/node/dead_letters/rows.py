@@ -40,7 +40,7 @@ class DeadLetter:
     attempts: int
     origin_partition: int
     origin_offset: int
-    died_ms: Millis
+    dead_lettered_ms: Millis
 
 
 def dead_headers(
@@ -118,7 +118,7 @@ def dead_letters_of(
             _number(facts, "attempts"),
             _number(facts, "partition"),
             _number(facts, "offset"),
-            Millis(_number(facts, "died-ms")),
+            Millis(_number(facts, "dead-lettered-ms")),
         )
 
 

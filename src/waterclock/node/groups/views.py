@@ -33,7 +33,7 @@ class GroupView:
     group: str
     generation: int
     members: tuple[str, ...]
-    places: tuple[GroupPartitionView, ...]
+    partitions: tuple[GroupPartitionView, ...]
     counters: GroupCounters
 
 

@@ -224,8 +224,8 @@ def _partition(host: PartitionHost) -> pb.Topic.Partition:
 
 
 def _group(view: GroupView) -> pb.Group:
-    places = [
-        pb.Group.Place(
+    partitions = [
+        pb.Group.Partition(
             partition=place.partition,
             member=place.member,
             committed=place.committed,
@@ -235,14 +235,14 @@ def _group(view: GroupView) -> pb.Group:
             waiting=place.waiting,
             missed=place.missed,
         )
-        for place in view.places
+        for place in view.partitions
     ]
     return pb.Group(
         topic=view.topic,
         group=view.group,
         generation=view.generation,
         members=view.members,
-        places=places,
+        partitions=partitions,
     )
 
 
@@ -288,5 +288,5 @@ def _dead_letter(letter: DeadLetter) -> pb.DeadLetter:
         reason=letter.reason,
         attempts=letter.attempts,
         origin=broker.Position(partition=letter.origin_partition, offset=letter.origin_offset),
-        died_ms=letter.died_ms,
+        dead_lettered_ms=letter.dead_lettered_ms,
     )

@@ -1,20 +1,22 @@
-"""The ledger of writers over gRPC."""
+"""The registry of writers over gRPC."""
 
 from waterclock.node.node import Node
 from waterclock.node.publish.write_registry import WriterView, WriteState
 from waterclock.v1 import broker_pb2 as broker
-from waterclock.v1 import ledger_pb2 as pb
+from waterclock.v1 import write_registry_pb2 as pb
 
 
 class WriteRegistryApi:
-    """The methods of `waterclock.v1.Ledger`."""
+    """The methods of `waterclock.v1.WriteRegistry`."""
 
     def __init__(self, node: Node) -> None:
-        self._ledger = node.write_registry
+        self._registry = node.write_registry
 
     async def begin_write(self, request: pb.BeginWriteRequest) -> pb.BeginWriteResponse:
         """Note that a task begins, or tell how far it came before."""
-        begun = await self._ledger.begin(request.topic, request.writer, request.batch, request.task)
+        begun = await self._registry.begin(
+            request.topic, request.writer, request.batch, request.task
+        )
         positions = [
             broker.Position(partition=partition, offset=offset)
             for partition, offset in begun.positions.items()
@@ -25,26 +27,26 @@ class WriteRegistryApi:
 
     async def finish_write(self, request: pb.FinishWriteRequest) -> pb.FinishWriteResponse:
         """Note that all rows of a task are stored."""
-        state = await self._ledger.finish(
+        state = await self._registry.finish(
             request.topic, request.writer, request.batch, request.task, rows=request.rows
         )
         return pb.FinishWriteResponse(state=_state(state))
 
     async def commit_write(self, request: pb.CommitWriteRequest) -> pb.CommitWriteResponse:
         """Note that a batch is whole."""
-        was_committed, committed = await self._ledger.commit(
+        was_committed, committed = await self._registry.commit(
             request.topic, request.writer, request.batch
         )
         return pb.CommitWriteResponse(was_committed=was_committed, committed=committed)
 
     async def abandon_write(self, request: pb.AbandonWriteRequest) -> pb.AbandonWriteResponse:
         """Forget a writer."""
-        existed = await self._ledger.abandon(request.topic, request.writer)
+        existed = await self._registry.abandon(request.topic, request.writer)
         return pb.AbandonWriteResponse(existed=existed)
 
     async def list_writers(self, request: pb.ListWritersRequest) -> pb.ListWritersResponse:
         """Return the writers of a topic."""
-        return pb.ListWritersResponse(writers=map(_writer, self._ledger.list(request.topic)))
+        return pb.ListWritersResponse(writers=map(_writer, self._registry.list(request.topic)))
 
 
 def _state(state: WriteState) -> pb.WriteState.ValueType:

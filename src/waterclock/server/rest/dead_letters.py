@@ -43,7 +43,7 @@ class DeadLetterResponse(MessageResponse, kw_only=True):
     group: str
     reason: str
     attempts: int
-    died_ms: int
+    dead_lettered_ms: int
 
 
 class DeadLettersResponse(Told):
@@ -170,6 +170,6 @@ def _letter(letter: DeadLetter) -> DeadLetterResponse:
         group=letter.group,
         reason=letter.reason,
         attempts=letter.attempts,
-        died_ms=letter.died_ms,
+        dead_lettered_ms=letter.dead_lettered_ms,
         **render_message(letter.message),
     )

@@ -59,7 +59,7 @@ class GroupResponse(Told):
     group: str
     generation: int
     members: list[str]
-    places: list[GroupPartitionResponse]
+    partitions: list[GroupPartitionResponse]
 
 
 class GroupsResponse(Told):
@@ -147,7 +147,7 @@ class GroupsApi:
 
 
 def _group(view: GroupView) -> GroupResponse:
-    places = [
+    partitions = [
         GroupPartitionResponse(
             partition=place.partition,
             member=place.member,
@@ -158,12 +158,12 @@ def _group(view: GroupView) -> GroupResponse:
             waiting=place.waiting,
             missed=place.missed,
         )
-        for place in view.places
+        for place in view.partitions
     ]
     return GroupResponse(
         topic=view.topic,
         group=view.group,
         generation=view.generation,
         members=list(view.members),
-        places=places,
+        partitions=partitions,
     )

@@ -304,7 +304,7 @@ def _bad_rows(checked: DataFrame) -> DataFrame:
         "attempts": F.lit("1"),
         "partition": F.col("partition").cast("string"),
         "offset": F.col("offset").cast("string"),
-        "died-ms": F.unix_millis(F.current_timestamp()).cast("string"),
+        "dead-lettered-ms": F.unix_millis(F.current_timestamp()).cast("string"),
         "id": F.col("message_id"),
     }
     pairs = [

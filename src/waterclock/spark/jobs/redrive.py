@@ -128,7 +128,7 @@ def _picked(letters: DataFrame, options: RedriveOptions) -> DataFrame:
     if options.where is not None:
         picked = typed("--where", options.where, picked.where)
     if options.limit is not None:
-        picked = picked.orderBy("died_time", "partition", "offset").limit(options.limit)
+        picked = picked.orderBy("dead_lettered_time", "partition", "offset").limit(options.limit)
     return picked
 
 
@@ -177,7 +177,7 @@ def _due(text: str) -> Column:
 def _spread(due: Column, text: str, count: int) -> Column:
     """Return due times that lie evenly over a span, in the order in which letters died."""
     over_ms = span_ms(text)
-    place = F.row_number().over(Window.orderBy("died_time", "partition", "offset")) - 1
+    place = F.row_number().over(Window.orderBy("dead_lettered_time", "partition", "offset")) - 1
     start = F.coalesce(due, F.timestamp_millis(F.lit(int(time.time() * 1_000))))
     added = (place * F.lit(over_ms) / F.lit(max(count, 1))).cast("bigint")
     return F.timestamp_millis(F.unix_millis(start) + added)
@@ -221,7 +221,7 @@ def _at(partition: int, offset: int) -> DeadLetter:
         attempts=0,
         origin_partition=0,
         origin_offset=0,
-        died=time_of(0),
+        dead_lettered=time_of(0),
     )
 
 

@@ -69,7 +69,7 @@ def dead_letter_pages(
                     "attempts": told.attempts,
                     "origin_partition": told.origin.partition,
                     "origin_offset": told.origin.offset,
-                    "died_time": told.died_ms,
+                    "dead_lettered_time": told.dead_lettered_ms,
                     **_message(told.message),
                 }
                 for told in answer.dead_letters
@@ -81,8 +81,8 @@ def _is_wanted(told: admin_pb2.DeadLetter, partitions: Sequence[int], options: R
     start, end, prefix = options.starting, options.ending, options.key_prefix
     return not (
         (partitions and told.position.partition not in partitions)
-        or (isinstance(start, int) and told.died_ms < start)
-        or (isinstance(end, int) and told.died_ms >= end)
+        or (isinstance(start, int) and told.dead_lettered_ms < start)
+        or (isinstance(end, int) and told.dead_lettered_ms >= end)
         or (prefix is not None and not told.message.key.startswith(prefix))
     )
 

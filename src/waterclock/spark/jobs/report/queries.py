@@ -119,7 +119,7 @@ class Queries:
         letters = read(
             self._spark,
             self._options,
-            schema="group string, reason string, attempts int, died_time timestamp",
+            schema="group string, reason string, attempts int, dead_lettered_time timestamp",
             topic=self._topic,
             view="dlq",
         )
@@ -129,7 +129,7 @@ class Queries:
             .agg(
                 f.count("*").alias("letters"),
                 f.max("attempts").alias("attempts"),
-                f.max(f.expr("unix_millis(died_time)")).alias("newest"),
+                f.max(f.expr("unix_millis(dead_lettered_time)")).alias("newest"),
             )
             .orderBy(f.desc("letters"), "group", "reason")
             .limit(REASONS_MAX)

@@ -233,14 +233,14 @@ class Subject:
         made = []
         for group in self.client.groups.list(self.topic.name):
             made.append(self._group(group, asked))
-            asked -= len(group.places)
+            asked -= len(group.partitions)
         return tuple(made)
 
     def _group(self, group: GroupInfo, asked: int) -> GroupFigures:
         partitions = {each.partition: each for each in self.topic.partitions}
         now_ms = self.times[2]
         behind_ms = 0
-        for place in group.places[: max(asked, 0)]:
+        for place in group.partitions[: max(asked, 0)]:
             partition = partitions.get(place.partition)
             if place.lag and partition is not None:
                 at = max(place.committed, partition.start_offset)
@@ -250,9 +250,9 @@ class Subject:
         return GroupFigures(
             group=group.name,
             members=len(group.members),
-            lag=sum(place.lag for place in group.places),
-            unacked=sum(place.unacked for place in group.places),
-            waiting=sum(place.waiting for place in group.places),
+            lag=sum(place.lag for place in group.partitions),
+            unacked=sum(place.unacked for place in group.partitions),
+            waiting=sum(place.waiting for place in group.partitions),
             behind_ms=behind_ms,
         )
 

@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from waterclock.v1 import ledger_pb2 as waterclock_dot_v1_dot_ledger__pb2
+from waterclock.v1 import write_registry_pb2 as waterclock_dot_v1_dot_write__registry__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in waterclock/v1/ledger_pb2_grpc.py depends on'
+        + ' but the generated code in waterclock/v1/write_registry_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class LedgerStub:
+class WriteRegistryStub:
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -35,33 +35,33 @@ class LedgerStub:
             channel: A grpc.Channel.
         """
         self.BeginWrite = channel.unary_unary(
-                '/waterclock.v1.Ledger/BeginWrite',
-                request_serializer=waterclock_dot_v1_dot_ledger__pb2.BeginWriteRequest.SerializeToString,
-                response_deserializer=waterclock_dot_v1_dot_ledger__pb2.BeginWriteResponse.FromString,
+                '/waterclock.v1.WriteRegistry/BeginWrite',
+                request_serializer=waterclock_dot_v1_dot_write__registry__pb2.BeginWriteRequest.SerializeToString,
+                response_deserializer=waterclock_dot_v1_dot_write__registry__pb2.BeginWriteResponse.FromString,
                 _registered_method=True)
         self.FinishWrite = channel.unary_unary(
-                '/waterclock.v1.Ledger/FinishWrite',
-                request_serializer=waterclock_dot_v1_dot_ledger__pb2.FinishWriteRequest.SerializeToString,
-                response_deserializer=waterclock_dot_v1_dot_ledger__pb2.FinishWriteResponse.FromString,
+                '/waterclock.v1.WriteRegistry/FinishWrite',
+                request_serializer=waterclock_dot_v1_dot_write__registry__pb2.FinishWriteRequest.SerializeToString,
+                response_deserializer=waterclock_dot_v1_dot_write__registry__pb2.FinishWriteResponse.FromString,
                 _registered_method=True)
         self.CommitWrite = channel.unary_unary(
-                '/waterclock.v1.Ledger/CommitWrite',
-                request_serializer=waterclock_dot_v1_dot_ledger__pb2.CommitWriteRequest.SerializeToString,
-                response_deserializer=waterclock_dot_v1_dot_ledger__pb2.CommitWriteResponse.FromString,
+                '/waterclock.v1.WriteRegistry/CommitWrite',
+                request_serializer=waterclock_dot_v1_dot_write__registry__pb2.CommitWriteRequest.SerializeToString,
+                response_deserializer=waterclock_dot_v1_dot_write__registry__pb2.CommitWriteResponse.FromString,
                 _registered_method=True)
         self.AbandonWrite = channel.unary_unary(
-                '/waterclock.v1.Ledger/AbandonWrite',
-                request_serializer=waterclock_dot_v1_dot_ledger__pb2.AbandonWriteRequest.SerializeToString,
-                response_deserializer=waterclock_dot_v1_dot_ledger__pb2.AbandonWriteResponse.FromString,
+                '/waterclock.v1.WriteRegistry/AbandonWrite',
+                request_serializer=waterclock_dot_v1_dot_write__registry__pb2.AbandonWriteRequest.SerializeToString,
+                response_deserializer=waterclock_dot_v1_dot_write__registry__pb2.AbandonWriteResponse.FromString,
                 _registered_method=True)
         self.ListWriters = channel.unary_unary(
-                '/waterclock.v1.Ledger/ListWriters',
-                request_serializer=waterclock_dot_v1_dot_ledger__pb2.ListWritersRequest.SerializeToString,
-                response_deserializer=waterclock_dot_v1_dot_ledger__pb2.ListWritersResponse.FromString,
+                '/waterclock.v1.WriteRegistry/ListWriters',
+                request_serializer=waterclock_dot_v1_dot_write__registry__pb2.ListWritersRequest.SerializeToString,
+                response_deserializer=waterclock_dot_v1_dot_write__registry__pb2.ListWritersResponse.FromString,
                 _registered_method=True)
 
 
-class LedgerServicer:
+class WriteRegistryServicer:
     """Missing associated documentation comment in .proto file."""
 
     def BeginWrite(self, request, context):
@@ -99,42 +99,42 @@ class LedgerServicer:
         raise NotImplementedError('Method not implemented!')
 
 
-def add_LedgerServicer_to_server(servicer, server):
+def add_WriteRegistryServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'BeginWrite': grpc.unary_unary_rpc_method_handler(
                     servicer.BeginWrite,
-                    request_deserializer=waterclock_dot_v1_dot_ledger__pb2.BeginWriteRequest.FromString,
-                    response_serializer=waterclock_dot_v1_dot_ledger__pb2.BeginWriteResponse.SerializeToString,
+                    request_deserializer=waterclock_dot_v1_dot_write__registry__pb2.BeginWriteRequest.FromString,
+                    response_serializer=waterclock_dot_v1_dot_write__registry__pb2.BeginWriteResponse.SerializeToString,
             ),
             'FinishWrite': grpc.unary_unary_rpc_method_handler(
                     servicer.FinishWrite,
-                    request_deserializer=waterclock_dot_v1_dot_ledger__pb2.FinishWriteRequest.FromString,
-                    response_serializer=waterclock_dot_v1_dot_ledger__pb2.FinishWriteResponse.SerializeToString,
+                    request_deserializer=waterclock_dot_v1_dot_write__registry__pb2.FinishWriteRequest.FromString,
+                    response_serializer=waterclock_dot_v1_dot_write__registry__pb2.FinishWriteResponse.SerializeToString,
             ),
             'CommitWrite': grpc.unary_unary_rpc_method_handler(
                     servicer.CommitWrite,
-                    request_deserializer=waterclock_dot_v1_dot_ledger__pb2.CommitWriteRequest.FromString,
-                    response_serializer=waterclock_dot_v1_dot_ledger__pb2.CommitWriteResponse.SerializeToString,
+                    request_deserializer=waterclock_dot_v1_dot_write__registry__pb2.CommitWriteRequest.FromString,
+                    response_serializer=waterclock_dot_v1_dot_write__registry__pb2.CommitWriteResponse.SerializeToString,
             ),
             'AbandonWrite': grpc.unary_unary_rpc_method_handler(
                     servicer.AbandonWrite,
-                    request_deserializer=waterclock_dot_v1_dot_ledger__pb2.AbandonWriteRequest.FromString,
-                    response_serializer=waterclock_dot_v1_dot_ledger__pb2.AbandonWriteResponse.SerializeToString,
+                    request_deserializer=waterclock_dot_v1_dot_write__registry__pb2.AbandonWriteRequest.FromString,
+                    response_serializer=waterclock_dot_v1_dot_write__registry__pb2.AbandonWriteResponse.SerializeToString,
             ),
             'ListWriters': grpc.unary_unary_rpc_method_handler(
                     servicer.ListWriters,
-                    request_deserializer=waterclock_dot_v1_dot_ledger__pb2.ListWritersRequest.FromString,
-                    response_serializer=waterclock_dot_v1_dot_ledger__pb2.ListWritersResponse.SerializeToString,
+                    request_deserializer=waterclock_dot_v1_dot_write__registry__pb2.ListWritersRequest.FromString,
+                    response_serializer=waterclock_dot_v1_dot_write__registry__pb2.ListWritersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
-            'waterclock.v1.Ledger', rpc_method_handlers)
+            'waterclock.v1.WriteRegistry', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('waterclock.v1.Ledger', rpc_method_handlers)
+    server.add_registered_method_handlers('waterclock.v1.WriteRegistry', rpc_method_handlers)
 
 
  # This class is part of an EXPERIMENTAL API.
-class Ledger:
+class WriteRegistry:
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
@@ -151,9 +151,9 @@ class Ledger:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/waterclock.v1.Ledger/BeginWrite',
-            waterclock_dot_v1_dot_ledger__pb2.BeginWriteRequest.SerializeToString,
-            waterclock_dot_v1_dot_ledger__pb2.BeginWriteResponse.FromString,
+            '/waterclock.v1.WriteRegistry/BeginWrite',
+            waterclock_dot_v1_dot_write__registry__pb2.BeginWriteRequest.SerializeToString,
+            waterclock_dot_v1_dot_write__registry__pb2.BeginWriteResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -178,9 +178,9 @@ class Ledger:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/waterclock.v1.Ledger/FinishWrite',
-            waterclock_dot_v1_dot_ledger__pb2.FinishWriteRequest.SerializeToString,
-            waterclock_dot_v1_dot_ledger__pb2.FinishWriteResponse.FromString,
+            '/waterclock.v1.WriteRegistry/FinishWrite',
+            waterclock_dot_v1_dot_write__registry__pb2.FinishWriteRequest.SerializeToString,
+            waterclock_dot_v1_dot_write__registry__pb2.FinishWriteResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -205,9 +205,9 @@ class Ledger:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/waterclock.v1.Ledger/CommitWrite',
-            waterclock_dot_v1_dot_ledger__pb2.CommitWriteRequest.SerializeToString,
-            waterclock_dot_v1_dot_ledger__pb2.CommitWriteResponse.FromString,
+            '/waterclock.v1.WriteRegistry/CommitWrite',
+            waterclock_dot_v1_dot_write__registry__pb2.CommitWriteRequest.SerializeToString,
+            waterclock_dot_v1_dot_write__registry__pb2.CommitWriteResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -232,9 +232,9 @@ class Ledger:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/waterclock.v1.Ledger/AbandonWrite',
-            waterclock_dot_v1_dot_ledger__pb2.AbandonWriteRequest.SerializeToString,
-            waterclock_dot_v1_dot_ledger__pb2.AbandonWriteResponse.FromString,
+            '/waterclock.v1.WriteRegistry/AbandonWrite',
+            waterclock_dot_v1_dot_write__registry__pb2.AbandonWriteRequest.SerializeToString,
+            waterclock_dot_v1_dot_write__registry__pb2.AbandonWriteResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -259,9 +259,9 @@ class Ledger:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/waterclock.v1.Ledger/ListWriters',
-            waterclock_dot_v1_dot_ledger__pb2.ListWritersRequest.SerializeToString,
-            waterclock_dot_v1_dot_ledger__pb2.ListWritersResponse.FromString,
+            '/waterclock.v1.WriteRegistry/ListWriters',
+            waterclock_dot_v1_dot_write__registry__pb2.ListWritersRequest.SerializeToString,
+            waterclock_dot_v1_dot_write__registry__pb2.ListWritersResponse.FromString,
             options,
             channel_credentials,
             insecure,
