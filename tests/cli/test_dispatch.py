@@ -10,7 +10,8 @@ from random import Random
 import pytest
 from rich.console import Console
 
-from waterclock.cli.commands import dispatch_demo, dispatch_settings
+from waterclock.cli import daemon
+from waterclock.cli.commands import dispatch_demo
 from waterclock.cli.dispatch_show import chaos, readings
 from waterclock.cli.dispatch_show.outcome import Outcome
 from waterclock.cli.dispatch_show.screen import Screen, picture
@@ -36,7 +37,7 @@ SCENE = Scene(
         (["dispatch", "--set", "lease"], "--set 'lease' is not of the form name=value"),
         (["dispatch", "--set", "leese=2s"], "did you mean dispatch.lease?"),
         (["dispatch", "--set", "dispatch.lease=1ms"], "dispatch.lease"),
-        (["dispatch", "--config", "nowhere.toml"], "--config nowhere.toml: No such file"),
+        (["dispatch", "--config", "nowhere.yml"], "--config nowhere.yml: No such file"),
         (["worker", "--handler", "handle"], "write module:function"),
         (["worker", "--handler", "no_such_module:handle"], "there is no handler"),
         (["worker", "--handler", "json:no_such_function"], "there is no handler"),
@@ -56,8 +57,8 @@ def test_a_mistake_is_told_in_one_line(waterclock, words, told):
 
 
 def test_settings_come_from_the_file_and_the_environment_too(waterclock, tmp_path, monkeypatch):
-    file = tmp_path / "dispatch.toml"
-    file.write_text('[dispatch]\nlease = "soon"\n')
+    file = tmp_path / "dispatch.yml"
+    file.write_text("dispatch: {lease: soon}")
 
     assert "dispatch.lease" in waterclock("dispatch", "--config", file).stderr
 
@@ -70,7 +71,7 @@ def test_what_is_not_installed_is_said_with_the_cure(waterclock, monkeypatch):
     monkeypatch.setitem(sys.modules, "hiredis", None)
 
     with pytest.raises(BadConfig, match=r"pip install 'waterclock\[redis\]'"):
-        dispatch_settings.require_redis("dispatch")
+        daemon.require_redis("dispatch")
     assert waterclock("worker").exit_code == 2
 
 

@@ -8,33 +8,31 @@ from waterclock.dispatch.config import (
     SECTIONS,
     DispatcherConfig,
     WorkerConfig,
-    load_dispatcher_config,
-    load_worker_config,
+    load_config,
 )
 from waterclock.model.errors import BadConfig
 from waterclock.model.settings import settings_of
 
 FILE = """
-[dispatch]
-redis = ["redis-1:6379", "redis-2:6379"]
-inlet = "pubsub"
-source = "sensors"
-lease = "3s"
-queue_messages_max = 50_000
-is_inlet_trimmed = true
-
-[worker]
-handler = "shop.orders:enrich"
-credit = 200
+dispatch:
+  redis: ["redis-1:6379", "redis-2:6379"]
+  inlet: pubsub
+  source: sensors
+  lease: 3s
+  queue_messages_max: 50_000
+  is_inlet_trimmed: true
+worker:
+  handler: shop.orders:enrich
+  credit: 200
 """
 
 
 def dispatcher(text="", environ=None, flags=None):
-    return load_dispatcher_config(toml_text=text, environ=environ or {}, flags=flags or {})
+    return load_config(DispatcherConfig, yaml_text=text, environ=environ or {}, flags=flags or {})
 
 
 def worker(text="", environ=None, flags=None):
-    return load_worker_config(toml_text=text, environ=environ or {}, flags=flags or {})
+    return load_config(WorkerConfig, yaml_text=text, environ=environ or {}, flags=flags or {})
 
 
 def test_without_any_settings_there_are_defaults():
@@ -83,19 +81,20 @@ def test_names_that_others_put_into_the_environment_are_left_alone():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[dispatch]\nleese = 1", "dispatch.leese: is not a setting, in the file; did you mean"),
-        ("[dispatcher]", "dispatcher: is not a setting, in the file; did you mean dispatch"),
-        ("dispatch = 1", "dispatch: expected a table, got 1"),
-        ("[dispatch]\nlease = 2.5", "dispatch.lease: expected a time from 300ms to 1m, got 2.5"),
-        ("[dispatch]\nlease = true", "dispatch.lease: expected a time"),
-        ('[dispatch]\ninlet = "kafka"', "dispatch.inlet: expected stream or pubsub, got 'kafka'"),
-        ("[dispatch]\nredis = []", "dispatch.redis: expected a list of host:port or URLs"),
-        ('[dispatch]\nheartbeat = "9s"', "dispatch.heartbeat: is too long for"),
-        ('[dispatch]\nbucket = "1d"', "dispatch.bucket: is too long for dispatch.window"),
-        ('[dispatch]\nretry = "1m"', "dispatch.retry: is too long for dispatch.retry_max"),
-        ("[dispatch", "file: is not TOML"),
-        ("[dispatch]\nport = " + "9" * 5_000, "file: is not TOML"),
-        ("a = " + "[" * 5_000, "file: is not TOML"),
+        ("dispatch: {leese: 1}", "dispatch.leese: is not a setting, in the file; did you mean"),
+        ("dispatcher:", "dispatcher: is not a setting, in the file; did you mean dispatch"),
+        ("dispatch: 1", "dispatch: expected names and values, got '1'"),
+        ("dispatch: {lease: 2.5}", "dispatch.lease: expected a time from 300ms to 1m, got '2.5'"),
+        ("dispatch: {lease: true}", "dispatch.lease: expected a time"),
+        ("dispatch: {inlet: kafka}", "dispatch.inlet: expected stream or pubsub, got 'kafka'"),
+        ("dispatch: {redis: []}", "dispatch.redis: expected a list of host:port or URLs"),
+        ("dispatch: {heartbeat: 9s}", "dispatch.heartbeat: is too long for"),
+        ("dispatch: {bucket: 1d}", "dispatch.bucket: is too long for dispatch.window"),
+        ("dispatch: {retry: 1m}", "dispatch.retry: is too long for dispatch.retry_max"),
+        ("worker: {credit}: 1", "file: line 1: "),
+        ("[dispatch", "file: line 1: "),
+        ("dispatch: {port: " + "9" * 5_000 + "}", "dispatch.port: expected a number"),
+        ("a: " + "[" * 5_000, "nested deeper than"),
         ("#" * 2_000_000, "file: has 2000000 characters"),
     ],
 )

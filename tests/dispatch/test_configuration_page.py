@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from waterclock.dispatch.config import SECTIONS, load_dispatcher_config, load_worker_config
+from waterclock.dispatch.config import SECTIONS, DispatcherConfig, WorkerConfig, load_config
 from waterclock.model.settings import Section, settings_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "dispatch_configuration.md"
@@ -64,9 +64,9 @@ def test_the_page_lists_every_setting_with_its_default_and_range():
 
 
 def test_the_example_on_the_page_loads():
-    example = PAGE.read_text().split("```toml\n")[1].split("```")[0]
+    example = PAGE.read_text().split("```yaml\n")[1].split("```")[0]
 
-    dispatcher = load_dispatcher_config(toml_text=example, environ={}, flags={})
-    worker = load_worker_config(toml_text=example, environ={}, flags={})
+    dispatcher = load_config(DispatcherConfig, yaml_text=example, environ={}, flags={})
+    worker = load_config(WorkerConfig, yaml_text=example, environ={}, flags={})
 
     assert dispatcher.output == worker.output == "readings"

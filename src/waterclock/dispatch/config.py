@@ -1,25 +1,17 @@
 """The configuration of a dispatcher and of a worker: each field says what it trades.
 
-A setting is looked up in four places, and the first that has it wins, as for a node:
-
-    the flags          {"dispatch.lease": "2s"}           by dotted name
-    the environment    WATERCLOCK_DISPATCH__LEASE=2s      two underscores go one level down
-    the file           [dispatch] lease = "2s"            TOML, with a table for each program
-    its default        here
-
-Every place is checked, also where another wins; a file may hold the tables of both programs, and
-each reads its own. Nothing here reads a file or the environment, and all it raises is BadConfig.
+Where settings come from is told in `model/config_loader.py`, for a file may hold the sections of
+both programs, and each reads its own.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
-from tomllib import TOMLDecodeError, loads
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
+from typing import Annotated, ClassVar, Literal, TypeVar, get_args
 
 from waterclock.dispatch.core.lease import LeaseConfig
 from waterclock.dispatch.frames import BODY_BYTES_MAX, CREDIT_MAX, PAYLOAD_BYTES_MAX
 from waterclock.dispatch.kinds import Blank, Places
+from waterclock.model.config_loader import ENVIRONMENT_PREFIX, build_section, read_settings
 from waterclock.model.errors import BadConfig
 from waterclock.model.settings import (
     Addresses,
@@ -30,17 +22,13 @@ from waterclock.model.settings import (
     count,
     duration,
     settings_of,
-    shown,
     size,
 )
-from waterclock.model.strict_yaml import KEY_CHARS_MAX, TEXT_CHARS_MAX
 from waterclock.model.units import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
 
 SourceKind = Literal["stream", "pubsub"]
 SinkKind = Literal["redis", "waterclock"]
 Parse = Literal["json", "bytes"]
-
-ENVIRONMENT_PREFIX = "WATERCLOCK_"
 
 _PORT = count(0, 65_535)
 _KEY = Text(512)
@@ -288,81 +276,32 @@ class WorkerConfig(Section):
             raise BadConfig("worker.topic", "is needed if worker.sink is waterclock")
 
 
-_Told = TypeVar("_Told", DispatcherConfig, WorkerConfig)
+AnyConfig = TypeVar("AnyConfig", DispatcherConfig, WorkerConfig)
 SECTIONS: Mapping[str, type[DispatcherConfig] | type[WorkerConfig]] = {
     "dispatch": DispatcherConfig,
     "worker": WorkerConfig,
 }
 
 
-def load_dispatcher_config(
-    *, toml_text: str | None, environ: Mapping[str, str], flags: Mapping[str, object]
-) -> DispatcherConfig:
-    """Return the checked configuration of a dispatcher; flags win over the environment, that over
-    the file. Hand over all of the environment. Raises BadConfig, naming the setting."""
-    return _load(DispatcherConfig, toml_text, environ, flags)
-
-
-def load_worker_config(
-    *, toml_text: str | None, environ: Mapping[str, str], flags: Mapping[str, object]
-) -> WorkerConfig:
-    """Return the checked configuration of a worker, as `load_dispatcher_config` does."""
-    return _load(WorkerConfig, toml_text, environ, flags)
-
-
-def _load(
-    section: type[_Told],
-    toml_text: str | None,
+def load_config(
+    section: type[AnyConfig],
+    *,
+    yaml_text: str | None,
     environ: Mapping[str, str],
     flags: Mapping[str, object],
-) -> _Told:
-    settings = {setting.path: setting for setting in settings_of(section)}
-    sources = (
-        ("file", _from_file(toml_text or "", section.section)),
-        ("environment", _from_environ(environ, section.section)),
-        ("flags", flags),
+) -> AnyConfig:
+    """Return the checked configuration of a dispatcher or of a worker; flags win over the
+    environment, that over the file. Hand over all of the environment. Raises BadConfig, naming the
+    setting."""
+    values = read_settings(
+        {setting.path: setting for setting in settings_of(section)},
+        yaml_text=yaml_text,
+        environ=environ,
+        flags=flags,
+        sections=SECTIONS,
+        environ_prefix=f"{ENVIRONMENT_PREFIX}{section.section.upper()}__",
     )
-    values: dict[str, Any] = {}
-    for source, given in sources:
-        for path, raw in given.items():
-            if path not in settings:
-                raise _unknown(path, settings, source=source)
-            values[settings[path].attribute] = settings[path].read(raw, source=source)
-    return section(**values)
-
-
-def _from_file(text: str, section: str) -> dict[str, object]:
-    if len(text) > TEXT_CHARS_MAX:
-        raise BadConfig("file", f"has {len(text)} characters, at most {TEXT_CHARS_MAX} are read")
-    try:
-        document = loads(text)
-    # The others are tomllib's own slips: nesting without end, digits beyond Python's limit.
-    except (TOMLDecodeError, RecursionError, ValueError) as error:
-        raise BadConfig("file", f"is not TOML: {str(error)[:200]}") from None
-    for name, table in document.items():
-        if name not in SECTIONS:
-            raise _unknown(name, SECTIONS, source="file")
-        if not isinstance(table, dict):
-            raise BadConfig(name, f"expected a table, got {shown(table)}")
-    return {f"{section}.{key}": raw for key, raw in document.get(section, {}).items()}
-
-
-def _from_environ(environ: Mapping[str, str], section: str) -> dict[str, object]:
-    # Two underscores, as for a node: Kubernetes gives a container WATERCLOCK_WORKER_PORT and the
-    # like for services of such names.
-    prefix = f"{ENVIRONMENT_PREFIX}{section.upper()}__"
-    return {
-        f"{section}.{name.removeprefix(prefix).lower()}": environ[name]
-        for name in environ
-        if name.startswith(prefix)
-    }
-
-
-def _unknown(name: str, known: Iterable[str], *, source: str) -> BadConfig:
-    readable = name if name and name.isprintable() else ascii(name)
-    near = get_close_matches(name[:KEY_CHARS_MAX].lower(), known, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return BadConfig(readable[:KEY_CHARS_MAX], f"is not a setting, in the {source}{hint}")
+    return build_section(section, values)
 
 
 def _ordered(section: str, small: str, least: int, large: str, most: int) -> None:

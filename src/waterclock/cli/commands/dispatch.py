@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from waterclock.cli.commands.dispatch_demo import demo
-from waterclock.cli.commands.dispatch_settings import (
+from waterclock.cli.daemon import (
     AsJson,
     ConfigFile,
     Figures,
@@ -84,14 +84,15 @@ def dispatch(
     if context.invoked_subcommand is not None:
         return
     require_redis("dispatch")
-    from waterclock.dispatch.config import load_dispatcher_config
+    from waterclock.dispatch.config import DispatcherConfig, load_config
 
-    flags = flags_of(
-        "dispatch", settings,
-        redis=redis, prefix=prefix, inlet=inlet, source=source, output=output, host=host, port=port,
-    )  # fmt: skip
-    config = load_dispatcher_config(
-        toml_text=file_text(config_file), environ=os.environ, flags=flags
+    named = {
+        "redis": redis, "prefix": prefix, "inlet": inlet, "source": source, "output": output,
+        "host": host, "port": port,
+    }  # fmt: skip
+    flags = flags_of(settings, named, section="dispatch", example="lease=3s")
+    config = load_config(
+        DispatcherConfig, yaml_text=file_text(config_file), environ=os.environ, flags=flags
     )
     begin_log(is_verbose=is_verbose)
     run_until_stopped(_run(config, as_json=as_json, figures_s=figures))

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from waterclock.cli.commands.dispatch_settings import require_redis, told_error
 from waterclock.cli.connection import EXIT_INTERRUPTED
+from waterclock.cli.daemon import require_redis, told_error
 from waterclock.cli.options import AsJson
 from waterclock.cli.output.terminal import busy, console, print_json
 from waterclock.model.errors import BadInput

@@ -7,11 +7,9 @@ good order, a second Ctrl-C at once; what was acknowledged is safe either way.
 """
 
 import asyncio
-import logging
 import os
 import socket
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,9 +20,10 @@ from rich.table import Table
 from rich.text import Text
 
 import waterclock
+from waterclock.cli.daemon import ConfigFile, Verbose, begin_log, file_text, flags_of
 from waterclock.cli.output.terminal import busy, console, print_json
 from waterclock.cli.program import next_lines, program
-from waterclock.model.errors import BadConfig, BadInput, FolderInUse, StorageFailed
+from waterclock.model.errors import BadConfig, FolderInUse, StorageFailed
 
 if TYPE_CHECKING:
     from waterclock.model.config import Config
@@ -38,9 +37,7 @@ _PORT_HINTS = {
 
 
 def up(
-    config_file: Annotated[
-        Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings, as YAML.")
-    ] = None,
+    config_file: ConfigFile = None,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -61,20 +58,22 @@ def up(
             "--set", metavar="NAME=VALUE", help="Any setting, as in --set log.fsync=always."
         ),
     ] = None,
-    is_verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Log what happens, to stderr.")
-    ] = False,
+    is_verbose: Verbose = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="When ready, print one line of JSON with the ports.")
     ] = False,
 ) -> None:
     """Run a node: gRPC for publishing, consuming and scheduling, HTTP for metrics and health."""
-    flags = _flags(settings or (), data=data, grpc_port=grpc_port, http_port=http_port)
-    config = _config(config_file, flags)
-    logging.basicConfig(
-        level=logging.INFO if is_verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+    from waterclock.model.config import load_config
+
+    named = {
+        "node.data_folder": None if data is None else str(data),
+        "cluster.grpc_port": grpc_port,
+        "cluster.http_port": http_port,
+    }
+    flags = flags_of(settings, named, example="log.fsync=always")
+    config = load_config(yaml_text=file_text(config_file), environ=os.environ, flags=flags)
+    begin_log(is_verbose=is_verbose)
     _make_folder(Path(config.node.data_folder))
     with ExitStack() as starting:
         starting.enter_context(busy("starting"))
@@ -133,37 +132,6 @@ class _Run:
 
 
 # Settings
-
-
-def _flags(
-    settings: Sequence[str], *, data: Path | None, grpc_port: int | None, http_port: int | None
-) -> dict[str, object]:
-    """Return what was set on the command line, by dotted name."""
-    flags: dict[str, object] = {}
-    for text in settings:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise BadInput(f"--set {text!r} is not of the form name=value, as in log.fsync=always")
-        flags[name.strip()] = value.strip()
-    named = {
-        "node.data_folder": None if data is None else str(data),
-        "cluster.grpc_port": grpc_port,
-        "cluster.http_port": http_port,
-    }
-    return flags | {name: value for name, value in named.items() if value is not None}
-
-
-def _config(file: Path | None, flags: dict[str, object]) -> "Config":
-    from waterclock.model.config import load_config
-
-    text = None
-    if file is not None:
-        try:
-            text = file.read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is no text"
-            raise BadInput(f"--config {file}: {reason}; name a YAML file") from error
-    return load_config(yaml_text=text, environ=os.environ, flags=flags)
 
 
 def _make_folder(folder: Path) -> None:

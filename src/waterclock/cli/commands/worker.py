@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from waterclock.cli.commands.dispatch_settings import (
+from waterclock.cli.daemon import (
     AsJson,
     ConfigFile,
     Figures,
@@ -70,15 +70,18 @@ def worker(
 ) -> None:  # fmt: skip
     """Run a worker: call a function with each message, write what it returns."""
     require_redis("worker")
-    from waterclock.dispatch.config import load_worker_config
+    from waterclock.dispatch.config import WorkerConfig, load_config
     from waterclock.dispatch.worker.handlers import load
 
-    flags = flags_of(
-        "worker", settings,
-        handler=handler, redis=redis, prefix=prefix, output=output, topic=topic, servers=servers,
-        concurrency=concurrency, sink=None if topic is None else "waterclock",
-    )  # fmt: skip
-    config = load_worker_config(toml_text=file_text(config_file), environ=os.environ, flags=flags)
+    named = {
+        "handler": handler, "redis": redis, "prefix": prefix, "output": output, "topic": topic,
+        "servers": servers, "concurrency": concurrency,
+        "sink": None if topic is None else "waterclock",
+    }  # fmt: skip
+    flags = flags_of(settings, named, section="worker", example="credit=500")
+    config = load_config(
+        WorkerConfig, yaml_text=file_text(config_file), environ=os.environ, flags=flags
+    )
     begin_log(is_verbose=is_verbose)
     if config.handler:
         load(config.handler, folder=Path.cwd())  # who misspelt it hears so before anything runs

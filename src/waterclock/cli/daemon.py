@@ -1,15 +1,14 @@
-"""What `waterclock dispatch` and `waterclock worker` share: where settings come from, and what it
-takes to run them.
+"""What the commands share that run until they are told to stop (`up`, `dispatch`, `worker`): where
+their settings come from, their log, and the loop they run on.
 
-Both are programs that run until they are told to stop. With `--json` each tells on stdout that it
-runs, in one line, and with `--figures` what it has done, in one line every so often.
+With `--json` each tells on stdout that it runs, in one line; dispatchers and workers tell with
+`--figures` what they have done, in one line every so often.
 """
 
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +18,7 @@ from waterclock.cli.output.terminal import print_json
 from waterclock.model.errors import BadConfig, BadInput, WaterclockError
 
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings, as TOML.")
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings, as YAML.")
 ]
 Redis = Annotated[
     str | None,
@@ -56,18 +55,26 @@ AsJson = Annotated[
 _NO_REDIS = "what it needs is not installed: pip install 'waterclock[redis]'"
 
 
-def flags_of(section: str, settings: Sequence[str] | None, **named: object) -> dict[str, object]:
-    """Return what was set on the command line, by dotted name: `--set lease=3s` means the section's
-    own, and `--set dispatch.lease=3s` says so."""
+def flags_of(
+    settings: Sequence[str] | None,
+    named: Mapping[str, object],
+    *,
+    section: str = "",
+    example: str,
+) -> dict[str, object]:
+    """Return what was set on the command line, by dotted name. With a section, `--set lease=3s`
+    means its own, and so do the names of options."""
+
+    def dotted(name: str) -> str:
+        return f"{section}.{name}" if section and "." not in name else name
+
     flags: dict[str, object] = {}
     for text in settings or ():
         name, equals, value = text.partition("=")
         if not equals:
-            raise BadInput(f"--set {text!r} is not of the form name=value, as in lease=3s")
-        name = name.strip()
-        flags[name if "." in name else f"{section}.{name}"] = value.strip()
-    told = {f"{section}.{name}": value for name, value in named.items() if value is not None}
-    return flags | told
+            raise BadInput(f"--set {text!r} is not of the form name=value, as in {example}")
+        flags[dotted(name.strip())] = value.strip()
+    return flags | {dotted(name): value for name, value in named.items() if value is not None}
 
 
 def file_text(file: Path | None) -> str | None:
@@ -78,7 +85,7 @@ def file_text(file: Path | None) -> str | None:
         return file.read_text()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
-        raise BadInput(f"--config {file}: {reason}; name a TOML file") from error
+        raise BadInput(f"--config {file}: {reason}; name a YAML file") from error
 
 
 def begin_log(*, is_verbose: bool) -> None:
@@ -99,13 +106,10 @@ def require_redis(section: str) -> None:
 
 def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
     """Run a dispatcher or a worker on the fastest loop there is; raise what ended it."""
-    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-    with suppress(ImportError):
-        import uvloop
+    import uvloop
 
-        factory = uvloop.new_event_loop
     try:
-        with asyncio.Runner(loop_factory=factory) as runner:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(work)
     except ExceptionGroup as problems:
         raise told_error(problems) from problems
