@@ -10,7 +10,6 @@ from waterclock.delivery.credits import Credit
 from waterclock.delivery.cursor import Cursor
 from waterclock.delivery.events import (
     Acked,
-    DeadLetter,
     DeadLettered,
     Deliver,
     Effect,
@@ -31,6 +30,7 @@ from waterclock.delivery.events import (
     RevocationCancelled,
     StaleGeneration,
     UnknownLease,
+    WriteDeadLetters,
 )
 from waterclock.model.ids import Millis
 from waterclock.model.sections import DeliveryConfig
@@ -74,7 +74,7 @@ class CursorHistory(RuleBasedStateMachine):
         self.generation = 0
         self.is_owned = False
         self.is_draining = False
-        self.credit = Credit(0, messages=0, bytes=0)
+        self.credit = Credit(messages=0, bytes=0)
         self.saved = (self.cursor.encode(), copy.deepcopy(self.log))
         self.dead: dict[int, tuple[Reason, int]] = {}  # that must be reported now
         self.unwritten: set[int] = set()
@@ -85,10 +85,10 @@ class CursorHistory(RuleBasedStateMachine):
         return self.perform(self.cursor.handle(event, Millis(self.now_ms)))
 
     def perform(self, effects: list[Effect]) -> list[Effect]:
-        order = [Refuse, DeadLetter, Deliver, ReportDrained]
+        order = [Refuse, WriteDeadLetters, Deliver, ReportDrained]
         assert [type(e) for e in effects] == sorted((type(e) for e in effects), key=order.index)
         for effect in effects:
-            if isinstance(effect, DeadLetter):
+            if isinstance(effect, WriteDeadLetters):
                 for offset in offsets_of(effect.ranges):
                     assert self.dead.pop(offset) == (effect.reason, effect.attempts)
                     self.unwritten.add(offset)
@@ -220,14 +220,13 @@ class CursorHistory(RuleBasedStateMachine):
             self.let_go(is_counted=False)
         self.generation += 1
         self.is_owned = True
-        self.credit = Credit(self.generation, messages=messages, bytes=size)
+        self.credit = Credit(messages=messages, bytes=size)
         self.tell(PartitionAssigned(self.generation, self.credit))
 
-    @rule(messages=st.integers(0, 12), size=st.integers(0, 100), age=st.integers(0, 1))
-    def set_credit(self, messages, size, age):
+    @rule(messages=st.integers(0, 12), size=st.integers(0, 100))
+    def set_credit(self, messages, size):
         if self.is_owned:
-            is_fresh = self.credit.set(self.generation - age, messages=messages, bytes=size)
-            assert is_fresh == (age == 0)
+            self.credit.set(messages=messages, bytes=size)
             self.tick(0)
 
     @rule(is_cancelled=st.booleans(), age=st.integers(0, 1))

@@ -108,7 +108,7 @@ class GroupHistory(RuleBasedStateMachine):
                     pass
 
     def new_credit(self, generation: int) -> Credit:
-        return Credit(generation, messages=6, bytes=1_000)
+        return Credit(messages=6, bytes=1_000)
 
     def ask(self, partition: int, event) -> list[Effect]:
         effects = self.cursors[partition].handle(event, Millis(self.now_ms))

@@ -6,7 +6,6 @@ from waterclock.delivery.credits import Credit
 from waterclock.delivery.cursor import Cursor
 from waterclock.delivery.events import (
     Acked,
-    DeadLetter,
     DeadLettered,
     Deliver,
     Extended,
@@ -24,6 +23,7 @@ from waterclock.delivery.events import (
     RevocationCancelled,
     StaleGeneration,
     UnknownLease,
+    WriteDeadLetters,
 )
 from waterclock.model.ids import Millis
 from waterclock.model.sections import DeliveryConfig
@@ -48,7 +48,7 @@ def deliver(*ranges: tuple[int, int], attempt: int = 1, generation: int = 1, pas
 
 @pytest.fixture
 def credit():
-    return Credit(1, messages=10, bytes=1_000)
+    return Credit(messages=10, bytes=1_000)
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_after_the_last_retry_a_message_is_dead_and_done_once_that_is_written(cu
             deliver((0, 1), attempt=turn + 2)
         ]
 
-    letter = DeadLetter(((0, 1),), Reason.NACKED, attempts=4)
+    letter = WriteDeadLetters(((0, 1),), Reason.NACKED, attempts=4)
     assert cursor.handle(Nacked(1, [(0, 1)]), NOW) == [letter]
     assert (credit.held_messages, cursor.committed, cursor.outstanding) == (0, 0, 1)
     assert cursor.tick(at(100_000_000)) == []
@@ -179,7 +179,7 @@ def test_after_the_last_retry_a_message_is_dead_and_done_once_that_is_written(cu
 
 def test_an_unwritten_dead_letter_is_written_after_a_restart(cursor):
     cursor.handle(readable(0, 3), NOW)
-    letter = DeadLetter(((1, 2),), Reason.REJECTED, attempts=1)
+    letter = WriteDeadLetters(((1, 2),), Reason.REJECTED, attempts=1)
     assert cursor.handle(Rejected(1, [(1, 2)]), NOW) == [letter]
 
     restarted = Cursor.decode(cursor.encode(), CONFIG)
@@ -194,7 +194,7 @@ def test_attempts_and_retry_times_survive_a_restart(cursor):
     cursor.handle(Nacked(1, [(2, 3)], retry_at_ms=NOW + 5_000), NOW)
 
     restarted = Cursor.decode(cursor.encode(), CONFIG)
-    restarted.handle(PartitionAssigned(2, Credit(2, messages=10, bytes=100)), NOW)
+    restarted.handle(PartitionAssigned(2, Credit(messages=10, bytes=100)), NOW)
 
     assert restarted.read_from == 1
     assert restarted.handle(readable(1, 6), NOW) == [deliver((1, 2), (3, 4), (5, 6), generation=2)]
@@ -208,13 +208,13 @@ def test_fewer_retries_after_a_restart_bury_what_has_had_them(cursor):
 
     stricter = Cursor.decode(cursor.encode(), DeliveryConfig(max_retries=1))
 
-    letter = DeadLetter(((0, 1),), Reason.NACKED, attempts=2)
+    letter = WriteDeadLetters(((0, 1),), Reason.NACKED, attempts=2)
     assert stricter.handle(readable(0, 1), NOW) == [letter]
 
 
 def test_other_generations_are_refused_in_words(cursor):
     cursor.handle(readable(0, 1), NOW)
-    cursor.handle(PartitionAssigned(2, Credit(2, messages=1, bytes=1)), NOW)
+    cursor.handle(PartitionAssigned(2, Credit(messages=1, bytes=1)), NOW)
 
     stale = [Refuse(StaleGeneration(1, 2))]
     assert cursor.handle(Acked(1, [(0, 1)]), NOW) == stale
@@ -256,7 +256,7 @@ def test_no_number_of_lost_owners_makes_a_dead_letter(cursor):
     assert first == [deliver((0, 2))]
     for generation in range(2, 4 * CONFIG.max_retries):
         assert cursor.handle(PartitionReleased(generation - 1, is_counted=True), NOW) == []
-        credit = Credit(generation, messages=9, bytes=99)
+        credit = Credit(messages=9, bytes=99)
         again = cursor.handle(PartitionAssigned(generation, credit), NOW)
         assert again == [deliver((0, 2), generation=generation)]
 
@@ -265,11 +265,11 @@ def test_the_first_a_lost_owner_held_may_count_and_what_a_leaving_one_held_does_
     cursor.configure(COUNTING)
     cursor.handle(readable(0, 2), NOW)
     cursor.handle(PartitionReleased(1, is_counted=False), NOW)
-    again = cursor.handle(PartitionAssigned(2, Credit(2, messages=9, bytes=99)), NOW)
+    again = cursor.handle(PartitionAssigned(2, Credit(messages=9, bytes=99)), NOW)
     assert again == [deliver((0, 2), generation=2)]
 
     cursor.handle(PartitionReleased(2, is_counted=True), NOW)
-    again = cursor.handle(PartitionAssigned(3, Credit(3, messages=9, bytes=99)), NOW)
+    again = cursor.handle(PartitionAssigned(3, Credit(messages=9, bytes=99)), NOW)
     assert again == [deliver((1, 2), generation=3)]
     again = cursor.tick(at(1_000))
     assert again == [deliver((0, 1), attempt=2, generation=3, passed_ms=1_000)]
@@ -281,11 +281,13 @@ def test_bad_connections_make_no_dead_letters_of_what_was_merely_sent():
     effects = []
     for generation in range(1, CONFIG.max_retries + 2):
         later = at(10_000 * generation)
-        cursor.handle(PartitionAssigned(generation, Credit(1, messages=9, bytes=999)), later)
+        cursor.handle(PartitionAssigned(generation, Credit(messages=9, bytes=999)), later)
         assert cursor.unacked == 9
         effects += cursor.handle(PartitionReleased(generation, is_counted=True), later)
 
-    assert [effect.ranges for effect in effects if isinstance(effect, DeadLetter)] == [((0, 1),)]
+    assert [effect.ranges for effect in effects if isinstance(effect, WriteDeadLetters)] == [
+        ((0, 1),)
+    ]
 
 
 def test_cursors_of_a_member_share_its_credit(cursor, credit):
@@ -300,14 +302,14 @@ def test_cursors_of_a_member_share_its_credit(cursor, credit):
 
 def test_the_server_has_a_brake_of_its_own():
     cursor = Cursor(DeliveryConfig(unacked_max=3))
-    cursor.handle(PartitionAssigned(1, Credit(1, messages=99, bytes=99)), NOW)
+    cursor.handle(PartitionAssigned(1, Credit(messages=99, bytes=99)), NOW)
 
     assert cursor.handle(readable(0, 10), NOW) == [deliver((0, 3))]
 
 
 def test_too_many_open_messages_hold_back_and_lose_nothing():
     cursor = Cursor(DeliveryConfig(runs_max=4))
-    cursor.handle(PartitionAssigned(1, Credit(1, messages=99, bytes=999)), NOW)
+    cursor.handle(PartitionAssigned(1, Credit(messages=99, bytes=999)), NOW)
     assert cursor.handle(readable(0, 10), NOW) == [deliver((0, 4))]
 
     assert cursor.handle(Acked(1, [(1, 2), (3, 4)]), NOW) == [deliver((4, 6))]
@@ -329,7 +331,7 @@ def test_messages_that_are_gone_from_the_log_are_done(cursor, credit):
 
 def test_a_retry_that_is_gone_from_the_log_is_done_though_others_stand_before_it():
     cursor = Cursor(CONFIG)
-    cursor.handle(PartitionAssigned(1, Credit(1, messages=9, bytes=99)), NOW)
+    cursor.handle(PartitionAssigned(1, Credit(messages=9, bytes=99)), NOW)
     cursor.handle(readable(0, 2), NOW)
     cursor.handle(Nacked(1, [(1, 2)]), NOW)
     restarted = Cursor.decode(cursor.encode(), CONFIG)
@@ -379,7 +381,7 @@ def test_what_was_dying_comes_again_where_there_are_no_dead_letters_any_more(cur
     cursor.handle(readable(0, 2), NOW)
     cursor.handle(Rejected(1, [(0, 1)]), NOW)
     again = Cursor.decode(cursor.encode(), CONFIG, has_dead_letters=False)
-    again.handle(PartitionAssigned(2, Credit(1, messages=10, bytes=1_000)), NOW)
+    again.handle(PartitionAssigned(2, Credit(messages=10, bytes=1_000)), NOW)
 
     effects = again.handle(readable(0, 2), NOW)
 
@@ -416,4 +418,4 @@ def test_other_settings_hold_for_what_is_handed_out_next(cursor):
     cursor.tick(at(5_000))
     cursor.tick(at(6_000))
     (letter,) = cursor.tick(at(11_000))
-    assert letter == DeadLetter(((1, 2),), Reason.TIMED_OUT, 2)
+    assert letter == WriteDeadLetters(((1, 2),), Reason.TIMED_OUT, 2)

@@ -12,7 +12,7 @@ import numpy as np
 from waterclock.delivery.cursor import Cursor
 from waterclock.log.append import Appended
 from waterclock.node.dead_letters.dead_letters import DeadLetters
-from waterclock.node.groups import outbound as outgoing
+from waterclock.node.groups import outbound
 from waterclock.node.groups.delivery import GroupDelivery
 from waterclock.node.groups.groups import Groups
 from waterclock.node.groups.session import AnswerKind, QueuedDelivery, Session
@@ -174,10 +174,10 @@ def loses_acks() -> None:
     numbers = count(1)
 
     def wrap(answer: Any) -> Any:
-        def broken(self: Any, session: Any, place: Any, kind: Any, **rest: Any) -> None:
+        def broken(self: Any, session: Any, kind: Any, *rest: Any, **times: Any) -> None:
             if kind is AnswerKind.ACK and next(numbers) % 50 == 0:
                 return
-            answer(self, session, place, kind, **rest)
+            answer(self, session, kind, *rest, **times)
 
         return broken
 
@@ -199,25 +199,25 @@ def saves_too_much_progress() -> None:
 
 @_planted("out of order")
 def hands_out_the_last_first() -> None:
-    """Messages in line are overtaken by those that follow."""
+    """Queued messages are overtaken by those that follow."""
 
-    def broken(self: Any, place: Any, effect: Any) -> None:
-        self._line.appendleft(QueuedDelivery(place, effect))
+    def broken(self: Any, partition: Any, effect: Any) -> None:
+        self._queue.appendleft(QueuedDelivery(partition, effect))
         self._wake()
 
     Session.deliver = broken  # type: ignore[method-assign]
 
 
 @_planted("dead letters")
-def buries_twice() -> None:
+def writes_dead_letters_twice() -> None:
     """A dead letter is written under two names."""
 
-    def wrap(write_dead_letters: Any) -> Any:
-        async def broken(self: Any, place: Any, group: str, letter: Any) -> None:
-            await write_dead_letters(self, place, group, letter)
-            life, place.life = place.life, "another"
-            await write_dead_letters(self, place, group, letter)
-            place.life = life
+    def wrap(write: Any) -> Any:
+        async def broken(self: Any, partition: Any, group: str, effect: Any) -> None:
+            await write(self, partition, group, effect)
+            run_id, partition.run_id = partition.run_id, "another"
+            await write(self, partition, group, effect)
+            partition.run_id = run_id
 
         return broken
 
@@ -231,7 +231,7 @@ def hands_out_what_is_too_late() -> None:
     def broken(frame: Any, rows: Any, now_ms: int) -> Any:
         return np.ones(len(rows), np.bool_)
 
-    from waterclock.node.groups import fetch_plan as announcing
+    from waterclock.node.groups import fetch_plan
 
-    outgoing.in_use_at = broken
-    announcing.in_use_at = broken  # type: ignore[attr-defined]
+    outbound.in_use_at = broken
+    fetch_plan.in_use_at = broken  # type: ignore[attr-defined]

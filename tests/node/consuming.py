@@ -173,7 +173,7 @@ class Consuming:
         for host, session in waiting:
             if session.pump is not None:
                 session.pump.cancel()
-                host.serving._serve(session)
+                host.delivery._pump(session)
         return bool(waiting)
 
     async def settle(self) -> None:
@@ -183,7 +183,7 @@ class Consuming:
                 host.tick()
             is_busy = self.serve()
             await asyncio.sleep(0)
-            if is_busy or any(h._is_saving or h._is_burying for h in self.groups.hosts()):
+            if is_busy or any(h._is_saving or h._is_writing for h in self.groups.hosts()):
                 continue
             if not any(s.pump for h in self.groups.hosts() for s in h._sessions.values()):
                 return

@@ -139,14 +139,14 @@ class DeliveryHistory(RuleBasedStateMachine):
         await self.running
 
     def owner(self, partition: int) -> Member | None:
-        session = self.c.host().places[partition].session
+        session = self.c.host().partitions[partition].session
         models = [m for m in self.models.values() if m.member.session is session]
         return models[0].member if models else None
 
     def is_valid(self, model: Model, place: Place) -> bool:
         """Tell whether a session still owns what it holds."""
         generation, _ = model.held[place]
-        where = self.c.host().places[place[0]]
+        where = self.c.host().partitions[place[0]]
         is_owner = where.session is model.member.session
         return is_owner and where.cursor.generation == generation
 
@@ -218,7 +218,7 @@ class DeliveryHistory(RuleBasedStateMachine):
     def check_delivery(self, model: Model, delivery: Delivery) -> None:
         partition, generation = delivery.partition, delivery.generation
         assert (partition, generation) in model.owned, "not told that it is the owner"
-        where = self.c.host().places[partition]
+        where = self.c.host().partitions[partition]
         assert where.session is model.member.session, "not the owner"
         assert where.cursor.generation == generation, "not the owner any more"
         assert delivery.deadline_ms > self.clock.now_ms()
@@ -357,7 +357,7 @@ class DeliveryHistory(RuleBasedStateMachine):
         """Say something of messages that are done, fail, are others', or stand in line."""
         model = self.models[data.draw(st.sampled_from(sorted(self.models)))]
         named = [(o, o + 1) for o in sorted(offsets) if (partition, o) not in model.held]
-        generation = self.c.host().places[partition].cursor.generation
+        generation = self.c.host().partitions[partition].cursor.generation
         if named and generation is not None:
             refused_before = self.c.host().counters.refused
             self.do(model.member.session.answer, kind, partition, generation, named, 1)
@@ -418,8 +418,8 @@ class DeliveryHistory(RuleBasedStateMachine):
     @rule(partition=st.integers(0, PARTITIONS - 1))
     def retain(self, partition):
         """Have retention take all of a partition, read or not."""
-        place = self.c.host().places[partition]
-        store, cursor = place.log.store, place.cursor
+        consumed = self.c.host().partitions[partition]
+        store, cursor = consumed.log.store, consumed.cursor
         held = {offset for low, high, _ in cursor._leases.leased for offset in range(low, high)}
         start = store.end
         taken = 0
@@ -427,12 +427,12 @@ class DeliveryHistory(RuleBasedStateMachine):
             is_taken = number == partition and offset not in cursor._tracker
             taken += is_taken and offset not in held and not fact.is_trimmed
             fact.is_trimmed |= is_taken
-        missed = place.missed
+        missed = consumed.missed
 
         async def retain() -> None:
             store.roll(self.clock.now_ms())
-            await self.upkeep.trim(place.partition, start)
-            assert place.missed - missed == taken, "what was missed is not what was told"
+            await self.upkeep.trim(consumed.host, start)
+            assert consumed.missed - missed == taken, "what was missed is not what was told"
             for job in rewrites(store, Wanted(keep_from=start), now_ms=self.clock.now_ms()):
                 job.run()
                 job.finish()

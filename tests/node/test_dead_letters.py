@@ -9,7 +9,7 @@ from waterclock.log.schema import decode
 from waterclock.model.errors import BadInput, StorageFull, UnknownTopic
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
-from waterclock.node.dead_letters import writer as burial
+from waterclock.node.dead_letters import writer
 from waterclock.node.dead_letters.dead_letters import DeadLetters
 from waterclock.node.groups.outbound import Delivery
 from waterclock.node.groups.session import AnswerKind
@@ -20,7 +20,7 @@ NACK, REJECT = AnswerKind.NACK, AnswerKind.REJECT
 
 
 async def rejected(c: Consuming, *offsets: int, partition: int = 0) -> Member:
-    """Have a member reject messages, and its group write_dead_letters them."""
+    """Have a member reject messages, and its group write them as dead letters."""
     member = await c.join()
     member.take()
     member.answer(REJECT, *offsets, partition=partition)
@@ -126,11 +126,11 @@ async def test_what_was_dying_when_the_node_died_is_buried_by_the_next(tmp_path,
         await c.hosts.topic("t")
         await c.publish(b"a")
 
-        async def full(self, place, group, letter):
+        async def full(self, partition, group, effect):
             raise StorageFull("no space left")
 
         monkeypatch.setattr(DeadLetters, "write_dead_letters", full)
-        monkeypatch.setattr(burial, "RETRY_S", 3_600)
+        monkeypatch.setattr(writer, "RETRY_S", 3_600)
         member = await c.join()
         member.take()
         member.answer(REJECT, 0)
@@ -145,18 +145,18 @@ async def test_what_was_dying_when_the_node_died_is_buried_by_the_next(tmp_path,
         assert (await c.dead_letters.list("t")).total == 1
 
 
-async def test_a_full_disk_only_delays_a_burial(tmp_path, monkeypatch):
+async def test_a_full_disk_only_delays_a_dead_letter(tmp_path, monkeypatch):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
         await c.publish(b"a", b"b")
-        monkeypatch.setattr(burial, "RETRY_S", 0)
+        monkeypatch.setattr(writer, "RETRY_S", 0)
         write_dead_letters, tries = DeadLetters.write_dead_letters, []
 
-        async def full_twice(self, place, group, letter):
-            tries.append(letter)
+        async def full_twice(self, partition, group, effect):
+            tries.append(effect)
             if len(tries) < 3:
                 raise StorageFull("no space left")
-            await write_dead_letters(self, place, group, letter)
+            await write_dead_letters(self, partition, group, effect)
 
         monkeypatch.setattr(DeadLetters, "write_dead_letters", full_twice)
         await rejected(c, 0, 1)

@@ -15,8 +15,7 @@ from waterclock.delivery.spans import SpanMap
 from waterclock.model.clock import RunningClock
 from waterclock.model.ids import Millis
 from waterclock.node.dead_letters.dead_letters import DeadLetters
-from waterclock.node.groups import cleaner as group_upkeep
-from waterclock.node.groups import outbound as outgoing
+from waterclock.node.groups import cleaner, outbound
 from waterclock.node.groups.delivery import GroupDelivery
 from waterclock.node.groups.groups import Groups
 from waterclock.node.groups.host import GroupHost
@@ -37,9 +36,9 @@ HUNT = settings(
 
 
 @pytest.fixture(autouse=True)
-def _small_portions(monkeypatch):
+def _small_batches(monkeypatch):
     """Have what is handed out fall into several pieces, though messages are few."""
-    monkeypatch.setattr(outgoing, "MERGED_ROWS_MAX", 4)
+    monkeypatch.setattr(outbound, "MERGED_ROWS_MAX", 4)
 
 
 @pytest.mark.parametrize("kind", [DeliveryHistory, CountingHistory])
@@ -54,16 +53,16 @@ def test_no_history_breaks_a_promise(kind):
     )
 
 
-def count_what_stood_in_line(original):
-    def withdraw(self, place):
-        original(self, place)
+def count_what_was_queued(original):
+    def withdraw(self, partition):
+        original(self, partition)
         return []
 
     return withdraw
 
 
-def let_the_line_time_out(original):
-    return lambda self, parcel, now_ms: None
+def let_the_queue_time_out(original):
+    return lambda self, queued, now_ms: None
 
 
 def count_a_clean_leave(original):
@@ -78,30 +77,30 @@ def hand_out_what_is_too_late(original):
     return lambda frame, rows, now_ms: original(frame, rows, 0)
 
 
-def forget_a_bit_of_each_parcel(original):
+def forget_a_bit_of_each_delivery(original):
     return lambda self, offset: original(self, offset + 1)
 
 
 def save_nothing_of_progress(original):
     async def save(self, hosts):
         for host in hosts:
-            for place in host.places:
-                place.is_changed = False
+            for partition in host.partitions:
+                partition.is_changed = False
 
     return save
 
 
-def bury_under_a_fresh_id(original):
-    async def write_dead_letters(self, place, group, letter):
-        await original(self, place, group, letter)
-        place.life += "x"
-        await original(self, place, group, letter)
+def write_under_a_fresh_id(original):
+    async def write_dead_letters(self, partition, group, effect):
+        await original(self, partition, group, effect)
+        partition.run_id += "x"
+        await original(self, partition, group, effect)
 
     return write_dead_letters
 
 
-def bury_nothing(original):
-    async def write_dead_letters(self, place, group, letter):
+def write_nothing(original):
+    async def write_dead_letters(self, partition, group, effect):
         pass
 
     return write_dead_letters
@@ -138,29 +137,29 @@ def count_what_was_never_to_be_delivered(original):
 
 
 def never_tick(original):
-    return lambda self, place, now_ms: None
+    return lambda self, partition, now_ms: None
 
 
 BUGS = [
-    (Session, "withdraw", count_what_stood_in_line),
-    (GroupDelivery, "_renew", let_the_line_time_out),
+    (Session, "withdraw", count_what_was_queued),
+    (GroupDelivery, "_renew", let_the_queue_time_out),
     (GroupHost, "member_gone", count_a_clean_leave),
     (GroupHost, "member_gone", forgive_a_broken_connection),
-    (outgoing, "in_use_at", hand_out_what_is_too_late),
-    (QueuedDelivery, "drop_below", forget_a_bit_of_each_parcel),
+    (outbound, "in_use_at", hand_out_what_is_too_late),
+    (QueuedDelivery, "drop_below", forget_a_bit_of_each_delivery),
     (Groups, "_write_progress", save_nothing_of_progress),
-    (DeadLetters, "write_dead_letters", bury_under_a_fresh_id),
-    (DeadLetters, "write_dead_letters", bury_nothing),
+    (DeadLetters, "write_dead_letters", write_under_a_fresh_id),
+    (DeadLetters, "write_dead_letters", write_nothing),
     (SpanMap, "part", believe_what_was_never_seen),
     (RunningClock, "now_ms", go_by_the_wall),
     (RunningClock, "now_ms", count_the_time_away),
     (Leases, "lose", count_every_lost_owner),
     (GroupDelivery, "tick", never_tick),
     (Cursor, "_trim", take_what_is_held_too),
-    (group_upkeep, "_messages", count_what_was_never_to_be_delivered),
+    (cleaner, "_messages", count_what_was_never_to_be_delivered),
 ]
 
-OF_COUNTING = {count_what_stood_in_line, forgive_a_broken_connection, count_a_clean_leave}
+OF_COUNTING = {count_what_was_queued, forgive_a_broken_connection, count_a_clean_leave}
 """Bugs that show only where lost owners are counted."""
 
 

@@ -9,10 +9,9 @@ from tests.storage.stores import Partition, message, offsets
 from waterclock.delivery.events import RangeReadable, RangeSkipped
 from waterclock.log.schema import MESSAGES
 from waterclock.model.message import Message
-from waterclock.node.groups import fetch_plan as announcing
-from waterclock.node.groups import outbound as outgoing
+from waterclock.node.groups import fetch_plan, outbound
 from waterclock.node.groups.fetch_plan import plan_fetch
-from waterclock.node.groups.outbound import gather
+from waterclock.node.groups.outbound import read_batch
 from waterclock.node.partition.log_reader import LogReader
 
 PLENTY = 1 << 30
@@ -106,7 +105,7 @@ def test_offsets_that_compaction_emptied_are_skipped():
 
 
 def test_a_long_stretch_of_promises_is_passed_in_several_goes(monkeypatch):
-    monkeypatch.setattr(announcing, "FRAMES_MAX", 2)
+    monkeypatch.setattr(fetch_plan, "FRAMES_MAX", 2)
     partition = Partition()
     for number in range(3):
         partition.publish(message(number, due_ms=partition.clock.now_ms() + 1_000))
@@ -180,12 +179,12 @@ def test_what_is_gathered_is_what_was_asked_for_in_order(log, picks, rows_max):
         return
     values = {offset: row.value for offset, row in partition.rows().items()}
     reader, now_ms = LogReader(partition.store), partition.clock.now_ms()
-    before, outgoing.MERGED_ROWS_MAX = outgoing.MERGED_ROWS_MAX, rows_max
+    before, outbound.MERGED_ROWS_MAX = outbound.MERGED_ROWS_MAX, rows_max
     try:
         ranges = [(offset, offset + 1) for offset in wanted]
         got, gone = [], []
         while ranges:
-            found = gather(reader, ranges, now_ms)
+            found = read_batch(reader, ranges, now_ms)
             ranges = [span for span in ranges if span[0] >= found.end]
             gone += [offset for start, end in found.gone for offset in range(start, end)]
             if found.messages is not None:
@@ -195,7 +194,7 @@ def test_what_is_gathered_is_what_was_asked_for_in_order(log, picks, rows_max):
                 got += list(zip(places, rows.column("value").to_pylist(), strict=True))
                 assert found.messages.count == len(places) == rows.num_rows
     finally:
-        outgoing.MERGED_ROWS_MAX = before
+        outbound.MERGED_ROWS_MAX = before
 
     assert got == [(offset, values[offset]) for offset in wanted if offset in deliverable]
     assert sorted(gone) == [offset for offset in wanted if offset not in deliverable]
@@ -207,7 +206,7 @@ def test_a_portion_says_when_its_last_message_became_deliverable():
     partition.clock.advance(500)
     partition.fill([1])
 
-    messages = gather(LogReader(partition.store), [(0, 2)], partition.clock.now_ms()).messages
+    messages = read_batch(LogReader(partition.store), [(0, 2)], partition.clock.now_ms()).messages
 
     assert messages is not None
     assert messages.append_ms == partition.clock.now_ms()
@@ -217,7 +216,7 @@ def test_arrow_of_a_cut_frame_reads_as_its_rows():
     partition = Partition()
     partition.publish(*map(message, range(5)))
 
-    messages = gather(LogReader(partition.store), [(1, 2), (3, 5)], 0).messages
+    messages = read_batch(LogReader(partition.store), [(1, 2), (3, 5)], 0).messages
 
     assert messages is not None
     assert messages.bounds == [1, 2, 3, 5]

@@ -17,22 +17,22 @@ def records(c: Consuming) -> list[str]:
     return [name for name, _ in items]
 
 
-def hold_burials(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+def hold_dead_letters(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Have dead letters written when the event is set, and not before."""
     write_dead_letters, may_go_on = DeadLetters.write_dead_letters, asyncio.Event()
 
-    async def held(self, place, group, letter):
+    async def held(self, partition, group, effect):
         await may_go_on.wait()
-        await write_dead_letters(self, place, group, letter)
+        await write_dead_letters(self, partition, group, effect)
 
     monkeypatch.setattr(DeadLetters, "write_dead_letters", held)
     return may_go_on
 
 
-async def at_rest(host: GroupHost, *, may_bury: bool = True) -> None:
+async def at_rest(host: GroupHost, *, may_write: bool = True) -> None:
     """Return when a group has saved what it is saving, be it removed or not."""
     while True:
-        if not host._is_saving and (may_bury or not host._is_burying):
+        if not host._is_saving and (may_write or not host._is_writing):
             return
         await asyncio.sleep(0)
 
@@ -76,7 +76,7 @@ async def test_a_group_made_again_is_not_overwritten_by_the_one_that_was_removed
         member.take()
         member.ack(0)
         old = c.host()
-        old.places[0].is_changed = True
+        old.partitions[0].is_changed = True
         member.session.leave()
         await c.groups.delete("t", "g")
         await c.join()
@@ -89,18 +89,18 @@ async def test_a_group_made_again_is_not_overwritten_by_the_one_that_was_removed
         assert b"77" not in (c.hosts.metadata.get("group/t/g") or b"")
 
 
-async def test_a_burial_that_ends_after_its_group_was_removed_leaves_no_record(
+async def test_a_dead_letter_written_after_its_group_was_removed_leaves_no_record(
     tmp_path, monkeypatch
 ):
     async with consuming(tmp_path) as c:
-        may_go_on = hold_burials(monkeypatch)
+        may_go_on = hold_dead_letters(monkeypatch)
         await rejected(c)
         host = c.host()
 
         await c.groups.delete("t", "g")
-        host.places[0].is_changed = True
+        host.partitions[0].is_changed = True
         may_go_on.set()
-        await at_rest(host, may_bury=False)
+        await at_rest(host, may_write=False)
 
         assert records(c) == []
 
@@ -110,7 +110,7 @@ async def test_a_burial_that_ends_after_its_group_was_removed_leaves_no_record(
 
 async def test_a_group_is_not_moved_before_its_dead_are_buried(tmp_path, monkeypatch):
     async with consuming(tmp_path) as c:
-        may_go_on = hold_burials(monkeypatch)
+        may_go_on = hold_dead_letters(monkeypatch)
         await rejected(c)
 
         with pytest.raises(Busy, match="dead letters"):
@@ -133,7 +133,7 @@ async def test_progress_beyond_a_log_that_lost_its_tail_is_forgotten_for_good(tm
         member = await c.join()
         member.take()
         member.ack(0)
-        c.host().places[0].cursor._tracker.add(1, 3)
+        c.host().partitions[0].cursor._tracker.add(1, 3)
     async with consuming(tmp_path, clock=c.clock) as c:
         await c.publish(b"b", b"c")  # where others were that are lost
         c.has_crashed = True

@@ -14,7 +14,7 @@ from waterclock.model.errors import (
     StorageFull,
     UnknownTopic,
 )
-from waterclock.node.dead_letters import writer as burial
+from waterclock.node.dead_letters import writer
 from waterclock.node.groups import groups
 from waterclock.node.groups import host as group_host
 from waterclock.node.groups.outbound import Assigned, Delivery
@@ -122,7 +122,7 @@ async def test_progress_beyond_a_log_that_lost_its_tail_is_forgotten(tmp_path):
         member.take()
         member.ack(0, 2)
         host = c.host()
-        cursor = host.places[0].cursor
+        cursor = host.partitions[0].cursor
         cursor._tracker.add(5, 9)
     async with consuming(tmp_path, clock=c.clock) as c:
         await c.publish(*[b"new %d" % n for n in range(4)])
@@ -260,7 +260,7 @@ async def test_a_topic_deleted_while_its_dead_are_buried_harms_nobody(tmp_path, 
             return await publish(self, batch, **options)
 
         monkeypatch.setattr(PartitionHost, "publish", delete_first)
-        monkeypatch.setattr(burial, "RETRY_S", 0)
+        monkeypatch.setattr(writer, "RETRY_S", 0)
         member.answer(AnswerKind.REJECT, 0, 1, 2)
         await deleted.wait()
         await c.hosts.topic("u")

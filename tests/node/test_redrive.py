@@ -48,19 +48,19 @@ def lose(files: Iterable[Path]) -> None:
 
 
 @pytest.mark.parametrize("act", ["redrive", "purge"])
-async def test_marks_of_a_topic_that_is_deleted_meanwhile_do_not_hold_for_the_next(
+async def test_progress_of_a_topic_that_is_deleted_meanwhile_does_not_hold_for_the_next(
     tmp_path, monkeypatch, act
 ):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
         await died(c, b"a", b"b")
-        again, original = redrive.publish_again, redrive.DeadLetterPartition.living
+        again, original = redrive.publish_again, redrive.DeadLetterPartition.open_letters
 
         async def deleted(topic, some):
             await again(topic, some)
             await c.hosts.topics.delete("t.dlq")
 
-        async def living(self, *args):
+        async def open_letters(self, *args):
             async for some in original(self, *args):
                 await c.hosts.topics.delete("t.dlq")
                 yield some
@@ -68,7 +68,7 @@ async def test_marks_of_a_topic_that_is_deleted_meanwhile_do_not_hold_for_the_ne
         if act == "redrive":
             monkeypatch.setattr(dead_letters, "publish_again", deleted)
         else:
-            monkeypatch.setattr(redrive.DeadLetterPartition, "living", living)
+            monkeypatch.setattr(redrive.DeadLetterPartition, "open_letters", open_letters)
         with pytest.raises(UnknownTopic, match="dlq"):
             await getattr(c.dead_letters, act)("t")
         monkeypatch.undo()
@@ -94,7 +94,7 @@ async def test_a_listing_ends_when_the_dead_letters_are_deleted_meanwhile(tmp_pa
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
-async def test_marks_beyond_a_log_that_lost_its_tail_are_forgotten_for_good(tmp_path, is_whole):
+async def test_progress_beyond_a_log_that_lost_its_tail_is_forgotten_for_good(tmp_path, is_whole):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
         await died(c, b"a")
@@ -117,7 +117,7 @@ async def test_marks_beyond_a_log_that_lost_its_tail_are_forgotten_for_good(tmp_
         assert await listed(c) == ([b"d", b"e"], 2)
 
 
-async def test_marks_survive_a_restart(tmp_path):
+async def test_progress_survives_a_restart(tmp_path):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
         await died(c, b"a", b"b", b"c")
@@ -127,7 +127,7 @@ async def test_marks_survive_a_restart(tmp_path):
         assert await listed(c) == ([b"a", b"c"], 2)
 
 
-async def test_marks_that_cannot_be_read_hide_nothing(tmp_path):
+async def test_progress_that_cannot_be_read_hides_nothing(tmp_path):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
         await died(c, b"a")
@@ -140,7 +140,7 @@ async def test_marks_that_cannot_be_read_hide_nothing(tmp_path):
 # Bytes
 
 
-def test_marks_hold_for_their_log_as_far_as_it_goes():
+def test_progress_holds_for_its_log_as_far_as_it_goes():
     data = encode_progress(LOG, DONE)
 
     assert decode_progress(data, log_id=LOG, log_end=9) == DONE

@@ -184,9 +184,9 @@ async def test_a_slow_member_holds_ranges_and_no_messages(tmp_path):
             await c.publish(*values(20))
         member = await c.join(credit=1_000)
 
-        assert len(member.session._line) == 2, "a word and one parcel"
-        (parcel,) = member.session.in_line(c.host().places[0])
-        assert list(parcel.ranges) == [(0, 1_000)]
+        assert len(member.session._queue) == 2, "a notice and one delivery"
+        (queued,) = member.session.queued(c.host().partitions[0])
+        assert list(queued.ranges) == [(0, 1_000)]
 
 
 # Answers

@@ -18,7 +18,7 @@ async def test_answers_about_what_stands_in_line_are_refused(tmp_path, kind):
         member = await c.join()
         assigned = member.session.take()
         assert assigned is not None
-        generation = c.host().places[0].cursor.generation
+        generation = c.host().partitions[0].cursor.generation
         assert generation is not None
 
         for _ in range(100):
@@ -50,7 +50,7 @@ async def test_what_has_gone_out_is_answered_for_while_the_rest_stands_in_line(t
         assert member.offsets == [(0, 0), (0, 1), (0, 2), (0, 1)]
         assert c.host().counters.acked == 2
         member.ack(1)
-        assert c.host().places[0].cursor.committed == 3
+        assert c.host().partitions[0].cursor.committed == 3
 
 
 async def test_what_was_withdrawn_or_is_gone_does_not_stand_in_line_any_more(tmp_path):
@@ -65,9 +65,9 @@ async def test_what_was_withdrawn_or_is_gone_does_not_stand_in_line_any_more(tmp
         await c.pass_time(10)
         member.take()
 
-        assert not c.host().places[0].unsent
+        assert not c.host().partitions[0].unsent
         member.ack(1)
-        assert c.host().places[0].cursor.committed == 2
+        assert c.host().partitions[0].cursor.committed == 2
 
 
 async def test_refusals_in_line_name_only_so_many_ranges(tmp_path):

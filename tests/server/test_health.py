@@ -10,7 +10,7 @@ from tests.server.served import run, serving
 from tests.server.test_app import NOT_SERVING, SERVING, health
 from waterclock.model.errors import StorageFailed, StorageFull, StoreUnavailable
 from waterclock.model.sections import StreamsConfig
-from waterclock.node.streams import persister as persister
+from waterclock.node.streams import persister
 from waterclock.storage.segment_file import SegmentFile
 from waterclock.stores.sqlite import SqliteStore
 

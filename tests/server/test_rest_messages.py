@@ -10,7 +10,7 @@ from tests.server.http_client import Answered, RawClient, raw_client, until
 from tests.server.served import Served, serving
 from waterclock.model.sections import DeliveryConfig, TopicsConfig
 from waterclock.model.units import HOUR_MS, KIB, MINUTE_MS
-from waterclock.node.dead_letters import writer as burial
+from waterclock.node.dead_letters import writer
 from waterclock.server.rest.consumer import HttpConsumer
 from waterclock.server.rest.consumers import HttpConsumers
 
@@ -367,7 +367,7 @@ async def test_rejected_messages_are_dead_letters_that_can_be_redriven(tmp_path)
 async def test_whoever_leaves_is_told_of_its_dead_letters_that_cannot_be_written(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(burial, "WRITTEN_S", 0.0)
+    monkeypatch.setattr(writer, "WRITTEN_S", 0.0)
 
     full = TopicsConfig(topics_max=1)
     async with serving(tmp_path, topics=full) as it, raw_client(it.server.http_port) as client:

@@ -13,7 +13,7 @@ from tests.server.test_streams_api import Streaming, streaming
 from waterclock.model.errors import StoreUnavailable
 from waterclock.model.sections import StreamsConfig
 from waterclock.model.units import MIB
-from waterclock.node.streams import store_poller as store_poller
+from waterclock.node.streams import store_poller
 from waterclock.stores.base import Page
 
 LONG = "timeout=50s"

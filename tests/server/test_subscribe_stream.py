@@ -12,7 +12,7 @@ from tests.server.served import serving
 from waterclock.log.schema import from_messages
 from waterclock.model.message import Message
 from waterclock.model.sections import DeliveryConfig, GroupConfig
-from waterclock.node.dead_letters import writer as burial
+from waterclock.node.dead_letters import writer
 from waterclock.node.groups.outbound import DeliveryBatch
 from waterclock.server.grpc.messages import in_slices
 from waterclock.v1 import admin_pb2 as admin
@@ -148,7 +148,7 @@ async def test_whoever_left_waits_for_no_dead_letters_of_others(tmp_path):
 async def test_whoever_left_is_answered_though_its_dead_letters_cannot_be_written(
     tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr(burial, "WRITTEN_S", 0.0)
+    monkeypatch.setattr(writer, "WRITTEN_S", 0.0)
 
     async with serving(tmp_path) as it:
         await it.publish(b"poison")

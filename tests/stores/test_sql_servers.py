@@ -9,9 +9,9 @@ from tests.stores.backend import opened
 from tests.stores.servers.registry import answers
 from tests.stores.streams import NOW_MS, numbered_records, read_all
 from waterclock.model.errors import BadConfig, StoreUnavailable
-from waterclock.stores import postgres as postgres_store
+from waterclock.stores import postgres
 from waterclock.stores.base import Record, Stored
-from waterclock.stores.mysql import connections as mysql_connections
+from waterclock.stores.mysql import connections
 from waterclock.stores.mysql.store import MysqlStore
 from waterclock.stores.opening import open_store
 from waterclock.stores.postgres import PostgresStore
@@ -29,7 +29,7 @@ def test_a_server_that_hangs_is_unavailable_in_time_and_works_again_later(
     backend, url, monkeypatch
 ):
     def limit(seconds):
-        for module in (postgres_store, mysql_connections):
+        for module in (postgres, connections):
             patched.setattr(module, "CALL_S_MAX", seconds)
             patched.setattr(module, "CONNECT_S_MAX", seconds)
 

@@ -15,7 +15,7 @@ from waterclock.model.errors import (
     StorageFull,
     StoreUnavailable,
 )
-from waterclock.stores import sqlite as sqlite_store
+from waterclock.stores import sqlite
 from waterclock.stores.base import Record, Stored
 from waterclock.stores.sqlite import SqliteStore
 
@@ -31,7 +31,7 @@ def url(path):
 
 
 async def test_a_file_that_another_process_keeps_locked_is_unavailable(path, url, monkeypatch):
-    monkeypatch.setattr(sqlite_store, "BUSY_MS_MAX", 50)
+    monkeypatch.setattr(sqlite, "BUSY_MS_MAX", 50)
 
     async with opened(url) as store:
         await store.store("s", numbered_records(1), now_ms=NOW_MS)

@@ -16,12 +16,10 @@ messages may use it.
 class Credit:
     """What one session of a member may hold, and what it holds."""
 
-    __slots__ = ("bytes_max", "generation", "held_bytes", "held_messages", "messages_max")
+    __slots__ = ("bytes_max", "held_bytes", "held_messages", "messages_max")
 
-    def __init__(self, generation: int, *, messages: int, bytes: int) -> None:  # noqa: A002
-        self.generation = generation
-        self.messages_max = messages
-        self.bytes_max = bytes
+    def __init__(self, *, messages: int, bytes: int) -> None:  # noqa: A002
+        self.set(messages=messages, bytes=bytes)
         self.held_messages = 0
         self.held_bytes = 0
 
@@ -38,17 +36,13 @@ class Credit:
             return 0
         return max(0, self.messages_max - self.held_messages) if self.bytes_max else 0
 
-    def set(self, generation: int, *, messages: int, bytes: int) -> bool:  # noqa: A002
-        """Say what the member can hold from now on; False if it is an older word than the last.
+    def set(self, *, messages: int, bytes: int) -> None:  # noqa: A002
+        """Set what the member can hold from now on.
 
         Tick the member's cursors afterwards: they may have something for it.
         """
-        if generation < self.generation:
-            return False
-        self.generation = generation
         self.messages_max = max(0, messages)
         self.bytes_max = max(0, bytes)
-        return True
 
     def take(self, messages: int, *, bytes_each: int) -> int:
         """Use credit for up to so many messages; return for how many there was some."""

@@ -20,7 +20,6 @@ from typing import assert_never
 from waterclock.delivery.credits import Credit
 from waterclock.delivery.events import (
     Acked,
-    DeadLetter,
     DeadLettered,
     Effect,
     Event,
@@ -40,6 +39,7 @@ from waterclock.delivery.events import (
     ReportDrained,
     RevocationCancelled,
     StaleGeneration,
+    WriteDeadLetters,
 )
 from waterclock.delivery.leases import Leases, Piece, deliveries, refusal
 from waterclock.delivery.progress import (
@@ -250,8 +250,8 @@ class Cursor:
 
     # Reading
 
-    def _read(self, read: RangeReadable | RangeSkipped) -> list[DeadLetter]:
-        letters: list[DeadLetter] = []
+    def _read(self, read: RangeReadable | RangeSkipped) -> list[WriteDeadLetters]:
+        letters: list[WriteDeadLetters] = []
         bytes_each = SKIP
         if isinstance(read, RangeReadable):
             bytes_each = -(-read.size_bytes // max(1, read.end - read.start))
@@ -261,9 +261,9 @@ class Cursor:
             letters += self._line_up(start, end, bytes_each)
         return letters
 
-    def _line_up(self, start: int, end: int, bytes_each: int) -> list[DeadLetter]:
+    def _line_up(self, start: int, end: int, bytes_each: int) -> list[WriteDeadLetters]:
         """Take up what has a past where it stood; line up the rest."""
-        letters: list[DeadLetter] = []
+        letters: list[WriteDeadLetters] = []
         for low, high, past in self._past.cut(start, end):
             if bytes_each == SKIP:
                 continue  # the message is gone from the log, and its past with it
@@ -301,7 +301,7 @@ class Cursor:
         self._credit = credit
         self._is_draining = self._is_drained = False
 
-    def _release(self, now_ms: int, *, is_counted: bool) -> list[DeadLetter]:
+    def _release(self, now_ms: int, *, is_counted: bool) -> list[WriteDeadLetters]:
         held = list(self._leases.leased)
         self._leases.take([piece[:2] for piece in held])
         self._free(held)

@@ -169,7 +169,7 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class WriteDeadLetters:
     """Write these to the dead letter topic, and report `DeadLettered` once they are durable."""
 
     ranges: tuple[Range, ...]
@@ -194,4 +194,4 @@ class ReportDrained:
     generation: int
 
 
-Effect = Refuse | DeadLetter | Deliver | ReportDrained
+Effect = Refuse | WriteDeadLetters | Deliver | ReportDrained

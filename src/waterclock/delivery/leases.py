@@ -19,7 +19,14 @@ it uses none.
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from waterclock.delivery.events import DeadLetter, Deliver, Effect, Reason, Refuse, UnknownLease
+from waterclock.delivery.events import (
+    Deliver,
+    Effect,
+    Reason,
+    Refuse,
+    UnknownLease,
+    WriteDeadLetters,
+)
 from waterclock.delivery.progress import Rows, made_rows
 from waterclock.delivery.retries import retry_delay_ms
 from waterclock.delivery.spans import Range, SpanMap, Terms, TimedSpans, joined
@@ -87,7 +94,7 @@ class Leases:
 
     def fail(
         self, pieces: Iterable[Piece], reason: Reason, *, now_ms: int, retry_at_ms: int | None
-    ) -> list[DeadLetter]:
+    ) -> list[WriteDeadLetters]:
         """Count a failure of leases that were taken: they come again, or are dead."""
         dead: dict[Death, list[Range]] = {}
         for start, end, terms in pieces:
@@ -104,7 +111,7 @@ class Leases:
             self.waiting.put(start, end, Terms(failed, until_ms, terms.bytes_each))
         return self._bury(dead)
 
-    def reject(self, pieces: Iterable[Piece], *, now_ms: int) -> list[DeadLetter]:
+    def reject(self, pieces: Iterable[Piece], *, now_ms: int) -> list[WriteDeadLetters]:
         """Declare leases that were taken dead, however often they failed."""
         dead: dict[Death, list[Range]] = {}
         for start, end, terms in pieces:
@@ -130,7 +137,7 @@ class Leases:
             else:
                 self.waiting.put(start, end, terms._replace(until_ms=until_ms))
 
-    def lose(self, pieces: list[Piece], *, now_ms: int, is_counted: bool) -> list[DeadLetter]:
+    def lose(self, pieces: list[Piece], *, now_ms: int, is_counted: bool) -> list[WriteDeadLetters]:
         """Let leases that were taken come again because their owner is gone; if `is_counted`, and
         lost owners are counted at all, the first has failed."""
         lost: list[Piece] = []
@@ -144,7 +151,7 @@ class Leases:
         self.give_back(pieces, until_ms=None)
         return self.fail(lost, Reason.OWNER_LOST, now_ms=now_ms, retry_at_ms=None)
 
-    def recall(self, piece: Piece, reason: Reason | None) -> list[DeadLetter]:
+    def recall(self, piece: Piece, reason: Reason | None) -> list[WriteDeadLetters]:
         """Take up a message where a former run of the node left it."""
         start, end, terms = piece
         if terms.failed > self.config.max_retries:  # there were more before a restart
@@ -219,12 +226,12 @@ class Leases:
             at = end
         assert all(terms.failed <= self.config.max_retries for _, _, terms in living)
 
-    def _bury(self, dead: dict[Death, list[Range]]) -> list[DeadLetter]:
+    def _bury(self, dead: dict[Death, list[Range]]) -> list[WriteDeadLetters]:
         letters = []
         for death, ranges in dead.items():
             for start, end in ranges:
                 self.dying.put(start, end, death)
-            letters.append(DeadLetter(joined(sorted(ranges)), death.reason, death.attempts))
+            letters.append(WriteDeadLetters(joined(sorted(ranges)), death.reason, death.attempts))
         return letters
 
 

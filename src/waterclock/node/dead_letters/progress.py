@@ -1,8 +1,8 @@
-"""Which dead letters of a partition are done with, as a record of the node's metadata.
+"""Which dead letters of a partition are done, as a record of the node's metadata.
 
-Drawn in `docs/formats/progress.md`. The marks hold for the log they were made for and no other: a
-dead letter topic can be deleted and made again, and a log can lose its tail in a power cut. Marks
-that outlived what they speak of would hide the dead letters that come to lie at those offsets.
+Drawn in `docs/formats/progress.md`. The record holds for the log it was made for and no other: a
+dead letter topic can be deleted and made again, and a log can lose its tail in a power cut. A
+record that outlived its log would hide the dead letters that come to lie at those offsets.
 
 Changing a byte here: raise VERSION, keep reading the old one.
 """
@@ -24,26 +24,26 @@ _HEAD = struct.Struct("<4sBI")
 
 
 def progress_key(host: PartitionHost) -> str:
-    """Return the name of the record of what is done with in a partition."""
+    """Return the name of the record of what is done in a partition."""
     return f"progress/{host.topic}/__redrive/{host.partition}"
 
 
 def encode_progress(log_id: bytes, done: OffsetTracker) -> bytes:
-    """Return as bytes what is done with in a log."""
+    """Return as bytes what is done in a log."""
     body = log_id + done.encode()
     return _HEAD.pack(MAGIC, VERSION, crc32c(body)) + body
 
 
 def decode_progress(data: bytes, *, log_id: bytes, log_end: int) -> OffsetTracker:
-    """Return what is done with in the log that has this id and end; raises BadInput."""
+    """Return what is done in the log that has this id and end; raises BadInput."""
     if len(data) < _HEAD.size + LOG_ID_BYTES:
-        raise BadInput("the marks of dead letters are cut short")
+        raise BadInput("the progress of dead letters is cut short")
     magic, version, crc = _HEAD.unpack_from(data)
     if magic != MAGIC or version != VERSION:
-        raise BadInput("not the marks of dead letters, or of a version this release cannot read")
+        raise BadInput("not the progress of dead letters, or of a version this release cannot read")
     body = data[_HEAD.size :]
     if crc32c(body) != crc:
-        raise BadInput("the marks of dead letters fail their checksum")
+        raise BadInput("the progress of dead letters fails its checksum")
     if body[:LOG_ID_BYTES] != log_id:
         return empty_tracker(0)
     return below(log_end, decode_tracker(body[LOG_ID_BYTES:]))

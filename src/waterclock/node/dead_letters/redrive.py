@@ -1,9 +1,10 @@
-"""Which dead letters are done with, and publishing one again where it came from.
+"""Which dead letters are open, and publishing them again where they came from.
 
-A dead letter that was redriven or purged stays in its log and is marked as done, as if a group
-named `__redrive` had acked it; the marks are a record of the node's metadata. Redriving publishes
-first and marks then. If the node dies between, the dead letter is redriven again under the same id
-(`<id of the dead letter>#<its offset>`), which the topic recognises: nothing is published twice.
+A dead letter that was redriven or purged stays in its log and counts as done, as if a group named
+`__redrive` had acked it; which ones are done is a record of the node's metadata (`progress.py`).
+Redriving publishes first and saves that record then. If the node dies between, the dead letter is
+redriven again under the same id (`<id of the dead letter>#<its offset>`), which the topic
+recognises: nothing is published twice.
 
 A redriven message is a new one to the topic: every group gets it, also those that had no trouble.
 """
@@ -36,31 +37,31 @@ log = logging.getLogger("waterclock.delivery")
 
 
 class OpenDeadLetters(NamedTuple):
-    """Dead letters of one frame that are neither redriven nor purged."""
+    """Dead letters of one frame that are neither redriven nor purged, with their offsets."""
 
     rows: pa.RecordBatch
     offsets: list[int]
 
 
 class DeadLetterPartition:
-    """The dead letters of one partition, and which of them are done with."""
+    """The dead letters of one partition, and which of them are done."""
 
-    def __init__(self, host: PartitionHost, marks: bytes | None) -> None:
-        """Bring the marks that were saved when the partition opens, before more is written."""
+    def __init__(self, host: PartitionHost, saved: bytes | None) -> None:
+        """Bring the record that was saved when the partition opens, before more is written."""
         self.host = host
         self.key = progress_key(host)
         self.is_gone = False
-        """The topic was deleted: there is nothing to read, and nothing to mark."""
+        """The topic was deleted: there is nothing to read, and nothing to finish."""
         self._log = LogReader(host.store)
         self._done = empty_tracker(0)
-        if marks is not None:
+        if saved is not None:
             try:
                 self._done = decode_progress(
-                    marks, log_id=host.store.log_id, log_end=host.store.end
+                    saved, log_id=host.store.log_id, log_end=host.store.end
                 )
             except BadInput as error:
-                # Showing what was done with is allowed, hiding what was not is not.
-                log.error("marks_lost partition=%r error=%s", host, error)
+                # Showing what was done is allowed, hiding what was not is not.
+                log.error("dead_letter_progress_lost partition=%r error=%s", host, error)
         self._counting = asyncio.Lock()
         self._counted_start = 0
         self._counted_end = 0
@@ -71,10 +72,10 @@ class DeadLetterPartition:
         """One past the last dead letter there is now."""
         return self.host.store.acknowledged_end
 
-    async def living(
+    async def open_letters(
         self, start: int, end: int, only: set[int] | None = None
     ) -> AsyncIterator[OpenDeadLetters]:
-        """Yield the dead letters in [start, end) that are not done with, a frame at a time; of
+        """Yield the dead letters in [start, end) that are not done, a frame at a time; of
         `only` some, frames that hold none of them may be left out."""
         if only is not None:
             if not only:
@@ -91,7 +92,7 @@ class DeadLetterPartition:
                 yield OpenDeadLetters(kept, offsets[keep].tolist())
 
     async def count(self) -> int:
-        """Return how many dead letters are not done with."""
+        """Return how many dead letters are not done."""
         async with self._counting:
             start, end = self.host.store.start, self.end
             if start != self._counted_start:
@@ -105,8 +106,8 @@ class DeadLetterPartition:
         done += sum(high - max(low, start) for low, high in self._done.runs() if high > start)
         return max(0, self._rows - done)
 
-    def mark(self, offsets: Sequence[int]) -> bytes:
-        """Note that dead letters are done with; return the record, to be saved in this turn.
+    def finish(self, offsets: Sequence[int]) -> bytes:
+        """Note that dead letters are done; return the record, to be saved in this turn.
 
         Raises UnknownTopic if they are gone: the record would outlive them.
         """
@@ -117,7 +118,7 @@ class DeadLetterPartition:
         return self.record()
 
     def record(self) -> bytes:
-        """Return what is done with, to be saved."""
+        """Return what is done, to be saved."""
         return encode_progress(self.host.store.log_id, self._done)
 
     def _check_there(self) -> None:
@@ -158,26 +159,26 @@ def wanted_by_partition(
     return wanted
 
 
-def chosen(living: OpenDeadLetters, only: set[int] | None, limit: int) -> OpenDeadLetters:
+def chosen(found: OpenDeadLetters, only: set[int] | None, limit: int) -> OpenDeadLetters:
     """Return those at the offsets in `only`, if it is given, and up to a limit, if it is not 0."""
     if only is not None:
-        keep = np.array([offset in only for offset in living.offsets], np.bool_)
-        kept = [offset for offset in living.offsets if offset in only]
-        living = OpenDeadLetters(living.rows.filter(from_numpy(keep)), kept)
+        keep = np.array([offset in only for offset in found.offsets], np.bool_)
+        kept = [offset for offset in found.offsets if offset in only]
+        found = OpenDeadLetters(found.rows.filter(from_numpy(keep)), kept)
     if limit:
-        living = OpenDeadLetters(living.rows.slice(0, limit), living.offsets[:limit])
-    return living
+        found = OpenDeadLetters(found.rows.slice(0, limit), found.offsets[:limit])
+    return found
 
 
-async def publish_again(topic: Topic, dead: OpenDeadLetters) -> None:
+async def publish_again(topic: Topic, letters: OpenDeadLetters) -> None:
     """Publish dead letters to the partitions they came from; they are durable on return."""
     if not topic.partitions:
         raise UnknownTopic(topic.name)  # it was deleted meanwhile
     ids: list[bytes] = []
     headers: list[Pairs] = []
     homes: list[int] = []
-    columns = (dead.rows.column(name).to_pylist() for name in ("message_id", "headers"))
-    for offset, id_, pairs in zip(dead.offsets, *columns, strict=True):
+    columns = (letters.rows.column(name).to_pylist() for name in ("message_id", "headers"))
+    for offset, id_, pairs in zip(letters.offsets, *columns, strict=True):
         facts, kept = split_headers(pairs)
         times = _number(dict(kept).get(REDRIVEN, b"0")) + 1
         kept = [pair for pair in kept if pair[0] != REDRIVEN]
@@ -187,7 +188,7 @@ async def publish_again(topic: Topic, dead: OpenDeadLetters) -> None:
     where = np.array(homes, np.int64)
     for home in np.unique(where).tolist():
         at = np.flatnonzero(where == home).tolist()
-        rows = dead.rows.take(integers(at))
+        rows = letters.rows.take(integers(at))
         batch = batch_of(rows, [ids[i] for i in at], [headers[i] for i in at])
         await topic.partition(home).publish(batch)
 

@@ -3,17 +3,18 @@
 A message is dying from the moment the cursor says so, also over a restart, and done only when its
 dead letter is durable. Writing it again is harmless: its id says whose it is, and the topic knows
 its ids. So whatever goes wrong here (the disk is full, the topic is damaged, the node dies) is
-answered by trying again, later; what dies meanwhile of other partitions goes first.
+answered by trying again, later; dead messages of other partitions go first meanwhile.
 """
 
 import asyncio
 import logging
 from collections import deque
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from waterclock.delivery.events import DeadLetter
+from waterclock.delivery.events import WriteDeadLetters
 from waterclock.model.errors import StorageFailed, WaterclockError
+from waterclock.node.dead_letters.dead_letters import DeadLetters
 from waterclock.node.groups.partition import GroupPartition
 from waterclock.node.groups.session import Session
 
@@ -25,60 +26,50 @@ WRITTEN_S = 10.0
 log = logging.getLogger("waterclock.delivery")
 
 
-class DeadLetterSink(Protocol):
-    """Who writes dead letters: `DeadLetters`, or a test's."""
+class UnwrittenDeadLetters(NamedTuple):
+    """Dead messages of a partition that have to be written."""
 
-    async def write_dead_letters(
-        self, place: GroupPartition, group: str, letter: DeadLetter
-    ) -> None:
-        """Write dead messages to the dead letter topic; they are durable on return."""
-        ...
-
-
-class Dead(NamedTuple):
-    """Messages of a place that have to be written."""
-
-    place: GroupPartition
-    letter: DeadLetter
+    partition: GroupPartition
+    effect: WriteDeadLetters
     owner: Session | None
-    """Who had the partition when they died."""
+    """Whose session had the partition when they were declared dead."""
 
     @property
     def messages(self) -> int:
         """How many messages these are."""
-        return sum(end - start for start, end in self.letter.ranges)
+        return sum(end - start for start, end in self.effect.ranges)
 
 
 class DeadLetterWriter:
-    """The dead of one group that have not been written."""
+    """The dead messages of one group that have not been written."""
 
-    def __init__(self, group: str, grave: DeadLetterSink) -> None:
+    def __init__(self, group: str, dead_letters: DeadLetters) -> None:
         self._group = group
-        self._grave = grave
-        self._line: deque[Dead] = deque()
-        self._moved = asyncio.Event()
-        """Set, and replaced, whenever the line has become shorter."""
+        self._dead_letters = dead_letters
+        self._queue: deque[UnwrittenDeadLetters] = deque()
+        self._shortened = asyncio.Event()
+        """Set, and replaced, whenever the queue has become shorter."""
 
     def __len__(self) -> int:
-        return len(self._line)
+        return len(self._queue)
 
-    def add(self, place: GroupPartition, letter: DeadLetter) -> None:
-        """Put messages in line to be written by `next`."""
-        self._line.append(Dead(place, letter, place.session))
+    def add(self, partition: GroupPartition, effect: WriteDeadLetters) -> None:
+        """Queue messages to be written by `write_next`."""
+        self._queue.append(UnwrittenDeadLetters(partition, effect, partition.session))
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Write no more; what was not written is remembered with the progress."""
-        self._line.clear()
-        self._tell_moved()
+        self._queue.clear()
+        self._note_shortened()
 
-    async def written(self, owner: Session) -> int:
-        """Return 0 once what died in these hands is written, or will not be because all has ended.
-        After `WRITTEN_S`, return how many messages still wait for it."""
+    async def wait_written(self, owner: Session) -> int:
+        """Return 0 once what a session's member failed at is written, or will not be because the
+        group has ended. After `WRITTEN_S`, return how many messages are not."""
         with suppress(TimeoutError):
             async with asyncio.timeout(WRITTEN_S):
-                while any(dead.owner is owner for dead in self._line):
-                    await self._moved.wait()
-        count = sum(dead.messages for dead in self._line if dead.owner is owner)
+                while any(dead.owner is owner for dead in self._queue):
+                    await self._shortened.wait()
+        count = sum(dead.messages for dead in self._queue if dead.owner is owner)
         if count:
             log.warning(
                 "left_before_dead_letters group=%s member=%s messages=%d",
@@ -88,28 +79,30 @@ class DeadLetterWriter:
             )
         return count
 
-    def _tell_moved(self) -> None:
-        self._moved.set()
-        self._moved = asyncio.Event()
+    def _note_shortened(self) -> None:
+        self._shortened.set()
+        self._shortened = asyncio.Event()
 
-    async def next(self) -> Dead | None:
-        """Write those in front; return them, or None if nobody wants to know any more."""
+    async def write_next(self) -> UnwrittenDeadLetters | None:
+        """Write those in front; return them, or None if the writer was stopped meanwhile."""
         delay_s = RETRY_S
-        while self._line:
-            dead = self._line[0]
+        while self._queue:
+            dead = self._queue[0]
             try:
-                await self._grave.write_dead_letters(dead.place, self._group, dead.letter)
+                await self._dead_letters.write_dead_letters(
+                    dead.partition, self._group, dead.effect
+                )
             except StorageFailed:
                 raise  # the node has come to its end
             except WaterclockError as error:
-                log.warning("dead_letters_wait place=%r error=%s", dead.place, error)
-                self._line.rotate(-1)
+                log.warning("dead_letters_wait partition=%r error=%s", dead.partition, error)
+                self._queue.rotate(-1)
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, RETRY_S_MAX)
                 continue
-            if dead not in self._line:
+            if dead not in self._queue:
                 return None
-            self._line.remove(dead)
-            self._tell_moved()
+            self._queue.remove(dead)
+            self._note_shortened()
             return dead
         return None

@@ -56,36 +56,34 @@ class GroupCleaner:
 
     # Retention
 
-    async def trim(self, partition: PartitionHost, start: int) -> None:
+    async def trim(self, host: PartitionHost, start: int) -> None:
         """Have the groups of a partition go on at `start`; what lies below is about to go."""
-        behind = self._behind(partition, start)
+        behind = self._behind(host, start)
         if not behind:
             return
-        first = min(place.cursor.committed for _, place in behind)
-        messages = await _deliverable(partition.store, first, start)
-        trimmed = self._behind(partition, start)
-        for host, place in trimmed:
-            missed = _overlap(place.cursor.untaken(start), messages)
-            host.serving.trim(place, start, missed=missed)
+        first = min(partition.cursor.committed for _, partition in behind)
+        messages = await _deliverable(host.store, first, start)
+        trimmed = self._behind(host, start)
+        for group, partition in trimmed:
+            missed = _overlap(partition.cursor.untaken(start), messages)
+            group.delivery.trim(partition, start, missed=missed)
             if missed:
                 log.warning(
                     "missed topic=%s/%d group=%s messages=%d goes_on_at=%d",
-                    host.topic,
-                    place.number,
-                    host.name,
+                    group.topic,
+                    partition.number,
+                    group.name,
                     missed,
                     start,
                 )
-        await self._groups.save_records(host for host, _ in trimmed)
+        await self._groups.save_records(group for group, _ in trimmed)
 
-    def _behind(
-        self, partition: PartitionHost, start: int
-    ) -> list[tuple[GroupHost, GroupPartition]]:
+    def _behind(self, host: PartitionHost, start: int) -> list[tuple[GroupHost, GroupPartition]]:
         return [
-            (host, place)
-            for host in self._groups.hosts()
-            for place in host.places
-            if place.partition is partition and place.cursor.committed < start
+            (group, partition)
+            for group in self._groups.hosts()
+            for partition in group.partitions
+            if partition.host is host and partition.cursor.committed < start
         ]
 
     # Expiry
@@ -105,7 +103,7 @@ class GroupCleaner:
             return
         for host in hosts:
             idle_ms = now_ms - host.active_ms
-            if idle_ms >= limit_ms and not host.members and not host.has_dead:
+            if idle_ms >= limit_ms and not host.members and not host.dead_letters:
                 with suppress(Busy, NotFound):
                     await self._groups.delete(host.topic, host.name)
                     log.info(

@@ -26,7 +26,7 @@ from waterclock.model.errors import (
     StorageFull,
 )
 from waterclock.model.names import DEAD_LETTERS, check_name
-from waterclock.node.dead_letters.writer import DeadLetterSink
+from waterclock.node.dead_letters.dead_letters import DeadLetters
 from waterclock.node.groups.host import GroupHost
 from waterclock.node.groups.partition import GroupPartition, cursor_from
 from waterclock.node.groups.positions import Start, position_of, targets_of
@@ -60,13 +60,13 @@ class Groups:
         self,
         topics: Topics,
         metadata: Metadata,
-        grave: DeadLetterSink,
+        dead_letters: DeadLetters,
         config: Config,
         clock: Clock,
     ) -> None:
         self._topics = topics
         self._metadata = metadata
-        self._grave = grave
+        self._dead_letters = dead_letters
         self._config = config
         self._wall = clock
         self.clock = RunningClock(clock)
@@ -80,7 +80,7 @@ class Groups:
     def __repr__(self) -> str:
         return f"<Groups {len(self._hosts)}>"
 
-    # The life of all
+    # Start and end
 
     async def open(self) -> None:
         """Take up every group where it was."""
@@ -92,8 +92,8 @@ class Groups:
                 orphans |= self._forgotten(topic_name, group)
                 continue
             record = msgspec.json.decode(value, type=GroupRecord)
-            places = [self._saved_place(record, topic, group, host) for host in topic.partitions]
-            host = self._add(topic, group, places, record.generation)
+            saved = [self._saved_partition(record, topic, group, each) for each in topic.partitions]
+            host = self._add(topic, group, saved, record.generation)
             host.active_ms = record.active_ms or self.now_ms()
         await self._metadata.put_many(orphans)
         await self.save_all()
@@ -174,21 +174,25 @@ class Groups:
     async def _write_progress(self, hosts: Iterable[GroupHost]) -> None:
         current = [host for host in hosts if self._is_current(host)]
         shift_ms = self.clock.set_by_ms()
-        places = [(host, place) for host in current for place in host.places]
-        changed = [each for each in places if each[1].must_save(shift_ms=shift_ms)]
-        for _, place in changed:
-            place.is_changed = False
+        partitions = [(host, partition) for host in current for partition in host.partitions]
+        changed = [each for each in partitions if each[1].must_save(shift_ms=shift_ms)]
+        for _, partition in changed:
+            partition.is_changed = False
         try:
             await self._metadata.put_many(
                 {
-                    progress_key(host.topic, host.name, place.number): host.progress(place)
-                    for host, place in changed
+                    progress_key(host.topic, host.name, each.number): each.encode(shift_ms=shift_ms)
+                    for host, each in changed
                 }
             )
         except StorageFull:
-            for _, place in changed:
-                place.is_changed = True
+            for _, partition in changed:
+                partition.is_changed = True
             raise
+
+    def _records(self, host: GroupHost, generation: int) -> Records:
+        shift_ms = self.clock.set_by_ms()
+        return progress_of(host, shift_ms=shift_ms) | group_record(host, generation)
 
     def _is_current(self, host: GroupHost) -> bool:
         """Tell whether a group was not removed while something of it waited to be saved."""
@@ -231,37 +235,37 @@ class Groups:
                 return host
             if len(self._hosts) >= GROUPS_MAX:
                 raise CapacityReached("groups", GROUPS_MAX)
-            places = [self._place(topic, p, None, new_run_id()) for p in topic.partitions]
-            for place in places:
-                self._begin(topic, place, position_of(place, start, start_ms))
-            host = self._add(topic, group, places, 0)
+            partitions = [self._partition(topic, p, None, new_run_id()) for p in topic.partitions]
+            for partition in partitions:
+                self._begin(topic, partition, position_of(partition, start, start_ms))
+            host = self._add(topic, group, partitions, 0)
             host.active_ms = self.now_ms()
             try:
-                await self._metadata.put_many(progress_of(host) | group_record(host, 0))
+                await self._metadata.put_many(self._records(host, 0))
             except BaseException:
                 self._remove(host, Ending.STOPPING)
                 raise
             return host
 
-    def _begin(self, topic: Topic, place: GroupPartition, committed: int) -> None:
+    def _begin(self, topic: Topic, partition: GroupPartition, committed: int) -> None:
         config = topic.delivery(self._config.delivery)
         has_letters = not topic.name.endswith(DEAD_LETTERS)
-        place.cursor = Cursor(config, committed=committed, has_dead_letters=has_letters)
+        partition.cursor = Cursor(config, committed=committed, has_dead_letters=has_letters)
 
     def _add(
-        self, topic: Topic, group: str, places: list[GroupPartition], generation: int
+        self, topic: Topic, group: str, partitions: list[GroupPartition], generation: int
     ) -> GroupHost:
         host = GroupHost(
             topic.name,
             group,
-            places,
+            partitions,
             generation=generation,
             delivery=topic.delivery(self._config.delivery),
-            groups=self._config.groups,
+            config=self._config.groups,
             wall=self._wall,
             clock=self.clock,
-            grave=self._grave,
-            records=self,
+            dead_letters=self._dead_letters,
+            groups=self,
             spawn=self._spawn,
         )
         self._hosts[topic.name, group] = host
@@ -271,22 +275,22 @@ class Groups:
         host.end(ending)
         self._hosts.pop((host.topic, host.name), None)
 
-    # Places
+    # Partitions
 
-    def _saved_place(
-        self, record: GroupRecord, topic: Topic, group: str, partition: PartitionHost
+    def _saved_partition(
+        self, record: GroupRecord, topic: Topic, group: str, host: PartitionHost
     ) -> GroupPartition:
-        number = partition.partition
+        number = host.partition
         saved = self._metadata.get(progress_key(topic.name, group, number))
-        life = record.lives[number] if number < len(record.lives) else new_run_id()
-        place = self._place(topic, partition, saved, life)
-        place.missed = record.missed[number] if number < len(record.missed) else 0
-        return place
+        run_id = record.run_ids[number] if number < len(record.run_ids) else new_run_id()
+        partition = self._partition(topic, host, saved, run_id)
+        partition.missed = record.missed[number] if number < len(record.missed) else 0
+        return partition
 
-    def _place(
-        self, topic: Topic, partition: PartitionHost, saved: bytes | None, life: str
+    def _partition(
+        self, topic: Topic, host: PartitionHost, saved: bytes | None, run_id: str
     ) -> GroupPartition:
-        reader = self._reader(partition)
+        reader = self._reader(host)
         cursor, problem = cursor_from(
             saved,
             topic.delivery(self._config.delivery),
@@ -294,11 +298,11 @@ class Groups:
             has_dead_letters=not topic.name.endswith(DEAD_LETTERS),
         )
         if problem is not None:
-            log.error("progress_lost partition=%r error=%s", partition, problem)
-        place = GroupPartition(partition, reader, cursor, life=life)
+            log.error("progress_lost partition=%r error=%s", host, problem)
+        partition = GroupPartition(host, reader, cursor, run_id=run_id)
         # A log that lost its tail gives those offsets to others, of which the record is not true.
-        place.is_changed = saved is not None and problem is None and cursor.encode() != saved
-        return place
+        partition.is_changed = saved is not None and problem is None and cursor.encode() != saved
+        return partition
 
     def _reader(self, partition: PartitionHost) -> LogReader | None:
         if not partition.is_open:
@@ -310,7 +314,7 @@ class Groups:
 
     def _partition_opened(self, topic: Topic, partition: PartitionHost) -> None:
         for host in self._of_topic(topic.name):
-            host.add_place(self._place(topic, partition, None, new_run_id()))
+            host.add_partition(self._partition(topic, partition, None, new_run_id()))
 
     def _topic_updated(self, topic: Topic) -> None:
         for host in self._of_topic(topic.name):
@@ -362,23 +366,23 @@ class Groups:
         positions: dict[int, int] | None = None,
     ) -> GroupView:
         """Set where a group goes on: everywhere by `start`, or in some partitions by offset. Raises
-        Busy while it has members, or messages that died and wait to be written."""
+        Busy while it has members, or dead messages that wait to be written."""
         found = self._topics.get(topic)
         async with self._changing:
             host = self._idle_host(topic, group, "move")
-            if host.has_dead:
+            if host.dead_letters:
                 raise Busy(f"group {group!r} has dead letters that are not written: try again")
-            targets = targets_of(host.places, start, start_ms, positions)
-            before = [(place, place.cursor, place.life) for place in host.places]
-            for place, offset in targets:
-                self._begin(found, place, offset)
-                place.life = new_run_id()
+            targets = targets_of(host.partitions, start, start_ms, positions)
+            before = [(each, each.cursor, each.run_id) for each in host.partitions]
+            for partition, offset in targets:
+                self._begin(found, partition, offset)
+                partition.run_id = new_run_id()
             host.active_ms = max(host.active_ms, self.now_ms())
             try:
-                end = self._metadata.write(progress_of(host) | group_record(host, host.generation))
+                end = self._metadata.write(self._records(host, host.generation))
             except StorageFull:
-                for place, cursor, life in before:
-                    place.cursor, place.life = cursor, life
+                for partition, cursor, run_id in before:
+                    partition.cursor, partition.run_id = cursor, run_id
                 raise
             await self._metadata.durable(end)
         return view_of(host)
@@ -386,8 +390,8 @@ class Groups:
     def min_committed(self, topic: str, partition: int) -> int | None:
         """Return what every group of a topic has done in a partition; None without groups."""
         hosts = self._of_topic(topic)
-        done = [h.places[partition].cursor.committed for h in hosts if partition < len(h.places)]
-        return min(done, default=None)
+        found = [host.partitions[partition] for host in hosts if partition < len(host.partitions)]
+        return min((each.cursor.committed for each in found), default=None)
 
     def _host(self, topic: str, group: str) -> GroupHost:
         self._topics.get(topic)

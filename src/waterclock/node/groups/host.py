@@ -1,8 +1,8 @@
-"""One group on one topic, driven: who is a member, who owns what, and when time must be told.
+"""One group on one topic: who is a member, who owns which partition, and the group's timer.
 
-The core decides (`delivery/groups.py`); this performs, in order, and nothing that follows a new
-generation before that generation is durable. Joins, leaves and moves wait for it in `_todo`; what
-members and cursors say to each other meanwhile goes on (`serving.py`).
+The core decides (`delivery/groups.py`); the host performs, in order, and nothing that follows a new
+generation before that generation is durable. Joins, leaves and moves wait for it in `_steps`;
+deliveries and answers go on meanwhile (`delivery.py`).
 
 There is one timer for the whole group, however many leases there are. Nothing else runs: what has
 to wait (for the metadata, for the dead letter topic) is a task while it waits.
@@ -11,47 +11,38 @@ to wait (for the metadata, for the dead letter topic) is a task while it waits.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from waterclock.delivery import groups as core
 from waterclock.delivery.credits import Credit
 from waterclock.delivery.events import (
-    DeadLetter,
     DeadLettered,
     PartitionRevoked,
     RevocationCancelled,
+    WriteDeadLetters,
 )
-from waterclock.delivery.spans import Range
 from waterclock.model.clock import Clock, SteadyClock
-from waterclock.model.errors import BadInput, CapacityReached, Stopping, StorageFull, Unavailable
+from waterclock.model.errors import CapacityReached, Stopping, StorageFull, Unavailable
 from waterclock.model.sections import DeliveryConfig, GroupConfig
 from waterclock.node.counters import GroupCounters
-from waterclock.node.dead_letters.writer import DeadLetterSink, DeadLetterWriter
+from waterclock.node.dead_letters.dead_letters import DeadLetters
+from waterclock.node.dead_letters.writer import DeadLetterWriter
 from waterclock.node.groups.delivery import GroupDelivery
-from waterclock.node.groups.outbound import Delivery, Revoked
+from waterclock.node.groups.outbound import Revoked
 from waterclock.node.groups.partition import GroupPartition
-from waterclock.node.groups.session import AnswerKind, Ending, QueuedDelivery, Session
+from waterclock.node.groups.session import Ending, Session
+
+if TYPE_CHECKING:
+    from waterclock.node.groups.groups import Groups
 
 SAVE_RETRY_S = 1.0
 
 log = logging.getLogger("waterclock.delivery")
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
-
-
-class Records(Protocol):
-    """Where a group is remembered."""
-
-    async def save_generation(self, host: "GroupHost", generation: int) -> None:
-        """Make a generation durable."""
-        ...
-
-    async def save_progress(self, hosts: "Iterable[GroupHost]") -> None:
-        """Save what has changed of the progress of groups."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,49 +67,50 @@ class _Opened:
 
 
 class GroupHost:
-    """Drives a group. Bring its places and the generation that was saved."""
+    """Drives a group. Bring its partitions and the generation that was saved."""
 
     def __init__(
         self,
         topic: str,
         name: str,
-        places: list[GroupPartition],
+        partitions: list[GroupPartition],
         *,
         generation: int,
         delivery: DeliveryConfig,
-        groups: GroupConfig,
+        config: GroupConfig,
         wall: Clock,
         clock: SteadyClock,
-        grave: DeadLetterSink,
-        records: "Records",
+        dead_letters: DeadLetters,
+        groups: "Groups",
         spawn: Spawn,
     ) -> None:
         self.topic = topic
         self.name = name
-        self.places = places
+        self.partitions = partitions
         self.counters = GroupCounters()
         self.active_ms = 0
         """When it was last noted to be in use; `Groups` keeps this."""
-        self._config = groups
+        self._config = config
         self._clock = clock
         """Leases, waits and heartbeats: no setting of the wall clock ends or prolongs them."""
-        self._group = core.Group(groups, partitions=len(places), generation=generation)
-        self.serving = GroupDelivery(delivery, wall, clock, self.counters, self)
-        self._burial = DeadLetterWriter(name, grave)
-        self._records = records
+        self._group = core.Group(config, partitions=len(partitions), generation=generation)
+        self.delivery = GroupDelivery(self, delivery, wall, clock)
+        self.dead_letters = DeadLetterWriter(name, dead_letters)
+        """Its dead messages that have to be written."""
+        self._groups = groups
         self._spawn = spawn
         self._members: dict[str, Session] = {}
-        """As the core knows them; those that still wait in `_todo` included."""
+        """As the core knows them; those that still wait in `_steps` included."""
         self._sessions: dict[str, Session] = {}
         """Those that may own something."""
-        self._todo: deque[core.GroupEffect | _Enter | _Exit | _Opened] = deque()
+        self._steps: deque[core.GroupEffect | _Enter | _Exit | _Opened] = deque()
         self._saved_generation = generation
-        self._is_advancing = self._is_saving = self._is_burying = self._is_over = False
+        self._is_advancing = self._is_saving = self._is_writing = self._is_over = False
         self._has_moved = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
-        for place in places:
-            self._listen(place)
+        for partition in partitions:
+            self._listen(partition)
 
     def __repr__(self) -> str:
         return f"<GroupHost {self.topic}/{self.name} {self._group!r}>"
@@ -133,11 +125,6 @@ class GroupHost:
         """Who is in the group."""
         return self._group.members
 
-    @property
-    def has_dead(self) -> bool:
-        """Dead messages wait to be written, and only the cursors know of them."""
-        return bool(self._burial)
-
     # Members
 
     async def join(self, member: str, *, credit: tuple[int, int] | None = None) -> Session:
@@ -147,9 +134,9 @@ class GroupHost:
         """
         if self._is_over:
             raise Stopping("the group has ended")
-        delivery = self.serving.config
+        delivery = self.delivery.config
         messages, size = credit or (delivery.credit_messages, delivery.credit_bytes)
-        held = Credit(0, messages=max(0, messages), bytes=max(0, size))
+        held = Credit(messages=messages, bytes=size)
         heartbeat_ms = max(1, self._config.session_timeout_ms // 3)
         session = Session(self, member, credit=held, heartbeat_ms=heartbeat_ms)
         effects = self._group.handle(core.MemberJoined(member), self._clock.now_ms())
@@ -159,7 +146,7 @@ class GroupHost:
         answer = asyncio.get_running_loop().create_future()
         # The old session of this name, if there is one, ends before the new one is known.
         ends_old = isinstance(effects[0], core.CloseSession)
-        self._todo += [*effects[:ends_old], _Enter(session), *effects[ends_old:], _Opened(answer)]
+        self._steps += [*effects[:ends_old], _Enter(session), *effects[ends_old:], _Opened(answer)]
         self._advance()
         try:
             await answer
@@ -182,100 +169,69 @@ class GroupHost:
         if self._members.get(session.member) is session:
             del self._members[session.member]
             kind = core.MemberLeft if is_clean else core.MemberLost
-            self._todo += self._group.handle(kind(session.member), self._clock.now_ms())
-            self._todo.append(_Exit(session))
+            self._steps += self._group.handle(kind(session.member), self._clock.now_ms())
+            self._steps.append(_Exit(session))
             self._advance()
-
-    def answer(
-        self,
-        session: Session,
-        kind: AnswerKind,
-        partition: int,
-        generation: int,
-        ranges: Sequence[Range],
-        at_ms: int,
-    ) -> None:
-        """Take what a member says of messages."""
-        if not 0 <= partition < len(self.places):
-            raise BadInput(f"partition {partition}: the topic has {len(self.places)}")
-        place = self.places[partition]
-        self.serving.answer(session, place, kind, generation=generation, ranges=ranges, at_ms=at_ms)
-
-    def after(self, ms: int) -> int:
-        """Return the instant that is so far from now, in the time of the wall."""
-        return self._clock.now_ms() + ms + self._clock.set_by_ms()
-
-    def hand_out(self, queued: QueuedDelivery) -> Delivery | None:
-        """Return the next messages of a queued, if there are any left."""
-        return self.serving.hand_out(queued)
-
-    def progress(self, place: GroupPartition) -> bytes:
-        """Return how far the group has come in a partition, to be saved."""
-        return place.encode(shift_ms=self._clock.set_by_ms())
-
-    def wake(self, session: Session) -> None:
-        """Serve a session soon."""
-        self.serving.wake(session)
 
     # The topic
 
-    def add_place(self, place: GroupPartition) -> None:
+    def add_partition(self, partition: GroupPartition) -> None:
         """Take in a partition that was added to the topic."""
-        assert place.number == len(self.places)
-        self.places.append(place)
-        self._listen(place)
-        self._tell(core.PartitionsAdded(len(self.places)))
+        assert partition.number == len(self.partitions)
+        self.partitions.append(partition)
+        self._listen(partition)
+        self._decide(core.PartitionsAdded(len(self.partitions)))
 
     def configure(self, delivery: DeliveryConfig) -> None:
         """Go on under other settings of the topic."""
-        self.serving.config = delivery
-        for place in self.places:
-            place.cursor.configure(delivery)
+        self.delivery.config = delivery
+        for partition in self.partitions:
+            partition.cursor.configure(delivery)
 
-    def _listen(self, place: GroupPartition) -> None:
-        if place.is_readable:
-            serve = partial(self.serving.readable, place)
-            place.stop_listening = place.partition.on_readable(serve)
+    def _listen(self, partition: GroupPartition) -> None:
+        if partition.is_readable:
+            serve = partial(self.delivery.readable, partition)
+            partition.stop_listening = partition.host.on_readable(serve)
 
     def end(self, ending: Ending) -> None:
         """End all sessions and stop listening. What is known of progress stays to be saved."""
         self._is_over = True
-        self._burial.end()
-        for place in self.places:
-            place.stop_listening()
+        self.dead_letters.stop()
+        for partition in self.partitions:
+            partition.stop_listening()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         for session in {*self._members.values(), *self._sessions.values()}:
             session.end(ending)
-        for step in self._todo:
+        for step in self._steps:
             if isinstance(step, _Opened) and not step.answer.done():
                 step.answer.set_exception(Unavailable(ending.value))
-        self._todo.clear()
+        self._steps.clear()
         self._members.clear()
         self._sessions.clear()
 
     # Time
 
     def tick(self) -> None:
-        """Tell everyone the time."""
+        """Do what the time asks for: leases, retries, sessions that fell silent."""
         now_ms = self._clock.now_ms()
-        for place in self.places:
-            deadline_ms = place.cursor.next_deadline()
+        for partition in self.partitions:
+            deadline_ms = partition.cursor.next_deadline()
             if deadline_ms is not None and deadline_ms <= now_ms:
-                self.serving.tick(place, now_ms)
+                self.delivery.tick(partition, now_ms)
         effects = self._group.tick(now_ms)
-        self._todo += effects
+        self._steps += effects
         for effect in effects:
             if isinstance(effect, core.CloseSession) and effect.member in self._members:
-                self._todo.append(_Exit(self._members.pop(effect.member)))
+                self._steps.append(_Exit(self._members.pop(effect.member)))
         self._advance()
-        times = [place.cursor.next_deadline() for place in self.places]
+        times = [partition.cursor.next_deadline() for partition in self.partitions]
         for deadline_ms in (*times, self._group.next_deadline()):
-            self.due(deadline_ms)
+            self.tick_by(deadline_ms)
 
-    def due(self, deadline_ms: int | None) -> None:
-        """Have time told at a deadline, or before."""
+    def tick_by(self, deadline_ms: int | None) -> None:
+        """Have `tick` called at a deadline, or before."""
         if (
             deadline_ms is None
             or self._is_over
@@ -286,16 +242,16 @@ class GroupHost:
             self._timer.cancel()
         self._timer_ms = deadline_ms
         wait_ms = max(1, deadline_ms - self._clock.now_ms())
-        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1_000, self._rang)
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1_000, self._on_timer)
 
-    def _rang(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         self.tick()
 
     # The group's decisions
 
-    def _tell(self, event: core.GroupEvent) -> None:
-        self._todo += self._group.handle(event, self._clock.now_ms())
+    def _decide(self, event: core.GroupEvent) -> None:
+        self._steps += self._group.handle(event, self._clock.now_ms())
         self._advance()
 
     def _advance(self) -> None:
@@ -304,8 +260,8 @@ class GroupHost:
             return
         self._is_advancing = True
         try:
-            while self._todo:
-                step = self._todo.popleft()
+            while self._steps:
+                step = self._steps.popleft()
                 if isinstance(step, core.SaveGeneration):
                     if step.generation > self._saved_generation:
                         self._is_saving = True
@@ -317,15 +273,15 @@ class GroupHost:
             self._is_advancing = False
         if self._has_moved:
             self._has_moved = False
-            self._spawn(self._records.save_progress([self]))
-        self.due(self._group.next_deadline())
+            self._spawn(self._groups.save_progress([self]))
+        self.tick_by(self._group.next_deadline())
 
     async def _save_generation(self) -> None:
         """Make the present generation durable: what waits needs none that is later."""
         generation = self._group.generation
         while True:
             try:
-                await self._records.save_generation(self, generation)
+                await self._groups.save_generation(self, generation)
                 break
             except StorageFull as error:
                 log.warning("rebalance_waits group=%s error=%s", self, error)
@@ -348,17 +304,17 @@ class GroupHost:
             case core.CloseSession(member):
                 self._close_session(member)
             case core.Release(number, _, generation, is_counted):
-                self.serving.release(self.places[number], generation, is_counted=is_counted)
+                self.delivery.release(self.partitions[number], generation, is_counted=is_counted)
                 self._has_moved = True
             case core.Revoke(number, member, generation, deadline_ms):
                 ends_ms = deadline_ms + self._clock.set_by_ms()
-                self._sessions[member].tell(Revoked(number, generation, ends_ms))
-                self.serving.tell(self.places[number], PartitionRevoked(generation))
+                self._sessions[member].notify(Revoked(number, generation, ends_ms))
+                self.delivery.handle(self.partitions[number], PartitionRevoked(generation))
             case core.CancelRevoke(number, member, generation):
-                self._sessions[member].tell(Revoked(number, generation, 0, is_cancelled=True))
-                self.serving.tell(self.places[number], RevocationCancelled(generation))
+                self._sessions[member].notify(Revoked(number, generation, 0, is_cancelled=True))
+                self.delivery.handle(self.partitions[number], RevocationCancelled(generation))
             case core.Assign(number, member, generation):
-                self.serving.assign(self.places[number], self._sessions[member], generation)
+                self.delivery.assign(self.partitions[number], self._sessions[member], generation)
             case core.RefuseMember() | core.SaveGeneration():
                 pass  # it was let go before; it is performed where it can wait
             case _:
@@ -372,30 +328,26 @@ class GroupHost:
 
     # The cursors' decisions that concern more than one partition
 
-    def drained(self, place: GroupPartition, generation: int) -> None:
-        """Have a partition move."""
-        self._tell(core.PartitionDrained(place.number, generation))
+    def drained(self, partition: GroupPartition, generation: int) -> None:
+        """Have a partition move: the owner it was revoked from holds nothing more of it."""
+        self._decide(core.PartitionDrained(partition.number, generation))
 
-    def died(self, place: GroupPartition, letter: DeadLetter) -> None:
-        """Have dead messages written."""
-        self._burial.add(place, letter)
-        if not self._is_burying:
-            self._is_burying = True
-            self._spawn(self._bury())
+    def write_dead_letters(self, partition: GroupPartition, effect: WriteDeadLetters) -> None:
+        """Have dead messages written to the dead letter topic."""
+        self.dead_letters.add(partition, effect)
+        if not self._is_writing:
+            self._is_writing = True
+            self._spawn(self._write_dead_letters())
 
-    async def settled(self, session: Session) -> int:
-        """Wait for dead letters of a session; return how many are not written all the same."""
-        return await self._burial.written(session)
-
-    async def _bury(self) -> None:
+    async def _write_dead_letters(self) -> None:
         try:
-            while self._burial:
-                buried = await self._burial.next()
-                if buried is not None:
-                    self.serving.tell(buried.place, DeadLettered(buried.letter.ranges))
-                    self.counters.dead_lettered += buried.messages
-                if not self._burial:
+            while self.dead_letters:
+                written = await self.dead_letters.write_next()
+                if written is not None:
+                    self.delivery.handle(written.partition, DeadLettered(written.effect.ranges))
+                    self.counters.dead_lettered += written.messages
+                if not self.dead_letters:
                     # At once: a crash before it is saved would deliver dead messages again.
-                    await self._records.save_progress([self])
+                    await self._groups.save_progress([self])
         finally:
-            self._is_burying = False
+            self._is_writing = False

@@ -1,12 +1,12 @@
-"""What goes out to members and replays: words about partitions, and messages.
+"""What goes out to members and replays: notices about partitions, and messages.
 
-Messages are taken from the log at the moment they are wanted (`gather`), a frame at a time, or
+Messages are taken from the log at the moment they are wanted (`read_batch`), a frame at a time, or
 several small frames made one: never one gRPC message for each row. A whole `data` frame goes out as
 it lies, nothing decoded; anything else is cut from its frame and encoded anew in the columns of
 MESSAGES, which costs some 15 us for a frame of a thousand.
 
 Between being announced and being handed out a message may disappear: expired, taken by retention or
-compaction, damaged. `gather` says so, and the rest goes out without it.
+compaction, damaged. `read_batch` says so, and the rest goes out without it.
 """
 
 from collections.abc import Sequence
@@ -153,8 +153,8 @@ class Delivery:
 Outbound = Assigned | Revoked | Lost | Refused | Delivery
 
 
-class Gathered(NamedTuple):
-    """What `gather` took from the front of the ranges."""
+class BatchRead(NamedTuple):
+    """What `read_batch` took from the front of the ranges."""
 
     messages: DeliveryBatch | None
     gone: list[Range]
@@ -166,7 +166,7 @@ class Gathered(NamedTuple):
 
 
 class _Pieces:
-    """Frames, or parts of them, on their way into one messages."""
+    """Frames, or parts of them, on their way into one batch."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[Frame, list[Range]]] = []
@@ -200,8 +200,8 @@ def _share(frame: Frame, rows: int) -> int:
     return frame.header.body_len * rows // max(1, frame.header.rows)
 
 
-def gather(log: LogReader, ranges: Sequence[Range], now_ms: int) -> Gathered:
-    """Take messages from the front of `ranges`, which must be readable: one messages's worth."""
+def read_batch(log: LogReader, ranges: Sequence[Range], now_ms: int) -> BatchRead:
+    """Take messages from the front of `ranges`, which must be readable: one batch."""
     pieces = _Pieces()
     gone: list[Range] = []
     at = ranges[0][0]
@@ -217,23 +217,23 @@ def gather(log: LogReader, ranges: Sequence[Range], now_ms: int) -> Gathered:
                 continue
             stop = min(frame.header.end_offset, end)
             if not pieces.has_room_for(frame, stop - at):
-                return _portion(log, pieces, gone, at, now_ms)
+                return _batch(log, pieces, gone, at, now_ms)
             pieces.add(frame, at, stop)
             at = stop
-    return _portion(log, pieces, gone, at, now_ms)
+    return _batch(log, pieces, gone, at, now_ms)
 
 
-def _portion(log: LogReader, pieces: _Pieces, gone: list[Range], end: int, now_ms: int) -> Gathered:
+def _batch(log: LogReader, pieces: _Pieces, gone: list[Range], end: int, now_ms: int) -> BatchRead:
     taken = pieces.taken
     if not taken:
-        return Gathered(None, gone, 0, end)
+        return BatchRead(None, gone, 0, end)
     append_ms = taken[-1][0].header.append_ms
     if len(taken) == 1 and _goes_whole(*taken[0]):
         frame, ranges = taken[0]
         whole = DeliveryBatch(
             tuple(ranges), frame=frame, append_ms=append_ms, size_bytes=frame.header.body_len
         )
-        return Gathered(whole, gone, 0, end)
+        return BatchRead(whole, gone, 0, end)
     batches: list[pa.RecordBatch] = []
     kept: list[Range] = []
     expired = 0
@@ -245,12 +245,12 @@ def _portion(log: LogReader, pieces: _Pieces, gone: list[Range], end: int, now_m
             batches.append(cut.rows)
             kept += cut.kept
     if not batches:
-        return Gathered(None, gone, expired, end)
+        return BatchRead(None, gone, expired, end)
     rows = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     messages = DeliveryBatch(
         joined(kept), rows=rows, append_ms=append_ms, size_bytes=pieces.size_bytes
     )
-    return Gathered(messages, gone, expired, end)
+    return BatchRead(messages, gone, expired, end)
 
 
 def _goes_whole(frame: Frame, ranges: list[Range]) -> bool:

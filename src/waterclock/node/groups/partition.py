@@ -1,4 +1,4 @@
-"""The place of a group in one partition: its cursor, the log it reads, the session that owns it."""
+"""A group in one partition: its cursor, the log it reads, the session that owns the partition."""
 
 from collections.abc import Callable
 
@@ -18,17 +18,17 @@ class GroupPartition:
     """Belongs to a `GroupHost`, which alone changes it."""
 
     def __init__(
-        self, partition: PartitionHost, log: LogReader | None, cursor: Cursor, *, life: str
+        self, host: PartitionHost, log: LogReader | None, cursor: Cursor, *, run_id: str
     ) -> None:
-        self.partition = partition
-        self.life = life
+        self.host = host
+        self.run_id = run_id
         """Names this run of the group through the log, for the ids of dead letters."""
-        self.number = partition.partition
+        self.number = host.partition
         self.cursor = cursor
         self.session: Session | None = None
         """The owner's."""
         self.unsent: SpanMap[None] = SpanMap()
-        """What stands in the owner's line: the cursor has leased it, the owner cannot know it."""
+        """Queued for the owner and not sent: the cursor has leased it, the owner cannot know it."""
         self.missed = 0
         """Messages that retention took before the group had done them."""
         self.is_changed = False
@@ -44,9 +44,7 @@ class GroupPartition:
 
     def __repr__(self) -> str:
         owner = self.session.member if self.session else "nobody"
-        return (
-            f"<GroupPartition in {self.partition.topic}/{self.number} of {owner}, {self.cursor!r}>"
-        )
+        return f"<GroupPartition {self.host.topic}/{self.number} of {owner}, {self.cursor!r}>"
 
     def encode(self, *, shift_ms: int) -> bytes:
         """Return progress to be saved, its times moved by so much: to those of the wall clock."""
@@ -66,7 +64,7 @@ class GroupPartition:
     def log(self) -> LogReader:
         """The log; raises PartitionFaulty if the partition could not be opened."""
         if self._log is None:
-            raise PartitionFaulty(f"{self.partition.topic}/{self.number} is not open")
+            raise PartitionFaulty(f"{self.host.topic}/{self.number} is not open")
         return self._log
 
     @property

@@ -14,11 +14,11 @@ class Start(IntEnum):
     TIME = 2
 
 
-def position_of(place: GroupPartition, start: Start, start_ms: int) -> int:
+def position_of(partition: GroupPartition, start: Start, start_ms: int) -> int:
     """Return where a group begins in a partition."""
-    if not place.is_readable:
+    if not partition.is_readable:
         return 0
-    store = place.log.store
+    store = partition.log.store
     match start:
         case Start.EARLIEST:
             return store.start
@@ -29,19 +29,19 @@ def position_of(place: GroupPartition, start: Start, start_ms: int) -> int:
 
 
 def targets_of(
-    places: list[GroupPartition], start: Start, start_ms: int, positions: dict[int, int] | None
+    partitions: list[GroupPartition], start: Start, start_ms: int, positions: dict[int, int] | None
 ) -> list[tuple[GroupPartition, int]]:
     """Return where a group is to go on: everywhere by `start`, or in some partitions by offset."""
     if not positions:
-        readable = [place for place in places if place.is_readable]
-        return [(place, position_of(place, start, start_ms)) for place in readable]
+        readable = [partition for partition in partitions if partition.is_readable]
+        return [(partition, position_of(partition, start, start_ms)) for partition in readable]
     targets = []
     for number, offset in positions.items():
-        if not 0 <= number < len(places):
-            raise BadInput(f"partition {number}: the topic has {len(places)}")
-        place = places[number]
-        low, high = place.log.store.start, place.log.store.acknowledged_end
+        if not 0 <= number < len(partitions):
+            raise BadInput(f"partition {number}: the topic has {len(partitions)}")
+        partition = partitions[number]
+        low, high = partition.log.store.start, partition.log.store.acknowledged_end
         if not low <= offset <= high:
             raise OffsetOutOfRange(offset, start=low, end=high)
-        targets.append((place, offset))
+        targets.append((partition, offset))
     return targets

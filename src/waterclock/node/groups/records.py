@@ -1,7 +1,7 @@
 """How a group is remembered: the names of its records, and what is in them.
 
-`group/<topic>/<group>` has its generation, the lives of its places, what they missed, and when the
-group was last in use, as JSON;
+`group/<topic>/<group>` has its generation, the run ids of its partitions, what they missed, and
+when the group was last in use, as JSON;
 `progress/<topic>/<group>/<partition>` has a cursor, as drawn in docs/formats/progress.md.
 """
 
@@ -19,8 +19,8 @@ class GroupRecord(msgspec.Struct, frozen=True):
     """What is remembered of a group besides its progress."""
 
     generation: int
-    lives: list[str] = []
-    """One for each partition; see `GroupPartition.life`."""
+    run_ids: list[str] = []
+    """One for each partition; see `GroupPartition.run_id`."""
     missed: list[int] = []
     """Of each partition; see `GroupPartition.missed`."""
     active_ms: int = 0
@@ -39,17 +39,20 @@ def progress_key(topic: str, group: str, partition: int) -> str:
 
 def group_record(host: GroupHost, generation: int) -> dict[str, bytes | None]:
     """Return the record of a group."""
-    places = host.places
+    partitions = host.partitions
     record = GroupRecord(
-        generation, [at.life for at in places], [at.missed for at in places], host.active_ms
+        generation,
+        [at.run_id for at in partitions],
+        [at.missed for at in partitions],
+        host.active_ms,
     )
     return {f"{GROUP}{host.topic}/{host.name}": msgspec.json.encode(record)}
 
 
-def progress_of(host: GroupHost) -> dict[str, bytes | None]:
+def progress_of(host: GroupHost, *, shift_ms: int) -> dict[str, bytes | None]:
     """Return the records of a group's progress, wherever it can be known."""
     return {
-        progress_key(host.topic, host.name, place.number): host.progress(place)
-        for place in host.places
-        if place.is_readable
+        progress_key(host.topic, host.name, partition.number): partition.encode(shift_ms=shift_ms)
+        for partition in host.partitions
+        if partition.is_readable
     }

@@ -1,10 +1,10 @@
-"""A member's stream: what it says, and what is on its way to it. Knows no transport.
+"""A member's session: its answers come in, deliveries and notices go out. Knows no transport.
 
 A transport opens a session, passes on what the member says, and takes what goes out by iterating.
-What waits to go out are ranges of offsets and a few words, bounded by the member's credit; bytes
-are read from the log when the transport asks for the next thing. So a member that reads slowly
-holds no memory of the node, and what it does not read is not lost: its lease begins when it is
-taken from here, however long it stood in line.
+The queue of a session holds ranges of offsets and a few notices, bounded by the member's credit;
+bytes are read from the log when the transport asks for the next delivery. So a member that reads
+slowly holds no memory of the node, and what it does not read is not lost: a lease begins when the
+delivery is taken from the queue, however long it stood there.
 
 How a session ends:
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from waterclock.node.groups.partition import GroupPartition
 
 REFUSALS_MAX = 1_000
-"""Refusals in line for a member that does not read them; it is told of no more than these."""
+"""Refusals queued for a member that does not read them; further ones are dropped."""
 REFUSED_RANGES_MAX = 20_000
 """Ranges these name, give or take an answer's; further ones name none."""
 
@@ -63,21 +63,21 @@ class Ending(Enum):
 
 
 class QueuedDelivery:
-    """Messages of one partition in line to go out: ascending ranges, read when their turn comes."""
+    """Messages of one partition in a session's queue: ascending ranges, read when taken."""
 
-    __slots__ = ("attempt", "deadline_ms", "generation", "place", "ranges")
+    __slots__ = ("attempt", "deadline_ms", "generation", "partition", "ranges")
 
-    def __init__(self, place: "GroupPartition", effect: Deliver) -> None:
-        self.place = place
+    def __init__(self, partition: "GroupPartition", effect: Deliver) -> None:
+        self.partition = partition
         self.generation = effect.generation
         self.attempt = effect.attempt
         self.deadline_ms = effect.deadline_ms
         self.ranges = deque(effect.ranges)
 
-    def takes(self, place: "GroupPartition", effect: Deliver) -> bool:
+    def takes(self, partition: "GroupPartition", effect: Deliver) -> bool:
         """Tell whether these could go out together with what is here."""
         return (
-            place is self.place
+            partition is self.partition
             and effect.generation == self.generation
             and effect.attempt == self.attempt
             and effect.ranges[0][0] >= self.ranges[-1][1]
@@ -93,8 +93,8 @@ class QueuedDelivery:
                 self.ranges.append((start, end))
 
     def drop_below(self, offset: int) -> None:
-        """Take out what was dealt with."""
-        ranges, unsent = self.ranges, self.place.unsent
+        """Remove the ranges below an offset: they were sent, or are gone from the log."""
+        ranges, unsent = self.ranges, self.partition.unsent
         while ranges and ranges[0][1] <= offset:
             unsent.cut(*ranges.popleft())
         if ranges and ranges[0][0] < offset:
@@ -103,7 +103,7 @@ class QueuedDelivery:
 
 
 class Session:
-    """One member's stream. Open one with `Groups.open_session`; you must `close` it."""
+    """One member's session. Open one with `Groups.open_session`; you must `close` it."""
 
     def __init__(
         self, host: "GroupHost", member: str, *, credit: Credit, heartbeat_ms: int
@@ -115,8 +115,8 @@ class Session:
         self.credit = credit
         self.ending: Ending | None = None
         """Why it is over, once it is."""
-        self.places: list[GroupPartition] = []
-        """What it owns; the host keeps this."""
+        self.partitions: list[GroupPartition] = []
+        """What it owns; `GroupDelivery` keeps this."""
         self.on_refused: Callable[[Refused], None] | None = None
         """Hears of refusals while an answer is taken; they do not go out then."""
         self.made_partitions = 0
@@ -125,14 +125,14 @@ class Session:
         self.pump: asyncio.Handle | None = None
         self.is_pump_late = False
         self._host = host
-        self._line: deque[Assigned | Revoked | Lost | Refused | QueuedDelivery] = deque()
+        self._delivery = host.delivery
+        self._queue: deque[Assigned | Revoked | Lost | Refused | QueuedDelivery] = deque()
         self._refusals = self._refused_ranges = 0
         self._waiter: asyncio.Future[None] | None = None
-        self._credit_changes = 0
 
     def __repr__(self) -> str:
         state = "open" if self.ending is None else self.ending.value
-        return f"<Session of {self.member}, {state}, {len(self._line)} in line, {self.credit!r}>"
+        return f"<Session of {self.member}, {state}, {len(self._queue)} queued, {self.credit!r}>"
 
     # What the member says
 
@@ -142,13 +142,11 @@ class Session:
             self._host.heard(self)
 
     def set_credit(self, messages: int, bytes_: int) -> None:
-        """Say how much the member can hold from now on, in all."""
-        if self.ending is not None:
-            return
-        self._credit_changes += 1
-        self.credit.set(self._credit_changes, messages=messages, bytes=bytes_)
-        self._host.heard(self)
-        self._host.wake(self)
+        """Set how much the member can hold from now on, in all."""
+        if self.ending is None:
+            self.credit.set(messages=messages, bytes=bytes_)
+            self._host.heard(self)
+            self._delivery.wake(self)
 
     def answer(
         self,
@@ -165,21 +163,20 @@ class Session:
 
         When to try again, or how long to hold them, is an instant of the wall clock (`at_ms`) or a
         span from now (`after_ms`)."""
-        if self.ending is not None:
-            return
-        self._host.heard(self)
-        if after_ms:
-            at_ms = self._host.after(after_ms)
-        self._host.answer(self, kind, partition, generation, ranges, at_ms)
+        if self.ending is None:
+            self._host.heard(self)
+            self._delivery.answer(
+                self, kind, partition, generation, ranges, at_ms=at_ms, after_ms=after_ms
+            )
 
     def leave(self) -> None:
         """End in good order."""
         self.close(clean=True)
 
     async def settled(self) -> int:
-        """Return 0 once what died in the member's hands stands in the dead letters. If that cannot
-        be written for too long, return how many messages wait for it."""
-        return await self._host.settled(self)
+        """Return 0 once the member's dead messages stand in the dead letter topic. If they cannot
+        be written for too long, return how many are not."""
+        return await self._host.dead_letters.wait_written(self)
 
     def close(self, *, clean: bool) -> None:
         """End, in good order or because the connection broke. Again is harmless."""
@@ -211,30 +208,30 @@ class Session:
 
     def take(self) -> Outbound | None:
         """Return the next thing to go out, if there is one now."""
-        while self._line and self.ending is None:
-            item = self._line[0]
+        while self._queue and self.ending is None:
+            item = self._queue[0]
             if not isinstance(item, QueuedDelivery):
-                self._line.popleft()
+                self._queue.popleft()
                 if isinstance(item, Refused):
                     self._refusals -= 1
                     self._refused_ranges -= len(item.ranges)
                 return item
-            delivery = self._host.hand_out(item)
-            if not item.ranges and self._line and self._line[0] is item:
-                self._line.popleft()
+            delivery = self._delivery.hand_out(item)
+            if not item.ranges and self._queue and self._queue[0] is item:
+                self._queue.popleft()
             if delivery is not None:
                 return delivery
         return None
 
-    # What the host does
+    # What the group does
 
-    def tell(self, word: Assigned | Revoked | Lost) -> None:
-        """Have a word go out."""
-        self._line.append(word)
+    def notify(self, notice: Assigned | Revoked | Lost) -> None:
+        """Queue a notice about a partition."""
+        self._queue.append(notice)
         self._wake()
 
     def refuse(self, refusal: Refused) -> None:
-        """Have a refusal go out, unless there are too many, or somebody hears of them at once."""
+        """Queue a refusal, unless there are too many, or `on_refused` hears of it at once."""
         if self.on_refused is not None:
             self.on_refused(refusal)
         elif self._refusals < REFUSALS_MAX:
@@ -242,46 +239,46 @@ class Session:
                 refusal = replace(refusal, ranges=())
             self._refusals += 1
             self._refused_ranges += len(refusal.ranges)
-            self._line.append(refusal)
+            self._queue.append(refusal)
             self._wake()
 
-    def deliver(self, place: "GroupPartition", effect: Deliver) -> None:
-        """Have messages go out."""
+    def deliver(self, partition: "GroupPartition", effect: Deliver) -> None:
+        """Queue messages."""
         for start, end in effect.ranges:
-            place.unsent.put(start, end, None)
-        last = self._line[-1] if self._line else None
-        if isinstance(last, QueuedDelivery) and last.ranges and last.takes(place, effect):
+            partition.unsent.put(start, end, None)
+        last = self._queue[-1] if self._queue else None
+        if isinstance(last, QueuedDelivery) and last.ranges and last.takes(partition, effect):
             last.add(effect)
         else:
-            self._line.append(QueuedDelivery(place, effect))
+            self._queue.append(QueuedDelivery(partition, effect))
         self._wake()
 
     @property
     def unsent_messages(self) -> int:
         """How many messages have not gone out."""
-        parcels = (item for item in self._line if isinstance(item, QueuedDelivery))
-        return sum(end - start for queued in parcels for start, end in queued.ranges)
+        queued = (item for item in self._queue if isinstance(item, QueuedDelivery))
+        return sum(end - start for delivery in queued for start, end in delivery.ranges)
 
-    def in_line(self, place: "GroupPartition") -> list[QueuedDelivery]:
+    def queued(self, partition: "GroupPartition") -> list[QueuedDelivery]:
         """Return what of a partition has not gone out."""
-        return [
-            item for item in self._line if isinstance(item, QueuedDelivery) and item.place is place
-        ]
+        queued = (item for item in self._queue if isinstance(item, QueuedDelivery))
+        return [delivery for delivery in queued if delivery.partition is partition]
 
-    def withdraw(self, place: "GroupPartition") -> list[Range]:
-        """Take what of a partition has not gone out from the line."""
-        withdrawn = [span for queued in self.in_line(place) for span in queued.ranges]
+    def withdraw(self, partition: "GroupPartition") -> list[Range]:
+        """Remove what of a partition has not gone out from the queue; return its ranges."""
+        withdrawn = [span for delivery in self.queued(partition) for span in delivery.ranges]
         if withdrawn:
-            kept = (
-                i for i in self._line if not (isinstance(i, QueuedDelivery) and i.place is place)
+            self._queue = deque(
+                item
+                for item in self._queue
+                if not (isinstance(item, QueuedDelivery) and item.partition is partition)
             )
-            self._line = deque(kept)
             for span in withdrawn:
-                place.unsent.cut(*span)
+                partition.unsent.cut(*span)
         return withdrawn
 
     def end(self, ending: Ending) -> None:
-        """Be over: nothing more goes out. What is in line stays until it is withdrawn."""
+        """End the session: nothing more goes out. What is queued stays until it is withdrawn."""
         if self.ending is None:
             self.ending = ending
             if self.pump is not None:

@@ -44,21 +44,21 @@ def view_of(host: GroupHost) -> GroupView:
         host.name,
         host.generation,
         host.members,
-        tuple(map(_place, host.places)),
+        tuple(map(_partition, host.partitions)),
         host.counters,
     )
 
 
-def _place(place: GroupPartition) -> GroupPartitionView:
-    cursor, end = place.cursor, place.end
-    member = "" if place.session is None else place.session.member
+def _partition(partition: GroupPartition) -> GroupPartitionView:
+    cursor, end = partition.cursor, partition.end
+    member = "" if partition.session is None else partition.session.member
     return GroupPartitionView(
-        place.number,
+        partition.number,
         member,
         cursor.committed,
         end,
         cursor.lag(end),
         cursor.unacked,
         cursor.waiting,
-        place.missed,
+        partition.missed,
     )

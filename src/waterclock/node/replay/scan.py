@@ -11,7 +11,7 @@ from waterclock.log.arrays import from_numpy
 from waterclock.log.frame import Frame
 from waterclock.log.rows import row_offsets
 from waterclock.log.schema import decode, due_times
-from waterclock.node.groups.outbound import SMALL_BYTES_MAX, DeliveryBatch, cut_rows, gather
+from waterclock.node.groups.outbound import SMALL_BYTES_MAX, DeliveryBatch, cut_rows, read_batch
 from waterclock.node.partition.log_reader import LogReader, Missing
 from waterclock.storage.partition_store import PartitionStore
 
@@ -88,7 +88,7 @@ class Scan:
             return self._due_within(frame, start, stop)
         if frame.header.body_len <= SMALL_BYTES_MAX:
             stop = self._end_of_small(stop)
-        found = gather(self._log, [(start, stop)], _AT_NO_TIME)
+        found = read_batch(self._log, [(start, stop)], _AT_NO_TIME)
         self._at = found.end
         return found.messages
 
