@@ -9,12 +9,11 @@ from cassandra import AuthenticationFailed, OperationTimedOut, Unauthorized
 from cassandra.cluster import NoHostAvailable
 
 from waterclock.model.errors import BadConfig, LimitExceeded, StoreUnavailable
-from waterclock.stores.base import BODY_BYTES_MAX, Record, Stored, check_records
+from waterclock.stores.base import BODY_BYTES_MAX, Placed, Record, Stored, check_records, place
 from waterclock.stores.cassandra.session import CassandraSession
 from waterclock.stores.log.store import LogStore
 from waterclock.stores.mysql.store import MysqlStore
 from waterclock.stores.opening import open_store
-from waterclock.stores.placing import Placed, place
 from waterclock.stores.postgres import PostgresStore
 from waterclock.stores.sqlite import SqliteStore
 

@@ -15,7 +15,7 @@ Names and ids are any text, compared by their bytes. Therefore every store keeps
 `tests/stores` proves all of this for each store, against the real server.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from waterclock.model.errors import BadInput
@@ -108,6 +108,37 @@ class StreamStore(Protocol):
     async def close(self) -> None:
         """Let go of connections and files."""
         ...
+
+
+class Placed(NamedTuple):
+    """The answer to a call, and what it has to write."""
+
+    stored: list[Stored]
+    new_rows: list[int]
+    """The records to write, in order: they get the positions behind the last one."""
+    last: int
+    """The last position once they are written."""
+
+
+def place(keys: Sequence[bytes], known: Mapping[bytes, int], last: int) -> Placed:
+    """Give each id its first position: a known one, one of this call, or the next.
+
+    Every store that counts positions itself asks this, inside the transaction that holds the
+    stream's counter: what is known of the ids is true until it ends.
+    """
+    positions = dict(known)
+    stored: list[Stored] = []
+    new_rows: list[int] = []
+    for row, key in enumerate(keys):
+        position = positions.get(key)
+        if position is None:
+            last += 1
+            positions[key] = last
+            new_rows.append(row)
+            stored.append(Stored(last, is_new=True))
+        else:
+            stored.append(Stored(position, is_new=False))
+    return Placed(stored, new_rows, last)
 
 
 def stream_key(stream: str) -> bytes:

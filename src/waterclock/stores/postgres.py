@@ -24,9 +24,9 @@ from waterclock.stores.base import (
     Stored,
     StoredMessage,
     check_records,
+    place,
     stream_key,
 )
-from waterclock.stores.placing import place
 
 SCHEMA_VERSION = 2
 CONNECTIONS_MAX = 8

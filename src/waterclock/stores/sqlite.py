@@ -33,9 +33,9 @@ from waterclock.stores.base import (
     Stored,
     StoredMessage,
     check_records,
+    place,
     stream_key,
 )
-from waterclock.stores.placing import place
 
 T = TypeVar("T")
 

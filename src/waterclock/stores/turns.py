@@ -16,8 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from waterclock.model.errors import StoreUnavailable
-from waterclock.stores.base import Record, Stored, check_records
-from waterclock.stores.placing import Placed, place
+from waterclock.stores.base import Placed, Record, Stored, check_records, place
 
 TOKEN_BYTES = 8
 STORE_S_MAX = 60.0

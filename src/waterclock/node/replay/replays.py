@@ -27,6 +27,7 @@ from waterclock.model.errors import (
     Busy,
     CapacityReached,
     NotFound,
+    OffsetOutOfRange,
     Overloaded,
     StorageFull,
 )
@@ -34,9 +35,9 @@ from waterclock.model.names import check_name
 from waterclock.node.groups.outbound import DeliveryBatch
 from waterclock.node.metadata import Metadata, Records
 from waterclock.node.partition.host import PartitionHost
-from waterclock.node.replay.bounds import from_offsets, within
 from waterclock.node.replay.records import (
     CHECKPOINT_EVERY,
+    OffsetRange,
     Position,
     ReplayRecord,
     Request,
@@ -44,7 +45,7 @@ from waterclock.node.replay.records import (
     Stretch,
     TimeRange,
 )
-from waterclock.node.replay.scan import Scan
+from waterclock.node.replay.scan import Scan, count_off
 from waterclock.node.replay.snapshot_files import SnapshotBatch
 from waterclock.node.replay.snapshot_scan import CompactedScan
 from waterclock.node.replay.snapshots import Snapshots, Sources
@@ -318,7 +319,7 @@ class Replays:
         if request.times is not None:
             self._bound_by_time(record, request.times, hosts)
         elif request.offsets is not None:
-            record.stretches += await from_offsets(request.offsets, hosts)
+            record.stretches += await _from_offsets(request.offsets, hosts)
         else:
             for host in hosts:
                 record.stretches.append(self._whole(host, compacted=request.compacted))
@@ -342,7 +343,7 @@ class Replays:
         if times.by_due:
             record.due_ms = times.start_ms, end_ms
         for host in hosts:
-            record.stretches.append(within(times, host, self._clock.now_ms()))
+            record.stretches.append(_within(times, host, self._clock.now_ms()))
 
     def list(self) -> list[ReplayInfo]:
         """Return the named replays."""
@@ -372,3 +373,42 @@ class Replays:
         for open_one in list(self._open.values()):
             if open_one.topic is topic:
                 open_one.drop()
+
+
+def _within(times: TimeRange, host: PartitionHost, now_ms: int) -> Stretch:
+    """Return what of a partition was appended, or may be due, within times.
+
+    Append times never step back: after the clock was set back, messages bear the log's own time
+    until the clock has caught up with it. Until then nobody can tell what of those was appended
+    before the end that is asked for. All of it is handed out: rather too much than too little.
+    """
+    store = host.store
+    start, end = int(store.start), int(store.acknowledged_end)
+    undated = None
+    if store.log_time_ms > now_ms:
+        undated = int(store.offset_at(store.log_time_ms))
+    if times.by_due:
+        return Stretch(host.partition, end, start, undated=undated)
+    start = int(store.offset_at(times.start_ms))
+    cut = int(store.offset_at(times.end_ms)) if times.end_ms else end
+    if undated is None or cut == end:
+        return Stretch(host.partition, max(start, cut), start)
+    return Stretch(host.partition, max(start, end), start, skip=(cut, undated))
+
+
+async def _from_offsets(offsets: OffsetRange, hosts: list[PartitionHost]) -> list[Stretch]:
+    """Return so many messages of each partition from an offset on."""
+    if offsets.start < 0 or offsets.count < 0:
+        raise BadInput("offsets: neither start nor count may be negative")
+    stores = [host.store for host in hosts]
+    if not any(store.start <= offsets.start <= store.acknowledged_end for store in stores):
+        store = stores[0]
+        raise OffsetOutOfRange(offsets.start, start=store.start, end=store.acknowledged_end)
+    found = []
+    for host in hosts:
+        end = int(host.store.acknowledged_end)
+        start = min(max(offsets.start, host.store.start), end)
+        if offsets.count:
+            end = await count_off(host.store, start, offsets.count)
+        found.append(Stretch(host.partition, end, start))
+    return found

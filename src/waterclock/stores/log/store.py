@@ -13,8 +13,9 @@ the log is rewritten, which `purge` does once most of it is of no use. One proce
 import asyncio
 import heapq
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,7 @@ from waterclock.storage.clock import SystemClock
 from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.opening import open_partition
 from waterclock.storage.partition_store import PartitionStore
+from waterclock.storage.rewrite import Pass, Wanted
 from waterclock.stores.base import (
     READ_BYTES_MAX,
     Page,
@@ -41,11 +43,11 @@ from waterclock.stores.base import (
     Stored,
     StoredMessage,
     check_records,
+    place,
     stream_key,
 )
 from waterclock.stores.log.flushing import Flushing
 from waterclock.stores.log.ids import LogIds
-from waterclock.stores.log.rewriting import rewrite, to_the_end
 from waterclock.stores.log.rows import (
     MESSAGE,
     NEVER,
@@ -61,9 +63,9 @@ from waterclock.stores.log.rows import (
     split_id,
 )
 from waterclock.stores.log.stream_index import StreamIndex, ranges_of
-from waterclock.stores.placing import place
 
 Int64s = npt.NDArray[np.int64]
+T = TypeVar("T")
 
 LOG = LogConfig(segment_bytes=64 * MIB, preallocate_bytes=4 * MIB)
 FRAME_BYTES = 8 * MIB
@@ -119,7 +121,7 @@ class LogStore:
         """Open the folder, or begin one. Raises FolderInUse if another process has it."""
         opening = asyncio.get_running_loop().run_in_executor(None, self._load)
         try:
-            log = await to_the_end(opening)
+            log = await _to_the_end(opening)
         except asyncio.CancelledError:
             if opening.exception() is None:
                 opening.result().close()
@@ -377,7 +379,7 @@ class LogStore:
             log.roll(self._clock.now_ms())
             end, rows, living = log.end, self._rows, self._living_offsets()
             now_ms = self._clock.now_ms()
-            if await rewrite(log, living, lambda: self._opened is not None, now_ms=now_ms):
+            if await _rewrite(log, living, lambda: self._opened is not None, now_ms=now_ms):
                 self._rows -= rows - len(living)
                 self._ids.keep(living, below=end, end=log.end)
 
@@ -386,3 +388,35 @@ class LogStore:
         parts = [index.living_offsets() for index in self._streams.values()]
         removals = [index.removal for index in self._streams.values() if index.removal != NEVER]
         return np.sort(np.concatenate([*parts, np.array(removals, np.int64)]))
+
+
+async def _rewrite(
+    log: PartitionStore, kept: Int64s, is_open: Callable[[], bool], *, now_ms: int
+) -> bool:
+    """Leave only rows at these offsets, sorted, in all closed segments; tell if it was finished.
+
+    The partition log's own compaction does the work: it keeps, instead of the latest message of
+    each key, the rows that the index says are of use. Segments are rewritten oldest first, so a
+    removal is still there as long as a message it removed is. It ends early once the log is to be
+    closed.
+    """
+    log.run_jobs()  # side-cars of what was sealed, before it is rewritten
+    wanted = Wanted(keep_from=log.end, by_key=True, tombstone_grace_ms=0)
+    rewriting = Pass(log, wanted, now_ms=now_ms)
+    rewriting.latest = kept
+    loop = asyncio.get_running_loop()
+    for job in rewriting.jobs():
+        await _to_the_end(loop.run_in_executor(None, job.run))
+        if not is_open():
+            return False
+        job.finish()
+    return True
+
+
+async def _to_the_end(work: "asyncio.Future[T]") -> T:
+    """Wait for work on a thread; if we are cancelled, still until it has ended."""
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        raise

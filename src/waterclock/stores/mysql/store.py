@@ -18,14 +18,15 @@ from waterclock.model.units import MIB
 from waterclock.stores.base import (
     READ_BYTES_MAX,
     Page,
+    Placed,
     Record,
     Stored,
     StoredMessage,
     check_records,
+    place,
     stream_key,
 )
 from waterclock.stores.mysql.connections import FIELD, Connection, Connections
-from waterclock.stores.placing import Placed, place
 
 SCHEMA_VERSION = 1
 STATEMENT_BYTES = 4 * MIB
