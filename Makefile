@@ -24,8 +24,11 @@ setup: $(SPARK)  ## Create .venv from requirements.lock (does nothing when it is
 run: $(STAMP)  ## Run a node on the default ports, its data in ./waterclock-data
 	@$(BIN)/waterclock up
 
-demo: $(STAMP)  ## A tour: schedule, fire, retry, redrive, kill -9, replay; nothing lost
-	@$(BIN)/waterclock demo
+demo: $(STAMP)  ## A node at work: schedule, fire, retry, redrive, kill -9, replay; nothing lost
+	@$(BIN)/python -m demos.node
+
+demo-dispatch: $(STAMP)  ## Dispatchers and workers on a Redis, some killed: nothing lost, nothing twice
+	@$(BIN)/python -m demos.dispatch --chaos
 
 test: style types docs unit  ## Everything CI runs: style, types, the docs site and all tests
 
@@ -37,7 +40,7 @@ style: $(STAMP)  ## Lint, formatting and spelling
 	@$(BIN)/codespell
 
 types: $(SPARK)  ## Static types (mypy, strict)
-	@$(BIN)/mypy src tests $(wildcard benchmarks/*.py benchmarks/*/*.py examples/*.py tools/*.py)
+	@$(BIN)/mypy src tests $(wildcard benchmarks/*.py benchmarks/*/*.py examples/*.py demos/*.py demos/*/*.py tools/*.py)
 
 unit: $(SPARK)  ## The tests alone
 	@$(PYTEST) -q -n $(JOBS)

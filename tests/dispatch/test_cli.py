@@ -1,4 +1,4 @@
-"""Dispatchers and workers as anyone starts them, and the show, on a real Redis."""
+"""Dispatchers and workers as anyone starts them, and the demo, on a real Redis."""
 
 import json
 import os
@@ -20,6 +20,7 @@ from tests.dispatch.redis_servers import programs
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROGRAM_S_MAX = 120
 PROGRAM = (sys.executable, "-m", "waterclock")
+DEMO = (sys.executable, "-m", "demos.dispatch")
 
 
 @contextmanager
@@ -154,11 +155,11 @@ def test_a_worker_without_a_leader_says_so_and_a_failing_handler_is_told_at_once
 
 
 @pytest.mark.parametrize("inlet", ["stream", "pubsub"])
-def test_the_show_loses_nothing_and_writes_nothing_twice(server, inlet):
-    """A worker dies meanwhile; the Redis is the show's own."""
+def test_the_demo_loses_nothing_and_writes_nothing_twice(server, inlet):
+    """A worker dies meanwhile; the Redis is the demo's own."""
     words = ["--seconds", "3", "--rate", "600", "--workers", "2", "--inlet", inlet, "--json"]
     run = subprocess.run(
-        [*PROGRAM, "dispatch", "demo", *words, "--kill", "worker", "--every", "2.5"],
+        [*DEMO, *words, "--kill", "worker", "--every", "2.5"],
         env=environ_with_redis(), capture_output=True, text=True, check=False,
         timeout=PROGRAM_S_MAX,
     )  # fmt: skip
@@ -170,12 +171,12 @@ def test_the_show_loses_nothing_and_writes_nothing_twice(server, inlet):
     assert found["killed"] == {"worker": 1}
 
 
-def test_the_show_survives_its_leader_and_leaves_somebody_elses_redis_as_it_was(server, name, look):
+def test_the_demo_survives_its_leader_and_leaves_somebody_elses_redis_as_it_was(server, name, look):
     look.set(name, "somebody else's")
     before = set(look.keys())
     words = ["--seconds", "3", "--rate", "200", "--workers", "2", "--redis", server.address]
     run = subprocess.run(
-        [*PROGRAM, "dispatch", "demo", *words, "--kill", "leader", "--every", "3"],
+        [*DEMO, *words, "--kill", "leader", "--every", "3"],
         capture_output=True, text=True, check=False, timeout=PROGRAM_S_MAX,
     )  # fmt: skip
 
@@ -187,16 +188,28 @@ def test_the_show_survives_its_leader_and_leaves_somebody_elses_redis_as_it_was(
     assert look.get(name) == b"somebody else's"
 
 
-def test_a_show_that_is_told_to_end_leaves_nobody_behind(server, tmp_path):
-    words = ["dispatch", "demo", "--json", "--seconds", "100", "--redis", server.address]
-    process = subprocess.Popen([*PROGRAM, *words], env={**os.environ, "TMPDIR": str(tmp_path)})
-    wait(lambda: len(processes_in(tmp_path)) == 6, what="the whole cast")
+def test_a_demo_that_is_stopped_leaves_no_process_behind(server, tmp_path):
+    words = ["--json", "--seconds", "100", "--redis", server.address]
+    process = subprocess.Popen([*DEMO, *words], env={**os.environ, "TMPDIR": str(tmp_path)})
+    wait(lambda: len(processes_in(tmp_path)) == 6, what="all processes")
 
     process.terminate()
 
     assert process.wait(PROGRAM_S_MAX) == 130
     assert processes_in(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_demo_without_its_redis_ends_with_one_line():
+    run = subprocess.run(
+        [*DEMO, "--redis", "127.0.0.1:1"], capture_output=True, text=True, check=False,
+        timeout=PROGRAM_S_MAX,
+    )  # fmt: skip
+
+    assert run.returncode == 2
+    (line,) = run.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert "127.0.0.1:1" in line
 
 
 def processes_in(folder: Path) -> list[str]:
@@ -215,7 +228,6 @@ def processes_in(folder: Path) -> list[str]:
         (["dispatch", "--port", "TAKEN"], "already in use"),
         (["dispatch", "--redis", "http://localhost"], "is no address of a Redis server"),
         (["worker", "--redis", "redis://localhost:port"], "is no address of a Redis server"),
-        (["dispatch", "demo", "--redis", "127.0.0.1:1"], "127.0.0.1:1"),
     ],
 )
 def test_what_keeps_it_from_running_is_told_in_one_line(server, words, told):

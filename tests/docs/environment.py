@@ -26,8 +26,17 @@ _PIN = re.compile(r"^([\w.-]+)==.*\n(?: .*\n)*", re.MULTILINE)
 
 def wheel(folder: Path) -> Path:
     """Build the wheel into a folder, with the build backend of the lock."""
-    _uv("build", "--wheel", "--no-build-isolation", "--python", sys.executable, "-o", folder, ROOT)
-    (built,) = folder.glob("*.whl")
+    return _built("--wheel", folder)
+
+
+def sdist(folder: Path) -> Path:
+    """Build the source distribution into a folder, with the build backend of the lock."""
+    return _built("--sdist", folder)
+
+
+def _built(kind: str, folder: Path) -> Path:
+    _uv("build", kind, "--no-build-isolation", "--python", sys.executable, "-o", folder, ROOT)
+    (built,) = (*folder.glob("*.whl"), *folder.glob("*.tar.gz"))
     return built
 
 

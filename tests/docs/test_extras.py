@@ -41,7 +41,6 @@ def test_a_program_is_told_which_extra_it_needs(programs, tmp_path, extra, progr
     [
         ("redis", ["dispatch"]),
         ("redis", ["worker"]),
-        ("redis", ["dispatch", "demo"]),
         ("postgres", ["up", "--set", "streams.store=postgresql://localhost/x"]),
     ],
 )

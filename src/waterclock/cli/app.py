@@ -11,7 +11,6 @@ from typer.core import TyperGroup, TyperOption
 import waterclock
 from waterclock.cli.commands import (
     bench,
-    dispatch,
     dlq,
     groups,
     pipeline,
@@ -19,6 +18,7 @@ from waterclock.cli.commands import (
     streams,
     topics,
 )
+from waterclock.cli.commands.dispatch import dispatch
 from waterclock.cli.commands.log_check import check
 from waterclock.cli.commands.log_repair import repair
 from waterclock.cli.commands.log_show import show
@@ -29,7 +29,6 @@ from waterclock.cli.commands.send import send
 from waterclock.cli.commands.subscribe import subscribe
 from waterclock.cli.commands.up import up
 from waterclock.cli.commands.worker import worker
-from waterclock.cli.demo import demo
 from waterclock.cli.output.terminal import one_line
 from waterclock.model.errors import WaterclockError
 
@@ -93,7 +92,7 @@ log_app = typer.Typer(help="Look into a log on disk, or repair it.", no_args_is_
 RUNNING, MESSAGES, UPKEEP = "Running", "Messages", "Looking after a node"
 
 app.command("up", rich_help_panel=RUNNING)(up)
-app.add_typer(dispatch.app, name="dispatch", rich_help_panel=RUNNING)
+app.command("dispatch", rich_help_panel=RUNNING)(dispatch)
 app.command("worker", rich_help_panel=RUNNING)(worker)
 app.command("publish", rich_help_panel=MESSAGES)(publish)
 app.command("subscribe", rich_help_panel=MESSAGES)(subscribe)
@@ -108,7 +107,6 @@ app.add_typer(streams.app, name="streams", rich_help_panel=UPKEEP)
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel=UPKEEP)
 app.add_typer(replays_app, name="replays", rich_help_panel=UPKEEP)
 app.add_typer(bench.app, name="bench", rich_help_panel=RUNNING)
-app.command("demo", rich_help_panel=RUNNING)(demo)
 app.add_typer(log_app, name="log", rich_help_panel=UPKEEP)
 log_app.command("show")(show)
 log_app.command("check")(check)
@@ -133,10 +131,15 @@ def waterclock_command(
 
 def main() -> None:
     """Run the command line of this process."""
+    run(app, name="waterclock")
+
+
+def run(app: typer.Typer, *, name: str) -> None:
+    """Run a program on the command line of this process."""
     # gRPC reports to stderr whatever it does to a connection; what matters comes as an error.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     for stream in (sys.stdout, sys.stderr):
         # Names and messages hold any bytes; a terminal that cannot show one gets its code.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    app(prog_name="waterclock")
+    app(prog_name=name)

@@ -1,7 +1,7 @@
 """`waterclock dispatch`: run a dispatcher, which leads or stands by; see docs/dispatch.md.
 
 Settings come from flags, the environment and a file, in that order. Start as many as you like: one
-of them leads, the others take over when it is gone. `waterclock dispatch demo` shows it all.
+of them leads, the others take over when it is gone.
 """
 
 import asyncio
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from waterclock.cli.commands.dispatch_demo import demo
 from waterclock.cli.daemon import (
     AsJson,
     ConfigFile,
@@ -40,16 +39,8 @@ if TYPE_CHECKING:
 LOOK_S = 0.2
 """How often it is looked whether we lead."""
 
-app = typer.Typer(
-    invoke_without_command=True,
-    help="Run a dispatcher: messages of Redis, handed to workers, each written once.",
-)
-app.command("demo")(demo)
 
-
-@app.callback()
 def dispatch(
-    context: typer.Context,
     config_file: ConfigFile = None,
     redis: Redis = None,
     prefix: Prefix = None,
@@ -81,8 +72,6 @@ def dispatch(
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Run a dispatcher: messages of Redis, handed to workers, each written once."""
-    if context.invoked_subcommand is not None:
-        return
     require_redis("dispatch")
     from waterclock.dispatch.config import DispatcherConfig, load_config
 

@@ -1,4 +1,4 @@
-"""Plays the show: devices send, processes die and come back, and in the end all is counted."""
+"""Runs the demo: devices send, processes die and come back, and in the end all is counted."""
 
 import asyncio
 import time
@@ -9,18 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from waterclock.cli.dispatch_show import chaos
-from waterclock.cli.dispatch_show.outcome import Outcome
-from waterclock.cli.dispatch_show.processes import Actor, Cast, Names, OwnRedis
-from waterclock.cli.dispatch_show.readings import is_spoiled, reading
-from waterclock.cli.dispatch_show.snapshot import EVENTS_SHOWN, Player, Rates, Scene
+from demos.dispatch import chaos
+from demos.dispatch.outcome import Outcome
+from demos.dispatch.processes import Names, OwnRedis, Processes, ProcessHandle
+from demos.dispatch.readings import is_spoiled, reading
+from demos.dispatch.snapshot import EVENTS_SHOWN, ProcessRow, Rates, Snapshot
 from waterclock.dispatch.redis.client import RedisClient
 from waterclock.dispatch.redis.key_slots import beside
 from waterclock.dispatch.redis.keys import Keys
 
 SEND_S = 0.01
 SENT_TOGETHER_MAX = 500
-SCENE_S = 0.2
+SNAPSHOT_S = 0.2
 LOOK_S = 0.01
 STALL_S_MAX = 15.0
 """If nothing more comes for so long, nothing will."""
@@ -28,8 +28,8 @@ PAGE = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
-    """What is to be played."""
+class DemoOptions:
+    """What is to be shown."""
 
     seconds: float
     rate: int
@@ -41,51 +41,56 @@ class Play:
     redis: str | None = None
 
 
-OnScene = Callable[[Scene], None]
+OnSnapshot = Callable[[Snapshot], None]
 
 
-async def perform(play: Play, folder: Path, on_scene: OnScene) -> Outcome:
-    """Play, and return what came of it."""
-    names = Names(f"waterclock-demo-{play.seed:x}", play.inlet)
+async def run(options: DemoOptions, folder: Path, on_snapshot: OnSnapshot) -> Outcome:
+    """Run the demo, and return what came of it."""
+    names = Names(f"waterclock-demo-{options.seed:x}", options.inlet)
     async with AsyncExitStack() as stack:
-        address = play.redis
+        address = options.redis
         if address is None:
             address = (await stack.enter_async_context(OwnRedis(folder))).address
         client = RedisClient([address])
         stack.callback(client.close)
         await client.call(names.source, "PING")  # who mistyped --redis hears so at once
-        cast = Cast(folder, redis=address, names=names, workers=play.workers)
-        tasks = await stack.enter_async_context(_children(cast))
-        show = _Show(play, names, cast, client, on_scene)
-        await cast.start(tasks)
-        outcome = await show.run(tasks)
-        await cast.stop()
-        if play.redis is not None:
-            await show.clean()
+        processes = Processes(folder, redis=address, names=names, workers=options.workers)
+        tasks = await stack.enter_async_context(_children(processes))
+        demo = _Demo(options, names, processes, client, on_snapshot)
+        await processes.start(tasks)
+        outcome = await demo.run(tasks)
+        await processes.stop()
+        if options.redis is not None:
+            await demo.clean()
         return outcome
 
 
 @asynccontextmanager
-async def _children(cast: Cast) -> AsyncIterator[asyncio.TaskGroup]:
+async def _children(processes: Processes) -> AsyncIterator[asyncio.TaskGroup]:
     """Lend a task group; when it ends, however it does, no process is left."""
     async with asyncio.TaskGroup() as tasks:
         try:
             yield tasks
         finally:
-            await cast.kill()
+            await processes.kill()
 
 
-class _Show:
+class _Demo:
     def __init__(
-        self, play: Play, names: Names, cast: Cast, client: RedisClient, on_scene: OnScene
+        self,
+        options: DemoOptions,
+        names: Names,
+        processes: Processes,
+        client: RedisClient,
+        on_snapshot: OnSnapshot,
     ) -> None:
-        self._play = play
+        self._options = options
         self._names = names
-        self._cast = cast
+        self._processes = processes
         self._client = client
-        self._on_scene = on_scene
-        self._rng = Random(play.seed)
-        is_stream = play.inlet == "stream"
+        self._on_snapshot = on_snapshot
+        self._rng = Random(options.seed)
+        is_stream = options.inlet == "stream"
         self._dead = beside(names.source, "dead") if is_stream else Keys(names.prefix).dead
         self._sent = 0
         self._begun = 0
@@ -105,13 +110,13 @@ class _Show:
         self._began = time.monotonic()
         watching = tasks.create_task(self._watch())
         kills = chaos.plan(
-            self._play.victims, seconds=self._play.seconds, every_s=self._play.every_s,
+            self._options.victims, seconds=self._options.seconds, every_s=self._options.every_s,
             rng=self._rng,
         )  # fmt: skip
         killing = tasks.create_task(self._kill(kills, tasks))
         await self._send()
         sending_s = self._at_s()
-        await killing  # who was killed is back by then: nobody comes when all are told to go
+        await killing  # the killed are back by then: none starts when all are stopped
         await self._settle()
         watching.cancel()
         return replace(await self._counted(), seconds=round(sending_s, 3))
@@ -119,9 +124,9 @@ class _Show:
     # Devices
 
     async def _send(self) -> None:
-        while (at_s := self._at_s()) < self._play.seconds:
-            due = int(at_s * self._play.rate) - self._sent
-            while due > 0 and self._at_s() < self._play.seconds:
+        while (at_s := self._at_s()) < self._options.seconds:
+            due = int(at_s * self._options.rate) - self._sent
+            while due > 0 and self._at_s() < self._options.seconds:
                 count = min(due, SENT_TOGETHER_MAX)
                 now_ms = int(time.time() * 1_000)
                 numbers = range(self._sent, self._sent + count)
@@ -133,7 +138,7 @@ class _Show:
             await asyncio.sleep(SEND_S)
 
     def _command(self, body: bytes) -> tuple[str | bytes, ...]:
-        if self._play.inlet == "stream":
+        if self._options.inlet == "stream":
             return ("XADD", self._names.source, "*", "data", body)
         return ("PUBLISH", self._names.source, body)
 
@@ -144,27 +149,27 @@ class _Show:
         for kill in kills:
             await asyncio.sleep(max(0.0, kill.at_s - self._at_s()))
             is_leader = kill.victim == chaos.LEADER
-            leader = self._cast.leader()
-            running = [each for each in self._cast.workers if each.is_running]
+            leader = self._processes.leader()
+            running = [each for each in self._processes.workers if each.is_running]
             victim = leader if is_leader else (self._rng.choice(running) if running else None)
             if victim is None:
                 continue  # nobody leads just now: the one before was killed too shortly ago
             killed_at_s, begun = self._at_s(), self._begun
             await victim.kill()
             self._killed[kill.victim] += 1
-            self._tell(f"{killed_at_s:5.1f} s  kill -9 {victim.name}, the {kill.victim}")
+            self._note(f"{killed_at_s:5.1f} s  kill -9 {victim.name}, the {kill.victim}")
             if is_leader:
                 await self._until_next(begun)
                 took_s = self._at_s() - killed_at_s
                 self._takeovers_s.append(round(took_s, 3))
-                self._tell(f"{self._at_s():5.1f} s  the next leader's first entry: {took_s:.2f} s")
+                self._note(f"{self._at_s():5.1f} s  the next leader's first entry: {took_s:.2f} s")
             reviving.append(tasks.create_task(self._revive(victim, tasks)))
         await asyncio.gather(*reviving)
 
-    async def _revive(self, actor: Actor, tasks: asyncio.TaskGroup) -> None:
+    async def _revive(self, process: ProcessHandle, tasks: asyncio.TaskGroup) -> None:
         await asyncio.sleep(chaos.REVIVE_S)
-        await actor.start(tasks)
-        self._tell(f"{self._at_s():5.1f} s  {actor.name} is back")
+        await process.start(tasks)
+        self._note(f"{self._at_s():5.1f} s  {process.name} is back")
 
     async def _until_next(self, begun: int) -> None:
         """Wait for an entry of a message that was begun when the old leader was gone."""
@@ -176,40 +181,40 @@ class _Show:
                 return
             await asyncio.sleep(LOOK_S)
 
-    def _tell(self, event: str) -> None:
+    def _note(self, event: str) -> None:
         self._events.append(event)
 
     # Watching
 
     async def _watch(self) -> None:
         while True:
-            self._on_scene(await self._scene())
-            await asyncio.sleep(SCENE_S)
+            self._on_snapshot(await self._snapshot())
+            await asyncio.sleep(SNAPSHOT_S)
 
-    async def _scene(self) -> Scene:
+    async def _snapshot(self) -> Snapshot:
         written, dead = await self._lengths()
         at_s = self._at_s()
         sent_rate, written_rate = self._rates.of(at_s, self._sent, written)
-        leader = self._cast.leader()
-        told = leader.told if leader is not None else {}
-        self._epochs.update(filter(None, [told.get("epoch")]))
-        return Scene(
+        leader = self._processes.leader()
+        status = leader.status if leader is not None else {}
+        self._epochs.update(filter(None, [status.get("epoch")]))
+        return Snapshot(
             at_s, self._sent, written, dead,
-            queued=told.get("queued", 0), pending=told.get("pending", 0),
-            redelivered=self._total("redelivered"), epoch=told.get("epoch", 0),
-            players=self._players(leader), events=tuple(self._events[-EVENTS_SHOWN:]),
+            queued=status.get("queued", 0), pending=status.get("pending", 0),
+            redelivered=self._total("redelivered"), epoch=status.get("epoch", 0),
+            processes=self._rows(leader), events=tuple(self._events[-EVENTS_SHOWN:]),
             sent_rate=sent_rate, written_rate=written_rate,
         )  # fmt: skip
 
-    def _players(self, leader: Actor | None) -> tuple[Player, ...]:
-        players = []
-        for actor in self._cast.dispatchers:
-            state = "leads" if actor is leader else "stands by"
-            players.append(_player(actor, state, "acked"))
-        return (*players, *(_player(each, "works", "written") for each in self._cast.workers))
+    def _rows(self, leader: ProcessHandle | None) -> tuple[ProcessRow, ...]:
+        processes = []
+        for process in self._processes.dispatchers:
+            state = "leads" if process is leader else "stands by"
+            processes.append(_row(process, state, "acked"))
+        return (*processes, *(_row(each, "works", "written") for each in self._processes.workers))
 
     def _total(self, name: str) -> int:
-        return sum(actor.total(name) for actor in self._cast.dispatchers)
+        return sum(process.total(name) for process in self._processes.dispatchers)
 
     async def _lengths(self) -> tuple[int, int]:
         written = await self._client.call(self._names.output, "XLEN", self._names.output)
@@ -226,9 +231,9 @@ class _Show:
                 return
             if written + dead != seen:
                 seen, since = written + dead, time.monotonic()
-            if self._play.inlet == "pubsub" and seen + self._total("lost") >= self._sent:
+            if self._options.inlet == "pubsub" and seen + self._total("lost") >= self._sent:
                 return
-            await asyncio.sleep(SCENE_S)
+            await asyncio.sleep(SNAPSHOT_S)
 
     async def _counted(self) -> Outcome:
         seen: Counter[int] = Counter()
@@ -239,15 +244,15 @@ class _Show:
             last = f"({page[-1][0].decode()}"
         _, dead = await self._lengths()
         return Outcome(
-            inlet=self._play.inlet, sent=self._sent, written=len(seen), dead=dead,
+            inlet=self._options.inlet, sent=self._sent, written=len(seen), dead=dead,
             spoiled=sum(map(is_spoiled, range(self._sent))), twice=seen.total() - len(seen),
-            seconds=0, redelivered=self._total("redelivered"), told_lost=self._total("lost"),
+            seconds=0, redelivered=self._total("redelivered"), announced_lost=self._total("lost"),
             gaps=self._total("gaps"), takeovers_s=self._takeovers_s, killed=dict(self._killed),
             epochs=len(self._epochs),
         )  # fmt: skip
 
     async def clean(self) -> None:
-        """Delete all keys of the show from a Redis that is somebody else's."""
+        """Delete all keys of the demo from a Redis that is somebody else's."""
         pattern, cursor = f"{{{self._names.prefix}}}*", b"0"
         while True:
             words = ("SCAN", cursor, "MATCH", pattern, "COUNT", 1_000)
@@ -258,8 +263,8 @@ class _Show:
                 return
 
 
-def _player(actor: Actor, state: str, count: str) -> Player:
-    return Player(actor.name, state if actor.is_running else "killed", actor.total(count))
+def _row(process: ProcessHandle, state: str, count: str) -> ProcessRow:
+    return ProcessRow(process.name, state if process.is_running else "killed", process.total(count))
 
 
 def _number(fields: list[bytes]) -> int:

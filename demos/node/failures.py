@@ -1,4 +1,4 @@
-"""Acts about failure: messages that fail once, or always, and their second chance."""
+"""Steps about failure: messages that fail once, or always, and their second chance."""
 
 import asyncio
 import time
@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
+from demos.node.steps import DeadLetterRow, Redriven, Retried
 from waterclock.cli.output.messages import value_text
 from waterclock.cli.output.terminal import bytes_text
-from waterclock.cli.tour.acts import Letter, Redriven, Retried
 from waterclock.client.client import Client
 from waterclock.client.consumer.delivery import ReceivedMessage
 from waterclock.client.results import DeadLetter
@@ -50,7 +50,7 @@ FAILING = sum(fails_always(number) for number in range(PAYMENTS))
 
 
 class _Worker:
-    """A consumer that fails as it is told to, and notes when."""
+    """A consumer that fails at the payments that are to fail, and notes when."""
 
     def __init__(self, messages: AsyncIterator[ReceivedMessage]) -> None:
         self._messages = messages
@@ -90,7 +90,7 @@ async def retry(client: Client) -> Retried:
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE_S):
                 await worker.run()
-                # They are buried soon after their last failure, which no event tells us of.
+                # They become dead letters soon after their last failure, and no event says so.
                 while (dead := await client.dead_letters.count(TOPIC)) < FAILING:  # noqa: ASYNC110
                     await asyncio.sleep(POLL_S)
     at_once = sum(attempt == 1 for attempt in worker.attempts.values())
@@ -121,16 +121,16 @@ async def redrive(client: Client) -> Redriven:
                     done.add((message.key, message.value))
                     message.ack()
     return Redriven(
-        letters=[_letter(letter) for letter in letters],
+        dead_letters=[_row(letter) for letter in letters],
         redriven=redriven,
         done=len(done & wanted),
         left=await client.dead_letters.count(TOPIC),
     )
 
 
-def _letter(found: DeadLetter) -> Letter:
-    return Letter(
-        place=f"{found.partition}/{found.offset}",
+def _row(found: DeadLetter) -> DeadLetterRow:
+    return DeadLetterRow(
+        position=f"{found.partition}/{found.offset}",
         key=bytes_text(found.key or b"", chars_max=TEXT_CHARS),
         value=value_text(found.value, TEXT_CHARS),
         reason=found.reason,

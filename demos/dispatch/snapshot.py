@@ -1,4 +1,4 @@
-"""How things stand at one moment of the show."""
+"""The figures of one moment of the demo, as the screen shows them."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ RATE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Player:
+class ProcessRow:
     """One process, as the screen shows it."""
 
     name: str
@@ -18,7 +18,7 @@ class Player:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class Snapshot:
     """Figures of one moment."""
 
     at_s: float
@@ -29,7 +29,7 @@ class Scene:
     pending: int
     redelivered: int
     epoch: int
-    players: tuple[Player, ...] = ()
+    processes: tuple[ProcessRow, ...] = ()
     events: tuple[str, ...] = ()
     sent_rate: float = 0
     written_rate: float = 0

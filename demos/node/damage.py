@@ -1,11 +1,11 @@
-"""The act about rot: one bit flipped in a copy of a partition, found, named and read around."""
+"""The step about bit rot: a bit flipped in a copy of a partition, found, named and read around."""
 
 import hashlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from waterclock.cli.tour.acts import Rotted
+from demos.node.steps import Damaged
 from waterclock.log.frame import HEADER_BYTES, Frame, FrameType
 from waterclock.log.recovery import Damage
 from waterclock.model.errors import FrameDamaged, StorageFailed, translate
@@ -18,24 +18,24 @@ LOG = LogConfig(preallocate_bytes=0)
 
 
 @translate({OSError: StorageFailed})
-def rot(folder: Path, copy: Path) -> Rotted:
+def damage(folder: Path, copy: Path) -> Damaged:
     """Flip one bit in the middle of a copy of the log, then look for it and read around it."""
     shutil.copytree(folder, copy)
     file, position, frame = _flip(copy)
     before = _fingerprints(copy)
     with ReadOnlyFolder(copy) as held:
-        damage = [found for _, found in check(held, advance=lambda _: None).damage]
+        found_damage = [found for _, found in check(held, advance=lambda _: None).damage]
     with open_log(folder, log=LOG) as log:
         written = dict(log.read())
     with open_log(copy, log=LOG) as log:
-        stored = list(_read_around(log, damage))
+        stored = list(_read_around(log, found_damage))
     served = sum(written.get(offset) == message for offset, message in stored)
-    return Rotted(
+    return Damaged(
         str(copy),
         file,
         position,
-        damage,
-        [(found.start, found.end) for found in damage] == [frame],
+        found_damage,
+        [(found.start, found.end) for found in found_damage] == [frame],
         served,
         len(written) - len(stored),
         len(stored) - served,

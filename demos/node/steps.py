@@ -1,4 +1,4 @@
-"""What came of each act, in numbers, and which promise each number keeps or breaks."""
+"""What came of each step, in numbers; `broken` names the guarantees that a step did not keep."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -15,7 +15,6 @@ class Started:
     ready_ms: float
 
     def broken(self) -> Iterator[str]:
-        """Name the promises that were not kept."""
         return iter(())
 
 
@@ -29,7 +28,7 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class Promised:
+class Scheduled:
     """Messages were published for later."""
 
     messages: int
@@ -45,7 +44,6 @@ class Promised:
     per_hour: list[int]
 
     def broken(self) -> Iterator[str]:
-        """Name the promises that were not kept."""
         if not self.scheduled == self.listed == self.messages - self.cancelled:
             yield "a message for later is missing from the schedule"
 
@@ -64,7 +62,6 @@ class Fired:
     tick_ms: int
 
     def broken(self) -> Iterator[str]:
-        """Name the promises that were not kept."""
         if self.came != self.expected:
             yield "a scheduled message did not come"
         if self.early:
@@ -92,7 +89,6 @@ class Retried:
     """What the node was configured to wait before the second; it doubles."""
 
     def broken(self) -> Iterator[str]:
-        """Name the promises that were not kept."""
         if self.done_at_once + self.done_later + self.dead != self.messages:
             yield "a failing message was lost"
         if self.dead != self.failing:
@@ -102,10 +98,10 @@ class Retried:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetterRow:
     """A dead letter, as it was listed."""
 
-    place: str
+    position: str
     key: str
     value: str
     reason: str
@@ -116,15 +112,14 @@ class Letter:
 class Redriven:
     """The dead letters were published again."""
 
-    letters: list[Letter]
+    dead_letters: list[DeadLetterRow]
     redriven: int
     done: int
     """Of them, those that came again as they had been, and succeeded."""
     left: int
 
     def broken(self) -> Iterator[str]:
-        """Name the promises that were not kept."""
-        if not len(self.letters) == self.redriven == self.done:
+        if not len(self.dead_letters) == self.redriven == self.done:
             yield "a redriven message did not come"
         if self.left:
             yield "a redriven message is still a dead letter"
@@ -157,7 +152,6 @@ class Crashed:
         return self.acknowledged - self.delivered
 
     def broken(self) -> Iterator[str]:
-        """Name the promises that were not kept."""
         if self.lost:
             yield "an acknowledged message was lost"
         if self.early:
@@ -181,7 +175,6 @@ class Replayed:
     seconds: float
 
     def broken(self) -> Iterator[str]:
-        """Name the promises that were not kept."""
         if self.found != self.expected:
             yield "a replay left a message out"
         if self.stored_twice:
@@ -196,13 +189,12 @@ class Stopped:
     stop_ms: float
 
     def broken(self) -> Iterator[str]:
-        """Name the promises that were not kept."""
         if self.exit_code:
             yield "the node did not stop well"
 
 
 @dataclass(frozen=True, slots=True)
-class Rotted:
+class Damaged:
     """One bit was flipped in a copy of the log."""
 
     copy: str
@@ -218,7 +210,6 @@ class Rotted:
     """Reading around the damage left every segment file as it was, the damage included."""
 
     def broken(self) -> Iterator[str]:
-        """Name the promises that were not kept."""
         if not self.is_found:
             yield "damage was not found"
         if self.wrong:
@@ -227,24 +218,24 @@ class Rotted:
             yield "bytes were changed around damage"
 
 
-Act = Started | Promised | Fired | Retried | Redriven | Crashed | Replayed | Stopped | Rotted
+Step = Started | Scheduled | Fired | Retried | Redriven | Crashed | Replayed | Stopped | Damaged
 
 
 @dataclass(frozen=True, slots=True)
-class Acts:
+class Steps:
     """All that was done, in order."""
 
     started: Started
-    promised: Promised
+    scheduled: Scheduled
     fired: Fired
     retried: Retried
     redriven: Redriven
     crashed: Crashed
     replayed: Replayed
     stopped: Stopped
-    rotted: Rotted
+    damaged: Damaged
 
     def broken(self) -> list[str]:
-        """Name the promises that were not kept."""
-        acts: list[Act] = [getattr(self, field.name) for field in fields(self)]
-        return [what for act in acts for what in act.broken()]
+        """Return the guarantees that were not kept."""
+        steps: list[Step] = [getattr(self, field.name) for field in fields(self)]
+        return [what for step in steps for what in step.broken()]

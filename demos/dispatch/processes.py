@@ -1,4 +1,4 @@
-"""The processes of the show. None of them outlives the block it was started in.
+"""The processes of the demo. None of them outlives the block it was started in.
 
 Redis is the one on the PATH. Dispatchers and workers are `waterclock dispatch` and `waterclock
 worker`, as anyone starts them; what they print with `--json` says how they are.
@@ -6,6 +6,7 @@ worker`, as anyone starts them; what they print with `--json` says how they are.
 
 import asyncio
 import json
+import os
 import shutil
 import socket
 import sys
@@ -20,11 +21,13 @@ from typing import Any
 
 from waterclock.model.errors import BadInput, Unavailable
 
+ENVIRON = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+"""Workers import their handler from this folder of the clone."""
 START_S_MAX = 30.0
 STOP_S_MAX = 10.0
 FIGURES_S = 0.2
 STATES = frozenset({"epoch", "pid", "port", "workers", "queued", "pending"})
-"""Of the numbers a process tells, those that are no counts."""
+"""Of the numbers a process prints, those that are no counts."""
 NO_REDIS = (
     "there is no redis-server on the PATH: install it (apt install redis-server,"
     " brew install redis) or name one that runs with --redis HOST:PORT"
@@ -35,22 +38,22 @@ REDIS_SETTINGS = {
 }  # fmt: skip
 
 
-class Actor:
+class ProcessHandle:
     """A process; its stdout is read line by line, its stderr goes to a file."""
 
     def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
         self.name = name
-        self.told: dict[str, Any] = {}
-        """The last of what it said."""
-        self.lives: Counter[str] = Counter()
-        """What processes of this name counted that are gone."""
+        self.status: dict[str, Any] = {}
+        """What it last printed."""
+        self.earlier_counts: Counter[str] = Counter()
+        """Those of the processes of this name that are gone."""
         self._command = command
         self._folder = folder
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<Actor {self.name} {'runs' if self.is_running else 'is gone'}>"
+        return f"<ProcessHandle {self.name} {'runs' if self.is_running else 'is gone'}>"
 
     @property
     def is_running(self) -> bool:
@@ -59,27 +62,27 @@ class Actor:
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Start it, and read what it says from now on."""
         assert not self.is_running
-        self.lives.update(self._counts())
-        self.told = {}
+        self.earlier_counts.update(self._counts())
+        self.status = {}
         with (self._folder / f"{self.name}.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *self._command, cwd=self._folder, stdin=asyncio.subprocess.DEVNULL,
+                *self._command, cwd=self._folder, env=ENVIRON, stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE, stderr=log,
             )  # fmt: skip
         self._reading = tasks.create_task(self._read(self._process))
 
     def _counts(self) -> dict[str, int]:
-        return {name: n for name, n in self.told.items() if type(n) is int and name not in STATES}
+        return {name: n for name, n in self.status.items() if type(n) is int and name not in STATES}
 
     def total(self, name: str) -> int:
-        """Return one of its counts, over all its lives."""
-        return int(self.lives[name]) + int(self._counts().get(name, 0))
+        """Return one of its counts, over all processes of its name."""
+        return int(self.earlier_counts[name]) + int(self._counts().get(name, 0))
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
         async for line in process.stdout:
             with suppress(ValueError):  # a line that a kill cut off
-                self.told |= json.loads(line)
+                self.status |= json.loads(line)
 
     async def kill(self) -> None:
         """End it with SIGKILL."""
@@ -106,7 +109,7 @@ class Actor:
 
 
 class OwnRedis:
-    """A Redis of the show's own, on a free port; use it with `async with`."""
+    """A Redis of the demo's own, on a free port; use it with `async with`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -152,7 +155,7 @@ class OwnRedis:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What everything of the show is called in Redis; all of it in one slot of a cluster."""
+    """What everything of the demo is called in Redis; all of it in one slot of a cluster."""
 
     prefix: str
     inlet: str
@@ -168,7 +171,7 @@ class Names:
         return f"{{{self.prefix}}}:results"
 
 
-class Cast:
+class Processes:
     """All dispatchers and workers; use it with `async with`, and start them inside."""
 
     def __init__(self, folder: Path, *, redis: str, names: Names, workers: int) -> None:
@@ -177,47 +180,51 @@ class Cast:
         program = [sys.executable, "-m", "waterclock"]
         inlet = ["--inlet", names.inlet, "--source", names.source]
         where = ["--host", "127.0.0.1", "--port", "0"]
-        handler = ["--handler", "waterclock.cli.dispatch_show.readings:handle"]
+        handler = ["--handler", "demos.dispatch.readings:handle"]
         self.dispatchers = [
-            Actor(f"dispatcher-{letter}", [*program, "dispatch", *shared, *inlet, *where], folder)
+            ProcessHandle(
+                f"dispatcher-{letter}", [*program, "dispatch", *shared, *inlet, *where], folder
+            )
             for letter in "ab"
         ]
         self.workers = [
-            Actor(f"worker-{number}", [*program, "worker", *shared, *handler], folder)
+            ProcessHandle(f"worker-{number}", [*program, "worker", *shared, *handler], folder)
             for number in range(1, workers + 1)
         ]
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Start everybody, and wait until one leads and all workers are connected to it."""
-        for actor in (*self.dispatchers, *self.workers):
-            await actor.start(tasks)
+        for process in (*self.dispatchers, *self.workers):
+            await process.start(tasks)
         deadline = time.monotonic() + START_S_MAX
         while not self._is_ready():
-            for actor in (*self.dispatchers, *self.workers):
-                if not actor.is_running:
-                    raise Unavailable(f"{actor.name} ended by itself: {actor.last_words()}")
+            for process in (*self.dispatchers, *self.workers):
+                if not process.is_running:
+                    raise Unavailable(f"{process.name} ended by itself: {process.last_words()}")
             if time.monotonic() > deadline:
                 raise Unavailable(f"nobody leads after {START_S_MAX:g} s")
             await asyncio.sleep(0.02)
 
     def _is_ready(self) -> bool:
         leader = self.leader()
-        all_listen = all("epoch" in each.told for each in self.dispatchers)
-        return all_listen and leader is not None and leader.told["workers"] == len(self.workers)
+        all_listen = all("epoch" in each.status for each in self.dispatchers)
+        return all_listen and leader is not None and leader.status["workers"] == len(self.workers)
 
-    def leader(self) -> Actor | None:
-        """Return who leads, as far as anybody has told."""
-        leading = [each for each in self.dispatchers if each.is_running and each.told.get("epoch")]
-        return max(leading, key=lambda each: int(each.told["epoch"]), default=None)
+    def leader(self) -> ProcessHandle | None:
+        """Return the leader, as far as the dispatchers have printed it."""
+        leading = [
+            each for each in self.dispatchers if each.is_running and each.status.get("epoch")
+        ]
+        return max(leading, key=lambda each: int(each.status["epoch"]), default=None)
 
     async def stop(self) -> None:
         """End everybody: workers first, so that they can still acknowledge."""
-        await asyncio.gather(*(actor.stop() for actor in self.workers))
-        await asyncio.gather(*(actor.stop() for actor in self.dispatchers))
+        await asyncio.gather(*(process.stop() for process in self.workers))
+        await asyncio.gather(*(process.stop() for process in self.dispatchers))
 
     async def kill(self) -> None:
         """End everybody at once."""
-        await asyncio.gather(*(actor.kill() for actor in (*self.workers, *self.dispatchers)))
+        await asyncio.gather(*(process.kill() for process in (*self.workers, *self.dispatchers)))
 
 
 def _free_port() -> int:

@@ -17,14 +17,14 @@ KINDS = {"temperature": (20.0, 4.0), "humidity": (45.0, 10.0), "pressure": (1_01
 def reading(number: int, rng: Random, now_ms: int) -> bytes:
     """Return one message. The number is the publisher's own; dispatchers do not look at it."""
     kind, (mean, spread) = rng.choice([*KINDS.items()])
-    told = {
+    fields = {
         "message_id": number,
         "device": f"sensor-{rng.randrange(DEVICES):04}",
         "kind": kind,
         "value": round(rng.gauss(mean, spread), 2),
         "at_ms": now_ms,
     }
-    body = json.dumps(told).encode()
+    body = json.dumps(fields).encode()
     return body[: len(body) // 2] if is_spoiled(number) else body
 
 

@@ -1,4 +1,4 @@
-"""The demo runs as a stranger runs it, keeps its promises, and says so if it does not."""
+"""The demo runs as a stranger runs it, keeps its guarantees, and says so if it does not."""
 
 import json
 import re
@@ -7,31 +7,33 @@ import sys
 from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
-from waterclock.cli.tour import performance
-from waterclock.cli.tour.acts import (
-    Acts,
+from demos.node import __main__ as program
+from demos.node import run as steps_run
+from demos.node.damage import damage
+from demos.node.steps import (
     Crashed,
+    Damaged,
+    DeadLetterRow,
     Fired,
-    Letter,
     Pending,
-    Promised,
     Redriven,
     Replayed,
     Retried,
-    Rotted,
+    Scheduled,
     Started,
+    Steps,
     Stopped,
 )
-from waterclock.cli.tour.rotting import rot
 from waterclock.log.recovery import Damage
 from waterclock.model.ids import Offset
 from waterclock.model.message import Message
 from waterclock.storage.local_log import open_log
 
-KEPT = Acts(
+KEPT = Steps(
     Started("127.0.0.1:9000", "http://127.0.0.1:8080", 900.0),
-    Promised(
+    Scheduled(
         messages=10, publish_ms=4.0, cancelled=2, moved=1, scheduled=8, listed=8,
         soonest=[Pending(1_700_000_000_000, "guest-1", "tea-1")], per_hour=[5, 2, 1],
     ),
@@ -43,7 +45,9 @@ KEPT = Acts(
         messages=10, done_at_once=7, done_later=2, dead=1, failing=1, attempts=3,
         wait_ms=[210.0, 405.0], delay_ms=200,
     ),
-    Redriven([Letter("0/0", "account-1", "pay 1.00", "nacked", 3)], redriven=1, done=1, left=0),
+    Redriven(
+        [DeadLetterRow("0/0", "account-1", "pay 1.00", "nacked", 3)], redriven=1, done=1, left=0
+    ),
     Crashed(
         acknowledged=100, acknowledged_before=60, scheduled=20, delivered=100, again=7, early=0,
         refused=0, silence_ms=1_500.0, ready_ms=900.0,
@@ -52,13 +56,13 @@ KEPT = Acts(
         expected=100, found=100, stored_twice=0, broken_off_at=50, again=3, seconds=0.1
     ),
     Stopped(exit_code=0, stop_ms=30.0),
-    Rotted("copy", "file", 1, [Damage(0, 1, Offset(0), Offset(1), "rot")], True, 90, 10, 0, True),
+    Damaged("copy", "file", 1, [Damage(0, 1, Offset(0), Offset(1), "rot")], True, 90, 10, 0, True),
 )  # fmt: skip
 
 
 def test_the_demo_runs_and_loses_nothing(tmp_path):
     run = subprocess.run(
-        [sys.executable, "-m", "waterclock", "demo", "--json", "--data", tmp_path / "new" / "demo"],
+        [sys.executable, "-m", "demos.node", "--json", "--data", tmp_path / "new" / "demo"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
 
@@ -74,30 +78,40 @@ def test_the_demo_runs_and_loses_nothing(tmp_path):
     assert 0 < crashed["acknowledged_before"] < crashed["acknowledged"]
     assert replayed["stored_twice"] == 0
     assert found["stopped"]["exit_code"] == 0
-    assert (found["rotted"]["is_found"], found["rotted"]["wrong"]) == (True, 0)
+    assert (found["damaged"]["is_found"], found["damaged"]["wrong"]) == (True, 0)
 
 
 @pytest.fixture
-def played(monkeypatch):
-    """Return a function that sets what came of the acts, without playing them."""
+def demo():
+    """Return a function that runs the demo with these options."""
 
-    def plan(acts):
-        async def play(folder, tell):
-            for name in Acts.__slots__:
-                tell(getattr(acts, name))
-            return acts
+    def run(*args):
+        return CliRunner().invoke(program.app, [str(arg) for arg in args])
 
-        monkeypatch.setattr(performance, "play", play)
+    return run
+
+
+@pytest.fixture
+def outcome(monkeypatch):
+    """Return a function that sets what came of the steps, without running them."""
+
+    def plan(steps):
+        async def run(folder, on_step):
+            for name in Steps.__slots__:
+                on_step(getattr(steps, name))
+            return steps
+
+        monkeypatch.setattr(program, "run", run)
 
     return plan
 
 
-def test_the_demo_tells_its_story_in_plain_text_and_ends_with_what_to_type(
-    waterclock, played, tmp_path
+def test_the_demo_prints_its_steps_in_plain_text_and_ends_with_what_to_type(
+    demo, outcome, tmp_path
 ):
-    played(KEPT)
+    outcome(KEPT)
 
-    result = waterclock("demo", "--data", tmp_path / "demo")
+    result = demo("--data", tmp_path / "demo")
 
     assert result.exit_code == 0
     numbers = re.findall(r"^(\d)  ", result.stdout, re.MULTILINE)
@@ -105,26 +119,26 @@ def test_the_demo_tells_its_story_in_plain_text_and_ends_with_what_to_type(
     assert "\x1b" not in result.output
     assert max(map(len, result.stdout.splitlines()[2:60])) <= 110
     assert "0 lost, 0 early" in result.stdout
-    assert "Every promise was kept" in result.stdout
+    assert "Every guarantee was kept" in result.stdout
     assert f"up --data {tmp_path}/demo/node" in result.stdout
 
 
-def test_a_lost_message_fails_the_demo(waterclock, played, tmp_path):
-    played(replace(KEPT, crashed=replace(KEPT.crashed, delivered=99)))
+def test_a_lost_message_fails_the_demo(demo, outcome, tmp_path):
+    outcome(replace(KEPT, crashed=replace(KEPT.crashed, delivered=99)))
 
-    told = waterclock("demo", "--data", tmp_path / "one")
-    found = waterclock("demo", "--json", "--data", tmp_path / "two")
+    shown = demo("--data", tmp_path / "one")
+    found = demo("--json", "--data", tmp_path / "two")
 
-    assert told.exit_code == found.exit_code == 1
-    assert "NOT KEPT: an acknowledged message was lost" in told.stdout
+    assert shown.exit_code == found.exit_code == 1
+    assert "NOT KEPT: an acknowledged message was lost" in shown.stdout
     assert json.loads(found.stdout)["lost"] == 1
 
 
 @pytest.mark.parametrize(
-    ("act", "lie", "broken"),
+    ("step", "lie", "broken"),
     [
-        ("promised", {"scheduled": 7}, "missing from the schedule"),
-        ("promised", {"listed": 7}, "missing from the schedule"),
+        ("scheduled", {"scheduled": 7}, "missing from the schedule"),
+        ("scheduled", {"listed": 7}, "missing from the schedule"),
         ("fired", {"came": 4}, "a scheduled message did not come"),
         ("fired", {"early": 1}, "a message came early"),
         ("fired", {"cancelled_came": 1}, "a cancelled message came"),
@@ -140,14 +154,14 @@ def test_a_lost_message_fails_the_demo(waterclock, played, tmp_path):
         ("replayed", {"found": 99}, "a replay left a message out"),
         ("replayed", {"stored_twice": 1}, "a message was stored twice"),
         ("stopped", {"exit_code": 1}, "did not stop well"),
-        ("rotted", {"is_found": False}, "damage was not found"),
-        ("rotted", {"wrong": 1}, "a wrong message was served"),
-        ("rotted", {"is_unchanged": False}, "bytes were changed around damage"),
+        ("damaged", {"is_found": False}, "damage was not found"),
+        ("damaged", {"wrong": 1}, "a wrong message was served"),
+        ("damaged", {"is_unchanged": False}, "bytes were changed around damage"),
     ],
 )
-def test_every_lie_is_noticed(act, lie, broken):
-    """Each number that a broken node would give is named as a broken promise."""
-    lying = replace(KEPT, **{act: replace(getattr(KEPT, act), **lie)})
+def test_every_lie_is_noticed(step, lie, broken):
+    """Each number that a broken node would give is named as a broken guarantee."""
+    lying = replace(KEPT, **{step: replace(getattr(KEPT, step), **lie)})
 
     (found,) = lying.broken()
 
@@ -155,29 +169,29 @@ def test_every_lie_is_noticed(act, lie, broken):
     assert broken in found
 
 
-def test_a_folder_with_something_in_it_is_refused(waterclock, tmp_path):
+def test_a_folder_with_something_in_it_is_refused(demo, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
 
-    result = waterclock("demo", "--data", tmp_path)
+    result = demo("--data", tmp_path)
 
     assert result.exit_code == 2
     assert "is not an empty folder" in result.stderr
     assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_a_folder_that_cannot_be_made_is_told_in_one_line(waterclock, tmp_path):
+def test_a_folder_that_cannot_be_made_is_one_line(demo, tmp_path):
     (tmp_path / "file").write_text("x")
 
-    result = waterclock("demo", "--data", tmp_path / "file" / "demo")
+    result = demo("--data", tmp_path / "file" / "demo")
 
     assert result.exit_code == 2
     assert result.stderr.startswith(f"error: cannot make {tmp_path}/file/demo (Not a directory)")
 
 
-def test_a_node_that_cannot_start_is_told_in_one_line(waterclock, monkeypatch, tmp_path):
-    monkeypatch.setattr(performance, "SETTINGS", ("log.fsync=sometimes",))
+def test_a_node_that_cannot_start_is_one_line(demo, monkeypatch, tmp_path):
+    monkeypatch.setattr(steps_run, "SETTINGS", ("log.fsync=sometimes",))
 
-    result = waterclock("demo", "--data", tmp_path)
+    result = demo("--data", tmp_path)
 
     assert result.exit_code == 2
     assert result.stderr.startswith("error: the node ended by itself: error: configuration log.")
@@ -190,7 +204,7 @@ def test_all_but_the_damaged_batch_is_served(tmp_path, value_bytes):
         for first in range(0, 50, 10):
             log.publish([Message(bytes([n]) * value_bytes) for n in range(first, first + 10)])
 
-    found = rot(tmp_path / "log", tmp_path / "copy")
+    found = damage(tmp_path / "log", tmp_path / "copy")
 
     assert [(d.start, d.end) for d in found.found] == [(20, 30)]
     assert (found.served, found.refused, found.wrong) == (40, 10, 0)

@@ -1,7 +1,7 @@
-"""Who is killed when: a plan drawn from a seed before the show begins.
+"""Who is killed when: a plan drawn from a seed before the demo begins.
 
-The victim's place is taken by the standby, or by the other workers; a fresh process is started
-after `REVIVE_S`, so that the show can go on for as long as one likes. Nobody is killed in the last
+The victim is replaced by the standby, or by the other workers; a fresh process is started
+after `REVIVE_S`, so that the demo can go on for as long as one likes. Nobody is killed in the last
 second: what comes of a kill is to be seen.
 """
 
@@ -27,7 +27,7 @@ class Kill:
 def plan(
     victims: Sequence[str], *, seconds: float, every_s: float, rng: Random
 ) -> list[Kill]:  # fmt: skip
-    """Return the kills of a show, in order: each kind of victim in turn, at a time of its own."""
+    """Return the kills of a demo, in order: each kind of victim in turn, at a time of its own."""
     if not victims:
         return []
     kills: list[Kill] = []

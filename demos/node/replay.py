@@ -1,9 +1,9 @@
-"""The act about the past: everything read once more, by a replay that is broken off and goes on."""
+"""The step about the past: everything read again, by a replay that is broken off and goes on."""
 
 import time
 
-from waterclock.cli.tour.acts import Replayed
-from waterclock.cli.tour.killing import TOPIC
+from demos.node.crash import TOPIC
+from demos.node.steps import Replayed
 from waterclock.client.client import Client
 
 NAME = "audit"

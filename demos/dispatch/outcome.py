@@ -1,4 +1,4 @@
-"""What came of a show: counted from what was sent and what is in the streams, by nobody's word."""
+"""What came of the demo, counted from what was sent and what is in the streams."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -20,7 +20,7 @@ class Outcome:
     """Entries too many in the output stream."""
     seconds: float
     redelivered: int = 0
-    told_lost: int = 0
+    announced_lost: int = 0
     """Messages that dispatchers say they may have missed; with the stream inlet there are none."""
     gaps: int = 0
     """Times that nobody knows how many were missed."""
@@ -35,10 +35,10 @@ class Outcome:
         return self.sent - self.written - self.dead
 
     def broken(self) -> list[str]:
-        """Return the promises that were not kept."""
-        is_told = self.inlet == "pubsub"
-        allowed = self.told_lost if is_told else 0
-        if is_told and self.gaps:
+        """Return the guarantees that were not kept."""
+        may_lose = self.inlet == "pubsub"
+        allowed = self.announced_lost if may_lose else 0
+        if may_lose and self.gaps:
             allowed = max(allowed, self.lost)
         checks: Iterable[tuple[bool, str]] = (
             (self.lost > allowed, f"{self.lost} messages were lost, {allowed} of them announced"),

@@ -1,4 +1,4 @@
-"""Shows the scenes: a picture that moves on a terminal, a line a second elsewhere."""
+"""Shows the snapshots: a picture that moves on a terminal, a line a second elsewhere."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,8 +9,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from waterclock.cli.dispatch_show.outcome import Outcome
-from waterclock.cli.dispatch_show.snapshot import Scene
+from demos.dispatch.outcome import Outcome
+from demos.dispatch.snapshot import Snapshot
 from waterclock.cli.output.figures import rate_text
 from waterclock.cli.output.terminal import counted, table
 
@@ -19,7 +19,7 @@ STYLES = {"leads": "bold green", "stands by": "cyan", "works": "green", "killed"
 
 
 class Screen:
-    """Tells one show."""
+    """Shows one demo."""
 
     def __init__(self, out: Console, *, seconds: float) -> None:
         self._out = out
@@ -40,13 +40,13 @@ class Screen:
         """Show a line that stays."""
         self._out.print(Text(text, style="dim"))
 
-    def show(self, scene: Scene) -> None:
+    def show(self, snapshot: Snapshot) -> None:
         """Show how things stand."""
         if self._live is not None:
-            self._live.update(picture(self._out, scene, seconds=self._seconds))
-        elif scene.at_s >= self._line_at_s:
-            self._line_at_s = scene.at_s + LINE_S
-            self._out.print(line(scene))
+            self._live.update(picture(self._out, snapshot, seconds=self._seconds))
+        elif snapshot.at_s >= self._line_at_s:
+            self._line_at_s = snapshot.at_s + LINE_S
+            self._out.print(line(snapshot))
 
     def end(self, outcome: Outcome) -> None:
         """Reckon up."""
@@ -57,37 +57,39 @@ class Screen:
             self._out.print(_verdict(outcome), style="bold green")
 
 
-def line(scene: Scene) -> str:
-    """Return a scene as one line."""
+def line(snapshot: Snapshot) -> str:
+    """Return a snapshot as one line."""
     return (
-        f"{scene.at_s:5.1f} s  sent {scene.sent:,} ({rate_text(scene.sent_rate, 1)})"
-        f"  written {scene.written:,} ({rate_text(scene.written_rate, 1)})"
-        f"  pending {scene.pending:,}  queued {scene.queued:,}"
-        f"  redelivered {scene.redelivered:,}  dead {scene.dead:,}  epoch {scene.epoch}"
+        f"{snapshot.at_s:5.1f} s  sent {snapshot.sent:,} ({rate_text(snapshot.sent_rate, 1)})"
+        f"  written {snapshot.written:,} ({rate_text(snapshot.written_rate, 1)})"
+        f"  pending {snapshot.pending:,}  queued {snapshot.queued:,}"
+        f"  redelivered {snapshot.redelivered:,}  dead {snapshot.dead:,}  epoch {snapshot.epoch}"
     )
 
 
-def picture(out: Console, scene: Scene, *, seconds: float) -> Panel:
-    """Return a scene as a picture."""
+def picture(out: Console, snapshot: Snapshot, *, seconds: float) -> Panel:
+    """Return a snapshot as a picture."""
     figures = Table.grid(padding=(0, 3))
     for _ in range(4):
         figures.add_column(justify="right")
         figures.add_column(style="dim")
     figures.add_row(
-        rate_text(scene.sent_rate, 1), "sent", rate_text(scene.written_rate, 1), "written",
-        f"{scene.pending:,}", "at workers", f"{scene.queued:,}", "queued",
+        rate_text(snapshot.sent_rate, 1), "sent", rate_text(snapshot.written_rate, 1), "written",
+        f"{snapshot.pending:,}", "at workers", f"{snapshot.queued:,}", "queued",
     )  # fmt: skip
     figures.add_row(
-        f"{scene.sent:,}", "sent in all", f"{scene.written:,}", "in the stream",
-        f"{scene.redelivered:,}", "redelivered", f"{scene.dead:,}", "dead",
+        f"{snapshot.sent:,}", "sent in all", f"{snapshot.written:,}", "in the stream",
+        f"{snapshot.redelivered:,}", "redelivered", f"{snapshot.dead:,}", "dead",
     )  # fmt: skip
-    players = table(out, "process", "state", ">messages")
-    for player in scene.players:
-        state = Text(player.state, style=STYLES.get(player.state, ""))
-        players.add_row(player.name, state, f"{player.messages:,}")
-    events = Text("\n".join(scene.events), style="yellow")
-    title = f"waterclock dispatch  {min(scene.at_s, seconds):.0f} of {seconds:g} s"
-    body = Group(figures, Text(f"\nleader epoch {scene.epoch}\n", style="bold"), players, events)
+    processes = table(out, "process", "state", ">messages")
+    for process in snapshot.processes:
+        state = Text(process.state, style=STYLES.get(process.state, ""))
+        processes.add_row(process.name, state, f"{process.messages:,}")
+    events = Text("\n".join(snapshot.events), style="yellow")
+    title = f"waterclock dispatch  {min(snapshot.at_s, seconds):.0f} of {seconds:g} s"
+    body = Group(
+        figures, Text(f"\nleader epoch {snapshot.epoch}\n", style="bold"), processes, events
+    )
     return Panel(body, title=title, title_align="left", padding=(1, 2))
 
 

@@ -1,4 +1,4 @@
-"""Acts about time: messages for later, some cancelled, some moved; then they come.
+"""Steps about time: messages for later, some cancelled, some moved; then they come.
 
 How late a message is, is measured here: from its due time to when the client has it in hand.
 """
@@ -10,10 +10,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
 
+from demos.node.steps import Fired, Pending, Scheduled
 from waterclock.cli.output.figures import quantiles
 from waterclock.cli.output.messages import millis_of
 from waterclock.cli.output.terminal import bytes_text
-from waterclock.cli.tour.acts import Fired, Pending, Promised
 from waterclock.client.client import Client
 from waterclock.client.results import ScheduledMessage
 from waterclock.model.ids import Millis
@@ -52,7 +52,7 @@ MOVED_IDS = {later_id(number) for number in range(MOVED)}
 EXPECTED_IDS = {soon_id(number) for number in range(SOON)} - CANCELLED_IDS | MOVED_IDS
 
 
-async def promise(client: Client) -> Promised:
+async def publish(client: Client) -> Scheduled:
     """Publish messages for later, cancel some, and move some from tonight to now."""
     rng = random.Random(17)
     now_ms = time.time_ns() // 1_000_000
@@ -80,7 +80,7 @@ async def promise(client: Client) -> Promised:
     for each in upcoming:
         hour = (millis_of(each.due) - now_ms) // HOUR_MS
         per_hour[min(max(hour, 0), LATER_HOURS - 1)] += 1
-    return Promised(
+    return Scheduled(
         messages=len(messages),
         publish_ms=publish_ms,
         cancelled=sum(each == "cancelled" for each in cancelled),

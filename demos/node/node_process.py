@@ -66,9 +66,9 @@ class NodeProcess:
         if not line:
             await self._process.wait()
             raise StorageFailed(f"the node ended by itself: {self._last_words()}")
-        told = json.loads(line)
-        self.address, self.http_address = told["grpc_address"], told["http_address"]
-        self._ports = (told["grpc_port"], told["http_port"])
+        ready = json.loads(line)
+        self.address, self.http_address = ready["grpc_address"], ready["http_address"]
+        self._ports = (ready["grpc_port"], ready["http_port"])
         return 1_000 * (time.perf_counter() - started)
 
     async def kill(self) -> None:

@@ -1,4 +1,4 @@
-"""The act about a crash: a node killed with SIGKILL in the middle of its work, and started again.
+"""The step about a crash: a node killed with SIGKILL in the middle of its work, and started again.
 
 Publishers go on as if nothing had happened: the client sends again what was not answered, under the
 same ids. Whatever a publisher was told is durable must come to the consumer, and nothing may come
@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from demos.node.node_process import NodeProcess
+from demos.node.steps import Crashed
 from waterclock.cli.output.messages import millis_of
-from waterclock.cli.tour.acts import Crashed
-from waterclock.cli.tour.node_process import NodeProcess
 from waterclock.client.client import Client
 from waterclock.client.consumer.subscription import Subscription
 from waterclock.model.errors import WaterclockError

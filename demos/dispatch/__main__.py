@@ -1,6 +1,6 @@
-"""`waterclock dispatch demo`: the whole of it on one machine, live, with processes that die.
+"""`python -m demos.dispatch`, or `make demo-dispatch`: dispatchers and workers on one machine.
 
-It ends with 1 if a message was lost or written twice, so it doubles as a test of an installation.
+It ends with 1 if a message was lost or written twice, so it doubles as a smoke test.
 """
 
 import asyncio
@@ -9,19 +9,21 @@ import signal
 import tempfile
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from demos.command import command
+from demos.dispatch.chaos import VICTIMS
+from demos.dispatch.outcome import Outcome
+from demos.dispatch.run import DemoOptions, run
+from demos.dispatch.screen import Screen
+from waterclock.cli.app import run as run_program
 from waterclock.cli.connection import EXIT_INTERRUPTED
 from waterclock.cli.daemon import require_redis, told_error
 from waterclock.cli.options import AsJson
-from waterclock.cli.output.terminal import busy, console, print_json
+from waterclock.cli.output.terminal import console, print_json
 from waterclock.model.errors import BadInput
-
-if TYPE_CHECKING:
-    from waterclock.cli.dispatch_show.outcome import Outcome
-    from waterclock.cli.dispatch_show.run import Play
 
 EXIT_BROKEN = 1
 INLETS = ("stream", "pubsub")
@@ -56,37 +58,30 @@ def demo(
 ) -> None:
     """Show it all at work: devices, a leader, a standby, workers, kills; and what came of it."""
     require_redis("dispatch")
-    with busy("getting ready"):
-        from waterclock.cli.dispatch_show.chaos import VICTIMS
-        from waterclock.cli.dispatch_show.run import Play
-
     if inlet not in INLETS:
         raise BadInput(f"--inlet {inlet!r} is neither stream nor pubsub")
     if unknown := set(victims or ()) - set(VICTIMS):
         raise BadInput(f"--kill {unknown.pop()!r} is neither leader nor worker")
     chosen = tuple(victims or (VICTIMS if is_chaotic else ()))
     seed = int.from_bytes(os.urandom(4))
-    play = Play(seconds, rate, inlet, workers, chosen, every_s, seed, redis)
-    outcome = _played(play, as_json=as_json)
+    options = DemoOptions(seconds, rate, inlet, workers, chosen, every_s, seed, redis)
+    outcome = _run(options, as_json=as_json)
     if as_json:
         print_json(outcome.plain())
     if outcome.broken():
         raise typer.Exit(EXIT_BROKEN)
 
 
-def _played(play: "Play", *, as_json: bool) -> "Outcome":
-    from waterclock.cli.dispatch_show.run import perform
-    from waterclock.cli.dispatch_show.screen import Screen
-
-    screen = None if as_json else Screen(console(), seconds=play.seconds)
+def _run(options: DemoOptions, *, as_json: bool) -> Outcome:
+    screen = None if as_json else Screen(console(), seconds=options.seconds)
     with tempfile.TemporaryDirectory(prefix="waterclock-dispatch-") as folder:
         try:
             with asyncio.Runner() as runner:
                 if screen is None:
-                    return runner.run(_until_sigterm(perform(play, Path(folder), lambda _: None)))
-                screen.say(_opening(play))
+                    return runner.run(_until_sigterm(run(options, Path(folder), lambda _: None)))
+                screen.say(_opening(options))
                 with screen.open():
-                    outcome = runner.run(_until_sigterm(perform(play, Path(folder), screen.show)))
+                    outcome = runner.run(_until_sigterm(run(options, Path(folder), screen.show)))
                 screen.end(outcome)
                 return outcome
         except (KeyboardInterrupt, asyncio.CancelledError):
@@ -95,17 +90,23 @@ def _played(play: "Play", *, as_json: bool) -> "Outcome":
             raise told_error(problems) from problems
 
 
-async def _until_sigterm(work: "Coroutine[Any, Any, Outcome]") -> "Outcome":
-    """Let SIGTERM do what Ctrl-C does: nobody of the cast is left behind."""
+async def _until_sigterm(work: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """Let SIGTERM do what Ctrl-C does: no process is left behind."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
     return await work
 
 
-def _opening(play: "Play") -> str:
-    kills = f", and somebody kills the {' or a '.join(play.victims)}" if play.victims else ""
+def _opening(options: DemoOptions) -> str:
+    kills = f", and somebody kills the {' or a '.join(options.victims)}" if options.victims else ""
     return (
-        f"A Redis, a leader, a standby, {play.workers} workers, {play.rate:,} messages a second"
-        f" by {play.inlet} for {play.seconds:g} s{kills}."
+        f"A Redis, a leader, a standby, {options.workers} workers, {options.rate:,} messages a"
+        f" second by {options.inlet} for {options.seconds:g} s{kills}."
     )
+
+
+app = command(demo)
+
+if __name__ == "__main__":
+    run_program(app, name="python -m demos.dispatch")

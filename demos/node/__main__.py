@@ -1,7 +1,6 @@
-"""`waterclock demo`: a short tour of a node, with real time, real failures and a real crash.
+"""`python -m demos.node`, or `make demo`: a node at work, with failures and a real crash.
 
-The acts are in `tour`, whose `narrator` tells them. It ends with 1 if any promise was broken, so it
-doubles as a smoke test of an installation.
+It ends with 1 if any guarantee was broken, so it doubles as a smoke test.
 """
 
 import asyncio
@@ -12,16 +11,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+import uvloop
 
+from demos.command import command
+from demos.node.printer import Printer
+from demos.node.run import run
+from demos.node.steps import Step, Steps
+from waterclock.cli.app import run as run_program
 from waterclock.cli.options import AsJson
-from waterclock.cli.output.terminal import busy, console, print_json
+from waterclock.cli.output.terminal import console, print_json
 from waterclock.model.errors import BadInput, StorageFailed
-
-if TYPE_CHECKING:
-    from waterclock.cli.tour.acts import Act, Acts
 
 EXIT_BROKEN = 1
 
@@ -36,35 +38,30 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Show a node at work: schedule, retry, dead-letter, redrive, kill -9, recover, replay."""
-    import uvloop
-
     folder = _folder(data)
-    with busy("getting ready"):
-        from waterclock.cli.tour.narrator import Narrator
-        from waterclock.cli.tour.performance import play
     started = time.perf_counter()
-    narrator = None if as_json else Narrator(console(), folder)
-    if narrator is not None:
-        narrator.begin()
+    printer = None if as_json else Printer(console(), folder)
+    if printer is not None:
+        printer.begin()
 
-    def tell(act: "Act") -> None:
-        if narrator is not None:
-            narrator.tell(act)
+    def on_step(step: Step) -> None:
+        if printer is not None:
+            printer.print_step(step)
 
     with _quiet_client(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        acts = runner.run(play(folder, tell))
+        steps = runner.run(run(folder, on_step))
     seconds = time.perf_counter() - started
-    if narrator is None:
-        print_json(_plain(folder, acts, seconds))
+    if printer is None:
+        print_json(_plain(folder, steps, seconds))
     else:
-        narrator.end(acts, seconds)
-    if acts.broken():
+        printer.end(steps, seconds)
+    if steps.broken():
         raise typer.Exit(EXIT_BROKEN)
 
 
 @contextmanager
 def _quiet_client() -> Iterator[None]:
-    """The show kills the node itself, and tells of it: that its client waits is no news."""
+    """Silence the client, which would warn of a node that the demo itself has killed."""
     log = logging.getLogger("waterclock.client")
     before = log.level
     log.setLevel(logging.ERROR)
@@ -88,15 +85,21 @@ def _folder(data: Path | None) -> Path:
     return data.absolute()
 
 
-def _plain(folder: Path, acts: "Acts", seconds: float) -> dict[str, object]:
-    broken = acts.broken()
-    plain = asdict(acts)
-    plain["crashed"]["lost"] = acts.crashed.lost
+def _plain(folder: Path, steps: Steps, seconds: float) -> dict[str, object]:
+    broken = steps.broken()
+    plain = asdict(steps)
+    plain["crashed"]["lost"] = steps.crashed.lost
     return {
         "ok": not broken,
         "broken": broken,
-        "lost": acts.crashed.lost,
+        "lost": steps.crashed.lost,
         "folder": str(folder),
         "seconds": round(seconds, 3),
         **plain,
     }
+
+
+app = command(demo)
+
+if __name__ == "__main__":
+    run_program(app, name="python -m demos.node")
