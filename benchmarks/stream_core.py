@@ -1,4 +1,4 @@
-"""Light streams without a server: how fast, and what idle ones take. A process of its own."""
+"""In-memory streams without a server: how fast, and what idle ones take. A process of its own."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""What light streams take: memory of polls that wait, of idle streams, and operations in process.
+"""What in-memory streams take: memory of waiting polls, of idle streams, operations in process.
 
 A poll is counted on top of its connection: first all connections are open and quiet, then a poll
 waits on each, and what the node has grown by meanwhile is the polls. Each round has a fresh node.

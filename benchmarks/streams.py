@@ -1,4 +1,4 @@
-"""Light streams by HTTP: send, receive and wait, beside Nchan.
+"""In-memory streams by HTTP: send, receive and wait, beside Nchan.
 
     python -m benchmarks.streams              the table, then one line of JSON
     python -m benchmarks.streams --record     also writes RESULTS.md and the plot beside it
@@ -122,7 +122,7 @@ def main() -> None:
     """Run everything."""
     # The servers inherit it.
     allow_files(POLLS)
-    title = "Requests to light streams"
+    title = "Requests to in-memory streams"
     plots = {"streams": (title, PLOT)}
     steps = memory_steps()
     run_bench(CONTEST, __doc__, finish, plots=plots, then=StreamMemory, steps=steps)

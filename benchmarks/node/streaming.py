@@ -1,4 +1,4 @@
-"""Clients of light streams in our node, by HTTP."""
+"""Clients of in-memory streams in our node, by HTTP."""
 
 import time
 

@@ -46,7 +46,7 @@ async def test_what_was_there_comes_first_and_then_what_comes(tmp_path):
         following = client.streams.follow("chat")
         assert await values(following, 100) == [*range(100)]
         coming = tasks.create_task(values(following, 2))
-        await until(lambda: served.node.streams.waiting)
+        await until(lambda: served.node.streams.table.waiting)
         await client.streams.send("chat", "a")
         await client.streams.send("chat", "b")
 
@@ -123,7 +123,7 @@ async def test_a_node_that_restarts_is_waited_for_and_what_it_lost_is_told(tmp_p
             assert await values(following, 1) == ["lost with the node"]
             assert await values(stored, 1) == [0]
             coming = tasks.create_task(values(stored, 2))
-            await until(lambda: served.node.streams.waiting)
+            await until(lambda: served.node.streams.table.waiting)
         ports = ClusterConfig(grpc_port=at.grpc_port, http_port=at.http_port)
         async with serving(tmp_path, cluster=ports):
             await streams.send("chat", "new")
@@ -169,7 +169,7 @@ async def test_a_cancelled_wait_loses_nothing(tmp_path):
         for number in range(5):
             async with asyncio.TaskGroup() as tasks:
                 waiting = tasks.create_task(anext(following))
-                await until(lambda: served.node.streams.waiting)
+                await until(lambda: served.node.streams.table.waiting)
                 waiting.cancel()
             await client.streams.send("chat", number)
             assert await values(following, 1) == [number]
@@ -230,7 +230,7 @@ async def test_closing_the_client_ends_a_follower(tmp_path):
 
         async with connect(served.server.addresses.grpc, QUICK) as client:
             ending = tasks.create_task(closed(client.streams.follow("chat")))
-            await until(lambda: served.node.streams.waiting)
+            await until(lambda: served.node.streams.table.waiting)
         await ending
 
 

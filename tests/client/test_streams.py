@@ -81,7 +81,7 @@ async def test_what_is_sent_is_received_once_in_order(tmp_path):
 async def test_who_waits_gets_what_comes(tmp_path):
     async with connected(tmp_path) as (served, client), asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(client.streams.receive("chat", timeout=LONG))
-        await until(lambda: served.node.streams.waiting)
+        await until(lambda: served.node.streams.table.waiting)
         sent = await client.streams.send("chat", "now")
 
         assert sent.is_delivered
@@ -95,7 +95,7 @@ async def test_sender_and_receiver_meet_where_nothing_is_kept(tmp_path):
         with pytest.raises(MatchTimeout):
             await client.streams.send("door", "knock", size=0, timeout=timedelta(0))
         sending = tasks.create_task(client.streams.send("door", "again", timeout=LONG))
-        await until(lambda: served.node.streams.waiting)
+        await until(lambda: served.node.streams.table.waiting)
         found = await client.streams.receive("door", timeout=LONG)
 
         assert found is not None
@@ -110,7 +110,7 @@ async def test_a_patient_sender_waits_for_room_and_an_impatient_one_overwrites(t
         with pytest.raises(MatchTimeout):
             await streams.send("small", 2, blocking_timeout=0.001)
         sending = tasks.create_task(streams.send("small", 3, blocking_timeout=LONG))
-        await until(lambda: served.node.streams.waiting)
+        await until(lambda: served.node.streams.table.waiting)
         first = await streams.receive("small", timeout=LONG)
         await sending
         await streams.send("small", 4)
@@ -257,9 +257,9 @@ async def test_any_json_comes_back_as_it_was(tmp_path_factory, values):
 async def test_a_cancelled_receive_leaves_nobody_waiting_and_takes_nothing(tmp_path):
     async with connected(tmp_path) as (served, client), asyncio.TaskGroup() as tasks:
         waiting = tasks.create_task(client.streams.receive("chat", timeout=LONG))
-        await until(lambda: served.node.streams.waiting)
+        await until(lambda: served.node.streams.table.waiting)
         waiting.cancel()
-        await until(lambda: not served.node.streams.waiting)
+        await until(lambda: not served.node.streams.table.waiting)
 
         assert not (await client.streams.send("chat", "kept")).is_delivered
         found = await client.streams.receive("chat", timeout=LONG)

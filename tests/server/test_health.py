@@ -86,7 +86,7 @@ async def test_a_database_that_is_away_is_told_while_all_else_is_served(
 ):
     caplog.set_level("INFO")
     monkeypatch.setattr(persister, "REOPEN_S", 0)
-    monkeypatch.setattr(persister, "LOOK_S", 0)
+    monkeypatch.setattr(persister, "CHECK_S", 0)
     is_away = True
     real = SqliteStore._run
 

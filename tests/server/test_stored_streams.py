@@ -160,7 +160,7 @@ async def test_a_message_sent_and_stored_again_is_not_sent_again(tmp_path):
 async def test_a_message_stored_while_a_reader_reads_is_not_passed_over(tmp_path, monkeypatch):
     async with streaming(tmp_path) as it:
         token = await token_of(it, "s", "one")
-        it.host.forget("s")
+        it.host.delete("s")
         persister = it.served.node.persister
         read = persister.read
 
@@ -168,7 +168,7 @@ async def test_a_message_stored_while_a_reader_reads_is_not_passed_over(tmp_path
             page = await read(stream, after=after, limit=limit)
             monkeypatch.setattr(persister, "read", read)
             await it.store(stream, "two")
-            it.host.forget(stream)
+            it.host.delete(stream)
             return page
 
         monkeypatch.setattr(persister, "read", slow)
@@ -193,7 +193,7 @@ async def test_nodes_that_share_a_store_share_tokens_and_hear_of_each_others_mes
         assert (await waiting).json()["message"] == "two"
         listener = await listening(b, "streamId=s", last_id=token)
         assert await listener.messages(2) == ["two", "three"]
-        await until(lambda: b.host.waiting)
+        await until(lambda: b.host.table.waiting)
         await a.store("s", "four")
         assert await listener.messages(1) == ["four"]
     async with streaming(tmp_path / "c", streams=config) as c:
@@ -202,7 +202,7 @@ async def test_nodes_that_share_a_store_share_tokens_and_hear_of_each_others_mes
 
 
 async def test_the_store_is_asked_once_for_all_who_wait_in_a_stream(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_poller, "AGAIN_S", 0.01)
+    monkeypatch.setattr(store_poller, "POLL_S", 0.01)
 
     async with streaming(tmp_path, streams=shared(tmp_path)) as it:
         token = await token_of(it, "s", "one")

@@ -97,7 +97,7 @@ async def test_stored_messages_are_replayed_and_then_followed(tmp_path):
     async with streaming(tmp_path) as it:
         listener = await listening(it, "streamId=s")
         [first, *_] = await listener.events(3)
-        await until(lambda: it.host.waiting)
+        await until(lambda: it.host.table.waiting)
         await it.store("s", 3)
         again = await listening(it, "streamId=s", last_id=first.id)
 
@@ -112,7 +112,7 @@ async def test_a_named_consumer_keeps_its_place_between_connections(tmp_path):
         listener = await listening(it, "streamId=s&consumerId=me")
         assert await listener.messages(2) == [0, 1]
         listener._client.writer.close()
-        await until(lambda: it.host.waiting == 0)
+        await until(lambda: it.host.table.waiting == 0)
         await it.send("s", 2)
 
         assert await (await listening(it, "streamId=s&consumerId=me")).messages(1) == [2]
@@ -133,7 +133,7 @@ async def test_latest_begins_with_what_comes(tmp_path):
     async with streaming(tmp_path) as it:
         await it.send("s", "old")
         listener = await listening(it, "streamId=s&resumeToken=latest")
-        await until(lambda: it.host.waiting)
+        await until(lambda: it.host.table.waiting)
         await it.send("s", "new")
 
         assert await listener.messages(1) == ["new"]
@@ -163,7 +163,7 @@ async def test_bad_tokens_are_refused_before_anything_is_streamed(tmp_path):
 async def test_listeners_end_cleanly_when_the_node_stops(tmp_path):
     async with streaming(tmp_path) as it:
         listener = await listening(it, "streamId=s")
-        await until(lambda: it.host.waiting)
+        await until(lambda: it.host.table.waiting)
         await it.served.server.stop()
 
         assert (await listener._chunk()).endswith(b": ping\n\n")

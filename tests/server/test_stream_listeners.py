@@ -72,7 +72,7 @@ async def test_every_listener_gets_what_is_handed_over(tmp_path):
         await it.send("s", 0, inMemoryStreamSize=0, timeout="1ms")
         listeners = [await listening(it, "streamId=s") for _ in range(2)]
         for n in range(3):
-            await until(lambda: it.host.waiting == 2)
+            await until(lambda: it.host.table.waiting == 2)
             assert (await it.send("s", n)).status == 200
 
         assert [await each.messages(3) for each in listeners] == [[0, 1, 2]] * 2
@@ -81,11 +81,11 @@ async def test_every_listener_gets_what_is_handed_over(tmp_path):
 async def test_what_came_for_a_listener_that_goes_is_not_lost(tmp_path):
     async with streaming(tmp_path) as it:
         listener = await listening(it, "streamId=s&consumerId=c")
-        await until(lambda: it.host.waiting)
+        await until(lambda: it.host.table.waiting)
         (connection,) = [c for c in it.served.server._http.connections if c._work is not None]
         # It is told in one turn of the loop, and cancelled before it has said so.
         send = asyncio.ensure_future(it.send("s", "kept"))
-        await until(lambda: not it.host.waiting)
+        await until(lambda: not it.host.table.waiting)
         connection._transport.abort()
         connection.connection_lost(None)
         await send

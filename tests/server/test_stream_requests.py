@@ -114,7 +114,7 @@ async def test_a_curl_that_would_upgrade_sends_and_goes_away(tmp_path):
         assert (await it.receive("s")).json()["message"] == 1
         path = "/streams/receive?streamId=s&timeout=20s"
         client.send(f"GET {path} HTTP/1.1\r\nHost: x\r\n{upgrade}\r\n".encode())
-        await until(lambda: it.host.waiting)
+        await until(lambda: it.host.table.waiting)
         client.writer.close()
         async with asyncio.timeout(5):
-            await until(lambda: not it.host.waiting)
+            await until(lambda: not it.host.table.waiting)

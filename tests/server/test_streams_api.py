@@ -1,4 +1,4 @@
-"""Light streams over HTTP, on real sockets, against a real node."""
+"""In-memory streams over HTTP, on real sockets, against a real node."""
 
 import asyncio
 import json
@@ -45,9 +45,9 @@ class Streaming:
 
     async def polling(self, stream: str, query: str = "") -> "asyncio.Task[Answered]":
         """Ask for a message and return once the node lets the poll wait."""
-        before = self.host.waiting
+        before = self.host.table.waiting
         poll = asyncio.ensure_future(self.receive(stream, query))
-        await until(lambda: self.host.waiting > before)
+        await until(lambda: self.host.table.waiting > before)
         return poll
 
 
@@ -107,7 +107,7 @@ async def test_nobody_in_time_is_424_on_both_sides(tmp_path):
 async def test_sender_and_receiver_meet_in_a_stream_of_size_0(tmp_path):
     async with streaming(tmp_path) as it:
         sending = asyncio.ensure_future(it.send("meet", "hello", inMemoryStreamSize=0))
-        await until(lambda: it.host.waiting)
+        await until(lambda: it.host.table.waiting)
         got = await it.receive("meet")
 
         assert got.json()["message"] == "hello"
@@ -119,12 +119,12 @@ async def test_a_receiver_that_goes_away_takes_no_message_along(tmp_path, half):
     async with streaming(tmp_path) as it:
         client = await it.connection()
         client.send(b"GET /streams/receive?streamId=s HTTP/1.1\r\nHost: x\r\n\r\n")
-        await until(lambda: it.host.waiting == 1)
+        await until(lambda: it.host.table.waiting == 1)
         if half:
             client.writer.write_eof()
         else:
             client.writer.close()
-        await until(lambda: it.host.waiting == 0)
+        await until(lambda: it.host.table.waiting == 0)
 
         assert not (await it.send("s", "kept")).json()["delivered"]
         assert (await it.receive("s")).json()["message"] == "kept"
@@ -234,7 +234,7 @@ async def test_bad_input_is_named_by_its_field(tmp_path):
             told = await it.post("/streams/send", **body)
             assert (told.status, told.json().get("field")) == (status, field), told.body
         assert (await it.receive("s", "limit=0")).json()["field"] == "limit"
-        assert it.host.waiting == len(it.host) == 0
+        assert it.host.table.waiting == len(it.host.table) == 0
 
 
 async def test_nobody_waits_longer_than_is_allowed(tmp_path):
@@ -284,7 +284,7 @@ async def test_whoever_waits_is_answered_when_the_node_stops(tmp_path):
     async with streaming(tmp_path) as it:
         poll = await it.polling("s")
         sending = asyncio.ensure_future(it.send("meet", 1, inMemoryStreamSize=0))
-        await until(lambda: it.host.waiting == 2)
+        await until(lambda: it.host.table.waiting == 2)
         await it.served.server.stop()
 
         assert [(await each).status for each in (poll, sending)] == [503, 503]

@@ -175,7 +175,7 @@ class History:
 
 def _brings_a_position(receiver: Receiver) -> bool:
     # Whoever waits has a position; one that it brought makes it confirm.
-    return receiver.is_confirming or (receiver.after is not None and receiver.line is None)
+    return receiver.is_confirming or (receiver.after is not None and receiver.queue is None)
 
 
 def _told(effect: Effect) -> Told:

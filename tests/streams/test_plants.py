@@ -74,7 +74,7 @@ def what_was_missed_is_not_told(monkeypatch):
 
 
 def all_who_wait_under_one_name_get_the_same(monkeypatch):
-    monkeypatch.setattr(stream, "first_of_each_name", lambda line, position: line.clear())
+    monkeypatch.setattr(stream, "first_of_each_name", lambda queue, position: queue.clear())
 
 
 def patience_is_not_rewarded(monkeypatch):

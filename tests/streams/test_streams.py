@@ -161,7 +161,7 @@ def test_a_consumer_that_stays_away_holds_nobody_up():
     patient = Sender("s", Item(b"5"), deadline_ms=NOW + 100_000, is_blocking=True)
     assert table.send(patient, size=3, now_ms=NOW) == []
     receive(table, limit=5)
-    assert patient.line is not None
+    assert patient.queue is not None
 
     effects = [effect for _ in range(3) for effect in table.tick(NOW + 1_000)]
 

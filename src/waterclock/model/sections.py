@@ -92,7 +92,7 @@ class MatchingConfig(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamsConfig(Section):
-    """What light streams may take, and where stored ones are kept."""
+    """What in-memory streams may take, and where stored ones are kept."""
 
     section: ClassVar[str] = "streams"
 

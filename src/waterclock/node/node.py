@@ -4,9 +4,9 @@
                   ├── publishing, gathering        in
                   ├── groups, replays, snapshots   out
                   ├── pending, recurrences         time
-                  ├── write_registry                       who writes what, once
+                  ├── write_registry               who writes what, once
                   └── dead letters, housekeeping
-    streams ── persister                             light ones, in memory and in a store
+    streams ── persister                           in-memory streams, and their store
 
 A node is a context: inside, it runs; leaving it, all that was accepted is flushed, timers and
 progress are saved. If its disk fails, it ends by itself with that error: nothing after a failed
@@ -49,8 +49,7 @@ from waterclock.node.replay.replays import Replays
 from waterclock.node.replay.snapshots import Snapshots
 from waterclock.node.schedule.pending import PendingMessages
 from waterclock.node.schedule.recurrences import Recurrences
-from waterclock.node.streams.host import StreamHost
-from waterclock.node.streams.ownership import Alone, Ownership
+from waterclock.node.streams.host import Ownership, SoleOwner, StreamHost
 from waterclock.node.streams.persister import Persister
 from waterclock.node.streams.store_poller import StorePoller
 from waterclock.node.task_groups import task_group
@@ -116,7 +115,7 @@ class Node:
         self.snapshots = Snapshots(self.topics, self.metadata)
         self.replays = Replays(self.topics, self.snapshots, self.metadata, clock)
         self.write_registry = WriteRegistry(self.topics, self.metadata, clock)
-        self.ownership: Ownership = Alone()
+        self.ownership: Ownership = SoleOwner()
         self.streams = StreamHost(config.streams, clock)
         self.stream_tokens: Tokens
         self.persister = Persister(
@@ -210,7 +209,7 @@ class Node:
         """Save what is known of progress, and end all that runs."""
         self.stop_serving()
         try:
-            self.streams.drain()
+            self.streams.stop()
             try:
                 if not self.has_failed:
                     await self.groups.close()
@@ -277,7 +276,7 @@ class Node:
         if stored.is_new:
             now_ms = self.clock.now_ms()
             item = Item(record.body, record.message_id, now_ms, stored=stored.position)
-        self.streams.stored(stream, stored.position, item)
+        self.streams.note_stored(stream, stored.position, item)
 
     def _share_key(self, key: bytes) -> None:
         self.stream_tokens.share(key)

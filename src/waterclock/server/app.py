@@ -92,7 +92,7 @@ class Server:
         self.node.stop_serving()
         self._health.stop()
         self.calls.stop()
-        self.node.streams.drain()
+        self.node.streams.stop()
         self._http.stop()
         async with task_group() as tasks:
             ending = tasks.create_task(self._end_after(drain_s))

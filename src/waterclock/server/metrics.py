@@ -218,12 +218,14 @@ class Metrics:
         )
 
     def _stream_families(self) -> Iterator[Family]:
-        host, persister = self._node.streams, self._node.persister
+        streams, persister = self._node.streams.table, self._node.persister
         for name, (documentation, attribute) in _STREAM_COUNTS.items():
-            yield _count(name, documentation, getattr(host.counters, attribute))
-        yield _gauge("streams", "Light streams in memory.", (), [((), len(host))])
-        yield _gauge("stream_waiting", "Senders and receivers that wait.", (), [((), host.waiting)])
-        yield _gauge("stream_bytes", "Messages in memory.", (), [((), host.size_bytes)])
+            yield _count(name, documentation, getattr(streams.counters, attribute))
+        yield _gauge("streams", "Streams in memory.", (), [((), len(streams))])
+        yield _gauge(
+            "stream_waiting", "Senders and receivers that wait.", (), [((), streams.waiting)]
+        )
+        yield _gauge("stream_bytes", "Messages in memory.", (), [((), streams.size_bytes)])
         yield _count("stream_stored_messages", "Messages brought to the store.", persister.stored)
         yield _count("stream_store_failures", "Messages it did not take.", persister.failed)
         is_up = [((), float(persister.problem is None))]
@@ -247,7 +249,7 @@ class Metrics:
         )
         yield _histogram(
             "stream_wait_seconds",
-            "How long messages of light streams waited for a receiver.",
+            "How long messages of in-memory streams waited for a receiver.",
             [self._node.streams.wait_ms],
         )
         yield _histogram(

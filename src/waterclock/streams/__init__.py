@@ -1,1 +1,1 @@
-"""Light streams, matched in memory: rings, positions, who waits, resume tokens. Pure."""
+"""In-memory streams: rings, positions, waiters, resume tokens. Pure."""

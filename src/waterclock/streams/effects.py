@@ -45,13 +45,13 @@ class ReadStore(NamedTuple):
 
 
 class TimeOut(NamedTuple):
-    """Tell somebody that nobody came in time."""
+    """Tell a waiter that the other side did not come in time."""
 
     waiter: Waiter
 
 
 class Dismiss(NamedTuple):
-    """Tell somebody to ask again, elsewhere or later."""
+    """Tell a waiter to ask again, elsewhere or later."""
 
     waiter: Waiter
 

@@ -14,9 +14,8 @@ read that: everyone we know of, so consumers that have left are to be forgotten.
 from heapq import heappop, heappush
 
 from waterclock.streams.consumer import Consumer, consumer_bytes
-from waterclock.streams.effects import Accept, Deliver, Dismiss, Effect, Refuse
+from waterclock.streams.effects import Accept, Deliver, Dismiss, Effect, ReadStore, Refuse
 from waterclock.streams.ring import Item, Ring, fitting
-from waterclock.streams.tailing import told_of_stored
 from waterclock.streams.waiters import (
     Receiver,
     Sender,
@@ -82,8 +81,8 @@ class Stream:
     @property
     def waiting(self) -> int:
         """How many wait."""
-        lines = (self.competing, self.watching, self.tailing, self.senders)
-        return sum(len(line) for line in lines if line is not None)
+        queues = (self.competing, self.watching, self.tailing, self.senders)
+        return sum(len(queue) for queue in queues if queue is not None)
 
     @property
     def size_bytes(self) -> int:
@@ -96,8 +95,8 @@ class Stream:
         """Nobody waits for a message, or for room."""
         return not (self.competing or self.watching or self.senders)
 
-    def let_lines_go(self) -> None:
-        """Keep no lines in which nobody waits: there may be a million streams."""
+    def drop_empty_queues(self) -> None:
+        """Keep no queues in which nobody waits: there may be a million streams."""
         self.competing = self.competing or None
         self.watching = self.watching or None
         self.tailing = self.tailing or None
@@ -162,7 +161,7 @@ class Stream:
             effects.append(Deliver(receiver, [position], [item], self.missed))
             self.missed = 0
             receivers += 1
-        self.let_lines_go()
+        self.drop_empty_queues()
         # The sender hears of it first; a receiver that is gone changes nothing for it.
         effects.insert(at, Accept(sender, position, receivers))
 
@@ -342,7 +341,7 @@ class Stream:
             positions, items = given.positions[: receiver.limit], given.items[: receiver.limit]
             receiver.after = positions[-1]
             effects.append(Deliver(receiver, positions, items, given.missed))
-            self.let_lines_go()
+            self.drop_empty_queues()
 
     def _offer(self, now_ms: int, effects: list[Effect]) -> None:
         """Give what was given back to those who compete for it."""
@@ -362,8 +361,20 @@ class Stream:
         self.tailing.join(receiver)
 
     def stored(self, position: int, item: Item | None) -> list[Effect]:
-        """Tell who waits for it that there is a message in the store; without it, to read it."""
-        return [] if self.tailing is None else told_of_stored(self.tailing, position, item)
+        """Give a stored message to the receivers that wait for it. Receivers further behind, and
+        all of them without an item, read on in the store."""
+        effects: list[Effect] = []
+        if self.tailing is None:
+            return effects
+        for receiver in self.tailing.clear():
+            assert receiver.after is not None
+            if receiver.after >= position:
+                self.tailing.join(receiver)
+            elif item is not None and receiver.after == position - 1:
+                effects.append(Deliver(receiver, [position], [item]))
+            else:
+                effects.append(ReadStore(receiver))
+        return effects
 
     # Other changes
 
@@ -395,6 +406,6 @@ class Stream:
     def dismiss(self) -> list[Effect]:
         """Send everyone who waits away."""
         effects: list[Effect] = []
-        for line in (self.senders, self.competing, self.watching, self.tailing):
-            effects += [Dismiss(waiter) for waiter in line.clear()] if line is not None else []
+        for queue in (self.senders, self.competing, self.watching, self.tailing):
+            effects += [Dismiss(waiter) for waiter in queue.clear()] if queue is not None else []
         return effects

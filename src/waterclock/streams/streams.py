@@ -7,13 +7,13 @@ walks over some of the streams, to forget those that nobody has used for long.
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from waterclock.model.errors import CapacityReached
 from waterclock.model.ids import Millis
 from waterclock.model.sections import StreamsConfig
 from waterclock.streams.consumer import consumer_bytes
-from waterclock.streams.counters import StreamCounters
 from waterclock.streams.effects import (
     Accept,
     Deliver,
@@ -53,6 +53,24 @@ class _Reads:
         """The last position we heard of since the first of them began."""
 
 
+@dataclass(slots=True)
+class StreamCounters:
+    """What has happened, for metrics."""
+
+    sent: int = 0
+    received: int = 0
+    polled: int = 0
+    """Polls that were answered with messages."""
+    matched: int = 0
+    """Messages for which somebody was waiting."""
+    overwritten: int = 0
+    missed: int = 0
+    send_timeouts: int = 0
+    receive_timeouts: int = 0
+    given_back: int = 0
+    forgotten: int = 0
+
+
 class Streams:
     """The table of streams."""
 
@@ -73,7 +91,7 @@ class Streams:
         """How many of them were forgotten."""
         self._reads: dict[str, _Reads] = {}
         self._tailed: set[str] = set()
-        """Where somebody waits for what is stored, and some where nobody does any more."""
+        """Streams with receivers that wait for stored messages, and some that had such."""
         self._is_draining = False
 
     def __len__(self) -> int:
@@ -202,24 +220,24 @@ class Streams:
         return self._settled(stream, [], receiver)
 
     def tailed(self) -> list[str]:
-        """Return the names of the streams where somebody waits for what is stored."""
+        """Return the names of the streams that have receivers waiting for stored messages."""
         found = {n for n in self._tailed if (s := self._streams.get(n)) and s.tailing}
         self._tailed = found
         return list(found)
 
     def stored(self, name: str, position: int, item: Item | None) -> list[Effect]:
-        """Tell those who wait for it that there is a message in the store, and perhaps which."""
+        """Serve the receivers that tail a stream: there is a message in the store, perhaps this."""
         if (reads := self._reads.get(name)) is not None:
             reads.stored_end = max(reads.stored_end, position)
         stream = self._streams.get(name)
         return [] if stream is None else self._settled(stream, stream.stored(position, item))
 
     def leave(self, waiter: Waiter) -> None:
-        """Let somebody go who waits no more; nothing is matched to it from now on."""
-        if waiter.line is not None:
-            waiter.line.leave(waiter)
+        """Remove a waiter: nothing is matched to it from now on."""
+        if waiter.queue is not None:
+            waiter.queue.leave(waiter)
             self._waits_no_more(waiter)
-            self._streams[waiter.stream].let_lines_go()
+            self._streams[waiter.stream].drop_empty_queues()
 
     def give_back(self, given: Deliver, *, now_ms: int) -> list[Effect]:
         """Take back what a receiver could not be given; others may get it."""
@@ -239,7 +257,7 @@ class Streams:
         return self._settled(stream, stream.resize(size, now_ms))
 
     def forget(self, name: str) -> list[Effect]:
-        """Forget a stream; who waits there is sent away."""
+        """Forget a stream; its waiters are dismissed."""
         stream = self._streams.pop(name, None)
         self._tailed.discard(name)
         if stream is None:
@@ -254,7 +272,7 @@ class Streams:
         return effects
 
     def drain(self) -> list[Effect]:
-        """Send everyone away who waits, and whoever comes from now on."""
+        """Dismiss all waiters, and whoever comes from now on."""
         self._is_draining = True
         streams = list(self._streams.values())
         return [each for stream in streams for each in self._settled(stream, stream.dismiss())]
@@ -262,12 +280,12 @@ class Streams:
     # Time
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """End the waiting of those whose time is over, and forget what is idle."""
+        """Time out the waiters whose deadline has passed, and forget streams that are idle."""
         effects: list[Effect] = []
         for waiter in self._deadlines.over(now_ms):
-            assert waiter.line is not None
-            waiter.line.leave(waiter)
-            self._streams[waiter.stream].let_lines_go()
+            assert waiter.queue is not None
+            waiter.queue.leave(waiter)
+            self._streams[waiter.stream].drop_empty_queues()
             self._waits_no_more(waiter)
             effects.append(TimeOut(waiter))
             if isinstance(waiter, Sender):
@@ -279,7 +297,7 @@ class Streams:
         return effects
 
     def next_deadline(self) -> Millis | None:
-        """Return when somebody's time is over."""
+        """Return the first deadline of a waiter."""
         return self._deadlines.next_ms()
 
     def _look_at_next(self, now_ms: int) -> list[Effect]:
@@ -358,7 +376,7 @@ class Streams:
             counters.overwritten += stream.displaced
             self.size_bytes -= stream.displaced_bytes
             stream.displaced = stream.displaced_bytes = 0
-        if newcomer is not None and newcomer.line is not None:
+        if newcomer is not None and newcomer.queue is not None:
             self._waits(newcomer)
         return effects
 
@@ -383,7 +401,7 @@ class Streams:
         waiting = sum(stream.waiting for stream in self._streams.values())
         assert waiting == self._waiting == len(self._deadlines)
         waiters = self._deadlines.all()
-        assert all(waiter.line is not None for waiter in waiters)
+        assert all(waiter.queue is not None for waiter in waiters)
         total = sum(stream.size_bytes for stream in self._streams.values())
         total += sum(each.item.size_bytes for each in waiters if isinstance(each, Sender))
         assert total == self.size_bytes

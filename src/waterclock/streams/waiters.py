@@ -1,41 +1,82 @@
-"""Who waits: senders and receivers, in the order they came, until they are served, leave, or time
-is over.
+"""Waiting senders and receivers: queued in the order they came, until they are served, leave, or
+time out.
 
-Leaving costs the same however many wait: who leaves is marked, and passed over when its turn comes.
-Time is kept for all of them together, in slots of `SLOT_MS`: no timer each.
+Leaving costs the same however many wait: a waiter that leaves is marked, and passed over when its
+turn comes. Deadlines are kept for all of them together, in slots of `SLOT_MS`: no timer each.
 """
 
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from waterclock.model.ids import Millis
 from waterclock.streams.ring import Item
 
+if TYPE_CHECKING:
+    from waterclock.streams.effects import Deliver
+
 SLOT_MS = 64
 
 
+class WaiterHandle(Protocol):
+    """What the shell calls on any waiter."""
+
+    def timed_out(self) -> None:
+        """The other side did not come before the deadline."""
+        ...
+
+    def dismissed(self) -> None:
+        """The node stops, or the stream is gone or moving: the client should ask again."""
+        ...
+
+
+class SenderHandle(WaiterHandle, Protocol):
+    """What the shell calls on a sender."""
+
+    def accepted(self, position: int, receivers: int) -> None:
+        """The message is in the stream, or was handed over."""
+        ...
+
+
+class ReceiverHandle(WaiterHandle, Protocol):
+    """What the shell calls on a receiver."""
+
+    def delivered(self, given: "Deliver") -> bool:
+        """Take messages; False if the receiver is not there any more: then others get them."""
+        ...
+
+    def refused(self, missed: int, oldest: int) -> None:
+        """What follows the receiver's position is gone."""
+        ...
+
+    def must_read(self, receiver: "Receiver") -> None:
+        """There is more in the store than the receiver was told of."""
+        ...
+
+
 class Waiter:
-    """Somebody who may have to wait. `handle` is the shell's own, to tell it by."""
+    """A sender or receiver that may have to wait. The shell calls `handle`; the core never does."""
 
-    __slots__ = ("deadline_ms", "handle", "line", "stream")
+    __slots__ = ("deadline_ms", "handle", "queue", "stream")
 
-    def __init__(self, stream: str, handle: object, deadline_ms: int) -> None:
+    def __init__(self, stream: str, handle: WaiterHandle | None, deadline_ms: int) -> None:
         self.stream = stream
-        self.handle = handle
+        # A core without a shell needs none, and the core never looks at it.
+        self.handle: WaiterHandle = handle  # type: ignore[assignment]
         self.deadline_ms = deadline_ms
-        self.line: WaitQueue[Any] | None = None
+        self.queue: WaitQueue[Any] | None = None
         """Where it waits, if it does."""
 
 
 class Sender(Waiter):
-    """Brings a message."""
+    """Brings a message; waits for a receiver, or (`is_blocking`) for room."""
 
     __slots__ = ("is_blocking", "item")
+    handle: SenderHandle
 
     def __init__(
         self,
         stream: str,
         item: Item,
-        handle: object = None,
+        handle: SenderHandle | None = None,
         *,
         deadline_ms: int = 0,
         is_blocking: bool = False,
@@ -58,11 +99,12 @@ class Receiver(Waiter):
     """
 
     __slots__ = ("after", "consumer", "is_confirming", "is_poll", "limit", "number")
+    handle: ReceiverHandle
 
     def __init__(
         self,
         stream: str,
-        handle: object = None,
+        handle: ReceiverHandle | None = None,
         *,
         deadline_ms: int = 0,
         consumer: str = "",
@@ -74,17 +116,17 @@ class Receiver(Waiter):
         super().__init__(stream, handle, deadline_ms)
         self.consumer = consumer
         self.is_confirming = is_confirming
-        """Its consumer does not move past what it is given; so too, if it brings a position."""
+        """The consumer does not move past what it is given; nor if it brings a position."""
         self.is_poll = is_poll
-        """It asks once; not one of those who listen, and ask again and again."""
+        """The receiver asks once; a listener asks again and again."""
         self.after = after
         self.limit = limit
         self.number = 0
-        """Tells who came first, among all who wait."""
+        """The order of arrival, among all receivers."""
 
     @property
     def competes(self) -> bool:
-        """Each message goes to one of its kind."""
+        """Each message goes to one of the competing receivers."""
         return not self.consumer and self.after is None
 
     def __repr__(self) -> str:
@@ -111,62 +153,63 @@ class WaitQueue(Generic[W]):
         return f"<WaitQueue of {len(self)}>"
 
     def join(self, waiter: W) -> None:
-        """Stand at the end."""
-        waiter.line = self
+        """Put a waiter at the end."""
+        waiter.queue = self
         self._waiters.append(waiter)
 
     def rejoin(self, waiter: W) -> None:
-        """Stand at the front: its turn had come already."""
-        waiter.line = self
+        """Put a waiter at the front: its turn had come already."""
+        waiter.queue = self
         self._waiters.insert(0, waiter)
 
     def first(self) -> W | None:
-        """Return whose turn it is."""
+        """Return the waiter whose turn it is."""
         waiters = self._waiters
-        while waiters and waiters[0].line is None:
+        while waiters and waiters[0].queue is None:
             del waiters[0]
             self._gone -= 1
         return waiters[0] if waiters else None
 
     def serve(self) -> W:
-        """Take out whose turn it is. There must be one."""
+        """Remove the waiter whose turn it is, and return it. There must be one."""
         waiter = self.first()
         assert waiter is not None
-        waiter.line = None
+        waiter.queue = None
         del self._waiters[0]
         return waiter
 
     def leave(self, waiter: W) -> None:
-        """Let somebody in the line go."""
-        assert waiter.line is self
-        waiter.line = None
+        """Remove a waiter of this queue."""
+        assert waiter.queue is self
+        waiter.queue = None
         self._gone += 1
         if self._gone * 2 > len(self._waiters):
             self._waiters = self.all()
             self._gone = 0
 
     def all(self) -> list[W]:
-        """Return all who wait, in order."""
-        return [each for each in self._waiters if each.line is self]
+        """Return all waiters, in order."""
+        return [each for each in self._waiters if each.queue is self]
 
     def clear(self) -> list[W]:
-        """Let everyone go; return them, in order."""
+        """Remove all waiters; return them, in order."""
         waiters = self.all()
         for waiter in waiters:
-            waiter.line = None
+            waiter.queue = None
         self._waiters, self._gone = [], 0
         return waiters
 
 
-def first_of_each_name(line: WaitQueue[Receiver], position: int) -> list[Receiver]:
-    """Take out those who are to get a message: all but those whose namesake came before. They wait
-    on, for what comes after it. Who confirms waits for no namesake, who may be gone."""
+def first_of_each_name(queue: WaitQueue[Receiver], position: int) -> list[Receiver]:
+    """Remove the receivers that get a message: of each consumer's name the first. The others wait
+    on, for the message after it. A confirming receiver is served beside its namesake, which may be
+    gone."""
     names: set[str] = set()
     found = []
-    for receiver in line.clear():
+    for receiver in queue.clear():
         if receiver.consumer in names and not receiver.is_confirming:
             receiver.after = position
-            line.join(receiver)
+            queue.join(receiver)
         else:
             found.append(receiver)
             if receiver.consumer:
@@ -177,25 +220,25 @@ def first_of_each_name(line: WaitQueue[Receiver], position: int) -> list[Receive
 def all_who_get(
     watching: WaitQueue[Receiver] | None, competing: WaitQueue[Receiver] | None, position: int
 ) -> list[Receiver]:
-    """Take out all who are to get a message, those who compete but one; who came first is first."""
+    """Remove the receivers that get a message, of the competing ones one; in order of arrival."""
     found = [] if watching is None else first_of_each_name(watching, position)
     if competing is not None and competing.first() is not None:
         found.append(competing.serve())
     return sorted(found, key=lambda receiver: receiver.number)
 
 
-def leave_as(line: WaitQueue[Receiver] | None, consumer: str) -> Receiver | None:
-    """Take out the first who waits under a name."""
-    for receiver in line.all() if line is not None else ():
+def leave_as(queue: WaitQueue[Receiver] | None, consumer: str) -> Receiver | None:
+    """Remove the first receiver of a consumer's name, and return it."""
+    for receiver in queue.all() if queue is not None else ():
         if receiver.consumer == consumer:
-            assert line is not None
-            line.leave(receiver)
+            assert queue is not None
+            queue.leave(receiver)
             return receiver
     return None
 
 
 class Deadlines:
-    """When whose time is over."""
+    """The deadlines of all waiters."""
 
     def __init__(self) -> None:
         self._slots: dict[int, set[Waiter]] = {}
@@ -207,7 +250,7 @@ class Deadlines:
         return f"<Deadlines of {len(self)}>"
 
     def add(self, waiter: Waiter) -> None:
-        """Count somebody's time."""
+        """Note a waiter's deadline."""
         slot = waiter.deadline_ms // SLOT_MS
         waiters = self._slots.get(slot)
         if waiters is None:
@@ -216,7 +259,7 @@ class Deadlines:
             waiters.add(waiter)
 
     def discard(self, waiter: Waiter) -> None:
-        """Count it no more."""
+        """Forget a waiter's deadline."""
         slot = waiter.deadline_ms // SLOT_MS
         waiters = self._slots.get(slot)
         if waiters is not None:
@@ -225,7 +268,7 @@ class Deadlines:
                 del self._slots[slot]
 
     def over(self, now_ms: int) -> list[Waiter]:
-        """Take out all whose time is over, who waits the longest first."""
+        """Remove the waiters whose deadline has passed; return them, the earliest first."""
         present = now_ms // SLOT_MS
         found: list[Waiter] = []
         for slot in [slot for slot in self._slots if slot <= present]:
@@ -237,11 +280,11 @@ class Deadlines:
         return sorted(found, key=lambda waiter: waiter.deadline_ms)
 
     def next_ms(self) -> Millis | None:
-        """Return when to look again: the first deadline, or a little before."""
+        """Return the first deadline, or a little before."""
         if not self._slots:
             return None
         return Millis(min(waiter.deadline_ms for waiter in self._slots[min(self._slots)]))
 
     def all(self) -> list[Waiter]:
-        """Return everyone whose time is counted."""
+        """Return every waiter that has a deadline here."""
         return [waiter for waiters in self._slots.values() for waiter in waiters]

@@ -1,4 +1,4 @@
-"""Light streams: send a message to whoever waits for it, or store it for those who come later.
+"""In-memory streams: send a message to whoever waits for it, or store it for those who come later.
 
     await client.streams.send("chat-42", {"token": "Hello"})
     message = await client.streams.receive("chat-42", timeout="30s")

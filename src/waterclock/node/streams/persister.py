@@ -1,7 +1,7 @@
 """Stored streams in a running node: messages on their way into the store, and out of it.
 
-Those of one stream go in one call at a time, and what comes meanwhile goes together in the next. So
-a busy stream costs the database few round trips, and who waits for stored messages hears of them in
+The writes of one stream go in one call at a time, and what comes meanwhile goes together in the
+next. So a busy stream costs the database few round trips, and receivers hear of stored messages in
 order. A database that cannot be reached makes these calls fail, and nothing else; nor does one that
 our account may not use: somebody may mend that while the node runs.
 
@@ -36,8 +36,8 @@ IN_DOUBT_MAX = 10_000
 PURGE_S = 60.0
 PURGE_MESSAGES = 1_000
 REOPEN_S = 2.0
-LOOK_S = 5.0
-"""How often a store is asked whether it is there."""
+CHECK_S = 5.0
+"""How often the store is asked whether it is there."""
 NOT_OPEN_YET = "the store is not open yet"
 OWN_STREAM = "\0waterclock"
 """Where the key of resume tokens is kept."""
@@ -47,12 +47,11 @@ log = logging.getLogger(__name__)
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 OnStored = Callable[[str, Stored, Record], None]
-"""Told of each message that is stored, in order; also of those that were before."""
+"""Called with each message that is stored, in order; also with those that were before."""
 OnKey = Callable[[bytes], None]
-"""Told the key of resume tokens of all nodes that share the store."""
+"""Called with the key of resume tokens of all nodes that share the store."""
 Then = Callable[[Stored, bool], None]
-"""Done once for a message, when it is stored, whether or not somebody still waits to hear of it,
-which it is told."""
+"""Called once for a message when it is stored, with whether its sender still waits."""
 
 
 class PendingWrite(NamedTuple):
@@ -61,9 +60,6 @@ class PendingWrite(NamedTuple):
     record: Record
     answer: asyncio.Future[Stored]
     then: Then | None
-
-
-Waiting = list[PendingWrite]
 
 
 class Persister:
@@ -85,11 +81,11 @@ class Persister:
         self._on_stored = on_stored
         self._on_key = on_key
         self._on_full = on_full
-        self._lines: dict[str, Waiting] = {}
-        """By stream: those that wait for the call under way to end."""
+        self._queues: dict[str, list[PendingWrite]] = {}
+        """By stream: the writes that wait for the call under way to end."""
         self._waiting_bytes = 0
         self._in_doubt: dict[tuple[str, str], bool] = {}
-        """Messages whose persister failed, perhaps after it was done; the oldest first."""
+        """Messages whose write failed, perhaps after it was done; the oldest first."""
         self._is_open = False
         self._was_tried = asyncio.Event()
         self.problem: str | None = NOT_OPEN_YET
@@ -98,7 +94,7 @@ class Persister:
         self.stored = self.failed = 0
 
     def __repr__(self) -> str:
-        return f"<Persister in {self._store!r}, {len(self._lines)} streams under way>"
+        return f"<Persister in {self._store!r}, {len(self._queues)} streams under way>"
 
     async def run(self) -> None:
         """Open the store, again and again until it can be; then see that it is there, and remove
@@ -112,7 +108,7 @@ class Persister:
                 if self.is_shared:
                     self._on_key(await self._shared_key())
                 self._is_open = True
-                self._is_well()
+                self._note_available()
                 self._was_tried.set()
             # Whatever it is, what is in memory goes on without the store.
             except Exception as error:
@@ -122,8 +118,8 @@ class Persister:
         time_s = asyncio.get_running_loop().time
         purged_s = time_s()
         while True:
-            await asyncio.sleep(min(PURGE_S, LOOK_S if self.problem is None else REOPEN_S))
-            await self._look()
+            await asyncio.sleep(min(PURGE_S, CHECK_S if self.problem is None else REOPEN_S))
+            await self._check_store()
             if time_s() - purged_s >= PURGE_S:
                 await self._purge()
                 purged_s = time_s()
@@ -132,14 +128,14 @@ class Persister:
         """Return when the store is open, or could not be opened at the first attempt."""
         await self._was_tried.wait()
 
-    async def _look(self) -> None:
-        """See whether the store answers: nobody else may ask it for long."""
+    async def _check_store(self) -> None:
+        """Ask the store something: nobody else may for long."""
         try:
             await self._store.read(OWN_STREAM, after=END, limit=1, now_ms=self._clock.now_ms())
         except Exception as error:
             self._note(error)
         else:
-            self._is_well()
+            self._note_available()
 
     async def _shared_key(self) -> bytes:
         """Return the key of resume tokens: that of the first node that ever asked."""
@@ -164,11 +160,11 @@ class Persister:
         if self._waiting_bytes and self._waiting_bytes + size > WAITING_BYTES_MAX:
             raise Overloaded("bytes on their way into the store", WAITING_BYTES_MAX)
         answer: asyncio.Future[Stored] = asyncio.get_running_loop().create_future()
-        line = self._lines.get(stream)
-        if line is None:
-            line = self._lines[stream] = []
-            self._spawn(self._work_off(stream, line))
-        line.append(PendingWrite(record, answer, then))
+        queue = self._queues.get(stream)
+        if queue is None:
+            queue = self._queues[stream] = []
+            self._spawn(self._drain(stream, queue))
+        queue.append(PendingWrite(record, answer, then))
         self._waiting_bytes += size
         return await answer
 
@@ -181,7 +177,7 @@ class Persister:
             page = await self._store.read(stream, after=after, limit=limit, now_ms=now_ms)
         except BadConfig as error:
             raise self._noted(error) from error
-        self._is_well()
+        self._note_available()
         return page
 
     async def delete(self, stream: str) -> int:
@@ -202,39 +198,39 @@ class Persister:
         if not self._is_open:
             raise StoreUnavailable(self.problem or "the store is closed")
 
-    async def _work_off(self, stream: str, line: Waiting) -> None:
-        """Store what waits for one stream until nothing does."""
+    async def _drain(self, stream: str, queue: list[PendingWrite]) -> None:
+        """Store what is queued for one stream until nothing is."""
         try:
-            while line:
-                count = _fitting(line)
-                batch, line[:count] = line[:count], []
+            while queue:
+                count = _fitting(queue)
+                batch, queue[:count] = queue[:count], []
                 error = await self._store_batch(stream, batch)
                 if isinstance(error, StoreUnavailable):
                     # They have waited as long as that took: a store that hangs must not have them
                     # wait for it again, one batch after the other.
-                    late, line[:] = line[:], []
+                    late, queue[:] = queue[:], []
                     self._fail(late, error)
         finally:
-            del self._lines[stream]
-            for write in line:
+            del self._queues[stream]
+            for write in queue:
                 write.answer.cancel()
 
-    async def _store_batch(self, stream: str, batch: Waiting) -> Exception | None:
-        """Store some, and tell those who wait for them; return what went wrong."""
+    async def _store_batch(self, stream: str, batch: list[PendingWrite]) -> Exception | None:
+        """Store a batch and answer its senders; return what went wrong."""
         records = [write.record for write in batch]
         try:
             done = await self._store.store(stream, records, now_ms=self._clock.now_ms())
         except Exception as error:  # also what no store should raise: it is no other stream's fault
-            told = self._noted(error)
+            failure = self._noted(error)
             self._doubt(stream, batch)
-            self._fail(batch, told)
-            return told
+            self._fail(batch, failure)
+            return failure
         except BaseException:
             for write in batch:
                 write.answer.cancel()
             raise
         self._waiting_bytes -= _size(batch)
-        self._is_well()
+        self._note_available()
         self.stored += len(batch)
         for (record, answer, then), stored in zip(batch, done, strict=True):
             # A repeat may be the first we hear of a message: the answer of then was lost.
@@ -247,13 +243,13 @@ class Persister:
                 then(stored, is_heard)
         return None
 
-    def _doubt(self, stream: str, batch: Waiting) -> None:
+    def _doubt(self, stream: str, batch: list[PendingWrite]) -> None:
         for write in batch:
             self._in_doubt[stream, write.record.message_id] = True
         while len(self._in_doubt) > IN_DOUBT_MAX:
             del self._in_doubt[next(iter(self._in_doubt))]
 
-    def _fail(self, batch: Waiting, error: Exception) -> None:
+    def _fail(self, batch: list[PendingWrite], error: Exception) -> None:
         self.failed += len(batch)
         self._waiting_bytes -= _size(batch)
         for write in batch:
@@ -269,7 +265,7 @@ class Persister:
             self._note(error)
 
     def _noted(self, error: Exception) -> Exception:
-        """Take note of an error, and return what callers are told: they cannot mend a setting."""
+        """Take note of an error, and return what callers get: they cannot mend a setting."""
         self._note(error)
         return StoreUnavailable(str(error)) if isinstance(error, BadConfig) else error
 
@@ -282,20 +278,20 @@ class Persister:
         if isinstance(error, StoreUnavailable | BadConfig):
             if is_news:
                 log.warning("store_unavailable reason=%s", reason)
-            self._is_ill(reason)
+            self._note_problem(reason)
         elif not self._is_open:
             if self.problem != reason:
                 log.error("store_not_opened reason=%s", reason, exc_info=error)
-            self._is_ill(reason)
+            self._note_problem(reason)
         elif not isinstance(error, WaterclockError):
             log.error("unforeseen in the store", exc_info=error)
 
-    def _is_ill(self, reason: str) -> None:
+    def _note_problem(self, reason: str) -> None:
         if self.problem is None:
             self.problem_since_ms = self._clock.now_ms()
         self.problem = reason
 
-    def _is_well(self) -> None:
+    def _note_available(self) -> None:
         if self.problem not in (None, NOT_OPEN_YET):
             away_s = (self._clock.now_ms() - self.problem_since_ms) / 1_000
             log.info("store_available away_s=%g", away_s)
@@ -307,15 +303,15 @@ def _check_name(stream: str) -> None:
         raise BadInput("streamId: this name is the node's own")
 
 
-def _size(batch: Waiting) -> int:
+def _size(batch: list[PendingWrite]) -> int:
     return sum(len(write.record.body) for write in batch)
 
 
-def _fitting(line: Waiting) -> int:
+def _fitting(queue: list[PendingWrite]) -> int:
     """Return how many of the first go together."""
     size = 0
-    for count, write in enumerate(line[:BATCH_RECORDS]):
+    for count, write in enumerate(queue[:BATCH_RECORDS]):
         size += len(write.record.body)
         if size > BATCH_BYTES and count:
             return count
-    return min(len(line), BATCH_RECORDS)
+    return min(len(queue), BATCH_RECORDS)

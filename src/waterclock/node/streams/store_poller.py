@@ -1,6 +1,6 @@
-"""Waiting for what other nodes store in the same database, which tells nobody: it is asked.
+"""Polling the store for what other nodes have written to it: a database tells nobody.
 
-Once a second, once for each stream in which somebody waits, however many do.
+Once a second, once for each stream that has receivers waiting, however many they are.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from waterclock.node.streams.host import StreamHost
 from waterclock.node.streams.persister import Persister
 from waterclock.stores.base import END
 
-AGAIN_S = 1.0
+POLL_S = 1.0
 AT_ONCE = 4
 """Streams asked for at the same time: fewer than a store has connections."""
 
@@ -19,31 +19,31 @@ log = logging.getLogger(__name__)
 
 
 class StorePoller:
-    """Looks for what is new in a store that others write to."""
+    """Polls a store that other nodes write to."""
 
     def __init__(self, host: StreamHost, persister: Persister) -> None:
         self._host = host
-        self._storing = persister
+        self._persister = persister
         self.rounds = 0
 
     def __repr__(self) -> str:
-        return f"<StorePoller {len(self._host.tailed())} streams>"
+        return f"<StorePoller {len(self._host.table.tailed())} streams>"
 
     async def run(self) -> None:
-        """Look again and again until cancelled."""
+        """Poll until cancelled."""
         while True:
-            await asyncio.sleep(AGAIN_S)
-            names = self._host.tailed()
+            await asyncio.sleep(POLL_S)
+            names = self._host.table.tailed()
             for start in range(0, len(names), AT_ONCE):
-                await asyncio.gather(*map(self._look, names[start : start + AT_ONCE]))
+                await asyncio.gather(*map(self._poll, names[start : start + AT_ONCE]))
             self.rounds += 1
 
-    async def _look(self, stream: str) -> None:
+    async def _poll(self, stream: str) -> None:
         try:
-            page = await self._storing.read(stream, after=END, limit=1)
+            page = await self._persister.read(stream, after=END, limit=1)
         except WaterclockError:
-            return  # those who ask for something are told
+            return  # whoever reads or writes meanwhile gets the error
         except Exception:
-            log.exception("unforeseen while looking for stored messages")
+            log.exception("unforeseen while polling the store")
             return
-        self._host.stored(stream, page.last, None)
+        self._host.note_stored(stream, page.last, None)

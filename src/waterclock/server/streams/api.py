@@ -1,4 +1,4 @@
-"""Light streams over HTTP: send, receive, send and store, and look at them.
+"""In-memory streams over HTTP: send, receive, send and store, and look at them.
 
     POST /streams/send          200 taken or handed over, 424 nobody came in time
     GET  /streams/receive       200 a message, 424 none came in time, 410 the position is gone
@@ -240,14 +240,14 @@ class StreamsApi:
     def list_names(self, request: Request) -> Response:
         """Answer with the names of streams in memory."""
         asked = parameters_of(request, _Listed)
-        names = list(islice(self._host.names(), asked.start, asked.start + asked.limit))
+        names = list(islice(self._host.table.names(), asked.start, asked.start + asked.limit))
         following = asked.start + len(names)
-        return json(200, StreamList(names, following if following < len(self._host) else 0))
+        return json(200, StreamList(names, following if following < len(self._host.table) else 0))
 
     def get(self, request: Request) -> Response:
         """Answer with what is known of a stream."""
         name = parameters_of(request, _Named).stream_id
-        stream = self._host.find(name)
+        stream = self._host.table.find(name)
         if stream is None:
             return problem(404, f"there is no stream {name!r} in memory", error="NotFound")
         ring = stream.ring
@@ -267,7 +267,7 @@ class StreamsApi:
         name = parameters_of(request, _Named).stream_id
         size = body_of(request, ResizeBody).in_memory_stream_size
         self._check_size(size)
-        if self._host.find(name) is None:
+        if self._host.table.find(name) is None:
             return problem(404, f"there is no stream {name!r} in memory", error="NotFound")
         self._host.resize(name, size)
         return self.get(request)
@@ -275,7 +275,7 @@ class StreamsApi:
     async def delete(self, request: Request) -> Response:
         """Forget a stream, in memory and in the store."""
         name = parameters_of(request, _Named).stream_id
-        was_in_memory = self._host.forget(name)  # at once, also if the store is away
+        was_in_memory = self._host.delete(name)  # at once, also if the store is away
         stored = await self._node.persister.delete(name)
         if not was_in_memory and not stored:
             return problem(404, f"there is no stream {name!r}", error="NotFound")
@@ -288,7 +288,7 @@ class StreamsApi:
             raise CapacityReached("inMemoryStreamSize", self._config.ring_messages_max, got=size)
 
     def _incarnation(self, name: str) -> int:
-        stream = self._host.find(name)
+        stream = self._host.table.find(name)
         return 0 if stream is None else stream.incarnation
 
     def _elsewhere(self, stream: str) -> Response | None:

@@ -45,30 +45,12 @@ class Call(Pending):
     def leave(self) -> None:
         """Wait no more."""
         if self.waiter is not None:
-            self._host.leave(self.waiter)
+            self._host.table.leave(self.waiter)
 
     def incarnation(self) -> int:
         """Return which stream of this name it is."""
-        stream = self._host.find(self.stream)
+        stream = self._host.table.find(self.stream)
         return 0 if stream is None else stream.incarnation
-
-    # Told to all
-
-    def accepted(self, position: int, receivers: int) -> None:
-        """Not told to receivers."""
-        raise AssertionError(self)
-
-    def delivered(self, given: Deliver) -> bool:
-        """Not told to senders."""
-        raise AssertionError(self)
-
-    def refused(self, missed: int, oldest: int) -> None:
-        """Not told to senders."""
-        raise AssertionError(self)
-
-    def must_read(self, receiver: Receiver) -> None:
-        """Not told to those who do not read from the store."""
-        raise AssertionError(self)
 
     def timed_out(self) -> None:
         """Answer that nobody came."""

@@ -48,9 +48,6 @@ class _Feed:
         self.news.set_result(news)
         return True
 
-    def accepted(self, position: int, receivers: int) -> None:
-        raise AssertionError(self)
-
     def delivered(self, given: Deliver) -> bool:
         return self.tell(given)
 
@@ -124,7 +121,7 @@ class _Subscriber:
             page = await self._node.persister.read(
                 self._name, after=END if token == LATEST else 0, limit=1
             )
-            stream = self._host.find(self._name)
+            stream = self._host.table.find(self._name)
             ring = None if stream is None else stream.ring
             if page.last:
                 self._is_stored = True
@@ -188,7 +185,7 @@ class _Subscriber:
                     self._host.give_back(news)
             raise
         finally:
-            self._host.leave(receiver)
+            self._host.table.leave(receiver)
 
     async def _read(self, receiver: Receiver) -> Deliver | _Gone | None:
         """Return what the store has; None: the receiver waits for more."""
@@ -196,7 +193,7 @@ class _Subscriber:
         assert after is not None
         if self._consumer:
             self._host.confirm(self._name, self._consumer, after)
-        with self._host.reading(self._name):
+        with self._host.table.reading(self._name):
             page = await self._node.persister.read(self._name, after=after, limit=EVENTS_AT_ONCE)
             if page.last < after:  # another store, or an older copy: nothing in it was seen
                 return _Gone(0, 0)
@@ -237,5 +234,5 @@ class _Subscriber:
         return b"id: %b\n" % token.encode()
 
     def _incarnation(self) -> int:
-        stream = self._host.find(self._name)
+        stream = self._host.table.find(self._name)
         return 0 if stream is None else stream.incarnation

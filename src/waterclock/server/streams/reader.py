@@ -68,14 +68,14 @@ class StoredReader:
         self._node.spawn(_answered(call, self._read(call, receiver)))
 
     async def _begin(self, call: ReceiveCall, receiver: Receiver, *, is_latest: bool) -> None:
-        with self._host.reading(receiver.stream):
+        with self._host.table.reading(receiver.stream):
             page = await self._page(call, receiver, END if is_latest else 0)
             if page is not None:
                 self._start(call, receiver, page, is_latest=is_latest)
 
     def _start(self, call: ReceiveCall, receiver: Receiver, page: Page, *, is_latest: bool) -> None:
         if not page.last:  # nothing was ever stored: what is in memory counts
-            stream = self._host.find(receiver.stream)
+            stream = self._host.table.find(receiver.stream)
             ring = None if stream is None else stream.ring
             first, end = (1, 0) if ring is None else (ring.first, ring.end)
             receiver.after = end if is_latest else first - 1
@@ -90,7 +90,7 @@ class StoredReader:
     async def _read(self, call: ReceiveCall, receiver: Receiver) -> None:
         assert receiver.after is not None
         after = receiver.after
-        with self._host.reading(receiver.stream):
+        with self._host.table.reading(receiver.stream):
             page = await self._page(call, receiver, after)
             if page is not None:
                 self._go_on(call, receiver, page, after)

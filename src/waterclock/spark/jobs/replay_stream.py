@@ -1,4 +1,4 @@
-"""Sending rows to a light stream, one after the other, in the order they were published.
+"""Sending rows to an in-memory stream, one after the other, in the order they were published.
 
 A stream is ordered and lives on one node, so there is nothing to divide: rows come to the driver a
 piece at a time, sorted by Spark, and go out at their pace. Values that are JSON are sent as such,
