@@ -58,7 +58,7 @@ def test_nobody_who_takes_it_is_an_error(call, topic):
     result = call("send", topic, "knock", "--size", 0, "--timeout", "1ms")
 
     assert result.exit_code == 2
-    assert result.stderr == "error: nobody came within the timeout\n"
+    assert result.stderr == "error: no match within the timeout\n"
 
 
 def test_lines_of_stdin_are_sent_in_order(node, ask, topic):
@@ -80,9 +80,7 @@ def test_a_failure_in_the_midst_of_lines_says_how_far_it_came(node, ask, topic):
     )
 
     assert run.returncode == 2
-    assert (
-        run.stderr == "1 line had been sent before this:\nerror: nobody came within the timeout\n"
-    )
+    assert run.stderr == "1 line had been sent before this:\nerror: no match within the timeout\n"
     assert [each["message"] for each in received(ask, topic, "-n", 9)] == ["one"]
 
 

@@ -165,7 +165,7 @@ class Calls:
                 raise
             except BaseError:  # of gRPC itself: it has stopped, or the client went while we wrote
                 code = StatusCode.UNAVAILABLE
-                # Nobody is there to be told; anything else, gRPC would log as a bug of ours.
+                # Nobody is there to be answered; anything else, gRPC would log as a bug of ours.
                 raise asyncio.CancelledError from None
             except Exception as error:
                 status = status_of(error, method)

@@ -2,7 +2,7 @@
 
 Frames are views of the memory map, their checksums looked at and nothing else of them. A reader
 that asks for what is not there yet waits for the first frame, without a task of its own; one that
-looks for messages in a stretch without any is told how far was looked, so that nobody's loop is
+looks for messages in a stretch without any learns how far was looked, so that nobody's loop is
 held up by it.
 """
 

@@ -1,4 +1,4 @@
-"""What a node counts, in Prometheus' words, put together when somebody asks.
+"""What a node counts, as Prometheus reads it, put together on each scrape.
 
 Hot paths count with plain integers (`node/counters.py`). A node may have thousands of partitions
 and groups, so the text is made in small steps, the loop let go between them; who asks meanwhile, or
@@ -55,15 +55,15 @@ _PARTITION_COUNTS = {
     "expired_messages": ("Scheduled messages that were too late to fire.", "expired"),
 }
 _GROUP_COUNTS = {
-    "delivered_messages": ("Messages handed out, redeliveries included.", "delivered"),
-    "delivered_bytes": ("Bytes handed out.", "delivered_bytes"),
-    "redelivered_messages": ("Messages handed out again.", "redelivered"),
+    "delivered_messages": ("Messages delivered, redeliveries included.", "delivered"),
+    "delivered_bytes": ("Bytes delivered.", "delivered_bytes"),
+    "redelivered_messages": ("Messages delivered again.", "redelivered"),
     "acked_messages": ("Messages acknowledged.", "acked"),
     "nacked_messages": ("Messages members failed at.", "nacked"),
     "rejected_messages": ("Messages members said can never succeed.", "rejected"),
     "timed_out_messages": ("Messages not answered in time.", "timed_out"),
     "dead_lettered_messages": ("Messages given up.", "dead_lettered"),
-    "undelivered_expired_messages": ("Messages too late to be handed out.", "expired"),
+    "undelivered_expired_messages": ("Messages that expired before delivery.", "expired"),
     "missed_messages": ("Messages retention took before they were done.", "missed"),
     "refused_answers": ("Answers about messages the member did not hold.", "refused"),
     "credit_starved": ("Times there was something to deliver and no credit.", "starved"),
@@ -77,9 +77,9 @@ _STREAM_COUNTS = {
     "stream_matched_messages": ("Messages for which somebody was waiting.", "matched"),
     "stream_polls_answered": ("Polls answered with messages.", "polled"),
     "stream_poll_timeouts": ("Polls for which nothing came in time.", "receive_timeouts"),
-    "stream_send_timeouts": ("Sends for which nobody came in time.", "send_timeouts"),
+    "stream_send_timeouts": ("Sends for which no receiver came in time.", "send_timeouts"),
     "stream_overwritten_messages": ("Messages that gave way to newer ones.", "overwritten"),
-    "stream_missed_messages": ("Messages that readers were told they missed.", "missed"),
+    "stream_missed_messages": ("Messages that readers missed.", "missed"),
     "stream_returned_messages": ("Messages matched to somebody who had gone.", "given_back"),
     "stream_forgotten": ("Idle streams that were forgotten.", "forgotten"),
 }
@@ -188,8 +188,15 @@ class Metrics:
         members = self._each_group(lambda host: len(host.members))
         yield _gauge("group_members", "Members of a group.", GROUP, members)
         labels = ("topic", "group", "partition")
-        yield _gauge("group_lag_messages", "Offsets not done.", labels, self._places("lag"))
-        yield _gauge("group_unacked_messages", "Handed out.", labels, self._places("unacked"))
+        yield _gauge(
+            "group_lag_messages", "Offsets not done.", labels, self._each_group_partition("lag")
+        )
+        yield _gauge(
+            "group_unacked_messages",
+            "Delivered and not answered.",
+            labels,
+            self._each_group_partition("unacked"),
+        )
 
     def _node_families(self) -> Iterator[Family]:
         node, calls = self._node, self._calls
@@ -221,7 +228,7 @@ class Metrics:
         streams, persister = self._node.streams.table, self._node.persister
         for name, (documentation, attribute) in _STREAM_COUNTS.items():
             yield _count(name, documentation, getattr(streams.counters, attribute))
-        yield _gauge("streams", "Streams in memory.", (), [((), len(streams))])
+        yield _gauge("streams", "In-memory streams.", (), [((), len(streams))])
         yield _gauge(
             "stream_waiting", "Senders and receivers that wait.", (), [((), streams.waiting)]
         )
@@ -275,7 +282,7 @@ class Metrics:
         for host in self._node.groups.hosts():
             yield (host.topic, host.name), value(host)
 
-    def _places(self, attribute: str) -> Iterator[Sample]:
+    def _each_group_partition(self, attribute: str) -> Iterator[Sample]:
         for host in self._node.groups.hosts():
             for place in view_of(host).partitions:
                 labels = (host.topic, host.name, str(place.partition))
@@ -310,7 +317,7 @@ def _text(family: Family, samples: Iterable[Sample], *, with_head: bool) -> byte
     for labels, value in samples:
         metric.add_metric(labels, value)
     text = generate_latest(_Collected([metric]))
-    # Its help and type are told once.
+    # Its help and type stand once.
     return text if with_head else text.split(b"\n", 2)[2]
 
 

@@ -1,4 +1,4 @@
-"""A node as a process: open it, serve it, and stop it when it is told to.
+"""A node as a process: open it, serve it, and stop it at a signal.
 
 SIGTERM and SIGINT stop it in good order; a second one ends the process at once, which loses nothing
 that was acknowledged. What keeps it from starting (a taken port, a folder in use, a setting that is
@@ -39,14 +39,14 @@ async def run_node(
     """
     raise_open_files()
     keep_freed_memory()
-    told = asyncio.Event()
-    with stopping_on_signals(told.set, stop_at_once=_end_at_once):
+    stopping = asyncio.Event()
+    with stopping_on_signals(stopping.set, stop_at_once=_end_at_once):
         async with running_node(config, SystemClock()) as node, serve(node, config) as server:
             freeze_what_is_there()
             node.spawn(keep_pulse(node.groups.clock))
             on_ready(server.addresses)
             log.info("ready grpc=%s http=%s", server.addresses.grpc, server.addresses.http)
-            await told.wait()
+            await stopping.wait()
             on_stopping()
             await server.stop()
 

@@ -1,4 +1,4 @@
-"""What a client is told when a call fails: the one table from our errors to gRPC's codes.
+"""How a failed call is answered: the one table from our errors to gRPC's codes.
 
 A client learns the code, a sentence, and in the trailing metadata the error's name and facts:
 

@@ -1,7 +1,7 @@
 """The standard health service (grpc.health.v1): SERVING while the node takes requests.
 
-Ours and not the library's, whose watchers never end: gRPC cannot stop before they do. Here they are
-told NOT_SERVING, and end.
+Ours and not the library's, whose watchers never end: gRPC cannot stop before they do. Here they
+get NOT_SERVING, and end.
 """
 
 import asyncio

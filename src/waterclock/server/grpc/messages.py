@@ -17,7 +17,7 @@ from waterclock.v1 import broker_pb2 as pb
 ROWS_MAX = 500
 ROWS_BYTES_MAX = 1 * MIB
 """About how much goes out at once to clients without Arrow: making the objects takes the loop some
-3 us each, and gRPC clients take no more than 4 MiB unless they are told to."""
+3 us each, and gRPC clients take no more than 4 MiB unless they are configured to."""
 
 
 def from_proto(message: pb.Message) -> Message:

@@ -73,11 +73,11 @@ def check_texts(value: object) -> None:
 
 
 @cache
-def _walk_of(shape: Any) -> Walk | None:  # noqa: ANN401 - mypy takes no class for hashable
+def _walk_of(model: Any) -> Walk | None:  # noqa: ANN401 - mypy takes no class for hashable
     """Return what checks a struct, None if there is nothing to check in it."""
-    if not issubclass(shape, msgspec.Struct):
+    if not issubclass(model, msgspec.Struct):
         return None
-    found = types.type_info(shape)
+    found = types.type_info(model)
     assert isinstance(found, types.StructType)
     parts: list[tuple[str, str, Walk]] = []
     for field in found.fields:
@@ -88,10 +88,10 @@ def _walk_of(shape: Any) -> Walk | None:  # noqa: ANN401 - mypy takes no class f
         return None
 
     def walk_all(value: Any, path: str) -> None:  # noqa: ANN401 - any struct
-        for name, told, walk in parts:
+        for name, encoded_name, walk in parts:
             given = getattr(value, name)
             if given is not UNSET and given is not None:
-                walk(given, f"{path}.{told}" if path else told)
+                walk(given, f"{path}.{encoded_name}" if path else encoded_name)
 
     return walk_all
 
@@ -108,15 +108,15 @@ def _walk(kind: types.Type) -> Walk | None:
             return found[0] if found else None
         case types.ListType(item_type=inner) | types.VarTupleType(item_type=inner):
             return _each(_walk(inner))
-        case types.StructType(cls=shape):
+        case types.StructType(cls=model):
             # Asked when it is needed: a struct may hold others of its own kind.
-            return lambda value, path: _inner(shape, value, path)
+            return lambda value, path: _inner(model, value, path)
         case _:
             return None
 
 
-def _inner(shape: type, value: object, path: str) -> None:
-    walk = _walk_of(shape)
+def _inner(model: type, value: object, path: str) -> None:
+    walk = _walk_of(model)
     if walk is not None:
         walk(value, path)
 

@@ -3,12 +3,12 @@
 One connection is one `asyncio.Protocol`. Requests may be pipelined; they are answered in order, the
 next one once the one before is answered. Who closes, or half-closes, is gone: what was asked and
 is not answered yet is cancelled. To see that, reading never pauses while an answer is waited for:
-what comes then is put in line, or dropped once it is too much. What bounds a client:
+what comes then is queued, or dropped once it is too much. What bounds a client:
 
 - head, body, pipelined requests and connections have limits (`HttpLimits`); over one of them is 4xx
   or 503, said in its turn, and the connection ends;
 - a request must be whole within `request_s` of its first byte, and a connection without one is
-  closed after `idle_s`, so those who drip bytes do not hold a place (slow loris);
+  closed after `idle_s`, so those who drip bytes do not hold a connection (slow loris);
 - who does not read answers gets no more: nothing is read or answered until the socket drains, and
   of an answer in pieces no further piece is made. Who reads none for `request_s` is cut off.
 
@@ -72,7 +72,7 @@ class HttpConnection(RequestParser):
         self._unsent_bytes = 0
         """At the last sweep, while it is blocked."""
         self._final_response: Response | None = None
-        """What to say last, once it is deaf and all is answered."""
+        """What to send last, once reading has stopped and all requests are answered."""
         self._is_over = False
         """Nothing more is said or heard."""
 
@@ -89,7 +89,7 @@ class HttpConnection(RequestParser):
             self._refuse(problem(503, detail, field="connections", limit=limit))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of everything; whoever was waited for is told by cancelling."""
+        """Let go of everything; work under way is cancelled."""
         self._server.connections.discard(self)
         self._is_read_closed = self._is_over = True
         self._parser = None
@@ -364,7 +364,7 @@ class HttpConnection(RequestParser):
     # What the server tells
 
     def sweep(self) -> None:
-        """End the connection if it has kept its place for too long."""
+        """Close the connection if it has been idle or slow for too long."""
         limits = self._server.limits
         if self._is_over or self._is_blocked:
             unsent = self._transport.get_write_buffer_size()

@@ -8,7 +8,7 @@ the answer from the page, but a simple request it sends without asking first. Pa
 own address are not other pages.
 """
 
-from waterclock.server.http.messages import Answer, Answered, Later, Request, problem
+from waterclock.server.http.messages import Answered, Handler, Later, Request, problem
 
 PREFLIGHT_S = 7_200
 """How long a browser need not ask again: the most that Chromium allows."""
@@ -29,7 +29,7 @@ class Cors:
     def __repr__(self) -> str:
         return f"<Cors {'any' if self._is_any else sorted(self._origins)}>"
 
-    def guarded(self, answer: Answer) -> Answer:
+    def guarded(self, answer: Handler) -> Handler:
         """Return what answers only those who may ask."""
         if self._is_any:
             return answer
@@ -37,8 +37,8 @@ class Cors:
         def guarded(request: Request) -> Answered | Later:
             if request.origin is None or self._admits(request, request.origin):
                 return answer(request)
-            told = "pages of this origin may not ask: see server.cors_origins"
-            return problem(403, told, error="Forbidden", field="Origin")
+            detail = "pages of this origin may not ask: see server.cors_origins"
+            return problem(403, detail, error="Forbidden", field="Origin")
 
         return guarded
 

@@ -1,6 +1,6 @@
 """What requests say, read into types: parameters of path and query, and the body as JSON.
 
-A type is a msgspec struct; its bounds are checked here and are told in the OpenAPI description, so
+A type is a msgspec struct; its bounds are checked here and stand in the OpenAPI description, so
 that the two cannot differ. What a text must be is checked by whoever reads it later
 (`http_checks.py`). What does not fit is a `BadField` that names the field.
 """
@@ -54,23 +54,23 @@ def _decoded(field: str, raw: bytes) -> str:
         raise BadField(field, "is not UTF-8") from None
 
 
-def parameters_of(request: Request, shape: type[Model]) -> Model:
+def parameters_of(request: Request, model: type[Model]) -> Model:
     """Return the parameters of path and query as a struct."""
     given = query_of(request)
     for name in request.params:
         if name in given:
             raise BadField(name, "stands in the path")
     try:
-        asked = msgspec.convert({**given, **request.params}, shape, strict=False)
+        asked = msgspec.convert({**given, **request.params}, model, strict=False)
     except msgspec.ValidationError as error:
         raise bad_field(error, "query") from None
     check_texts(asked)
     return asked
 
 
-def body_of(request: Request, shape: type[Model]) -> Model:
+def body_of(request: Request, model: type[Model]) -> Model:
     """Return the body, which must be JSON whatever its type is called, as a struct."""
-    given = _body_of(request, shape)
+    given = _body_of(request, model)
     check_texts(given)
     return cast(Model, given)
 
@@ -95,8 +95,8 @@ def _body_of(request: Request, kind: Any) -> Any:  # noqa: ANN401 - of the kind
 
 
 @cache
-def _decoder(shape: Any, *, is_strict: bool = True) -> "msgspec.json.Decoder[Any]":  # noqa: ANN401
-    return msgspec.json.Decoder(shape, strict=is_strict)
+def _decoder(model: Any, *, is_strict: bool = True) -> "msgspec.json.Decoder[Any]":  # noqa: ANN401
+    return msgspec.json.Decoder(model, strict=is_strict)
 
 
 def bad_field(error: msgspec.ValidationError, whole: str) -> BadField:

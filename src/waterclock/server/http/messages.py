@@ -97,8 +97,8 @@ class Response(NamedTuple):
 class Streamed:
     """An answer in pieces: pulled one at a time, the next when the client has taken the last.
 
-    With a `length` the pieces are that many bytes together, and the client is told; without one,
-    nobody knows yet how many there will be, and they go out as chunks.
+    With a `length` the pieces are that many bytes together, and go out under a Content-Length;
+    without one, nobody knows yet how many there will be, and they go out as chunks.
 
     If the client goes, or the server stops, `pieces` is cancelled where it waits, and closed.
     Either way `on_over` is called, once, also if nothing was ever pulled.
@@ -170,7 +170,7 @@ class Pending:
     def answer(self, response: "Response | Streamed") -> bool:
         """Answer; False if the client has gone, or was answered: then it gets nothing of this.
 
-        Runs nobody's handler: a request in line behind this one is answered in a later turn.
+        Runs nobody's handler: a request queued behind this one is answered in a later turn.
         """
         if self.is_over:
             return False
@@ -203,15 +203,20 @@ class Pending:
 
 Answered = Response | Streamed | Pending
 Later = Coroutine[Any, Any, Answered]
-Answer = Callable[[Request], Answered | Later]
+Handler = Callable[[Request], Answered | Later]
 """Answers at once where it can. An error of ours that it raises becomes a problem, see
 `problems.py`."""
 
 
 def problem(status: int, detail: str, headers: bytes = b"", **members: object) -> Response:
     """Return an error as people and programs can read it."""
-    told = {"title": HTTPStatus(status).phrase, "status": status, "detail": detail, **members}
-    return Response(status, msgspec.json.encode(told), PROBLEM, headers)
+    body = {
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        **members,
+    }
+    return Response(status, msgspec.json.encode(body), PROBLEM, headers)
 
 
 def json(status: int, value: object, headers: bytes = b"") -> Response:

@@ -13,12 +13,12 @@ from typing import Any, get_args
 import msgspec
 
 from waterclock.server.http.messages import PROBLEM
-from waterclock.server.http.operations import Operation, Told
+from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.http.routes import PREFIX
 
 REF = "#/components/schemas/{name}"
 ALWAYS = (400, 429, 500, 503)
-"""Problems that any operation may answer with."""
+"""Problems that any operation may response with."""
 WITH_BODY = (413,)
 
 Json = dict[str, Any]
@@ -41,15 +41,15 @@ class Problem(msgspec.Struct, omit_defaults=True):
 
 def describe(operations: Sequence[Operation], *, title: str, version: str) -> Json:
     """Return the description."""
-    shapes = [Problem, *_shapes(operations)]
-    schemas, components = msgspec.json.schema_components(shapes, ref_template=REF)
-    schema_of = dict(zip(map(id, shapes), schemas, strict=True))
+    models = [Problem, *_models(operations)]
+    schemas, components = msgspec.json.schema_components(models, ref_template=REF)
+    schema_of = dict(zip(map(id, models), schemas, strict=True))
 
-    def schema(shape: object) -> Json:
-        parts = _parts(shape)
+    def schema(model: object) -> Json:
+        parts = _parts(model)
         if len(parts) > 1:
             return {"anyOf": [schema(one) for one in parts]}
-        return dict(schema_of[id(shape)])
+        return dict(schema_of[id(model)])
 
     parameter_names = {one.parameters.__name__ for one in operations if one.parameters is not None}
     paths: Json = {}
@@ -67,22 +67,22 @@ def describe(operations: Sequence[Operation], *, title: str, version: str) -> Js
     }
 
 
-def _shapes(operations: Iterable[Operation]) -> list[Any]:
+def _models(operations: Iterable[Operation]) -> list[Any]:
     found: list[Any] = []
     for operation in operations:
-        told = [one.shape for one in operation.answers.values()]
-        for shapes in (operation.parameters, operation.body, *told):
-            for shape in _parts(shapes):
-                if shape is not None and not any(shape is one for one in found):
-                    found.append(shape)
+        bodies = [one.model for one in operation.responses.values()]
+        for models in (operation.parameters, operation.body, *bodies):
+            for model in _parts(models):
+                if model is not None and not any(model is one for one in found):
+                    found.append(model)
     return found
 
 
-def _parts(shape: object) -> tuple[Any, ...]:
+def _parts(model: object) -> tuple[Any, ...]:
     """Return the types of which a body is one: msgspec knows no union of structs."""
-    if isinstance(shape, tuple):
-        return shape
-    return get_args(shape) if isinstance(shape, UnionType) else (shape,)
+    if isinstance(model, tuple):
+        return model
+    return get_args(model) if isinstance(model, UnionType) else (model,)
 
 
 def _operation(operation: Operation, schema: Any, components: Json) -> Json:  # noqa: ANN401
@@ -101,11 +101,11 @@ def _operation(operation: Operation, schema: Any, components: Json) -> Json:  # 
         if operation.body_example is not None:
             content["example"] = operation.body_example
         described["requestBody"] = {"required": True, "content": {"application/json": content}}
-    answers = {status: _answer(told, schema) for status, told in operation.answers.items()}
+    responses = {status: _response(spec, schema) for status, spec in operation.responses.items()}
     with_body = WITH_BODY if operation.body is not None else ()
     for status in (*ALWAYS, *with_body, *operation.problems):
-        answers.setdefault(status, _problem(status))
-    described["responses"] = {str(status): answers[status] for status in sorted(answers)}
+        responses.setdefault(status, _problem(status))
+    described["responses"] = {str(status): responses[status] for status in sorted(responses)}
     return described
 
 
@@ -124,14 +124,14 @@ def _parameters(path: str, struct: Json) -> Iterable[Json]:
     assert not missing, f"{path}: no parameter {missing}"
 
 
-def _answer(told: Told, schema: Any) -> Json:  # noqa: ANN401
-    answer: Json = {"description": told.description}
-    content_type = told.content_type.decode().partition(";")[0]
-    if told.shape is not None:
-        answer["content"] = {content_type: {"schema": schema(told.shape)}}
+def _response(spec: ResponseSpec, schema: Any) -> Json:  # noqa: ANN401
+    response: Json = {"description": spec.description}
+    content_type = spec.content_type.decode().partition(";")[0]
+    if spec.model is not None:
+        response["content"] = {content_type: {"schema": schema(spec.model)}}
     elif content_type != "application/json":
-        answer["content"] = {content_type: {}}
-    return answer
+        response["content"] = {content_type: {}}
+    return response
 
 
 def _problem(status: int) -> Json:

@@ -4,11 +4,11 @@
         "GET", "/topics/{topic}/scheduled", list_scheduled,
         name="listScheduled", tag="schedule", summary="List pending messages by due time.",
         parameters=ListParameters,                 # a struct: path and query together
-        answers={200: Told("A page.", ScheduledPage)},
+        answers={200: ResponseSpec("A page.", ScheduledPage)},
         problems=(404,),                           # 400, 429, 500 and 503 are always possible
     )
 
-A handler is an `Answer`: it takes the request and reads its parameters and body, with
+A handler is a `Handler`: it takes the request and reads its parameters and body, with
 `parameters_of` and `body_of`, into the same types that the row names.
 """
 
@@ -17,16 +17,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from waterclock.model.errors import Stopping
-from waterclock.server.http.messages import JSON, Answer, Request, Response
+from waterclock.server.http.messages import JSON, Handler, Request, Response
 from waterclock.server.http.routes import Routes
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ResponseSpec:
     """What one status of an operation means, and the type of its body."""
 
     description: str
-    shape: Any = None
+    model: Any = None
     """A type msgspec knows, or a tuple of such; None: no body, or one that is no JSON."""
     content_type: bytes = JSON
 
@@ -37,11 +37,11 @@ class Operation:
 
     method: str
     path: str
-    handler: Answer
+    handler: Handler
     name: str
     """Its `operationId`."""
     summary: str
-    answers: Mapping[int, Told]
+    responses: Mapping[int, ResponseSpec]
     tag: str = "node"
     description: str = ""
     parameters: Any = None
@@ -63,7 +63,7 @@ class Operation:
 
 
 def stopping_routes_of(operations: Iterable[Operation]) -> Routes:
-    """Return the routes of a table while the node stops: nearly all are told to go elsewhere."""
+    """Return the routes of a table while the node stops: nearly all answer that it stops."""
 
     def stopping(_: Request) -> Response:
         raise Stopping("the node is stopping: try again, or elsewhere")
@@ -75,7 +75,7 @@ def stopping_routes_of(operations: Iterable[Operation]) -> Routes:
 
 def routes_of(operations: Iterable[Operation]) -> Routes:
     """Return the routes of a table."""
-    routes: dict[bytes, dict[bytes, Answer | None]] = {}
+    routes: dict[bytes, dict[bytes, Handler | None]] = {}
     for operation in operations:
         methods = routes.setdefault(operation.path.encode(), {})
         assert operation.method.encode() not in methods, f"{operation.method} {operation.path}"

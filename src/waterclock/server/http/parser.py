@@ -1,8 +1,8 @@
 """The receiving half of a connection: bytes become requests, within limits.
 
 The parser (llhttp) calls the `on_` methods while it is fed. What is over a limit, or is no HTTP,
-raises `Refused` out of it with what to answer. A client that asks `Expect: 100-continue` is told to
-go on before its body is read, once it is its turn; a body that would be too large is refused then.
+raises `Refused` out of it with what to answer. A client that asks `Expect: 100-continue` is sent
+100 before its body is read, once it is its turn; a body that would be too large is refused then.
 
 A wish to upgrade is not heard (RFC 9110, 7.8). The parser would skip the body and stop behind the
 head: so it is given the head again without that wish, and what follows.

@@ -1,4 +1,4 @@
-"""What an HTTP client is told when something fails: a problem (RFC 9457) with the facts.
+"""How a failed HTTP request is answered: a problem (RFC 9457) with the facts.
 
 The code is that of gRPC (`statuses.py`), seen as HTTP; so both APIs tell the same errors apart.
 Beside the members of the standard there are `error`, its name in our tree, and the facts it

@@ -1,4 +1,4 @@
-"""Requests of one connection whose turn has not come: counted, so that no line grows for ever."""
+"""Requests of one connection whose turn has not come: counted, so that no queue grows for ever."""
 
 from collections import deque
 
@@ -28,7 +28,7 @@ class RequestQueue:
         return f"<RequestQueue of {len(self)}, {self.size_bytes} B>"
 
     def join(self, request: Request) -> None:
-        """Stand at the end; raises Overloaded if all lines together are too long."""
+        """Queue a request; raises Overloaded if all queues together are too long."""
         size = REQUEST_BYTES + HEADER_BYTES * len(request.headers)
         size += 0 if request.held else len(request.body)
         self._bodies.hold(size)

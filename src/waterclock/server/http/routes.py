@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from urllib.parse import unquote_to_bytes
 
 from waterclock.server.http.cors import preflight_lines
-from waterclock.server.http.messages import Answer, Answered, Later, Request, Response, problem
+from waterclock.server.http.messages import Answered, Handler, Later, Request, Response, problem
 
-Routes = Mapping[bytes, Mapping[bytes, Answer | None]]
+Routes = Mapping[bytes, Mapping[bytes, Handler | None]]
 """By path, then by method. HEAD is answered as GET, without the body; if it is None, not at all."""
 
 PREFIX = b"/api/v1"
@@ -27,7 +27,7 @@ class _BadPath(Exception):
 
 
 class _Escaped(bytes):
-    """A segment with something escaped: rather a name than a word of ours, where both may be."""
+    """A segment with something escaped: rather a name than a fixed segment, where both may be."""
 
     __slots__ = ()
 
@@ -37,7 +37,7 @@ class _Route:
 
     __slots__ = ("allow", "methods", "names")
 
-    def __init__(self, path: bytes, methods: Mapping[bytes, Answer | None]) -> None:
+    def __init__(self, path: bytes, methods: Mapping[bytes, Handler | None]) -> None:
         table = {b"HEAD": methods.get(b"GET"), **methods, b"OPTIONS": self._options}
         self.methods = {method: answer for method, answer in table.items() if answer is not None}
         self.allow = b", ".join(sorted(self.methods))
@@ -49,7 +49,7 @@ class _Route:
 
 
 class _Segment:
-    """A place in the tree of paths."""
+    """A node in the tree of paths."""
 
     __slots__ = ("any", "named", "route")
 
@@ -59,7 +59,7 @@ class _Segment:
         self.route: _Route | None = None
 
     def below(self, name: bytes) -> "_Segment":
-        """Return the place of a segment below this one, made if need be."""
+        """Return the node of a segment below this one, made if need be."""
         if name[:1] != b"{":
             return self.named.setdefault(name, _Segment())
         if self.any is None:
@@ -130,7 +130,7 @@ class _Tree:
         at.route = route
 
     def find(self, request: Request) -> _Route | None:
-        """Return the route of a path that is not found whole; the request is told its names."""
+        """Return the route of a path that is not found whole; the request gets its names."""
         path = request.path
         segments = path.split(b"/")
         if b"%" in path:
@@ -152,7 +152,7 @@ def _unescaped(segment: bytes) -> bytes:
     return _Escaped(unquote_to_bytes(segment)) if b"%" in segment else segment
 
 
-def answer_from(routes: Routes) -> Answer:
+def answer_from(routes: Routes) -> Handler:
     """Return what answers every request from the table."""
     tree = _Tree(routes)
     whole = tree.whole

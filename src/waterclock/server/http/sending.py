@@ -3,7 +3,7 @@
 the pieces end           the last chunk is written, the connection goes on
 the client goes          the task is cancelled where it waits
 the server stops         likewise, but the last chunk is written: what was sent is whole pieces;
-                         one whose length was told goes on to its end
+                         one with a Content-Length goes on to its end
 the pieces raise         the connection is cut off, so that nobody takes a part for the whole
 """
 

@@ -12,7 +12,7 @@ from waterclock.node.task_groups import task_group
 from waterclock.server.addresses import bind_errors
 from waterclock.server.http.connection import HttpConnection
 from waterclock.server.http.cors import Cors
-from waterclock.server.http.messages import Answer
+from waterclock.server.http.messages import Handler
 from waterclock.server.in_flight import BytesInFlight
 
 SWEEP_S = 1.0
@@ -55,11 +55,11 @@ class HttpServer:
 
     def __init__(
         self,
-        answer: Answer,
+        answer: Handler,
         limits: HttpLimits,
         tasks: asyncio.TaskGroup,
         cors: Cors | None = None,
-        stopping: Answer | None = None,
+        stopping: Handler | None = None,
     ) -> None:
         self.cors = cors or Cors()
         self.answer = self.cors.guarded(answer)
@@ -109,13 +109,13 @@ class HttpServer:
 
 @asynccontextmanager
 async def serve_http(
-    answer: Answer,
+    answer: Handler,
     *,
     host: str,
     port: int,
     limits: HttpLimits | None = None,
     cors: Cors | None = None,
-    stopping: Answer | None = None,
+    stopping: Handler | None = None,
 ) -> AsyncIterator[HttpServer]:
     """Listen until left; whatever is still asked then goes unanswered. Once it stops, requests are
     answered by `stopping`."""

@@ -27,8 +27,7 @@ from waterclock.server.http.messages import (
     json,
     problem,
 )
-from waterclock.server.http.operations import Operation
-from waterclock.server.http.operations import Told as Answer
+from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.http.problems import problem_of
 from waterclock.server.rest.consumer import HttpConsumer, Key, Lease
 from waterclock.server.rest.consumers import HttpConsumers
@@ -39,7 +38,7 @@ from waterclock.server.rest.models import (
     Group,
     Name,
     RequestModel,
-    Told,
+    ResponseModel,
     Topic,
     past_of,
 )
@@ -135,7 +134,7 @@ class Acks(RequestModel):
     ] = False
 
 
-class AcksResponse(Told):
+class AcksResponse(ResponseModel):
     """What became of the answers."""
 
     accepted: int
@@ -237,11 +236,11 @@ class ConsumeApi:
                 refused += leases
             elif leases:
                 refused += map(str, member.answer(kind, map(_lease, leases), after_ms))
-        told = AcksResponse(accepted=count - len(refused), refused=refused)
+        response = AcksResponse(accepted=count - len(refused), refused=refused)
         if member is None or not said.leave:
-            return _acks_answer(told)
+            return _acks_answer(response)
         member.session.leave()
-        return _once_settled(member, told)
+        return _once_settled(member, response)
 
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
@@ -257,7 +256,7 @@ class ConsumeApi:
                 "POST /topics/{topic}/acks, or it comes again.",
                 parameters=ConsumeParameters,
                 is_taking=True,
-                answers={200: Answer("Messages; none if the time is up.", DeliveredPage)},
+                responses={200: ResponseSpec("Messages; none if the time is up.", DeliveredPage)},
                 problems=(404, 409),
             ),
             Operation(
@@ -270,7 +269,7 @@ class ConsumeApi:
                 description="The data of an event is a message as in a poll, its id the lease.",
                 parameters=EventsParameters,
                 is_taking=True,
-                answers={200: Answer("Events.", content_type=EVENTS)},
+                responses={200: ResponseSpec("Events.", content_type=EVENTS)},
                 problems=(404, 409),
             ),
             Operation(
@@ -283,23 +282,23 @@ class ConsumeApi:
                 parameters=AcksParameters,
                 body=Acks,
                 body_example={"group": "billing", "ack": ["0-1-0-1"]},
-                answers={200: Answer("What was accepted.", AcksResponse)},
+                responses={200: ResponseSpec("What was accepted.", AcksResponse)},
                 problems=(404, 409),
                 is_last_to_stop=True,
             ),
         ]
 
 
-def _acks_answer(told: AcksResponse) -> Response:
-    if told.refused and not told.accepted:
+def _acks_answer(response: AcksResponse) -> Response:
+    if response.refused and not response.accepted:
         return problem(409, "these leases are over", error="Busy", field="lease")
-    return json(200, told)
+    return json(200, response)
 
 
-async def _once_settled(member: HttpConsumer, told: AcksResponse) -> Response:
+async def _once_settled(member: HttpConsumer, response: AcksResponse) -> Response:
     """Whoever has left may ask for the dead letters next, and finds all it said."""
-    told.unwritten = await member.session.settled() or msgspec.UNSET
-    return _acks_answer(told)
+    response.unwritten = await member.session.settled() or msgspec.UNSET
+    return _acks_answer(response)
 
 
 async def _within(batch: Batch, seconds: float) -> bool:

@@ -207,20 +207,20 @@ class HttpConsumer:
         now_ms = self._clock.now_ms()
         while len(found) < limit:
             if self._over:
-                handed = self._over.popleft()
-                if handed.ends_ms > now_ms:
-                    self._attempts[handed.lease.partition, handed.lease.offset] = (
-                        handed.lease.generation,
-                        handed.lease.attempt,
-                        handed.ends_ms,
+                delivered = self._over.popleft()
+                if delivered.ends_ms > now_ms:
+                    self._attempts[delivered.lease.partition, delivered.lease.offset] = (
+                        delivered.lease.generation,
+                        delivered.lease.attempt,
+                        delivered.ends_ms,
                     )
-                    found.append(handed)
+                    found.append(delivered)
                 continue
             item = self.session.take()
             if item is None:
                 break
             if isinstance(item, Delivery):
-                self._over.extend(_handed(item, now_ms + item.lease_ms))
+                self._over.extend(_delivered(item, now_ms + item.lease_ms))
             elif isinstance(item, Lost):
                 self._over = deque(h for h in self._over if h.lease.partition != item.partition)
         return found
@@ -228,7 +228,9 @@ class HttpConsumer:
     def _give_back_surplus(self) -> None:
         surplus, self._over = self._over, deque()
         self._refused.clear()
-        for (partition, generation), leases in _by_place(handed.lease for handed in surplus):
+        for (partition, generation), leases in _by_generation(
+            delivered.lease for delivered in surplus
+        ):
             ranges = _ranges([lease.offset for lease in leases])
             self.session.answer(AnswerKind.GIVE_BACK, partition, generation, ranges)
 
@@ -247,7 +249,7 @@ class HttpConsumer:
         for lease in leases:
             is_known = self._is_known(lease)
             (known if is_known else refused).append(lease)
-        for (partition, generation), some in _by_place(known):
+        for (partition, generation), some in _by_generation(known):
             self._refused.clear()
             ranges = _ranges([lease.offset for lease in some])
             self.session.answer(kind, partition, generation, ranges, after_ms=after_ms)
@@ -308,7 +310,7 @@ def ending_problem(ending: Ending, topic: str) -> WaterclockError:
             assert_never(ending)
 
 
-def _handed(delivery: Delivery, ends_ms: int) -> Iterator[DeliveredMessage]:
+def _delivered(delivery: Delivery, ends_ms: int) -> Iterator[DeliveredMessage]:
     rows = delivery.rows()
     columns = [
         rows.column(name).to_pylist()
@@ -320,7 +322,7 @@ def _handed(delivery: Delivery, ends_ms: int) -> Iterator[DeliveredMessage]:
         yield DeliveredMessage(lease, delivery.deadline_ms, ends_ms, row)
 
 
-def _by_place(leases: Iterable[Lease]) -> Iterator[tuple[tuple[int, int], list[Lease]]]:
+def _by_generation(leases: Iterable[Lease]) -> Iterator[tuple[tuple[int, int], list[Lease]]]:
     """Yield the leases of each partition and generation."""
     for place, some in groupby(sorted(set(leases)), key=lambda lease: lease[:2]):
         yield place, list(some)

@@ -3,7 +3,7 @@
 A member is named by topic, group and consumer; consumers that give no name share one.
 
     nothing asked for `IDLE_MS`, nothing held    the member leaves
-    its session is over                          who waits is told why; the next poll joins anew
+    its session is over                          polls end with the reason; the next poll joins anew
     the node stops                               polls end at once; acks are taken until the drain
                                                  is over, then the members leave
 

@@ -11,14 +11,13 @@ from waterclock.node.node import Node
 from waterclock.server.http.checks import matching
 from waterclock.server.http.input import END, body_of, parameters_of
 from waterclock.server.http.messages import Request, Response, json
-from waterclock.server.http.operations import Operation
-from waterclock.server.http.operations import Told as Answer
+from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.rest.models import (
     AnyTopic,
     MessageResponse,
     PositionRequest,
     RequestModel,
-    Told,
+    ResponseModel,
     render_message,
 )
 from waterclock.server.rest.topics import POSITIONS_MAX, PositionResponse
@@ -46,7 +45,7 @@ class DeadLetterResponse(MessageResponse, kw_only=True):
     dead_lettered_ms: int
 
 
-class DeadLettersResponse(Told):
+class DeadLettersResponse(ResponseModel):
     """Dead letters of a topic."""
 
     dead_letters: list[DeadLetterResponse]
@@ -72,7 +71,7 @@ class RedriveRequest(DeadLettersRequest):
     limit: Annotated[int, Meta(ge=0, le=10_000_000, description="0 is all.")] = 0
 
 
-class CountResponse(Told):
+class CountResponse(ResponseModel):
     """How many."""
 
     count: int
@@ -121,7 +120,7 @@ class DeadLettersApi:
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
         letters = "/topics/{topic}/dead-letters"
-        count = {200: Answer("How many.", CountResponse)}
+        count = {200: ResponseSpec("How many.", CountResponse)}
         return [
             Operation(
                 "GET",
@@ -131,7 +130,7 @@ class DeadLettersApi:
                 tag="past",
                 summary="List messages that failed for good.",
                 parameters=DeadLettersParameters,
-                answers={200: Answer("A page.", DeadLettersResponse)},
+                responses={200: ResponseSpec("A page.", DeadLettersResponse)},
                 problems=(404,),
             ),
             Operation(
@@ -144,7 +143,7 @@ class DeadLettersApi:
                 parameters=DeadLettersTopic,
                 body=RedriveRequest,
                 body_example={"limit": 100},
-                answers=count,
+                responses=count,
                 problems=(404, 409, 507),
             ),
             Operation(
@@ -157,7 +156,7 @@ class DeadLettersApi:
                 parameters=DeadLettersTopic,
                 body=DeadLettersRequest,
                 body_example={},
-                answers=count,
+                responses=count,
                 problems=(404, 507),
             ),
         ]

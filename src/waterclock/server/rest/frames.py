@@ -3,7 +3,7 @@
 For readers that want millions of messages and have no gRPC, such as the tasks of a Spark job: one
 request brings megabytes of whole frames (docs/formats/frame.md), nothing is decoded on this side,
 and the bytes go from the memory map to the socket. A connection is given the next pieces only when
-it has taken the last, so a reader that does not read holds nothing but its place.
+it has taken the last, so a reader that does not read holds nothing but its connection.
 
 `ends` is for those who wait for news of a whole topic: one request instead of one a partition.
 """
@@ -25,15 +25,14 @@ from waterclock.server.fetch import FETCH_WAIT_MS_MAX, FetchedFrames, FetchQuery
 from waterclock.server.http.checks import matching
 from waterclock.server.http.input import END, parameters_of
 from waterclock.server.http.messages import Later, Piece, Request, Response, Streamed, json
-from waterclock.server.http.operations import Operation
-from waterclock.server.http.operations import Told as Answer
+from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.rest.models import (
     OFFSET_MAX,
     AnyTopic,
     Offset,
     Partition,
     RequestModel,
-    Told,
+    ResponseModel,
 )
 from waterclock.storage.partition_store import PartitionStore
 
@@ -70,7 +69,8 @@ class FramesParameters(RequestModel):
     ] = FRAMES_BYTES_DEFAULT
     wait_ms: WaitMs = 0
     deliverable_only: Annotated[
-        bool, Meta(description="Without promises and other frames that nobody is delivered.")
+        bool,
+        Meta(description="Without scheduled messages and other frames that are not delivered."),
     ] = False
 
 
@@ -91,7 +91,7 @@ class EndsParameters(RequestModel):
     wait_ms: WaitMs = 0
 
 
-class EndResponse(Told):
+class EndResponse(ResponseModel):
     """How far a partition reaches."""
 
     partition: int
@@ -104,7 +104,7 @@ class EndResponse(Told):
     """Why it cannot be read at all; the offsets are -1 then."""
 
 
-class EndsResponse(Told):
+class EndsResponse(ResponseModel):
     """How far each partition reaches."""
 
     partitions: list[EndResponse]
@@ -196,7 +196,7 @@ class FramesApi:
                 "The headers Waterclock-Next-Offset, -Start-Offset and -End-Offset say where to "
                 "go on, and what can be read.",
                 parameters=FramesParameters,
-                answers={200: Answer("Frames, or none.", content_type=FRAMES)},
+                responses={200: ResponseSpec("Frames, or none.", content_type=FRAMES)},
                 problems=(404, 409),
             ),
             Operation(
@@ -209,7 +209,7 @@ class FramesApi:
                 description="Answers at once if a partition reaches beyond what is known of it, "
                 "or nothing is known of it.",
                 parameters=EndsParameters,
-                answers={200: Answer("All partitions.", EndsResponse)},
+                responses={200: ResponseSpec("All partitions.", EndsResponse)},
                 problems=(404,),
             ),
         ]

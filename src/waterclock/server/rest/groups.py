@@ -9,15 +9,14 @@ from waterclock.node.groups.views import GroupView
 from waterclock.node.node import Node
 from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import Request, Response, json
-from waterclock.server.http.operations import Operation
-from waterclock.server.http.operations import Told as Answer
+from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.rest.models import (
     AnyTopic,
     Earlier,
     Group,
     PositionRequest,
     RequestModel,
-    Told,
+    ResponseModel,
     past_of,
 )
 from waterclock.server.rest.topics import POSITIONS_MAX, TopicParameters, operations_of
@@ -38,7 +37,7 @@ class SeekRequest(RequestModel):
     positions: Annotated[tuple[PositionRequest, ...], Meta(max_length=POSITIONS_MAX)] = ()
 
 
-class GroupPartitionResponse(Told):
+class GroupPartitionResponse(ResponseModel):
     """A group in one partition."""
 
     partition: int
@@ -52,7 +51,7 @@ class GroupPartitionResponse(Told):
     """Messages that retention took before they were done."""
 
 
-class GroupResponse(Told):
+class GroupResponse(ResponseModel):
     """A group."""
 
     topic: str
@@ -62,7 +61,7 @@ class GroupResponse(Told):
     partitions: list[GroupPartitionResponse]
 
 
-class GroupsResponse(Told):
+class GroupsResponse(ResponseModel):
     """Groups by name."""
 
     groups: list[GroupResponse]
@@ -115,8 +114,8 @@ class GroupsApi:
         """Return its part of the table."""
         path = "/topics/{topic}/groups"
         one = path + "/{group}"
-        told = Answer("The group.", GroupResponse)
-        groups = Answer("By name.", GroupsResponse)
+        group = ResponseSpec("The group.", GroupResponse)
+        groups = ResponseSpec("By name.", GroupsResponse)
         rows: list[Any] = [
             ("GET", "/groups", self.list_all_groups, "listAllGroups", "List all groups."),
             ("GET", path, self.list_groups, "listGroups", "List the groups of a topic."),
@@ -125,21 +124,21 @@ class GroupsApi:
             ("POST", one + "/seek", self.seek_group, "seekGroup", "Set where a group goes on."),
         ]
         more: dict[str, dict[str, Any]] = {
-            "listAllGroups": {"answers": {200: groups}},
+            "listAllGroups": {"responses": {200: groups}},
             "listGroups": {
                 "parameters": TopicParameters,
-                "answers": {200: groups},
+                "responses": {200: groups},
                 "problems": (404,),
             },
-            "getGroup": {"answers": {200: told}, "problems": (404,)},
+            "getGroup": {"responses": {200: group}, "problems": (404,)},
             "deleteGroup": {
-                "answers": {204: Answer("It is forgotten.")},
+                "responses": {204: ResponseSpec("It is forgotten.")},
                 "problems": (404, 409, 507),
             },
             "seekGroup": {
                 "body": SeekRequest,
                 "body_example": {"start": "latest"},
-                "answers": {200: told},
+                "responses": {200: group},
                 "problems": (404, 409, 507),
             },
         }

@@ -21,7 +21,7 @@ from waterclock.server.http.checks import with_limits
 from waterclock.server.http.docs_page import page_of
 from waterclock.server.http.messages import HTML, JSON, Request, Response, json
 from waterclock.server.http.openapi import describe
-from waterclock.server.http.operations import Operation, Told
+from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.metrics import CONTENT_TYPE, Metrics
 
 
@@ -76,7 +76,7 @@ def operations(node: Node, metrics: Metrics) -> list[Operation]:
             live,
             name="live",
             summary="Tell whether the process lives.",
-            answers={200: Told("It does.", Live)},
+            responses={200: ResponseSpec("It does.", Live)},
         ),
         operation(
             "GET",
@@ -84,9 +84,9 @@ def operations(node: Node, metrics: Metrics) -> list[Operation]:
             ready,
             name="ready",
             summary="Tell whether the node takes requests and can store what it takes.",
-            answers={
-                200: Told("It does; problems, if any, concern a part of it.", Ready),
-                503: Told("It does not; see the problems that are blocking.", Ready),
+            responses={
+                200: ResponseSpec("It does; problems, if any, concern a part of it.", Ready),
+                503: ResponseSpec("It does not; see the problems that are blocking.", Ready),
             },
         ),
         operation(
@@ -95,7 +95,7 @@ def operations(node: Node, metrics: Metrics) -> list[Operation]:
             scrape,
             name="metrics",
             summary="Metrics for Prometheus.",
-            answers={200: Told("Metrics.", content_type=CONTENT_TYPE)},
+            responses={200: ResponseSpec("Metrics.", content_type=CONTENT_TYPE)},
         ),
     ]
 
@@ -118,7 +118,7 @@ def with_description(table: Sequence[Operation], limits: Limits, now_ms: int) ->
             openapi,
             name="openapi",
             summary="This description.",
-            answers={200: Told("OpenAPI 3.1.", dict[str, Any])},
+            responses={200: ResponseSpec("OpenAPI 3.1.", dict[str, Any])},
         ),
         Operation(
             "GET",
@@ -126,7 +126,7 @@ def with_description(table: Sequence[Operation], limits: Limits, now_ms: int) ->
             docs,
             name="docs",
             summary="The same as a page.",
-            answers={200: Told("A page.", content_type=HTML)},
+            responses={200: ResponseSpec("A page.", content_type=HTML)},
         ),
     ]
     numbers = {**asdict(limits), "due_ms_max": now_ms + limits.due_horizon_ms_max}

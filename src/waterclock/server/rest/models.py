@@ -1,4 +1,4 @@
-"""Messages and times as JSON: the words that all operations on topics share.
+"""Messages and times as JSON: the types that all operations on topics share.
 
 Bytes are text where they are UTF-8, else base64 in a field of its own: `value` or `valueBase64`,
 `key` or `keyBase64`, `messageId` or `messageIdBase64`. Either may be given, one of both.
@@ -131,12 +131,12 @@ class RequestModel(msgspec.Struct, rename="camel", forbid_unknown_fields=True, k
     """What clients send: a field nobody knows is a mistake."""
 
 
-class Told(msgspec.Struct, rename="camel", kw_only=True):
-    """What clients are told; fields that are not set are left out."""
+class ResponseModel(msgspec.Struct, rename="camel", kw_only=True):
+    """A body that the server sends; fields that are not set are left out."""
 
 
 class PositionRequest(RequestModel):
-    """A place in a topic."""
+    """A position in a topic."""
 
     partition: Partition
     offset: Offset
@@ -174,7 +174,7 @@ ONE_OF_EACH = {
 }
 
 
-class MessageResponse(Told, omit_defaults=True):
+class MessageResponse(ResponseModel, omit_defaults=True):
     """A message."""
 
     message_id: str | UnsetType = UNSET
@@ -196,17 +196,17 @@ def one_of(**given: object) -> str | None:
     return names[0] if names else None
 
 
-def message_of(shape: MessageRequest, now_ms: int, limits: Limits) -> Message:
+def message_of(request: MessageRequest, now_ms: int, limits: Limits) -> Message:
     """Return what a client sent; without an id it is given one that can be written."""
-    message_id = shape.message_id
+    message_id = request.message_id
     if message_id is UNSET:
         message_id = str(uuid.UUID(bytes=uuid7(Millis(now_ms), os.urandom(UUID7_ENTROPY_BYTES))))
-    due_ms = due_of(shape.at, shape.due_ms, shape.delay, now_ms, limits)
+    due_ms = due_of(request.at, request.due_ms, request.delay, now_ms, limits)
     return Message(
-        _value(shape),
-        key=bytes_of(shape.key, shape.key_base64, "key", "keyBase64"),
+        _value(request),
+        key=bytes_of(request.key, request.key_base64, "key", "keyBase64"),
         message_id=message_id.encode(),
-        headers={name: value.encode() for name, value in shape.headers.items()} or None,
+        headers={name: value.encode() for name, value in request.headers.items()} or None,
         due_ms=None if due_ms is None else Millis(due_ms),
     )
 
@@ -215,11 +215,11 @@ _DUE_FIELDS = ("at", "dueMs", "delay")
 _EXPIRY_FIELDS = ("expiresAt", "expiresMs", "expiresIn")
 
 
-def expires_of(shape: MessageRequest, message: Message, now_ms: int) -> int | None:
+def expires_of(request: MessageRequest, message: Message, now_ms: int) -> int | None:
     """Return until when a message is of use; a length of time counts from when it is due."""
     begin_ms = max(now_ms, message.due_ms or 0)
     return moment_of(
-        shape.expires_at, shape.expires_ms, shape.expires_in, begin_ms, fields=_EXPIRY_FIELDS
+        request.expires_at, request.expires_ms, request.expires_in, begin_ms, fields=_EXPIRY_FIELDS
     )
 
 
@@ -230,7 +230,7 @@ def due_of(
     now_ms: int,
     limits: Limits,
 ) -> int | None:
-    """Return when a message is due, None for now; what is too far ahead is told by its field."""
+    """Return when a message is due, None for now; what is too far ahead is refused by its field."""
     found = moment_of(at, due_ms, delay, now_ms, fields=_DUE_FIELDS)
     if found is not None:
         field = one_of(at=at, dueMs=due_ms, delay=delay) or ""
@@ -278,11 +278,11 @@ def bytes_of(
     return None if encoded is UNSET else _decoded(field_base64, encoded)
 
 
-def _value(shape: MessageRequest) -> bytes | None:
-    one_of(value=shape.value, valueBase64=shape.value_base64, json=shape.json)
-    if shape.json is not UNSET:
-        return bytes(shape.json)
-    return bytes_of(shape.value, shape.value_base64, "value", "valueBase64")
+def _value(request: MessageRequest) -> bytes | None:
+    one_of(value=request.value, valueBase64=request.value_base64, json=request.json)
+    if request.json is not UNSET:
+        return bytes(request.json)
+    return bytes_of(request.value, request.value_base64, "value", "valueBase64")
 
 
 def _decoded(field: str, encoded: str) -> bytes:

@@ -15,8 +15,7 @@ from waterclock.node.publish.publisher import Published
 from waterclock.server.http.checks import LIMIT
 from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import Request, Response, json
-from waterclock.server.http.operations import Operation
-from waterclock.server.http.operations import Told as Answer
+from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.http.problems import BadField
 from waterclock.server.in_flight import BytesInFlight
 from waterclock.server.rest.models import (
@@ -24,7 +23,7 @@ from waterclock.server.rest.models import (
     MessageRequest,
     Partition,
     RequestModel,
-    Told,
+    ResponseModel,
     Topic,
     expires_of,
     message_of,
@@ -67,7 +66,7 @@ class _Publish(PublishOne):
 _OF_ONE = tuple(MessageRequest.__struct_fields__)
 
 
-class PublishedOne(Told):
+class PublishedOne(ResponseModel):
     """Where a message is."""
 
     partition: int
@@ -79,7 +78,7 @@ class PublishedOne(Told):
     """Only where there was no such topic: it was made, with so many partitions."""
 
 
-class PublishedMany(Told):
+class PublishedMany(ResponseModel):
     """Where messages are, one for each in their order."""
 
     messages: list[PublishedOne]
@@ -96,7 +95,7 @@ class PublishApi:
 
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
-        told = (PublishedOne, PublishedMany)
+        models = (PublishedOne, PublishedMany)
         return [
             Operation(
                 "POST",
@@ -112,9 +111,9 @@ class PublishApi:
                 parameters=PublishParameters,
                 body=(Annotated[PublishOne, Meta(extra_json_schema=ONE_OF_EACH)], PublishMany),
                 body_example={"value": "hello", "key": "ada", "delay": "5s"},
-                answers={
-                    200: Answer("It was published before.", told),
-                    201: Answer("It is stored.", told),
+                responses={
+                    200: ResponseSpec("It was published before.", models),
+                    201: ResponseSpec("It is stored.", models),
                 },
                 problems=(404, 409, 507),
             ),
@@ -143,9 +142,9 @@ class PublishApi:
             allow_duplicate=one.allow_duplicate,
             expires_ms=expires_of(one, message, now_ms),
         )
-        told = _told(message, published.partition, published.offset, is_new=published.is_new)
-        told.made_partitions = published.made_partitions or UNSET
-        return json(201 if published.is_new else 200, told)
+        response = _render(message, published.partition, published.offset, is_new=published.is_new)
+        response.made_partitions = published.made_partitions or UNSET
+        return json(201 if published.is_new else 200, response)
 
     async def _publish_many(
         self, topic: str, given: PublishOne, messages: list[Message], now_ms: int
@@ -161,37 +160,37 @@ class PublishApi:
             partition=partition,
             allow_duplicate=given.allow_duplicate,
         )
-        told = _told_many(messages, published)
-        is_new = any(one.is_new for one in told)
-        answer = PublishedMany(messages=told, made_partitions=made_partitions or UNSET)
+        rendered = _render_all(messages, published)
+        is_new = any(one.is_new for one in rendered)
+        answer = PublishedMany(messages=rendered, made_partitions=made_partitions or UNSET)
         return json(201 if is_new else 200, answer)
 
 
-def _all(shapes: list[MessageRequest], now_ms: int, limits: Limits) -> list[Message]:
+def _all(requests: list[MessageRequest], now_ms: int, limits: Limits) -> list[Message]:
     messages: list[Message] = []
     try:
-        for shape in shapes:
-            messages.append(_expiring(shape, now_ms, limits))  # noqa: PERF401 - its length says which
+        for request in requests:
+            messages.append(_expiring(request, now_ms, limits))  # noqa: PERF401 - its length says which
     except (BadField, LimitExceeded) as error:
         raise error.within(f"messages[{len(messages)}]") from error
     return messages
 
 
-def _expiring(shape: MessageRequest, now_ms: int, limits: Limits) -> Message:
-    message = message_of(shape, now_ms, limits)
-    expires_ms = expires_of(shape, message, now_ms)
+def _expiring(request: MessageRequest, now_ms: int, limits: Limits) -> Message:
+    message = message_of(request, now_ms, limits)
+    expires_ms = expires_of(request, message, now_ms)
     if expires_ms is None:
         return message
     headers = {**(message.headers or {}), EXPIRES_HEADER: b"%d" % expires_ms}
     return replace(message, headers=headers)
 
 
-def _told(message: Message, partition: int, offset: int, *, is_new: bool) -> PublishedOne:
+def _render(message: Message, partition: int, offset: int, *, is_new: bool) -> PublishedOne:
     message_id = (message.message_id or b"").decode()
     return PublishedOne(partition=partition, offset=offset, message_id=message_id, is_new=is_new)
 
 
-def _told_many(messages: list[Message], published: Published) -> list[PublishedOne]:
+def _render_all(messages: list[Message], published: Published) -> list[PublishedOne]:
     count = len(messages)
     first = published.first_offset
     offsets = range(first, first + count) if published.offsets is None else published.offsets
@@ -200,7 +199,7 @@ def _told_many(messages: list[Message], published: Published) -> list[PublishedO
         partitions = published.partitions.tolist()
     old = set() if published.duplicates is None else set(published.duplicates.tolist())
     return [
-        _told(message, partition, int(offset), is_new=row not in old)
+        _render(message, partition, int(offset), is_new=row not in old)
         for row, (message, partition, offset) in enumerate(
             zip(messages, partitions, offsets, strict=True)
         )

@@ -20,8 +20,7 @@ from waterclock.schedule.duration import parse_duration
 from waterclock.server.http.checks import text
 from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import Request, Response, json
-from waterclock.server.http.operations import Operation
-from waterclock.server.http.operations import Told as Answer
+from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.http.problems import BadField
 from waterclock.server.rest.models import (
     AnyTopic,
@@ -31,8 +30,8 @@ from waterclock.server.rest.models import (
     MessageResponse,
     Name,
     RequestModel,
+    ResponseModel,
     TimeMs,
-    Told,
     Topic,
     bytes_of,
     exclusive,
@@ -132,7 +131,7 @@ _ONE_OF_EACH = {
 }
 
 
-class RecurrenceResponse(Told, kw_only=True):
+class RecurrenceResponse(ResponseModel, kw_only=True):
     """A recurrence as it stands."""
 
     name: str
@@ -151,7 +150,7 @@ class RecurrenceResponse(Told, kw_only=True):
     """Only where there was no such topic: putting this made it, with so many partitions."""
 
 
-class RecurrencesResponse(Told):
+class RecurrencesResponse(ResponseModel):
     """Recurrences by name."""
 
     recurrences: list[RecurrenceResponse]
@@ -167,14 +166,14 @@ class RecurrencesApi:
         """Create a recurrence or replace the one of that name."""
         name = parameters_of(request, RecurrenceParameters).name
         recurring = _recurring(name, request, self._node.clock.now_ms())
-        return json(200, _told(await self._node.recurrences.put(recurring)))
+        return json(200, _render(await self._node.recurrences.put(recurring)))
 
     def get(self, request: Request) -> Response:
         """Return a recurrence."""
         name = parameters_of(request, RecurrenceParameters).name
         for recurs in self._node.recurrences.list(""):
             if recurs.recurring.name == name:
-                return json(200, _told(recurs))
+                return json(200, _render(recurs))
         raise NotFound("recurrence", name)
 
     async def delete(self, request: Request) -> Response:
@@ -187,12 +186,12 @@ class RecurrencesApi:
     def list_all(self, request: Request) -> Response:
         """Return recurrences by name."""
         topic = parameters_of(request, RecurrencesParameters).topic or ""
-        found = [_told(recurs) for recurs in self._node.recurrences.list(topic)]
+        found = [_render(recurs) for recurs in self._node.recurrences.list(topic)]
         return json(200, RecurrencesResponse(recurrences=found))
 
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
-        told = {200: Answer("As it stands.", RecurrenceResponse)}
+        recurrence = {200: ResponseSpec("As it stands.", RecurrenceResponse)}
         path = "/recurrences/{name}"
         return [
             Operation(
@@ -203,7 +202,7 @@ class RecurrencesApi:
                 tag="schedule",
                 summary="List what recurs.",
                 parameters=RecurrencesParameters,
-                answers={200: Answer("All, by name.", RecurrencesResponse)},
+                responses={200: ResponseSpec("All, by name.", RecurrencesResponse)},
             ),
             Operation(
                 "GET",
@@ -213,7 +212,7 @@ class RecurrencesApi:
                 tag="schedule",
                 summary="Show a recurrence.",
                 parameters=RecurrenceParameters,
-                answers=told,
+                responses=recurrence,
                 problems=(404,),
             ),
             Operation(
@@ -231,7 +230,7 @@ class RecurrencesApi:
                     "zone": "Europe/Berlin",
                     "value": "weekly",
                 },
-                answers=told,
+                responses=recurrence,
                 problems=(404, 409, 507),
             ),
             Operation(
@@ -242,7 +241,7 @@ class RecurrencesApi:
                 tag="schedule",
                 summary="End a recurrence.",
                 parameters=RecurrenceParameters,
-                answers={204: Answer("It is over.")},
+                responses={204: ResponseSpec("It is over.")},
                 problems=(404, 409, 507),
             ),
         ]
@@ -277,7 +276,7 @@ def _length(text: str | UnsetType) -> int | None:
     return None if text is UNSET else parse_duration(text)
 
 
-def _told(recurs: Recurs) -> RecurrenceResponse:
+def _render(recurs: Recurs) -> RecurrenceResponse:
     recurring, rule = recurs.recurring, recurs.recurring.rule
     fields = render_fields(None, recurring.key, recurring.value, recurring.headers, None)
     given: dict[str, Any] = {

@@ -19,8 +19,7 @@ from waterclock.node.replay.replays import Replay, ReplayBatch
 from waterclock.server.grpc.messages import in_slices
 from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import JSON_LINES, Request, Response, Streamed, json
-from waterclock.server.http.operations import Operation
-from waterclock.server.http.operations import Told as Answer
+from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.rest.models import (
     AnyTopic,
     Earlier,
@@ -30,7 +29,7 @@ from waterclock.server.rest.models import (
     Partition,
     PositionRequest,
     RequestModel,
-    Told,
+    ResponseModel,
     past_of,
     render_fields,
 )
@@ -81,7 +80,7 @@ class ReplayDone(RequestModel):
     positions: Annotated[tuple[PositionRequest, ...], Meta(min_length=1, max_length=10_000)]
 
 
-class ReplayResponse(Told):
+class ReplayResponse(ResponseModel):
     """A named replay."""
 
     name: str
@@ -90,7 +89,7 @@ class ReplayResponse(Told):
     ends: list[PositionResponse]
 
 
-class ReplaysResponse(Told):
+class ReplaysResponse(ResponseModel):
     """Named replays."""
 
     replays: list[ReplayResponse]
@@ -153,7 +152,7 @@ class ReplayApi:
                 summary="Read a stretch of the past, in order, without a group.",
                 description="Lines of JSON; the last says that it is finished, or it was cut off.",
                 parameters=ReplayParameters,
-                answers={200: Answer("Messages, one a line.", content_type=JSON_LINES)},
+                responses={200: ResponseSpec("Messages, one a line.", content_type=JSON_LINES)},
                 problems=(404, 409),
             ),
             Operation(
@@ -165,7 +164,7 @@ class ReplayApi:
                 summary="Read a partition from an offset on, without a group.",
                 description="Lines of JSON; the last says that it is finished, or it was cut off.",
                 parameters=ReadParameters,
-                answers={200: Answer("Messages, one a line.", content_type=JSON_LINES)},
+                responses={200: ResponseSpec("Messages, one a line.", content_type=JSON_LINES)},
                 problems=(404, 409),
             ),
             *self._of_names(),
@@ -180,7 +179,7 @@ class ReplayApi:
                 name="listReplays",
                 tag="past",
                 summary="List the named replays.",
-                answers={200: Answer("All.", ReplaysResponse)},
+                responses={200: ResponseSpec("All.", ReplaysResponse)},
             ),
             Operation(
                 "POST",
@@ -194,7 +193,9 @@ class ReplayApi:
                 body_example={"positions": [{"partition": 0, "offset": 10}]},
                 description="While it is read, and after: the last line of a replay says what "
                 "there is to report when all of it is processed. Again is harmless.",
-                answers={204: Answer("Noted; durable, or saved now and then while it is read.")},
+                responses={
+                    204: ResponseSpec("Noted; durable, or saved now and then while it is read.")
+                },
                 problems=(404, 507),
                 is_last_to_stop=True,
             ),
@@ -206,7 +207,7 @@ class ReplayApi:
                 tag="past",
                 summary="Forget a named replay.",
                 parameters=NameParameters,
-                answers={204: Answer("It is forgotten.")},
+                responses={204: ResponseSpec("It is forgotten.")},
                 problems=(404, 507),
             ),
         ]
@@ -232,7 +233,7 @@ def _pieces(batch: ReplayBatch) -> "list[bytes]":
             rows.column(name).to_pylist()
             for name in ("message_id", "key", "value", "headers", "due_ms")
         ]
-        told = [
+        lines = [
             ReplayedResponse(
                 partition=batch.partition,
                 offset=offset,
@@ -240,7 +241,7 @@ def _pieces(batch: ReplayBatch) -> "list[bytes]":
             )
             for offset, id_, key, value, headers, due_ms in zip(offsets, *columns, strict=True)
         ]
-        pieces.append(msgspec.json.Encoder().encode_lines(told))
+        pieces.append(msgspec.json.Encoder().encode_lines(lines))
     return pieces
 
 

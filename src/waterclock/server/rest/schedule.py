@@ -12,8 +12,7 @@ from waterclock.server.grpc.scheduler import timer_id
 from waterclock.server.http.checks import matching
 from waterclock.server.http.input import END, body_of, parameters_of
 from waterclock.server.http.messages import Request, Response, json
-from waterclock.server.http.operations import Operation
-from waterclock.server.http.operations import Told as Answer
+from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.http.problems import BadField
 from waterclock.server.rest.models import (
     TIME_MS_MAX,
@@ -26,9 +25,9 @@ from waterclock.server.rest.models import (
     Offset,
     Partition,
     RequestModel,
+    ResponseModel,
     Time,
     TimeMs,
-    Told,
     bytes_of,
     due_of,
     render_message,
@@ -131,14 +130,14 @@ class CancelWhere(RequestModel):
     dry_run: Annotated[bool, Meta(description="Only count.")] = False
 
 
-class Outcomes(Told):
+class Outcomes(ResponseModel):
     """What became of each that was named, in order, and how many messages it reached."""
 
     outcomes: list[Outcome]
     reached: list[int]
 
 
-class CancelledWhere(Told):
+class CancelledWhere(ResponseModel):
     """How many matched, and how many of them were cancelled."""
 
     matched: int
@@ -154,7 +153,7 @@ class ScheduledResponse(MessageResponse, kw_only=True):
     value_bytes: int
 
 
-class ScheduledPage(Told):
+class ScheduledPage(ResponseModel):
     """Pending messages by due time."""
 
     scheduled: list[ScheduledResponse]
@@ -162,14 +161,14 @@ class ScheduledPage(Told):
     """Asks for those that follow; empty if there are none."""
 
 
-class Horizon(Told):
+class Horizon(ResponseModel):
     """Messages due within so many milliseconds, without those before; -1: later still."""
 
     within_ms: int
     count: int
 
 
-class ScheduledCounts(Told):
+class ScheduledCounts(ResponseModel):
     """How many messages are pending."""
 
     total: int
@@ -248,7 +247,9 @@ class ScheduleApi:
                 tag="schedule",
                 summary="List messages for later, by due time.",
                 parameters=ListParameters,
-                answers={200: Answer("A page; a short one may have a next one.", ScheduledPage)},
+                responses={
+                    200: ResponseSpec("A page; a short one may have a next one.", ScheduledPage)
+                },
                 problems=(404,),
             ),
             Operation(
@@ -259,14 +260,14 @@ class ScheduleApi:
                 tag="schedule",
                 summary="Count messages for later by how soon they are due.",
                 parameters=TopicOnly,
-                answers={200: Answer("Counts.", ScheduledCounts)},
+                responses={200: ResponseSpec("Counts.", ScheduledCounts)},
                 problems=(404,),
             ),
             *self._of_changes(),
         ]
 
     def _of_changes(self) -> list[Operation]:
-        outcomes = {200: Answer("What became of each.", Outcomes)}
+        outcomes = {200: ResponseSpec("What became of each.", Outcomes)}
         one = [{"messageId": "reminder-7"}]
         return [
             Operation(
@@ -279,7 +280,7 @@ class ScheduleApi:
                 parameters=TopicOnly,
                 body=Cancel,
                 body_example={"messages": one},
-                answers=outcomes,
+                responses=outcomes,
                 problems=(404, 409, 507),
             ),
             Operation(
@@ -292,7 +293,7 @@ class ScheduleApi:
                 parameters=TopicOnly,
                 body=Annotated[Reschedule, Meta(extra_json_schema=_WHEN)],
                 body_example={"messages": one, "delay": "1h"},
-                answers=outcomes,
+                responses=outcomes,
                 problems=(404, 409, 507),
             ),
             Operation(
@@ -305,7 +306,7 @@ class ScheduleApi:
                 parameters=TopicOnly,
                 body=Annotated[CancelWhere, Meta(extra_json_schema=_SOME)],
                 body_example={"filter": {"key": "ada"}, "dryRun": True},
-                answers={200: Answer("How many.", CancelledWhere)},
+                responses={200: ResponseSpec("How many.", CancelledWhere)},
                 problems=(404, 409, 507),
             ),
         ]
@@ -335,17 +336,17 @@ def _name(row: int, one: PendingRequest) -> Named:
     return Named(b"", key, (one.partition, one.offset))
 
 
-def _filter(shape: FilterRequest) -> Filter | None:
+def _filter(given: FilterRequest) -> Filter | None:
     """Return what must hold of messages; None if it holds of none."""
-    if shape.to_ms and shape.to_ms <= shape.from_ms:
+    if given.to_ms and given.to_ms <= given.from_ms:
         return None
     return Filter(
-        key=None if shape.key is UNSET else shape.key.encode(),
-        key_prefix=None if shape.key_prefix is UNSET else shape.key_prefix.encode(),
-        headers={name: value.encode() for name, value in shape.headers.items()},
-        start_ms=shape.from_ms,
-        end_ms=shape.to_ms,
-        partitions=shape.partitions,
+        key=None if given.key is UNSET else given.key.encode(),
+        key_prefix=None if given.key_prefix is UNSET else given.key_prefix.encode(),
+        headers={name: value.encode() for name, value in given.headers.items()},
+        start_ms=given.from_ms,
+        end_ms=given.to_ms,
+        partitions=given.partitions,
     )
 
 

@@ -18,13 +18,12 @@ from waterclock.node.topics import (
 from waterclock.node.topics import Topic as NodeTopic
 from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import Request, Response, json
-from waterclock.server.http.operations import Operation
-from waterclock.server.http.operations import Told as Answer
+from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.rest.models import (
     AnyTopic,
     RequestModel,
+    ResponseModel,
     TimeMs,
-    Told,
     Topic,
 )
 
@@ -63,7 +62,7 @@ class CreateTopic(SettingsRequest, kw_only=True):
     if_absent: Annotated[bool, Meta(description="One that exists is returned as it is.")] = False
 
 
-class PartitionResponse(Told):
+class PartitionResponse(ResponseModel):
     """A partition of a topic."""
 
     partition: int
@@ -74,7 +73,7 @@ class PartitionResponse(Told):
     problem: str = ""
 
 
-class SettingsResponse(Told):
+class SettingsResponse(ResponseModel):
     """The settings of a topic; what is left out is as configured."""
 
     partitions: int
@@ -86,7 +85,7 @@ class SettingsResponse(Told):
     ack_timeout_ms: int | UnsetType = UNSET
 
 
-class TopicResponse(Told):
+class TopicResponse(ResponseModel):
     """A topic."""
 
     topic: str
@@ -94,7 +93,7 @@ class TopicResponse(Told):
     partitions: list[PartitionResponse]
 
 
-class TopicsResponse(Told):
+class TopicsResponse(ResponseModel):
     """Topics by name."""
 
     topics: list[TopicResponse]
@@ -107,20 +106,20 @@ class OffsetsParameters(RequestModel):
     time_ms: Annotated[TimeMs, Meta(examples=[0])]
 
 
-class PositionResponse(Told):
-    """A place in a topic."""
+class PositionResponse(ResponseModel):
+    """A position in a topic."""
 
     partition: int
     offset: int
 
 
-class PositionsResponse(Told):
-    """A place in each partition."""
+class PositionsResponse(ResponseModel):
+    """A position in each partition."""
 
     positions: list[PositionResponse]
 
 
-class LimitsResponse(Told):
+class LimitsResponse(ResponseModel):
     """What one request may ask."""
 
     message_bytes_max: int
@@ -128,7 +127,7 @@ class LimitsResponse(Told):
     batch_messages_max: int
 
 
-class NodeResponse(Told):
+class NodeResponse(ResponseModel):
     """A node."""
 
     name: str
@@ -196,7 +195,7 @@ class TopicsApi:
     def get_node(self, _: Request) -> Response:
         """Tell who this is."""
         node, limits = self._node, self._node.config.limits
-        told = NodeResponse(
+        response = NodeResponse(
             name=node.name,
             version=self._version,
             started_ms=node.started_ms,
@@ -207,7 +206,7 @@ class TopicsApi:
                 batch_messages_max=limits.batch_messages_max,
             ),
         )
-        return json(200, told)
+        return json(200, response)
 
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
@@ -215,7 +214,7 @@ class TopicsApi:
 
     def _of_topics(self) -> list[Operation]:
         path = "/topics/{topic}"
-        told = Answer("The topic.", TopicResponse)
+        topic = ResponseSpec("The topic.", TopicResponse)
         rows: list[Any] = [
             ("GET", "/topics", self.list_topics, "listTopics", "List topics."),
             ("POST", "/topics", self.create_topic, "createTopic", "Make a topic."),
@@ -225,24 +224,29 @@ class TopicsApi:
             ("GET", path + "/offsets", self.find_offsets, "findOffsets", "Find where it stood."),
         ]
         more: dict[str, dict[str, Any]] = {
-            "listTopics": {"answers": {200: Answer("All, by name.", TopicsResponse)}},
+            "listTopics": {"responses": {200: ResponseSpec("All, by name.", TopicsResponse)}},
             "createTopic": {
                 "body": CreateTopic,
                 "body_example": {"topic": "orders", "partitions": 4},
-                "answers": {200: Answer("It existed.", TopicResponse), 201: told},
+                "responses": {200: ResponseSpec("It existed.", TopicResponse), 201: topic},
                 "problems": (409, 507),
             },
-            "getTopic": {"answers": {200: told}, "problems": (404,)},
+            "getTopic": {"responses": {200: topic}, "problems": (404,)},
             "updateTopic": {
                 "body": SettingsRequest,
                 "body_example": {"retentionMs": 86_400_000},
-                "answers": {200: told},
+                "responses": {200: topic},
                 "problems": (404, 409, 507),
             },
-            "deleteTopic": {"answers": {204: Answer("It is gone.")}, "problems": (404, 507)},
+            "deleteTopic": {
+                "responses": {204: ResponseSpec("It is gone.")},
+                "problems": (404, 507),
+            },
             "findOffsets": {
                 "parameters": OffsetsParameters,
-                "answers": {200: Answer("An offset for each partition.", PositionsResponse)},
+                "responses": {
+                    200: ResponseSpec("An offset for each partition.", PositionsResponse)
+                },
                 "problems": (404, 409),
             },
         }
@@ -256,7 +260,7 @@ class TopicsApi:
             name="getNode",
             tag="node",
             summary="Tell who this is.",
-            answers={200: Answer("The node.", NodeResponse)},
+            responses={200: ResponseSpec("The node.", NodeResponse)},
         )
 
 

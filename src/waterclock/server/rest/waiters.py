@@ -11,7 +11,7 @@ from waterclock.server.http.messages import Pending, Response, json
 from waterclock.server.http.problems import problem_of
 from waterclock.server.rest.consumer import DeliveredMessage, HttpConsumer
 from waterclock.server.rest.consumers import HttpConsumers
-from waterclock.server.rest.models import MessageResponse, Told, render_fields
+from waterclock.server.rest.models import MessageResponse, ResponseModel, render_fields
 
 NO_STORE = b"Cache-Control: no-store\r\n"
 
@@ -27,7 +27,7 @@ class DeliveredMessageResponse(MessageResponse, kw_only=True):
     """Answer before, or it comes again."""
 
 
-class DeliveredPage(Told):
+class DeliveredPage(ResponseModel):
     """Messages, perhaps none."""
 
     messages: list[DeliveredMessageResponse]
@@ -130,26 +130,26 @@ class Listening:
 
 def page_of(messages: list[DeliveredMessage], made_partitions: int = 0) -> Response:
     """Return messages as the answer to a poll."""
-    told = list(map(_told, messages))
+    rendered = list(map(_render, messages))
     return json(
-        200, DeliveredPage(messages=told, made_partitions=made_partitions or UNSET), NO_STORE
+        200, DeliveredPage(messages=rendered, made_partitions=made_partitions or UNSET), NO_STORE
     )
 
 
-def _told(handed: DeliveredMessage) -> DeliveredMessageResponse:
-    message_id, key, value, headers, due_ms = handed.row
-    lease = handed.lease
+def _render(message: DeliveredMessage) -> DeliveredMessageResponse:
+    message_id, key, value, headers, due_ms = message.row
+    lease = message.lease
     return DeliveredMessageResponse(
         lease=str(lease),
         partition=lease.partition,
         offset=lease.offset,
         attempt=lease.attempt,
-        deadline_ms=handed.deadline_ms,
+        deadline_ms=message.deadline_ms,
         **render_fields(message_id, key, value, dict(headers or ()), due_ms),
     )
 
 
-def event_of(handed: DeliveredMessage) -> bytes:
+def event_of(message: DeliveredMessage) -> bytes:
     """Return a message as a server-sent event."""
-    data = msgspec.json.encode(_told(handed))
-    return b"id: %b\ndata: %b\n\n" % (str(handed.lease).encode(), data)
+    data = msgspec.json.encode(_render(message))
+    return b"id: %b\ndata: %b\n\n" % (str(message.lease).encode(), data)

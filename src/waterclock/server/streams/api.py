@@ -1,6 +1,6 @@
 """In-memory streams over HTTP: send, receive, send and store, and look at them.
 
-    POST /streams/send          200 taken or handed over, 424 nobody came in time
+    POST /streams/send          200 taken or handed over, 424 no receiver came in time
     GET  /streams/receive       200 a message, 424 none came in time, 410 the position is gone
     POST /streams/sendAndStore  201 stored
     GET  /streams/events        the same as server-sent events
@@ -23,8 +23,17 @@ from waterclock.model.sections import MatchingConfig
 from waterclock.node.node import Node
 from waterclock.node.streams.host import StreamHost
 from waterclock.server.http.input import body_of, parameters_of
-from waterclock.server.http.messages import Answered, Later, Request, Response, json, problem
-from waterclock.server.http.operations import Operation, Told
+from waterclock.server.http.messages import (
+    EVENTS,
+    JSON,
+    Answered,
+    Later,
+    Request,
+    Response,
+    json,
+    problem,
+)
+from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.http.problems import BadField
 from waterclock.server.rest.models import OFFSET_MAX
 from waterclock.server.streams.calls import ReceiveCall, SendCall
@@ -46,7 +55,7 @@ from waterclock.server.streams.models import (
     span_ms,
 )
 from waterclock.server.streams.reader import StoredReader
-from waterclock.server.streams.responses import message_uuid, received, sent, told
+from waterclock.server.streams.responses import message_uuid, received, render, sent
 from waterclock.stores.base import Record, Stored
 from waterclock.streams.ring import Item
 from waterclock.streams.tokens import STORED, Token
@@ -138,7 +147,7 @@ class StreamsApi:
     async def _store(self, body: StoreBody, content: bytes) -> Response:
         item, token, position, is_new = await self._stored(body, content, is_for_all=True)
         field_names = body.field_names
-        told = b'{"streamId":%b,%b%b,"position":%d,"resumeToken":"%b","isNew":%b}' % (
+        rendered = b'{"streamId":%b,%b%b,"position":%d,"resumeToken":"%b","isNew":%b}' % (
             msgspec.json.encode(body.stream_id),
             field_names.uuid,
             msgspec.json.encode(item.message_id),
@@ -146,7 +155,7 @@ class StreamsApi:
             token.encode(),
             b"true" if is_new else b"false",
         )
-        return Response(201, told, b"application/json")
+        return Response(201, rendered, JSON)
 
     async def _stored(
         self, body: StoreBody, content: bytes, *, is_for_all: bool
@@ -201,7 +210,7 @@ class StreamsApi:
             taken = self._host.take(name)
             if taken is not None:
                 incarnation, position, item, missed = taken
-                message = told(item, incarnation, position, name, field_names, self._tokens)
+                message = render(item, incarnation, position, name, field_names, self._tokens)
                 return received(name, message, missed)
         deadline_ms = self._host.now_ms() + timeout_ms
         call = ReceiveCall(
@@ -309,11 +318,11 @@ class StreamsApi:
         """Return the table of what is offered here."""
         common: dict[str, Any] = {"tag": "streams"}
         received = {
-            200: Told(
+            200: ResponseSpec(
                 "A message; a list of them, if a limit was given.", ReceivedMessage | ReceivedPage
             )
         }
-        sent = {200: Told("It is in the stream, or was handed over.", SendResponse)}
+        sent = {200: ResponseSpec("It is in the stream, or was handed over.", SendResponse)}
         return [
             Operation(
                 "POST", "/streams/send", self.send, "send", "Send a message to a stream.",
@@ -322,7 +331,7 @@ class StreamsApi:
             ),
             Operation(
                 "POST", "/streams/sendAndStore", self.send_and_store, "sendAndStore",
-                "Store a message in a stream.", {201: Told("It is stored.", StoreResponse)},
+                "Store a message in a stream.", {201: ResponseSpec("It is stored.", StoreResponse)},
                 **common, body=_Store, problems=(413, 424),
             ),
             Operation(
@@ -333,27 +342,27 @@ class StreamsApi:
             Operation(
                 "GET", "/streams/events", self.events, "streamEvents",
                 "Receive messages as server-sent events; `Last-Event-ID` resumes.",
-                {200: Told("Events, each with its token as id.", None, b"text/event-stream")},
+                {200: ResponseSpec("Events, each with its token as id.", content_type=EVENTS)},
                 **common, parameters=ReceiveParameters, problems=(403, 410, 424),
             ),
             Operation(
                 "GET", "/streams", self.list_names, "listStreams", "List the streams in memory.",
-                {200: Told("Their names.", StreamList)}, **common, parameters=_Listed,
+                {200: ResponseSpec("Their names.", StreamList)}, **common, parameters=_Listed,
             ),
             Operation(
                 "GET", "/streams/{streamId}", self.get, "getStream", "Look at a stream.",
-                {200: Told("What is known of it.", StreamFacts)}, **common, parameters=_Named,
-                problems=(404,),
+                {200: ResponseSpec("What is known of it.", StreamFacts)}, **common,
+                parameters=_Named, problems=(404,),
             ),
             Operation(
                 "PATCH", "/streams/{streamId}", self.resize, "resizeStream",
                 "Let a stream hold another number of messages.",
-                {200: Told("What is known of it.", StreamFacts)}, **common, parameters=_Named,
-                body=ResizeBody, problems=(404,),
+                {200: ResponseSpec("What is known of it.", StreamFacts)}, **common,
+                parameters=_Named, body=ResizeBody, problems=(404,),
             ),
             Operation(
                 "DELETE", "/streams/{streamId}", self.delete, "deleteStream",
-                "Forget a stream, in memory and in the store.", {204: Told("It is gone.")},
+                "Forget a stream, in memory and in the store.", {204: ResponseSpec("It is gone.")},
                 **common, parameters=_Named, problems=(404,),
             ),
         ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Requests about streams while they wait: each is told what became of it, once, and answers.
+"""Requests about streams while they wait: each learns once what became of it, and answers.
 
 A poll that waits is two small objects, this and the core's; it has no task and no timer.
 """
@@ -53,7 +53,7 @@ class Call(Pending):
         return 0 if stream is None else stream.incarnation
 
     def timed_out(self) -> None:
-        """Answer that nobody came."""
+        """Answer that there was no match in time."""
         self.answer(problem(424, MATCH_TIMEOUT, error="MatchTimeout"))
 
     def dismissed(self) -> None:
@@ -83,10 +83,10 @@ class SendCall(Call):
         assert isinstance(self.waiter, Sender)
         uuid = message_uuid(self.waiter.item, self.incarnation(), position)
         is_delivered = receivers > 0
-        told = sent(
+        response = sent(
             self.stream, self.field_names, uuid, position, self._token, is_delivered=is_delivered
         )
-        self.answer(told)
+        self.answer(response)
 
 
 class ReceiveCall(Call):
@@ -113,12 +113,12 @@ class ReceiveCall(Call):
 
     def delivered(self, given: Deliver) -> bool:
         """Answer with messages."""
-        told = render_messages(
+        messages = render_messages(
             given, self.incarnation(), self.stream, self.field_names, self._tokens
         )
         if self._is_list:
-            return self.answer(received_list(self.stream, told, given.missed))
-        return self.answer(received(self.stream, told[0], given.missed))
+            return self.answer(received_list(self.stream, messages, given.missed))
+        return self.answer(received(self.stream, messages[0], given.missed))
 
     def refused(self, missed: int, oldest: int) -> None:
         """Answer that what was to follow is gone."""

@@ -108,7 +108,7 @@ class _Subscriber:
         self._host = node.streams
         self._ends_ms = self._host.now_ms() + listen_ms
         self._name = asked.stream_id
-        self._words = FIELD_NAMES[asked.as_]
+        self._field_names = FIELD_NAMES[asked.as_]
         self._consumer = asked.consumer_id or ""
         self._after: int | None = None
         self._is_stored = False
@@ -211,11 +211,13 @@ class _Subscriber:
         if self._after is not None:  # otherwise the stream remembers, by the consumer's name
             self._after = given.positions[-1]
         tokens = self._node.stream_tokens
-        told = render_messages(given, self._incarnation(), self._name, self._words, tokens)
+        messages = render_messages(
+            given, self._incarnation(), self._name, self._field_names, tokens
+        )
         missed = b'"missed":%d,' % given.missed if given.missed else b""
         name = msgspec.json.encode(self._name)
         pieces = []
-        for token, facts in told:
+        for token, facts in messages:
             if b"\n" in facts or b"\r" in facts:  # between values: either would end the line
                 facts = msgspec.json.format(b"{%b}" % facts, indent=-1)[1:-1]
             pieces.append(

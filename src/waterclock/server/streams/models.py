@@ -1,4 +1,4 @@
-"""What requests about streams say, and what they are told: two vocabularies for one thing.
+"""Requests about streams and their responses: two vocabularies for one thing.
 
 Some clients call a message *output*. A sender is answered in the field names it used; receivers say
 which they want with `as`.
@@ -52,7 +52,7 @@ Anything = Annotated[
 
 
 def _alone(one: str, other: str) -> dict[str, object]:
-    """Describe a body that says one word and not the other."""
+    """Describe a body that has one field and not the other."""
     others = [{"required": [name]} for name in (other, f"{other}Uuid")]
     return {"required": [one], "not": {"anyOf": others}}
 
@@ -248,7 +248,7 @@ class ResizeBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 def span_ms(field: str, text: str | None, seconds: float | None) -> int | None:
-    """Return a length of time, told as text or in seconds; if both are, seconds count."""
+    """Return a length of time, given as text or in seconds; if both are, seconds count."""
     if text is not None and seconds is None:
         try:
             return _parsed(text)

@@ -1,7 +1,8 @@
 """Receivers that bring a position: from a resume token, or `earliest` and `latest`.
 
 A token of a message in memory is answered by the ring, one of a stored message by the store. When
-the store has no more, the receiver waits to be told, and reads again only if it missed something.
+the store has no more, the receiver waits for the next message, and reads the store again only if it
+missed something.
 """
 
 import asyncio
@@ -64,7 +65,7 @@ class StoredReader:
             self._host.receive(receiver)
 
     def read_on(self, call: ReceiveCall, receiver: Receiver) -> None:
-        """Read what the store has; also again, if the receiver was not told of something."""
+        """Read what the store has; also again, if the receiver missed something."""
         self._node.spawn(_answered(call, self._read(call, receiver)))
 
     async def _begin(self, call: ReceiveCall, receiver: Receiver, *, is_latest: bool) -> None:

@@ -1,4 +1,4 @@
-"""What senders and receivers are told: JSON put together by hand, a message goes out as it came."""
+"""Responses to senders and receivers: JSON put together by hand, a message goes out as it came."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from waterclock.streams.effects import Deliver
 from waterclock.streams.ring import Item
 from waterclock.streams.tokens import LIVE, STORED, Token, Tokens
 
-MATCH_TIMEOUT = "nobody came within the timeout"
+MATCH_TIMEOUT = "no match within the timeout"
 OVERWRITTEN = "what follows the resume token was overwritten or has expired"
 FORGOTTEN = "the resume token is of a stream that was forgotten"
 AHEAD = "the store does not reach to the resume token: it is another one, or an older copy of it"
@@ -18,8 +18,8 @@ AHEAD = "the store does not reach to the resume token: it is another one, or an 
 _encode = msgspec.json.encode
 
 
-class Told(NamedTuple):
-    """A message as it is told."""
+class RenderedMessage(NamedTuple):
+    """A message as JSON, with its token."""
 
     token: str
     facts: bytes
@@ -27,7 +27,7 @@ class Told(NamedTuple):
 
 
 def gone_members(missed: int, token: str) -> dict[str, Any]:
-    """Return what a 410 tells besides its field_names."""
+    """Return the members of a 410 besides its detail."""
     return {"error": "Gone", "field": "resumeToken", "missed": missed, "resumeToken": token}
 
 
@@ -45,7 +45,7 @@ def sent(
     *,
     is_delivered: bool,
 ) -> Response:
-    """Return what a sender is told."""
+    """Return the response to a sender."""
     body = b'{"streamId":%b,%b%b,"position":%d,"delivered":%b%b}' % (
         _encode(stream),
         field_names.uuid,
@@ -57,15 +57,15 @@ def sent(
     return Response(200, body, JSON)
 
 
-def told(
+def render(
     item: Item,
     incarnation: int,
     position: int,
     stream: str,
     field_names: FieldNames,
     tokens: Tokens,
-) -> Told:
-    """Return a message as it is told."""
+) -> RenderedMessage:
+    """Return a message as JSON, with its token."""
     facts = (STORED, 0, item.stored) if item.stored else (LIVE, incarnation, position)
     token = tokens.encode(stream, Token(*facts))
     said = b'%b%b,%b%b,"position":%d,"sentMs":%d,"resumeToken":"%b"' % (
@@ -77,25 +77,25 @@ def told(
         item.sent_ms,
         token.encode(),
     )
-    return Told(token, said)
+    return RenderedMessage(token, said)
 
 
 def render_messages(
     given: Deliver, incarnation: int, stream: str, field_names: FieldNames, tokens: Tokens
-) -> list[Told]:
-    """Return messages as they are told."""
+) -> list[RenderedMessage]:
+    """Return messages as JSON, each with its token."""
     pairs = zip(given.positions, given.items, strict=True)
-    return [told(item, incarnation, at, stream, field_names, tokens) for at, item in pairs]
+    return [render(item, incarnation, at, stream, field_names, tokens) for at, item in pairs]
 
 
-def received(stream: str, message: Told, missed: int) -> Response:
-    """Return what a receiver of one message is told."""
+def received(stream: str, message: RenderedMessage, missed: int) -> Response:
+    """Return the response to a receiver of one message."""
     lost = b',"missed":%d' % missed if missed else b""
     return Response(200, b'{"streamId":%b,%b%b}' % (_encode(stream), message.facts, lost), JSON)
 
 
-def received_list(stream: str, messages: list[Told], missed: int) -> Response:
-    """Return what a receiver of several messages is told."""
+def received_list(stream: str, messages: list[RenderedMessage], missed: int) -> Response:
+    """Return the response to a receiver of several messages."""
     body = b'{"streamId":%b,"messages":[%b],"missed":%d,"resumeToken":"%b"}' % (
         _encode(stream),
         b",".join(b"{%b}" % message.facts for message in messages),
