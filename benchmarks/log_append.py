@@ -21,9 +21,9 @@ from waterclock.log.batch import parse_batch
 from waterclock.model.limits import Limits
 from waterclock.model.sections import DedupConfig, Fsync, LogConfig
 from waterclock.storage.clock import SystemClock
+from waterclock.storage.flush import GroupCommit
 from waterclock.storage.folders import os_folder
 from waterclock.storage.folders.os_folder import OsFolder
-from waterclock.storage.fsync import GroupCommit
 from waterclock.storage.opening import open_partition
 from waterclock.storage.partition_store import PartitionStore
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from benchmarks.harness import Bar, Report, Tick, rounds_of, run_child, scaled
 from benchmarks.machine import rss_mb
 from benchmarks.messages import Producer
-from waterclock.log.id_index.dedup import find_repeats
+from waterclock.log.append import find_repeats
 from waterclock.log.id_index.index import IdIndex
 from waterclock.model.sections import DedupConfig
 

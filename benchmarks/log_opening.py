@@ -32,7 +32,7 @@ from benchmarks.machine import ROOT, fitting, forget_cached, rss_mb
 from benchmarks.messages import Producer
 from waterclock.log.segment import SUFFIX
 from waterclock.log.sidecars.sidecar import SidecarKind
-from waterclock.storage.fsync import GroupCommit
+from waterclock.storage.flush import GroupCommit
 
 MESSAGES = 20_000_000
 BATCH_MESSAGES = 1_000

@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.log.frames import messages, sample
-from waterclock.log.append import Appended, answer, landed, split_by_due
+from waterclock.log.append import Appended, Repeats, answer, landed, split_by_due
 from waterclock.log.batch import Batch, encode_batch
-from waterclock.log.frame import FLAG_UNTRACKED, FrameType
-from waterclock.log.id_index.dedup import Repeats
+from waterclock.log.frame import CONTROL, FLAG_UNTRACKED, FrameType
 from waterclock.log.schema import MESSAGES, decode_untrusted
 from waterclock.model.ids import Millis, Offset
 from waterclock.model.limits import Limits
@@ -42,7 +41,7 @@ def test_a_batch_becomes_a_frame_of_what_is_due_then_one_of_promises(sent, flags
         batch_of(*chosen).rows for _, chosen in expected if chosen
     ]
     assert all(part.batch.rows.schema.equals(MESSAGES) for part in parts)
-    assert all(part.frame.flags == flags and not part.frame.is_control for part in parts)
+    assert all(part.frame.flags == flags and part.frame.kind not in CONTROL for part in parts)
 
 
 @given(BATCHES, st.integers(0, 5_000))

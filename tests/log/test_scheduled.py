@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.log.frames import LogBuilder, messages, sample
 from waterclock.log.append import PlannedFrame
 from waterclock.log.compaction import Rewriter, Survivors
-from waterclock.log.frame import Frame, FrameType, header_of
+from waterclock.log.frame import CONTROL, Frame, FrameType, header_of
 from waterclock.log.rows import row_numbers
 from waterclock.log.scheduled import FoundRows, cancel_frame, fired_frame, gather, reschedule_frame
 from waterclock.log.schema import decode
@@ -111,4 +111,4 @@ def test_cancelled_and_moved_promises_are_listed_as_given(pairs):
     for planned, kind in [(cancelled, FrameType.CANCEL), (moved, FrameType.RESCHEDULE)]:
         expected = PlannedFrame(kind, planned.body, 1, len(pairs), 0, 0)
         assert planned == expected
-        assert planned.is_control
+        assert planned.kind in CONTROL

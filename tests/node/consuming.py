@@ -192,8 +192,8 @@ class Consuming:
         """Make promises deliverable."""
         host = self.hosts.topics.get(topic).partition(partition)
         fired = host.store.fire(np.array(offsets, np.int64), now_ms=self.clock.now_ms())
-        host.wrote()
-        await host.durable(fired.durable_at)
+        host.flush_queue.request_flush()
+        await host.flush_queue.wait_flushed(fired.durable_at)
 
     def compact(self, host: PartitionHost) -> None:
         """Leave only the latest message of each key."""

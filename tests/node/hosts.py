@@ -15,10 +15,10 @@ from waterclock.model.errors import WaterclockError
 from waterclock.model.message import Message
 from waterclock.model.sections import NodeConfig
 from waterclock.node.metadata import Metadata, open_metadata
-from waterclock.node.partition.flush_queue import BackgroundThreads
 from waterclock.node.publish.publisher import Publishing
 from waterclock.node.task_groups import task_group
 from waterclock.node.topics import Topic, Topics, TopicSettings
+from waterclock.storage.flush import BackgroundThreads
 
 T = TypeVar("T")
 START_MS = 1_700_000_000_000
@@ -56,11 +56,11 @@ async def opened(
     """Open what a folder holds; leaving closes it in good order."""
     config = config or config_in(folder)
     clock = clock or ManualClock(START_MS)
-    aside = BackgroundThreads()
+    threads = BackgroundThreads()
     failures: list[WaterclockError] = []
-    metadata = open_metadata(folder / "meta", clock, aside, failures.append)
+    metadata = open_metadata(folder / "meta", clock, threads, failures.append)
     with ExitStack() as rest:
-        rest.callback(aside.stop)
+        rest.callback(threads.stop)
         rest.callback(metadata.close)
         async with task_group() as tasks:
             topics = Topics(
@@ -68,7 +68,7 @@ async def opened(
                 metadata,
                 config=config,
                 clock=clock,
-                aside=aside,
+                threads=threads,
                 tasks=tasks,
                 on_failed=failures.append,
             )

@@ -10,7 +10,7 @@ from waterclock.log.frame import Frame
 from waterclock.model.errors import FolderInUse
 from waterclock.node import metadata as metadata_module
 from waterclock.storage import rewrite as rewriting
-from waterclock.storage.fsync import Work
+from waterclock.storage.flush import Work
 
 
 def test_what_was_put_is_there_after_a_restart(tmp_path):
@@ -82,16 +82,15 @@ async def test_records_written_together_share_an_fsync(tmp_path):
     # The first begins at the end of the turn in which all were written.
 
     async with opened(tmp_path) as hosts:
-        syncs = hosts.metadata._commits
         begun = []
-        aside = syncs._group._fsync
-        real = aside.start
+        fsyncs = hosts.metadata._flush_queue._group._fsync
+        real = fsyncs.start
 
         def noted(work: Work) -> None:
             begun.append(work)
             real(work)
 
-        aside.start = noted  # type: ignore[method-assign]
+        fsyncs.start = noted  # type: ignore[method-assign]
         await asyncio.gather(*(hosts.metadata.put(f"n/{i}", b"v") for i in range(50)))
         assert len(begun) == 1
 

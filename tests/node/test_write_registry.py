@@ -120,13 +120,13 @@ async def test_no_answer_goes_out_before_it_is_durable(tmp_path):
 
     async with writing(tmp_path) as (hosts, registry):
         disk = asyncio.Event()
-        durable = hosts.metadata.durable
+        durable = hosts.metadata.wait_flushed
 
         async def slow(end: int) -> None:
             await disk.wait()
             await durable(end)
 
-        hosts.metadata.durable = slow  # type: ignore[method-assign]
+        hosts.metadata.wait_flushed = slow
         async with asyncio.TaskGroup() as tasks:
             begun = [tasks.create_task(registry.begin("t", "q", 0, 0)) for _ in range(2)]
             finished = tasks.create_task(registry.finish("t", "q", 0, 0, rows=1))

@@ -20,6 +20,7 @@ from waterclock.model.message import Message
 from waterclock.model.sections import ScheduleConfig
 from waterclock.node.counters import PartitionCounters
 from waterclock.node.schedule.scheduler import Scheduler
+from waterclock.storage.flush import FlushQueue
 from waterclock.storage.partition_store import PartitionStore
 
 T = TypeVar("T")
@@ -40,6 +41,20 @@ def ran(awaitable: Awaitable[T]) -> T:
         return await awaitable
 
     return asyncio.run(main())
+
+
+class InlineFlushes(FlushQueue):
+    """Flushes when somebody waits; a queue of its own does so in a node."""
+
+    def __init__(self, partition: "TimedPartition") -> None:
+        self._partition = partition
+
+    def request_flush(self) -> None:
+        """Leave it to who waits."""
+
+    async def wait_flushed(self, end: int) -> None:
+        self._partition.flush()
+        assert self._partition.store.acknowledged_end >= end
 
 
 class TimedPartition:
@@ -67,14 +82,8 @@ class TimedPartition:
             self.schedule,
             self.clock,
             self.counters,
-            lambda: None,
-            self.durable,
+            InlineFlushes(self),
         )
-
-    async def durable(self, end: int) -> None:
-        """Flush; what a task of its own does in a node."""
-        self.flush()
-        assert self.store.acknowledged_end >= end
 
     def flush(self) -> None:
         """Run one fsync, if one is due."""
@@ -88,11 +97,8 @@ class TimedPartition:
         now = self.clock.now_ms()
         batch = batch_of(messages, now)
         appended = self.store.append(batch, now_ms=now)
-        if batch.due_ms is not None:
-            later = batch.due_ms > now
-            if appended.is_new is not None:
-                later &= appended.is_new
-            self.scheduler.promised(np.asarray(appended.offsets)[later], batch.due_ms[later])
+        if appended.scheduled is not None:
+            self.scheduler.add(*appended.scheduled)
         return [int(offset) for offset in appended.offsets]
 
     def publish(self, *messages: Message) -> list[int]:

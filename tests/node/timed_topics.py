@@ -14,12 +14,12 @@ from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.model.units import KIB
 from waterclock.node.metadata import open_metadata
-from waterclock.node.partition.flush_queue import BackgroundThreads
 from waterclock.node.publish.publisher import Published, Publishing
 from waterclock.node.schedule.pending import PendingMessages
 from waterclock.node.schedule.recurrences import Recurrences
 from waterclock.node.task_groups import task_group
 from waterclock.node.topics import Topics, TopicSettings
+from waterclock.storage.flush import BackgroundThreads
 from waterclock.storage.local_log import stored_messages
 
 LOG = LogConfig(preallocate_bytes=64 * KIB)
@@ -35,14 +35,14 @@ class TimedTopics:
         self.tasks = tasks
         self.limits = Limits()
         config = replace(Config(), log=LOG, dedup=dedup)
-        self._aside = BackgroundThreads()
-        self.metadata = open_metadata(path / "meta", clock, self._aside, self._failed)
+        self._threads = BackgroundThreads()
+        self.metadata = open_metadata(path / "meta", clock, self._threads, self._failed)
         self.topics = Topics(
             path / "topics",
             self.metadata,
             config=config,
             clock=clock,
-            aside=self._aside,
+            threads=self._threads,
             tasks=tasks,
             on_failed=self._failed,
         )
@@ -76,8 +76,8 @@ class TimedTopics:
         for host in self.topics.get(topic).partitions:
             while host.scheduler.fire_slice():
                 pass
-            host.wrote()
-            await host.durable(host.store.end)
+            host.flush_queue.request_flush()
+            await host.flush_queue.wait_flushed(host.store.end)
             for frame in host.store.frames(host.store.start):
                 if frame.header.is_deliverable:
                     found += [m for _, m in stored_messages(frame, frame.header.base_offset)]
@@ -87,7 +87,7 @@ class TimedTopics:
         """Stop cleanly."""
         self.topics.close()
         self.metadata.close()
-        self._aside.stop()
+        self._threads.stop()
 
 
 @asynccontextmanager

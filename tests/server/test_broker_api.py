@@ -226,12 +226,13 @@ async def test_a_publish_whose_caller_went_away_is_stored(tmp_path):
         gate = Gate(it.node)
         gate.is_open.set()
         held = it.node.topics.get("orders").partition(0)
-        held.durable = lambda _: never()  # type: ignore[method-assign, assignment]
+        wait_flushed = held.flush_queue.wait_flushed
+        held.flush_queue.wait_flushed = lambda _: never()  # type: ignore[method-assign, assignment]
         call = asyncio.ensure_future(it.publish(b"b"))
         await until(lambda: held.store.end == 2)
         call.cancel()
         await until(lambda: not it.server.calls.in_flight)
-        await held.readable(1)
+        await wait_flushed(2)
         fetched = await it.broker.Fetch(pb.FetchRequest(topic="orders", offset=1))
 
         assert values_in(fetched.frames) == [b"b"]

@@ -166,7 +166,7 @@ async def test_a_topic_with_the_longest_name_has_dead_letters(tmp_path):
         answer = {"group": "g", "reject": [taken["lease"]]}
         assert (await client.post(f"/topics/{name}/acks", answer)).status == 200
         await until(lambda: it.node.topics.find(f"{name}.dlq"))
-        await it.node.topics.get(f"{name}.dlq").partition(0).readable(0)
+        await it.node.topics.get(f"{name}.dlq").partition(0).flush_queue.wait_flushed(1)
         letters = await client.get(f"/topics/{name}/dead-letters")
         assert len(letters.json()["deadLetters"]) == 1
         assert (await client.get(f"/topics/{name}.dlq")).status == 200

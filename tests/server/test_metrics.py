@@ -53,7 +53,7 @@ async def test_counters_move_with_what_happens(tmp_path):
         await member.ended()
         clock.advance(10_000)
         it.node.topics.get("orders").partition(0).scheduler.wake()
-        await it.node.topics.get("orders").partition(0).readable(4)
+        await it.node.topics.get("orders").partition(0).flush_queue.wait_flushed(5)
         after = await scrape(it)
 
         place = {"topic": "orders", "partition": "0"}

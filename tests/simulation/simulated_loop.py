@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.kit.clock import ManualClock
-from waterclock.storage.fsync import Ended, Work
+from waterclock.storage.flush import Ended, Work
 
 WAIT_S_MAX = 3_600.0
 """Nothing in a history takes longer by itself: something waits for what never comes."""

@@ -31,7 +31,6 @@ from waterclock.model.sections import (
 )
 from waterclock.model.units import KIB
 from waterclock.node.node import Node, running_node
-from waterclock.node.partition import flush_queue as commits
 from waterclock.server.calls import Calls
 from waterclock.server.http.messages import Answered, Later, Pending, Request, Response, Streamed
 from waterclock.server.http.operations import routes_of
@@ -41,6 +40,7 @@ from waterclock.server.in_flight import BytesInFlight
 from waterclock.server.process import keep_pulse
 from waterclock.server.rest.consumers import HttpConsumers
 from waterclock.server.rest.operations import topic_operations
+from waterclock.storage import flush
 from waterclock.storage.rewrite import Wanted, rewrites
 
 T = TypeVar("T")
@@ -118,7 +118,7 @@ class SimulatedNode:
 
     async def _live(self, opened: "asyncio.Future[None]") -> None:
         config = replace(CONFIG, node=NodeConfig(name="sim", data_folder=str(self._folder)))
-        with patch.object(commits, "Threads", InlineThreads):
+        with patch.object(flush, "Threads", InlineThreads):
             running = running_node(config, self.clock)
             self.node = node = await running.__aenter__()
         try:
@@ -242,7 +242,7 @@ class SimulatedNode:
             for job in rewrites(store, wanted, now_ms=now_ms):
                 job.run()
                 job.finish()
-            host.wrote()
+            host.flush_queue.request_flush()
         self.run_turns(5)
 
 

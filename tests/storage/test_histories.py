@@ -14,10 +14,10 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.kit.histories import LogHistories
 from waterclock.log import frame, recovery
-from waterclock.log.flush import FlushPlan
 from waterclock.log.id_index.index import IdIndex
-from waterclock.storage import opening, sidecar_files, writer
+from waterclock.storage import opening, sidecar_files
 from waterclock.storage import rewrite as rewriting
+from waterclock.storage.flush import FlushPlan
 from waterclock.storage.partition_store import PartitionStore
 
 HISTORIES = int(os.environ.get("WATERCLOCK_HISTORIES", "1000"))
@@ -85,8 +85,9 @@ def forget_ids_on_restart(patch: pytest.MonkeyPatch) -> None:
 
 
 def go_on_after_a_failed_fsync(patch: pytest.MonkeyPatch) -> None:
-    real = writer.Writer.finish_sync
-    patch.setattr(writer.Writer, "finish_sync", lambda self, sync, error=None: real(self, sync))
+    store = PartitionStore
+    real = store.finish_sync
+    patch.setattr(store, "finish_sync", lambda self, sync, error=None: real(self, sync))
 
 
 def trust_pages_of_a_failed_fsync(patch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ HOLD = """
 import sys
 from tests.storage.stores import batch_of, message, open_store
 from waterclock.storage.clock import SystemClock
-from waterclock.storage.fsync import GroupCommit
+from waterclock.storage.flush import GroupCommit
 from waterclock.storage.folders.os_folder import OsFolder
 
 store = open_store(OsFolder(sys.argv[1]))

@@ -17,8 +17,8 @@ from waterclock.model.errors import (
     StorageFailed,
     StorageFull,
 )
+from waterclock.storage.flush import Sync
 from waterclock.storage.partition_store import PartitionStore
-from waterclock.storage.writer import Sync
 from waterclock.stores.base import Page, Record, Stored
 from waterclock.stores.log import store as log_store
 from waterclock.stores.log.rows import (

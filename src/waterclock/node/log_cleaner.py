@@ -105,8 +105,8 @@ class LogCleaner:
             await self._trim(topic, host, keep_from)
             wanted = Wanted(keep_from=keep_from)
         this_pass = Pass(store, wanted, now_ms=now_ms, thinned=self._thinned)
-        host.wrote()
-        await host.durable(this_pass.end)
+        host.flush_queue.request_flush()
+        await host.flush_queue.wait_flushed(this_pass.end)
         await self._rewrite(topic, host, this_pass)
         self._compacted_bytes[host] = _size(store)
 

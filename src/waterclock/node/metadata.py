@@ -19,8 +19,7 @@ from waterclock.model.limits import Limits
 from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.model.units import GIB, MIB
-from waterclock.node.counters import Histogram
-from waterclock.node.partition.flush_queue import BackgroundThreads, FlushQueue
+from waterclock.storage.flush import BackgroundThreads, FlushQueue
 from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.local_log import stored_messages
 from waterclock.storage.opening import open_partition
@@ -40,9 +39,11 @@ Records = dict[str, bytes | None]
 class Metadata:
     """Durable records by name. Open one with `open_metadata`."""
 
-    def __init__(self, store: PartitionStore, commits: FlushQueue, clock: Clock) -> None:
+    def __init__(self, store: PartitionStore, flush_queue: FlushQueue, clock: Clock) -> None:
         self._store = store
-        self._commits = commits
+        self._flush_queue = flush_queue
+        self.wait_flushed = flush_queue.wait_flushed
+        """Wait until what was written below an offset is durable."""
         self._clock = clock
         self._records: dict[str, bytes] = {}
         for frame in store.frames(store.start):
@@ -73,10 +74,10 @@ class Metadata:
     async def put_many(self, records: Mapping[str, bytes | None]) -> None:
         """Keep records, and forget those that are None: all or, after a crash, none of them."""
         if records:
-            await self.durable(self.write(records))
+            await self.wait_flushed(self.write(records))
 
     def write(self, records: Mapping[str, bytes | None]) -> Offset:
-        """Write records that stand from now on; they are durable once `durable` returns."""
+        """Write records that stand from now on; they are durable once `wait_flushed` returns."""
         now_ms = self._clock.now_ms()
         messages = [Message(value, key=name.encode()) for name, value in records.items()]
         entropy = os.urandom(UUID7_ENTROPY_BYTES)
@@ -84,14 +85,10 @@ class Metadata:
         try:
             end = self._store.append(batch, now_ms=now_ms, allow_duplicate=True).durable_at
         finally:
-            self._commits.wrote()
+            self._flush_queue.request_flush()
         for name, value in records.items():
             self._remember(name, value)
         return end
-
-    async def durable(self, end: int) -> None:
-        """Return when what was written below `end` is durable."""
-        await self._commits.durable(end)
 
     def _remember(self, name: str, value: bytes | None) -> None:
         if value is None:
@@ -114,13 +111,13 @@ class Metadata:
 
     def close(self) -> None:
         """Flush and let go of the folder."""
-        self._commits.close()
+        self._flush_queue.close()
 
 
 def open_metadata(
     path: Path,
     clock: Clock,
-    aside: BackgroundThreads,
+    threads: BackgroundThreads,
     on_failed: Callable[[WaterclockError], None],
     on_full: Callable[[StorageError], None] = lambda error: None,
 ) -> Metadata:
@@ -136,7 +133,7 @@ def open_metadata(
         problem = f"the node's own records in {path} are damaged: {store.faults[0]}"
         store.close()
         raise PartitionFaulty(problem)
-    store.on_full(on_full)
+    store.on_full = on_full
     loop = asyncio.get_running_loop()
-    commits = FlushQueue(store, clock, aside, loop, fsync_ms=Histogram(), on_failed=on_failed)
-    return Metadata(store, commits, clock)
+    flush_queue = FlushQueue(store, clock, loop, threads=threads, on_failed=on_failed)
+    return Metadata(store, flush_queue, clock)

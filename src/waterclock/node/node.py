@@ -30,7 +30,6 @@ from waterclock.node.groups.cleaner import GroupCleaner
 from waterclock.node.groups.groups import Groups
 from waterclock.node.log_cleaner import LogCleaner
 from waterclock.node.metadata import Metadata, open_metadata
-from waterclock.node.partition.flush_queue import BackgroundThreads
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.problems import (
     DISK_FAILED,
@@ -54,6 +53,7 @@ from waterclock.node.streams.persister import Persister
 from waterclock.node.streams.store_poller import StorePoller
 from waterclock.node.task_groups import task_group
 from waterclock.node.topics import Topic, Topics
+from waterclock.storage.flush import BackgroundThreads
 from waterclock.storage.folders.data_folder import DataFolder
 from waterclock.stores.base import Record, Stored, StreamStore
 from waterclock.stores.log.store import LogStore
@@ -80,7 +80,7 @@ class Node:
         self._was_started = False
         path = Path(config.node.data_folder)
         self._tasks = tasks
-        self._aside = BackgroundThreads()
+        self._threads = BackgroundThreads()
         self._running: set[asyncio.Task[None]] = set()
         self._schedulers: dict[PartitionHost, asyncio.Task[None]] = {}
         self._changed_ms = self.started_ms
@@ -88,7 +88,7 @@ class Node:
         """When damage was first seen."""
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.metadata: Metadata = open_metadata(
-            path / "meta", clock, self._aside, self._fail, self._note_full
+            path / "meta", clock, self._threads, self._fail, self._note_full
         )
         self.disk = DiskWatch(DataFolder(path, "meta", "topics"), clock, self._fail)
         self.topics = Topics(
@@ -96,7 +96,7 @@ class Node:
             self.metadata,
             config=config,
             clock=clock,
-            aside=self._aside,
+            threads=self._threads,
             tasks=tasks,
             on_failed=self._fail,
             on_full=self._note_full,
@@ -246,7 +246,7 @@ class Node:
             try:
                 self.metadata.close()
             finally:
-                self._aside.stop()
+                self._threads.stop()
                 self._failure.cancel()
 
     def _run_scheduler(self, topic: Topic, host: PartitionHost) -> None:

@@ -39,8 +39,8 @@ from waterclock.model.sections import DeliveryConfig
 from waterclock.model.units import DAY_MS
 from waterclock.node.detached import run_detached
 from waterclock.node.metadata import Metadata, Records
-from waterclock.node.partition.flush_queue import BackgroundThreads
 from waterclock.node.partition.host import PartitionHost, open_all, open_host
+from waterclock.storage.flush import BackgroundThreads
 
 RECORD = "topic/"
 TRASH = "trash/"
@@ -124,7 +124,7 @@ class Topics:
         *,
         config: Config,
         clock: Clock,
-        aside: BackgroundThreads,
+        threads: BackgroundThreads,
         tasks: asyncio.TaskGroup,
         on_failed: Callable[[WaterclockError], None],
         on_full: Callable[[StorageError], None] = lambda error: None,
@@ -133,7 +133,7 @@ class Topics:
         self._metadata = metadata
         self._config = config
         self._clock = clock
-        self._aside = aside
+        self._threads = threads
         self._tasks = tasks
         self._on_failed = on_failed
         self._on_full = on_full
@@ -220,7 +220,7 @@ class Topics:
             raise
         self._topics[name] = topic
         self._announce(topic, 0)
-        await self._metadata.durable(end)
+        await self._metadata.wait_flushed(end)
         return topic
 
     async def update(self, name: str, settings: TopicSettings) -> Topic:
@@ -247,7 +247,7 @@ class Topics:
             self._announce(topic, before)
             for callback in self.on_updated:
                 callback(topic)
-            await self._metadata.durable(end)
+            await self._metadata.wait_flushed(end)
             return topic
 
     async def delete(self, name: str) -> None:
@@ -274,7 +274,7 @@ class Topics:
             for ended in self.before_closing:
                 await ended(topic)
             await self._close_deleted(topic)
-            await self._metadata.durable(end)
+            await self._metadata.wait_flushed(end)
             await self._empty_trash()
 
     async def _close_deleted(self, topic: Topic) -> None:
@@ -342,7 +342,7 @@ class Topics:
             folder=self._path / topic.folder / str(number),
             config=self._config,
             clock=self._clock,
-            aside=self._aside,
+            threads=self._threads,
             loop=asyncio.get_running_loop(),
             on_failed=self._on_failed,
             on_full=self._on_full,

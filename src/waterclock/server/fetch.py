@@ -77,7 +77,7 @@ class FrameFetcher:
         try:
             async with self._calls.waiting(query.wait_ms / 1_000):
                 while not found.frames and not found.is_full:
-                    await host.readable(found.next_offset)
+                    await host.flush_queue.wait_flushed(found.next_offset + 1)
                     found = _collect(host, query, found.next_offset)
         except TimeoutError:
             return found

@@ -25,8 +25,8 @@ from waterclock.model.limits import Limits
 from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.storage.clock import SystemClock
+from waterclock.storage.flush import GroupCommit
 from waterclock.storage.folders.os_folder import OsFolder
-from waterclock.storage.fsync import GroupCommit
 from waterclock.storage.opening import open_partition
 from waterclock.storage.partition_store import PartitionStore
 

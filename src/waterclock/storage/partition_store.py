@@ -1,4 +1,4 @@
-"""One partition's log on disk: append, read, and everything derived from it kept in step.
+"""One partition's log on disk: append, flush, read, and all that is derived from it kept in step.
 
 One thread owns a store and calls all of it, with exceptions made for slow work: `Sync.run` (the
 fsync), `SaveJob.run` (side-cars) and `RewriteJob.run` (compaction) may run on another thread,
@@ -8,6 +8,13 @@ loop, and, without any thread, on a simulated disk.
 Nothing is acknowledged or readable before it is flushed, unless the policy is `interval`. A faulty
 partition (see `opening`) is readable around its damage and takes no appends. Whether a message is
 *due* is asked of the clock as it is, even where that clock has stepped back.
+
+The rules of writing:
+- Frames written together share a segment and one system call.
+- Append times never step back, so that time can be searched by bisection.
+- A segment is begun only after the one before it is durable, whole: so only the last can be torn.
+- After any failed fsync, or a failed write that cannot be undone, nothing is written any more: the
+  kernel may have dropped the pages, so trying again would only look like success.
 """
 
 from collections import deque
@@ -19,16 +26,31 @@ import numpy.ma  # np.unique and np.isin would import it in the middle of an app
 import numpy.typing as npt
 import pyarrow.compute  # noqa: F401 - and so would the first filter or take
 
-from waterclock.log.append import Appended, PlannedFrame, answer, landed, split_by_due
+from waterclock.log.append import (
+    Appended,
+    Part,
+    PlannedFrame,
+    answer,
+    landed,
+    repeats_in,
+    split_by_due,
+)
 from waterclock.log.batch import Batch
-from waterclock.log.frame import FLAG_UNTRACKED, Frame, FrameType
-from waterclock.log.id_index.dedup import Repeats, find_repeat, find_repeats
-from waterclock.log.id_index.fingerprint import Fingerprints
+from waterclock.log.frame import (
+    FLAG_UNTRACKED,
+    Frame,
+    FrameHeader,
+    FrameType,
+    encode_header,
+)
+from waterclock.log.frame import HEADER_BYTES as FRAME_HEADER_BYTES
 from waterclock.log.id_index.index import IdIndex
 from waterclock.log.recovery import Damage
 from waterclock.log.scheduled import Promised, cancel_frame, fired_frame, gather, reschedule_frame
+from waterclock.log.segment import SegmentHeader
 from waterclock.log.sidecars.due import DueDelta, NetDelta, endings_of, open_promises
 from waterclock.log.sidecars.endings import Endings
+from waterclock.log.sidecars.sparse_index import SparseIndex
 from waterclock.model.errors import (
     BadInput,
     Closed,
@@ -39,11 +61,11 @@ from waterclock.model.errors import (
 )
 from waterclock.model.ids import Epoch, Millis, Offset
 from waterclock.model.sections import DedupConfig, LogConfig
-from waterclock.storage.folders.folder import Folder
+from waterclock.storage.flush import FlushPlan, Sync
+from waterclock.storage.folders.folder import Bytes, Folder
 from waterclock.storage.jobs import SaveJob, Snapshot
 from waterclock.storage.reader import Reader
-from waterclock.storage.segment_file import SegmentFile
-from waterclock.storage.writer import Sync, Writer
+from waterclock.storage.segment_file import SegmentFile, create_segment
 
 Int64s = npt.NDArray[np.int64]
 READ_BYTES_MAX = 1 << 20
@@ -78,13 +100,24 @@ class PartitionStore:
         """Work that may be done aside: run each, then finish it here; see `run_jobs`."""
         self.active_delta = active_delta
         self.reader = Reader(segments)
-        self._writer = Writer(folder, log, segments, faults)
+        self.on_full: Callable[[StorageFull], None] = lambda error: None
+        """Called when there was no room for something; whoever asked for it is told as well."""
+        last = next((s.last for s in reversed(segments) if s.last is not None), None)
+        self.log_time_ms = Millis(0) if last is None else last.append_ms
+        """When the last frame was appended: the log's own time, which never steps back."""
+        self.epoch = Epoch(0) if last is None else last.epoch
+        """The leader epoch under which frames are written."""
+        self._plan = FlushPlan(
+            log.fsync, interval_ms=log.fsync_interval_ms, end=segments[-1].end_offset
+        )
+        self._in_flight: Sync | None = None
+        self._failure: str | None = None
         self._checkpoint_position = segments[-1].end_position
         self._checkpoint: Snapshot | None = None
         self._is_closed = False
 
     def __repr__(self) -> str:
-        state = "faulty" if self.faults else self._writer.failure or "ok"
+        state = "faulty" if self.faults else self._failure or "ok"
         return f"<PartitionStore [{self.start}, {self.end}) {len(self.segments)} segments, {state}>"
 
     # What is there
@@ -92,37 +125,27 @@ class PartitionStore:
     @property
     def start(self) -> Offset:
         """The first offset still in the log."""
-        return self.reader.start
+        return self.segments[0].base_offset
 
     @property
     def end(self) -> Offset:
         """One past the last offset written, flushed or not."""
-        return self.reader.end
+        return self.segments[-1].end_offset
 
     @property
     def acknowledged_end(self) -> Offset:
         """Messages below this may be acknowledged; reads end here."""
-        return Offset(self._writer.plan.acknowledged_end)
+        return Offset(self._plan.acknowledged_end)
 
     @property
     def flushed_end(self) -> Offset:
         """Everything below this is durable."""
-        return Offset(self._writer.plan.flushed_end)
+        return Offset(self._plan.flushed_end)
 
     @property
     def log_id(self) -> bytes:
         """The identity of this log, the same in all of its segments and replicas."""
         return self.segments[0].header.log_id
-
-    @property
-    def log_time_ms(self) -> Millis:
-        """When the last frame was appended: the log's own time, which never steps back."""
-        return self._writer.log_time_ms
-
-    @property
-    def epoch(self) -> Epoch:
-        """The reign under which frames are written."""
-        return self._writer.epoch
 
     def open_promises(self) -> tuple[Int64s, Int64s]:
         """Return (offsets, due times) of the promises neither fired nor cancelled."""
@@ -140,7 +163,16 @@ class PartitionStore:
         Messages whose id was published within the dedup window are not written again.
         """
         self.check_appendable()
-        fps, repeats = self._repeats(batch, now_ms, allow_duplicate)
+        fps, repeats = None, None
+        if self.ids is not None:
+            oldest_ms = max(now_ms, self.log_time_ms) - self.dedup.window_ms
+            fps, repeats = repeats_in(
+                batch,
+                self.ids,
+                self.reader.ids,
+                oldest_ms=oldest_ms,
+                allow_duplicate=allow_duplicate,
+            )
         fresh = batch
         if repeats is not None:
             is_new = repeats.is_new
@@ -155,9 +187,8 @@ class PartitionStore:
             written = landed(parts, fresh.count, base)
             if self.ids is not None and fps is not None:
                 self.ids.remember(fps, written, is_tracked=not allow_duplicate)
-            if parts[-1].frame.kind is FrameType.PROMISE:
-                self._promise(parts[-1].batch)
-        return answer(repeats, written, self.end)
+            scheduled = self._schedule(parts[-1])
+        return answer(repeats, written, self.end, scheduled)
 
     @contextmanager
     def _in_step(self) -> Iterator[None]:
@@ -173,34 +204,16 @@ class PartitionStore:
             self.fail(error)
             raise
 
-    def _repeats(
-        self, batch: Batch, now_ms: int, allow_duplicate: bool
-    ) -> tuple[Fingerprints | None, Repeats | None]:
-        """Return the fingerprints to remember and the rows not to write."""
-        if self.ids is None:
-            return None, None
-        if allow_duplicate and batch.count > 1:
-            return self.ids.fingerprints(batch.ids), None
-        oldest_ms = max(now_ms, self.log_time_ms) - self.dedup.window_ms
-        stored = self.reader.ids
-        if batch.count > 1:
-            fps = self.ids.fingerprints(batch.ids)
-            return fps, find_repeats(self.ids, batch.ids, fps, stored, oldest_ms=oldest_ms)
-        # One message: NumPy's fixed costs would be most of the work.
-        message_id = batch.ids[0].as_py()
-        fp = self.ids.fingerprint(message_id)
-        offset = None
-        if not allow_duplicate:
-            offset = find_repeat(self.ids, message_id, fp, stored, oldest_ms=oldest_ms)
-        repeats = None if offset is None else Repeats(np.array([offset]), np.array([-1]))
-        return np.array([fp], np.uint64), repeats
-
-    def _promise(self, batch: Batch) -> None:
-        """Note the promises just written: they are the last offsets of the log."""
-        assert batch.due_ms is not None
-        offsets = np.arange(self.end - batch.count, self.end, dtype=np.int64)
+    def _schedule(self, part: Part) -> tuple[Int64s, Int64s] | None:
+        """Note the messages just written, the last of the log, if they are for later."""
+        if part.frame.kind is not FrameType.PROMISE:
+            return None
+        assert part.batch.due_ms is not None
+        offsets = np.arange(self.end - part.batch.count, self.end, dtype=np.int64)
         # A copy: the column is a view that would keep the whole batch in memory.
-        self.active_delta.open(offsets, batch.due_ms.copy())
+        due_ms = part.batch.due_ms.copy()
+        self.active_delta.open(offsets, due_ms)
+        return offsets, due_ms
 
     def fire(self, promises: Int64s | Promised, *, now_ms: int) -> Appended:
         """Write promises, open and due (by offset, or read already), as deliverable, in order."""
@@ -230,26 +243,67 @@ class PartitionStore:
         return self.end
 
     def begin_epoch(self, epoch: Epoch, *, now_ms: int) -> Offset:
-        """Begin a leader's reign with a frame of its own; return the offset to be flushed."""
+        """Begin a leader epoch with a frame of its own; return the offset to be flushed."""
         self.check_appendable()
         if epoch <= self.epoch:
             raise BadInput(f"epoch {epoch} is not after {self.epoch}")
-        before, self._writer.epoch = self._writer.epoch, epoch
+        before, self.epoch = self.epoch, epoch
         try:
             self._write([PlannedFrame(FrameType.EPOCH, _NO_BODY, 1, 0, 0, 0)], now_ms)
         except StorageFull:
-            self._writer.epoch = before
+            self.epoch = before
             raise
         return self.end
 
     def _write(self, frames: list[PlannedFrame], now_ms: int) -> Offset:
-        if not self._writer.has_room(frames, now_ms):
+        """Write frames as one; return the offset of the first."""
+        if not self._has_room(frames, now_ms):
             self.roll(now_ms)
-        if self.log.fsync == "always":
+        is_always = self.log.fsync == "always"
+        if is_always:
             # Before the write: what is derived from the frames before it is complete here.
             self._take_checkpoint()
             self._save_checkpoint()
-        return self._writer.write(frames, now_ms)
+        segment = self.segments[-1]
+        base = offset = segment.end_offset
+        append_ms = Millis(max(now_ms, self.log_time_ms))
+        parts: list[Bytes] = []
+        headers: list[FrameHeader] = []
+        for frame in frames:
+            header = frame.header_at(
+                offset,
+                append_ms=append_ms,
+                log_tag=segment.log_tag,
+                epoch=self.epoch,
+                flushed_end=self._plan.flushed_end,
+            )
+            headers.append(header)
+            parts += (encode_header(header), frame.body)
+            offset = header.end_offset
+        with self._stopping_on_failure():
+            segment.append(
+                parts, preallocate_bytes=min(self.log.preallocate_bytes, self.log.segment_bytes)
+            )
+        for header, raw in zip(headers, parts[::2], strict=True):
+            segment.accept(header, int.from_bytes(raw[-4:], "little"))
+        self.log_time_ms = append_ms
+        self._plan.appended_end = offset
+        if is_always:
+            self._sync()
+        return base
+
+    def _has_room(self, frames: list[PlannedFrame], now_ms: int) -> bool:
+        """Tell whether frames belong into the active segment or into a new one."""
+        segment = self.segments[-1]
+        if segment.is_empty:
+            return True
+        if now_ms >= segment.header.created_ms + self.log.segment_age_ms:
+            return False
+        size = span = 0
+        for frame in frames:
+            size += FRAME_HEADER_BYTES + len(frame.body)
+            span += frame.span
+        return segment.has_room(size, span, segment_bytes=self.log.segment_bytes)
 
     def roll(self, now_ms: int) -> None:
         """Seal the active segment, if it holds anything, and begin the next."""
@@ -257,7 +311,15 @@ class PartitionStore:
         sealed = self.segments[-1]
         if sealed.is_empty:
             return
-        self._writer.roll(now_ms)
+        # By the log's time, so that a clock that stepped back leaves segments in order of time.
+        created_ms = Millis(max(now_ms, self.log_time_ms))
+        header = SegmentHeader(sealed.header.log_id, sealed.end_offset, 0, created_ms)
+        index = SparseIndex(self.log.index_every_bytes)
+        with self._stopping_on_failure():
+            self._await_fsync()
+            sealed.seal()
+            self._plan.advance(sealed.end_offset)
+            self.segments.append(create_segment(self.folder, header, index, self.faults))
         snapshot = self._snapshot(sealed)
         self.jobs.append(SaveJob(self, snapshot, is_sealed=True))
         self.deltas[sealed.base_offset] = snapshot.due.net()
@@ -289,31 +351,69 @@ class PartitionStore:
         """Raise if nothing may be written: closed, failed or faulty."""
         if self._is_closed:
             raise Closed("the partition was closed")
-        self._writer.check_usable()
+        self._check_usable()
         if self.faults:
             raise PartitionFaulty(
                 f"{len(self.faults)} damaged stretches, first {self.faults[0]}: restore the files "
                 "from a copy, or accept the loss with `waterclock log repair`"
             )
 
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise StorageFailed(f"the log stopped after: {self._failure}; restart the node")
+
     # Flushing
 
     def begin_sync(self, now_ms: int) -> Sync | None:
         """Return the fsync to run now, if one is due and none is in flight.
 
-        `now_ms` is of a clock that never steps back: it measures the interval between fsyncs.
+        `now_ms` is of a monotonic clock: it measures the interval between fsyncs. Raises
+        StorageFailed after a failure: who waits for an fsync would wait for ever.
         """
-        sync = self._writer.begin_sync(now_ms)
-        if sync is not None:
-            # Taken now, saved when the fsync has succeeded: side-cars speak of durable frames only.
-            self._take_checkpoint()
-        return sync
+        self._check_usable()
+        if not self._plan.wants_sync(now_ms):
+            return None
+        self._in_flight = Sync(self.segments[-1].file, self._plan.start(now_ms))
+        # Taken now, saved when the fsync has succeeded: side-cars speak of durable frames only.
+        self._take_checkpoint()
+        return self._in_flight
 
     def finish_sync(self, sync: Sync, error: StorageFailed | None = None) -> None:
         """Tell how an fsync ended. You must report every one that was begun."""
-        self._writer.finish_sync(sync, error)
-        if error is None:
-            self._save_checkpoint()
+        self._in_flight = None
+        if error is not None:
+            self._failure = str(error)
+            return
+        self._plan.finish(sync.end)
+        self._save_checkpoint()
+
+    def sync(self) -> None:
+        """Make everything written durable before returning."""
+        self.check_appendable()
+        self._sync()
+
+    def _sync(self) -> None:
+        with self._stopping_on_failure():
+            self._await_fsync()
+            self.segments[-1].file.sync()
+        self._plan.advance(self._plan.appended_end)
+
+    def _await_fsync(self) -> None:
+        """Learn how the fsync in flight ends before asking the disk for another one."""
+        if self._in_flight is not None:
+            self._in_flight.run()
+
+    @contextmanager
+    def _stopping_on_failure(self) -> Iterator[None]:
+        """Run something after whose failure nothing may be written; a full disk is no failure."""
+        try:
+            yield
+        except StorageFull as error:
+            self.on_full(error)
+            raise
+        except (StorageFailed, Closed) as error:
+            self._failure = str(error)
+            raise
 
     def _take_checkpoint(self) -> None:
         segment = self.segments[-1]
@@ -326,11 +426,6 @@ class PartitionStore:
             self.jobs.append(SaveJob(self, self._checkpoint, is_sealed=False))
             self._checkpoint = None
 
-    def sync(self) -> None:
-        """Make everything written durable before returning."""
-        self.check_appendable()
-        self._writer.sync_now()
-
     def run_jobs(self) -> None:
         """Do, here and now, the work that could be done aside."""
         while self.jobs:
@@ -342,13 +437,9 @@ class PartitionStore:
                 raise
             job.finish()
 
-    def on_full(self, callback: Callable[[StorageFull], None]) -> None:
-        """Call back when there was no room for something; whoever asked for it is told as well."""
-        self._writer.on_full = callback
-
     def fail(self, error: BaseException) -> None:
         """Take no more appends: the disk, or what is kept beside it, cannot be trusted any more."""
-        self._writer.failure = self._writer.failure or str(error) or type(error).__name__
+        self._failure = self._failure or str(error) or type(error).__name__
 
     # Reading
 
@@ -392,9 +483,9 @@ class PartitionStore:
         if self._is_closed:
             return
         try:
-            if flush and self._writer.failure is None:
-                self._writer.sync_now()
-            if flush and self._writer.failure is None and not self.faults:
+            if flush and self._failure is None:
+                self._sync()
+            if flush and self._failure is None and not self.faults:
                 self.jobs.append(SaveJob(self, self._snapshot(self.segments[-1]), is_sealed=False))
                 self.run_jobs()
         finally:

@@ -354,7 +354,7 @@ class Groups:
             host = self._idle_host(topic, group, "delete")
             end = self._metadata.write(self._forgotten(topic, group))
             self._remove(host, Ending.STOPPING)
-            await self._metadata.durable(end)
+            await self._metadata.wait_flushed(end)
 
     async def seek(
         self,
@@ -384,7 +384,7 @@ class Groups:
                 for partition, cursor, run_id in before:
                     partition.cursor, partition.run_id = cursor, run_id
                 raise
-            await self._metadata.durable(end)
+            await self._metadata.wait_flushed(end)
         return view_of(host)
 
     def min_committed(self, topic: str, partition: int) -> int | None:

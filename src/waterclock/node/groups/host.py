@@ -191,7 +191,7 @@ class GroupHost:
     def _listen(self, partition: GroupPartition) -> None:
         if partition.is_readable:
             serve = partial(self.delivery.readable, partition)
-            partition.stop_listening = partition.host.on_readable(serve)
+            partition.stop_listening = partition.host.flush_queue.on_readable(serve)
 
     def end(self, ending: Ending) -> None:
         """End all sessions and stop listening. What is known of progress stays to be saved."""

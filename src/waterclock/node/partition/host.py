@@ -1,6 +1,6 @@
 """One partition in a node: its log, its fsyncs, its timers, and who waits for it.
 
-Appending is one synchronous step (decide, write, note what is promised), then a wait for the disk.
+Appending is one synchronous step (decide, write, note what is scheduled), then a wait for the disk.
 A partition that cannot be opened stands here too, with its problem: the others go on.
 """
 
@@ -12,8 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-import numpy as np
-
 from waterclock.log.append import Appended
 from waterclock.log.batch import Batch
 from waterclock.model.clock import Clock
@@ -21,8 +19,8 @@ from waterclock.model.config import Config
 from waterclock.model.errors import PartitionFaulty, StorageError, WaterclockError
 from waterclock.model.ids import Millis
 from waterclock.node.counters import PartitionCounters
-from waterclock.node.partition.flush_queue import BackgroundThreads, FlushQueue
 from waterclock.node.schedule.scheduler import Scheduler
+from waterclock.storage.flush import BackgroundThreads, FlushQueue
 from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.opening import open_partition
 from waterclock.storage.partition_store import PartitionStore
@@ -51,6 +49,11 @@ class PartitionHost:
         return self._parts()[0]
 
     @property
+    def flush_queue(self) -> FlushQueue:
+        """Who waits for what is written to be durable, and so readable."""
+        return self._parts()[1]
+
+    @property
     def scheduler(self) -> Scheduler:
         """The timers."""
         return self._parts()[2]
@@ -68,47 +71,27 @@ class PartitionHost:
         """Append a batch; it is durable on return."""
         begun = time.perf_counter()
         appended = self.append(batch, allow_duplicate=allow_duplicate)
-        await self.durable(appended.durable_at)
+        await self.flush_queue.wait_flushed(appended.durable_at)
         self.counters.publish_ms.observe((time.perf_counter() - begun) * 1_000)
         return appended
 
     def append(self, batch: Batch, *, allow_duplicate: bool = False) -> Appended:
-        """Append a batch; you must wait for `durable(durable_at)` before you answer for it."""
-        store, _, scheduler = self._parts()
-        now_ms = self.clock.now_ms()
+        """Append a batch; you must wait until `durable_at` is flushed before you answer for it."""
+        store, flush_queue, scheduler = self._parts()
         try:
-            appended = store.append(batch, now_ms=now_ms, allow_duplicate=allow_duplicate)
+            appended = store.append(
+                batch, now_ms=self.clock.now_ms(), allow_duplicate=allow_duplicate
+            )
         finally:
-            self.wrote()
-        if batch.due_ms is not None:
-            later = batch.due_ms > now_ms
-            if appended.is_new is not None:
-                later &= appended.is_new
-            if bool(later.any()):
-                offsets = np.asarray(appended.offsets, dtype=np.int64)
-                scheduler.promised(offsets[later], batch.due_ms[later])
+            flush_queue.request_flush()
+        if appended.scheduled is not None:
+            scheduler.add(*appended.scheduled)
         counters, new = self.counters, appended.new_count
         counters.batches += 1
         counters.published += new
         counters.published_bytes += len(batch.body)
         counters.duplicates += batch.count - new
         return appended
-
-    def wrote(self) -> None:
-        """Have what was written to the store made durable with all else of this turn."""
-        self._parts()[1].wrote()
-
-    async def durable(self, end: int) -> None:
-        """Return when everything below `end` may be acknowledged."""
-        await self._parts()[1].durable(end)
-
-    async def readable(self, offset: int) -> None:
-        """Return when `offset` can be read."""
-        await self._parts()[1].readable(offset)
-
-    def on_readable(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back each time more can be read; return how to stop that."""
-        return self._parts()[1].on_readable(callback)
 
     def check_usable(self) -> None:
         """Raise if nothing can be published here."""
@@ -117,9 +100,9 @@ class PartitionHost:
     def close(self) -> None:
         """Flush the log, save the timers, let go of the files."""
         if self._opened is not None:
-            store, commits, scheduler = self._opened
+            store, flush_queue, scheduler = self._opened
             with ExitStack() as rest:
-                rest.callback(commits.close)
+                rest.callback(flush_queue.close)
                 rest.callback(scheduler.close)
                 # First, so that the timers can be saved as they are; after a failure they cannot.
                 with suppress(StorageError):
@@ -159,7 +142,7 @@ def open_host(
     folder: Path,
     config: Config,
     clock: Clock,
-    aside: BackgroundThreads,
+    threads: BackgroundThreads,
     loop: asyncio.AbstractEventLoop,
     on_failed: Callable[[WaterclockError], None],
     on_full: Callable[[StorageError], None],
@@ -180,9 +163,9 @@ def open_host(
         # What the node's records name was durable before they were.
         opened_folder = OsFolder(log_folder, is_durable=not is_new)
         host._opened = _open_parts(
-            host, opened_folder, timers_folder, config, aside, loop, on_failed
+            host, opened_folder, timers_folder, config, threads, loop, on_failed
         )
-        host.store.on_full(on_full)
+        host.store.on_full = on_full
     except StorageError as error:
         if is_new:
             raise
@@ -195,7 +178,7 @@ def _open_parts(
     folder: OsFolder,
     timers_folder: Path,
     config: Config,
-    aside: BackgroundThreads,
+    threads: BackgroundThreads,
     loop: asyncio.AbstractEventLoop,
     on_failed: Callable[[WaterclockError], None],
 ) -> tuple[PartitionStore, FlushQueue, Scheduler]:
@@ -210,18 +193,17 @@ def _open_parts(
             now_ms=clock.now_ms(),
             new_log_id=os.urandom(16),
         )
-        commits = FlushQueue(
-            store, clock, aside, loop, fsync_ms=counters.fsync_ms, on_failed=on_failed
-        )
-        undo.callback(commits.close)
-        scheduler = Scheduler.open(
+        flush_queue = FlushQueue(
             store,
-            timers_folder,
-            config.schedule,
             clock,
-            counters,
-            commits.wrote,
-            commits.durable,
+            loop,
+            threads=threads,
+            on_fsync=lambda seconds: counters.fsync_ms.observe(seconds * 1_000),
+            on_failed=on_failed,
+        )
+        undo.callback(flush_queue.close)
+        scheduler = Scheduler.open(
+            store, timers_folder, config.schedule, clock, counters, flush_queue
         )
         undo.pop_all()
-    return store, commits, scheduler
+    return store, flush_queue, scheduler

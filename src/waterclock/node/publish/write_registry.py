@@ -161,18 +161,18 @@ class WriteRegistry:
         _check(name, batch, number)
         writer = self._writers.get(topic_name, {}).get(name)
         if writer is not None and batch <= writer.record.committed:
-            await self._metadata.durable(writer.durable_at)
+            await self._metadata.wait_flushed(writer.durable_at)
             return Begun(WriteState.COMMITTED, {}, 0)
         task = None if writer is None else writer.tasks.get((batch, number))
         if task is not None:
             # As it is now: what is noted while this waits may become durable later.
             known = task.record
-            await self._metadata.durable(task.durable_at)
+            await self._metadata.wait_flushed(task.durable_at)
             if known.is_done:
                 return Begun(WriteState.DONE, {}, known.rows)
             return Begun(WriteState.BEGUN, _readable(topic, known.ends), 0)
         task = self._note(topic, name, batch, number)
-        await self._metadata.durable(task.durable_at)
+        await self._metadata.wait_flushed(task.durable_at)
         return Begun(WriteState.NEW, _readable(topic, task.record.ends), 0)
 
     async def finish(
@@ -185,7 +185,7 @@ class WriteRegistry:
             raise BadInput(f"rows must not be negative (got {rows})")
         writer = self._writers.get(topic_name, {}).get(name)
         if writer is not None and batch <= writer.record.committed:
-            await self._metadata.durable(writer.durable_at)
+            await self._metadata.wait_flushed(writer.durable_at)
             return WriteState.COMMITTED
         task = None if writer is None else writer.tasks.get((batch, number))
         if writer is None or task is None:
@@ -196,7 +196,7 @@ class WriteRegistry:
             task.durable_at = self._metadata.write({key: msgspec.json.encode(record)})
             task.record = record
             writer.changed_ms = self._clock.now_ms()
-        await self._metadata.durable(task.durable_at)
+        await self._metadata.wait_flushed(task.durable_at)
         return WriteState.DONE
 
     async def commit(self, topic_name: str, name: str, batch: int) -> tuple[bool, int]:
@@ -206,7 +206,7 @@ class WriteRegistry:
         writer = self._writers.get(topic_name, {}).get(name)
         if writer is not None and batch <= writer.record.committed:
             committed = writer.record.committed
-            await self._metadata.durable(writer.durable_at)
+            await self._metadata.wait_flushed(writer.durable_at)
             return True, committed
         if writer is None:
             self._make_room(topic_name)
@@ -223,7 +223,7 @@ class WriteRegistry:
             self._writers.setdefault(topic_name, {})[name] = writer
         writer.record, writer.durable_at, writer.changed_ms = record, durable_at, now_ms
         self._drop_tasks(topic_name, name, writer, up_to=batch)
-        await self._metadata.durable(durable_at)
+        await self._metadata.wait_flushed(durable_at)
         await self._tidy()
         return False, batch
 
@@ -234,7 +234,7 @@ class WriteRegistry:
         if name not in self._writers.get(topic_name, {}):
             return False
         end = self._metadata.write(self._forget(topic_name, name))
-        await self._metadata.durable(end)
+        await self._metadata.wait_flushed(end)
         await self._tidy()
         return True
 

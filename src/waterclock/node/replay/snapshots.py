@@ -124,7 +124,7 @@ class Snapshots:
             raise CapacityReached("snapshots of a topic", SNAPSHOTS_MAX)
         end = self._metadata.write({_key(info): msgspec.json.encode(info)})
         known[info.snapshot] = info
-        await self._metadata.durable(end)
+        await self._metadata.wait_flushed(end)
         return info
 
     def list(self, topic_name: str) -> list[SnapshotInfo]:

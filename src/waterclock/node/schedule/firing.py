@@ -48,7 +48,7 @@ class Firing:
         agenda: TimerIndex,
         clock: Clock,
         counters: PartitionCounters,
-        wrote: Callable[[], None],
+        request_flush: Callable[[], None],
         *,
         rows_max: int,
     ) -> None:
@@ -56,7 +56,7 @@ class Firing:
         self._agenda = agenda
         self._clock = clock
         self._counters = counters
-        self._wrote = wrote
+        self._request_flush = request_flush
         self._ahead = ReadAhead(store, agenda.is_open)
         self._reading = asyncio.Lock()
         self._read_until_ms = 0
@@ -131,7 +131,7 @@ class Firing:
                 promised, due_ms = promised.select(~is_over), due_ms[~is_over]
         if len(promised.offsets):
             self._write(promised, due_ms, now_ms)
-        self._wrote()
+        self._request_flush()
         return count
 
     def _expire(self, offsets: Int64s, now_ms: int) -> None:

@@ -293,7 +293,7 @@ class Recurrences:
         end = self._metadata.write(_encoded(records))
         for name, record in records.items():
             self._keep(name, record)
-        await self._metadata.durable(end)
+        await self._metadata.wait_flushed(end)
 
     def _keep(self, name: str, record: RecurrenceRecord | None) -> None:
         if record is None:

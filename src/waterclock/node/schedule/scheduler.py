@@ -11,7 +11,7 @@ fired in slices, and everyone else gets a turn between two of them.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +31,7 @@ from waterclock.schedule.hot_timers import HORIZONS_MS
 from waterclock.schedule.ready import due_order
 from waterclock.schedule.timer_index import TimerIndex
 from waterclock.storage import memory
+from waterclock.storage.flush import FlushQueue
 from waterclock.storage.folders.folder import Folder
 from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.partition_store import PartitionStore
@@ -66,16 +67,14 @@ class Scheduler:
         config: ScheduleConfig,
         clock: Clock,
         counters: PartitionCounters,
-        wrote: Callable[[], None],
-        durable: Callable[[int], Awaitable[None]],
+        flush_queue: FlushQueue,
     ) -> None:
         self._store = store
         self._files = files
         self._config = config
         self._clock = clock
         self._counters = counters
-        self._wrote = wrote
-        self._durable = durable
+        self._flush_queue = flush_queue
         self._segments = ColdSegments(store)
         self._segments.open(files.load())
         now_ms = clock.now_ms()
@@ -91,7 +90,7 @@ class Scheduler:
             self._agenda,
             clock,
             counters,
-            wrote,
+            flush_queue.request_flush,
             rows_max=config.fire_messages_max,
         )
         self._alarm = asyncio.Event()
@@ -108,15 +107,14 @@ class Scheduler:
         config: ScheduleConfig,
         clock: Clock,
         counters: PartitionCounters,
-        wrote: Callable[[], None],
-        durable: Callable[[int], Awaitable[None]],
+        flush_queue: FlushQueue,
     ) -> "Scheduler":
         """Find the open promises of a store. Blocks; `folder` is for saved timers alone."""
         if isinstance(folder, Path):
             folder = OsFolder(folder, is_durable=True)  # a power cut that takes it costs only time
         files = TimerFiles(folder)
         try:
-            return cls(store, files, config, clock, counters, wrote, durable)
+            return cls(store, files, config, clock, counters, flush_queue)
         except BaseException:
             files.close()
             raise
@@ -130,8 +128,8 @@ class Scheduler:
 
     # What happened
 
-    def promised(self, offsets: Int64s, due_ms: Int64s) -> None:
-        """Take promises just appended; their offsets ascend."""
+    def add(self, offsets: Int64s, due_ms: Int64s) -> None:
+        """Take messages just appended for later; their offsets ascend."""
         self._agenda.open(offsets, due_ms)
         self._expect(due_ms)
 
@@ -144,7 +142,7 @@ class Scheduler:
                 self._store.cancel(chosen, now_ms=self._clock.now_ms())
                 self._agenda.retire(chosen)
             finally:
-                self._wrote()
+                self._flush_queue.request_flush()
             self._counters.cancelled += len(chosen)
         return await self._answered(outcomes)
 
@@ -161,7 +159,7 @@ class Scheduler:
                 self._store.reschedule(chosen, due, now_ms=self._clock.now_ms())
                 self._agenda.move(chosen, due)
             finally:
-                self._wrote()
+                self._flush_queue.request_flush()
             self._counters.rescheduled += len(chosen)
             self._expect(due)
         return await self._answered(outcomes)
@@ -188,7 +186,7 @@ class Scheduler:
     async def _answered(self, outcomes: Outcomes) -> Outcomes:
         # Also for what happened before: it may not be durable yet.
         if (outcomes != UNKNOWN).any():
-            await self._durable(self._store.end)
+            await self._flush_queue.wait_flushed(self._store.end)
         return outcomes
 
     # What is there

@@ -156,7 +156,9 @@ class FramesApi:
 
     async def _ends_later(self, topic: Topic, known: dict[int, int], wait_ms: int) -> Response:
         moved = asyncio.Event()
-        stops = [host.on_readable(moved.set) for host in topic.partitions if host.is_open]
+        stops = [
+            host.flush_queue.on_readable(moved.set) for host in topic.partitions if host.is_open
+        ]
         waiting = self._waiting.setdefault(topic.name, set())
         waiting.add(moved)
         try:

@@ -32,6 +32,7 @@ from waterclock.model.errors import (
 from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.model.units import MIB
 from waterclock.storage.clock import SystemClock
+from waterclock.storage.flush import FlushQueue
 from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.opening import open_partition
 from waterclock.storage.partition_store import PartitionStore
@@ -46,7 +47,6 @@ from waterclock.stores.base import (
     place,
     stream_key,
 )
-from waterclock.stores.log.flushing import Flushing
 from waterclock.stores.log.ids import LogIds
 from waterclock.stores.log.rows import (
     MESSAGE,
@@ -101,7 +101,7 @@ class LogStore:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._clock = SystemClock()
-        self._opened: tuple[PartitionStore, Flushing] | None = None
+        self._opened: tuple[PartitionStore, FlushQueue] | None = None
         self._streams: dict[bytes, StreamIndex] = {}
         self._ids = LogIds()
         self._expiring: list[tuple[int, bytes]] = []
@@ -126,12 +126,12 @@ class LogStore:
             if opening.exception() is None:
                 opening.result().close()
             raise
-        self._opened = log, Flushing(log)
+        self._opened = log, FlushQueue(log, SystemClock(), asyncio.get_running_loop())
 
     async def store(self, stream: str, records: Sequence[Record], *, now_ms: int) -> list[Stored]:
         """Store all of them in order, or none. They are durable on return."""
         name, keys = stream_key(stream), check_records(records)
-        _, flushing = self._parts()
+        _, flush_queue = self._parts()
         if not records:
             return []
         loop = asyncio.get_running_loop()
@@ -140,7 +140,7 @@ class LogStore:
         if len(self._waiting) == 1:
             loop.call_soon(self._write_waiting)
         stored, end = await call.done
-        await flushing.durable(end)
+        await flush_queue.wait_flushed(end)
         return stored
 
     async def read(
@@ -166,18 +166,18 @@ class LogStore:
     async def delete(self, stream: str, *, older_than_ms: int | None = None) -> int:
         """Remove the messages stored before then, or all; say how many."""
         name = stream_key(stream)
-        log, flushing = self._parts()
+        log, flush_queue = self._parts()
         index = self._streams.get(name)
         if index is None:
             return 0
         # What is removed must not come back: first it has to be there.
-        await flushing.durable(log.end)
+        await flush_queue.wait_flushed(log.end)
         return await self._remove({name: index.older_than(older_than_ms)})
 
     async def purge(self, *, now_ms: int, limit: int = 1_000) -> int:
         """Remove expired messages, at most so many; then rewrite the log, if it is worth it."""
-        log, flushing = self._parts()
-        await flushing.durable(log.end)
+        log, flush_queue = self._parts()
+        await flush_queue.wait_flushed(log.end)
         removed: dict[bytes, Int64s] = {}
         left = limit
         while left and self._expiring and self._expiring[0][0] <= now_ms:
@@ -195,12 +195,12 @@ class LogStore:
         """Flush and let go of the folder. Again is harmless."""
         if self._opened is not None:
             self._write_waiting()
-            _, flushing = self._opened
+            _, flush_queue = self._opened
             self._opened = None
             async with self._rewriting:  # which ends soon, as the store is closed
-                flushing.close()
+                flush_queue.close()
 
-    def _parts(self) -> tuple[PartitionStore, Flushing]:
+    def _parts(self) -> tuple[PartitionStore, FlushQueue]:
         if self._opened is None:
             raise Closed("the store is not open")
         return self._opened
@@ -332,12 +332,12 @@ class LogStore:
         """Write rows and index them."""
         if not rows:
             return
-        log, flushing = self._parts()
+        log, flush_queue = self._parts()
         batch = encode_rows(rows)
         try:
             appended = log.append(batch, now_ms=self._clock.now_ms())
         finally:
-            flushing.wrote()
+            flush_queue.request_flush()
         self._take_in(batch.rows, np.asarray(appended.offsets, np.int64))
         for row in rows:
             if row.head.expires_ms != NEVER:
@@ -353,7 +353,7 @@ class LogStore:
 
     async def _remove(self, removed: Mapping[bytes, Int64s]) -> int:
         """Remove the messages at these positions of streams, durably."""
-        log, flushing = self._parts()
+        log, flush_queue = self._parts()
         now_ms = self._clock.now_ms()
         rows = [
             Row(name, b"", Head(REMOVAL, self._streams[name].last, now_ms, NEVER), ranges)
@@ -365,7 +365,7 @@ class LogStore:
         finally:
             for name in removed:
                 self._expect(name, self._streams[name].next_expiry_ms())
-        await flushing.durable(log.end)
+        await flush_queue.wait_flushed(log.end)
         return sum(map(len, removed.values()))
 
     async def _rewrite(self) -> None:

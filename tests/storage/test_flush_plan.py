@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from waterclock.log.flush import FlushPlan
 from waterclock.model.sections import Fsync
+from waterclock.storage.flush import FlushPlan
 
 
 def plan(policy: Fsync = "group", *, end: int = 0) -> FlushPlan:

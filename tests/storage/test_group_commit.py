@@ -25,9 +25,9 @@ from tests.storage.stores import (
 )
 from waterclock.model.errors import Closed, StorageFailed
 from waterclock.model.sections import LogConfig
-from waterclock.storage import writer
+from waterclock.storage import flush
+from waterclock.storage.flush import SWITCH_INTERVAL_S, GroupCommit
 from waterclock.storage.folders.os_folder import OsFolder
-from waterclock.storage.fsync import SWITCH_INTERVAL_S, GroupCommit
 from waterclock.storage.jobs import SaveJob
 
 GRACE_S = 30
@@ -63,7 +63,7 @@ class Gate:
 
 
 def committed(partition: Partition, on_done: Callable[[], None] = lambda: None) -> GroupCommit:
-    return GroupCommit(partition.store, partition.clock, on_done)
+    return GroupCommit(partition.store, partition.clock, on_done=on_done)
 
 
 def test_what_is_acknowledged_survives_a_power_cut_at_any_moment():
@@ -187,7 +187,7 @@ def test_a_thread_that_fails_in_an_unforeseen_way_does_not_leave_the_owner_waiti
     def fail(sync: object) -> None:
         raise error
 
-    monkeypatch.setattr(writer.Sync, "run", fail)
+    monkeypatch.setattr(flush.Sync, "run", fail)
     partition = Partition()
     commit = committed(partition)
     answer = partition.append(message(0))

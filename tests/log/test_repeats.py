@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.log.id_index.dedup import Int64s, Repeats, find_repeat, find_repeats
+from waterclock.log.append import Int64s, Repeats, find_repeat, find_repeats
 from waterclock.log.id_index.fingerprint import Fingerprints
 from waterclock.log.id_index.index import IdIndex
 

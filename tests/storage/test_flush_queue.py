@@ -9,7 +9,7 @@ from waterclock.model.errors import Closed, StorageFailed, WaterclockError
 from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.node.counters import Histogram
-from waterclock.node.partition.flush_queue import BackgroundThreads, FlushQueue
+from waterclock.storage.flush import BackgroundThreads, FlushQueue
 from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.jobs import SaveJob
 from waterclock.storage.opening import open_partition
@@ -17,7 +17,7 @@ from waterclock.storage.partition_store import PartitionStore
 
 
 class Kit:
-    """A store and its commits, with a note of what failed."""
+    """A store and its flush queue, with a note of what failed."""
 
     def __init__(self, folder: Path, log: LogConfig | None = None) -> None:
         self.clock = ManualClock(START_MS)
@@ -28,15 +28,15 @@ class Kit:
             now_ms=START_MS,
             new_log_id=b"l" * 16,
         )
-        self.aside = BackgroundThreads()
+        self.threads = BackgroundThreads()
         self.failures: list[WaterclockError] = []
         self.fsyncs = Histogram()
-        self.commits = FlushQueue(
+        self.queue = FlushQueue(
             self.store,
             self.clock,
-            self.aside,
             asyncio.get_running_loop(),
-            fsync_ms=self.fsyncs,
+            threads=self.threads,
+            on_fsync=lambda seconds: self.fsyncs.observe(seconds),
             on_failed=self.failures.append,
         )
         self.number = 0
@@ -46,12 +46,12 @@ class Kit:
         self.number += count
         batch = batch_of(*(Message(b"v", message_id=b"%d" % i) for i in ids))
         end = self.store.append(batch, now_ms=START_MS).durable_at
-        self.commits.wrote()
+        self.queue.request_flush()
         return end
 
     def close(self) -> None:
-        self.commits.close()
-        self.aside.stop()
+        self.queue.close()
+        self.threads.stop()
 
 
 def broken_fsync() -> None:
@@ -61,7 +61,7 @@ def broken_fsync() -> None:
 async def test_all_that_was_written_in_a_turn_shares_an_fsync(tmp_path):
     kit = Kit(tmp_path)
     ends = [kit.append() for _ in range(20)]
-    await asyncio.gather(*(kit.commits.durable(end) for end in ends))
+    await asyncio.gather(*(kit.queue.wait_flushed(end) for end in ends))
     fsyncs = kit.fsyncs.count
     kit.close()
 
@@ -73,7 +73,7 @@ async def test_waiters_are_answered_in_the_order_of_their_offsets(tmp_path):
     order: list[int] = []
 
     async def wait(end: int) -> None:
-        await kit.commits.durable(end)
+        await kit.queue.wait_flushed(end)
         order.append(end)
 
     async with asyncio.TaskGroup() as tasks:
@@ -94,10 +94,10 @@ async def test_a_failed_fsync_fails_who_waits_and_who_comes_later_and_tells_the_
     monkeypatch.setattr(kit.store.segments[-1].file, "sync", broken_fsync)
     ends = [kit.append(), kit.append()]
     answers = await asyncio.gather(
-        *(kit.commits.durable(end) for end in ends), return_exceptions=True
+        *(kit.queue.wait_flushed(end) for end in ends), return_exceptions=True
     )
     with pytest.raises(StorageFailed):
-        await kit.commits.durable(0)
+        await kit.queue.wait_flushed(0)
     with pytest.raises(StorageFailed):
         kit.append()
     kit.close()
@@ -116,12 +116,12 @@ async def test_a_job_that_fails_in_an_unforeseen_way_tells_the_node(tmp_path, mo
     monkeypatch.setattr(SaveJob, "run", fail)
 
     kit = Kit(tmp_path)
-    await kit.commits.durable(kit.append())
+    await kit.queue.wait_flushed(kit.append())
     kit.store.roll(START_MS)
-    kit.commits.wrote()
+    kit.queue.request_flush()
     async with asyncio.timeout(10):
         with pytest.raises(StorageFailed, match="MemoryError"):
-            await kit.commits.durable(100)
+            await kit.queue.wait_flushed(100)
     with pytest.raises(StorageFailed, match="MemoryError"):
         kit.append()
     kit.close()
@@ -136,12 +136,12 @@ async def test_a_bug_where_work_is_taken_in_tells_the_node(tmp_path, monkeypatch
     monkeypatch.setattr(SaveJob, "finish", fail)
 
     kit = Kit(tmp_path)
-    await kit.commits.durable(kit.append())
+    await kit.queue.wait_flushed(kit.append())
     kit.store.roll(START_MS)
-    kit.commits.wrote()
+    kit.queue.request_flush()
     async with asyncio.timeout(10):
         with pytest.raises(StorageFailed, match="a bug"):
-            await kit.commits.durable(100)
+            await kit.queue.wait_flushed(100)
     kit.close()
 
     assert len(kit.failures) == 1
@@ -150,11 +150,11 @@ async def test_a_bug_where_work_is_taken_in_tells_the_node(tmp_path, monkeypatch
 async def test_readers_hear_of_more_to_read_until_they_stop_listening(tmp_path):
     kit = Kit(tmp_path)
     heard: list[int] = []
-    stop = kit.commits.on_readable(lambda: heard.append(int(kit.store.acknowledged_end)))
-    await kit.commits.durable(kit.append(2))
+    stop = kit.queue.on_readable(lambda: heard.append(int(kit.store.acknowledged_end)))
+    await kit.queue.wait_flushed(kit.append(2))
     stop()
     stop()
-    await kit.commits.durable(kit.append(1))
+    await kit.queue.wait_flushed(kit.append(1))
     kit.close()
 
     assert heard == [2]
@@ -163,8 +163,8 @@ async def test_readers_hear_of_more_to_read_until_they_stop_listening(tmp_path):
 async def test_closing_answers_everyone(tmp_path):
     kit = Kit(tmp_path)
     async with asyncio.TaskGroup() as tasks:
-        written = tasks.create_task(kit.commits.durable(kit.append()))
-        never = asyncio.ensure_future(kit.commits.durable(100))
+        written = tasks.create_task(kit.queue.wait_flushed(kit.append()))
+        never = asyncio.ensure_future(kit.queue.wait_flushed(100))
         await asyncio.sleep(0)
         kit.close()
     with pytest.raises(Closed):
@@ -176,11 +176,11 @@ async def test_closing_answers_everyone(tmp_path):
 async def test_waiters_who_gave_up_are_forgotten(tmp_path):
     kit = Kit(tmp_path)
     for _ in range(50):
-        waiter = asyncio.ensure_future(kit.commits.readable(10))
+        waiter = asyncio.ensure_future(kit.queue.wait_flushed(11))
         await asyncio.sleep(0)
         waiter.cancel()
         await asyncio.gather(waiter, return_exceptions=True)
-    left = len(kit.commits._waiters)
+    left = len(kit.queue._waiters)
     kit.close()
 
     assert left <= 1
@@ -189,7 +189,7 @@ async def test_waiters_who_gave_up_are_forgotten(tmp_path):
 async def test_the_interval_policy_flushes_without_anyone_asking(tmp_path):
     kit = Kit(tmp_path, LogConfig(fsync="interval", fsync_interval_ms=5))
     end = kit.append()
-    await kit.commits.durable(end)
+    await kit.queue.wait_flushed(end)
     answered_at = kit.store.flushed_end
     while kit.store.flushed_end < end:
         kit.clock.advance(5)
