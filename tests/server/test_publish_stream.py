@@ -12,8 +12,8 @@ from tests.server.served import Gate, arrow_of, serving
 from waterclock.model.message import Message
 from waterclock.model.sections import ServerConfig, TopicsConfig
 from waterclock.model.units import KIB
+from waterclock.server.calls import BytesInFlight
 from waterclock.server.grpc import publish as publish_stream
-from waterclock.server.in_flight import BytesInFlight
 from waterclock.v1 import broker_pb2 as pb
 
 

@@ -31,12 +31,11 @@ from waterclock.model.sections import (
 )
 from waterclock.model.units import KIB
 from waterclock.node.node import Node, running_node
-from waterclock.server.calls import Calls
+from waterclock.server.calls import BytesInFlight, Calls
 from waterclock.server.http.messages import Answered, Later, Pending, Request, Response, Streamed
 from waterclock.server.http.operations import routes_of
 from waterclock.server.http.problems import problem_of
 from waterclock.server.http.routes import answer_from
-from waterclock.server.in_flight import BytesInFlight
 from waterclock.server.process import keep_pulse
 from waterclock.server.rest.consumers import HttpConsumers
 from waterclock.server.rest.operations import topic_operations

@@ -4,14 +4,18 @@ A method of the API takes a request and returns a response, or talks over a stre
 of gRPC but that. A caller who goes away, or whose deadline passes, cancels its call; what it has
 published by then is stored all the same.
 
+The bytes that calls hold are bounded too, of gRPC and of HTTP: beyond the bound a call is refused,
+or waits.
+
 When the node stops, calls that only wait (for messages, for a turn) end at once with `Stopping`,
 and the others are let finish.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -30,6 +34,61 @@ Unary = Callable[[Request], Awaitable[Response]]
 UnaryHandler = Callable[[Request, Context], Awaitable[Response]]
 StreamingMethod = Callable[[Any, "Stream"], Awaitable[None]]
 StreamHandler = Callable[[Any, Context], Awaitable[None]]
+
+
+class BytesInFlight:
+    """Counts bytes. What alone is over the bound may come when there is nothing else."""
+
+    def __init__(self, what: str, limit: int) -> None:
+        self._what = what
+        self._limit = limit
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self.held = 0
+
+    def __repr__(self) -> str:
+        return f"<BytesInFlight {self.held} of {self._limit} {self._what}>"
+
+    @contextmanager
+    def holding(self, size: int) -> Iterator[None]:
+        """Count bytes while inside; raises Overloaded if there are too many."""
+        self.acquire_nowait(size)
+        try:
+            yield
+        finally:
+            self.release(size)
+
+    def acquire_nowait(self, size: int) -> None:
+        """Count bytes; raises Overloaded if there are too many. You must `release` them."""
+        if not self._has_room(size):
+            raise Overloaded(self._what, self._limit)
+        self.held += size
+
+    async def acquire(self, size: int) -> None:
+        """Count bytes, once there is room for them. You must `release` them."""
+        while not self._has_room(size):
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                # It may have been woken, and nobody else was.
+                self._wake()
+                raise
+        self.held += size
+
+    def release(self, size: int) -> None:
+        """Count bytes no more."""
+        self.held -= size
+        self._wake()
+
+    def _has_room(self, size: int) -> bool:
+        return not self.held or self.held + size <= self._limit
+
+    def _wake(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 class Malformed:

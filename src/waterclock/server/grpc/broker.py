@@ -1,20 +1,18 @@
-"""Publish, PublishBatch and Fetch; the methods that are streaming_calls have files of their own.
+"""The Broker service: Fetch here, publishing, subscriptions and replays from files of their own.
 
-Bytes in flight are bounded both ways. A publish counts until it is answered; what was fetched
-counts until gRPC has taken it for sending: who asks for much and reads nothing is held up.
+What was fetched counts against a bound until gRPC has taken it for sending: a client that asks for
+much and reads nothing is held up.
 """
 
 from waterclock.model.units import MIB
 from waterclock.node.node import Node
-from waterclock.server.calls import Calls, Stream
+from waterclock.server.calls import BytesInFlight, Calls, Stream
 from waterclock.server.fetch import FETCH_WAIT_MS_MAX, FetchQuery, FrameFetcher
 from waterclock.server.grpc.fields import check_not_negative, check_range
-from waterclock.server.grpc.messages import from_proto, published_to_proto
-from waterclock.server.grpc.publish import PublishStreams
+from waterclock.server.grpc.publish import PublishApi
 from waterclock.server.grpc.replay import ReplayStreams
 from waterclock.server.grpc.subscribe import Subscriptions
 from waterclock.server.grpc.wire import nested
-from waterclock.server.in_flight import BytesInFlight
 from waterclock.v1 import broker_pb2 as pb
 
 FETCH_BYTES_DEFAULT = 4 * MIB
@@ -32,39 +30,11 @@ class BrokerApi:
         self.subscribe = Subscriptions(node, calls).subscribe
         self.replay = ReplayStreams(node, calls).replay
         self.publishing = BytesInFlight("bytes of publishes", node.config.server.publish_bytes_max)
+        publishing = PublishApi(node, calls, self.publishing)
+        self.publish = publishing.publish
+        self.publish_batch = publishing.publish_batch
+        self.publish_stream = publishing.publish_stream
         self.fetching = BytesInFlight("bytes of fetched frames", FETCHED_BYTES_MAX)
-        self.publish_stream = PublishStreams(node, calls, self.publishing).publish_stream
-
-    async def publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
-        """Publish one message."""
-        with self.publishing.holding(request.ByteSize()):
-            published = await self._node.batcher.publish(
-                request.topic,
-                from_proto(request.message),
-                partition=request.partition if request.HasField("partition") else None,
-                allow_duplicate=request.allow_duplicate,
-                expires_ms=request.expires_ms if request.HasField("expires_ms") else None,
-            )
-        return pb.PublishResponse(
-            partition=published.partition,
-            offset=published.offset,
-            message_id=published.message_id,
-            is_new=published.is_new,
-            made_partitions=published.made_partitions,
-        )
-
-    async def publish_batch(self, request: pb.PublishBatchRequest) -> pb.PublishBatchResponse:
-        """Publish an Arrow batch."""
-        arrow = request.arrow
-        with self.publishing.holding(len(arrow)):
-            published = await self._node.publishing.publish_batch(
-                request.topic,
-                arrow,
-                partition=request.partition if request.HasField("partition") else None,
-                allow_duplicate=request.allow_duplicate,
-                is_sticky=request.is_sticky,
-            )
-        return published_to_proto(published)
 
     async def fetch(self, request: pb.FetchRequest, stream: Stream) -> None:
         """Read frames. It writes its one answer itself, to know when it has gone."""

@@ -6,11 +6,9 @@ from typing import Any
 import pyarrow as pa
 
 from waterclock.delivery.spans import Range
-from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.units import MIB
 from waterclock.node.groups.outbound import DeliveryBatch
-from waterclock.node.publish.publisher import Published
 from waterclock.node.replay.snapshot_files import SnapshotBatch
 from waterclock.v1 import broker_pb2 as pb
 
@@ -18,17 +16,6 @@ ROWS_MAX = 500
 ROWS_BYTES_MAX = 1 * MIB
 """About how much goes out at once to clients without Arrow: making the objects takes the loop some
 3 us each, and gRPC clients take no more than 4 MiB unless they are configured to."""
-
-
-def from_proto(message: pb.Message) -> Message:
-    """Return what a client sent; an empty id is none."""
-    return Message(
-        message.value if message.HasField("value") else None,
-        key=message.key if message.HasField("key") else None,
-        message_id=message.message_id or None,
-        headers=dict(message.headers) or None,
-        due_ms=Millis(message.due_ms) if message.HasField("due_ms") else None,
-    )
 
 
 def to_proto(message: Message) -> pb.Message:
@@ -52,24 +39,6 @@ def rows_to_proto(rows: pa.RecordBatch) -> list[pb.Message]:
         pb.Message(message_id=id_, key=key, value=value, headers=dict(headers or ()), due_ms=due_ms)
         for id_, key, value, headers, due_ms in zip(*columns, strict=True)
     ]
-
-
-def published_to_proto(published: Published) -> pb.PublishBatchResponse:
-    """Return where the messages of a batch are."""
-    response = pb.PublishBatchResponse(
-        count=published.count,
-        partition=published.partition,
-        first_offset=published.first_offset,
-        made_partitions=published.made_partitions,
-    )
-    # Almost always all three are absent.
-    if published.offsets is not None:
-        response.offsets.extend(published.offsets.tolist())
-    if published.partitions is not None:
-        response.partitions.extend(published.partitions.tolist())
-    if published.duplicates is not None:
-        response.duplicates.extend(published.duplicates.tolist())
-    return response
 
 
 def in_slices(

@@ -1,8 +1,10 @@
-"""PublishStream: batches one way, answers the other, matched by number: the producers' way in.
+"""Publish, PublishBatch and PublishStream: the way in over gRPC.
 
-Batches of a stream are appended in the order they came, and answered as they become durable. What
-is wrong with one is its answer; the stream goes on. Nothing is refused for being too much: the
-stream is not read further until there is room, and HTTP/2 tells the producer to wait.
+A single message or batch counts against the bytes of all publishes until it is answered; beyond the
+bound it is refused. A stream has batches one way and answers the other, matched by number. Batches
+of a stream are appended in the order they came, and answered as they become durable. What is wrong
+with one is its answer; the stream goes on. Of a stream nothing is refused for being too much: the
+server reads no further until there is room, and HTTP/2 makes the producer wait.
 """
 
 import asyncio
@@ -13,11 +15,12 @@ from grpc import StatusCode
 
 from waterclock.log.batch import parse_batch
 from waterclock.model.errors import BadInput, Stopping, WaterclockError
+from waterclock.model.ids import Millis
+from waterclock.model.message import Message
 from waterclock.node.node import Node
+from waterclock.node.publish.publisher import Published
 from waterclock.node.task_groups import task_group
-from waterclock.server.calls import Calls, Stream
-from waterclock.server.grpc.messages import published_to_proto
-from waterclock.server.in_flight import BytesInFlight
+from waterclock.server.calls import BytesInFlight, Calls, Stream
 from waterclock.server.statuses import Status, status_of
 from waterclock.v1 import broker_pb2 as pb
 
@@ -25,13 +28,44 @@ BATCHES_MAX = 256
 """Batches of a stream being worked on, those whose answer has not gone out included."""
 
 
-class PublishStreams:
-    """Serves `PublishStream`."""
+class PublishApi:
+    """The methods of `waterclock.v1.Broker` that publish."""
 
     def __init__(self, node: Node, calls: Calls, publishing: BytesInFlight) -> None:
         self._node = node
         self._calls = calls
         self._publishing = publishing
+
+    async def publish(self, request: pb.PublishRequest) -> pb.PublishResponse:
+        """Publish one message; the node batches it with others of the moment."""
+        with self._publishing.holding(request.ByteSize()):
+            published = await self._node.batcher.publish(
+                request.topic,
+                _message(request.message),
+                partition=request.partition if request.HasField("partition") else None,
+                allow_duplicate=request.allow_duplicate,
+                expires_ms=request.expires_ms if request.HasField("expires_ms") else None,
+            )
+        return pb.PublishResponse(
+            partition=published.partition,
+            offset=published.offset,
+            message_id=published.message_id,
+            is_new=published.is_new,
+            made_partitions=published.made_partitions,
+        )
+
+    async def publish_batch(self, request: pb.PublishBatchRequest) -> pb.PublishBatchResponse:
+        """Publish an Arrow batch."""
+        arrow = request.arrow
+        with self._publishing.holding(len(arrow)):
+            published = await self._node.publishing.publish_batch(
+                request.topic,
+                arrow,
+                partition=request.partition if request.HasField("partition") else None,
+                allow_duplicate=request.allow_duplicate,
+                is_sticky=request.is_sticky,
+            )
+        return _batch_response(published)
 
     async def publish_stream(self, _: object, stream: Stream) -> None:
         """Serve one producer until it half-closes."""
@@ -76,9 +110,9 @@ class Producer:
             made = 0
             if self._node.topics.find(request.batch.topic) is None:
                 made = await self._make_topic(request.batch)
-            await self._publishing.take(len(arrow))
+            await self._publishing.acquire(len(arrow))
             held = ExitStack()
-            held.callback(self._publishing.give, len(arrow))
+            held.callback(self._publishing.release, len(arrow))
             self._in_flight += 1
             task = tasks.create_task(self._publish(request, arrow, held, made))
             # A task that is cancelled before its first step gives nothing back by itself.
@@ -109,7 +143,7 @@ class Producer:
                 allow_duplicate=batch.allow_duplicate,
                 is_sticky=batch.is_sticky,
             )
-            answer.published.CopyFrom(published_to_proto(published))
+            answer.published.CopyFrom(_batch_response(published))
             answer.published.made_partitions = answer.published.made_partitions or made
         except Exception as error:
             answer.problem.CopyFrom(_problem(status_of(error, "Broker/PublishStream")))
@@ -127,6 +161,34 @@ class Producer:
             self._in_flight -= 1
             self._room.set()
         self._is_writing = False
+
+
+def _message(message: pb.Message) -> Message:
+    """Return the message of a request; an empty id is none."""
+    return Message(
+        message.value if message.HasField("value") else None,
+        key=message.key if message.HasField("key") else None,
+        message_id=message.message_id or None,
+        headers=dict(message.headers) or None,
+        due_ms=Millis(message.due_ms) if message.HasField("due_ms") else None,
+    )
+
+
+def _batch_response(published: Published) -> pb.PublishBatchResponse:
+    response = pb.PublishBatchResponse(
+        count=published.count,
+        partition=published.partition,
+        first_offset=published.first_offset,
+        made_partitions=published.made_partitions,
+    )
+    # Almost always all three are absent.
+    if published.offsets is not None:
+        response.offsets.extend(published.offsets.tolist())
+    if published.partitions is not None:
+        response.partitions.extend(published.partitions.tolist())
+    if published.duplicates is not None:
+        response.duplicates.extend(published.duplicates.tolist())
+    return response
 
 
 def _problem(status: Status) -> pb.Problem:

@@ -137,7 +137,7 @@ class HttpConnection(RequestParser):
 
     def _received(self, request: Request) -> None:
         if self._is_read_closed:  # it came behind the last one
-            self._server.bodies.give(request.held)
+            self._server.bodies.release(request.held)
         elif self._queue or self._work is not None or self._is_blocked:
             self._put_in_line(request)
         else:
@@ -149,7 +149,7 @@ class HttpConnection(RequestParser):
         try:
             self._queue.join(request)
         except Overloaded as error:
-            self._server.bodies.give(request.held)
+            self._server.bodies.release(request.held)
             self._refuse(problem_of(error))
         self._ahead_bytes = self._queue.size_bytes
 
@@ -166,13 +166,13 @@ class HttpConnection(RequestParser):
         else:
             self._take(response, request)
         if request.held:
-            self._server.bodies.give(request.held)
+            self._server.bodies.release(request.held)
 
     def _begin_later(self, answer: Later, request: Request) -> None:
         def over(_: "asyncio.Task[None]") -> None:
             # If the task is cancelled before its first step, nobody else ends the coroutine.
             answer.close()
-            self._server.bodies.give(request.held)
+            self._server.bodies.release(request.held)
 
         self._work = self._server.tasks.create_task(self._answer_later(answer, request))
         self._work.add_done_callback(over)

@@ -222,7 +222,7 @@ class RequestParser(asyncio.Protocol):
 
     def _hold_body(self) -> None:
         try:
-            self._server.bodies.hold(self._body_bytes - self._held_bytes)
+            self._server.bodies.acquire_nowait(self._body_bytes - self._held_bytes)
         except Overloaded as error:
             raise Refused(problem_of(error)) from None
         self._held_bytes = self._body_bytes
@@ -282,7 +282,7 @@ class RequestParser(asyncio.Protocol):
         held, self._held_bytes = self._held_bytes, 0
         self._body = None
         if held:
-            self._server.bodies.give(held)
+            self._server.bodies.release(held)
 
     def _begin_request(self) -> None:
         self._url = b""

@@ -3,8 +3,8 @@
 from collections import deque
 
 from waterclock.model.units import KIB
+from waterclock.server.calls import BytesInFlight
 from waterclock.server.http.messages import Request
-from waterclock.server.in_flight import BytesInFlight
 
 REQUEST_BYTES = 1 * KIB
 HEADER_BYTES = 150
@@ -31,7 +31,7 @@ class RequestQueue:
         """Queue a request; raises Overloaded if all queues together are too long."""
         size = REQUEST_BYTES + HEADER_BYTES * len(request.headers)
         size += 0 if request.held else len(request.body)
-        self._bodies.hold(size)
+        self._bodies.acquire_nowait(size)
         request.held += size
         self.size_bytes += request.held
         self._requests.append(request)
@@ -44,6 +44,6 @@ class RequestQueue:
 
     def clear(self) -> None:
         """Forget all."""
-        self._bodies.give(self.size_bytes)
+        self._bodies.release(self.size_bytes)
         self._requests.clear()
         self.size_bytes = 0

@@ -10,10 +10,10 @@ from waterclock.model.config import Config
 from waterclock.model.units import KIB, MIB
 from waterclock.node.task_groups import task_group
 from waterclock.server.addresses import bind_errors
+from waterclock.server.calls import BytesInFlight
 from waterclock.server.http.connection import HttpConnection
 from waterclock.server.http.cors import Cors
 from waterclock.server.http.messages import Handler
-from waterclock.server.in_flight import BytesInFlight
 
 SWEEP_S = 1.0
 DRAIN_STEP_S = 0.02

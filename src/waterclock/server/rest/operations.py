@@ -5,8 +5,8 @@ The same calls of the node as `broker_api.py`, `scheduler_api.py` and `admin_api
 
 import waterclock
 from waterclock.node.node import Node
+from waterclock.server.calls import BytesInFlight
 from waterclock.server.http.operations import Operation
-from waterclock.server.in_flight import BytesInFlight
 from waterclock.server.rest.consume import ConsumeApi
 from waterclock.server.rest.consumers import HttpConsumers
 from waterclock.server.rest.dead_letters import DeadLettersApi
