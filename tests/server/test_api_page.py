@@ -12,8 +12,7 @@ from prometheus_client.core import CounterMetricFamily
 
 from tests.server.served import serving
 from waterclock.server.calls import Calls
-from waterclock.server.loop_watch import LoopWatch
-from waterclock.server.metrics import Metrics
+from waterclock.server.metrics import LoopWatch, Metrics
 from waterclock.server.statuses import STATUSES
 from waterclock.v1 import admin_pb2, broker_pb2, scheduler_pb2, write_registry_pb2
 

@@ -22,7 +22,7 @@ from waterclock.model.limits import Limits
 from waterclock.model.message import Message
 from waterclock.model.names import NAME_CHARS_MAX
 from waterclock.model.units import DAY_MS, KIB
-from waterclock.server.http import checks as http_checks
+from waterclock.server.http.input import LIMIT
 from waterclock.server.rest.models import MessageRequest, RequestModel
 from waterclock.v1 import broker_pb2 as pb
 
@@ -239,7 +239,7 @@ async def test_the_description_shows_the_limits_of_the_node(tmp_path, limits):
         assert message["dueMs"]["maximum"] == NOW_MS + limits.due_horizon_ms_max
         many = described["components"]["schemas"]["PublishMany"]["properties"]["messages"]
         assert many["maxItems"] == limits.batch_messages_max
-        assert http_checks.LIMIT not in json.dumps(described).replace("`limits.", "")
+        assert LIMIT not in json.dumps(described).replace("`limits.", "")
 
 
 def test_no_text_is_checked_by_a_pattern_that_clients_would_be_shown():

@@ -12,7 +12,7 @@ from tests.server.served import arrow_of, serving
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.server import metrics
-from waterclock.server.loop_watch import LoopWatch
+from waterclock.server.metrics import LoopWatch
 from waterclock.v1 import admin_pb2 as admin
 from waterclock.v1 import broker_pb2 as pb
 

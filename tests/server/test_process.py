@@ -20,8 +20,7 @@ from waterclock.model.errors import BadConfig, FolderInUse
 from waterclock.model.message import Message
 from waterclock.model.sections import ClusterConfig
 from waterclock.server.addresses import Addresses
-from waterclock.server.memory import keep_freed_memory
-from waterclock.server.process import raise_open_files, run_node
+from waterclock.server.process import keep_freed_memory, raise_open_files, run_node
 from waterclock.v1 import broker_pb2 as pb
 from waterclock.v1 import broker_pb2_grpc
 

@@ -1,1 +1,1 @@
-"""Requests in: gRPC for messages, HTTP for metrics and health, and the start and stop of a node."""
+"""A node on the network: the gRPC and HTTP APIs, metrics, and a node as a process."""

@@ -25,14 +25,14 @@ from waterclock.server.grpc.scheduler import SchedulerApi
 from waterclock.server.grpc.server import GrpcServer, Service, serve_grpc
 from waterclock.server.grpc.write_registry import WriteRegistryApi
 from waterclock.server.http.cors import Cors
+from waterclock.server.http.openapi import with_description
 from waterclock.server.http.operations import routes_of, stopping_routes_of
 from waterclock.server.http.routes import answer_from
 from waterclock.server.http.server import HttpServer, http_limits, serve_http
-from waterclock.server.loop_watch import LoopWatch
-from waterclock.server.metrics import Metrics
+from waterclock.server.metrics import LoopWatch, Metrics
 from waterclock.server.rest.consumers import HttpConsumers
 from waterclock.server.rest.frames import FramesApi
-from waterclock.server.rest.health import operations, with_description
+from waterclock.server.rest.health import operations
 from waterclock.server.rest.operations import topic_operations
 from waterclock.server.streams.api import StreamsApi
 from waterclock.v1 import admin_pb2, broker_pb2, scheduler_pb2, write_registry_pb2

@@ -1,18 +1,26 @@
 """The OpenAPI 3.1 description of the table of operations: made from it, so it cannot differ.
 
+GET /openapi.json    the description, for programs
+GET /docs            the same for people
+
 Types are described by msgspec, which also checks them when a request comes: what the description
 forbids is refused, and what it allows is taken.
 """
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from http import HTTPStatus
 from types import UnionType
 from typing import Any, get_args
 
 import msgspec
 
-from waterclock.server.http.messages import PROBLEM
+import waterclock
+from waterclock.model.limits import Limits
+from waterclock.server.http.docs_page import page_of
+from waterclock.server.http.input import LIMIT
+from waterclock.server.http.messages import HTML, JSON, PROBLEM, Request, Response
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.http.routes import PREFIX
 
@@ -37,6 +45,44 @@ class Problem(msgspec.Struct, omit_defaults=True):
     limit: int = 0
     """What the field may be at most."""
     got: int | None = None
+
+
+def with_description(table: Sequence[Operation], limits: Limits, now_ms: int) -> list[Operation]:
+    """Return the table with what describes it, itself included, and the limits of the node."""
+    made: dict[str, Response] = {}
+
+    def openapi(_: Request) -> Response:
+        return made["openapi"]
+
+    def docs(_: Request) -> Response:
+        return made["docs"]
+
+    whole = [
+        *table,
+        Operation(
+            "GET",
+            "/openapi.json",
+            openapi,
+            name="openapi",
+            summary="This description.",
+            responses={200: ResponseSpec("OpenAPI 3.1.", dict[str, Any])},
+        ),
+        Operation(
+            "GET",
+            "/docs",
+            docs,
+            name="docs",
+            summary="The same as a page.",
+            responses={200: ResponseSpec("A page.", content_type=HTML)},
+        ),
+    ]
+    numbers = {**asdict(limits), "due_ms_max": now_ms + limits.due_horizon_ms_max}
+    description = _with_limits(
+        describe(whole, title="Waterclock", version=waterclock.__version__), numbers
+    )
+    made["openapi"] = Response(200, msgspec.json.encode(description), JSON)
+    made["docs"] = Response(200, page_of(description), HTML)
+    return whole
 
 
 def describe(operations: Sequence[Operation], *, title: str, version: str) -> Json:
@@ -65,6 +111,19 @@ def describe(operations: Sequence[Operation], *, title: str, version: str) -> Js
             "schemas": {n: s for n, s in components.items() if n not in parameter_names}
         },
     }
+
+
+def _with_limits(schema: Any, limits: dict[str, int]) -> Any:  # noqa: ANN401 - any JSON
+    """Return a description with the node's own limits in place of their names."""
+    match schema:
+        case dict():
+            return {name: _with_limits(value, limits) for name, value in schema.items()}
+        case list() | tuple():
+            return [_with_limits(value, limits) for value in schema]
+        case str() if schema.startswith(LIMIT) and schema[len(LIMIT) :] in limits:
+            return limits[schema[len(LIMIT) :]]
+        case _:
+            return schema
 
 
 def _models(operations: Iterable[Operation]) -> list[Any]:

@@ -4,7 +4,7 @@
         "GET", "/topics/{topic}/scheduled", list_scheduled,
         name="listScheduled", tag="schedule", summary="List pending messages by due time.",
         parameters=ListParameters,                 # a struct: path and query together
-        answers={200: ResponseSpec("A page.", ScheduledPage)},
+        responses={200: ResponseSpec("A page.", ScheduledPage)},
         problems=(404,),                           # 400, 429, 500 and 503 are always possible
     )
 

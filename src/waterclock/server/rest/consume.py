@@ -15,8 +15,7 @@ from waterclock.node.groups.positions import Start
 from waterclock.node.groups.session import AnswerKind
 from waterclock.node.node import Node
 from waterclock.schedule.duration import parse_duration
-from waterclock.server.http.checks import matching
-from waterclock.server.http.input import END, body_of, parameters_of
+from waterclock.server.http.input import END, body_of, matching, parameters_of
 from waterclock.server.http.messages import (
     EVENTS,
     Answered,

@@ -8,8 +8,7 @@ from waterclock.model.errors import NotFound
 from waterclock.model.names import DEAD_LETTERS
 from waterclock.node.dead_letters.rows import DeadLetter
 from waterclock.node.node import Node
-from waterclock.server.http.checks import matching
-from waterclock.server.http.input import END, body_of, parameters_of
+from waterclock.server.http.input import END, body_of, matching, parameters_of
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.rest.models import (

@@ -22,8 +22,7 @@ from waterclock.node.partition.host import PartitionHost
 from waterclock.node.topics import Topic
 from waterclock.server.calls import Calls
 from waterclock.server.fetch import FETCH_WAIT_MS_MAX, FetchedFrames, FetchQuery, FrameFetcher
-from waterclock.server.http.checks import matching
-from waterclock.server.http.input import END, parameters_of
+from waterclock.server.http.input import END, matching, parameters_of
 from waterclock.server.http.messages import Later, Piece, Request, Response, Streamed, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.rest.models import (

@@ -1,26 +1,16 @@
-"""What operators and their machines ask a node over HTTP, and what describes all the rest.
+"""Health and metrics of the node over HTTP, for operators and their machines.
 
 GET /health/live     200 while the process turns its loop
 GET /health/ready    200 if the node does all it is for, else 503; either way, what is wrong
 GET /metrics         for Prometheus
-GET /openapi.json    what there is, for programs
-GET /docs            the same for people
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict
 from functools import partial
-from typing import Any
 
 import msgspec
 
-import waterclock
-from waterclock.model.limits import Limits
 from waterclock.node.node import Node
-from waterclock.server.http.checks import with_limits
-from waterclock.server.http.docs_page import page_of
-from waterclock.server.http.messages import HTML, JSON, Request, Response, json
-from waterclock.server.http.openapi import describe
+from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.metrics import CONTENT_TYPE, Metrics
 
@@ -98,41 +88,3 @@ def operations(node: Node, metrics: Metrics) -> list[Operation]:
             responses={200: ResponseSpec("Metrics.", content_type=CONTENT_TYPE)},
         ),
     ]
-
-
-def with_description(table: Sequence[Operation], limits: Limits, now_ms: int) -> list[Operation]:
-    """Return the table with what describes it, itself included, and the limits of the node."""
-    made: dict[str, Response] = {}
-
-    def openapi(_: Request) -> Response:
-        return made["openapi"]
-
-    def docs(_: Request) -> Response:
-        return made["docs"]
-
-    whole = [
-        *table,
-        Operation(
-            "GET",
-            "/openapi.json",
-            openapi,
-            name="openapi",
-            summary="This description.",
-            responses={200: ResponseSpec("OpenAPI 3.1.", dict[str, Any])},
-        ),
-        Operation(
-            "GET",
-            "/docs",
-            docs,
-            name="docs",
-            summary="The same as a page.",
-            responses={200: ResponseSpec("A page.", content_type=HTML)},
-        ),
-    ]
-    numbers = {**asdict(limits), "due_ms_max": now_ms + limits.due_horizon_ms_max}
-    description = with_limits(
-        describe(whole, title="Waterclock", version=waterclock.__version__), numbers
-    )
-    made["openapi"] = Response(200, msgspec.json.encode(description), JSON)
-    made["docs"] = Response(200, page_of(description), HTML)
-    return whole

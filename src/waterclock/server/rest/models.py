@@ -24,8 +24,7 @@ from waterclock.node.topics import PARTITIONS_MAX
 from waterclock.schedule.cron import TEXT_CHARS_MAX
 from waterclock.schedule.duration import parse_duration
 from waterclock.schedule.when import FORMS, PAST_FORMS, parse_moment, parse_past
-from waterclock.server.http.checks import LIMIT, described, read_text, text
-from waterclock.server.http.input import END
+from waterclock.server.http.input import END, LIMIT, described, read_text, text
 from waterclock.server.http.problems import BadField
 
 NAME = r"^([A-Za-z0-9][A-Za-z0-9._-]*|_([A-Za-z0-9.-][A-Za-z0-9._-]*)?)" + END

@@ -1,6 +1,6 @@
-"""Topics over HTTP and JSON: all that the gRPC API offers, for a person with curl.
+"""The table of operations on topics: what gRPC offers, for a person with curl.
 
-The same calls of the node as `broker_api.py`, `scheduler_api.py` and `admin_api.py`; other words.
+Handlers make the same calls of the node as the services in `server/grpc`.
 """
 
 import waterclock

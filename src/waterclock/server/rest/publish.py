@@ -13,8 +13,7 @@ from waterclock.model.message import Message
 from waterclock.node.node import Node
 from waterclock.node.publish.publisher import Published
 from waterclock.server.calls import BytesInFlight
-from waterclock.server.http.checks import LIMIT
-from waterclock.server.http.input import body_of, parameters_of
+from waterclock.server.http.input import LIMIT, body_of, parameters_of
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.http.problems import BadField

@@ -17,8 +17,7 @@ from waterclock.schedule.calendar import (
 )
 from waterclock.schedule.cron import TEXT_CHARS_MAX, Cron
 from waterclock.schedule.duration import parse_duration
-from waterclock.server.http.checks import text
-from waterclock.server.http.input import body_of, parameters_of
+from waterclock.server.http.input import body_of, parameters_of, text
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.http.problems import BadField

@@ -1,4 +1,4 @@
-"""Messages for later over HTTP: list, count, cancel and move them; recurrences."""
+"""Scheduled messages over HTTP: list, count, cancel and reschedule them."""
 
 from typing import Annotated, Literal
 
@@ -9,8 +9,7 @@ from waterclock.node.schedule.named_changes import NAMED_MAX, Changed, Named
 from waterclock.node.schedule.pending import PAGE_MAX, ScheduledMessage
 from waterclock.node.schedule.pending_filter import Filter
 from waterclock.server.grpc.scheduler import timer_id
-from waterclock.server.http.checks import matching
-from waterclock.server.http.input import END, body_of, parameters_of
+from waterclock.server.http.input import END, body_of, matching, parameters_of
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.http.problems import BadField

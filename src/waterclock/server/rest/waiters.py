@@ -1,4 +1,4 @@
-"""Who waits for messages of a polled member: one poll, or a stream of events."""
+"""Those who wait for messages of an HTTP consumer: one poll, or a stream of events."""
 
 import asyncio
 

@@ -12,8 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from waterclock.model.errors import BadInput
 from waterclock.schedule.duration import parse_duration
-from waterclock.server.http.checks import text
-from waterclock.server.http.input import END
+from waterclock.server.http.input import END, text
 from waterclock.server.http.problems import BadField
 from waterclock.server.rest.models import Duration
 from waterclock.stores.base import (
