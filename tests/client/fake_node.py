@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import grpc
 import pyarrow as pa
 
-from waterclock.log.schema import MESSAGES, decode_untrusted
+from waterclock.log.batch import decode_untrusted
+from waterclock.log.schema import MESSAGES
 from waterclock.model.errors import WaterclockError
 from waterclock.server.statuses import status_of
 from waterclock.v1 import admin_pb2, admin_pb2_grpc, broker_pb2, broker_pb2_grpc

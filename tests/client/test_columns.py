@@ -1,7 +1,8 @@
 """Columns become the batch that was meant, the same at every attempt."""
 
 from waterclock.client.producer.columns import Columns
-from waterclock.log.schema import MESSAGES, decode_untrusted
+from waterclock.log.batch import decode_untrusted
+from waterclock.log.schema import MESSAGES
 from waterclock.model.ids import Millis
 
 NOW_MS = Millis(1_700_000_000_000)

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from tests.log.frames import messages, sample
 from waterclock.log.append import Appended, Repeats, answer, landed, split_by_due
-from waterclock.log.batch import Batch, encode_batch
+from waterclock.log.batch import Batch, decode_untrusted, encode_batch
 from waterclock.log.frame import CONTROL, FLAG_UNTRACKED, FrameType
-from waterclock.log.schema import MESSAGES, decode_untrusted
+from waterclock.log.schema import MESSAGES
 from waterclock.model.ids import Millis, Offset
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message

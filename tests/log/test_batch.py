@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from tests.log.damage import mangled
 from tests.log.frames import NOW_MS, messages, sample
-from waterclock.log.batch import encode_batch, parse_batch
+from waterclock.log.batch import encode_batch, parse_batch, wire_size
 from waterclock.log.schema import encode, from_messages
-from waterclock.log.wire_size import wire_size
 from waterclock.model.errors import BadBatch, BadInput, LimitExceeded
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7, uuid7_batch
 from waterclock.model.limits import Limits

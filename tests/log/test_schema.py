@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from tests.log.damage import flipped, mangled
 from tests.log.frames import TAG, messages, rows_of, sample
+from waterclock.log.batch import decode_untrusted
 from waterclock.log.frame import CONTROL, FLAG_SPARSE, FrameHeader, FrameType, header_of
 from waterclock.log.schema import (
     MESSAGES,
     OFFSET_DELTA,
     PROMISE_OFFSET,
     decode,
-    decode_untrusted,
     due_times,
     encode,
     from_messages,

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from tests.log.arrow_message import ArrowMessage
 from tests.log.damage import mangled
 from tests.log.frames import messages, sample
-from waterclock.log.batch import parse_batch
-from waterclock.log.schema import decode_untrusted, encode, from_messages
-from waterclock.log.wire_size import WireSize, wire_size
+from waterclock.log.batch import WireSize, decode_untrusted, parse_batch, wire_size
+from waterclock.log.schema import encode, from_messages
 from waterclock.model.errors import BadBatch, LimitExceeded
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message

@@ -4,11 +4,20 @@
 within the named limits comes out, or an error that names the field and its limit. A batch keeps the
 bytes it came in (`body`), so that the log can store them untouched, and Arrow views of them.
 All checks work on whole columns; most are settled by one buffer's total length.
+
+How large a batch will be once decoded is told without decoding it (`wire_size`): Arrow inflates
+compressed buffers as it reads them, with no bound of its own, and a megabyte of ZSTD can become
+gigabytes. Each compressed buffer starts with its inflated length, so the sum can be had from the
+message's FlatBuffers metadata. No Python package reads that metadata (pyarrow keeps it opaque),
+hence the lines at the end. Layout: Arrow columnar format, `Message.fbs`; FlatBuffers internals.
+Only metadata version 5 (Arrow 1.0 and later) is taken: in version 4 Arrow also looks for a codec in
+the message's custom metadata, where nobody would look who reads the specification.
 """
 
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +26,7 @@ import pyarrow as pa
 from waterclock.log.arrays import from_numpy
 from waterclock.log.expiry import HEADER as EXPIRES_HEADER
 from waterclock.log.expiry import expires_ms, may_expire
-from waterclock.log.schema import decode_untrusted, due_times, encode, from_messages
-from waterclock.log.wire_size import wire_size
+from waterclock.log.schema import ARROW_ERRORS, MESSAGES, due_times, encode, from_messages
 from waterclock.model.errors import BadBatch, LimitExceeded
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7_batch
 from waterclock.model.limits import Limits
@@ -29,6 +37,25 @@ _ID, _KEY, _VALUE, _HEADERS, _DUE = range(5)
 _TWO_OFFSETS = struct.Struct("<ii")
 _BYTE_COLUMNS = 5
 """Id, key, value, and the names and values of headers."""
+
+# Of Arrow's messages.
+_U8 = struct.Struct("<B")
+_U16 = struct.Struct("<H")
+_I32 = struct.Struct("<i")
+_U32 = struct.Struct("<I")
+_I64 = struct.Struct("<q")
+_BUFFER = struct.Struct("<qq")
+
+_CONTINUATION = 0xFFFFFFFF
+_PREFIX_BYTES = 8
+_BUFFERS_MAX = 64
+"""A batch of messages has 20 buffers; many more means the body is not ours."""
+
+# Field numbers of the tables in Message.fbs.
+_MESSAGE_VERSION, _MESSAGE_HEADER_TYPE, _MESSAGE_HEADER, _MESSAGE_BODY_LENGTH = range(4)
+_BATCH_LENGTH, _BATCH_BUFFERS, _BATCH_COMPRESSION = 0, 2, 3
+_RECORD_BATCH = 3
+_VERSION_5 = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +107,21 @@ def parse_batch(body: bytes | memoryview, limits: Limits, *, now_ms: int) -> Bat
     if len(body) % 8:
         raise BadBatch("body", "has a length that is not a multiple of 8")
     _check_sizes(rows, size.decoded_bytes, limits)
-    return Batch(memoryview(body), rows, _due_times(rows, limits, now_ms), may_expire(rows))
+    headers = rows.column(_HEADERS)
+    expires = headers.null_count < len(headers) and may_expire(rows)
+    return Batch(memoryview(body), rows, _due_times(rows, limits, now_ms), expires)
+
+
+def decode_untrusted(body: bytes | memoryview) -> pa.RecordBatch:
+    """Return a producer's messages, proven safe to read, or raise BadBatch."""
+    try:
+        batch = pa.ipc.read_record_batch(pa.py_buffer(body), MESSAGES)
+        batch.validate(full=True)
+    except ARROW_ERRORS as error:
+        raise BadBatch("body", str(error)) from error
+    if batch.column(0).null_count:
+        raise BadBatch("message_id", "is null in some rows; every message needs an id")
+    return batch
 
 
 def encode_batch(
@@ -202,3 +243,88 @@ def _check_max(field: str, lengths: npt.NDArray[np.integer], limit: int) -> None
     longest = int(lengths.max(initial=0))
     if longest > limit:
         raise LimitExceeded(field, limit, got=longest)
+
+
+class WireSize(NamedTuple):
+    """Rows and bytes a message will have once decoded."""
+
+    rows: int
+    decoded_bytes: int
+
+
+def wire_size(message: bytes | memoryview) -> WireSize:
+    """Measure an encapsulated record-batch message; raise BadBatch if it is not one."""
+    try:
+        return _measure(message)
+    except struct.error as error:
+        raise BadBatch("body", "is cut short or not an Arrow record batch") from error
+
+
+def _measure(data: bytes | memoryview) -> WireSize:
+    (marker,) = _U32.unpack_from(data, 0)
+    (metadata_bytes,) = _I32.unpack_from(data, 4)
+    if marker != _CONTINUATION or metadata_bytes <= 0:
+        raise BadBatch("body", "is not an Arrow record batch")
+    body_at = _PREFIX_BYTES + metadata_bytes
+    message = _PREFIX_BYTES + _U32.unpack_from(data, _PREFIX_BYTES)[0]
+    if _number(data, message, _MESSAGE_HEADER_TYPE, _U8) != _RECORD_BATCH:
+        raise BadBatch("body", "is an Arrow message, but not a record batch")
+    if _number(data, message, _MESSAGE_VERSION, _U16) != _VERSION_5:
+        raise BadBatch("body", "is not of Arrow metadata version 5")
+    body_bytes = _number(data, message, _MESSAGE_BODY_LENGTH, _I64)
+    # The log stores the bytes as they come, so nothing may hide behind the message.
+    if body_bytes < 0 or body_at + body_bytes != len(data):
+        raise BadBatch("body", "is cut short or has bytes behind the record batch")
+    batch = _table(data, message, _MESSAGE_HEADER)
+    rows = _number(data, batch, _BATCH_LENGTH, _I64)
+    if rows < 0:
+        raise BadBatch("body", f"claims {rows} rows")
+    if _field(data, batch, _BATCH_COMPRESSION) is None:
+        return WireSize(rows, len(data) - body_at)
+    return WireSize(rows, _inflated_bytes(data, batch, body_at))
+
+
+def _inflated_bytes(data: bytes | memoryview, batch: int, body_at: int) -> int:
+    vector = _table(data, batch, _BATCH_BUFFERS)
+    (count,) = _U32.unpack_from(data, vector)
+    if count > _BUFFERS_MAX:
+        raise BadBatch("body", f"has {count} buffers; a batch of messages has fewer")
+    total = 0
+    for i in range(count):
+        offset, length = _BUFFER.unpack_from(data, vector + 4 + i * _BUFFER.size)
+        if length <= 0:
+            continue
+        if not 0 <= offset < len(data) - body_at:
+            raise BadBatch("body", "has a buffer outside itself")
+        (inflated,) = _I64.unpack_from(data, body_at + offset)
+        if inflated < -1:
+            raise BadBatch("body", "has a compressed buffer of negative length")
+        total += length if inflated == -1 else inflated
+    return total
+
+
+def _number(data: bytes | memoryview, table: int, number: int, kind: struct.Struct) -> int:
+    """Return an integer field of a FlatBuffers table; 0 if it is absent."""
+    at = _field(data, table, number)
+    return 0 if at is None else int(kind.unpack_from(data, at)[0])
+
+
+def _table(data: bytes | memoryview, table: int, number: int) -> int:
+    """Return where the table or vector begins that a field refers to."""
+    at = _field(data, table, number)
+    if at is None:
+        raise BadBatch("body", "is not an Arrow record batch")
+    return at + int(_U32.unpack_from(data, at)[0])
+
+
+def _field(data: bytes | memoryview, table: int, number: int) -> int | None:
+    """Return where a FlatBuffers table keeps a field, or None if it is absent."""
+    vtable = table - int(_I32.unpack_from(data, table)[0])
+    if vtable < 0:
+        raise BadBatch("body", "has metadata that points outside itself")
+    (vtable_bytes,) = _U16.unpack_from(data, vtable)
+    entry = 4 + 2 * number
+    if entry + 2 > vtable_bytes:
+        return None
+    (distance,) = _U16.unpack_from(data, vtable + entry)
+    return table + distance if distance else None

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from waterclock.log.arrays import as_numpy, from_numpy
+from waterclock.log.batch import wire_size
 from waterclock.log.frame import (
     CARRIES_IDS,
     CONTROL,
@@ -36,7 +37,6 @@ from waterclock.log.ordered import is_among
 from waterclock.log.rows import row_offsets
 from waterclock.log.schema import decode, encode, schema_of
 from waterclock.log.sidecars.endings import Ending
-from waterclock.log.wire_size import wire_size
 from waterclock.model.sections import Compression
 
 Int64s = npt.NDArray[np.int64]

@@ -2,9 +2,8 @@
 
 A body is one Arrow IPC record-batch message without a schema message, because the schema belongs
 to the format version. Compression (LZ4, ZSTD) is Arrow's own and is told by the body itself, so
-readers need no option. Bytes that come from outside are decoded with `decode_untrusted`, which
-proves that every Arrow offset stays inside its buffer; bytes under our own checksum are not
-proven again.
+readers need no option. Bytes that come from outside are proven by `log.batch` first; bytes under
+our own checksum are not proven again.
 """
 
 import struct
@@ -76,8 +75,8 @@ def _write_options(compression: Compression) -> pa.ipc.IpcWriteOptions:
     return pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
 
 
-# Nothing at all, or a length of zero, is the end of a stream to Arrow.
-_ARROW_ERRORS = (pa.ArrowException, OSError, EOFError)
+ARROW_ERRORS = (pa.ArrowException, OSError, EOFError)
+"""Nothing at all, or a length of zero, is the end of a stream to Arrow."""
 
 _LENGTH = struct.Struct("<i")
 _METADATA_AT = 8
@@ -112,24 +111,12 @@ def decode_ids(header: FrameHeader, body: memoryview, *, with_keys: bool = False
 def _decode(header: FrameHeader, body: memoryview, schema: pa.Schema) -> pa.RecordBatch:
     try:
         batch = _read(body, schema)
-    except _ARROW_ERRORS as error:
+    except ARROW_ERRORS as error:
         raise FrameDamaged(f"frame at offset {header.base_offset}: {error}") from error
     if batch.num_rows != header.rows:
         raise FrameDamaged(
             f"frame at offset {header.base_offset} has {batch.num_rows} rows, not {header.rows}"
         )
-    return batch
-
-
-def decode_untrusted(body: bytes | memoryview) -> pa.RecordBatch:
-    """Return a producer's messages, proven safe to read, or raise BadBatch."""
-    try:
-        batch = _read(body, MESSAGES)
-        batch.validate(full=True)
-    except _ARROW_ERRORS as error:
-        raise BadBatch("body", str(error)) from error
-    if batch.column(0).null_count:
-        raise BadBatch("message_id", "is null in some rows; every message needs an id")
     return batch
 
 
