@@ -26,9 +26,11 @@ def _allow(*names: str) -> frozenset[str]:
     return frozenset(names)
 
 
-_DISPATCH = (
-    "src/waterclock/dispatch", "tests/dispatch", "docs/dispatch", "docs/formats/dispatch",
-)  # fmt: skip
+def _of(*packages: str) -> tuple[str, ...]:
+    return tuple(
+        f"{root}/{package}" for package in packages for root in ("src/waterclock", "tests")
+    )
+
 
 WORDS = [
     Word(
@@ -45,29 +47,33 @@ WORDS = [
     Word(
         "dead_letters",
         r"(?i)(?<!dead )\bletters\b",
-        r"(?i)(?<!dead)(?<!dead.)(?<!dead\n.)\bletters\b",
+        r"(?i)(?<!dead)(?<!dead.)(?<!dead\n.)(?<!dead\n    .)\bletters\b",
         _allow("ascii_letters"),
     ),
-    Word("dead_letter_progress", r"(?i)\bmarks\b", only_in=("src/waterclock/node",)),
+    Word("dead_letter_progress", r"(?i)\bmarks\b", only_in=_of("node"), is_gone=True),
     Word(
         "sequence marker",
         r"(?i)\bmarks?\b",
         r"(?i)(?<!pytest\.)\bmarks?\b",
         _allow("mark", "pytestmark"),
-        _DISPATCH,
+        (*_of("dispatch"), "docs/dispatch", "docs/formats/dispatch"),
     ),
     Word("run_id", r"(?i)\b(?:life|lives)\b", r"`life`|<life>|\blife id"),
-    Word("GroupPartition", r"^_?Places?\b"),
-    Word("delivery, app", r"(?i)^serving\b"),
-    Word("fetch_plan, ReadQueue", r"(?i)\bannounc\w*|^_?Ahead\b"),
+    Word("GroupPartition", r"^Places?\b", only_in=_of("node", "server", "client", "delivery")),
+    Word("delivery, app", r"(?i)^serving$", only_in=_of("node", "server")),
+    Word("fetch_plan, ReadQueue", r"(?i:\bannounc\w*)|^Ahead\b", only_in=_of("node", "delivery")),
     Word(
         "outbound, DeliveryBatch, QueuedDelivery, stored batch",
         r"(?i)\b(?:outgoing|portions?|parcels?)\b",
         r"(?i)\bparcels?\b",
     ),
     Word("run_detached", r"(?i)\bshelter\w*", r"(?i)\bshelter\w*", is_gone=True),
-    Word("BackgroundThreads", r"\bAside\b|^_?aside$"),
-    Word("request_flush, wait_flushed, step", r"^_?(?:wrote|poked?|durable)$"),
+    Word("BackgroundThreads", r"\bAside\b|^aside$", only_in=_of("node", "storage", "stores")),
+    Word(
+        "request_flush, wait_flushed, step",
+        r"^(?:wrote|poked?|durable)$",
+        only_in=_of("node", "storage", "stores"),
+    ),
     Word(
         "PublishBatcher, batching",
         r"(?i)\bgather\w*",
@@ -78,50 +84,60 @@ WORDS = [
     Word(
         "HotTimers, ColdTimers",
         r"^(?:Near|Far)\b|^(?:near|far)$|(?i:\bfar (?:segments?|timers?)\b)",
+        only_in=_of("schedule", "node"),
     ),
-    Word("overflow, shard", r"(?i)^(?:piles?|wings?)\b|\b(?:pile|wing)$"),
-    Word("persister, PendingWrite", r"(?i)\b(?:storing|wish(?:es)?)\b"),
+    Word("overflow, shard", r"(?i)\b(?:piles?|wings?)\b", only_in=_of("schedule", "node")),
+    Word("persister, PendingWrite", r"^[Ss]toring$|(?i:\bwish(?:es)?\b)"),
     Word("store_poller", r"(?i)\btailing\b"),
     Word("log cleaner", r"(?i)\bhousekeep\w*", r"(?i)\bhouse-?keep\w*"),
     Word("ResponseModel, render()", r"(?i)\btold\b"),
-    Word("RequestModel, FieldNames", r"\bshapes\b|\bShapes?\b|\bWords\b|^words$|^WORDS$"),
+    Word(
+        "RequestModel, FieldNames",
+        r"\bshapes\b|\bShapes?\b|\bWords\b|^words$|^WORDS$",
+        only_in=_of("server"),
+    ),
     Word("stop_reading, is_read_closed", r"(?i)\b(?:hush\w*|deaf)\b", r"(?i)\b(?:hush\w*|deaf)\b"),
     Word(
         "final_response, response_flags",
         r"(?i)\b(?:farewells?|manners?)\b",
         r"(?i)\bfarewells?\b",
     ),
-    Word("StreamingCall", r"(?i)\bconversations?\b"),
+    Word("StreamingCall", r"(?i)\bconversations?\b", only_in=_of("server"), is_gone=True),
     Word("Waiter", r"(?i)\btakers?\b", r"(?i)\btakers?\b"),
     Word("WaitQueue, is_blocking", r"^Line$|\b[Pp]atient\b"),
     Word(
         "accumulator, publish_stream, send_buffer",
         r"(?i)^(?:lanes?|pipes?|room)$|^(?:Lanes?|Pipes?|Room)\b",
-        only_in=("src/waterclock/client", "tests/client"),
+        only_in=_of("client"),
     ),
     Word("source", r"(?i)\binlets?\b", r"(?i)\binlets?\b"),
     Word("worker pool", r"(?i)\bcrews?\b", r"(?i)\bcrews?\b"),
-    Word("message table", r"(?i)\bholdings?\b", r"(?i)\bholdings\b"),
+    Word("message table", r"(?i)\bholdings\b", r"(?i)\bholdings\b", is_gone=True),
     Word("deadline heap", r"(?i)\btimetables?\b", r"(?i)\btimetables?\b"),
     Word("in-flight", r"(?i)\bin hand\b", is_gone=True),
     Word("offset_map", r"(?i)\bgap maps?\b", r"(?i)\bgap[ _-]maps?\b"),
-    Word(
-        "backpressure, tracing",
-        r"(?i)^(?:flow|spans)$",
-        only_in=("src/waterclock/burrow", "tests/burrow"),
-    ),
+    Word("backpressure, tracing", r"(?i)^(?:flow|spans)$", only_in=_of("burrow")),
     Word("WriteRegistry", r"(?i)\bledgers?\b", r"(?i)\bledgers?\b"),
     Word("MatchTimeout", r"\bNobody Came\b", r"NobodyCame|nobody[-_]came", is_gone=True),
     Word("leader epoch", r"(?i)\breigns?\b", r"(?i)\breigns?\b"),
     Word("monotonic clock", text=r"(?i)\bclock (?:that )?nobody\s+sets"),
-    Word("in-memory stream", r"(?i)\blight streams?\b", r"(?i)\blight\s(?:streams?|messages?)\b"),
+    Word(
+        "in-memory stream",
+        r"(?i)\blight streams?\b",
+        r"(?i)\blight\s(?:streams?|messages?)\b",
+        is_gone=True,
+    ),
     Word(
         "steps, processes, snapshot, printer",
-        r"(?i)^(?:acts?|scenes?|narrators?)$|^(?:Acts?|Cast|Scene|Narrator)\b",
+        r"^(?:ACTS?|[Aa]cts|Act)$|^Cast\b|(?i:\b(?:scenes?|narrators?)\b)",
         r"(?i)\bnarrator\b",
-        _allow("act"),
     ),
-    Word("Effect", r"\bActions?\b"),
+    Word(
+        "Effect",
+        r"\bActions?\b",
+        only_in=_of("burrow", "dispatch", "streams", "delivery"),
+        is_gone=True,
+    ),
 ]
 
 OUTSIDE = Word(
