@@ -195,7 +195,7 @@ class Report:
 
 
 def shown(value: float) -> str:
-    """Write a number for people: three digits, thousands and millions by their letters."""
+    """Write a number for people: three digits, thousands and millions as K and M."""
     for size, letter in ((1e6, " M"), (1e3, " K")):
         if abs(value) >= size:
             return (

@@ -99,10 +99,10 @@ def results(prefix: str, rate: str, watches: list[Stopwatch]) -> list[Result]:
     """Give the percentiles of one server at one rate."""
     cpu = median(watch.server_cpu_us for watch in watches)
     found = []
-    for kind, told in KINDS.items():
+    for kind, label in KINDS.items():
         for percentile in PERCENTILES:
             case = f"{kind}_{rate}_{percentile}_ms"
-            samples = [watch.more[told][percentile] for watch in watches]
+            samples = [watch.more[label][percentile] for watch in watches]
             bar = None if prefix else BARS.get(case)
             note = f"server CPU {cpu:.0f} us a message" if percentile == "p50" else ""
             found.append(Result(f"{prefix}{case}", samples, "ms", bar, note))

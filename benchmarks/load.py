@@ -72,8 +72,8 @@ def play(watch: Stopwatch, port: int, requests: Sequence[bytes], *, seconds: int
             run = subprocess.run(
                 command, env=its.environ(), stdout=subprocess.PIPE, text=True, check=True
             )
-    told = next(line for line in run.stdout.splitlines() if line.startswith(MARK))
-    found = json.loads(told.removeprefix(MARK))
+    marked = next(line for line in run.stdout.splitlines() if line.startswith(MARK))
+    found = json.loads(marked.removeprefix(MARK))
     if found["bad"] or found["lost"] or not found["requests"]:
         raise RuntimeError(f"requests failed: {run.stdout}")
     # Its own clock starts when it is connected.

@@ -50,7 +50,7 @@ class Talk(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
+class Setting:
     """Who waits, and what is sent."""
 
     streams: int
@@ -118,14 +118,14 @@ def received(wire: socket.socket) -> bytes:
 class _Crowd:
     """All who wait, and a sender."""
 
-    def __init__(self, port: int, talk: Talk, scene: Scene) -> None:
+    def __init__(self, port: int, talk: Talk, setting: Setting) -> None:
         self._talk = talk
-        self._scene = scene
-        self._names = names(f"poll-{time.monotonic_ns()}", scene.streams)
+        self._setting = setting
+        self._names = names(f"poll-{time.monotonic_ns()}", setting.streams)
         self._epoll = select.epoll()
         self._senders = [connect(port) for _ in range(SENDERS)]
         self._polls: dict[int, _Poll] = {}
-        for waiter in range(scene.waiters):
+        for waiter in range(setting.waiters):
             for name in self._names:
                 poll = _Poll(connect(port), talk, name, waiter)
                 poll.ask()
@@ -142,8 +142,8 @@ class _Crowd:
 
     def run(self, *, messages: int) -> Seconds:
         """Send so many; give how long each took to each who got it."""
-        each = self._scene.waiters if self._scene.is_broadcast else 1
-        schedule = Schedule(rate=self._scene.rate, messages=messages)
+        each = self._setting.waiters if self._setting.is_broadcast else 1
+        schedule = Schedule(rate=self._setting.rate, messages=messages)
         first = self._sent
         got: list[tuple[int, float]] = []
         heard = time.perf_counter()
@@ -178,17 +178,17 @@ def _check(answers: bytes) -> None:
         raise RuntimeError(f"a send failed: {answers[:400]!r}")
 
 
-def match(watch: Stopwatch, port: int, talk: Talk, scene: Scene) -> None:
+def match(watch: Stopwatch, port: int, talk: Talk, setting: Setting) -> None:
     """Let polls wait and send at a rate; tell how long it took from the send to the answer."""
-    allow_files(scene.streams * scene.waiters + SENDERS)
-    crowd = _Crowd(port, talk, scene)
+    allow_files(setting.streams * setting.waiters + SENDERS)
+    crowd = _Crowd(port, talk, setting)
     try:
         # Those who wait are objects that stay: nothing here is worth a collection amid a round.
         gc.freeze()
         gc.disable()
-        crowd.run(messages=min(scene.messages, scene.rate))
-        with watch.running(scene.deliveries):
-            took = crowd.run(messages=scene.messages)
+        crowd.run(messages=min(setting.messages, setting.rate))
+        with watch.running(setting.deliveries):
+            took = crowd.run(messages=setting.messages)
         watch.more["delivery_ms"] = percentiles(took)
     finally:
         crowd.close()

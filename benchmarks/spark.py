@@ -78,14 +78,14 @@ def finish(report: Report, watches: dict[str, list[Stopwatch]]) -> None:
 def add_fraction(report: Report, watches: dict[str, list[Stopwatch]]) -> None:
     """Tell what part of a full read's time a thousandth takes: the slower of the two ways."""
     full = watches["read_rows"]
-    told, parts = [], []
+    notes, parts = [], []
     for name in FILTERED:
         found = watches[name]
         parts.append([part.wall_s / whole.wall_s for part, whole in zip(found, full, strict=True)])
         wall = median(watch.wall_s for watch in found)
-        told.append(f"{name} {wall:.2f} s for {found[0].messages:,} rows")
+        notes.append(f"{name} {wall:.2f} s for {found[0].messages:,} rows")
     samples = [max(both) for both in zip(*parts, strict=True)]
-    note = f"{'; '.join(told)}; all {median(watch.wall_s for watch in full):.2f} s"
+    note = f"{'; '.join(notes)}; all {median(watch.wall_s for watch in full):.2f} s"
     report.add("read_filtered_fraction", samples, "of a full read", bar=FRACTION_BAR, note=note)
 
 

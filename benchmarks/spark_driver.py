@@ -194,8 +194,8 @@ def main() -> None:
             wire, _ = listener.accept()
             with wire, wire.makefile("rwb") as talk:
                 for line in talk:
-                    told = answer(spark, json.loads(line))
-                    talk.write(json.dumps(told).encode() + b"\n")
+                    reply = answer(spark, json.loads(line))
+                    talk.write(json.dumps(reply).encode() + b"\n")
                     talk.flush()
 
 

@@ -94,8 +94,10 @@ class SparkJobs:
         numbers = range(self._messages // BATCH)
         kept = len(np.unique(np.concatenate([self._rows.keys_of(n) for n in numbers])))
         self._tick("compact_10m_s")
-        seconds, told = pipeline(server, "compact", TOPIC, "--to", str(self._folder / "snapshots"))
-        assert told["rows"] == kept, told
+        seconds, summary = pipeline(
+            server, "compact", TOPIC, "--to", str(self._folder / "snapshots")
+        )
+        assert summary["rows"] == kept, summary
         note = f"{self._messages:,} messages, {kept:,} keys; the start of Spark and all"
         self._report.add("compact_10m_s", [seconds], "s", bar=COMPACT_BAR, note=note)
         watches = []
@@ -113,13 +115,13 @@ class SparkJobs:
         run_client("benchmarks.node.loading:create", server, topic=TOPIC, partitions=PARTITIONS)
         file = self._folder / "schedule.parquet"
         self._tick("write what is to be scheduled")
-        write_promises(file, self._rows, self._messages)
+        write_scheduled(file, self._rows, self._messages)
         quiet, busy = self._folder / "quiet.npy", self._folder / "busy.npy"
         with self._trickling(server, quiet):
             time.sleep(QUIET_S)
         self._tick("publish_p99_during_schedule_ms")
         with self._trickling(server, busy):
-            seconds, told = pipeline(server, "schedule", TOPIC, str(file))
+            seconds, summary = pipeline(server, "schedule", TOPIC, str(file))
         work = {"topic": TOPIC, "partitions": PARTITIONS}
         span = run_client("benchmarks.node.loading:span", server, **work).more
         before = latencies(quiet)
@@ -134,7 +136,7 @@ class SparkJobs:
         rate = span["rows"] / max(0.001, (span["last_ms"] - span["first_ms"]) / 1e3)
         note = f"by the schedule job, while it writes; {seconds:.1f} s in all"
         self._report.add("schedule_rows", [rate], "rows/s", note=note)
-        assert span["rows"] == told["rows"] == self._messages, (span, told)
+        assert span["rows"] == summary["rows"] == self._messages, (span, summary)
 
     @contextmanager
     def _trickling(self, server: Server, samples: Path) -> Iterator[None]:
@@ -209,7 +211,7 @@ def latencies(samples: Path, start_ms: float = 0, end_ms: float = float("inf")) 
     return percentiles(took[is_in] / 1e3)
 
 
-def write_promises(file: Path, rows: Rows, messages: int) -> None:
+def write_scheduled(file: Path, rows: Rows, messages: int) -> None:
     """Write messages that are due in some hours, for Spark to schedule."""
     now_ms = time.time_ns() // 1_000_000
     rng = np.random.default_rng(1)

@@ -128,8 +128,8 @@ class Stage:
     def _ours(self, **options: str) -> Source:
         assert self._node is not None
         place = {"servers": f"127.0.0.1:{self._node.port}", "topic": TOPIC}
-        told = {"starting": "startingOffsets", "ending": "endingOffsets"}
-        options = {told.get(name, name): value for name, value in options.items()}
+        renamed = {"starting": "startingOffsets", "ending": "endingOffsets"}
+        options = {renamed.get(name, name): value for name, value in options.items()}
         return {"format": "waterclock", "options": {**place, **options}}
 
     def _kafka(self, server: Server, **options: str) -> Source:

@@ -68,9 +68,9 @@ class StreamMemory:
             ("idle_1m_used_streams_mb", "used", None, "each keeps its last message, of 128 B"),
         ):
             self._tick(case)
-            told = run_child(CORE, "idle", kind)
-            note = f"growth by {told['streams']:,} streams, in process; {what}"
-            self._report.add(case, [told["mb"]], "MB", bar=bar, note=note)
+            measured = run_child(CORE, "idle", kind)
+            note = f"growth by {measured['streams']:,} streams, in process; {what}"
+            self._report.add(case, [measured["mb"]], "MB", bar=bar, note=note)
 
     def _add_core(self) -> None:
         for case, kind, bar, what in (

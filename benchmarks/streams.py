@@ -75,8 +75,8 @@ def rate_cases(prefix: str, server: str, module: str) -> list[Case]:
 def waiting_case(name: str, server: str, function: str, *, streams: int, rate: int) -> Case:
     """Give a case where polls wait."""
     messages = scaled(rate * SECONDS, least=50)
-    scene = {"streams": streams, "waiters": WAITERS, "rate": rate, "messages": messages}
-    return Case(name, server, client(function, **scene))
+    setting = {"streams": streams, "waiters": WAITERS, "rate": rate, "messages": messages}
+    return Case(name, server, client(function, **setting))
 
 
 def waiting_cases(prefix: str, server: str, module: str, *, can_match: bool) -> list[Case]:

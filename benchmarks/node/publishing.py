@@ -1,4 +1,4 @@
-"""Clients that publish to our node: batches as they are, and single messages that are gathered."""
+"""Clients that publish to our node: whole batches, and single messages that the node batches."""
 
 import asyncio
 import os

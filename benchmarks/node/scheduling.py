@@ -26,7 +26,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Promises:
+class ScheduledRequests:
     """Makes requests to publish batches for later."""
 
     def __init__(self, topic: str, *, batch: int, due_ms: tuple[int, int]) -> None:
@@ -58,10 +58,10 @@ def publish(watch: Stopwatch, port: int, *, batch: int, messages: int, window: i
 
     async def run() -> None:
         async with opened(port) as channel, fresh_topic(channel) as topic:
-            promises = Promises(topic, batch=batch, due_ms=_later())
-            first = promises.requests(WARM_UP_BATCHES)
+            scheduled = ScheduledRequests(topic, batch=batch, due_ms=_later())
+            first = scheduled.requests(WARM_UP_BATCHES)
             await stream_all(channel, first, window=window)
-            requests = promises.requests(messages // batch)
+            requests = scheduled.requests(messages // batch)
             with watch.running(messages):
                 await stream_all(channel, requests, window=window)
 
@@ -74,11 +74,11 @@ def fill(
     """Publish very many for later, and leave them there."""
 
     async def run() -> None:
-        promises = Promises(topic, batch=batch, due_ms=_later())
+        scheduled = ScheduledRequests(topic, batch=batch, due_ms=_later())
         async with opened(port) as channel:
             left = messages // batch
             while left > 0:
-                requests = promises.requests(min(left, CHUNK_BATCHES))
+                requests = scheduled.requests(min(left, CHUNK_BATCHES))
                 with watch.running(len(requests) * batch):
                     await stream_all(channel, requests, window=window)
                 left -= len(requests)
@@ -102,11 +102,11 @@ def cancel(
 
     async def run() -> None:
         async with opened(port) as channel, fresh_topic(channel) as topic:
-            promises = Promises(topic, batch=batch, due_ms=_later())
+            scheduled = ScheduledRequests(topic, batch=batch, due_ms=_later())
             batches = messages // batch
-            await stream_all(channel, promises.requests(batches), window=window)
+            await stream_all(channel, scheduled.requests(batches), window=window)
             # The same number gives the same ids.
-            ids = Producer(promises.number, batch_messages=batch).ids(batches)
+            ids = Producer(scheduled.number, batch_messages=batch).ids(batches)
             named = [id_ for some in ids for id_ in some.to_pylist()]
             if is_scattered:
                 random.shuffle(named)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import uvloop
 
 from benchmarks.client import Stopwatch
-from benchmarks.node.scheduling import Promises, now_ms
+from benchmarks.node.scheduling import ScheduledRequests, now_ms
 from benchmarks.node.wire import fresh_topic, opened, stream_all
 from benchmarks.peers.pacing import percentiles
 from waterclock.client.client import Client, connect
@@ -47,8 +47,8 @@ class _Storm:
         """Publish all of it; tell whether that was done before it began."""
         self.start_ms = now_ms() + lead_ms
         due_ms = (self.start_ms, self.start_ms + self._span_ms)
-        promises = Promises(topic, batch=self._batch, due_ms=due_ms)
-        await stream_all(channel, promises.requests(self._messages // self._batch), window=8)
+        scheduled = ScheduledRequests(topic, batch=self._batch, due_ms=due_ms)
+        await stream_all(channel, scheduled.requests(self._messages // self._batch), window=8)
         return now_ms() < self.start_ms
 
     async def take(self, subscription: Subscription) -> tuple[Millis, Millis]:

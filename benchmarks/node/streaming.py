@@ -4,7 +4,7 @@ import time
 
 from benchmarks.client import Stopwatch
 from benchmarks.load import BODY, get, names, play, post, send_all
-from benchmarks.polling import Scene, hold, match
+from benchmarks.polling import Setting, hold, match
 
 
 def send_to(name: str, body: bytes = BODY, *, size: int | None = None) -> bytes:
@@ -72,14 +72,14 @@ class Talk:
         return get(f"/streams/receive?streamId={stream}&timeout=300s{consumer}")
 
 
-def matching(watch: Stopwatch, port: int, **scene: int) -> None:
+def matching(watch: Stopwatch, port: int, **setting: int) -> None:
     """Send at a rate to streams where some compete for each message."""
-    match(watch, port, Talk(is_broadcast=False), Scene(**scene, is_broadcast=False))
+    match(watch, port, Talk(is_broadcast=False), Setting(**setting, is_broadcast=False))
 
 
-def broadcast(watch: Stopwatch, port: int, **scene: int) -> None:
+def broadcast(watch: Stopwatch, port: int, **setting: int) -> None:
     """Send at a rate to streams where all who wait get each message."""
-    match(watch, port, Talk(is_broadcast=True), Scene(**scene, is_broadcast=True))
+    match(watch, port, Talk(is_broadcast=True), Setting(**setting, is_broadcast=True))
 
 
 def waiters(watch: Stopwatch, port: int, *, polls: int) -> None:

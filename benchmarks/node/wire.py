@@ -84,8 +84,8 @@ async def stream_all(
 
 def published(answers: Sequence[bytes]) -> int:
     """Give how many messages were taken, by the answers of a stream."""
-    told = [broker_pb2.PublishStreamResponse.FromString(answer) for answer in answers]
-    refused = [answer.problem for answer in told if answer.HasField("problem")]
+    responses = [broker_pb2.PublishStreamResponse.FromString(answer) for answer in answers]
+    refused = [answer.problem for answer in responses if answer.HasField("problem")]
     if refused:
         raise RuntimeError(f"the node refused {len(refused)} batches: {refused[0].message}")
-    return sum(answer.published.count for answer in told)
+    return sum(answer.published.count for answer in responses)

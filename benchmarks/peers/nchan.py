@@ -14,7 +14,7 @@ from benchmarks.client import Stopwatch
 from benchmarks.load import BODY, get, names, play, post, send_all
 from benchmarks.peers.cache import Programs, debian
 from benchmarks.peers.server import Server, free_port, started
-from benchmarks.polling import Scene, hold, match
+from benchmarks.polling import Setting, hold, match
 
 NAME = "nchan"
 NGINX = "usr/sbin/nginx"
@@ -166,9 +166,9 @@ class NchanTalk:
         return get(f"/sub?id={stream}", headers)
 
 
-def broadcast(watch: Stopwatch, port: int, **scene: int) -> None:
+def broadcast(watch: Stopwatch, port: int, **setting: int) -> None:
     """Publish at a rate to channels on each of which some wait."""
-    match(watch, port, NchanTalk(), Scene(**scene, is_broadcast=True))
+    match(watch, port, NchanTalk(), Setting(**setting, is_broadcast=True))
 
 
 def waiters(watch: Stopwatch, port: int, *, polls: int) -> None:

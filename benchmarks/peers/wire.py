@@ -1,7 +1,7 @@
 """Raw sockets to a peer: the fastest honest client there is, since it only counts what comes back.
 
 What is sent was encoded before the clock started. Answers are counted by a mark each of them
-carries exactly once; values are plain letters, so no mark can occur in them.
+carries exactly once; values are plain text, so no mark can occur in them.
 """
 
 import select

@@ -66,12 +66,12 @@ def test_peers_can_be_left_out(report, tmp_path, monkeypatch):
 def test_our_rounds_alternate_with_those_of_the_peers(report, tmp_path):
     ours = [Case("x", "node", took(1)), Case("y", "node", took(1))]
     theirs = [Case(f"{peer}_x", peer, took(2)) for peer in ("a", "b", "c")]
-    told: list[str] = []
+    progress: list[str] = []
 
     tried = contest({"node": there, "a": there, "b": absent, "c": there}, ours=ours, theirs=theirs)
-    tried.run(report, tmp_path, told.append)
+    tried.run(report, tmp_path, progress.append)
 
-    assert told[4:] == ["x", "a_x", "y", "c_x"] * 2
+    assert progress[4:] == ["x", "a_x", "y", "c_x"] * 2
 
 
 def test_a_ratio_is_ours_by_theirs_and_only_for_those_measured(report, tmp_path):

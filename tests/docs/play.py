@@ -89,12 +89,12 @@ class Shell:
             lines.append(line)
         raise Failed("".join(lines))
 
-    def _start_beside(self, command: str, told: Path) -> None:
-        told.write_text("")
-        self._said(f"(exec {command}\n) >{shlex.quote(str(told))} 2>&1 &")
+    def _start_beside(self, command: str, output: Path) -> None:
+        output.write_text("")
+        self._said(f"(exec {command}\n) >{shlex.quote(str(output))} 2>&1 &")
         self._beside.append(int(self._said("echo $!")))
         until = time.monotonic() + READY_S_MAX
-        while not told.stat().st_size:
+        while not output.stat().st_size:
             if time.monotonic() > until:
                 raise Failed(f"it says nothing: {command}")
             time.sleep(0.02)
@@ -211,9 +211,9 @@ def run_program(text: str, name: str, names: dict[str, Any], loop: asyncio.Runne
     terminal = Terminal(is_impatient=CTRL_C in text)
     with contextlib.redirect_stdout(terminal), contextlib.suppress(KeyboardInterrupt):
         code = compiled(text, name)
-        told = eval(code, names)
+        result = eval(code, names)
         if code.co_flags & CO_COROUTINE:
-            loop.run(told)
+            loop.run(result)
     return terminal.getvalue()
 
 

@@ -40,7 +40,7 @@ def test_blocks_share_a_shell_and_a_namespace(read):
 
 
 @pytest.mark.parametrize(
-    ("block", "told"),
+    ("block", "problem"),
     [
         ("```sh\ntrue\nfalse\necho on\n```\n", "failed: false"),
         ("```sh\nfalse | true\n```\n", "failed: false | true"),
@@ -52,10 +52,10 @@ def test_blocks_share_a_shell_and_a_namespace(read):
         ("```python\nprint(41)\n```\n```text\n42\n```\n", "and the page says\n42"),
     ],
 )
-def test_what_does_not_hold_is_told_with_its_line(read, block, told):
+def test_what_does_not_hold_is_told_with_its_line(read, block, problem):
     said = read(f"# A page\n\n{block}")
 
-    assert told in said
+    assert problem in said
     assert "page.md:3" in said
 
 

@@ -40,8 +40,8 @@ def scripted(*answers: int) -> Choose:
     return lambda _: next(rest)
 
 
-def sectors(*letters: bytes) -> bytes:
-    return b"".join(letter * SECTOR for letter in letters)
+def sectors(*fills: bytes) -> bytes:
+    return b"".join(fill * SECTOR for fill in fills)
 
 
 # Losing bytes.

@@ -1,4 +1,4 @@
-"""Both clocks keep the promise of the `Clock` protocol; the manual one turns as told."""
+"""Both clocks do what the `Clock` protocol says; the manual one turns as told."""
 
 import math
 from random import Random

@@ -41,17 +41,17 @@ def test_the_first_of_each_kind_is_told_at_once_with_its_place():
 
 def test_the_others_are_told_by_number_at_growing_intervals():
     kinds = FailureKinds()
-    told = []
+    reports = []
     for second in range(200):
         report = kinds.failed(caught(typo), float(second))
         if report is not None:
-            told.append((second, report.is_first, report.text.rpartition("; ")[2]))
+            reports.append((second, report.is_first, report.text.rpartition("; ")[2]))
 
-    assert [each[:2] for each in told] == [
+    assert [each[:2] for each in reports] == [
         (0, True), (10, False), (30, False), (70, False), (150, False),
     ]  # fmt: skip
-    assert told[1][2] == "10 more of this kind in 10 s"
-    assert told[2][2] == "20 more of this kind in 20 s"
+    assert reports[1][2] == "10 more of this kind in 10 s"
+    assert reports[2][2] == "20 more of this kind in 20 s"
 
 
 def test_the_same_type_from_another_line_is_another_kind():
@@ -76,9 +76,9 @@ def test_a_function_that_makes_up_kinds_is_not_told_for_ever():
     kinds = FailureKinds()
     made = [type(f"Error{number}", (Exception,), {})() for number in range(KINDS_MAX + 50)]
 
-    told = [kinds.failed(error, 0.0) for error in made]
+    reports = [kinds.failed(error, 0.0) for error in made]
 
-    assert sum(report is not None for report in told) == KINDS_MAX + 1
+    assert sum(report is not None for report in reports) == KINDS_MAX + 1
 
 
 def test_success_ends_what_failed_in_a_row():

@@ -9,9 +9,9 @@ def test_a_wait_is_told_at_once_then_ever_more_rarely_then_its_end():
     waiting = Waiting("Redis at here:6379")
     assert waiting.here(0.0) is None
 
-    told = [(second, waiting.away("connection refused", float(second))) for second in range(100)]
+    lines = [(second, waiting.away("connection refused", float(second))) for second in range(100)]
 
-    assert [(second, text) for second, text in told if text is not None] == [
+    assert [(second, text) for second, text in lines if text is not None] == [
         (0, "waiting for Redis at here:6379: connection refused"),
         (5, "waiting for Redis at here:6379, 5 s so far: connection refused"),
         (10, "waiting for Redis at here:6379, 10 s so far: connection refused"),
@@ -38,9 +38,9 @@ def test_the_next_wait_begins_anew():
 def test_a_long_wait_is_told_every_ten_minutes():
     waiting = Waiting("the node")
 
-    told = [second for second in range(10_000) if waiting.away("gone", float(second))]
+    lines = [second for second in range(10_000) if waiting.away("gone", float(second))]
 
-    assert told[-1] - told[-2] == 600
+    assert lines[-1] - lines[-2] == 600
 
 
 @pytest.mark.parametrize(

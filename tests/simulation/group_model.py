@@ -1,7 +1,7 @@
 """What one group with one member must have got, may get, and may say of what it has.
 
-A member holds what it was handed until it answers, or for the time of its lease: so long by a clock
-that nobody sets. Failures are counted by the answers and by leases that ran out, and by nothing
+A member holds what it was handed until it answers, or for the time of its lease: so long by the
+monotonic clock. Failures are counted by the answers and by leases that ran out, and by nothing
 else. A kill forgets what was not saved: acks and failures of the last second may come to nothing.
 """
 
@@ -42,7 +42,7 @@ class Handed(NamedTuple):
     wall_ms: int
     """When it came, by the wall clock ..."""
     steady_ms: int
-    """... and by the one nobody sets."""
+    """... and by the monotonic one."""
 
 
 class State(NamedTuple):
@@ -69,13 +69,13 @@ class Progress:
     state: State = field(default_factory=State)
     lease: Lease | None = None
     ends_ms: int = 0
-    """When the lease ends, by the clock nobody sets."""
+    """When the lease ends, by the monotonic clock."""
     slack_ms: int = 0
     """How much later that may be: pauses are not measured to the millisecond."""
     is_in_doubt: bool = False
     """The lease may be over."""
     was_acked: bool = False
-    may_have_died: bool = False
+    may_be_dead_letter: bool = False
     """A dead letter may have been written, whether or not the group remembers."""
     may_wait: bool = False
     """A kill came before it could be saved that the clock had been set: for all that is known, the
@@ -114,7 +114,7 @@ class GroupModel:
     # What happens
 
     def time_passed(self, start_ms: int, end_ms: int) -> None:
-        """Take note of time by the clock nobody sets, in which the node ran."""
+        """Take note of time by the monotonic clock, in which the node ran."""
         self.ran_ms += end_ms - start_ms
         for progress in self._progress.values():
             state = progress.state
@@ -169,12 +169,12 @@ class GroupModel:
     def answered(
         self, lease: Lease, kind: str, *, is_refused: bool, now_ms: int, until_ms: int
     ) -> None:
-        """Take what the node made of an answer; times by the clock nobody sets."""
+        """Take what the node made of an answer; times by the monotonic clock."""
         progress = next((p for p in self._progress.values() if p.lease == lease), None)
         if progress is None:
             assert is_refused, f"{self.name}: {kind} of {lease}, which it does not hold"
             return
-        told = f"{self.name}: {kind} of {lease} was {'refused' if is_refused else 'taken'}"
+        context = f"{self.name}: {kind} of {lease} was {'refused' if is_refused else 'taken'}"
         if progress.is_in_doubt:
             progress.is_in_doubt = False
             state = progress.state
@@ -182,7 +182,7 @@ class GroupModel:
                 progress.lease = None
                 return
             self._set(progress, state._replace(failed_max=state.failed_max - 1))
-        assert not is_refused, f"{told}: {progress}"
+        assert not is_refused, f"{context}: {progress}"
         if kind == "extend":
             progress.ends_ms = until_ms
             progress.slack_ms = max(0, self._settling_until_ms - now_ms)
@@ -227,7 +227,7 @@ class GroupModel:
     def _set(self, progress: Progress, state: State) -> None:
         progress.past.append((self.ran_ms, progress.state))
         progress.state = state
-        progress.may_have_died |= state.may_be_dead
+        progress.may_be_dead_letter |= state.may_be_dead
 
     # In the end
 
@@ -240,15 +240,15 @@ class GroupModel:
         is_free = progress.was_acked or progress.state.may_be_dead or progress.may_wait
         return message.outcomes == {Outcome.FIRED} and not message.was_late and not is_free
 
-    def check_end(self, letters: dict[int, str]) -> None:
+    def check_end(self, dead_letters: dict[int, str]) -> None:
         """Look for what is missing, given the reason of each dead letter by number."""
         for message in self._messages.all:
             progress = self.of(message.number)
             state = progress.state
-            reason = letters.get(message.number)
-            told = f"{self.name}, {message}, {progress}, dead letter: {reason}"
+            reason = dead_letters.get(message.number)
+            context = f"{self.name}, {message}, {progress}, dead letter: {reason}"
             if reason is None:
-                assert not state.is_dead, f"dead and not kept: {told}"
-                assert not self._is_owed(message), f"lost: {told}"
+                assert not state.is_dead, f"dead and not kept: {context}"
+                assert not self._is_owed(message), f"lost: {context}"
             else:
-                assert progress.may_have_died, f"dead for no reason: {told}"
+                assert progress.may_be_dead_letter, f"dead for no reason: {context}"

@@ -82,14 +82,14 @@ class Polling:
         assert answer.status == 200, answer
         return [
             Handed(
-                int(told["value"]),
-                Lease(*map(int, told["lease"].split("-"))),
-                told.get("dueMs"),
-                told["deadlineMs"],
+                int(message["value"]),
+                Lease(*map(int, message["lease"].split("-"))),
+                message.get("dueMs"),
+                message["deadlineMs"],
                 answer.wall_ms,
                 answer.steady_ms,
             )
-            for told in answer.body["messages"]
+            for message in answer.body["messages"]
         ]
 
     def listen(self, limit: int) -> None:

@@ -16,8 +16,8 @@ from tests.kit.clock import ManualClock
 from tests.simulation.group_model import Handed, Lease
 from tests.simulation.members import TOPIC, WAYS_TO_LEAVE, Consumer, Polling, Streaming
 from tests.simulation.message_model import PARTITIONS, Messages
+from tests.simulation.requests import DrawnRequests, TopicRequest
 from tests.simulation.simulated_node import Answer, SimulatedNode
-from tests.simulation.wishes import Wish, Wishes
 
 STEPS = 40
 STEPS_MS = [400, 4_000, 95_000, 3_600_000]
@@ -34,7 +34,7 @@ class NodeHistory:
         self.clock = ManualClock()
         self.node = SimulatedNode(self.clock)
         self.messages = Messages()
-        self.wishes = Wishes(self.random, self.clock, self.messages)
+        self.drawn = DrawnRequests(self.random, self.clock, self.messages)
         self.consumers: list[Consumer] = [
             Polling(self.node, self.messages),
             Streaming(self.node, self.messages),
@@ -60,7 +60,7 @@ class NodeHistory:
 
     def step(self) -> None:
         """Do one of the things that may be done."""
-        chosen = self.random.choices(list(self.ACTS), list(self.ACTS.values()))[0]
+        chosen = self.random.choices(list(self.ACTIONS), list(self.ACTIONS.values()))[0]
         self.note(chosen.__name__)
         chosen(self)
         if self.random.random() < 0.6:
@@ -89,43 +89,43 @@ class NodeHistory:
 
     def publish(self) -> None:
         """Publish."""
-        self.fulfil(self.wishes.publishing())
+        self.fulfil(self.drawn.publishing())
 
     def publish_at_once(self) -> None:
         """Publish several messages, each for itself and none after the other."""
-        wishes = [self.wishes.publishing() for _ in range(self.random.randrange(2, 5))]
-        answers = self.during(lambda: self.node.wait(self._ask_all(wishes)))
+        requests = [self.drawn.publishing() for _ in range(self.random.randrange(2, 5))]
+        answers = self.during(lambda: self.node.wait(self._ask_all(requests)))
         # Which of them was first, if one repeats another, only the answers tell.
-        for wish, answer in sorted(zip(wishes, answers, strict=True), key=_repeats):
-            self._take_answer(wish, answer)
+        for wanted, answer in sorted(zip(requests, answers, strict=True), key=_repeats):
+            self._take_answer(wanted, answer)
 
-    async def _ask_all(self, wishes: list[Wish]) -> list[Answer]:
-        paths = [f"/topics/{TOPIC}/{wish.verb}" for wish in wishes]
-        asked = zip(paths, wishes, strict=True)
+    async def _ask_all(self, requests: list[TopicRequest]) -> list[Answer]:
+        paths = [f"/topics/{TOPIC}/{wanted.verb}" for wanted in requests]
+        asked = zip(paths, requests, strict=True)
         return await asyncio.gather(*(self.node.ask("POST", p, w.body) for p, w in asked))
 
     def cancel(self) -> None:
         """Cancel by id, with a key or without, or by position."""
-        self.fulfil(self.wishes.cancelling())
+        self.fulfil(self.drawn.cancelling())
 
     def cancel_by_key(self) -> None:
         """Cancel by key."""
-        self.fulfil(self.wishes.cancelling_by_key())
+        self.fulfil(self.drawn.cancelling_by_key())
 
     def reschedule(self) -> None:
         """Move, named in the same ways."""
-        self.fulfil(self.wishes.rescheduling())
+        self.fulfil(self.drawn.rescheduling())
 
-    def fulfil(self, wish: Wish) -> None:
+    def fulfil(self, wanted: TopicRequest) -> None:
         """Ask for something, and hold the answer against the model."""
-        path = f"/topics/{TOPIC}/{wish.verb}"
-        answer = self.during(lambda: self.node.call("POST", path, wish.body))
-        self._take_answer(wish, answer)
+        path = f"/topics/{TOPIC}/{wanted.verb}"
+        answer = self.during(lambda: self.node.call("POST", path, wanted.body))
+        self._take_answer(wanted, answer)
 
-    def _take_answer(self, wish: Wish, answer: Answer) -> None:
-        self.note(f"  {wish.verb} {wish.body} -> {answer.status} {answer.body}")
+    def _take_answer(self, wanted: TopicRequest, answer: Answer) -> None:
+        self.note(f"  {wanted.verb} {wanted.body} -> {answer.status} {answer.body}")
         assert answer.status in (200, 201), answer
-        wish.answered(answer.body)
+        wanted.answered(answer.body)
 
     def look(self) -> None:
         """Compare the list of pending messages."""
@@ -252,18 +252,18 @@ class NodeHistory:
 
     def kill_in_the_midst(self) -> None:
         """Kill the node while it works on a request, which may then have been done or not."""
-        wish = self.random.choice(self.wishes.kinds)()
-        request = self.node.begin("POST", f"/topics/{TOPIC}/{wish.verb}", wish.body)
+        wanted = self.random.choice(self.drawn.kinds)()
+        request = self.node.begin("POST", f"/topics/{TOPIC}/{wanted.verb}", wanted.body)
         self.during(lambda: self.node.pass_time(self.random.choice([0, 0, 1, 2, 3])))
         self.during(lambda: self.node.run_turns(self.random.randrange(12)))
         if request.done():
-            self._take_answer(wish, request.result())
+            self._take_answer(wanted, request.result())
             self.kill()
         else:
-            self.note(f"  {wish.verb} {wish.body} -> nothing")
+            self.note(f"  {wanted.verb} {wanted.body} -> nothing")
             self.kill()
             request.cancel()
-            wish.unanswered()
+            wanted.unanswered()
             self.look()  # before time passes: what was moved, and what was not
 
     def kill(self) -> None:
@@ -292,20 +292,20 @@ class NodeHistory:
             if quiet >= 3 and not any(c.model.is_owed() for c in self.consumers):
                 break
             self.during(lambda: self.node.pass_time(300))
-        self._check_letters()
+        self._check_dead_letters()
 
-    def _check_letters(self) -> None:
+    def _check_dead_letters(self) -> None:
         path = f"/topics/{TOPIC}/dead-letters"
         answer = self.node.call("GET", path, limit=1_000)
         assert answer.status in (200, 404), answer
-        letters = answer.body.get("deadLetters", [])
+        dead_letters = answer.body.get("deadLetters", [])
         for consumer in self.consumers:
-            mine = [one for one in letters if one["group"] == consumer.model.name]
+            mine = [one for one in dead_letters if one["group"] == consumer.model.name]
             reasons = {int(one["value"]): one["reason"] for one in mine}
-            assert len(reasons) == len(mine), f"a dead letter came twice: {letters}"
+            assert len(reasons) == len(mine), f"a dead letter came twice: {dead_letters}"
             consumer.model.check_end(reasons)
 
-    ACTS: ClassVar[dict[Callable[["NodeHistory"], None], int]] = {
+    ACTIONS: ClassVar[dict[Callable[["NodeHistory"], None], int]] = {
         publish: 19,
         publish_at_once: 2,
         cancel: 14,
@@ -326,7 +326,7 @@ class NodeHistory:
     }
 
 
-def _repeats(told: tuple[Wish, Answer]) -> int:
+def _repeats(answered: tuple[TopicRequest, Answer]) -> int:
     """Return how many messages of an answer were there before."""
-    body = told[1].body
+    body = answered[1].body
     return sum(not one["isNew"] for one in body.get("messages", [body]))

@@ -72,7 +72,7 @@ class Answer(NamedTuple):
     wall_ms: int
     """When it said so, by the wall clock ..."""
     steady_ms: int
-    """... and by the one nobody sets."""
+    """... and by the monotonic one."""
 
 
 class _Waiting:
@@ -82,7 +82,7 @@ class _Waiting:
         self._clock = clock
         self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
-    def settle(self, response: Response | Streamed, manner: int, origin: bytes | None) -> bool:
+    def settle(self, response: Response | Streamed, flags: int, origin: bytes | None) -> bool:
         self.answer.set_result(_answer(response, self._clock))
         return True
 
@@ -96,7 +96,7 @@ class SimulatedNode:
         # In memory where there is such a place: what a disk may do is proven elsewhere.
         shm = "/dev/shm" if os.path.isdir("/dev/shm") else None
         self._root = Path(tempfile.mkdtemp(prefix="waterclock-hunt-", dir=shm))
-        self._lives = 0
+        self._runs = 0
         self._folder = self._root / "0"
         self._folder.mkdir()
         self.node: Node
@@ -148,8 +148,8 @@ class SimulatedNode:
 
     def kill(self) -> None:
         """End without a word, and leave what the files hold now."""
-        self._lives += 1
-        left = self._root / str(self._lives)
+        self._runs += 1
+        left = self._root / str(self._runs)
         shutil.copytree(self._folder, left)
         self.stop()  # in the old folder: nobody will see it
         shutil.rmtree(self._folder)

@@ -25,7 +25,7 @@ LAYER_OF = {package: row for row, packages in enumerate(LAYERS) for package in p
 # Programs of other machines: they know a node by its protocols only.
 REMOTE = {"client", "spark", "burrow", "dispatch"}
 INSIDE = {"server", "node", "stores", "storage"}
-# The package's own __init__ gathers the public names, so it stands above all.
+# The package's own __init__ exports the public names, so it stands above all.
 UNBOUND = {""}
 # Beside the package and not in the wheel: they see everything, and nobody sees them.
 BESIDE = {"benchmarks", "demos", "examples", "tests"}

@@ -1,4 +1,4 @@
-"""What is asked of a topic in a history: drawn by chance, told to the model when it is answered.
+"""What is asked of a topic in a history: drawn by chance, noted by the model when it is answered.
 
 Ids are few, so that they meet: in one partition and in several, with and without `allowDuplicate`.
 """
@@ -18,7 +18,7 @@ LASTS_MS = [2_500, 20_000, 3_000_000]
 Json = dict[str, Any]
 
 
-class Wish(NamedTuple):
+class TopicRequest(NamedTuple):
     """Something to be asked, and what follows."""
 
     verb: str
@@ -29,14 +29,14 @@ class Wish(NamedTuple):
     """Tells the model that it may have been done."""
 
 
-def changes_of(told: Json) -> list[tuple[str, int | None]]:
-    """Return the outcome of each change, and how many messages it reached if that is told."""
-    outcomes = told["outcomes"]
-    return list(zip(outcomes, told.get("reached", [None] * len(outcomes)), strict=True))
+def changes_of(response: Json) -> list[tuple[str, int | None]]:
+    """Return the outcome of each change, and the number of messages reached if it is given."""
+    outcomes = response["outcomes"]
+    return list(zip(outcomes, response.get("reached", [None] * len(outcomes)), strict=True))
 
 
-class Wishes:
-    """Draws wishes."""
+class DrawnRequests:
+    """Draws requests by chance."""
 
     def __init__(self, chance: random.Random, clock: ManualClock, messages: Messages) -> None:
         self.random = chance
@@ -78,8 +78,8 @@ class Wishes:
         self.messages.add(message)
         return message, body
 
-    def publishing(self) -> Wish:
-        """Return a wish to publish a message, or a few at once."""
+    def publishing(self) -> TopicRequest:
+        """Return a request to publish a message, or a few at once."""
         drafts = [self.drafted()]
         while self.random.random() < 0.25:
             drafts.append(self.drafted())
@@ -92,12 +92,14 @@ class Wishes:
             for message in messages:
                 message.is_tracked = False
 
-        def answered(told: Json) -> None:
-            for message, one in zip(messages, told.get("messages", [told]), strict=True):
+        def answered(response: Json) -> None:
+            for message, one in zip(messages, response.get("messages", [response]), strict=True):
                 assert one["partition"] == message.partition, (one, message)
                 self.messages.published(message, one["offset"], is_new=one["isNew"])
 
-        return Wish("messages", body, answered, lambda: self.messages.maybe_published(messages))
+        return TopicRequest(
+            "messages", body, answered, lambda: self.messages.maybe_published(messages)
+        )
 
     def meant(self) -> tuple[Meant, Json]:
         """Return messages and how they are named: by an id, with a key perhaps, or by position."""
@@ -127,41 +129,43 @@ class Wishes:
                 found.append(other)
         return [meant for meant, _ in found], [named for _, named in found]
 
-    def cancelling(self) -> Wish:
-        """Return a wish to cancel messages."""
+    def cancelling(self) -> TopicRequest:
+        """Return a request to cancel messages."""
         all_meant, named = self.all_meant()
 
-        def answered(told: Json) -> None:
-            for meant, change in zip(all_meant, changes_of(told), strict=True):
+        def answered(response: Json) -> None:
+            for meant, change in zip(all_meant, changes_of(response), strict=True):
                 self.messages.cancelled(meant, *change)
 
         def unanswered() -> None:
             for meant in all_meant:
                 self.messages.maybe_cancelled(meant)
 
-        return Wish("cancel", {"messages": named}, answered, unanswered)
+        return TopicRequest("cancel", {"messages": named}, answered, unanswered)
 
-    def cancelling_by_key(self) -> Wish:
-        """Return a wish to cancel all messages of a key."""
+    def cancelling_by_key(self) -> TopicRequest:
+        """Return a request to cancel all messages of a key."""
         key = self.random.choice(KEYS[1:])
         meant = [m for m in self.messages.all if m.key == key]
 
-        def answered(told: Json) -> None:
-            self.messages.cancelled_where(meant, told["matched"], told["cancelled"])
+        def answered(response: Json) -> None:
+            self.messages.cancelled_where(meant, response["matched"], response["cancelled"])
 
         body = {"filter": {"key": key}}
-        return Wish("cancel-where", body, answered, lambda: self.messages.maybe_cancelled(meant))
+        return TopicRequest(
+            "cancel-where", body, answered, lambda: self.messages.maybe_cancelled(meant)
+        )
 
-    def rescheduling(self) -> Wish:
-        """Return a wish to move messages to another time."""
+    def rescheduling(self) -> TopicRequest:
+        """Return a request to move messages to another time."""
         all_meant, named = self.all_meant()
         delay_ms = self.random.choice([-5_000, 0, *DELAYS_MS])
         asked_ms = self.clock.now_ms() + delay_ms
         due_ms = max(asked_ms, self.clock.now_ms())  # a time that has passed means now
 
-        def answered(told: Json) -> None:
+        def answered(response: Json) -> None:
             now_ms = self.clock.now_ms()
-            for meant, change in zip(all_meant, changes_of(told), strict=True):
+            for meant, change in zip(all_meant, changes_of(response), strict=True):
                 self.messages.moved(meant, *change, due_ms=due_ms, now_ms=now_ms)
 
         def unanswered() -> None:
@@ -171,4 +175,4 @@ class Wishes:
         body: Json = {"messages": named, "dueMs": asked_ms}
         if delay_ms > 0 and self.random.random() < 0.5:
             body = {"messages": named, "delay": f"{delay_ms}ms"}
-        return Wish("reschedule", body, answered, unanswered)
+        return TopicRequest("reschedule", body, answered, unanswered)
