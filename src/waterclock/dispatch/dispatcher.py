@@ -16,6 +16,7 @@ from waterclock.dispatch.config import DispatcherConfig
 from waterclock.dispatch.core.lease import Ask, Call, Lease, LeaseEffect
 from waterclock.dispatch.core.ring import Ring
 from waterclock.dispatch.leader import Leader, now_ms
+from waterclock.dispatch.links import WorkerLink
 from waterclock.dispatch.metrics import DispatcherCounts
 from waterclock.dispatch.redis.client import RedisClient
 from waterclock.dispatch.redis.keys import Keys
@@ -25,7 +26,6 @@ from waterclock.dispatch.sinks.redis import fence_of, raise_fences, stream_names
 from waterclock.dispatch.sources.pubsub import PubSubSource
 from waterclock.dispatch.sources.source import AGAIN_S, Source
 from waterclock.dispatch.sources.stream import StreamSource
-from waterclock.dispatch.worker_link import WorkerLink
 from waterclock.model.waiting import Waiting
 
 log = logging.getLogger(__name__)

@@ -43,10 +43,10 @@ from waterclock.dispatch.frames import (
     encode_heartbeat,
     encode_welcome,
 )
+from waterclock.dispatch.links import WorkerLink
 from waterclock.dispatch.metrics import DispatcherCounts
 from waterclock.dispatch.redis.link import RedisAway
 from waterclock.dispatch.sources.source import AGAIN_S, Source
-from waterclock.dispatch.worker_link import WorkerLink
 
 log = logging.getLogger(__name__)
 

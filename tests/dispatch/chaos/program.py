@@ -21,10 +21,10 @@ from tests.dispatch.chaos.planted import PLANTS
 from waterclock.dispatch import DispatcherConfig, WorkerConfig, run_dispatcher, run_worker
 from waterclock.dispatch.dispatcher import Dispatcher
 from waterclock.dispatch.frames import Welcome
+from waterclock.dispatch.links import LeaderLink
 from waterclock.dispatch.sinks.redis import RedisSink
 from waterclock.dispatch.sinks.sink import Writing
 from waterclock.dispatch.worker.handlers import Delivery, PermanentError
-from waterclock.dispatch.worker.leader_link import LeaderLink
 from waterclock.dispatch.worker.worker import Worker
 
 TELL_S = 0.1

@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from waterclock.model.errors import BadInput, Unavailable, WaterclockError
 from waterclock.model.extras import need
+from waterclock.runtime.link import Link
 
 try:
     import hiredis
@@ -105,19 +106,18 @@ def _no_address(text: str) -> BadInput:
     )
 
 
-class RedisLink(asyncio.Protocol):
+class RedisLink(Link):
     """A connection that is open, or was. Make one with `connect`."""
 
     def __init__(self, address: RedisAddress, *, silence_s_max: float = SILENCE_S_MAX) -> None:
+        super().__init__()
         self.address = address
-        self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(replyError=RedisRefused, notEnoughData=_NOTHING)
         self._waiting: deque[asyncio.Future[Reply]] = deque()
-        self._transport: asyncio.Transport | None = None
         self._on_replies: Callable[[list[Reply]], None] | None = None
         self._unconfirmed = 0
         self.silence_s_max = silence_s_max
-        self._heard_at = self._looked_at = self._loop.time()
+        self._looked_at = self.heard_at
         self._watch: asyncio.TimerHandle | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
         """Done once the connection is gone, by whomever it was closed."""
@@ -125,11 +125,6 @@ class RedisLink(asyncio.Protocol):
     def __repr__(self) -> str:
         state = "closed" if self.closed.done() else f"{len(self._waiting)} unanswered"
         return f"<RedisLink to {self.address}, {state}>"
-
-    @property
-    def is_open(self) -> bool:
-        """Whether commands can be sent, as far as anybody knows."""
-        return self._transport is not None and not self._transport.is_closing()
 
     def call(self, *words: Word) -> "asyncio.Future[Reply]":
         """Send a command now; the future has its answer. It fails with `RedisRefused`, or with
@@ -140,7 +135,7 @@ class RedisLink(asyncio.Protocol):
             return future
         packed = _pack(words)  # before the future is queued: it may refuse, and nothing was sent
         if not self._waiting:
-            self._heard_at = self._loop.time()  # it owed us nothing until now
+            self.heard_at = self._loop.time()  # it owed us nothing until now
         self._waiting.append(future)
         self._transport.write(packed)
         return future
@@ -153,7 +148,7 @@ class RedisLink(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             raise RedisAway(f"the connection to Redis at {self.address} is closed")
         self._on_replies = on_replies
-        self._heard_at = self._loop.time()
+        self.heard_at = self._loop.time()
         self._unconfirmed = len(channels)
         confirmed: asyncio.Future[Reply] = self._loop.create_future()
         self._waiting.append(confirmed)
@@ -162,19 +157,18 @@ class RedisLink(asyncio.Protocol):
 
     def close(self) -> None:
         """Close at once; who still waits hears `RedisAway`."""
-        if self._transport is not None:
-            self._transport.abort()
+        self.abort()
 
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's has no such base
+        super().connection_made(transport)
         self._watch = self._loop.call_later(self.silence_s_max / 4, self._look)
 
     def data_received(self, data: bytes) -> None:
         """Hand each answer to whom it belongs."""
-        self._heard_at = self._loop.time()
+        self.heard_at = self._loop.time()
         reader, waiting = self._reader, self._waiting
         try:
             reader.feed(data)
@@ -233,9 +227,9 @@ class RedisLink(asyncio.Protocol):
         now, look_s = self._loop.time(), self.silence_s_max / 4
         if now - self._looked_at > 2 * look_s:
             # It was us who slept; what it sent meanwhile is about to be read.
-            self._heard_at = now
+            self.heard_at = now
         self._looked_at = now
-        silent_s = now - self._heard_at
+        silent_s = now - self.heard_at
         if owes and silent_s > self.silence_s_max:
             self.close()
             return

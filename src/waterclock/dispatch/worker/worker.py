@@ -33,6 +33,7 @@ from waterclock.dispatch.frames import (
     encode_nack,
     encode_progress,
 )
+from waterclock.dispatch.links import LeaderLink
 from waterclock.dispatch.metrics import WorkerCounts
 from waterclock.dispatch.redis.client import RedisClient
 from waterclock.dispatch.redis.keys import Keys
@@ -40,7 +41,6 @@ from waterclock.dispatch.sinks.sink import AWAY, KNOWN, LATE, STALE, WRITTEN, Si
 from waterclock.dispatch.worker.handler_pool import Coroutines, HandlerPool, Item, Result, Threads
 from waterclock.dispatch.worker.handlers import Handler, PermanentError, parse_json, reason_of
 from waterclock.dispatch.worker.in_flight import InFlight
-from waterclock.dispatch.worker.leader_link import LeaderLink
 from waterclock.dispatch.worker.leader_search import LeaderSearch
 from waterclock.model.errors import BadInput
 from waterclock.model.failure_kinds import FailureKinds

@@ -1,0 +1,155 @@
+"""The connections between a leader and its workers, dialled by either side: frames in, frames out.
+
+A worker that says HELLO takes batches. One that says nothing for a while is of the simple kind,
+which takes one message a frame (commands 0 and 1) and as many at once as the leader is configured
+for. What is no frame closes this connection, with a reason, and no other.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+from waterclock.dispatch.core.batches import HandOut
+from waterclock.dispatch.decoder import LEADER_READS, WORKER_READS, Decoder
+from waterclock.dispatch.frames import (
+    BadFrame,
+    Frame,
+    Welcome,
+    encode_close,
+    encode_process_batch,
+    encode_process_message,
+)
+from waterclock.runtime.link import Link
+
+
+class FrameLink(Link):
+    """One end of a connection, which reads the commands that are meant for it."""
+
+    def __init__(
+        self,
+        commands: Iterable[int],
+        *,
+        on_made: Callable[[Self], None],
+        on_frames: Callable[[Self, list[Frame]], None],
+        on_lost: Callable[[Self], None],
+        on_bad: Callable[[Self, str], None],
+    ) -> None:
+        super().__init__()
+        self._decoder = Decoder(commands)
+        self._on_made: Callable[[Any], None] = on_made
+        self._on_frames: Callable[[Any, list[Frame]], None] = on_frames
+        self._on_lost: Callable[[Any], None] = on_lost
+        self._on_bad: Callable[[Any, str], None] = on_bad
+
+    def close(self, reason: str = "", *, epoch: int = 0) -> None:
+        """Close the connection, after a last frame that says why."""
+        if reason:
+            self.send(encode_close(epoch=epoch, reason=reason))
+        if self._transport is not None:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Tell the owner."""
+        super().connection_made(transport)
+        self._on_made(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on whole frames."""
+        self.heard_at = self._loop.time()
+        reason = None
+        try:
+            frames = self._decoder.feed(data)
+        except BadFrame as bad:
+            frames, reason = list(bad.frames), bad.reason
+        if frames:
+            self._on_frames(self, frames)
+        if reason is not None:
+            self._on_bad(self, reason)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the owner."""
+        self._on_lost(self)
+
+
+class LeaderLink(FrameLink):
+    """A worker's connection to a leader; the worker speaks first."""
+
+    def __init__(
+        self,
+        *,
+        on_made: Callable[[Self], None],
+        on_frames: Callable[[Self, list[Frame]], None],
+        on_lost: Callable[[Self], None],
+    ) -> None:
+        super().__init__(
+            WORKER_READS, on_made=on_made, on_frames=on_frames, on_lost=on_lost,
+            on_bad=lambda link, reason: link.close(reason),
+        )  # fmt: skip
+        self.welcome: Welcome | None = None
+        self.is_stale = False
+        """Another leader with a higher epoch has welcomed us: nothing counts that comes here."""
+        self.credit = 0
+        """What we last said it may be."""
+        self.extended_at = 0.0
+        """When we last asked for more time."""
+
+    def __repr__(self) -> str:
+        return f"<LeaderLink epoch {self.epoch or '?'}{', stale' if self.is_stale else ''}>"
+
+    @property
+    def epoch(self) -> int:
+        """The leader's, 0 before its welcome."""
+        return self.welcome.epoch if self.welcome else 0
+
+
+class WorkerLink(FrameLink):
+    """A leader's connection to a worker. `key` is its number in the plan."""
+
+    def __init__(
+        self,
+        key: int,
+        *,
+        on_made: Callable[[Self], None],
+        on_frames: Callable[[Self, list[Frame]], None],
+        on_lost: Callable[[Self], None],
+        on_bad: Callable[[Self, str], None],
+    ) -> None:
+        super().__init__(
+            LEADER_READS, on_made=on_made, on_frames=on_frames, on_lost=on_lost, on_bad=on_bad
+        )
+        self.key = key
+        self.lost: asyncio.Future[None] = self._loop.create_future()
+        self.name = ""
+        self.is_joined = False
+        self.is_simple = False
+        """It said no hello: one message a frame, no epochs, no heartbeats."""
+        self.made_at = self.heard_at
+
+    def __repr__(self) -> str:
+        return f"<WorkerLink {self.key} {self.name or 'nameless'}>"
+
+    def hand(self, out: HandOut, epoch: int) -> None:
+        """Send messages in the way this worker understands."""
+        if self.is_simple:
+            frames = map(encode_process_message, out.uuids, out.bodies)
+            self.send(b"".join(frames))
+            return
+        self.send(
+            encode_process_batch(
+                epoch=epoch,
+                deliveries=min(out.deliveries, 65_535),
+                uuids=out.uuids,
+                births_ms=out.births_ms,
+                bodies=out.bodies,
+            )
+        )
+
+    def close(self, reason: str = "", *, epoch: int = 0) -> None:
+        """Close the connection, after a last frame that says why to a worker that reads it."""
+        super().close("" if self.is_simple else reason, epoch=epoch)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the leader, and whoever waits for the end."""
+        if not self.lost.done():
+            self.lost.set_result(None)
+        super().connection_lost(exc)
