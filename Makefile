@@ -112,9 +112,9 @@ dispatch-sim: $(STAMP)  ## Dispatchers, workers and a Redis in stories of faults
 
 dispatch-chaos: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
 dispatch-chaos: N := $(or $(N),100)
-dispatch-chaos: $(STAMP)  ## Real ones with a real Redis, killed, paused, cut off; N= rounds with each inlet, SEED= chooses
-	@$(BIN)/python -m tests.dispatch.chaos --rounds $(N) --seed $(SEED) --inlet stream
-	@$(BIN)/python -m tests.dispatch.chaos --rounds $(N) --seed $(SEED) --inlet pubsub
+dispatch-chaos: $(STAMP)  ## Real ones with a real Redis, killed, paused, cut off; N= rounds with each source, SEED= chooses
+	@$(BIN)/python -m tests.dispatch.chaos --rounds $(N) --seed $(SEED) --source-kind stream
+	@$(BIN)/python -m tests.dispatch.chaos --rounds $(N) --seed $(SEED) --source-kind pubsub
 
 dispatch-plants: $(STAMP)  ## The same with bugs planted in them: each must be found
 	@$(BIN)/python -m tests.dispatch.chaos --plants

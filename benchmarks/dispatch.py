@@ -34,8 +34,8 @@ CONTEST = Contest(
     rounds=ROUNDS,
 )
 PLOT = {
-    CASE: "Waterclock, stream inlet",
-    f"{CASE}_pubsub": "Waterclock, pub/sub inlet",
+    CASE: "Waterclock, stream source",
+    f"{CASE}_pubsub": "Waterclock, pub/sub source",
     "xreadgroup_end_to_end": "XREADGROUP loop",
     "dramatiq_end_to_end": "Dramatiq",
     "taskiq_end_to_end": "taskiq",

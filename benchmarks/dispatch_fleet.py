@@ -24,11 +24,11 @@ def command(*programs: Sequence[str]) -> list[str]:
 def main() -> None:
     """Run them until told to end."""
     commands = json.loads(sys.argv[1])
-    is_told = False
+    is_reported = False
 
-    def told(number: int, frame: object) -> None:
-        nonlocal is_told
-        is_told = True
+    def said(number: int, frame: object) -> None:
+        nonlocal is_reported
+        is_reported = True
         stop()
 
     def stop() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
                 each.terminate()
 
     running: list[subprocess.Popen[bytes]] = []
-    signal.signal(signal.SIGTERM, told)
+    signal.signal(signal.SIGTERM, said)
     running += [subprocess.Popen(each) for each in commands]
     os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
     stop()
@@ -46,7 +46,7 @@ def main() -> None:
             each.wait(STOP_S_MAX)
         except subprocess.TimeoutExpired:
             each.kill()
-    sys.exit(0 if is_told else 1)
+    sys.exit(0 if is_reported else 1)
 
 
 if __name__ == "__main__":

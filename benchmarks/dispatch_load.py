@@ -98,9 +98,9 @@ class Wire:
             found.append(answer)
         return found
 
-    def ask(self, *words: str | int | bytes) -> Answer:
+    def ask(self, *args: str | int | bytes) -> Answer:
         """Send one command and give its answer."""
-        self.send(request(*words))
+        self.send(request(*args))
         return self.answers(1)[0]
 
     def close(self) -> None:

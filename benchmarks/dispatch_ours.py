@@ -51,11 +51,20 @@ def _shared(port: int) -> list[str]:
     return ["--redis", f"127.0.0.1:{port}", "--prefix", PREFIX, "--output", OUTPUT, "--json"]
 
 
-def dispatcher(port: int, inlet: str, *, metrics_port: int = 0) -> list[str]:
+def dispatcher(port: int, source_kind: str, *, metrics_port: int = 0) -> list[str]:
     """Give the command line of a dispatcher."""
-    words = ["--inlet", inlet, "--source", SOURCES[inlet], "--host", "127.0.0.1", "--port", "0"]
-    words += ["--set", f"metrics_port={metrics_port}"]
-    return [*PROGRAM, "dispatch", *_shared(port), *words]
+    args = [
+        "--source-kind",
+        source_kind,
+        "--source",
+        SOURCES[source_kind],
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+    ]
+    args += ["--set", f"metrics_port={metrics_port}"]
+    return [*PROGRAM, "dispatch", *_shared(port), *args]
 
 
 def worker(port: int) -> list[str]:
@@ -65,11 +74,16 @@ def worker(port: int) -> list[str]:
 
 @contextmanager
 def running(folder: Path) -> Iterator[Server]:
-    """Run a Redis for our side, with the messages of both inlets encoded."""
+    """Run a Redis for our side, with the messages of both sources encoded."""
     with redis_server(folder) as server:
-        for inlet in SOURCES:
-            (folder / inlet).mkdir()
-            prepare(server, f"benchmarks.dispatch_job:{inlet}", scaled(MESSAGES), folder / inlet)
+        for source_kind in SOURCES:
+            (folder / source_kind).mkdir()
+            prepare(
+                server,
+                f"benchmarks.dispatch_job:{source_kind}",
+                scaled(MESSAGES),
+                folder / source_kind,
+            )
         yield server
 
 
@@ -79,21 +93,21 @@ def running(folder: Path) -> Iterator[Server]:
 def cases() -> list[Case]:
     """Give the cases of messages through a dispatcher."""
     return [
-        Case("end_to_end", "node", through("stream"), "stream inlet", RATE_BAR),
-        Case("end_to_end_pubsub", "node", through("pubsub"), f"pub/sub inlet, window {WINDOW:,}"),
+        Case("end_to_end", "node", through("stream"), "stream source", RATE_BAR),
+        Case("end_to_end_pubsub", "node", through("pubsub"), f"pub/sub source, window {WINDOW:,}"),
     ]
 
 
-def through(inlet: str) -> Callable[[Server], Stopwatch]:
+def through(source_kind: str) -> Callable[[Server], Stopwatch]:
     """Give a run of all messages through one dispatcher and its workers."""
 
     def run(server: Server) -> Stopwatch:
         folder, metrics_port = Path(server.client_environ["BENCH_FOLDER"]), free_port()
-        leader = dispatcher(server.port, inlet, metrics_port=metrics_port)
+        leader = dispatcher(server.port, source_kind, metrics_port=metrics_port)
         command = dispatch_fleet.command(leader, *[worker(server.port)] * WORKERS)
         files = {"commands": COMMANDS_FILE, "warm_up": WARM_UP_FILE}
-        work = {name: str(folder / inlet / file) for name, file in files.items()}
-        window = WINDOW if inlet == "pubsub" else 0
+        work = {name: str(folder / source_kind / file) for name, file in files.items()}
+        window = WINDOW if source_kind == "pubsub" else 0
 
         def is_ready(wire: Wire) -> bool:
             return workers_of(metrics_port) == WORKERS
@@ -141,7 +155,7 @@ class Takeovers:
             for _ in range(rounds_of(TAKEOVERS)):
                 self._tick("takeover_s")
                 seconds.append(takeover(wire, pair, numbers))
-            note = f"lease {LEASE_S:g} s, kill -9, one standby, stream inlet"
+            note = f"lease {LEASE_S:g} s, kill -9, one standby, stream source"
             self._report.add("takeover_s", seconds, "s", bar=TAKEOVER_BAR, note=note)
 
 

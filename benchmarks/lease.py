@@ -1,6 +1,6 @@
 """How long should a dispatcher's lease be? `python -m benchmarks.lease` answers in lease.md.
 
-For each lease from 0.5 to 10 s, with both inlets, a leader is killed over and over, and in another
+For each lease from 0.5 to 10 s, with both sources, a leader is killed over and over, and in another
 run paused for 0.3 to 3 s, as a stalled machine or a collector of garbage would. Counted are
 messages lost, written twice, handed out again and late, and leaders who lost their lease alive.
 Takes about nine minutes; `BENCH_SCALE=0.1` proves that it runs.
@@ -24,12 +24,12 @@ from tests.dispatch.chaos.stage import Stage
 FOLDER = Path(__file__).parent
 LEASES_S = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
 DEFAULT_S = 2.0
-INLETS: tuple[SourceKind, ...] = ("stream", "pubsub")
+SOURCE_KINDS: tuple[SourceKind, ...] = ("stream", "pubsub")
 TROUBLES: tuple[Trouble, ...] = ("kills", "pauses")
 RATE = 200
 SECONDS = 75
 HEADERS = (
-    "inlet", "trouble", "lease s", "messages", "faults", "take-overs", "of living leaders",
+    "source", "trouble", "lease s", "messages", "faults", "take-overs", "of living leaders",
     "without leader s, median", "longest", "lost", "written twice", "handed out again",
     "delay ms, p50", "p99", "max s", "later than 1 s", "per fault",
 )  # fmt: skip
@@ -45,9 +45,9 @@ def measure(seconds: float) -> list[Measured]:
     ):
         for lease_s in LEASES_S:
             cells = [
-                Cell(inlet, trouble, lease_s, RATE, max(seconds, 2 * lease_s + 5))
+                Cell(source_kind, trouble, lease_s, RATE, max(seconds, 2 * lease_s + 5))
                 for trouble in TROUBLES
-                for inlet in INLETS
+                for source_kind in SOURCE_KINDS
             ]
             place = folder / f"{lease_s:g}"
             found += try_side_by_side(cells, stage=stage, nursery=nursery, folder=place)
@@ -57,15 +57,16 @@ def measure(seconds: float) -> list[Measured]:
 
 
 def _order(cell: Cell) -> tuple[int, int]:
-    return TROUBLES.index(cell.trouble), INLETS.index(cell.inlet)
+    return TROUBLES.index(cell.trouble), SOURCE_KINDS.index(cell.source_kind)
 
 
 def row(each: Measured) -> list[str]:
     """Return a row of the table."""
     cell, taken = each.cell, each.take_overs
     return [
-        cell.inlet, cell.trouble, f"{cell.lease_s:g}", f"{each.published:,}", str(each.faults),
-        str(len(taken)), str(each.false), f"{median(taken):.2f}" if taken else "-",
+        cell.source_kind, cell.trouble, f"{cell.lease_s:g}", f"{each.published:,}",
+        str(each.faults), str(len(taken)), str(each.false),
+        f"{median(taken):.2f}" if taken else "-",
         f"{max(taken):.2f}" if taken else "-", str(each.lost), str(each.written_twice),
         str(each.handed_out_again), f"{each.delay(0.5) * 1_000:.0f}",
         f"{each.delay(0.99) * 1_000:,.0f}", f"{each.delay(1.0):.1f}", f"{each.late:,}",
@@ -115,7 +116,7 @@ def words(found: Sequence[Measured]) -> list[str]:
     )
     return [
         f"- **Safety does not depend on the lease.** Of {total:,} messages {lost} were lost and"
-        f" {twice} written twice, at any lease, with either inlet; {again:,} deliveries were"
+        f" {twice} written twice, at any lease, with either source; {again:,} deliveries were"
         " repeats, and none of them became a second entry. Epochs, fences and dedup see to that,"
         " not time.",
         f"- **A crash costs about the lease.** Without a leader after a kill (median): {spans}."
@@ -200,13 +201,13 @@ def picture(found: Sequence[Measured]) -> str:
     for each in found:
         cell = each.cell
         of_fault = each.late / max(1, each.faults)
-        late.setdefault(f"{cell.trouble}, {cell.inlet}", []).append((cell.lease_s, of_fault))
+        late.setdefault(f"{cell.trouble}, {cell.source_kind}", []).append((cell.lease_s, of_fault))
         if cell.trouble == "kills" and each.take_overs:
             point = (cell.lease_s, median(each.take_overs))
-            kills.setdefault(cell.inlet, []).append(point)
+            kills.setdefault(cell.source_kind, []).append(point)
         elif cell.trouble == "pauses":
             share = 100 * each.false / max(1, each.faults)
-            lost.setdefault(cell.inlet, []).append((cell.lease_s, share))
+            lost.setdefault(cell.source_kind, []).append((cell.lease_s, share))
     panels = [
         Panel("s without a leader after a kill, median", kills),
         Panel("% of pauses (0.3-3 s) that cost the lease", lost),

@@ -1,4 +1,4 @@
-"""One cell of the table in lease.md: a lease, an inlet and a kind of fault, for a minute or so.
+"""One cell of the table in lease.md: a lease, a source and a kind of fault, for a minute or so.
 
 Everything is real: Redis, two standbys, two workers, all as processes. Messages are published at a
 steady rate; the leader is killed, or paused, by a schedule that depends on nothing but the lease.
@@ -42,7 +42,7 @@ ALL_PLAIN = Shares(slow=0, spoiled=0, refuse=0, fail=0)
 class Cell:
     """What is tried."""
 
-    inlet: SourceKind
+    source_kind: SourceKind
     trouble: Trouble
     lease_s: float
     rate: int
@@ -101,7 +101,7 @@ class Trial:
         self._folder = folder
         folder.mkdir(parents=True)
         plan = Plan(
-            seed=0, number=number, inlet=cell.inlet, theme="lease", acts=(),
+            seed=0, number=number, source_kind=cell.source_kind, theme="lease", acts=(),
             lease_ms=round(cell.lease_s * 1_000), deadline_ms=2_000, standbys=2, workers=2,
             rate=cell.rate, publish_ms=round(cell.seconds * 1_000), deliveries_max=100,
             shares=ALL_PLAIN,
@@ -109,7 +109,7 @@ class Trial:
         self._plan = plan
         fleet = self._fleet = Fleet(plan, stage=stage, network=None, nursery=nursery, folder=folder)
         self._outcome = Outcome(
-            stage, prefix=fleet.prefix, inlet=cell.inlet, source=fleet.source,
+            stage, prefix=fleet.prefix, source_kind=cell.source_kind, source=fleet.source,
             output=fleet.output, streams=1,
         )  # fmt: skip
         self._watcher = Watcher(stage.client, Keys(fleet.prefix).lock)
@@ -123,7 +123,7 @@ class Trial:
             self._begin()
             publisher = Publisher(
                 self._stage.client, source=self._fleet.source,
-                is_stream=self._cell.inlet == "stream", rate=self._cell.rate,
+                is_stream=self._cell.source_kind == "stream", rate=self._cell.rate,
                 count=self._plan.messages, kind_of=self._plan.kind_of,
             )  # fmt: skip
             offset_s = time.time() - time.monotonic()

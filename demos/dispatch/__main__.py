@@ -26,7 +26,7 @@ from waterclock.cli.output.terminal import console, print_json
 from waterclock.model.errors import BadInput
 
 EXIT_BROKEN = 1
-INLETS = ("stream", "pubsub")
+SOURCE_KINDS = ("stream", "pubsub")
 
 
 def demo(
@@ -35,7 +35,7 @@ def demo(
         int, typer.Option(min=1, metavar="N", help="Messages they send each second.")
     ] = 2_000,
     workers: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="Worker processes.")] = 4,
-    inlet: Annotated[
+    source_kind: Annotated[
         str, typer.Option(metavar="KIND", help="How devices send: stream or pubsub.")
     ] = "stream",
     is_chaotic: Annotated[
@@ -58,13 +58,13 @@ def demo(
 ) -> None:
     """Show it all at work: devices, a leader, a standby, workers, kills; and what came of it."""
     require_redis("dispatch")
-    if inlet not in INLETS:
-        raise BadInput(f"--inlet {inlet!r} is neither stream nor pubsub")
+    if source_kind not in SOURCE_KINDS:
+        raise BadInput(f"--source-kind {source_kind!r} is neither stream nor pubsub")
     if unknown := set(victims or ()) - set(VICTIMS):
         raise BadInput(f"--kill {unknown.pop()!r} is neither leader nor worker")
     chosen = tuple(victims or (VICTIMS if is_chaotic else ()))
     seed = int.from_bytes(os.urandom(4))
-    options = DemoOptions(seconds, rate, inlet, workers, chosen, every_s, seed, redis)
+    options = DemoOptions(seconds, rate, source_kind, workers, chosen, every_s, seed, redis)
     outcome = _run(options, as_json=as_json)
     if as_json:
         print_json(outcome.plain())
@@ -102,7 +102,7 @@ def _opening(options: DemoOptions) -> str:
     kills = f", and somebody kills the {' or a '.join(options.victims)}" if options.victims else ""
     return (
         f"A Redis, a leader, a standby, {options.workers} workers, {options.rate:,} messages a"
-        f" second by {options.inlet} for {options.seconds:g} s{kills}."
+        f" second by {options.source_kind} for {options.seconds:g} s{kills}."
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 class Outcome:
     """The sum at the end."""
 
-    inlet: str
+    source_kind: str
     sent: int
     """Messages that Redis has taken from the devices."""
     written: int
@@ -21,7 +21,7 @@ class Outcome:
     seconds: float
     redelivered: int = 0
     announced_lost: int = 0
-    """Messages that dispatchers say they may have missed; with the stream inlet there are none."""
+    """Messages that dispatchers say they may have missed; with the stream source there are none."""
     gaps: int = 0
     """Times that nobody knows how many were missed."""
     takeovers_s: list[float] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Outcome:
 
     def broken(self) -> list[str]:
         """Return the guarantees that were not kept."""
-        may_lose = self.inlet == "pubsub"
+        may_lose = self.source_kind == "pubsub"
         allowed = self.announced_lost if may_lose else 0
         if may_lose and self.gaps:
             allowed = max(allowed, self.lost)

@@ -158,7 +158,7 @@ class Names:
     """What everything of the demo is called in Redis; all of it in one slot of a cluster."""
 
     prefix: str
-    inlet: str
+    source_kind: str
 
     @property
     def source(self) -> str:
@@ -178,12 +178,14 @@ class Processes:
         shared = ["--json", "--figures", str(FIGURES_S), "--redis", redis, "--prefix", names.prefix]
         shared += ["--output", names.output]
         program = [sys.executable, "-m", "waterclock"]
-        inlet = ["--inlet", names.inlet, "--source", names.source]
+        source_kind = ["--source-kind", names.source_kind, "--source", names.source]
         where = ["--host", "127.0.0.1", "--port", "0"]
         handler = ["--handler", "demos.dispatch.readings:handle"]
         self.dispatchers = [
             ProcessHandle(
-                f"dispatcher-{letter}", [*program, "dispatch", *shared, *inlet, *where], folder
+                f"dispatcher-{letter}",
+                [*program, "dispatch", *shared, *source_kind, *where],
+                folder,
             )
             for letter in "ab"
         ]

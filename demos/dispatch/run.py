@@ -33,7 +33,7 @@ class DemoOptions:
 
     seconds: float
     rate: int
-    inlet: str
+    source_kind: str
     workers: int
     victims: tuple[str, ...]
     every_s: float
@@ -46,7 +46,7 @@ OnSnapshot = Callable[[Snapshot], None]
 
 async def run(options: DemoOptions, folder: Path, on_snapshot: OnSnapshot) -> Outcome:
     """Run the demo, and return what came of it."""
-    names = Names(f"waterclock-demo-{options.seed:x}", options.inlet)
+    names = Names(f"waterclock-demo-{options.seed:x}", options.source_kind)
     async with AsyncExitStack() as stack:
         address = options.redis
         if address is None:
@@ -90,7 +90,7 @@ class _Demo:
         self._client = client
         self._on_snapshot = on_snapshot
         self._rng = Random(options.seed)
-        is_stream = options.inlet == "stream"
+        is_stream = options.source_kind == "stream"
         self._dead = beside(names.source, "dead") if is_stream else Keys(names.prefix).dead
         self._sent = 0
         self._begun = 0
@@ -138,7 +138,7 @@ class _Demo:
             await asyncio.sleep(SEND_S)
 
     def _command(self, body: bytes) -> tuple[str | bytes, ...]:
-        if self._options.inlet == "stream":
+        if self._options.source_kind == "stream":
             return ("XADD", self._names.source, "*", "data", body)
         return ("PUBLISH", self._names.source, body)
 
@@ -231,7 +231,7 @@ class _Demo:
                 return
             if written + dead != seen:
                 seen, since = written + dead, time.monotonic()
-            if self._options.inlet == "pubsub" and seen + self._total("lost") >= self._sent:
+            if self._options.source_kind == "pubsub" and seen + self._total("lost") >= self._sent:
                 return
             await asyncio.sleep(SNAPSHOT_S)
 
@@ -244,7 +244,7 @@ class _Demo:
             last = f"({page[-1][0].decode()}"
         _, dead = await self._lengths()
         return Outcome(
-            inlet=self._options.inlet, sent=self._sent, written=len(seen), dead=dead,
+            source_kind=self._options.source_kind, sent=self._sent, written=len(seen), dead=dead,
             spoiled=sum(map(is_spoiled, range(self._sent))), twice=seen.total() - len(seen),
             seconds=0, redelivered=self._total("redelivered"), announced_lost=self._total("lost"),
             gaps=self._total("gaps"), takeovers_s=self._takeovers_s, killed=dict(self._killed),
@@ -255,8 +255,8 @@ class _Demo:
         """Delete all keys of the demo from a Redis that is somebody else's."""
         pattern, cursor = f"{{{self._names.prefix}}}*", b"0"
         while True:
-            words = ("SCAN", cursor, "MATCH", pattern, "COUNT", 1_000)
-            cursor, keys = await self._client.call(self._names.source, *words)
+            args = ("SCAN", cursor, "MATCH", pattern, "COUNT", 1_000)
+            cursor, keys = await self._client.call(self._names.source, *args)
             if keys:
                 await self._client.call(self._names.source, "UNLINK", *keys)
             if cursor == b"0":

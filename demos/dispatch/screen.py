@@ -97,7 +97,7 @@ def summary(out: Console, outcome: Outcome) -> Table:
     """Return the sum at the end as a table."""
     found = table(out, ">count", "what")
     rows = [
-        (f"{outcome.sent:,}", f"messages sent, by {outcome.inlet}"),
+        (f"{outcome.sent:,}", f"messages sent, by {outcome.source_kind}"),
         (f"{outcome.written:,}", "in the output stream"),
         (f"{outcome.dead:,}", "in the dead stream, cut off by their devices"),
         (f"{outcome.lost:,}", "lost"),

@@ -26,14 +26,14 @@ def test_options_on_the_page_are_options_of_a_pool():
 
 def test_defaults_on_the_page_are_the_defaults():
     parameters = inspect.signature(burrow.Pool).parameters
-    told = re.findall(
+    said = re.findall(
         r"`(commit_every_s|commit_every|retry_delay_s|retry_delay_s_max|max_retries|grace_s)"
         r"=([\d_.]+)`",
         ours(),
     )
 
-    assert len({name for name, _ in told}) == 6
-    for name, value in told:
+    assert len({name for name, _ in said}) == 6
+    for name, value in said:
         if (name, value) != ("grace_s", "0"):  # what to set for their other way to close
             assert parameters[name].default == float(value), name
 

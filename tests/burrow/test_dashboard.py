@@ -105,8 +105,8 @@ def test_alerts_say_what_is_wrong_and_records_are_used():
 
 def test_labels_in_queries_are_labels_there_are():
     for text in [*expressions(), *(rule["expr"] for rule in rules())]:
-        told = re.findall(r"by \(([^)]*)\)", text)
-        names = {name.strip() for part in told for name in part.split(",")}
+        said = re.findall(r"by \(([^)]*)\)", text)
+        names = {name.strip() for part in said for name in part.split(",")}
         names |= {name for part in re.findall(r"\{([^}]*)\}", text) for name in _matched(part)}
         assert names <= LABELS, text
 

@@ -186,12 +186,12 @@ def test_a_commit_says_exactly_what_is_finished(start, steps, data):
         if commit is not None:
             read_so_far = offsets[:position]
             runs = MAPS.decode(commit.metadata, base=commit.offset, log_end=at)
-            told = {
+            said = {
                 each
                 for each in read_so_far
                 if each < commit.offset or any(low <= each < high for low, high in runs)
             }
-            assert told == finished
+            assert said == finished
             if data.draw(st.booleans()):
                 state = state_at(commit.offset, commit.metadata, log_end=at)
                 again = read(state, *(each for each in read_so_far if each >= commit.offset))

@@ -273,12 +273,12 @@ async def test_a_typo_in_the_function_is_told_at_once_and_once(caplog):
     assert not health.is_healthy
     assert health.problems[0].startswith("the last ")
     assert health.problems[0].endswith(f" attempts failed: {health.last_error}")
-    told = [each for each in caplog.records if each.message.startswith("process_failed")]
-    assert len(told) == 1
-    assert told[0].levelname == "WARNING"
-    assert "NameError: name 'undefined' is not defined, test_pool_failures.py:" in told[0].message
-    assert told[0].exc_info is not None
-    assert told[0].exc_info[0] is NameError
+    said = [each for each in caplog.records if each.message.startswith("process_failed")]
+    assert len(said) == 1
+    assert said[0].levelname == "WARNING"
+    assert "NameError: name 'undefined' is not defined, test_pool_failures.py:" in said[0].message
+    assert said[0].exc_info is not None
+    assert said[0].exc_info[0] is NameError
 
 
 async def test_a_function_of_threads_and_lists_that_fails_is_told_too(caplog):

@@ -9,9 +9,9 @@ from waterclock.model.errors import BadConfig
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("args", "said"),
     [
-        (["dispatch", "--inlet", "queue"], "dispatch.inlet"),
+        (["dispatch", "--source-kind", "queue"], "dispatch.source_kind"),
         (["dispatch", "--set", "lease"], "--set 'lease' is not of the form name=value"),
         (["dispatch", "--set", "leese=2s"], "did you mean dispatch.lease?"),
         (["dispatch", "--set", "dispatch.lease=1ms"], "dispatch.lease"),
@@ -23,13 +23,13 @@ from waterclock.model.errors import BadConfig
         (["worker", "--set", "sink=waterclock"], "worker.topic"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(waterclock, words, told):
-    result = waterclock(*words)
+def test_a_mistake_is_told_in_one_line(waterclock, args, said):
+    result = waterclock(*args)
 
     assert result.exit_code == 2
     (line,) = result.stderr.splitlines()
     assert line.startswith("error: ")
-    assert told in line
+    assert said in line
 
 
 def test_settings_come_from_the_file_and_the_environment_too(waterclock, tmp_path, monkeypatch):

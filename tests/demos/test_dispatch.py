@@ -19,7 +19,7 @@ from demos.dispatch.snapshot import ProcessRow, Rates, Snapshot
 from waterclock.dispatch.worker.handlers import PermanentError, parse_json
 
 KEPT = Outcome(
-    inlet="stream", sent=1_000, written=998, dead=2, spoiled=2, twice=0, seconds=2.0,
+    source_kind="stream", sent=1_000, written=998, dead=2, spoiled=2, twice=0, seconds=2.0,
     redelivered=7, takeovers_s=[1.9], killed={"leader": 1, "worker": 1}, epochs=2,
 )  # fmt: skip
 SNAPSHOT = Snapshot(
@@ -30,14 +30,14 @@ SNAPSHOT = Snapshot(
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("args", "problem"),
     [
-        (["--inlet", "queue"], "neither stream nor pubsub"),
+        (["--source-kind", "queue"], "neither stream nor pubsub"),
         (["--kill", "redis"], "neither leader nor worker"),
     ],
 )
-def test_a_mistake_is_one_line(words, problem):
-    result = CliRunner().invoke(program.app, words)
+def test_a_mistake_is_one_line(args, problem):
+    result = CliRunner().invoke(program.app, args)
 
     assert result.exit_code == 2
     (line,) = result.stderr.splitlines()
@@ -88,7 +88,7 @@ def test_a_device_sends_readings_that_a_worker_can_write_and_some_that_nobody_ca
         ({"twice": 3}, "3 entries are in the stream twice"),
         ({"dead": 3, "written": 997}, "1 good messages are dead"),
         (
-            {"inlet": "pubsub", "written": 990, "announced_lost": 5},
+            {"source_kind": "pubsub", "written": 990, "announced_lost": 5},
             "8 messages were lost, 5 of them",
         ),
     ],
@@ -104,8 +104,8 @@ def test_every_lie_is_noticed(lie, broken):
 def test_pubsub_may_lose_what_is_announced_and_the_stream_may_not():
     lossy = replace(KEPT, written=990, announced_lost=8)
 
-    assert replace(lossy, inlet="pubsub").broken() == []
-    assert replace(lossy, inlet="pubsub", announced_lost=0, gaps=1).broken() == []
+    assert replace(lossy, source_kind="pubsub").broken() == []
+    assert replace(lossy, source_kind="pubsub", announced_lost=0, gaps=1).broken() == []
     assert lossy.broken() != []
 
 

@@ -1,4 +1,4 @@
-"""The judge of the simulation: sees everything, and says what was promised and not kept."""
+"""The judge of the simulation: sees everything, and says which guarantee was not kept."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -91,11 +91,12 @@ class Judge:
             plan.check_invariants()
             leader.ring.check_invariants()
 
-    def buried(self, letters: Sequence[Any]) -> None:
-        for letter in letters:
-            is_over = letter.deliveries >= self.world.plan_config.deliveries_max
-            if not letter.body.startswith(b"poison") and not is_over:
-                raise Violation(f"{letter.body!r} is buried after {letter.deliveries} deliveries")
+    def dead_lettered(self, dead_letters: Sequence[Any]) -> None:
+        for dead_letter in dead_letters:
+            is_over = dead_letter.deliveries >= self.world.plan_config.deliveries_max
+            if not dead_letter.body.startswith(b"poison") and not is_over:
+                after = f"after {dead_letter.deliveries} deliveries"
+                raise Violation(f"{dead_letter.body!r} is dead-lettered {after}")
 
     # Gaps that are told
 
@@ -141,10 +142,16 @@ class Judge:
         missing = len(set(self.published) - done)
         if self.world.is_steady and (missing or repeated):
             raise Violation(f"{missing} lost and {len(repeated)} repeated in a steady story")
-        if redis.parcels or redis.pending:
-            raise Violation(f"{len(redis.parcels)} parcels, {len(redis.pending)} entries are left")
+        if redis.stored_batches or redis.pending:
+            raise Violation(
+                f"{len(redis.stored_batches)} stored batches, {len(redis.pending)} entries are left"
+            )
 
     def is_done(self) -> bool:
         """Say whether nothing is under way."""
         redis = self.world.redis
-        return not redis.parcels and not redis.pending and redis.read_to == len(redis.inlet)
+        return (
+            not redis.stored_batches
+            and not redis.pending
+            and redis.read_to == len(redis.source_entries)
+        )

@@ -1,4 +1,4 @@
-"""Redis, as far as a dispatcher sees it: a lock, parcels, a stream, channels and an output.
+"""Redis, as far as a dispatcher sees it: a lock, stored batches, a stream, channels and an output.
 
 Each method is one script: it happens at once or not at all. `STALE` is what a fenced one says to an
 epoch that is not the newest. Times are those of the world; nobody else may read this clock.
@@ -20,7 +20,7 @@ class Violation(AssertionError):
 
 @dataclass
 class Entry:
-    """An entry of the inlet's stream that the group has read and not acknowledged."""
+    """An entry of the source's stream that the group has read and not acknowledged."""
 
     body: bytes
     deliveries: int = 0
@@ -35,7 +35,7 @@ class ModelRedis:
     lock: tuple[str, int, int] | None = None
     """Token, address of the leader, end."""
     lock_epoch: int = 0
-    parcels: dict[bytes, bytes] = field(default_factory=dict)
+    stored_batches: dict[bytes, bytes] = field(default_factory=dict)
     position: Position | None = None
     stored_ms: int = 0
     fence: int = 0
@@ -44,7 +44,7 @@ class ModelRedis:
     writes: list[tuple[int, bytes]] = field(default_factory=list)
     """Epoch and body of each entry of the output, in order."""
     dead: dict[bytes, bytes] = field(default_factory=dict)
-    inlet: list[tuple[bytes, bytes]] = field(default_factory=list)
+    source_entries: list[tuple[bytes, bytes]] = field(default_factory=list)
     read_to: int = 0
     pending: dict[bytes, Entry] = field(default_factory=dict)
     subscribers: dict[int, Callable[[str, Any], None]] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class ModelRedis:
     def leader(self) -> int | None:
         return self.lock[1] if self.lock is not None and self.lock[2] > self.now() else None
 
-    # The inlets
+    # The sources
 
     def raise_fence(self, epoch: int) -> str | None:
         if epoch < max(self.fence, self.epoch):
@@ -80,22 +80,24 @@ class ModelRedis:
         self.fence = epoch
         return None
 
-    def store(self, epoch: int, parcels: dict[bytes, bytes], position: Position) -> str | None:
+    def store(
+        self, epoch: int, stored_batches: dict[bytes, bytes], position: Position
+    ) -> str | None:
         if epoch < self.epoch:
             return STALE
-        self.parcels |= parcels
+        self.stored_batches |= stored_batches
         self.stored_ms = self.now()
         self.position = position
         return None
 
     def load(self, epoch: int) -> Any:
-        return STALE if epoch < self.epoch else (self.position, dict(self.parcels))
+        return STALE if epoch < self.epoch else (self.position, dict(self.stored_batches))
 
     def read(self, epoch: int, count: int) -> Any:
         """Read new entries into the group's pending list."""
         if epoch < self.epoch:
             return STALE
-        new = self.inlet[self.read_to : self.read_to + count]
+        new = self.source_entries[self.read_to : self.read_to + count]
         self.read_to += len(new)
         for entry_id, body in new:
             self.pending[entry_id] = Entry(body)
@@ -109,22 +111,24 @@ class ModelRedis:
             entry.deliveries += 1
         return [(each, entry.body) for each, entry in list(self.pending.items())[:count]]
 
-    def settle(self, epoch: int, parcels: Sequence[bytes], entries: Sequence[bytes]) -> str | None:
+    def settle(
+        self, epoch: int, stored_batches: Sequence[bytes], entries: Sequence[bytes]
+    ) -> str | None:
         if epoch < self.epoch:
             return STALE
-        for stored_id in parcels:
-            self.parcels.pop(stored_id, None)
+        for stored_id in stored_batches:
+            self.stored_batches.pop(stored_id, None)
         for entry_id in entries:
             self.pending.pop(entry_id, None)
         return None
 
-    def bury(self, epoch: int, letters: Sequence[Any]) -> str | None:
+    def write_dead_letters(self, epoch: int, dead_letters: Sequence[Any]) -> str | None:
         if epoch < self.epoch:
             return STALE
-        for letter in letters:
-            self.dead.setdefault(letter.uuid, letter.body)
-            if letter.entry is not None:
-                self.pending.pop(letter.entry, None)
+        for dead_letter in dead_letters:
+            self.dead.setdefault(dead_letter.uuid, dead_letter.body)
+            if dead_letter.entry is not None:
+                self.pending.pop(dead_letter.entry, None)
         return None
 
     # The output

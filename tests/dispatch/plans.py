@@ -11,13 +11,13 @@ from waterclock.dispatch.core.stored_batches import StoredBatch
 DEADLINE_MS = 2_000
 
 
-def load(first: int, count: int, *, is_parcel: bool = True, size: int = 2) -> Load:
-    """Return messages first, first + 1, ... of a parcel or of a stream."""
-    parcel = StoredBatch(b"p" * 10, first, 5, [b"x" * size] * count)
-    if is_parcel:
-        return Load.of_stored_batch(parcel)
+def load(first: int, count: int, *, is_stored_batch: bool = True, size: int = 2) -> Load:
+    """Return messages first, first + 1, ... of a stored batch or of a stream."""
+    stored_batch = StoredBatch(b"p" * 10, first, 5, [b"x" * size] * count)
+    if is_stored_batch:
+        return Load.of_stored_batch(stored_batch)
     entries = [b"%d-0" % number for number in range(first, first + count)]
-    return Load(parcel.uuids(), [5] * count, parcel.bodies, entries=entries)
+    return Load(stored_batch.uuids(), [5] * count, stored_batch.bodies, entries=entries)
 
 
 def uuids(first: int, count: int) -> list[bytes]:

@@ -115,16 +115,16 @@ def resumes_too_late() -> AbstractContextManager[Any]:
 
 def places_differ() -> AbstractContextManager[Any]:
     """Leader and standby do not agree where messages stand: half of the rings count from 1."""
-    marked = Ring.marked
+    marker_heard = Ring.marker_heard
     rings: dict[int, Ring] = {}
 
-    def marked_shifted(self: Ring, mark: SequenceMarker) -> None:
-        marked(self, mark)
+    def marker_shifted(self: Ring, marker: SequenceMarker) -> None:
+        marker_heard(self, marker)
         rings.setdefault(id(self), self)
         if list(rings).index(id(self)) % 2:
             self._stretches[-1].first = 1
 
-    return patch.object(Ring, "marked", marked_shifted)
+    return patch.object(Ring, "marker_heard", marker_shifted)
 
 
 def pushes_out_in_silence() -> AbstractContextManager[Any]:
@@ -132,29 +132,29 @@ def pushes_out_in_silence() -> AbstractContextManager[Any]:
     return patch.object(ring.Ring, "_missed", staticmethod(lambda stretches, stored: 0))
 
 
-def settles_parcels_early() -> AbstractContextManager[Any]:
-    """A parcel is removed with its first message."""
+def settles_stored_batches_early() -> AbstractContextManager[Any]:
+    """A stored batch is removed with its first message."""
     settle = MessageTable.settle
 
     def settle_early(
         self: MessageTable, batch: Batch, uuids: Sequence[bytes], into: Settle
     ) -> None:
         if batch.home is not None:
-            into.parcels.append(batch.home.stored_id)
+            into.stored_batches.append(batch.home.stored_id)
         settle(self, batch, uuids, into)
 
     return patch.object(MessageTable, "settle", settle_early)
 
 
-def forgets_the_last_of_a_parcel() -> AbstractContextManager[Any]:
-    """A parcel of which one message was buried is never settled."""
-    buried = Plan.buried
+def forgets_the_last_of_a_stored_batch() -> AbstractContextManager[Any]:
+    """A stored batch of which one message was dead-lettered is never settled."""
+    dead_lettered = Plan.dead_lettered
 
-    def buried_only(self: Plan, uuids: Sequence[bytes]) -> list[Effect]:
-        buried(self, uuids)
+    def dead_lettered_only(self: Plan, uuids: Sequence[bytes]) -> list[Effect]:
+        dead_lettered(self, uuids)
         return []
 
-    return patch.object(Plan, "buried", buried_only)
+    return patch.object(Plan, "dead_lettered", dead_lettered_only)
 
 
 def settles_what_is_handed_out() -> AbstractContextManager[Any]:
@@ -162,7 +162,7 @@ def settles_what_is_handed_out() -> AbstractContextManager[Any]:
     left = Plan.left
 
     def left_and_settled(self: Plan, worker: int, now_ms: int) -> list[Effect]:
-        known = self._crew.get(worker)
+        known = self._pool.get(worker)
         entries = [e for batch in (known.batches if known else ()) for e in batch.entries or ()]
         uuids = [u for batch in (known.batches if known else ()) for u in batch.uuids]
         actions = left(self, worker, now_ms)
@@ -176,11 +176,11 @@ def forgets_who_went() -> AbstractContextManager[Any]:
     """What a worker that went away had is never handed out again."""
 
     def left(self: Plan, worker: int, now_ms: int) -> list[Effect]:
-        self._crew.leave(worker)
+        self._pool.leave(worker)
         return []
 
     return unchecked(
-        patch.object(Plan, "left", left), patch.object(Plan, "_again_or_dead", lambda *told: None)
+        patch.object(Plan, "left", left), patch.object(Plan, "_again_or_dead", lambda *said: None)
     )
 
 
@@ -213,28 +213,28 @@ def _never_again(worker: Any) -> None:
         worker.strikes, worker.rest_until_ms = 1, 1 << 60
 
 
-def buries_the_innocent() -> AbstractContextManager[Any]:
+def gives_up_the_innocent() -> AbstractContextManager[Any]:
     """A message that failed once is given up."""
 
-    def again_or_dead(self: Plan, batch: Batch, why: str, letters: list[DeadLetter]) -> None:
-        self._give_up(batch, why, letters)
+    def again_or_dead(self: Plan, batch: Batch, why: str, dead_letters: list[DeadLetter]) -> None:
+        self._give_up(batch, why, dead_letters)
 
     return patch.object(Plan, "_again_or_dead", again_or_dead)
 
 
-def forgets_to_bury() -> AbstractContextManager[Any]:
+def forgets_dead_letters() -> AbstractContextManager[Any]:
     """What is given up is just dropped."""
     nacked = Plan.nacked
 
-    def nacked_silently(self: Plan, *told: Any, **more: Any) -> list[Effect]:
-        actions = nacked(self, *told, **more)
+    def nacked_silently(self: Plan, *said: Any, **more: Any) -> list[Effect]:
+        actions = nacked(self, *said, **more)
         return [action for action in actions if not isinstance(action, WriteDeadLetters)]
 
     return patch.object(Plan, "nacked", nacked_silently)
 
 
 def takes_everything_twice() -> AbstractContextManager[Any]:
-    """What the inlet brings again is taken for new."""
+    """What the source brings again is taken for new."""
 
     def take_in(self: MessageTable, batch: Batch, stored_id: bytes | None) -> int:
         batch.place = BatchState.WAITING
@@ -255,15 +255,15 @@ PLANTS: Mapping[str, Plant] = {
         resumes_too_late,
         places_differ,
         pushes_out_in_silence,
-        settles_parcels_early,
-        forgets_the_last_of_a_parcel,
+        settles_stored_batches_early,
+        forgets_the_last_of_a_stored_batch,
         settles_what_is_handed_out,
         forgets_who_went,
         deadline_of_half,
         progress_is_ignored,
         rests_for_ever,
-        buries_the_innocent,
-        forgets_to_bury,
+        gives_up_the_innocent,
+        forgets_dead_letters,
         takes_everything_twice,
     )
 }

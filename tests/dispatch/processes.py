@@ -95,9 +95,9 @@ class Process:
 
         def happen() -> None:
             result = FAILED if is_lost else script()
-            told = FAILED if is_answer_lost else result
-            wait_ms = 300 if told is FAILED else schedule.delay() + late_ms
-            schedule.at(schedule.now_ms + wait_ms, lambda: self.hear(lambda: answer(told)))
+            said = FAILED if is_answer_lost else result
+            wait_ms = 300 if said is FAILED else schedule.delay() + late_ms
+            schedule.at(schedule.now_ms + wait_ms, lambda: self.hear(lambda: answer(said)))
 
         schedule.at(self._sent_ms, happen)
 
@@ -150,10 +150,10 @@ class Connection:
 
         schedule.at(self._arrivals[to], arrive)
 
-    def cut(self, *told: Callable[[], None]) -> None:
+    def cut(self, *said: Callable[[], None]) -> None:
         """Lose all that is on the way; each end notices in its own time."""
         self.is_cut = True
         schedule = self.ends[0].schedule
-        for end, tell in zip(self.ends, told, strict=True):
+        for end, tell in zip(self.ends, said, strict=True):
             wait_ms = schedule.rng.randrange(0, 500)
             schedule.at(schedule.now_ms + wait_ms, partial(end.hear, tell))

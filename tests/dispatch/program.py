@@ -34,15 +34,15 @@ def tell(program: Dispatcher | Worker) -> None:
     asyncio.get_running_loop().call_later(TELL_S, tell, program)
 
 
-async def main(kind: str, told: dict[str, object]) -> None:
+async def main(kind: str, said: dict[str, object]) -> None:
     """Run the program until it is told to end."""
-    told = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in told.items()
+    said = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in said.items()
     }
     if kind == "dispatcher":
-        await run_dispatcher(DispatcherConfig(**told), on_ready=tell)  # type: ignore[arg-type]
+        await run_dispatcher(DispatcherConfig(**said), on_ready=tell)  # type: ignore[arg-type]
     else:
-        await run_worker(WorkerConfig(**told), on_ready=tell)  # type: ignore[arg-type]
+        await run_worker(WorkerConfig(**said), on_ready=tell)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

@@ -27,19 +27,19 @@ class Program:
             )
         self.log = log
         self.kind = kind
-        self.told: dict[str, Any] = {"counts": {}, "epoch": 0}
-        self.told_at = 0.0
+        self.said: dict[str, Any] = {"counts": {}, "epoch": 0}
+        self.said_at = 0.0
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def __repr__(self) -> str:
-        return f"<Program {self.kind} {self.pid}, {self.told}>"
+        return f"<Program {self.kind} {self.pid}, {self.said}>"
 
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self.told = json.loads(line)
-            self.told_at = time.monotonic()
+            self.said = json.loads(line)
+            self.said_at = time.monotonic()
 
     @property
     def pid(self) -> int:
@@ -53,7 +53,7 @@ class Program:
 
     def count(self, name: str) -> int:
         """Return what it counted, when it last told."""
-        value: int = self.told["counts"].get(name, 0)
+        value: int = self.said["counts"].get(name, 0)
         return value
 
     def kill(self) -> None:
@@ -110,8 +110,8 @@ class Fleet:
 
 
 DISPATCHER_ONLY = (
-    "inlet", "source", "lease_ms", "deadline_ms", "deliveries_max", "silence_ms_max",
-    "heartbeat_ms", "retry_ms", "group", "is_inlet_trimmed", "workers", "legacy_credit",
+    "source_kind", "source", "lease_ms", "deadline_ms", "deliveries_max", "silence_ms_max",
+    "heartbeat_ms", "retry_ms", "group", "is_source_trimmed", "workers", "legacy_credit",
 )  # fmt: skip
 
 

@@ -150,8 +150,8 @@ def cluster(folder: Path, *, masters: int = 3) -> Iterator[list[RedisServer]]:
 
 def _is_whole(server: RedisServer) -> bool:
     with server.client() as asked:
-        told = asked.execute_command("CLUSTER INFO")
-        text = told if isinstance(told, dict) else {}
+        said = asked.execute_command("CLUSTER INFO")
+        text = said if isinstance(said, dict) else {}
         return text.get("cluster_state") == "ok"
 
 

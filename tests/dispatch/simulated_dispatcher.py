@@ -20,7 +20,7 @@ from waterclock.dispatch.decoder import LEADER_READS, Decoder
 if TYPE_CHECKING:
     from tests.dispatch.simulation import World
 
-MARK_MS = 100
+MARKER_MS = 100
 STORE_MS = 1_000
 HANDICAP_MS = 200
 
@@ -46,11 +46,11 @@ class SimulatedDispatcher(Process):
         self.is_subscribed = False
         self.links: dict[int, tuple[Connection, Decoder, Any]] = {}
         self._nonce = world.schedule.rng.randbytes(8)
-        self._marks = 0
-        self._mark_at_ms = 0
+        self._markers = 0
+        self._marker_at_ms = 0
         self._store_at_ms = 0
         self._stored: Position | None = None
-        self._is_storing = self._is_reading = self._must_claim = self._is_resumed = False
+        self._is_store_running = self._is_reading = self._must_claim = self._is_resumed = False
         self._backlog = Backlog(1_000_000)
         self._unsure: Drained | None = None
         self.hear(self._subscribe)
@@ -68,17 +68,17 @@ class SimulatedDispatcher(Process):
 
         def hear(channel: str, payload: Any) -> None:
             if self.redis.subscribers.get(self.number) is push:
-                self.ring.heard([payload]) if channel == "c" else self.ring.marked(payload)
+                self.ring.heard([payload]) if channel == "c" else self.ring.marker_heard(payload)
                 self.turn()
 
         self.redis.subscribers[self.number] = push
         self.world.judge.subscribed(self.number)
         self.ring.subscribed(self._nonce, self.schedule.now_ms)
         self.is_subscribed = True
-        # A place that everybody knows, before the leader's next mark comes.
+        # A place that everybody knows, before the leader's next marker comes.
         name = MarkerName(0, self.ring.gaps, self.schedule.rng.randbytes(8))
-        mark = SequenceMarker(name, self.schedule.now_ms)
-        self.call(lambda: self.redis.publish("marks", mark), lambda told: None)
+        marker = SequenceMarker(name, self.schedule.now_ms)
+        self.call(lambda: self.redis.publish("markers", marker), lambda said: None)
 
     def break_subscription(self) -> None:
         """Cut it; it is made anew a little later."""
@@ -98,7 +98,7 @@ class SimulatedDispatcher(Process):
             self._lead(self.plan, now_ms)
         times = [self.lease.next_deadline()]
         if self.plan is not None:
-            times += [self.plan.next_deadline(now_ms), self._mark_at_ms]
+            times += [self.plan.next_deadline(now_ms), self._marker_at_ms]
         self.wake_at(min((time_ms for time_ms in times if time_ms is not None), default=None))
 
     def _perform_lease(self, actions: Sequence[LeaseEffect]) -> None:
@@ -127,21 +127,21 @@ class SimulatedDispatcher(Process):
     def _renew(self) -> Any:
         return self.redis.renew(f"{self.number}", self.world.lease_config.lease_ms)
 
-    def _asked(self, asked_ms: int, told: Any) -> None:
-        if told is FAILED:
+    def _asked(self, asked_ms: int, said: Any) -> None:
+        if said is FAILED:
             self.lease.failed(self.now_ms)
-        elif not told[0]:
-            self.lease.refused(ttl_ms=told[1], now_ms=self.now_ms)
-        elif self.lease.acquired(told[1], asked_ms=asked_ms, now_ms=self.now_ms):
-            self._begin(told[1])
+        elif not said[0]:
+            self.lease.refused(ttl_ms=said[1], now_ms=self.now_ms)
+        elif self.lease.acquired(said[1], asked_ms=asked_ms, now_ms=self.now_ms):
+            self._begin(said[1])
         else:
-            self.call(lambda: self.redis.release(f"{self.number}"), lambda told: None)
+            self.call(lambda: self.redis.release(f"{self.number}"), lambda said: None)
         self.turn()
 
-    def _renewed(self, asked_ms: int, told: Any) -> None:
-        if told is FAILED:
+    def _renewed(self, asked_ms: int, said: Any) -> None:
+        if said is FAILED:
             self.lease.failed(self.now_ms)
-        elif told:
+        elif said:
             self._perform_lease(self.lease.renewed(asked_ms=asked_ms, now_ms=self.now_ms))
         else:
             self._perform_lease(self.lease.lost(self.now_ms))
@@ -157,7 +157,7 @@ class SimulatedDispatcher(Process):
         """Call a fenced script, and answer only if we still lead under the same epoch."""
         epoch = self.epoch
 
-        def told(result: Any) -> None:
+        def said(result: Any) -> None:
             if self.lease.epoch != epoch:
                 return
             if result is STALE:
@@ -166,31 +166,31 @@ class SimulatedDispatcher(Process):
                 answer(result)
             self.turn()
 
-        self.call(lambda: script(epoch), told)
+        self.call(lambda: script(epoch), said)
 
     def _begin(self, epoch: int) -> None:
         self.epoch = epoch
         self.plan = Plan(self.world.plan_config, Random(epoch))
         self._backlog = Backlog(1_000_000)
-        self._is_storing = self._is_reading = False
+        self._is_store_running = self._is_reading = False
         self._unsure = None
         self._must_claim = True
         self._guarded(self.redis.raise_fence, self._fence_raised)
 
-    def _fence_raised(self, told: Any) -> None:
-        if told is FAILED:
+    def _fence_raised(self, said: Any) -> None:
+        if said is FAILED:
             self._guarded(self.redis.raise_fence, self._fence_raised)
         else:
             self._guarded(self.redis.load, self._loaded)
 
-    def _loaded(self, told: Any) -> None:
-        if told is FAILED:
+    def _loaded(self, said: Any) -> None:
+        if said is FAILED:
             self._guarded(self.redis.load, self._loaded)
             return
-        self._stored, parcels = told
-        for stored_id, raw in parcels.items():
+        self._stored, stored_batches = said
+        for stored_id, raw in stored_batches.items():
             self._backlog.hold(stored_id, len(parse_stored_batch(raw).bodies))
-        self._mark_at_ms = self._store_at_ms = self.now_ms
+        self._marker_at_ms = self._store_at_ms = self.now_ms
         self.is_ready, self._is_resumed = True, False
 
     # Leading
@@ -199,12 +199,12 @@ class SimulatedDispatcher(Process):
         self._perform(plan.tick(now_ms))
         if not self.is_ready:
             return
-        if now_ms >= self._mark_at_ms:
-            self._mark_at_ms = now_ms + MARK_MS
-            self._marks += 1
-            name = MarkerName(self.epoch, self._marks, self._nonce)
-            mark = SequenceMarker(name, self.schedule.now_ms, self._stored)
-            self.call(lambda: self.redis.publish("marks", mark), lambda told: None)
+        if now_ms >= self._marker_at_ms:
+            self._marker_at_ms = now_ms + MARKER_MS
+            self._markers += 1
+            name = MarkerName(self.epoch, self._markers, self._nonce)
+            marker = SequenceMarker(name, self.schedule.now_ms, self._stored)
+            self.call(lambda: self.redis.publish("markers", marker), lambda said: None)
         if not self._is_resumed and self.ring.epoch_heard == self.epoch:
             self._is_resumed = True
             self.world.judge.resumed(self.ring.resume(self._stored))
@@ -212,13 +212,13 @@ class SimulatedDispatcher(Process):
             self._store(now_ms)
         self._read(plan)
         for stored_id in self._backlog.take(plan.room):
-            raw = self.redis.parcels[stored_id]  # fetched in no time, for the model's sake
+            raw = self.redis.stored_batches[stored_id]  # fetched in no time, for the model's sake
             self._perform(plan.add(Load.of_stored_batch(parse_stored_batch(raw))))
         self._hand_out(plan, now_ms)
         self.world.judge.bounded(self, plan)
 
     def _store(self, now_ms: int) -> None:
-        if self._is_storing:
+        if self._is_store_running:
             return
         # What may be stored already is stored again as it was, never in other pieces.
         drained = self._unsure
@@ -227,31 +227,34 @@ class SimulatedDispatcher(Process):
             self.world.judge.missed += drained.missed
         if drained.position is None:
             return
-        if not drained.parcels and now_ms < self._store_at_ms:
+        if not drained.stored_batches and now_ms < self._store_at_ms:
             return
-        self._is_storing, self._store_at_ms = True, now_ms + STORE_MS
+        self._is_store_running, self._store_at_ms = True, now_ms + STORE_MS
         self._unsure = drained
-        position, stored = drained.position, {p.stored_id: p.to_bytes() for p in drained.parcels}
+        position, stored = (
+            drained.position,
+            {p.stored_id: p.to_bytes() for p in drained.stored_batches},
+        )
 
-        def told(result: Any) -> None:
-            self._is_storing = False
+        def said(result: Any) -> None:
+            self._is_store_running = False
             if result is FAILED:
                 return
             self._unsure = None
             self.ring.stored(position)
             self._stored = position
-            for parcel in drained.parcels:
+            for stored_batch in drained.stored_batches:
                 if self.plan is not None and not self._backlog and self.plan.room:
-                    self._perform(self.plan.add(Load.of_stored_batch(parcel)))
+                    self._perform(self.plan.add(Load.of_stored_batch(stored_batch)))
                 else:
-                    self._backlog.hold(parcel.stored_id, len(parcel.bodies))
+                    self._backlog.hold(stored_batch.stored_id, len(stored_batch.bodies))
 
-        self._guarded(lambda epoch: self.redis.store(epoch, stored, position), told)
+        self._guarded(lambda epoch: self.redis.store(epoch, stored, position), said)
 
     def _read(self, plan: Plan) -> None:
-        if self._is_reading or not plan.room or not (self._must_claim or self.redis.inlet):
+        if self._is_reading or not plan.room or not (self._must_claim or self.redis.source_entries):
             return
-        if not self._must_claim and self.redis.read_to >= len(self.redis.inlet):
+        if not self._must_claim and self.redis.read_to >= len(self.redis.source_entries):
             return
         self._is_reading = True
         is_claim, room = self._must_claim, min(plan.room, 100)
@@ -259,7 +262,7 @@ class SimulatedDispatcher(Process):
         count = self.world.plan_config.messages_max if is_claim else room
         script = self.redis.claim if is_claim else self.redis.read
 
-        def told(result: Any) -> None:
+        def said(result: Any) -> None:
             self._is_reading = False
             if result is FAILED:
                 # It may have been read all the same: then it is pending, and nobody knows.
@@ -272,7 +275,7 @@ class SimulatedDispatcher(Process):
                 bodies = [body for _, body in result]
                 self.plan.add(Load(uuids, births_ms, bodies, entries=entries))
 
-        self._guarded(lambda epoch: script(epoch, count), told)
+        self._guarded(lambda epoch: script(epoch, count), said)
 
     def _hand_out(self, plan: Plan, now_ms: int) -> None:
         for out in plan.hand_out(now_ms):
@@ -294,27 +297,29 @@ class SimulatedDispatcher(Process):
     def _perform(self, actions: Sequence[Effect]) -> None:
         for action in actions:
             match action:
-                case Settle(parcels, entries):
-                    self._settle(parcels, entries)
-                case WriteDeadLetters(letters):
-                    self._bury(letters)
+                case Settle(stored_batches, entries):
+                    self._settle(stored_batches, entries)
+                case WriteDeadLetters(dead_letters):
+                    self._write_dead_letters(dead_letters)
 
-    def _settle(self, parcels: list[bytes], entries: list[bytes]) -> None:
-        def told(result: Any) -> None:
+    def _settle(self, stored_batches: list[bytes], entries: list[bytes]) -> None:
+        def said(result: Any) -> None:
             if result is FAILED:
-                self._settle(parcels, entries)
+                self._settle(stored_batches, entries)
 
-        self._guarded(lambda epoch: self.redis.settle(epoch, parcels, entries), told)
+        self._guarded(lambda epoch: self.redis.settle(epoch, stored_batches, entries), said)
 
-    def _bury(self, letters: list[Any]) -> None:
-        def told(result: Any) -> None:
+    def _write_dead_letters(self, dead_letters: list[Any]) -> None:
+        def said(result: Any) -> None:
             if result is FAILED:
-                self._bury(letters)
+                self._write_dead_letters(dead_letters)
             elif self.plan is not None:
-                self.world.judge.buried(letters)
-                self._perform(self.plan.buried([letter.uuid for letter in letters]))
+                self.world.judge.dead_lettered(dead_letters)
+                self._perform(
+                    self.plan.dead_lettered([dead_letter.uuid for dead_letter in dead_letters])
+                )
 
-        self._guarded(lambda epoch: self.redis.bury(epoch, letters), told)
+        self._guarded(lambda epoch: self.redis.write_dead_letters(epoch, dead_letters), said)
 
     # Workers
 

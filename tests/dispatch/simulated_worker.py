@@ -121,10 +121,10 @@ class SimulatedWorker(Process):
         def write() -> None:
             self.call(lambda: self.world.redis.write(epoch, messages), written)
 
-        def written(told: Any) -> None:
-            if told is FAILED:
+        def written(said: Any) -> None:
+            if said is FAILED:
                 write()
-            elif told is not STALE and not connection.is_cut:
+            elif said is not STALE and not connection.is_cut:
                 uuids = [uuid for uuid, _ in messages]
                 self._send(connection, frames.encode_ack_batch(epoch=epoch, uuids=uuids))
 

@@ -23,7 +23,7 @@ from waterclock.dispatch.core.lease import LeaseConfig
 STORY_MS = 15_000
 PROGRESS_MS = 40_000
 STEADY_MS = 4_000
-"""A standby that listened for so long has heard marks, and all that is not stored."""
+"""A standby that listened for so long has heard markers, and all that is not stored."""
 
 
 class World:
@@ -85,7 +85,7 @@ class World:
             body = b"%b-%d" % (rng.choice(kinds), self._sent)
             if rng.random() < 0.5:
                 entry = b"%d-%d" % (self.schedule.now_ms, self._sent)
-                self.redis.inlet.append((entry, body))
+                self.redis.source_entries.append((entry, body))
                 self.judge.added.add(body)
             elif self.redis.subscribers:
                 self.judge.published[body] = self.schedule.now_ms

@@ -25,11 +25,11 @@ DEMO = (sys.executable, "-m", "demos.dispatch")
 
 @contextmanager
 def started(
-    *words: object, cwd: Path | None = None, stderr: int | None = None
+    *args: object, cwd: Path | None = None, stderr: int | None = None
 ) -> Iterator["subprocess.Popen[str]"]:
     """Run a command until the end of the block."""
     with subprocess.Popen(
-        [*PROGRAM, *map(str, words)], cwd=cwd, stdout=subprocess.PIPE, stderr=stderr, text=True
+        [*PROGRAM, *map(str, args)], cwd=cwd, stdout=subprocess.PIPE, stderr=stderr, text=True
     ) as process:
         try:
             yield process
@@ -37,7 +37,7 @@ def started(
             process.kill()
 
 
-def told(process: "subprocess.Popen[str]") -> dict[str, Any]:
+def said(process: "subprocess.Popen[str]") -> dict[str, Any]:
     """Return the next line it prints."""
     assert process.stdout is not None
     line: dict[str, Any] = json.loads(process.stdout.readline())
@@ -77,16 +77,16 @@ def test_a_message_goes_through_a_dispatcher_and_a_worker_with_a_handler(server,
         started("dispatch", *where, *place) as dispatcher,
         started("worker", *where, *handler, cwd=EXAMPLES) as worker,
     ):
-        ready = told(dispatcher)
+        ready = said(dispatcher)
         assert (ready["source"], ready["output"]) == (f"{name}:in", f"{name}:out")
         assert ready["port"] > 0
-        assert told(worker)["handler"] == "dispatch_handler:handle"
-        wait(lambda: told(dispatcher)["acked"] == 3, what="all acknowledged")
+        assert said(worker)["handler"] == "dispatch_handler:handle"
+        wait(lambda: said(dispatcher)["acked"] == 3, what="all acknowledged")
         wait(lambda: look.xlen(f"{{{name}:in}}:dead") == 1, what="the dead letter")
-        figures = told(dispatcher)
-        assert (figures["workers"], figures["pending"], figures["buried"]) == (1, 0, 1)
+        figures = said(dispatcher)
+        assert (figures["workers"], figures["pending"], figures["dead_lettered"]) == (1, 0, 1)
         assert figures["epoch"] > 0
-        wait(lambda: told(worker)["skipped"] == 1, what="the skipped ping")
+        wait(lambda: said(worker)["skipped"] == 1, what="the skipped ping")
         for process in (worker, dispatcher):
             process.send_signal(signal.SIGTERM)
             process.communicate(timeout=PROGRAM_S_MAX)
@@ -99,8 +99,8 @@ def test_a_message_goes_through_a_dispatcher_and_a_worker_with_a_handler(server,
 
 
 def test_people_are_told_who_leads_and_what_to_type(server, name):
-    words = ["dispatch", "--redis", server.address, "--prefix", name, "--port", "0"]
-    with started(*words, "--source", f"{name}:in") as process:
+    args = ["dispatch", "--redis", server.address, "--prefix", name, "--port", "0"]
+    with started(*args, "--source", f"{name}:in") as process:
         assert process.stdout is not None
         lines = iter(process.stdout.readline, "")
         shown = ""
@@ -117,8 +117,8 @@ def test_people_are_told_who_leads_and_what_to_type(server, name):
 
 def test_a_dispatcher_without_redis_says_what_it_waits_for_and_is_ready_only_then(server, name):
     port = free_port()
-    words = ["dispatch", "--redis", f"127.0.0.1:{port}", "--prefix", name, "--port", "0"]
-    with started(*words, "--source", f"{name}:in", stderr=subprocess.PIPE) as process:
+    args = ["dispatch", "--redis", f"127.0.0.1:{port}", "--prefix", name, "--port", "0"]
+    with started(*args, "--source", f"{name}:in", stderr=subprocess.PIPE) as process:
         said = shown_until(process.stderr, "waiting for the lease in Redis")
         with proxied(server.port, port=port):
             shown = shown_until(process.stdout, "Leads, epoch")
@@ -143,23 +143,33 @@ def test_a_worker_without_a_leader_says_so_and_a_failing_handler_is_told_at_once
         place = ["--source", f"{name}:in", "--host", "127.0.0.1", "--port", "0", "--json"]
         with started("dispatch", *where, *place):
             assert shown_until(worker.stdout, "\n").startswith("Worker is ready: dispatch_handler")
-            told = shown_until(worker.stderr, "PermanentError: no reading in it\n")
-            if "a dispatcher that leads is there, after " not in told:
+            said = shown_until(worker.stderr, "PermanentError: no reading in it\n")
+            if "a dispatcher that leads is there, after " not in said:
                 shown_until(worker.stderr, "a dispatcher that leads is there, after ")
             worker.send_signal(signal.SIGINT)
             worker.communicate(timeout=PROGRAM_S_MAX)
 
-    assert "handler_failed uuid=" in told
-    assert "error=PermanentError: no reading in it, dispatch_handler.py:" in told
-    assert "Traceback (most recent call last):" in told
+    assert "handler_failed uuid=" in said
+    assert "error=PermanentError: no reading in it, dispatch_handler.py:" in said
+    assert "Traceback (most recent call last):" in said
 
 
-@pytest.mark.parametrize("inlet", ["stream", "pubsub"])
-def test_the_demo_loses_nothing_and_writes_nothing_twice(server, inlet):
+@pytest.mark.parametrize("source_kind", ["stream", "pubsub"])
+def test_the_demo_loses_nothing_and_writes_nothing_twice(server, source_kind):
     """A worker dies meanwhile; the Redis is the demo's own."""
-    words = ["--seconds", "3", "--rate", "600", "--workers", "2", "--inlet", inlet, "--json"]
+    args = [
+        "--seconds",
+        "3",
+        "--rate",
+        "600",
+        "--workers",
+        "2",
+        "--source-kind",
+        source_kind,
+        "--json",
+    ]
     run = subprocess.run(
-        [*DEMO, *words, "--kill", "worker", "--every", "2.5"],
+        [*DEMO, *args, "--kill", "worker", "--every", "2.5"],
         env=environ_with_redis(), capture_output=True, text=True, check=False,
         timeout=PROGRAM_S_MAX,
     )  # fmt: skip
@@ -174,9 +184,9 @@ def test_the_demo_loses_nothing_and_writes_nothing_twice(server, inlet):
 def test_the_demo_survives_its_leader_and_leaves_somebody_elses_redis_as_it_was(server, name, look):
     look.set(name, "somebody else's")
     before = set(look.keys())
-    words = ["--seconds", "3", "--rate", "200", "--workers", "2", "--redis", server.address]
+    args = ["--seconds", "3", "--rate", "200", "--workers", "2", "--redis", server.address]
     run = subprocess.run(
-        [*DEMO, *words, "--kill", "leader", "--every", "3"],
+        [*DEMO, *args, "--kill", "leader", "--every", "3"],
         capture_output=True, text=True, check=False, timeout=PROGRAM_S_MAX,
     )  # fmt: skip
 
@@ -189,8 +199,8 @@ def test_the_demo_survives_its_leader_and_leaves_somebody_elses_redis_as_it_was(
 
 
 def test_a_demo_that_is_stopped_leaves_no_process_behind(server, tmp_path):
-    words = ["--json", "--seconds", "100", "--redis", server.address]
-    process = subprocess.Popen([*DEMO, *words], env={**os.environ, "TMPDIR": str(tmp_path)})
+    args = ["--json", "--seconds", "100", "--redis", server.address]
+    process = subprocess.Popen([*DEMO, *args], env={**os.environ, "TMPDIR": str(tmp_path)})
     wait(lambda: len(processes_in(tmp_path)) == 6, what="all processes")
 
     process.terminate()
@@ -223,21 +233,21 @@ def processes_in(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("args", "said"),
     [
         (["dispatch", "--port", "TAKEN"], "already in use"),
         (["dispatch", "--redis", "http://localhost"], "is no address of a Redis server"),
         (["worker", "--redis", "redis://localhost:port"], "is no address of a Redis server"),
     ],
 )
-def test_what_keeps_it_from_running_is_told_in_one_line(server, words, told):
-    words = [str(server.port) if word == "TAKEN" else word for word in words]
+def test_what_keeps_it_from_running_is_told_in_one_line(server, args, said):
+    args = [str(server.port) if word == "TAKEN" else word for word in args]
     run = subprocess.run(
-        [*PROGRAM, *words, "--json"], capture_output=True, text=True, check=False,
+        [*PROGRAM, *args, "--json"], capture_output=True, text=True, check=False,
         timeout=PROGRAM_S_MAX,
     )  # fmt: skip
 
     assert run.returncode == 2
     (line,) = run.stderr.splitlines()
     assert line.startswith("error: ")
-    assert told in line
+    assert said in line

@@ -16,11 +16,11 @@ from waterclock.model.settings import settings_of
 FILE = """
 dispatch:
   redis: ["redis-1:6379", "redis-2:6379"]
-  inlet: pubsub
+  source_kind: pubsub
   source: sensors
   lease: 3s
   queue_messages_max: 50_000
-  is_inlet_trimmed: true
+  is_source_trimmed: true
 worker:
   handler: shop.orders:enrich
   credit: 200
@@ -45,7 +45,7 @@ def test_without_any_settings_there_are_defaults():
 def test_one_file_serves_both_programs():
     assert dispatcher(FILE).redis == ("redis-1:6379", "redis-2:6379")
     assert dispatcher(FILE).lease_ms == 3_000
-    assert dispatcher(FILE).is_inlet_trimmed
+    assert dispatcher(FILE).is_source_trimmed
     assert worker(FILE).handler == "shop.orders:enrich"
     assert worker(FILE).credit == 200
 
@@ -55,7 +55,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file():
 
     config = dispatcher(FILE, environ, {"dispatch.lease": "5s"})
 
-    assert (config.lease_ms, config.source, config.inlet) == (5_000, "env", "pubsub")
+    assert (config.lease_ms, config.source, config.source_kind) == (5_000, "env", "pubsub")
 
 
 def test_lists_in_the_environment_are_parted_by_commas():
@@ -86,7 +86,10 @@ def test_names_that_others_put_into_the_environment_are_left_alone():
         ("dispatch: 1", "dispatch: expected names and values, got '1'"),
         ("dispatch: {lease: 2.5}", "dispatch.lease: expected a time from 300ms to 1m, got '2.5'"),
         ("dispatch: {lease: true}", "dispatch.lease: expected a time"),
-        ("dispatch: {inlet: kafka}", "dispatch.inlet: expected stream or pubsub, got 'kafka'"),
+        (
+            "dispatch: {source_kind: kafka}",
+            "dispatch.source_kind: expected stream or pubsub, got 'kafka'",
+        ),
         ("dispatch: {redis: []}", "dispatch.redis: expected a list of host:port or URLs"),
         ("dispatch: {heartbeat: 9s}", "dispatch.heartbeat: is too long for"),
         ("dispatch: {bucket: 1d}", "dispatch.bucket: is too long for dispatch.window"),

@@ -35,10 +35,10 @@ def docstrings(section: type[Section]) -> dict[str, str]:
 def table() -> list[str]:
     rows = []
     for section in SECTIONS.values():
-        told = docstrings(section)
+        said = docstrings(section)
         for setting in settings_of(section):
             default = setting.kind.show(setting.default) or "empty"
-            what = told[setting.attribute]
+            what = said[setting.attribute]
             rows.append(f"| `{setting.path}` | {default} | {setting.kind.allowed} | {what} |")
     return HEAD + rows
 

@@ -1,6 +1,6 @@
 """What breaks, with real processes: leaders, workers, Redis, and the cables between them.
 
-The promise is always the same: with the stream inlet every message ends up in the output once.
+The guarantee is always the same: with the stream source every message ends up in the output once.
 """
 
 import json
@@ -15,7 +15,7 @@ from tests.dispatch.programs import Fleet, fleet, wait
 from tests.dispatch.proxy import proxied
 from tests.dispatch.redis_servers import replicated, single
 from tests.dispatch.traffic import (
-    INLETS,
+    SOURCE_KINDS,
     keep_trying,
     leader_of,
     listening,
@@ -40,56 +40,56 @@ def programs(server, name, tmp_path):
 # Leaders
 
 
-@pytest.mark.parametrize("inlet", INLETS)
+@pytest.mark.parametrize("source_kind", SOURCE_KINDS)
 def test_a_killed_leader_is_followed_and_nothing_is_lost_or_written_twice(
-    programs: Fleet, look, name, inlet
+    programs: Fleet, look, name, source_kind
 ):
-    dispatchers = [programs.start("dispatcher", inlet=inlet) for _ in range(2)]
+    dispatchers = [programs.start("dispatcher", source_kind=source_kind) for _ in range(2)]
     for _ in range(2):
         programs.start("worker", handler=f"{HANDLERS}:copy")
     first = leader_of(dispatchers)
-    if inlet == "pubsub":
+    if source_kind == "pubsub":
         listening(look, f"{name}-in", count=2)
     ready(first, workers=2)
 
-    send(look, inlet, f"{name}-in", ({"n": n} for n in range(3_000)))
+    send(look, source_kind, f"{name}-in", ({"n": n} for n in range(3_000)))
     first.kill()
-    send(look, inlet, f"{name}-in", ({"n": n} for n in range(3_000, 6_000)))
+    send(look, source_kind, f"{name}-in", ({"n": n} for n in range(3_000, 6_000)))
     second = next(each for each in dispatchers if each is not first)
     wait(lambda: look.xlen(f"{name}-out") >= 6_000, what="all of them")
-    wait(lambda: not second.told["queued"] + second.told["pending"], what="nothing left to do")
+    wait(lambda: not second.said["queued"] + second.said["pending"], what="nothing left to do")
 
     assert sorted(numbers(look, f"{name}-out")) == list(range(6_000))
     assert second.count("lost") + second.count("gaps") == 0
 
 
-@pytest.mark.parametrize("inlet", INLETS)
+@pytest.mark.parametrize("source_kind", SOURCE_KINDS)
 def test_a_leader_that_slept_past_its_lease_wakes_to_find_that_it_leads_no_more(
-    programs: Fleet, look, name, inlet
+    programs: Fleet, look, name, source_kind
 ):
-    dispatchers = [programs.start("dispatcher", inlet=inlet) for _ in range(2)]
+    dispatchers = [programs.start("dispatcher", source_kind=source_kind) for _ in range(2)]
     for _ in range(2):
         programs.start("worker", handler=f"{HANDLERS}:copy")
     first = leader_of(dispatchers)
     second = next(each for each in dispatchers if each is not first)
-    if inlet == "pubsub":
+    if source_kind == "pubsub":
         listening(look, f"{name}-in", count=2)
     ready(first, workers=2)
 
-    send(look, inlet, f"{name}-in", ({"n": n} for n in range(2_000)))
+    send(look, source_kind, f"{name}-in", ({"n": n} for n in range(2_000)))
     first.pause()
-    old_epoch = first.told["epoch"]
+    old_epoch = first.said["epoch"]
     ready(second, workers=2)
-    assert second.told["epoch"] > old_epoch
-    send(look, inlet, f"{name}-in", ({"n": n} for n in range(2_000, 4_000)))
+    assert second.said["epoch"] > old_epoch
+    send(look, source_kind, f"{name}-in", ({"n": n} for n in range(2_000, 4_000)))
     first.resume()
-    send(look, inlet, f"{name}-in", ({"n": n} for n in range(4_000, 6_000)))
-    wait(lambda: not first.told["is_leading"], what="that it notices")
+    send(look, source_kind, f"{name}-in", ({"n": n} for n in range(4_000, 6_000)))
+    wait(lambda: not first.said["is_leading"], what="that it notices")
     wait(lambda: look.xlen(f"{name}-out") >= 6_000, what="all of them")
-    wait(lambda: not second.told["queued"] + second.told["pending"], what="nothing left to do")
+    wait(lambda: not second.said["queued"] + second.said["pending"], what="nothing left to do")
 
     assert sorted(numbers(look, f"{name}-out")) == list(range(6_000))
-    assert look.get(beside(f"{name}-out", f"fence:{name}")) == str(second.told["epoch"]).encode()
+    assert look.get(beside(f"{name}-out", f"fence:{name}")) == str(second.said["epoch"]).encode()
     assert first.count("elections") == 1
 
 
@@ -119,13 +119,13 @@ def test_redis_killed_and_started_again_loses_nothing_of_a_stream(tmp_path):
 def test_redis_restarted_under_pub_sub_is_a_gap_that_is_counted_and_what_was_kept_is_done(tmp_path):
     with single(tmp_path / "redis", appendfsync="always") as server:
         config = {"redis": [server.address], "output": "out", "source": "in", **QUICK}
-        with fleet(tmp_path / "programs", **config, inlet="pubsub") as programs:
+        with fleet(tmp_path / "programs", **config, source_kind="pubsub") as programs:
             dispatcher = programs.start("dispatcher")
             ready(dispatcher)
             look = server.client()
             listening(look, "in")
             send(look, "pubsub", "in", ({"n": n} for n in range(1_000)))
-            wait(lambda: dispatcher.count("received") == 1_000, what="parcels in Redis")
+            wait(lambda: dispatcher.count("received") == 1_000, what="stored batches in Redis")
 
             server.kill()
             server.start()
@@ -208,7 +208,7 @@ def test_a_worker_killed_after_it_wrote_and_before_it_said_so_leaves_one_entry_e
         worker = programs.start("worker", handler=f"{HANDLERS}:slow")
         ready(dispatcher, workers=1)
         send(look, "stream", f"{name}-in", ({"n": n, "seconds": 0.3} for n in range(8)))
-        wait(lambda: worker.told["held"] == 8, what="work in hand")
+        wait(lambda: worker.said["held"] == 8, what="work in flight")
 
         cable.hang()  # the acknowledgements stay in the cable
         wait(lambda: look.xlen(f"{name}-out") == 8, what="all written")
@@ -241,7 +241,7 @@ def test_a_handler_that_is_stuck_loses_its_message_to_another_worker(
     stuck = programs.start("worker", handler=f"{HANDLERS}:slow", handler_ms_max=400, concurrency=1)
     ready(dispatcher, workers=1)
     send(look, "stream", f"{name}-in", [{"n": 1, "seconds": 2}])
-    wait(lambda: stuck.told["held"] == 1, what="the message in the wrong hands")
+    wait(lambda: stuck.said["held"] == 1, what="the message in the wrong hands")
 
     programs.start("worker", handler=f"{HANDLERS}:copy")
     wait(lambda: dispatcher.count("acked") == 1, what="an acknowledgement")
@@ -263,14 +263,16 @@ def test_a_message_that_kills_every_worker_is_buried_and_others_are_not(
         for at, worker in enumerate(workers):
             if not worker.is_running:
                 workers[at] = programs.start("worker", handler=f"{HANDLERS}:deadly")
-        return dispatcher.count("acked") + dispatcher.count("buried") == 100
+        return dispatcher.count("acked") + dispatcher.count("dead_lettered") == 100
 
     wait(work_on, what="an end for each")
 
-    letters = [json.loads(f[b"body"])["n"] for _, f in look.xrange(beside(f"{name}-in", "dead"))]
-    assert 50 in letters
-    assert sorted(numbers(look, f"{name}-out") + letters) == list(range(100))
-    assert letters == [50]
+    dead_letters = [
+        json.loads(f[b"body"])["n"] for _, f in look.xrange(beside(f"{name}-in", "dead"))
+    ]
+    assert 50 in dead_letters
+    assert sorted(numbers(look, f"{name}-out") + dead_letters) == list(range(100))
+    assert dead_letters == [50]
 
 
 # The port
@@ -295,7 +297,7 @@ def test_garbage_on_the_port_closes_that_connection_and_no_other(
     programs.start("worker", handler=f"{HANDLERS}:copy")
     ready(dispatcher, workers=1)
 
-    with socket.create_connection(("127.0.0.1", dispatcher.told["port"])) as wire:
+    with socket.create_connection(("127.0.0.1", dispatcher.said["port"])) as wire:
         wire.settimeout(30)
         wire.sendall(garbage)
         answer = wire.makefile("rb").read()
@@ -305,7 +307,7 @@ def test_garbage_on_the_port_closes_that_connection_and_no_other(
     assert answer[:2] == b"\x01\x09"  # CLOSE, and why
     assert len(answer) > 14
     wait(lambda: dispatcher.count("bad_connections") == 1, what="that it is counted")
-    assert dispatcher.told["workers"] == 1
+    assert dispatcher.said["workers"] == 1
     assert dispatcher.count("orphaned") == 0
 
 
@@ -339,14 +341,14 @@ def test_a_cut_between_the_leader_and_redis(programs: Fleet, server, look, name,
         programs.start("worker", handler=f"{HANDLERS}:copy")
         ready(first, workers=1)
         second = programs.start("dispatcher")
-        wait(lambda: "is_leading" in second.told, what="a standby")
+        wait(lambda: "is_leading" in second.said, what="a standby")
         send(look, "stream", f"{name}-in", ({"n": n} for n in range(2_000)))
 
         getattr(cable, kind)()
         ready(second, workers=1)
         send(look, "stream", f"{name}-in", ({"n": n} for n in range(2_000, 4_000)))
         wait(lambda: look.xlen(f"{name}-out") >= 4_000, what="all of them")
-        assert not first.told["is_leading"]
+        assert not first.said["is_leading"]
         cable.flow()
         wait(lambda: not look.xpending(f"{name}-in", "waterclock")["pending"], what="none left")
 
@@ -362,7 +364,7 @@ def test_a_cut_between_a_worker_and_redis(programs: Fleet, server, look, name, k
 
         getattr(cable, kind)()
         keep_trying(look, f"{name}-in", ({"n": n} for n in range(500)))
-        wait(lambda: dispatcher.told["pending"], what="work in hand")
+        wait(lambda: dispatcher.said["pending"], what="work in flight")
         cable.flow()
         wait(lambda: dispatcher.count("acked") == 500, what="all of them")
 

@@ -91,16 +91,16 @@ GOLDEN: list[tuple[Frame, str]] = [
 ALL = tuple(range(11))
 
 
-@pytest.mark.parametrize(("frame", "told"), GOLDEN, ids=lambda each: type(each).__name__)
-def test_every_frame_has_its_bytes(frame, told):
-    raw = bytes.fromhex(told)
+@pytest.mark.parametrize(("frame", "said"), GOLDEN, ids=lambda each: type(each).__name__)
+def test_every_frame_has_its_bytes(frame, said):
+    raw = bytes.fromhex(said)
 
     assert encode(frame) == raw
     assert Decoder(ALL).feed(raw) == [frame]
 
 
 def test_every_command_has_golden_bytes():
-    assert [bytes.fromhex(told)[1] for _, told in GOLDEN] == list(ALL)
+    assert [bytes.fromhex(said)[1] for _, said in GOLDEN] == list(ALL)
     assert sorted({*LEADER_READS, *WORKER_READS}) == list(ALL)
 
 
@@ -178,7 +178,7 @@ def test_any_payload_under_a_right_header_raises_bad_frame_only(command, payload
 
 def test_mutated_frames_raise_bad_frame_only():
     rng = Random(17)
-    good = [bytes.fromhex(told) for _, told in GOLDEN]
+    good = [bytes.fromhex(said) for _, said in GOLDEN]
     refused = 0
     for _ in range(20_000):
         raw = bytearray(rng.choice(good) + rng.choice(good))

@@ -24,33 +24,35 @@ def run(
     *,
     count: int = 4,
 ) -> Any:
-    """Run a story with a crew for a function, and the event that tells of results."""
+    """Run a story with a pool for a function, and the event that tells of results."""
 
     async def story() -> Any:
-        told = asyncio.Event()
+        said = asyncio.Event()
         handler = handler_of(function)
-        facts: dict[str, Any] = {"count": count, "parse": int, "prepare": str, "tell": told.set}
+        facts: dict[str, Any] = {"count": count, "parse": int, "prepare": str, "tell": said.set}
         async with asyncio.TaskGroup() as tasks:
-            crew: HandlerPool
+            pool: HandlerPool
             if handler.is_async:
-                crew = Coroutines(handler, tasks=tasks, **facts)
+                pool = Coroutines(handler, tasks=tasks, **facts)
             else:
-                crew = Threads(handler, **facts)
+                pool = Threads(handler, **facts)
             try:
-                return await work(crew, told)
+                return await work(pool, said)
             finally:
-                crew.stop()
+                pool.stop()
 
     return asyncio.run(story())
 
 
-async def gathered(crew: HandlerPool, told: asyncio.Event, count: int) -> list[tuple[Item, object]]:
+async def collected(
+    pool: HandlerPool, said: asyncio.Event, count: int
+) -> list[tuple[Item, object]]:
     found: list[tuple[Item, object]] = []
     while len(found) < count:
-        await told.wait()
-        told.clear()
-        while crew.results:
-            found.append(crew.results.popleft())
+        await said.wait()
+        said.clear()
+        while pool.results:
+            found.append(pool.results.popleft())
     return found
 
 
@@ -67,10 +69,10 @@ async def double_later(number: int) -> int | None:
 
 @pytest.mark.parametrize("function", [double, double_later])
 def test_every_item_has_its_result_and_errors_are_results(function):
-    async def work(crew: HandlerPool, told: asyncio.Event) -> list[tuple[Item, object]]:
+    async def work(pool: HandlerPool, said: asyncio.Event) -> list[tuple[Item, object]]:
         for start in range(0, 1_000, 100):
-            crew.give(items(1_000)[start : start + 100])
-        return await gathered(crew, told, 1_000)
+            pool.give(items(1_000)[start : start + 100])
+        return await collected(pool, said, 1_000)
 
     results = {int(item[2]): result for item, result in run(function, work)}
 
@@ -88,9 +90,9 @@ def test_functions_that_block_run_side_by_side():
     def meet(number: int) -> int:
         return together.wait(30)  # returns only if all four are here
 
-    async def work(crew: HandlerPool, told: asyncio.Event) -> list[tuple[Item, object]]:
-        crew.give(items(4))
-        return await gathered(crew, told, 4)
+    async def work(pool: HandlerPool, said: asyncio.Event) -> list[tuple[Item, object]]:
+        pool.give(items(4))
+        return await collected(pool, said, 4)
 
     assert sorted(str(result) for _, result in run(meet, work)) == ["0", "1", "2", "3"]
 
@@ -106,9 +108,9 @@ def test_coroutines_run_side_by_side_and_no_more_than_told():
         running -= 1
         return number
 
-    async def work(crew: HandlerPool, told: asyncio.Event) -> list[tuple[Item, object]]:
-        crew.give(items(40))
-        return await gathered(crew, told, 40)
+    async def work(pool: HandlerPool, said: asyncio.Event) -> list[tuple[Item, object]]:
+        pool.give(items(40))
+        return await collected(pool, said, 40)
 
     run(count, work)
 
@@ -127,15 +129,15 @@ def test_what_nobody_has_begun_can_be_taken_back(is_async):
         await asyncio.to_thread(go_on.wait, 30)
         return number
 
-    async def work(crew: HandlerPool, told: asyncio.Event) -> tuple[int, int]:
-        crew.give(items(10))
-        while len(crew.at_work()) < 2:  # noqa: ASYNC110 - a crew tells of results only
+    async def work(pool: HandlerPool, said: asyncio.Event) -> tuple[int, int]:
+        pool.give(items(10))
+        while len(pool.at_work()) < 2:  # noqa: ASYNC110 - a pool tells of results only
             await asyncio.sleep(0.001)
-        taken = crew.take_back()
-        begun = crew.at_work()
+        taken = pool.take_back()
+        begun = pool.at_work()
         assert all(since <= time.monotonic() for _, since in begun)
         go_on.set()
-        results = await gathered(crew, told, 10 - len(taken))
+        results = await collected(pool, said, 10 - len(taken))
         return len(taken), len(results)
 
     taken, done = run(wait_for_it if is_async else block, work, count=2)
@@ -149,9 +151,9 @@ def test_a_coroutine_that_cancels_itself_is_a_failed_message_and_no_end():
             raise asyncio.CancelledError
         return number
 
-    async def work(crew: HandlerPool, told: asyncio.Event) -> list[tuple[Item, object]]:
-        crew.give(items(3))
-        return await gathered(crew, told, 3)
+    async def work(pool: HandlerPool, said: asyncio.Event) -> list[tuple[Item, object]]:
+        pool.give(items(3))
+        return await collected(pool, said, 3)
 
     results = {int(item[2]): result for item, result in run(give_up, work)}
 

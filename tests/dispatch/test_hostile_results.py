@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.dispatch.test_handler_pool import gathered, items, run
+from tests.dispatch.test_handler_pool import collected, items, run
 from waterclock.dispatch.sinks.redis import CALL_BYTES_MAX, RedisSink, _pieces
 from waterclock.dispatch.sinks.sink import Writing
 from waterclock.dispatch.worker.handlers import PermanentError, reason_of
@@ -36,9 +36,9 @@ def test_a_mapping_that_grows_while_it_is_read_is_counted_as_it_was_read():
         def __getitem__(self, key: str) -> int:
             return 1
 
-    words = SINK.prepare(Growing())
+    args = SINK.prepare(Growing())
 
-    assert words[0] == len(words) - 1 == 6
+    assert args[0] == len(args) - 1 == 6
 
 
 def test_a_batch_is_parted_by_bytes_as_well_and_none_is_left_out():
@@ -77,9 +77,9 @@ def ends_its_thread(number: int) -> int:
 
 @pytest.mark.parametrize("function", [ends_its_task, ends_its_thread])
 def test_a_function_that_cancels_or_exits_fails_alone_and_the_crew_goes_on(function):
-    async def story(crew: Any, told: asyncio.Event) -> list[Any]:
-        crew.give(items(6))
-        return await gathered(crew, told, 6)
+    async def story(pool: Any, said: asyncio.Event) -> list[Any]:
+        pool.give(items(6))
+        return await collected(pool, said, 6)
 
     found = {int(item[2]): value for item, value in run(function, story, count=1)}
 

@@ -11,7 +11,7 @@ def item(uuid: bytes):
 
 
 def test_a_message_that_is_in_hand_is_not_taken_twice():
-    hand = InFlight(credit_max=100, crew=2, handler_s_max=60)
+    hand = InFlight(credit_max=100, workers=2, handler_s_max=60)
 
     assert hand.take([A, B], LINK, now=0.0) == [0, 1]
     assert hand.take([B, C], LINK, now=1.0) == [1]
@@ -20,7 +20,7 @@ def test_a_message_that_is_in_hand_is_not_taken_twice():
 
 
 def test_what_came_by_another_connection_is_taken_anew():
-    hand = InFlight(credit_max=100, crew=2, handler_s_max=60)
+    hand = InFlight(credit_max=100, workers=2, handler_s_max=60)
     hand.take([A], LINK, now=0.0)
 
     assert hand.take([A], OTHER, now=1.0) == [0]
@@ -30,7 +30,7 @@ def test_what_came_by_another_connection_is_taken_anew():
 
 
 def test_old_messages_are_extended_and_young_ones_need_not_be():
-    hand = InFlight(credit_max=100, crew=2, handler_s_max=60)
+    hand = InFlight(credit_max=100, workers=2, handler_s_max=60)
     hand.take([A], LINK, now=0.0)
     hand.take([B], OTHER, now=0.0)
     hand.take([C], LINK, now=9.5)
@@ -39,7 +39,7 @@ def test_old_messages_are_extended_and_young_ones_need_not_be():
 
 
 def test_a_handler_that_runs_too_long_is_not_extended_and_its_neighbours_are():
-    hand = InFlight(credit_max=100, crew=2, handler_s_max=60)
+    hand = InFlight(credit_max=100, workers=2, handler_s_max=60)
     hand.take([A, B, C], LINK, now=0.0)
 
     at_work = [(item(A), 0.0), (item(B), 50.0)]
@@ -47,7 +47,7 @@ def test_a_handler_that_runs_too_long_is_not_extended_and_its_neighbours_are():
 
 
 def test_nothing_is_extended_if_all_of_the_crew_are_stuck():
-    hand = InFlight(credit_max=100, crew=2, handler_s_max=60)
+    hand = InFlight(credit_max=100, workers=2, handler_s_max=60)
     hand.take([A, B, C], LINK, now=0.0)
 
     at_work = [(item(A), 0.0), (item(B), 0.5)]
@@ -55,7 +55,7 @@ def test_nothing_is_extended_if_all_of_the_crew_are_stuck():
 
 
 def test_credit_doubles_while_work_is_quick_and_halves_while_it_is_slow():
-    hand = InFlight(credit_max=100, crew=2, handler_s_max=60)
+    hand = InFlight(credit_max=100, workers=2, handler_s_max=60)
     assert hand.credit == 16
     uuids = [n.to_bytes(16, "big") for n in range(64)]
 
@@ -69,7 +69,7 @@ def test_credit_doubles_while_work_is_quick_and_halves_while_it_is_slow():
 
 
 def test_credit_stays_while_little_is_to_do():
-    hand = InFlight(credit_max=100, crew=2, handler_s_max=60)
+    hand = InFlight(credit_max=100, workers=2, handler_s_max=60)
     hand.take([A], LINK, now=0.0)
     hand.done([A])
 
@@ -77,4 +77,4 @@ def test_credit_stays_while_little_is_to_do():
 
 
 def test_credit_never_exceeds_what_is_configured():
-    assert InFlight(credit_max=3, crew=8, handler_s_max=60).credit == 3
+    assert InFlight(credit_max=3, workers=8, handler_s_max=60).credit == 3

@@ -49,13 +49,13 @@ def test_a_parcel_is_settled_when_all_its_messages_are_acknowledged():
 
     assert plan.acked(uuids(0, 4), 0) == []
     assert plan.acked(uuids(5, 5), 0) == []
-    assert plan.acked(uuids(4, 1), 0) == [Settle(parcels=[uuids(0, 1)[0]])]
+    assert plan.acked(uuids(4, 1), 0) == [Settle(stored_batches=[uuids(0, 1)[0]])]
     assert plan.held == 0
 
 
 def test_entries_are_settled_one_by_one():
     plan = new_plan(workers=1)
-    plan.add(load(0, 3, is_parcel=False))
+    plan.add(load(0, 3, is_stored_batch=False))
     plan.hand_out(0)
 
     assert plan.acked(uuids(1, 1), 0) == [Settle(entries=[b"1-0"])]
@@ -168,33 +168,40 @@ def test_a_permanent_failure_is_buried_and_settled_only_then():
     plan.hand_out(0)
     plan.acked(uuids(1, 1), 0)
 
-    (bury,) = plan.nacked(uuids(0, 1), 0, 0, reason="bad", is_permanent=True)
-    assert isinstance(bury, WriteDeadLetters)
-    (letter,) = bury.letters
-    assert (letter.uuid, letter.reason, letter.deliveries) == (uuids(0, 1)[0], "bad", 1)
-    assert letter.stored_id == uuids(0, 1)[0]
+    (write_dead_letters,) = plan.nacked(uuids(0, 1), 0, 0, reason="bad", is_permanent=True)
+    assert isinstance(write_dead_letters, WriteDeadLetters)
+    (dead_letter,) = write_dead_letters.dead_letters
+    assert (dead_letter.uuid, dead_letter.reason, dead_letter.deliveries) == (
+        uuids(0, 1)[0],
+        "bad",
+        1,
+    )
+    assert dead_letter.stored_id == uuids(0, 1)[0]
     assert plan.held == 1
-    assert plan.buried(uuids(0, 1)) == [Settle(parcels=[uuids(0, 1)[0]])]
+    assert plan.dead_lettered(uuids(0, 1)) == [Settle(stored_batches=[uuids(0, 1)[0]])]
     assert plan.held == 0
-    assert plan.buried(uuids(0, 1)) == []
+    assert plan.dead_lettered(uuids(0, 1)) == []
 
 
 def test_what_was_handed_out_too_often_is_buried():
     plan = new_plan(workers=1, deliveries_max=2)
-    plan.add(load(0, 1, is_parcel=False))
+    plan.add(load(0, 1, is_stored_batch=False))
     plan.hand_out(0)
     assert plan.tick(2_000) == []
     plan.hand_out(4_000)
 
-    (bury,) = plan.tick(6_000)
+    (write_dead_letters,) = plan.tick(6_000)
 
-    assert isinstance(bury, WriteDeadLetters)
-    assert bury.letters[0].entry == b"0-0"
-    assert bury.letters[0].reason == "handed out 2 times, at last not answered in time"
+    assert isinstance(write_dead_letters, WriteDeadLetters)
+    assert write_dead_letters.dead_letters[0].entry == b"0-0"
+    assert (
+        write_dead_letters.dead_letters[0].reason
+        == "handed out 2 times, at last not answered in time"
+    )
 
 
 def test_a_message_that_kills_workers_takes_few_others_with_it():
-    """One of 400 brings down whoever gets it; with 5 deliveries only that one is buried."""
+    """One of 400 brings down whoever gets it; with 5 deliveries only that one is dead-lettered."""
     plan = new_plan(workers=0, deliveries_max=5)
     plan.add(load(0, 400))
     killer = uuids(123, 1)[0]
@@ -208,10 +215,10 @@ def test_a_message_that_kills_workers_takes_few_others_with_it():
             plan.acked(out.uuids, out.worker)
         actions = [*plan.left(worker, now_ms), *plan.left(worker + 1, now_ms)]
         dead += [
-            letter.uuid
+            dead_letter.uuid
             for each in actions
             if isinstance(each, WriteDeadLetters)
-            for letter in each.letters
+            for dead_letter in each.dead_letters
         ]
         worker += 2
         plan.check_invariants()
@@ -234,10 +241,10 @@ def test_suspects_are_handed_out_one_by_one_and_one_to_a_worker():
 
 def test_a_message_that_the_plan_has_is_not_taken_twice():
     plan = new_plan(workers=1)
-    plan.add(load(0, 5, is_parcel=False))
+    plan.add(load(0, 5, is_stored_batch=False))
     plan.hand_out(0)
 
-    assert plan.add(load(3, 5, is_parcel=False)) == []
+    assert plan.add(load(3, 5, is_stored_batch=False)) == []
 
     assert (plan.held, plan.counts.repeated) == (8, 2)
     assert [out.uuids for out in plan.hand_out(0)] == [uuids(5, 3)]
@@ -247,8 +254,8 @@ def test_a_parcel_whose_messages_are_in_other_parcels_is_settled_at_once():
     plan = new_plan(workers=1)
     plan.add(load(0, 10))
 
-    assert plan.add(load(3, 4)) == [Settle(parcels=[uuids(3, 1)[0]])]
-    assert plan.add(load(0, 10)) == []  # the same parcel once more
+    assert plan.add(load(3, 4)) == [Settle(stored_batches=[uuids(3, 1)[0]])]
+    assert plan.add(load(0, 10)) == []  # the same stored batch once more
     assert plan.held == 10
 
 
@@ -303,10 +310,10 @@ def test_a_redelivery_waits_for_another_worker_that_only_has_no_room():
     assert [(out.worker, out.uuids) for out in plan.hand_out(200)] == [(1, uuids(0, 1))]
 
 
-@pytest.mark.parametrize("is_parcel", [True, False])
-def test_a_plan_that_is_done_holds_nothing(is_parcel):
+@pytest.mark.parametrize("is_stored_batch", [True, False])
+def test_a_plan_that_is_done_holds_nothing(is_stored_batch):
     plan = new_plan(workers=2)
-    plan.add(load(0, 50, is_parcel=is_parcel))
+    plan.add(load(0, 50, is_stored_batch=is_stored_batch))
     for out in plan.hand_out(0):
         plan.acked(out.uuids, out.worker)
 

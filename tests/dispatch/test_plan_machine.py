@@ -20,27 +20,27 @@ class PlanMachine(RuleBasedStateMachine):
         self.workers: list[int] = []
         self.out: dict[bytes, tuple[int, int]] = {}
         self.open: set[bytes] = set()
-        self.parcels: dict[bytes, set[bytes]] = {}
-        self.dying: list[bytes] = []
+        self.stored_batches: dict[bytes, set[bytes]] = {}
+        self.given_up: list[bytes] = []
 
     def perform(self, actions):
         for action in actions:
             if isinstance(action, Settle):
-                for stored_id in action.parcels:
-                    assert not self.parcels.pop(stored_id) & self.open
+                for stored_id in action.stored_batches:
+                    assert not self.stored_batches.pop(stored_id) & self.open
             else:
-                for letter in action.letters:
-                    assert letter.uuid in self.open
-                    self.out.pop(letter.uuid, None)
-                    self.dying.append(letter.uuid)
+                for dead_letter in action.dead_letters:
+                    assert dead_letter.uuid in self.open
+                    self.out.pop(dead_letter.uuid, None)
+                    self.given_up.append(dead_letter.uuid)
 
-    @rule(count=st.integers(1, 20), is_parcel=st.booleans())
-    def add(self, count: int, is_parcel: bool) -> None:
-        self.perform(self.plan.add(load(self.next_number, count, is_parcel=is_parcel)))
+    @rule(count=st.integers(1, 20), is_stored_batch=st.booleans())
+    def add(self, count: int, is_stored_batch: bool) -> None:
+        self.perform(self.plan.add(load(self.next_number, count, is_stored_batch=is_stored_batch)))
         new = uuids(self.next_number, count)
         self.open.update(new)
-        if is_parcel:
-            self.parcels[new[0]] = set(new)
+        if is_stored_batch:
+            self.stored_batches[new[0]] = set(new)
         self.next_number += count
 
     @rule(credit=st.integers(0, 30))
@@ -68,28 +68,28 @@ class PlanMachine(RuleBasedStateMachine):
                 self.out[uuid] = (out.worker, self.now_ms + DEADLINE_MS)
 
     def chosen(self, data) -> list[bytes]:
-        known = [uuid for uuid in sorted(self.open) if uuid not in self.dying]
+        known = [uuid for uuid in sorted(self.open) if uuid not in self.given_up]
         some = st.lists(st.sampled_from(known), max_size=9) if known else st.just([])
         drawn: list[bytes] = data.draw(some)
         return drawn
 
     @rule(data=st.data())
     def ack(self, data) -> None:
-        told = self.chosen(data)
-        self.open -= set(told)
-        for uuid in told:
+        said = self.chosen(data)
+        self.open -= set(said)
+        for uuid in said:
             self.out.pop(uuid, None)
-        self.perform(self.plan.acked(told, 0))
+        self.perform(self.plan.acked(said, 0))
 
     @rule(data=st.data(), is_permanent=st.booleans())
     def nack(self, data, is_permanent: bool) -> None:
         if self.workers:
             worker = data.draw(st.sampled_from(self.workers))
-            told = self.chosen(data)
+            said = self.chosen(data)
             self.perform(
-                self.plan.nacked(told, worker, self.now_ms, reason="x", is_permanent=is_permanent)
+                self.plan.nacked(said, worker, self.now_ms, reason="x", is_permanent=is_permanent)
             )
-            for uuid in told:
+            for uuid in said:
                 if self.out.get(uuid, (-1, 0))[0] == worker:
                     del self.out[uuid]
 
@@ -97,18 +97,18 @@ class PlanMachine(RuleBasedStateMachine):
     def progress(self, data) -> None:
         if self.workers:
             worker = data.draw(st.sampled_from(self.workers))
-            told = self.chosen(data)
-            self.plan.progressed(told, worker, self.now_ms)
-            for uuid in told:
+            said = self.chosen(data)
+            self.plan.progressed(said, worker, self.now_ms)
+            for uuid in said:
                 holder, until_ms = self.out.get(uuid, (-1, 0))
                 if holder == worker and self.now_ms < until_ms:
                     self.out[uuid] = (worker, self.now_ms + DEADLINE_MS)
 
     @rule()
-    def bury(self) -> None:
-        self.open -= set(self.dying)
-        told, self.dying = self.dying, []
-        self.perform(self.plan.buried(told))
+    def write_dead_letters(self) -> None:
+        self.open -= set(self.given_up)
+        said, self.given_up = self.given_up, []
+        self.perform(self.plan.dead_lettered(said))
 
     @rule(step_ms=st.sampled_from([1, 100, 500, 1_999, 2_000, 30_000]))
     def wait(self, step_ms: int) -> None:

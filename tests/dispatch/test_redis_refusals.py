@@ -11,7 +11,7 @@ from waterclock.dispatch.redis.link import (
     connect,
     without_password,
 )
-from waterclock.dispatch.redis.scripts import INLET_BURY, INLET_READ
+from waterclock.dispatch.redis.scripts import STREAM_DEAD_LETTER, STREAM_READ
 from waterclock.model.errors import BadInput
 
 
@@ -87,8 +87,8 @@ async def test_a_message_that_cannot_be_buried_is_still_pending(server, name, lo
     look.set(keys[2], "somebody else's")
 
     redis = RedisClient([server.address])
-    await INLET_READ.answer(redis, keys[:2], 1, "group", "me", 10)
+    await STREAM_READ.answer(redis, keys[:2], 1, "group", "me", 10)
     with pytest.raises(RedisRefused, match="WRONGTYPE"):
-        await INLET_BURY.answer(redis, keys, 1, "group", 0, entry, 2, "reason", "poison")
+        await STREAM_DEAD_LETTER.answer(redis, keys, 1, "group", 0, entry, 2, "reason", "poison")
     redis.close()
     assert look.xpending(name, "group")["pending"] == 1

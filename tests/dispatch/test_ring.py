@@ -15,7 +15,7 @@ def new_ring(nonce: bytes = b"standby8", messages_max: int = 1_000) -> Ring:
     return ring
 
 
-def mark(number: int, stored: Position | None = None) -> SequenceMarker:
+def marker(number: int, stored: Position | None = None) -> SequenceMarker:
     return SequenceMarker(name(number), 100 * number, stored)
 
 
@@ -24,7 +24,7 @@ def name(number: int) -> MarkerName:
 
 
 def bodies(drained: Drained) -> list[bytes]:
-    return [body for parcel in drained.parcels for body in parcel.bodies]
+    return [body for stored_batch in drained.stored_batches for body in stored_batch.bodies]
 
 
 def test_nothing_is_drained_before_a_mark_is_heard():
@@ -32,7 +32,7 @@ def test_nothing_is_drained_before_a_mark_is_heard():
     ring.heard([b"a", b"b"])
     assert ring.drain() == Drained([], None)
 
-    ring.marked(mark(1))
+    ring.marker_heard(marker(1))
 
     drained = ring.drain()
     assert bodies(drained) == [b"a", b"b"]
@@ -41,7 +41,7 @@ def test_nothing_is_drained_before_a_mark_is_heard():
 
 def test_drained_messages_stay_until_they_are_stored():
     ring = new_ring()
-    ring.marked(mark(1))
+    ring.marker_heard(marker(1))
     ring.heard([b"a", b"b"])
     first = ring.drain()
     ring.heard([b"c"])
@@ -56,24 +56,24 @@ def test_a_standby_goes_on_exactly_behind_what_is_stored():
     leader, standby = new_ring(b"leader67"), new_ring()
     standby.heard([b"only the standby heard this"])
     for ring in (leader, standby):
-        ring.marked(mark(1))
+        ring.marker_heard(marker(1))
         ring.heard([b"a", b"b", b"c"])
-        ring.marked(mark(2))
+        ring.marker_heard(marker(2))
         ring.heard([b"d"])
     stored = Position(name(1), 2)
 
     assert standby.resume(stored) == Resumed(0, False, 0, held=2)
     leader.stored(stored)
     assert standby.drain() == leader.drain()
-    assert standby.drain().parcels[0].first == 2
-    assert standby.drain().parcels[1].birth_ms == 200
+    assert standby.drain().stored_batches[0].first == 2
+    assert standby.drain().stored_batches[1].birth_ms == 200
 
 
 def test_marks_tell_a_standby_what_it_need_not_keep():
     ring = new_ring()
-    ring.marked(mark(1))
+    ring.marker_heard(marker(1))
     ring.heard([b"a", b"b"])
-    ring.marked(mark(2, Position(name(1), 1)))
+    ring.marker_heard(marker(2, Position(name(1), 1)))
 
     assert ring.messages == 1
     assert ring.reaches_back
@@ -82,23 +82,23 @@ def test_marks_tell_a_standby_what_it_need_not_keep():
 def test_a_standby_that_came_late_knows_that_it_does_not_reach_back():
     ring = new_ring()
     ring.heard([b"a"])
-    ring.marked(SequenceMarker(MarkerName(0, 1, b"standby8"), 1))
+    ring.marker_heard(SequenceMarker(MarkerName(0, 1, b"standby8"), 1))
     assert not ring.reaches_back
-    ring.marked(mark(7, Position(name(6), 3)))
+    ring.marker_heard(marker(7, Position(name(6), 3)))
     assert not ring.reaches_back
 
     assert ring.resume(Position(name(6), 3)) == Resumed(0, True, maybe_repeated=1, held=1)
 
-    ring.marked(mark(8, Position(name(7), 0)))
+    ring.marker_heard(marker(8, Position(name(7), 0)))
     assert ring.reaches_back
     assert ring.messages == 0
 
 
 def test_what_is_pushed_out_is_counted_exactly():
     ring = new_ring(messages_max=3)
-    ring.marked(mark(1))
+    ring.marker_heard(marker(1))
     ring.heard([b"a", b"b", b"c"])
-    ring.marked(mark(2))
+    ring.marker_heard(marker(2))
     ring.heard([b"d", b"e"])
 
     assert ring.resume(Position(name(1), 1)) == Resumed(
@@ -110,9 +110,9 @@ def test_what_is_pushed_out_is_counted_exactly():
 
 def test_what_is_pushed_out_behind_a_mark_that_is_gone_too_is_counted():
     ring = new_ring(messages_max=1)
-    ring.marked(mark(1))
+    ring.marker_heard(marker(1))
     ring.heard([b"a", b"b", b"c"])
-    ring.marked(mark(2))
+    ring.marker_heard(marker(2))
     ring.heard([b"d", b"e", b"f"])
 
     assert ring.resume(Position(name(1), 2)) == Resumed(3, False, 0, held=1)
@@ -120,7 +120,7 @@ def test_what_is_pushed_out_behind_a_mark_that_is_gone_too_is_counted():
 
 def test_a_leader_is_told_what_its_own_ring_lost():
     ring = new_ring(messages_max=2)
-    ring.marked(mark(1))
+    ring.marker_heard(marker(1))
     ring.heard([b"a", b"b", b"c"])
 
     assert ring.drain().missed == 1
@@ -129,7 +129,7 @@ def test_a_leader_is_told_what_its_own_ring_lost():
 
 def test_a_new_subscription_keeps_what_was_heard_and_shows_the_gap():
     ring = new_ring()
-    ring.marked(mark(1))
+    ring.marker_heard(marker(1))
     ring.heard([b"a"])
     ring.subscribed(b"standby8", 50)
     ring.heard([b"b"])
@@ -137,7 +137,7 @@ def test_a_new_subscription_keeps_what_was_heard_and_shows_the_gap():
     drained = ring.drain()
     assert bodies(drained) == [b"a"]  # nobody else could find the place behind b
     assert drained.position == Position(name(1), 1)
-    ring.marked(mark(5))
+    ring.marker_heard(marker(5))
     assert bodies(ring.drain()) == [b"a", b"b"]
     assert ring.resume(Position(name(1), 0)) == Resumed(0, True, 0, held=2)
     assert ring.resume(Position(name(5), 0)) == Resumed(0, False, 0, held=0)
@@ -146,25 +146,29 @@ def test_a_new_subscription_keeps_what_was_heard_and_shows_the_gap():
 
 def test_parcels_are_cut_and_drained_in_parts():
     ring = new_ring()
-    ring.marked(mark(1))
+    ring.marker_heard(marker(1))
     ring.heard([b"x"] * 900)
 
     whole = ring.drain()
-    assert [(parcel.first, len(parcel.bodies)) for parcel in whole.parcels] == [
+    assert [
+        (stored_batch.first, len(stored_batch.bodies)) for stored_batch in whole.stored_batches
+    ] == [
         (0, 500),
         (500, 400),
     ]
     part = ring.drain(600)
-    assert [len(parcel.bodies) for parcel in part.parcels] == [500, 100]
+    assert [len(stored_batch.bodies) for stored_batch in part.stored_batches] == [500, 100]
     assert part.position == Position(name(1), 600)
 
 
 def test_the_epoch_of_the_last_mark_is_known():
     ring = new_ring()
     assert ring.epoch_heard == 0
-    ring.marked(SequenceMarker(MarkerName(7, 1, NONCE), 1))
+    ring.marker_heard(SequenceMarker(MarkerName(7, 1, NONCE), 1))
     assert ring.epoch_heard == 7
-    ring.marked(SequenceMarker(MarkerName(0, 1, b"another8"), 1))  # of somebody who just subscribed
+    ring.marker_heard(
+        SequenceMarker(MarkerName(0, 1, b"another8"), 1)
+    )  # of somebody who just subscribed
     assert ring.epoch_heard == 7
     ring.subscribed(b"standby8", 2)
     assert ring.epoch_heard == 0
@@ -173,7 +177,7 @@ def test_the_epoch_of_the_last_mark_is_known():
 steps = st.lists(
     st.one_of(
         st.integers(1, 7).map(lambda count: ("heard", count)),
-        st.just(("mark", 0)),
+        st.just(("marker", 0)),
         st.integers(0, 40).map(lambda count: ("store", count)),
     ),
     max_size=40,
@@ -182,14 +186,14 @@ steps = st.lists(
 
 @given(steps, st.integers(0, 10), st.sampled_from([5, 1_000]))
 @settings(max_examples=300)
-def test_wherever_the_leader_stops_the_standby_has_the_rest(told, late, messages_max):
+def test_wherever_the_leader_stops_the_standby_has_the_rest(said, late, messages_max):
     """The leader's ring is large; what it stored, what the standby has, and what is counted as
     missing is everything, and nothing twice."""
     leader, standby = new_ring(b"leader67"), None
     number = sent = before = 0
     stored: list[bytes] = []
     position: Position | None = None
-    for at, (kind, count) in enumerate(told):
+    for at, (kind, count) in enumerate(said):
         if at == late:
             standby, before = new_ring(messages_max=messages_max), sent
         rings = [leader, standby] if standby is not None else [leader]
@@ -199,10 +203,10 @@ def test_wherever_the_leader_stops_the_standby_has_the_rest(told, late, messages
                 sent += count
                 for ring in rings:
                     ring.heard(new)
-            case "mark":
+            case "marker":
                 number += 1
                 for ring in rings:
-                    ring.marked(mark(number, position))
+                    ring.marker_heard(marker(number, position))
             case "store":
                 drained = leader.drain(count)
                 if drained.position is not None:
@@ -216,7 +220,7 @@ def test_wherever_the_leader_stops_the_standby_has_the_rest(told, late, messages
         return
 
     resumed = standby.resume(position)
-    standby.marked(mark(number + 1))
+    standby.marker_heard(marker(number + 1))
     left = bodies(standby.drain(1_000))
 
     everything = [b"%d" % each for each in range(sent)]

@@ -104,10 +104,10 @@ async def test_a_server_that_is_away_is_a_status_and_no_error(tmp_path):
     )
 )  # fmt: skip
 def test_any_mapping_becomes_words_redis_takes(value):
-    words = RedisSink(None, output="x").prepare(value)  # type: ignore[arg-type]
+    args = RedisSink(None, output="x").prepare(value)  # type: ignore[arg-type]
 
-    assert words[0] == len(words) - 1 == 2 * len(value)
-    assert all(type(word) in (bytes, str, int) for word in words)
+    assert args[0] == len(args) - 1 == 2 * len(value)
+    assert all(type(word) in (bytes, str, int) for word in args)
 
 
 @pytest.mark.parametrize("value", [{}, 7, [1], {"a": object()}, {str(n): n for n in range(2_000)}])

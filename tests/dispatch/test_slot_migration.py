@@ -1,4 +1,4 @@
-"""A cluster moves slots while messages flow: those of the lock, of the inlet and of the output."""
+"""A cluster moves slots while messages flow: those of the lock, of the source and of the output."""
 
 import json
 from typing import Any
@@ -18,8 +18,8 @@ def move(nodes: list[RedisServer], slot: int, between: Any) -> None:
     """Move a slot to the next master, key by key; `between` is called while it is half-way."""
     clients = [node.client() for node in nodes]
     ids = [client.execute_command("CLUSTER MYID").decode() for client in clients]
-    told: Any = clients[0].execute_command("CLUSTER SLOTS")
-    (port,) = {master[1] for first, last, master, *_ in told if first <= slot <= last}
+    said: Any = clients[0].execute_command("CLUSTER SLOTS")
+    (port,) = {master[1] for first, last, master, *_ in said if first <= slot <= last}
     here = next(at for at, node in enumerate(nodes) if node.port == port)
     there = (here + 1) % len(nodes)
     source, target = clients[here], clients[there]

@@ -1,4 +1,4 @@
-"""The inlets with real processes: what is kept, given up and counted, and taken over."""
+"""The sources with real processes: what is kept, given up and counted, and taken over."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.nodes import running
 from tests.dispatch.programs import Fleet, fleet, wait
-from tests.dispatch.traffic import INLETS, numbers, ready, send
+from tests.dispatch.traffic import SOURCE_KINDS, numbers, ready, send
 from waterclock.client._sync.client import connect_blocking
 
 HANDLERS = "tests.dispatch.work_handlers"
@@ -21,14 +21,14 @@ def programs(server, name, tmp_path):
         yield programs
 
 
-@pytest.mark.parametrize("inlet", INLETS)
-def test_more_than_fits_into_memory_waits_in_redis(programs: Fleet, look, name, inlet):
-    dispatcher = programs.start("dispatcher", inlet=inlet, queue_messages_max=1_000)
+@pytest.mark.parametrize("source_kind", SOURCE_KINDS)
+def test_more_than_fits_into_memory_waits_in_redis(programs: Fleet, look, name, source_kind):
+    dispatcher = programs.start("dispatcher", source_kind=source_kind, queue_messages_max=1_000)
     ready(dispatcher)
-    send(look, inlet, f"{name}-in", ({"n": n} for n in range(5_000)))
-    if inlet == "pubsub":
-        wait(lambda: dispatcher.count("received") == 5_000, what="parcels in Redis")
-        assert dispatcher.told["queued"] < 2_000
+    send(look, source_kind, f"{name}-in", ({"n": n} for n in range(5_000)))
+    if source_kind == "pubsub":
+        wait(lambda: dispatcher.count("received") == 5_000, what="stored batches in Redis")
+        assert dispatcher.said["queued"] < 2_000
 
     programs.start("worker", handler=f"{HANDLERS}:copy")
     wait(lambda: dispatcher.count("acked") == 5_000, what="all of them")
@@ -39,7 +39,7 @@ def test_more_than_fits_into_memory_waits_in_redis(programs: Fleet, look, name, 
 
 def test_what_no_limit_has_room_for_is_lost_and_counted(programs: Fleet, look, name):
     dispatcher = programs.start(
-        "dispatcher", inlet="pubsub", queue_messages_max=1_000, backlog_messages_max=1_000
+        "dispatcher", source_kind="pubsub", queue_messages_max=1_000, backlog_messages_max=1_000
     )
     ready(dispatcher)
     for start in range(0, 8_000, 100):
@@ -59,38 +59,40 @@ def test_what_no_limit_has_room_for_is_lost_and_counted(programs: Fleet, look, n
 
 
 def test_a_successor_finds_all_parcels_also_those_that_had_no_room(programs: Fleet, look, name):
-    first = programs.start("dispatcher", inlet="pubsub", queue_messages_max=1_000)
+    first = programs.start("dispatcher", source_kind="pubsub", queue_messages_max=1_000)
     ready(first)
     send(look, "pubsub", f"{name}-in", ({"n": n} for n in range(5_000)))
-    wait(lambda: first.count("received") == 5_000, what="parcels in Redis")
+    wait(lambda: first.count("received") == 5_000, what="stored batches in Redis")
     first.kill()
 
-    second = programs.start("dispatcher", inlet="pubsub", queue_messages_max=1_000)
+    second = programs.start("dispatcher", source_kind="pubsub", queue_messages_max=1_000)
     programs.start("worker", handler=f"{HANDLERS}:copy")
     wait(lambda: look.xlen(f"{name}-out") >= 5_000, what="all of them")
-    wait(lambda: not look.hlen(f"{{{name}}}:parcels"), what="no parcel")
+    wait(lambda: not look.hlen(f"{{{name}}}:batches"), what="no stored batch")
 
     assert sorted(numbers(look, f"{name}-out")) == list(range(5_000))
     # Nobody listened between the two: that is told, though nothing was published then.
     assert second.count("gaps") == 1
 
 
-@pytest.mark.parametrize("inlet", INLETS)
-def test_what_was_buried_is_not_buried_again_by_a_successor(programs: Fleet, look, name, inlet):
-    first = programs.start("dispatcher", inlet=inlet)
+@pytest.mark.parametrize("source_kind", SOURCE_KINDS)
+def test_what_was_buried_is_not_buried_again_by_a_successor(
+    programs: Fleet, look, name, source_kind
+):
+    first = programs.start("dispatcher", source_kind=source_kind)
     worker = programs.start("worker", handler=f"{HANDLERS}:picky_and_slow", concurrency=2)
     ready(first, workers=1)
-    # Together, so that they are in one parcel, which the slow one keeps.
-    send(look, inlet, f"{name}-in", [{"n": 1, "do": "permanent"}, {"n": 2, "seconds": 60}])
-    wait(lambda: first.count("buried") == 1, what="a burial")
+    # Together, so that they are in one stored batch, which the slow one keeps.
+    send(look, source_kind, f"{name}-in", [{"n": 1, "do": "permanent"}, {"n": 2, "seconds": 60}])
+    wait(lambda: first.count("dead_lettered") == 1, what="a dead letter")
     first.kill()
     worker.kill()
 
-    second = programs.start("dispatcher", inlet=inlet)
+    second = programs.start("dispatcher", source_kind=source_kind)
     programs.start("worker", handler=f"{HANDLERS}:copy")
     wait(lambda: second.count("acked") == 1, what="the other one")
 
-    dead = f"{{{name}-in}}:dead" if inlet == "stream" else f"{{{name}}}:dead"
+    dead = f"{{{name}-in}}:dead" if source_kind == "stream" else f"{{{name}}}:dead"
     assert [json.loads(f[b"body"])["n"] for _, f in look.xrange(dead)] == [1]
     assert numbers(look, f"{name}-out") == [2]
 
@@ -146,13 +148,13 @@ def test_entries_trimmed_before_they_were_done_are_counted_as_lost(programs: Fle
 def test_foreign_words_on_the_channel_of_marks_and_foreign_parcels_hurt_nobody(
     programs: Fleet, look, name
 ):
-    look.hset(f"{{{name}}}:parcels", b"p" * 16, b"not a parcel")
+    look.hset(f"{{{name}}}:batches", b"p" * 16, b"not a stored batch")
     look.zadd(f"{{{name}}}:pending", {b"p" * 16: 1})
-    dispatcher = programs.start("dispatcher", inlet="pubsub")
+    dispatcher = programs.start("dispatcher", source_kind="pubsub")
     programs.start("worker", handler=f"{HANDLERS}:copy")
     ready(dispatcher, workers=1)
 
-    look.publish(f"{{{name}}}:marks", b"hello")
+    look.publish(f"{{{name}}}:markers", b"hello")
     send(look, "pubsub", f"{name}-in", ({"n": n} for n in range(100)))
     wait(lambda: dispatcher.count("acked") == 100, what="all of them")
 
@@ -163,18 +165,18 @@ def test_foreign_words_on_the_channel_of_marks_and_foreign_parcels_hurt_nobody(
 def test_a_standby_that_just_came_goes_on_where_the_leader_stopped(
     programs: Fleet, look, name, turn
 ):
-    first = programs.start("dispatcher", inlet="pubsub")
+    first = programs.start("dispatcher", source_kind="pubsub")
     programs.start("worker", handler=f"{HANDLERS}:copy")
     ready(first, workers=1)
     send(look, "pubsub", f"{name}-in", ({"n": n} for n in range(500)))
-    second = programs.start("dispatcher", inlet="pubsub")
-    wait(lambda: second.told.get("is_listening"), what="a standby that listens")
+    second = programs.start("dispatcher", source_kind="pubsub")
+    wait(lambda: second.said.get("is_listening"), what="a standby that listens")
     send(look, "pubsub", f"{name}-in", ({"n": n} for n in range(500, 1_000)))
     wait(lambda: look.xlen(f"{name}-out") >= 1_000, what="all so far")
     first.kill()
     send(look, "pubsub", f"{name}-in", ({"n": n} for n in range(1_000, 1_500)))
     wait(lambda: look.xlen(f"{name}-out") >= 1_500, what="all of them")
-    wait(lambda: not second.told["queued"] + second.told["pending"], what="nothing left to do")
+    wait(lambda: not second.said["queued"] + second.said["pending"], what="nothing left to do")
 
     assert sorted(numbers(look, f"{name}-out")) == list(range(1_500))
     assert second.count("lost") + second.count("gaps") == 0

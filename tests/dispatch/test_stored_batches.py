@@ -1,4 +1,4 @@
-"""A parcel comes out as it went in, or not at all."""
+"""A stored batch comes out as it went in, or not at all."""
 
 from random import Random
 
@@ -10,7 +10,7 @@ from waterclock.dispatch.core.backlog import Backlog
 from waterclock.dispatch.core.identity import uuids_from
 from waterclock.dispatch.core.stored_batches import BadStoredBatch, StoredBatch, parse_stored_batch
 
-parcels = st.builds(
+stored_batches = st.builds(
     StoredBatch,
     st.binary(min_size=10, max_size=10),
     st.integers(0, 1 << 47),
@@ -33,9 +33,9 @@ def test_a_parcel_is_named_after_its_first_message():
     assert ONE.stored_id == ONE.uuids()[0]
 
 
-@given(parcels)
-def test_parcels_come_out_as_they_went_in(parcel):
-    assert parse_stored_batch(parcel.to_bytes()) == parcel
+@given(stored_batches)
+def test_parcels_come_out_as_they_went_in(stored_batch):
+    assert parse_stored_batch(stored_batch.to_bytes()) == stored_batch
 
 
 @given(st.binary(max_size=100))

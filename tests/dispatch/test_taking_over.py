@@ -21,7 +21,7 @@ def programs(server, name, tmp_path):
 def test_a_damaged_position_ends_nobody_and_is_counted(programs: Fleet, look, name):
     look.set(f"{{{name}}}:position", b"no position")
 
-    dispatcher = programs.start("dispatcher", inlet="pubsub")
+    dispatcher = programs.start("dispatcher", source_kind="pubsub")
     programs.start("worker", handler=f"{HANDLERS}:copy")
     ready(dispatcher, workers=1)
     wait(lambda: dispatcher.count("gaps") >= 1, what="it is counted")
@@ -34,7 +34,7 @@ def test_a_damaged_position_ends_nobody_and_is_counted(programs: Fleet, look, na
 def test_a_foreign_lock_is_told_once_and_led_past_once_it_is_gone(programs: Fleet, look, name):
     look.set(f"{{{name}}}:lock", "somebody else's")
 
-    dispatcher = programs.start("dispatcher", inlet="stream")
+    dispatcher = programs.start("dispatcher", source_kind="stream")
     wait(lambda: b"waiting for the lease" in dispatcher.log.read_bytes(), what="it is told")
     look.delete(f"{{{name}}}:lock")
     ready(dispatcher)
@@ -45,27 +45,29 @@ def test_a_foreign_lock_is_told_once_and_led_past_once_it_is_gone(programs: Flee
 
 def test_what_waited_in_redis_for_longer_than_the_window_is_written(programs: Fleet, look, name):
     window = {"window_ms": 1_000, "bucket_ms": 1_000}
-    dispatcher = programs.start("dispatcher", inlet="pubsub", queue_messages_max=1_000, **window)
+    dispatcher = programs.start(
+        "dispatcher", source_kind="pubsub", queue_messages_max=1_000, **window
+    )
     ready(dispatcher)
     send(look, "pubsub", f"{name}-in", ({"n": n} for n in range(5_000)))
-    wait(lambda: dispatcher.count("received") == 5_000, what="parcels in Redis")
+    wait(lambda: dispatcher.count("received") == 5_000, what="stored batches in Redis")
     seconds, _ = look.time()
     wait(lambda: look.time()[0] > seconds + 3, what="the end of the window")
 
     programs.start("worker", handler=f"{HANDLERS}:copy", **window)
-    done = ("acked", "buried")
+    done = ("acked", "dead_lettered")
     wait(lambda: sum(map(dispatcher.count, done)) == 5_000, what="the end of all of them")
 
     written = numbers(look, f"{name}-out")
     assert len(set(written)) == len(written) == dispatcher.count("acked")
-    # Only what was in the leader's memory has got too old: a page, and the parcel it ends in.
+    # Only what was in the leader's memory has got too old: a page, and the stored batch it ends in.
     assert len(written) >= 3_500
 
 
-def test_an_inlet_that_is_no_stream_is_no_other_leader(programs: Fleet, look, name):
+def test_a_source_that_is_no_stream_is_no_other_leader(programs: Fleet, look, name):
     look.set(f"{name}-in", "not a stream")
 
-    dispatcher = programs.start("dispatcher", inlet="stream")
+    dispatcher = programs.start("dispatcher", source_kind="stream")
     wait(lambda: b"it could not lead" in dispatcher.log.read_bytes(), what="it steps down")
     look.delete(f"{name}-in")
     programs.start("worker", handler=f"{HANDLERS}:copy")
@@ -77,12 +79,12 @@ def test_an_inlet_that_is_no_stream_is_no_other_leader(programs: Fleet, look, na
 
 
 def test_who_says_no_hello_is_refused_if_so_wished(programs: Fleet, name):
-    dispatcher = programs.start("dispatcher", inlet="stream", legacy_credit=0)
+    dispatcher = programs.start("dispatcher", source_kind="stream", legacy_credit=0)
     ready(dispatcher)
 
-    with socket.create_connection(("127.0.0.1", dispatcher.told["port"])) as wire:
+    with socket.create_connection(("127.0.0.1", dispatcher.said["port"])) as wire:
         wire.settimeout(10)
-        told = wire.recv(1_000)
+        said = wire.recv(1_000)
 
-    assert b"said no hello" in told
+    assert b"said no hello" in said
     wait(lambda: dispatcher.count("bad_connections") == 1, what="it is counted")

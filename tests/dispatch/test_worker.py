@@ -158,8 +158,8 @@ def test_frames_of_an_older_leader_are_refused_counted_and_answered(programs: Fl
         new.next(AckBatch)
         old.hand(b'{"n": 3}', b'{"n": 4}')  # it slept, and does not know
 
-        told = old.next(Close)
-        assert told == Close(6, "epoch 5 is over")
+        said = old.next(Close)
+        assert said == Close(6, "epoch 5 is over")
         assert old.is_hung_up_on()
         new.hand(b'{"n": 5}')
         new.next(AckBatch)

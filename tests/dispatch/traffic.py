@@ -1,4 +1,4 @@
-"""Messages for the tests: sent in the way of each inlet, and counted where they must arrive."""
+"""Messages for the tests: sent in the way of each source, and counted where they must arrive."""
 
 import json
 from collections.abc import Iterable
@@ -8,15 +8,15 @@ import redis
 
 from tests.dispatch.programs import Program, wait
 
-INLETS = ["stream", "pubsub"]
+SOURCE_KINDS = ["stream", "pubsub"]
 
 
-def send(look: Any, inlet: str, key: str, messages: Iterable[Any]) -> None:
-    """Publish messages in the way of the inlet."""
+def send(look: Any, source_kind: str, key: str, messages: Iterable[Any]) -> None:
+    """Publish messages in the way of the source."""
     with look.pipeline(transaction=False) as pipe:
         for message in messages:
             body = message if isinstance(message, bytes) else json.dumps(message)
-            if inlet == "stream":
+            if source_kind == "stream":
                 pipe.xadd(key, {"data": body})
             else:
                 pipe.publish(key, body)
@@ -30,8 +30,8 @@ def numbers(look: Any, key: str) -> list[int]:
 
 def ready(dispatcher: Program, *, workers: int = 0) -> None:
     """Return once it leads and has so many workers."""
-    wait(lambda: dispatcher.told.get("is_leading"), what="a leader")
-    wait(lambda: dispatcher.told.get("workers") == workers, what=f"{workers} workers")
+    wait(lambda: dispatcher.said.get("is_leading"), what="a leader")
+    wait(lambda: dispatcher.said.get("workers") == workers, what=f"{workers} workers")
 
 
 def listening(look: Any, channel: str, *, count: int = 1) -> None:
@@ -42,8 +42,8 @@ def listening(look: Any, channel: str, *, count: int = 1) -> None:
 def leader_of(dispatchers: Iterable[Program]) -> Program:
     """Return the one that leads, once there is one."""
     every = list(dispatchers)
-    wait(lambda: any(each.told.get("is_leading") for each in every), what="a leader")
-    return next(each for each in every if each.told.get("is_leading"))
+    wait(lambda: any(each.said.get("is_leading") for each in every), what="a leader")
+    return next(each for each in every if each.said.get("is_leading"))
 
 
 def keep_trying(look: redis.Redis, key: str, messages: Iterable[Any]) -> None:

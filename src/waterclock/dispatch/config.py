@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal, TypeVar, get_args
 
 from waterclock.dispatch.core.lease import LeaseConfig
 from waterclock.dispatch.frames import BODY_BYTES_MAX, CREDIT_MAX, PAYLOAD_BYTES_MAX
-from waterclock.dispatch.kinds import Blank, Places
+from waterclock.dispatch.kinds import Blank, Servers
 from waterclock.model.config_loader import ENVIRONMENT_PREFIX, build_section, read_settings
 from waterclock.model.errors import BadConfig
 from waterclock.model.settings import (
@@ -55,7 +55,7 @@ class DispatcherConfig(Section):
 
     section: ClassVar[str] = "dispatch"
 
-    redis: Annotated[tuple[str, ...], Places()] = ("127.0.0.1:6379",)
+    redis: Annotated[tuple[str, ...], Servers()] = ("127.0.0.1:6379",)
     """Where Redis is: one server, a master and its replicas, or nodes of a cluster. Several let a
     dispatcher start while some are down."""
 
@@ -63,7 +63,7 @@ class DispatcherConfig(Section):
     """Names all keys of ours. Dispatchers of one prefix are one group with one leader; two groups
     on one Redis need two."""
 
-    inlet: Annotated[SourceKind, Choice(get_args(SourceKind))] = "stream"
+    source_kind: Annotated[SourceKind, Choice(get_args(SourceKind))] = "stream"
     """Where messages come from. `stream` loses nothing; `pubsub` loses what comes while nobody
     listens, as pub/sub does, and is for publishers that cannot be changed."""
 
@@ -74,7 +74,7 @@ class DispatcherConfig(Section):
     """The consumer group of the stream. Another name reads the stream once more, from its start.
     Dispatchers of another prefix that read the same stream need another group."""
 
-    is_inlet_trimmed: Annotated[bool, Toggle()] = False
+    is_source_trimmed: Annotated[bool, Toggle()] = False
     """Delete entries of the stream once they are done. Saves Redis's memory; nobody else can read
     them later."""
 
@@ -87,8 +87,8 @@ class DispatcherConfig(Section):
 
     window_ms: Annotated[int, duration(1 * SECOND_MS, 30 * DAY_MS)] = 5 * MINUTE_MS
     """How long a message is known to have been written. One that was handed out before and comes
-    again later than that is not written but buried; one that only waited is written, however old.
-    Longer takes Redis's memory: about 100 bytes for each message."""
+    again later than that is not written but dead-lettered; one that only waited is written, however
+    old. Longer takes Redis's memory: about 100 bytes for each message."""
 
     bucket_ms: Annotated[int, duration(1 * SECOND_MS, 1 * DAY_MS)] = 1 * MINUTE_MS
     """What is known to be written is forgotten in pieces of so long. Shorter makes more keys,
@@ -110,15 +110,15 @@ class DispatcherConfig(Section):
     """How long the lease of a leader that vanished still runs. Shorter takes over sooner; a pause
     of a leader for longer than about this makes it lose the lease."""
 
-    mark_ms: Annotated[int, duration(10, 10 * SECOND_MS)] = 100
-    """pubsub: how often the leader publishes a mark. Shorter lets standbys hold less."""
+    marker_ms: Annotated[int, duration(10, 10 * SECOND_MS)] = 100
+    """pubsub: how often the leader publishes a marker. Shorter lets standbys hold less."""
 
     deadline_ms: Annotated[int, duration(50, 1 * HOUR_MS)] = 2 * SECOND_MS
     """A message that is not answered for so long goes to another worker. Shorter repairs sooner,
     and hands out twice what is only slow; a worker that says it is still at work has more time."""
 
     deliveries_max: Annotated[int, count(1, 1_000)] = 5
-    """A message that was handed out so often and not written is buried in the dead stream."""
+    """A message that was handed out so often and not written is written to the dead stream."""
 
     retry_ms: Annotated[int, duration(1, 1 * HOUR_MS)] = 100
     """How long a message that a worker could not process waits to be tried again; doubled each
@@ -152,7 +152,7 @@ class DispatcherConfig(Section):
     """Bytes of bodies in one frame, unless one message alone has more."""
 
     body_bytes_max: Annotated[int, size(1, BODY_BYTES_MAX)] = 1 * MIB
-    """A larger message is buried as it comes."""
+    """A larger message is dead-lettered as it comes."""
 
     read_count: Annotated[int, count(1, 100_000)] = 1_000
     """stream: entries read at once."""
@@ -201,7 +201,7 @@ class WorkerConfig(Section):
 
     section: ClassVar[str] = "worker"
 
-    redis: Annotated[tuple[str, ...], Places()] = ("127.0.0.1:6379",)
+    redis: Annotated[tuple[str, ...], Servers()] = ("127.0.0.1:6379",)
     """Where Redis is, as for the dispatcher: the leader is found there, and written to."""
 
     prefix: Annotated[str, _KEY] = "waterclock"
@@ -216,7 +216,7 @@ class WorkerConfig(Section):
 
     parse: Annotated[Parse, Choice(get_args(Parse))] = "json"
     """What the function is given: the message as parsed JSON, or its bytes. What is not JSON is
-    buried."""
+    dead-lettered."""
 
     concurrency: Annotated[int, count(1, 10_000)] = 8
     """Messages processed at the same time: threads for a plain function, tasks for an async one."""

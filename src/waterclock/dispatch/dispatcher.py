@@ -2,7 +2,7 @@
 
 It asks for the lease; while it has it, a `Leader` runs under the epoch that came with it, and ends
 the moment the lease does, by our own clock. All dispatchers accept connections, so that the one who
-leads next needs no new port; who does not lead closes them with a reason. A pub/sub inlet listens
+leads next needs no new port; who does not lead closes them with a reason. A pub/sub source listens
 all the time: a standby that did not hear a message could not go on with it.
 """
 
@@ -45,7 +45,7 @@ class Dispatcher:
         self._token = secrets.token_hex(16)
         self._lease = Lease(config.lease(), Random(self._token))
         self.counts = DispatcherCounts()
-        self._inlet = self._inlet_of(config)
+        self._source = self._source_of(config)
         self._leader: Leader | None = None
         self._leading: asyncio.Task[None] | None = None
         self._is_stopping = asyncio.Event()
@@ -63,11 +63,11 @@ class Dispatcher:
     def __repr__(self) -> str:
         return f"<Dispatcher at {self.address[0]}:{self.address[1]}, epoch {self.epoch}>"
 
-    def _inlet_of(self, config: DispatcherConfig) -> Source:
-        if config.inlet == "stream":
+    def _source_of(self, config: DispatcherConfig) -> Source:
+        if config.source_kind == "stream":
             return StreamSource(
-                self._redis, source=config.source, group=config.group, field="",
-                read_count=config.read_count, is_trimmed=config.is_inlet_trimmed,
+                self._redis, source=config.source, group=config.group,
+                read_count=config.read_count, is_trimmed=config.is_source_trimmed,
                 window_ms=config.window_ms, bucket_ms=config.bucket_ms, counts=self.counts,
             )  # fmt: skip
         ring = Ring(
@@ -77,7 +77,7 @@ class Dispatcher:
         )
         return PubSubSource(
             self._redis, channel=config.source, keys=self._keys, ring=ring,
-            backlog_messages_max=config.backlog_messages_max, mark_ms=config.mark_ms,
+            backlog_messages_max=config.backlog_messages_max, marker_ms=config.marker_ms,
             deadline_ms=config.deadline_ms, window_ms=config.window_ms,
             bucket_ms=config.bucket_ms, counts=self.counts,
         )  # fmt: skip
@@ -107,7 +107,7 @@ class Dispatcher:
     @property
     def is_ready(self) -> bool:
         """Whether we lead, or could without missing anything."""
-        return self._inlet.is_listening
+        return self._source.is_listening
 
     @property
     def workers(self) -> int:
@@ -128,7 +128,7 @@ class Dispatcher:
         self.is_listening.set()
         try:
             async with asyncio.TaskGroup() as tasks:
-                listening = tasks.create_task(self._inlet.listen())
+                listening = tasks.create_task(self._source.listen())
                 await self._hold_lease(tasks)
                 listening.cancel()
         finally:
@@ -159,7 +159,7 @@ class Dispatcher:
                 self._has_failed = False
                 await self._perform(lease.lost(now_ms(), "it could not lead"), tasks)
                 await self._release()
-            lease.handicap_ms = self._inlet.handicap_ms
+            lease.handicap_ms = self._source.handicap_ms
             await self._perform(lease.tick(now_ms()), tasks)
             deadline_ms = lease.next_deadline()
             wait_s = 0.1 if deadline_ms is None else max(0, deadline_ms - now_ms()) / 1_000
@@ -171,12 +171,12 @@ class Dispatcher:
                 continue
         await self._give_back()
 
-    async def _perform(self, actions: list[LeaseEffect], tasks: asyncio.TaskGroup) -> None:
-        for action in actions:
-            if isinstance(action, Ask):
-                await self._ask(action, tasks)
+    async def _perform(self, effects: list[LeaseEffect], tasks: asyncio.TaskGroup) -> None:
+        for effect in effects:
+            if isinstance(effect, Ask):
+                await self._ask(effect, tasks)
             else:
-                log.warning("stepped_down epoch=%d reason=%s", action.epoch, action.reason)
+                log.warning("stepped_down epoch=%d reason=%s", effect.epoch, effect.reason)
                 await self._end_leading()
 
     async def _ask(self, ask: Ask, tasks: asyncio.TaskGroup) -> None:
@@ -189,8 +189,8 @@ class Dispatcher:
                     self._answered()
                     await self._perform(self._renewed(ask, is_ours=is_ours == 1), tasks)
                     return
-                words = (*self.address, self._token, lease_ms)
-                is_ours, told, rest = await LEASE_ACQUIRE.answer(self._redis, keys, *words)
+                args = (*self.address, self._token, lease_ms)
+                is_ours, given, rest = await LEASE_ACQUIRE.answer(self._redis, keys, *args)
         except (RedisAway, RedisRefused, TimeoutError) as error:
             reason = "no answer in time" if isinstance(error, TimeoutError) else str(error)
             if (said := self._waiting.away(reason, now_ms() / 1_000)) is not None:
@@ -200,8 +200,8 @@ class Dispatcher:
         self._answered()
         if not is_ours:
             self._lease.refused(ttl_ms=rest, now_ms=now_ms())
-        elif self._lease.acquired(told, asked_ms=ask.asked_ms, now_ms=now_ms()):
-            await self._begin_leading(told, tasks)
+        elif self._lease.acquired(given, asked_ms=ask.asked_ms, now_ms=now_ms()):
+            await self._begin_leading(given, tasks)
         else:
             await self._release()
 
@@ -220,7 +220,7 @@ class Dispatcher:
         await self._end_leading()
         self.counts.elections += 1
         self._leader = Leader(
-            self._config, self._inlet, epoch=epoch, is_held=self._lease.is_held,
+            self._config, self._source, epoch=epoch, is_held=self._lease.is_held,
             on_newer=self._newer, counts=self.counts,
         )  # fmt: skip
         self._leading = tasks.create_task(self._lead(self._leader))
@@ -232,7 +232,7 @@ class Dispatcher:
             while True:
                 try:
                     fences = [fence_of(each, self._config.prefix) for each in outputs]
-                    await raise_fences(self._redis, [*fences, *self._inlet.fences], leader.epoch)
+                    await raise_fences(self._redis, [*fences, *self._source.fences], leader.epoch)
                     break
                 except RedisAway as away:
                     log.warning("fences_not_raised error=%s", away)

@@ -8,7 +8,7 @@ from waterclock.model.settings import Text
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Servers:
     """A list of addresses or URLs, at least one; in one text they are parted by commas."""
 
     allowed: ClassVar[str] = "a list of host:port or URLs, at least one"

@@ -66,12 +66,12 @@ def now_ms() -> int:
 
 
 class Leader:
-    """Leads under one epoch. It is also its inlet's `Intake`."""
+    """Leads under one epoch. It is also its source's `Intake`."""
 
     def __init__(
         self,
         config: DispatcherConfig,
-        inlet: Source,
+        source: Source,
         *,
         epoch: int,
         is_held: Callable[[int], bool],
@@ -80,22 +80,22 @@ class Leader:
     ) -> None:
         self.epoch = epoch
         self._config = config
-        self._inlet = inlet
+        self._source = source
         self._is_held = is_held
         self._on_newer = on_newer
         """Called when a worker knows of a later leader than us."""
         self._counts = counts
         self._plan = Plan(config.plan(), Random(epoch))
-        self._told = {field.name: 0 for field in fields(self._plan.counts)}
+        self._seen = {field.name: 0 for field in fields(self._plan.counts)}
         self._links: dict[int, WorkerLink] = {}
         self._has_room = asyncio.Event()
         self._room_low = max(1, config.queue_messages_max // 20)
         self._credit = 0
-        self._parcels: list[bytes] = []
+        self._stored_batches: list[bytes] = []
         self._entries: list[bytes] = []
-        self._letters: list[DeadLetter] = []
+        self._dead_letters: list[DeadLetter] = []
         self._has_settled = asyncio.Event()
-        self._has_letters = asyncio.Event()
+        self._has_dead_letters = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<Leader epoch {self.epoch}, {self._plan!r}>"
@@ -132,8 +132,8 @@ class Leader:
     @property
     def appetite(self) -> int:
         """How many more make sense: twice what all workers may hold, and a page to begin with."""
-        ahead = max(self._config.read_count, 2 * self._credit)
-        return max(0, min(self._plan.room, ahead - self._plan.held))
+        wanted = max(self._config.read_count, 2 * self._credit)
+        return max(0, min(self._plan.room, wanted - self._plan.held))
 
     async def until_room(self) -> None:
         """Return when there is room, and appetite."""
@@ -145,12 +145,12 @@ class Leader:
         """Take in messages, and hand out at once what can be."""
         limit = self._config.body_bytes_max
         if max(map(len, load.bodies), default=0) > limit:
-            load, letters = without_giants(load, limit)
-            self._perform([WriteDeadLetters(letters)])
+            load, dead_letters = without_giants(load, limit)
+            self._perform([WriteDeadLetters(dead_letters)])
         if load.uuids:
             self._perform(self._plan.add(load))
         elif load.stored_id is not None:
-            self._perform([Settle(parcels=[load.stored_id])])
+            self._perform([Settle(stored_batches=[load.stored_id])])
         self._pump()
 
     # Leading
@@ -159,9 +159,9 @@ class Leader:
         """Lead until cancelled. Raises `Stale` if somebody else does, under a higher epoch."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._inlet.lead(self))
+                tasks.create_task(self._source.lead(self))
                 tasks.create_task(self._settle())
-                tasks.create_task(self._bury())
+                tasks.create_task(self._write_dead_letters())
                 tasks.create_task(self._tick())
                 for address in self._config.workers:
                     tasks.create_task(self._dial(address))
@@ -172,10 +172,10 @@ class Leader:
 
     async def flush(self) -> None:
         """Settle what is done, once: what is not will only be done again."""
-        parcels, self._parcels = self._parcels, []
+        stored_batches, self._stored_batches = self._stored_batches, []
         entries, self._entries = self._entries, []
-        if parcels or entries:
-            await self._inlet.settle(self.epoch, parcels=parcels, entries=entries)
+        if stored_batches or entries:
+            await self._source.settle(self.epoch, stored_batches=stored_batches, entries=entries)
 
     def new_link(self) -> WorkerLink:
         """Return the protocol of a new connection."""
@@ -196,38 +196,49 @@ class Leader:
             await asyncio.sleep(DIAL_S)
 
     async def _settle(self) -> None:
-        """Tell the inlet what is done, all that came together at once."""
+        """Tell the source what is done, all that came together at once."""
         while True:
-            if not (self._parcels or self._entries):
+            if not (self._stored_batches or self._entries):
                 self._has_settled.clear()
                 await self._has_settled.wait()
-            parcels, self._parcels = self._parcels[:SETTLE_MAX], self._parcels[SETTLE_MAX:]
+            stored_batches, self._stored_batches = (
+                self._stored_batches[:SETTLE_MAX],
+                self._stored_batches[SETTLE_MAX:],
+            )
             entries, self._entries = self._entries[:SETTLE_MAX], self._entries[SETTLE_MAX:]
             while True:
                 try:
-                    await self._inlet.settle(self.epoch, parcels=parcels, entries=entries)
+                    await self._source.settle(
+                        self.epoch, stored_batches=stored_batches, entries=entries
+                    )
                     break
                 except RedisAway as away:
                     log.warning("settle_failed error=%s", away)
                     await asyncio.sleep(AGAIN_S)
 
-    async def _bury(self) -> None:
+    async def _write_dead_letters(self) -> None:
         while True:
-            if not self._letters:
-                self._has_letters.clear()
-                await self._has_letters.wait()
-            letters, self._letters = self._letters[:100], self._letters[100:]
-            for letter in letters:
-                log.warning("message_buried uuid=%s reason=%s", letter.uuid.hex(), letter.reason)
+            if not self._dead_letters:
+                self._has_dead_letters.clear()
+                await self._has_dead_letters.wait()
+            dead_letters, self._dead_letters = self._dead_letters[:100], self._dead_letters[100:]
+            for dead_letter in dead_letters:
+                log.warning(
+                    "message_dead_lettered uuid=%s reason=%s",
+                    dead_letter.uuid.hex(),
+                    dead_letter.reason,
+                )
             while True:
                 try:
-                    await self._inlet.bury(self.epoch, letters)
+                    await self._source.write_dead_letters(self.epoch, dead_letters)
                     break
                 except RedisAway as away:
-                    log.warning("bury_failed error=%s", away)
+                    log.warning("dead_letters_failed error=%s", away)
                     await asyncio.sleep(AGAIN_S)
-            self._counts.buried += len(letters)
-            self._perform(self._plan.buried([letter.uuid for letter in letters]))
+            self._counts.dead_lettered += len(dead_letters)
+            self._perform(
+                self._plan.dead_lettered([dead_letter.uuid for dead_letter in dead_letters])
+            )
             self._changed()
 
     async def _tick(self) -> None:
@@ -271,18 +282,18 @@ class Leader:
         elif (now - link.said_at) * 1_000 >= config.heartbeat_ms / 2:
             link.send(encode_heartbeat(epoch=self.epoch))
 
-    def _perform(self, actions: Sequence[Effect]) -> None:
-        for action in actions:
-            match action:
-                case Settle(parcels, entries):
-                    self._parcels += parcels
+    def _perform(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Settle(stored_batches, entries):
+                    self._stored_batches += stored_batches
                     self._entries += entries
                     self._has_settled.set()
-                case WriteDeadLetters(letters):
-                    self._letters += letters
-                    self._has_letters.set()
+                case WriteDeadLetters(dead_letters):
+                    self._dead_letters += dead_letters
+                    self._has_dead_letters.set()
                 case _:
-                    assert_never(action)
+                    assert_never(effect)
 
     def _pump(self) -> None:
         """Hand out what can be, if we still lead."""
@@ -376,8 +387,10 @@ class Leader:
             case Progress(_, uuids):
                 plan.progressed(uuids, key, now_ms())
             case Nack(_, uuids, reason, is_permanent):
-                told = plan.nacked(uuids, key, now_ms(), reason=reason, is_permanent=is_permanent)
-                self._perform(told)
+                effects = plan.nacked(
+                    uuids, key, now_ms(), reason=reason, is_permanent=is_permanent
+                )
+                self._perform(effects)
             case Heartbeat():
                 pass
             case _:
@@ -386,8 +399,8 @@ class Leader:
     def _count(self) -> None:
         """Add what the plan counted since the last time to what the dispatcher counts."""
         counts = self._counts
-        for name, told in self._told.items():
+        for name, seen in self._seen.items():
             value = getattr(self._plan.counts, name)
-            self._told[name] = value
-            if name != "buried" and hasattr(counts, name):
-                setattr(counts, name, getattr(counts, name) + value - told)
+            self._seen[name] = value
+            if name != "dead_lettered" and hasattr(counts, name):
+                setattr(counts, name, getattr(counts, name) + value - seen)

@@ -38,7 +38,7 @@ class DispatcherCounts:
     """What a dispatcher did since it started, over all the times it led."""
 
     received: int = 0
-    """From the inlet."""
+    """From the source."""
     added: int = 0
     repeated: int = 0
     handed_out: int = 0
@@ -47,7 +47,7 @@ class DispatcherCounts:
     nacked: int = 0
     expired: int = 0
     orphaned: int = 0
-    buried: int = 0
+    dead_lettered: int = 0
     lost: int = 0
     """Pub/sub only: heard and not kept, for there was no room, or pushed out of the ring."""
     gaps: int = 0

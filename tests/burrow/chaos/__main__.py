@@ -20,7 +20,7 @@ from tests.burrow.chaos.conductor import PATIENCE_S, Conductor
 from tests.burrow.chaos.oracle import Oracle
 from tests.burrow.chaos.plan import Plan
 from tests.burrow.chaos.planted import PLANTS
-from tests.burrow.chaos.report import WIDTH, Told, show_round, show_table, told_findings
+from tests.burrow.chaos.report import WIDTH, RoundResult, findings_text, show_round, show_table
 from tests.burrow.kafka.kafka_broker import running
 
 PLANT_PATIENCE_S = 15.0
@@ -29,11 +29,11 @@ PLANT_TRIES = 6
 
 def run_round(
     cluster: Cluster, plan: Plan, folder: Path, *, plant: str = "", patience_s: float = PATIENCE_S
-) -> Told:
+) -> RoundResult:
     """Perform a plan, and judge what came of it."""
     conductor = Conductor(cluster, plan, folder, plant=plant, patience_s=patience_s)
     history = conductor.run()
-    return Told(plan, Oracle(history).judge(), history.seconds)
+    return RoundResult(plan, Oracle(history).judge(), history.seconds)
 
 
 def run_plant(cluster: Cluster, name: str, folder: Path, *, seed: int, console: Console) -> bool:
@@ -42,10 +42,10 @@ def run_plant(cluster: Cluster, name: str, folder: Path, *, seed: int, console: 
     for at in range(PLANT_TRIES):
         plan = plant.plan(seed + at)
         place = folder / f"{name}-{at}"
-        told = run_round(cluster, plan, place, plant=name, patience_s=PLANT_PATIENCE_S)
-        is_found = bool(plant.gives_away & set(told.verdict.findings))
-        result = f"{'found' if is_found else 'not found'} ({told_findings(told.verdict)})"
-        console.print(f"{name}: {result} by seed {plan.seed}, {told.seconds:.0f} s", soft_wrap=True)
+        said = run_round(cluster, plan, place, plant=name, patience_s=PLANT_PATIENCE_S)
+        is_found = bool(plant.gives_away & set(said.verdict.findings))
+        result = f"{'found' if is_found else 'not found'} ({findings_text(said.verdict)})"
+        console.print(f"{name}: {result} by seed {plan.seed}, {said.seconds:.0f} s", soft_wrap=True)
         if is_found:
             return True
     return False
@@ -62,33 +62,33 @@ def main() -> int:
     parser.add_argument("--plants", action="store_true", help="all of them")
     parser.add_argument("--json", action="store_true", help="nothing else on the output")
     parser.add_argument("--keep", type=Path, help="a folder for the journals")
-    told = parser.parse_args()
-    console = Console(stderr=told.json, width=None if sys.stdout.isatty() else WIDTH)
+    said = parser.parse_args()
+    console = Console(stderr=said.json, width=None if sys.stdout.isatty() else WIDTH)
     with ExitStack() as stack:
-        folder = told.keep or Path(
+        folder = said.keep or Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="waterclock-chaos-"))
         )
         real = RealCluster(stack.enter_context(running(folder / "kafka")))
-        if told.plants or told.plant:
-            names = [told.plant] if told.plant else list(PLANTS)
+        if said.plants or said.plant:
+            names = [said.plant] if said.plant else list(PLANTS)
             found = {
-                name: run_plant(real, name, folder, seed=told.seed, console=console)
+                name: run_plant(real, name, folder, seed=said.seed, console=console)
                 for name in names
             }
             missed = [name for name, is_found in found.items() if not is_found]
             console.print(f"{len(names) - len(missed)} of {len(names)} planted bugs found")
-            if told.json:
+            if said.json:
                 print(json.dumps(found))
             return len(missed)
-        rounds: list[Told] = []
-        for at in range(told.rounds + told.mock):
-            is_mock = at >= told.rounds
-            plan = Plan.of(told.seed + at, kind="mock" if is_mock else told.kind)
+        rounds: list[RoundResult] = []
+        for at in range(said.rounds + said.mock):
+            is_mock = at >= said.rounds
+            plan = Plan.of(said.seed + at, kind="mock" if is_mock else said.kind)
             cluster: Cluster = MockCluster(plan.assignor) if is_mock else real
             rounds.append(run_round(cluster, plan, folder / f"round-{at}"))
             show_round(console, rounds[-1])
         show_table(console, rounds)
-        if told.json:
+        if said.json:
             print(json.dumps([each.as_json() for each in rounds], indent=1))
         return sum(bool(each.verdict.findings) for each in rounds)
 

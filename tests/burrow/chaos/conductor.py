@@ -210,7 +210,7 @@ class Conductor:
     def _join(self, slot: int) -> Member:
         name = f"c{len(self._everybody)}"
         journal, output = self._folder / f"{name}.journal", self._folder / f"{name}.output"
-        told = {
+        said = {
             "plan": asdict(self._plan),
             "settings": dict(self._cluster.settings),
             "topic": self._topic,
@@ -220,7 +220,7 @@ class Conductor:
         }
         with output.open("wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.burrow.chaos.worker", json.dumps(told)],
+                [sys.executable, "-m", "tests.burrow.chaos.worker", json.dumps(said)],
                 cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
             )  # fmt: skip
         life = Life(name, time.monotonic_ns())

@@ -64,30 +64,30 @@ class DyingSource(KafkaSource):
 class Copier:
     """The function of the pool, in both kinds."""
 
-    def __init__(self, told: Mapping[str, Any]) -> None:
-        self._told = told
+    def __init__(self, said: Mapping[str, Any]) -> None:
+        self._said = said
         self._producer: Producer | None = None
 
     async def copy(self, record: Record) -> Output:
         await self._work(record)
-        return Output(self._told["target"], record.value, record.key)
+        return Output(self._said["target"], record.value, record.key)
 
     async def copy_plainly(self, record: Record) -> None:
         await self._work(record)
         if self._producer is None:
-            self._producer = Producer(self._told["settings"])
-        self._producer.produce(self._told["target"], record.value, record.key)
+            self._producer = Producer(self._said["settings"])
+        self._producer.produce(self._said["target"], record.value, record.key)
         self._producer.poll(0)
 
     async def _work(self, record: Record) -> None:
         number = int(record.value or b"")
-        await asyncio.sleep(self._told["work_s"] * (number % 5))
+        await asyncio.sleep(self._said["work_s"] * (number % 5))
         if number % FAILS_EVERY == 0 and record.attempt == 1:
             raise Trouble(f"{number} fails once")
 
     def pool(self) -> Pool:
-        told = self._told
-        settings = {**told["settings"], "group.id": told["group"], **SESSION}
+        said = self._said
+        settings = {**said["settings"], "group.id": said["group"], **SESSION}
         options: dict[str, Any] = {
             "workers": WORKERS,
             "order": "key",
@@ -95,18 +95,18 @@ class Copier:
             "commit_every": 2_000,
             "retry_delay_s": 0.01,
         }
-        if told["is_plain"]:
-            plain = DyingSource(settings, [told["topic"]])
-            plain.commits_left = told["dies_at_commit"]
+        if said["is_plain"]:
+            plain = DyingSource(settings, [said["topic"]])
+            plain.commits_left = said["dies_at_commit"]
             plain.flush = lambda: self._producer is not None and self._producer.flush()
             return Pool(plain, self.copy_plainly, **options)
         source = DyingTransactions(
             settings,
-            [told["topic"]],
-            transactional_id=told["transactional_id"],
+            [said["topic"]],
+            transactional_id=said["transactional_id"],
             producer={"transaction.timeout.ms": 10_000, "linger.ms": 5},
         )
-        source.commits_left = told["dies_at_commit"]
+        source.commits_left = said["dies_at_commit"]
         return Pool(source, self.copy, **options)
 
 

@@ -96,7 +96,7 @@ class Copying:
         self.copied.kills += 1
 
     def _start(self, slot: int, *, dies_at_commit: int = 0) -> "subprocess.Popen[bytes]":
-        told = {
+        said = {
             "settings": self._broker.settings,
             "group": f"group-of-{self._topic}",
             "topic": self._topic,
@@ -106,7 +106,7 @@ class Copying:
             "is_plain": self._is_plain,
             "dies_at_commit": dies_at_commit,
         }
-        return self._processes.start(MODULE, told)
+        return self._processes.start(MODULE, said)
 
     def _wait_for(self, count: int) -> None:
         """Return when so many are committed; patience is the limit."""
@@ -171,15 +171,15 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--plain", action="store_true", help="without transactions: must fail")
-    told = parser.parse_args()
+    said = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="waterclock-copied-") as name:
         folder = Path(name)
         with running_broker(folder / "kafka") as broker:
             copying = Copying(
                 broker, folder / "copiers",
-                messages=told.messages, seed=told.seed, is_plain=told.plain,
+                messages=said.messages, seed=said.seed, is_plain=said.plain,
             )  # fmt: skip
-            copied = copying.run(kills=told.kills)
+            copied = copying.run(kills=said.kills)
     print(json.dumps(asdict(copied), indent=1))
     return int(copied.missing > 0 or copied.repeated > 0)
 

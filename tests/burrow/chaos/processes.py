@@ -19,12 +19,12 @@ class Processes:
         self._count = 0
         self.all: list[subprocess.Popen[bytes]] = []
 
-    def start(self, module: str, told: Mapping[str, object]) -> "subprocess.Popen[bytes]":
+    def start(self, module: str, said: Mapping[str, object]) -> "subprocess.Popen[bytes]":
         """Start one."""
         self._count += 1
         with (self._folder / f"{module}-{self._count}.output").open("wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", module, json.dumps(told)],
+                [sys.executable, "-m", module, json.dumps(said)],
                 cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
             )  # fmt: skip
         self.all.append(process)

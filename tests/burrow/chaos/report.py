@@ -14,7 +14,7 @@ WIDTH = 150
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RoundResult:
     """A round that was judged."""
 
     plan: Plan
@@ -37,42 +37,42 @@ class Told:
         }
 
 
-def told_faults(verdict: Verdict) -> str:
+def faults_text(verdict: Verdict) -> str:
     """Return what was done, and how often."""
     counts = verdict.counts
     return ", ".join(f"{act.value} {counts[act.value]}" for act in Act if counts[act.value])
 
 
-def told_findings(verdict: Verdict) -> str:
+def findings_text(verdict: Verdict) -> str:
     """Return what was found, and how often."""
     return ", ".join(f"{kind} {count}" for kind, count in sorted(verdict.findings.items()))
 
 
-def show_round(console: Console, told: Told) -> None:
+def show_round(console: Console, said: RoundResult) -> None:
     """Print a line for a round, and what was found in it."""
-    plan, verdict = told.plan, told.verdict
-    result = told_findings(verdict) or "every promise kept"
+    plan, verdict = said.plan, said.verdict
+    result = findings_text(verdict) or "every promise kept"
     text = f"seed {plan.seed} {plan.kind} {plan.assignor} {plan.order}"
-    console.print(f"{text}, {told.seconds:.0f} s: {told_faults(verdict)}: {result}", soft_wrap=True)
+    console.print(f"{text}, {said.seconds:.0f} s: {faults_text(verdict)}: {result}", soft_wrap=True)
     for kind, examples in verdict.examples.items():
         for example in examples:
             console.print(f"    {kind}: {example}", soft_wrap=True, markup=False)
 
 
-def show_table(console: Console, rounds: Sequence[Told]) -> None:
+def show_table(console: Console, rounds: Sequence[RoundResult]) -> None:
     """Print all rounds, and their sums."""
     table = Table(title="Chaos")
     for name in ("seed", "round", *COUNTED, "faults", "resume s", "found"):
         table.add_column(name, justify="left" if name in ("round", "faults") else "right")
-    for told in rounds:
-        plan, verdict = told.plan, told.verdict
+    for said in rounds:
+        plan, verdict = said.plan, said.verdict
         counts = [f"{verdict.counts[name]:,}" for name in COUNTED]
-        ends = [told_faults(verdict), f"{verdict.resume_s:.1f}", told_findings(verdict) or "-"]
+        ends = [faults_text(verdict), f"{verdict.resume_s:.1f}", findings_text(verdict) or "-"]
         kind = f"{plan.kind} {plan.assignor} {plan.order}"
         table.add_row(str(plan.seed), kind, *counts, *ends)
-    sums = [f"{sum(told.verdict.counts[name] for told in rounds):,}" for name in COUNTED]
-    worst = max((told.verdict.resume_s for told in rounds), default=0.0)
-    bad = sum(bool(told.verdict.findings) for told in rounds)
+    sums = [f"{sum(said.verdict.counts[name] for said in rounds):,}" for name in COUNTED]
+    worst = max((said.verdict.resume_s for said in rounds), default=0.0)
+    bad = sum(bool(said.verdict.findings) for said in rounds)
     table.add_section()
     table.add_row("all", "", *sums, "", f"{worst:.1f}", f"{bad} of {len(rounds)}")
     console.print(table)

@@ -75,27 +75,27 @@ class StuckRun:
 
     def run(self) -> Stuck:
         """Consume; kill at the half and at the end; let the stuck one go, and count."""
-        begun, messages, told = time.monotonic(), self.stuck.messages, self.stuck
+        begun, messages, said = time.monotonic(), self.stuck.messages, self.stuck
         self._publish()
         with processes.running(self._folder) as self._processes:
             consumer = self._start(is_stuck=True)
             self._until(lambda: self._done(0) >= messages // 10)
-            told.memory_mb[self._done(0)] = memory_mb(consumer.pid)["anonymous"]
+            said.memory_mb[self._done(0)] = memory_mb(consumer.pid)["anonymous"]
             self._until(lambda: self._done(0) >= messages // 2)
-            told.memory_mb[self._done(0)] = memory_mb(consumer.pid)["anonymous"]
+            said.memory_mb[self._done(0)] = memory_mb(consumer.pid)["anonymous"]
             consumer = self._kill(consumer, is_stuck=True)
             self._until(self._is_all_but_one_committed)
-            told.memory_mb[self._done(0)] = memory_mb(consumer.pid)["anonymous"]
-            told.redone.append(self._redone())
+            said.memory_mb[self._done(0)] = memory_mb(consumer.pid)["anonymous"]
+            said.redone.append(self._redone())
             self._see_commits()
             consumer = self._kill(consumer, is_stuck=False)
             self._until(lambda: sum(self._broker_offsets()) == self._total)
-            told.redone.append(self._redone() - told.redone[0])
+            said.redone.append(self._redone() - said.redone[0])
             consumer.terminate()
             assert consumer.wait(60) == 0, self._processes.output(consumer)
-        told.missing = self._total - len(self._counts)
-        told.seconds = round(time.monotonic() - begun, 1)
-        return told
+        said.missing = self._total - len(self._counts)
+        said.seconds = round(time.monotonic() - begun, 1)
+        return said
 
     def _publish(self) -> None:
         self._broker.create(self._topic, PARTITIONS)
@@ -112,14 +112,14 @@ class StuckRun:
     def _start(self, *, is_stuck: bool) -> "subprocess.Popen[bytes]":
         journal = self._folder / f"{len(self._journals)}.journal"
         self._journals.append(JournalReader(journal))
-        told = {
+        said = {
             "settings": self._broker.settings,
             "group": self._group,
             "topic": self._topic,
             "journal": str(journal),
             "stuck": [STUCK] if is_stuck else [],
         }
-        return self._processes.start(MODULE, told)
+        return self._processes.start(MODULE, said)
 
     def _kill(
         self, consumer: "subprocess.Popen[bytes]", *, is_stuck: bool
@@ -206,14 +206,14 @@ def main() -> int:
     """Run it on a broker of its own, and print the counts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--messages", type=int, default=100_000)
-    told = parser.parse_args()
+    said = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="waterclock-stuck-") as name:
         folder = Path(name)
         with running_broker(folder / "kafka") as broker:
-            stuck = StuckRun(broker, folder / "consumers", messages=told.messages).run()
-    sizes = {count: tracked_bytes(count) for count in (told.messages, 10 * told.messages)}
+            stuck = StuckRun(broker, folder / "consumers", messages=said.messages).run()
+    sizes = {count: tracked_bytes(count) for count in (said.messages, 10 * said.messages)}
     print(json.dumps({**asdict(stuck), "tracked_bytes": sizes}, indent=1))
-    return int(stuck.missing > 0 or stuck.redone[1] > told.messages // 100)
+    return int(stuck.missing > 0 or stuck.redone[1] > said.messages // 100)
 
 
 if __name__ == "__main__":

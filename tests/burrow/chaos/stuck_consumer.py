@@ -15,9 +15,9 @@ SESSION = {"session.timeout.ms": 2_000, "heartbeat.interval.ms": 300}
 
 def main() -> None:
     """Consume until told to end."""
-    told = json.loads(sys.argv[1])
-    stuck = {str(number).encode() for number in told["stuck"]}
-    journal = JournalWriter(Path(told["journal"]))
+    said = json.loads(sys.argv[1])
+    stuck = {str(number).encode() for number in said["stuck"]}
+    journal = JournalWriter(Path(said["journal"]))
 
     async def process(record: Record) -> None:
         if record.value in stuck:
@@ -25,8 +25,8 @@ def main() -> None:
         journal.note(What.FINISHED, (record.partition, record.offset), int(record.value or b""))
 
     async def run() -> None:
-        settings = {**told["settings"], "group.id": told["group"], **SESSION}
-        source = KafkaSource(settings, [told["topic"]])
+        settings = {**said["settings"], "group.id": said["group"], **SESSION}
+        source = KafkaSource(settings, [said["topic"]])
         await Pool(source, process, workers=50, order="key").run()
 
     asyncio.run(run())

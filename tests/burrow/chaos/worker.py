@@ -86,21 +86,21 @@ def _number(record: Record) -> int:
 
 def main() -> None:
     """Consume until told to end."""
-    told = json.loads(sys.argv[1])
-    plan = Plan(**told["plan"])
-    journal = JournalWriter(Path(told["journal"]))
-    settings = {**told["settings"], **SOON, "group.id": told["group"], **ASSIGNORS[plan.assignor]}
-    letters = KafkaDeadLetters(told["settings"])
+    said = json.loads(sys.argv[1])
+    plan = Plan(**said["plan"])
+    journal = JournalWriter(Path(said["journal"]))
+    settings = {**said["settings"], **SOON, "group.id": said["group"], **ASSIGNORS[plan.assignor]}
+    letters = KafkaDeadLetters(said["settings"])
     planted: AbstractContextManager[object] = nullcontext()
-    if told["plant"]:
+    if said["plant"]:
         # Imported here only: a worker without a bug must not even know of them.
         from tests.burrow.chaos.planted import PLANTS
 
-        planted = PLANTS[told["plant"]].put()
+        planted = PLANTS[said["plant"]].put()
 
     async def run() -> None:
         pool = Pool(
-            KafkaSource(settings, [told["topic"]]),
+            KafkaSource(settings, [said["topic"]]),
             Worker(plan, journal).function,
             workers=WORKERS,
             order=plan.order,

@@ -19,7 +19,7 @@ from tests.dispatch.chaos.plan import THEMES, Plan
 from tests.dispatch.chaos.planted import PLANTS
 from tests.dispatch.chaos.report import (
     WIDTH,
-    Told,
+    RoundResult,
     findings_of,
     is_late,
     show_round,
@@ -38,13 +38,13 @@ def run_plant(rounds: Rounds, name: str, *, seed: int, console: Console) -> bool
     """Say whether a planted bug is found, by a finding that names it."""
     plant = PLANTS[name]
     for attempt in range(PLANT_TRIES):
-        told = rounds.play(plant.plan(seed + attempt), plant=name, patience_s=PLANT_PATIENCE_S)
-        findings = set(told.verdict.findings)
-        if any(map(is_late, told.verdict.take_overs)):
+        said = rounds.play(plant.plan(seed + attempt), plant=name, patience_s=PLANT_PATIENCE_S)
+        findings = set(said.verdict.findings)
+        if any(map(is_late, said.verdict.take_overs)):
             findings.add("late take-over")
         is_found = bool(plant.gives_away & findings)
-        result = f"{'found' if is_found else 'not found'} ({findings_of(told.verdict) or findings})"
-        console.print(f"{name}: {result}, {told.seconds:.0f} s", soft_wrap=True, highlight=False)
+        result = f"{'found' if is_found else 'not found'} ({findings_of(said.verdict) or findings})"
+        console.print(f"{name}: {result}, {said.seconds:.0f} s", soft_wrap=True, highlight=False)
         if is_found:
             return True
     return False
@@ -57,9 +57,9 @@ def run_plants(rounds: Rounds, names: list[str], *, seed: int, console: Console)
     return found
 
 
-def late_findings(rounds: list[Told]) -> str:
+def late_findings(rounds: list[RoundResult]) -> str:
     """Return what is wrong with the take-overs of a whole run, or nothing."""
-    taken = [each for told in rounds for each in told.verdict.take_overs]
+    taken = [each for said in rounds for each in said.verdict.take_overs]
     late = sum(map(is_late, taken))
     if late > max(1, LATE_SHARE_MAX * len(taken)):
         return f"{late} of {len(taken)} take-overs were late"
@@ -72,7 +72,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--first", type=int, default=0, help="the number of the first round")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--inlet", choices=["stream", "pubsub"], default="stream")
+    parser.add_argument("--source-kind", choices=["stream", "pubsub"], default="stream")
     parser.add_argument("--theme", choices=sorted(set(THEMES)), default="", help="only this one")
     parser.add_argument("--plant", choices=list(PLANTS), help="one bug: is it found?")
     parser.add_argument("--plants", action="store_true", help="all of them")
@@ -83,29 +83,29 @@ def parsed() -> argparse.Namespace:
 
 def main() -> int:
     """Run what is asked for; the result says whether something was found."""
-    told = parsed()
-    console = Console(stderr=told.json, width=None if sys.stdout.isatty() else WIDTH)
+    said = parsed()
+    console = Console(stderr=said.json, width=None if sys.stdout.isatty() else WIDTH)
     with ExitStack() as stack:
-        folder = told.keep or Path(
+        folder = said.keep or Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="waterclock-chaos-"))
         )
         rounds = stack.enter_context(Rounds(folder))
-        if told.plants or told.plant:
-            names = [told.plant] if told.plant else list(PLANTS)
-            found = run_plants(rounds, names, seed=told.seed, console=console)
-            if told.json:
+        if said.plants or said.plant:
+            names = [said.plant] if said.plant else list(PLANTS)
+            found = run_plants(rounds, names, seed=said.seed, console=console)
+            if said.json:
                 print(json.dumps(found))
             return sum(not each for each in found.values())
-        played: list[Told] = []
-        for number in range(told.first, told.first + told.rounds):
-            plan = Plan.of(told.seed, number, told.inlet, theme=told.theme)
+        played: list[RoundResult] = []
+        for number in range(said.first, said.first + said.rounds):
+            plan = Plan.of(said.seed, number, said.source_kind, theme=said.theme)
             played.append(rounds.play(plan))
             show_round(console, played[-1])
         show_table(console, played)
         late = late_findings(played)
         if late:
             console.print(f"Found: {late}.", highlight=False)
-        if told.json:
+        if said.json:
             print(json.dumps([each.as_json() for each in played], indent=1))
         return min(100, sum(bool(each.verdict.findings) for each in played) + bool(late))
 

@@ -71,8 +71,8 @@ class Conductor:
             plan, stage=stage, network=network, nursery=nursery, folder=folder, plant=plant
         )
         self._outcome = Outcome(
-            stage, prefix=self._fleet.prefix, inlet=plan.inlet, source=self._fleet.source,
-            output=self._fleet.output, streams=plan.streams,
+            stage, prefix=self._fleet.prefix, source_kind=plan.source_kind,
+            source=self._fleet.source, output=self._fleet.output, streams=plan.streams,
         )  # fmt: skip
         self._watcher = Watcher(stage.client, Keys(self._fleet.prefix).lock)
         self._publisher_wires: list[Wire] = []
@@ -98,7 +98,10 @@ class Conductor:
             for wire in self._publisher_wires:
                 wire.close()
         history.reigns = self._watcher.reigns
-        history.entries, history.letters = self._outcome.entries(), self._outcome.letters()
+        history.entries, history.dead_letters = (
+            self._outcome.entries(),
+            self._outcome.dead_letters(),
+        )
         history.journals = read_journals(self._folder.glob("*.jsonl"))
         history.seconds = time.monotonic() - started_s
         self._stage.clear()
@@ -121,7 +124,7 @@ class Conductor:
     def _is_ready(self) -> bool:
         if self._watcher.leader is None:
             return False
-        if self._plan.inlet == "pubsub":
+        if self._plan.source_kind == "pubsub":
             with self._stage.client() as client:
                 (_, listeners), *_ = client.pubsub_numsub(self._fleet.source)
             if listeners < 1 + self._plan.standbys:
@@ -141,7 +144,7 @@ class Conductor:
         plan = self._plan
         publisher = Publisher(
             lambda: client_of(self._publisher_wires[self._master_index].port),
-            source=self._fleet.source, is_stream=plan.inlet == "stream", rate=plan.rate,
+            source=self._fleet.source, is_stream=plan.source_kind == "stream", rate=plan.rate,
             count=plan.messages, kind_of=plan.kind_of,
             replicas=1 if self._stage.is_replicated else 0,
         )  # fmt: skip
@@ -273,13 +276,13 @@ class Conductor:
         if leader is None or leader.own is None:
             return
         rng = Random(act.at_ms * 1_000 + act.index)
-        words = [
+        args = [
             rng.randbytes(rng.randrange(1, 300)),
             b"GET / HTTP/1.1\r\n\r\n",
             b"\x01\x02\xff\xff\xff\xff" + rng.randbytes(64),
             b"\x01\x00\x00\x00",
         ]
-        for each in words:
+        for each in args:
             with (
                 suppress(OSError),
                 socket.create_connection((WIRED_HOST, leader.own.port), 1) as wire,

@@ -73,7 +73,7 @@ class Fleet:
         self._nursery = nursery
         self._folder = folder
         self._plant = plant
-        self.prefix = f"chaos-{plan.inlet}-{plan.number}"
+        self.prefix = f"chaos-{plan.source_kind}-{plan.number}"
         self.source = f"{self.prefix}-in"
         self.output = f"{self.prefix}-out"
         self.dispatchers: list[Member] = []
@@ -88,7 +88,8 @@ class Fleet:
         if self._network is not None:
             own = self._network.wire(port, host=WIRED_HOST, own_port=port)
         config = {
-            "inlet": plan.inlet, "source": self.source, "host": "127.0.0.1", "port": port,
+            "source_kind": plan.source_kind, "source": self.source,
+            "host": "127.0.0.1", "port": port,
             "advertise_host": WIRED_HOST if own else "127.0.0.1",
             "lease_ms": plan.lease_ms, "retry_ms": 20,
             "retry_ms_max": 100,

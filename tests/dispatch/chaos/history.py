@@ -74,7 +74,7 @@ class History:
     published: list[Published] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     """In the order of their streams, one stream after the other."""
-    letters: list[Letter] = field(default_factory=list)
+    dead_letters: list[Letter] = field(default_factory=list)
     performed: list[Performed] = field(default_factory=list)
     reigns: list[Reign] = field(default_factory=list)
     journals: dict[str, list[dict[str, Any]]] = field(default_factory=dict)

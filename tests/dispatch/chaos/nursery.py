@@ -89,7 +89,7 @@ def serve() -> None:
     # Imported once, here: that is what the nursery is for.
     from tests.dispatch.chaos.program import run
 
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them: the kernel buries them
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them: the kernel reaps them
     pids: list[int] = []
     while line := sys.stdin.buffer.readline():
         pid = os.fork()

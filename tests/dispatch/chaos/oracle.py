@@ -1,11 +1,12 @@
 """The oracle: what of a round's history breaks a promise. Pure.
 
-- Stream inlet: everything that Redis confirmed is in an output stream or in the dead stream, once.
-- Pub/sub inlet: the same, except what was published while a subscription may have been down, by a
+- Stream source: everything that Redis confirmed is in an output stream or in the dead stream, once.
+- Pub/sub source: the same, except what was published while a subscription may have been down, by a
   fault that breaks subscriptions; and then a dispatcher must have counted a gap, or the messages.
 - No two epochs: once a higher one has written to a stream, no lower one does; a worker that
   follows a higher one accepts nothing of a lower.
-- What nobody can process is buried and not written; what can is not buried, unless it was handed
+- What nobody can process is dead-lettered and not written; what can is not dead-lettered, unless it
+  was handed
   out as often as is allowed.
 - Nothing hangs: in the end nothing is pending, and nobody stumbled over an error of its own.
 """
@@ -30,7 +31,7 @@ BREAKS_SUBSCRIPTIONS = frozenset(
 HINDERS_TAKE_OVER = BREAKS_SUBSCRIPTIONS | {Fault.STANDBY_KILL, Fault.LEADER_STOP}
 LEADER_GOES = frozenset({Fault.LEADER_KILL, Fault.LEADER_STOP, Fault.LEADER_PAUSE})
 HOT_S = 1.0
-"""Who has listened for so long has heard a mark, and all that is not stored by now."""
+"""Who has listened for so long has heard a marker, and all that is not stored by now."""
 BEFORE_S = 0.3
 """What came so shortly before a leader went may not have been stored by it."""
 TAKEN_OVER = (Fault.LEADER_KILL, Fault.LEADER_PAUSE)
@@ -66,9 +67,9 @@ class Verdict:
 def judge(history: History, *, errors: Iterable[str] = ()) -> Verdict:
     """Return what is to be said of a round; `errors` are lines of the logs that show a bug."""
     verdict = Verdict()
-    written, buried = _places(history)
-    _judge_presence(history, verdict, written, buried)
-    _judge_repeats(verdict, written, buried)
+    written, dead_lettered = _places(history)
+    _judge_presence(history, verdict, written, dead_lettered)
+    _judge_repeats(verdict, written, dead_lettered)
     _judge_burials(history, verdict, written)
     _judge_epochs(history.entries, verdict)
     _judge_workers(history, verdict)
@@ -83,18 +84,18 @@ def judge(history: History, *, errors: Iterable[str] = ()) -> Verdict:
 
 def _places(history: History) -> tuple[Counter[int], Counter[int]]:
     written = Counter(entry.n for entry in history.entries)
-    buried = Counter(letter.n for letter in history.letters)
-    return written, buried
+    dead_lettered = Counter(dead_letter.n for dead_letter in history.dead_letters)
+    return written, dead_lettered
 
 
 def _judge_presence(
-    history: History, verdict: Verdict, written: Counter[int], buried: Counter[int]
+    history: History, verdict: Verdict, written: Counter[int], dead_lettered: Counter[int]
 ) -> None:
     missing = [
         each for each in history.published
-        if each.is_sure and not written[each.n] and not buried[each.n]
+        if each.is_sure and not written[each.n] and not dead_lettered[each.n]
     ]  # fmt: skip
-    is_stream = history.plan.inlet == "stream"
+    is_stream = history.plan.source_kind == "stream"
     windows = [] if is_stream else _windows(history)
     allowed = 0
     for each in missing:
@@ -106,7 +107,7 @@ def _judge_presence(
     if allowed and not (_counted(history, "gaps") or _counted(history, "lost") >= allowed):
         verdict.found("uncounted", f"{allowed} messages are missing, and nobody counted a gap")
     known = {each.n for each in history.published}
-    for n in (written.keys() | buried.keys()) - known:
+    for n in (written.keys() | dead_lettered.keys()) - known:
         verdict.found("invented", f"message {n} was never published")
 
 
@@ -124,32 +125,34 @@ def _is_without_hot_standby(history: History, fault: Performed) -> bool:
     if fault.act.fault not in LEADER_GOES:
         return False
     for name, lines in history.journals.items():
-        told = [line["at"] for line in lines if line["what"] == "counts"]
-        if name.startswith("dispatcher") and name != fault.target and told:
-            is_long_here = told[0] < fault.from_s - HOT_S
-            is_still_here = told[-1] > fault.from_s
+        said = [line["at"] for line in lines if line["what"] == "counts"]
+        if name.startswith("dispatcher") and name != fault.target and said:
+            is_long_here = said[0] < fault.from_s - HOT_S
+            is_still_here = said[-1] > fault.from_s
             if is_long_here and is_still_here:
                 return False
     return True
 
 
-def _judge_repeats(verdict: Verdict, written: Counter[int], buried: Counter[int]) -> None:
+def _judge_repeats(verdict: Verdict, written: Counter[int], dead_lettered: Counter[int]) -> None:
     for n, count in written.items():
         if count > 1:
             verdict.found("written twice", f"message {n}, {count} times")
-    for n, count in buried.items():
+    for n, count in dead_lettered.items():
         if count > 1:
-            verdict.found("buried twice", f"message {n}, {count} times")
-    for n in written.keys() & buried.keys():
-        verdict.found("written and buried", f"message {n}")
+            verdict.found("dead-lettered twice", f"message {n}, {count} times")
+    for n in written.keys() & dead_lettered.keys():
+        verdict.found("written and dead-lettered", f"message {n}")
 
 
 def _judge_burials(history: History, verdict: Verdict, written: Counter[int]) -> None:
     kinds = {each.n: each.kind for each in history.published}
-    for letter in history.letters:
-        is_worn = letter.deliveries >= history.plan.deliveries_max
-        if kinds.get(letter.n) not in POISON and not is_worn:
-            verdict.found("buried too soon", f"message {letter.n}: {letter.reason}")
+    for dead_letter in history.dead_letters:
+        is_worn = dead_letter.deliveries >= history.plan.deliveries_max
+        if kinds.get(dead_letter.n) not in POISON and not is_worn:
+            verdict.found(
+                "dead-lettered too soon", f"message {dead_letter.n}: {dead_letter.reason}"
+            )
     for n in written:
         if kinds.get(n) in POISON:
             verdict.found("poison written", f"message {n}, {kinds[n]}")
@@ -160,8 +163,8 @@ def _judge_epochs(entries: Iterable[Entry], verdict: Verdict) -> None:
     for entry in entries:
         before = highest.get(entry.stream, 0)
         if entry.epoch < before:
-            told = f"message {entry.n} by {entry.by}: {entry.epoch} after {before}"
-            verdict.found("two epochs", told)
+            said = f"message {entry.n} by {entry.by}: {entry.epoch} after {before}"
+            verdict.found("two epochs", said)
         highest[entry.stream] = max(before, entry.epoch)
 
 
@@ -172,16 +175,16 @@ def _judge_workers(history: History, verdict: Verdict) -> None:
             if line["what"] == "followed":
                 followed = max(followed, line["epoch"])
             elif line["what"] == "accepted" and line["epoch"] < followed:
-                told = f"{name}: {line['epoch']}, and follows {followed}"
-                verdict.found("old epoch accepted", told)
+                said = f"{name}: {line['epoch']}, and follows {followed}"
+                verdict.found("old epoch accepted", said)
 
 
 def _counted(history: History, name: str) -> int:
     """Return what all processes counted together, as they last told."""
     total = 0
     for lines in history.journals.values():
-        told = [line for line in lines if line["what"] == "counts"]
-        total += told[-1].get(name, 0) if told else 0
+        said = [line for line in lines if line["what"] == "counts"]
+        total += said[-1].get(name, 0) if said else 0
     return total
 
 
@@ -196,7 +199,7 @@ def _count(history: History, verdict: Verdict) -> None:
     counts["published"] = len(history.published)
     counts["unsure"] = sum(not each.is_sure for each in history.published)
     counts["written"] = len(history.entries)
-    counts["buried"] = len(history.letters)
+    counts["dead-lettered"] = len(history.dead_letters)
     counts["epochs"] = len(history.reigns)
     for name in (
         "redelivered", "repeats", "refused_frames", "refused_messages", "refused_writes", "stale",
@@ -206,7 +209,7 @@ def _count(history: History, verdict: Verdict) -> None:
     for each in history.performed:
         counts[each.act.fault.value] += 1
     kinds = {each.n: each.kind for each in history.published}
-    counts["bystanders"] = sum(kinds.get(each.n) not in POISON for each in history.letters)
+    counts["bystanders"] = sum(kinds.get(each.n) not in POISON for each in history.dead_letters)
 
 
 def _measure(history: History, verdict: Verdict) -> None:

@@ -20,21 +20,21 @@ class Outcome:
         stage: Stage,
         *,
         prefix: str,
-        inlet: SourceKind,
+        source_kind: SourceKind,
         source: str,
         output: str,
         streams: int,
     ) -> None:
         self._stage = stage
-        self._is_stream = inlet == "stream"
+        self._is_stream = source_kind == "stream"
         self._source = source
         self._streams = stream_names(output, streams)
         self._keys = Keys(prefix)
         self._dead = beside(source, "dead") if self._is_stream else self._keys.dead
 
     def numbers(self) -> set[int]:
-        """Return the messages that are written or buried."""
-        return {each.n for each in self.entries()} | {each.n for each in self.letters()}
+        """Return the messages that are written or dead-lettered."""
+        return {each.n for each in self.entries()} | {each.n for each in self.dead_letters()}
 
     def entries(self) -> list[Entry]:
         """Return what is written, one stream after the other."""
@@ -46,8 +46,8 @@ class Outcome:
                 found.append(Entry(n, epoch, fields[b"by"].decode(), index, at_ms))
         return found
 
-    def letters(self) -> list[Letter]:
-        """Return what is buried."""
+    def dead_letters(self) -> list[Letter]:
+        """Return what is dead-lettered."""
         return [
             Letter(number_in(each[b"body"]), each[b"reason"].decode(), int(each[b"deliveries"]))
             for _, each in self._read(self._dead)
@@ -66,5 +66,5 @@ class Outcome:
 
     def _read(self, stream: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
         with self._stage.client() as client:
-            told: Any = client.xrange(stream)
-            return list(told)
+            said: Any = client.xrange(stream)
+            return list(said)

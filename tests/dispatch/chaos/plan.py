@@ -78,7 +78,7 @@ class Plan:
 
     seed: int
     number: int
-    inlet: SourceKind
+    source_kind: SourceKind
     theme: str
     acts: tuple[Act, ...]
     lease_ms: int = 1_000
@@ -112,16 +112,16 @@ class Plan:
         return ""
 
     @classmethod
-    def of(cls, seed: int, number: int, inlet: SourceKind, *, theme: str = "") -> "Plan":
+    def of(cls, seed: int, number: int, source_kind: SourceKind, *, theme: str = "") -> "Plan":
         """Draw a round."""
-        rng = Random(f"{seed}:{number}:{inlet}")
+        rng = Random(f"{seed}:{number}:{source_kind}")
         theme = theme or THEMES[number % len(THEMES)]
         lease_ms = rng.choice((600, 600, 1_000, 1_000, 2_000))
         acts = _acts_of(theme, rng, lease_ms)
         last_ms = max((act.at_ms + act.for_ms for act in acts), default=0)
         shares = Shares(crash=2) if theme == "poison" else Shares()
         return cls(
-            seed=seed, number=number, inlet=inlet, theme=theme, acts=tuple(acts),
+            seed=seed, number=number, source_kind=source_kind, theme=theme, acts=tuple(acts),
             lease_ms=lease_ms, standbys=rng.choice((1, 2, 2)), workers=rng.choice((2, 3, 4)),
             streams=rng.choice((1, 1, 3)), rate=rng.choice((200, 400, 800)),
             publish_ms=max(1_500, min(last_ms + 500, 3_500)), shares=shares,

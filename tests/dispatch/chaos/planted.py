@@ -33,7 +33,7 @@ class Plant:
     put: Callable[[], None]
     gives_away: frozenset[str]
     acts: tuple[Act, ...]
-    inlet: SourceKind = "stream"
+    source_kind: SourceKind = "stream"
     lease_ms: int = 600
     deadline_ms: int = 800
     rate: int = 400
@@ -44,7 +44,7 @@ class Plant:
         """Return the round of a seed: who is hit differs, what happens does not."""
         acts = tuple(replace(act, index=act.index + seed) for act in self.acts)
         return Plan(
-            seed=seed, number=seed, inlet=self.inlet, theme="planted", acts=acts,
+            seed=seed, number=seed, source_kind=self.source_kind, theme="planted", acts=acts,
             lease_ms=self.lease_ms, deadline_ms=self.deadline_ms, rate=self.rate,
             publish_ms=self.publish_ms, shares=self.shares, deliveries_max=8,
         )  # fmt: skip
@@ -83,11 +83,11 @@ def empty_ring() -> None:
     """A standby begins with what comes after it took over."""
 
     def resume(self: Ring, stored: Any) -> Resumed:
-        told = resumed(self, stored)
+        said = resumed(self, stored)
         for stretch in self._stretches:
             stretch.bodies.clear()
         self.messages = self.bytes = 0
-        return told
+        return said
 
     resumed = Ring.resume
     Ring.resume = resume  # type: ignore[method-assign]
@@ -112,36 +112,40 @@ def ack_first() -> None:
         await asyncio.sleep(ACK_FIRST_S)
         return await write(self, writing)
 
-    async def told(self: RedisSink, writing: Writing) -> list[int]:
+    async def said(self: RedisSink, writing: Writing) -> list[int]:
         task = asyncio.get_running_loop().create_task(later(self, writing))
         writes.add(task)
         task.add_done_callback(writes.discard)
         return [WRITTEN] * len(writing.uuids)
 
     write = RedisSink.write
-    RedisSink.write = told  # type: ignore[method-assign]
+    RedisSink.write = said  # type: ignore[method-assign]
 
 
-def buries_again() -> None:
+def writes_dead_letters_again() -> None:
     """A burial whose answer was lost is done again, whether it was done or not."""
-    _rewrite(scripts.INLET_BURY, "ARGV[at], 1) == 1 then", "ARGV[at], 1) >= 0 then")
+    _rewrite(scripts.STREAM_DEAD_LETTER, "ARGV[at], 1) == 1 then", "ARGV[at], 1) >= 0 then")
 
-    async def twice(self: StreamSource, epoch: int, letters: Sequence[DeadLetter]) -> None:
-        await bury(self, epoch, letters)
-        await bury(self, epoch, letters)
+    async def twice(self: StreamSource, epoch: int, dead_letters: Sequence[DeadLetter]) -> None:
+        await write_dead_letters(self, epoch, dead_letters)
+        await write_dead_letters(self, epoch, dead_letters)
 
-    bury = StreamSource.bury
-    StreamSource.bury = twice  # type: ignore[method-assign]
+    write_dead_letters = StreamSource.write_dead_letters
+    StreamSource.write_dead_letters = twice  # type: ignore[method-assign]
 
 
-def buries_nothing() -> None:
+def writes_no_dead_letters() -> None:
     """What cannot be processed is acknowledged, and that is all."""
 
-    async def bury(self: StreamSource, epoch: int, letters: Sequence[DeadLetter]) -> None:
-        entries = [letter.entry for letter in letters if letter.entry is not None]
-        await self.settle(epoch, parcels=[], entries=entries)
+    async def write_dead_letters(
+        self: StreamSource, epoch: int, dead_letters: Sequence[DeadLetter]
+    ) -> None:
+        entries = [
+            dead_letter.entry for dead_letter in dead_letters if dead_letter.entry is not None
+        ]
+        await self.settle(epoch, stored_batches=[], entries=entries)
 
-    StreamSource.bury = bury  # type: ignore[method-assign]
+    StreamSource.write_dead_letters = write_dead_letters  # type: ignore[method-assign]
 
 
 def no_claim() -> None:
@@ -211,16 +215,18 @@ PLANTS = {
         (Act(1_800, Fault.LEADER_PAUSE, 1_200),), deadline_ms=4_000, rate=1_000, publish_ms=3_000,
         shares=Shares(slow=400),
     ),
-    "empty-ring": Plant(empty_ring, frozenset({"lost"}), _KILL_LEADER, inlet="pubsub"),
+    "empty-ring": Plant(empty_ring, frozenset({"lost"}), _KILL_LEADER, source_kind="pubsub"),
     "settle-first": Plant(settle_first, frozenset({"lost"}), _KILL_WORKERS),
     "ack-first": Plant(ack_first, frozenset({"lost"}), _KILL_WORKERS),
-    "buries-again": Plant(buries_again, frozenset({"buried twice"}), ()),
-    "buries-nothing": Plant(buries_nothing, frozenset({"lost"}), ()),
+    "dead-letters-again": Plant(
+        writes_dead_letters_again, frozenset({"dead-lettered twice"}), ()
+    ),
+    "no-dead-letters": Plant(writes_no_dead_letters, frozenset({"lost"}), ()),
     "no-claim": Plant(no_claim, frozenset({"lost", "unsettled"}), _KILL_LEADER),
     "sleepy-standby": Plant(sleepy_standby, frozenset({"late take-over"}), _KILL_LEADER),
     "hushed-gaps": Plant(
         hushed_gaps, frozenset({"uncounted"}), (Act(800, Fault.REDIS_RESTART, 400),),
-        inlet="pubsub", rate=1_000,
+        source_kind="pubsub", rate=1_000,
     ),
     "stumbles": Plant(stumbles, frozenset({"error"}), _KILL_WORKERS),
 }  # fmt: skip

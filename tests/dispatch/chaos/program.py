@@ -113,8 +113,8 @@ def observe(journal: Journal, name: str) -> None:
             os._exit(CRASHED)
         facts = [b"epoch", b"%d" % writing.epoch, b"by", name.encode()]
         values = [[value[0] + len(facts), *value[1:], *facts] for value in writing.values]
-        told = Writing(writing.epoch, writing.uuids, writing.births_ms, values)
-        statuses = await write(self, told)
+        said = Writing(writing.epoch, writing.uuids, writing.births_ms, values)
+        statuses = await write(self, said)
         if DIE_AFTER_WRITE in deadly:
             journal.note("died", when="after its write", messages=len(writing.uuids))
             os._exit(CRASHED)

@@ -14,13 +14,13 @@ WIDTH = 190
 SPARE_S = 0.5
 """A take-over is in time if it needs no longer than the lease and this."""
 SUMS = (
-    "published", "unsure", "written", "buried", "bystanders", "redelivered", "repeats", "epochs",
-    "refused_frames", "refused_writes", "stale", "gaps", "lost in a gap",
+    "published", "unsure", "written", "dead-lettered", "bystanders", "redelivered", "repeats",
+    "epochs", "refused_frames", "refused_writes", "stale", "gaps", "lost in a gap",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RoundResult:
     """A round that was judged."""
 
     plan: Plan
@@ -33,7 +33,7 @@ class Told:
         return {
             "seed": plan.seed,
             "round": plan.number,
-            "inlet": plan.inlet,
+            "source_kind": plan.source_kind,
             "theme": plan.theme,
             "lease_s": plan.lease_ms / 1_000,
             "seconds": round(self.seconds, 2),
@@ -60,14 +60,14 @@ def is_late(take_over: TakeOver) -> bool:
     return take_over.seconds > take_over.lease_s + SPARE_S
 
 
-def show_round(console: Console, told: Told) -> None:
+def show_round(console: Console, said: RoundResult) -> None:
     """Print a line for a round, and what was found in it."""
-    plan, verdict = told.plan, told.verdict
+    plan, verdict = said.plan, said.verdict
     result = findings_of(verdict) or "every promise kept"
     taken = "".join(f", take-over {each.seconds:.2f} s" for each in verdict.take_overs)
     console.print(
         f"round {plan.number} {plan.theme}, lease {plan.lease_ms / 1_000:g} s,"
-        f" {told.seconds:.1f} s: {faults_of(verdict.counts) or 'poison only'}{taken}: {result}",
+        f" {said.seconds:.1f} s: {faults_of(verdict.counts) or 'poison only'}{taken}: {result}",
         soft_wrap=True, highlight=False,
     )  # fmt: skip
     for what, examples in verdict.examples.items():
@@ -75,43 +75,43 @@ def show_round(console: Console, told: Told) -> None:
             console.print(f"    {what}: {example}", soft_wrap=True, markup=False)
 
 
-def show_table(console: Console, rounds: Sequence[Told]) -> None:
+def show_table(console: Console, rounds: Sequence[RoundResult]) -> None:
     """Print all rounds by theme, their sums, and how long take-overs took."""
-    table = Table(title=f"{len(rounds)} rounds, inlet {rounds[0].plan.inlet}")
+    table = Table(title=f"{len(rounds)} rounds, source {rounds[0].plan.source_kind}")
     columns = ("theme", "rounds", *SUMS, "settled after s", "found")
     for name in columns:
         is_theme = name == "theme"
         table.add_column(
             name.replace("_", " "), justify="left" if is_theme else "right", no_wrap=is_theme
         )
-    by_theme: dict[str, list[Told]] = defaultdict(list)
-    for told in rounds:
-        by_theme[told.plan.theme].append(told)
+    by_theme: dict[str, list[RoundResult]] = defaultdict(list)
+    for said in rounds:
+        by_theme[said.plan.theme].append(said)
     for theme, theirs in sorted(by_theme.items()):
         table.add_row(theme, *_row(theirs))
     table.add_section()
     table.add_row("all", *_row(rounds))
     console.print(table)
     counts: Counter[str] = Counter()
-    for told in rounds:
-        counts += told.verdict.counts
+    for said in rounds:
+        counts += said.verdict.counts
     console.print(f"Faults: {faults_of(counts)}.", soft_wrap=True, highlight=False)
     for line in take_over_lines(rounds):
         console.print(line, soft_wrap=True, highlight=False)
 
 
-def _row(rounds: Sequence[Told]) -> list[str]:
-    sums = [f"{sum(told.verdict.counts[name] for told in rounds):,}" for name in SUMS]
-    settled = max((told.verdict.settle_s for told in rounds), default=0.0)
-    found = sum(bool(told.verdict.findings) for told in rounds)
+def _row(rounds: Sequence[RoundResult]) -> list[str]:
+    sums = [f"{sum(said.verdict.counts[name] for said in rounds):,}" for name in SUMS]
+    settled = max((said.verdict.settle_s for said in rounds), default=0.0)
+    found = sum(bool(said.verdict.findings) for said in rounds)
     return [str(len(rounds)), *sums, f"{settled:.1f}", str(found) if found else "-"]
 
 
-def take_over_lines(rounds: Iterable[Told]) -> list[str]:
+def take_over_lines(rounds: Iterable[RoundResult]) -> list[str]:
     """Say how long take-overs took, by lease and by what happened to the leader."""
     groups: dict[tuple[str, float], list[TakeOver]] = defaultdict(list)
-    for told in rounds:
-        for each in told.verdict.take_overs:
+    for said in rounds:
+        for each in said.verdict.take_overs:
             groups[each.fault, each.lease_s].append(each)
     lines = []
     for (fault, lease_s), group in sorted(groups.items()):

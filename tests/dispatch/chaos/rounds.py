@@ -9,7 +9,7 @@ from tests.dispatch.chaos.conductor import PATIENCE_S, Conductor
 from tests.dispatch.chaos.nursery import Nursery
 from tests.dispatch.chaos.oracle import judge
 from tests.dispatch.chaos.plan import Plan
-from tests.dispatch.chaos.report import Told
+from tests.dispatch.chaos.report import RoundResult
 from tests.dispatch.chaos.stage import Stage
 from tests.dispatch.chaos.wires import Network
 
@@ -34,10 +34,10 @@ class Rounds:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def play(self, plan: Plan, *, plant: str = "", patience_s: float = PATIENCE_S) -> Told:
+    def play(self, plan: Plan, *, plant: str = "", patience_s: float = PATIENCE_S) -> RoundResult:
         """Play one round. A failover uses its servers up, so such a round has its own."""
         self._played += 1
-        folder = self._folder / f"{self._played}-{plan.inlet}-{plan.number}"
+        folder = self._folder / f"{self._played}-{plan.source_kind}-{plan.number}"
         with ExitStack() as stack:
             stage = self._stage
             if plan.is_replicated:
@@ -47,7 +47,7 @@ class Rounds:
                 plant=plant, patience_s=patience_s,
             ).run()  # fmt: skip
         verdict = judge(history, errors=errors_in(folder / "programs.log"))
-        return Told(plan, verdict, history.seconds)
+        return RoundResult(plan, verdict, history.seconds)
 
 
 def errors_in(log: Path) -> Iterator[str]:

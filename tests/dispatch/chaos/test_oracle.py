@@ -10,11 +10,11 @@ from tests.dispatch.chaos.plan import Act, Fault, Plan, SourceKind
 from tests.dispatch.chaos.report import is_late
 
 
-def plan_of(inlet: SourceKind = "stream") -> Plan:
-    return Plan(seed=1, number=0, inlet=inlet, theme="", acts=(), deliveries_max=4)
+def plan_of(source_kind: SourceKind = "stream") -> Plan:
+    return Plan(seed=1, number=0, source_kind=source_kind, theme="", acts=(), deliveries_max=4)
 
 
-def history(inlet: SourceKind = "stream", **parts: Any) -> History:
+def history(source_kind: SourceKind = "stream", **parts: Any) -> History:
     """Three messages, the last of them spoiled; all where they belong unless told otherwise."""
     usual: dict[str, Any] = {
         "published": [
@@ -23,43 +23,43 @@ def history(inlet: SourceKind = "stream", **parts: Any) -> History:
             Published(2, "spoiled", 12.0, 12.1, True),
         ],
         "entries": [Entry(0, 100, "worker-1"), Entry(1, 200, "worker-2")],
-        "letters": [Letter(2, "no JSON", 1)],
+        "dead_letters": [Letter(2, "no JSON", 1)],
     }
-    return History(plan_of(inlet), **{**usual, **parts})
+    return History(plan_of(source_kind), **{**usual, **parts})
 
 
-def found(told: History) -> dict[str, int]:
-    return dict(judge(told).findings)
+def found(said: History) -> dict[str, int]:
+    return dict(judge(said).findings)
 
 
 def fault(kind: Fault, from_s: float, to_s: float, **more: Any) -> Performed:
     return Performed(Act(0, kind), from_s, to_s, **more)
 
 
-def counts(at: float = 20.0, **told: int) -> dict[str, object]:
-    return {"at": at, "what": "counts", "epoch": 0, **told}
+def counts(at: float = 20.0, **said: int) -> dict[str, object]:
+    return {"at": at, "what": "counts", "epoch": 0, **said}
 
 
-@pytest.mark.parametrize("inlet", ["stream", "pubsub"])
-def test_a_round_where_all_is_in_its_place_is_good(inlet):
-    assert found(history(inlet)) == {}
+@pytest.mark.parametrize("source_kind", ["stream", "pubsub"])
+def test_a_round_where_all_is_in_its_place_is_good(source_kind):
+    assert found(history(source_kind)) == {}
 
 
-@pytest.mark.parametrize("inlet", ["stream", "pubsub"])
-def test_a_message_that_is_nowhere_is_lost(inlet):
-    assert found(history(inlet, entries=[Entry(1, 200, "worker-2")])) == {"lost": 1}
+@pytest.mark.parametrize("source_kind", ["stream", "pubsub"])
+def test_a_message_that_is_nowhere_is_lost(source_kind):
+    assert found(history(source_kind, entries=[Entry(1, 200, "worker-2")])) == {"lost": 1}
 
 
 def test_a_message_redis_did_not_confirm_may_be_nowhere():
     published = [Published(0, "", 10.0, 10.1, False)]
 
-    assert found(history(published=published, entries=[], letters=[])) == {}
+    assert found(history(published=published, entries=[], dead_letters=[])) == {}
 
 
 def test_a_stream_loses_nothing_even_when_redis_restarts():
-    told = history(performed=[fault(Fault.REDIS_RESTART, 9.9, 10.5)], entries=[Entry(1, 1, "w")])
+    said = history(performed=[fault(Fault.REDIS_RESTART, 9.9, 10.5)], entries=[Entry(1, 1, "w")])
 
-    assert found(told) == {"lost": 1}
+    assert found(said) == {"lost": 1}
 
 
 def test_a_channel_may_lose_in_a_gap_that_somebody_counted():
@@ -77,14 +77,14 @@ def test_a_channel_may_lose_in_a_gap_that_somebody_counted():
 
 
 def test_a_channel_may_not_lose_what_came_long_after_the_gap():
-    told = history(
+    said = history(
         "pubsub",
         performed=[fault(Fault.REDIS_RESTART, 5.0, 6.0)],
         entries=[Entry(1, 200, "worker-2")],
         journals={"dispatcher-1": [counts(gaps=1)]},
     )
 
-    assert found(told) == {"lost": 1}
+    assert found(said) == {"lost": 1}
 
 
 def test_a_kill_loses_nothing_of_a_channel_while_a_standby_has_listened():
@@ -101,27 +101,27 @@ def test_a_kill_loses_nothing_of_a_channel_while_a_standby_has_listened():
 
 def test_repeats_are_found_wherever_they_are():
     entries = [Entry(0, 1, "w"), Entry(0, 1, "w"), Entry(1, 1, "w")]
-    letters = [Letter(2, "no JSON", 1), Letter(2, "no JSON", 1), Letter(1, "worn", 4)]
+    dead_letters = [Letter(2, "no JSON", 1), Letter(2, "no JSON", 1), Letter(1, "worn", 4)]
 
-    told = found(history(entries=entries, letters=letters))
+    said = found(history(entries=entries, dead_letters=dead_letters))
 
-    assert told == {"written twice": 1, "buried twice": 1, "written and buried": 1}
+    assert said == {"written twice": 1, "dead-lettered twice": 1, "written and dead-lettered": 1}
 
 
 def test_what_can_be_processed_is_not_buried_before_all_its_deliveries():
     entries = [Entry(0, 1, "w")]
 
-    soon = history(entries=entries, letters=[Letter(1, "?", 3), Letter(2, "no JSON", 1)])
-    worn = history(entries=entries, letters=[Letter(1, "?", 4), Letter(2, "no JSON", 1)])
+    soon = history(entries=entries, dead_letters=[Letter(1, "?", 3), Letter(2, "no JSON", 1)])
+    worn = history(entries=entries, dead_letters=[Letter(1, "?", 4), Letter(2, "no JSON", 1)])
 
-    assert found(soon) == {"buried too soon": 1}
+    assert found(soon) == {"dead-lettered too soon": 1}
     assert found(worn) == {}
 
 
 def test_poison_is_not_written():
     entries = [Entry(0, 1, "w"), Entry(1, 1, "w"), Entry(2, 1, "w")]
 
-    assert found(history(entries=entries, letters=[])) == {"poison written": 1}
+    assert found(history(entries=entries, dead_letters=[])) == {"poison written": 1}
 
 
 def test_a_message_nobody_published_is_found():
@@ -149,25 +149,25 @@ def test_a_worker_that_obeys_an_old_leader_is_found():
 
 
 def test_what_hangs_and_who_stumbles_is_found():
-    told = judge(history(is_settled=False), errors=["ValueError: planted"])
+    said = judge(history(is_settled=False), errors=["ValueError: planted"])
 
-    assert dict(told.findings) == {"unsettled": 1, "error": 1}
+    assert dict(said.findings) == {"unsettled": 1, "error": 1}
 
 
 def test_a_take_over_is_measured_from_the_kill_to_the_next_epoch():
-    told = history(
+    said = history(
         performed=[fault(Fault.LEADER_KILL, 10.0, 10.0, epoch=100)],
         reigns=[Reign(1.0, 100, "dispatcher-1"), Reign(11.6, 200, "dispatcher-2")],
     )
 
-    (taken,) = judge(told).take_overs
+    (taken,) = judge(said).take_overs
 
     assert taken.seconds == pytest.approx(1.6)
     assert is_late(taken), "the lease is 1 s"
 
 
 def test_a_take_over_is_not_measured_while_redis_is_away():
-    told = history(
+    said = history(
         performed=[
             fault(Fault.LEADER_KILL, 10.0, 10.0, epoch=100),
             fault(Fault.REDIS_RESTART, 10.2, 12.0),
@@ -175,4 +175,4 @@ def test_a_take_over_is_not_measured_while_redis_is_away():
         reigns=[Reign(1.0, 100, "dispatcher-1"), Reign(13.0, 200, "dispatcher-2")],
     )
 
-    assert judge(told).take_overs == []
+    assert judge(said).take_overs == []

@@ -7,10 +7,10 @@ import pytest
 from tests.dispatch.chaos.plan import THEMES, Fault, Plan, Shares
 
 
-@pytest.mark.parametrize("inlet", ["stream", "pubsub"])
-def test_the_same_seed_and_number_give_the_same_round(inlet):
+@pytest.mark.parametrize("source_kind", ["stream", "pubsub"])
+def test_the_same_seed_and_number_give_the_same_round(source_kind):
     for number in range(2 * len(THEMES)):
-        assert Plan.of(3, number, inlet) == Plan.of(3, number, inlet)
+        assert Plan.of(3, number, source_kind) == Plan.of(3, number, source_kind)
 
 
 def test_another_seed_gives_other_rounds():
@@ -21,9 +21,11 @@ def test_another_seed_gives_other_rounds():
     assert [each.acts for each in one] != [each.acts for each in other]
 
 
-@pytest.mark.parametrize("inlet", ["stream", "pubsub"])
-def test_a_hundred_rounds_have_every_fault_several_times(inlet):
-    drawn = Counter(act.fault for number in range(100) for act in Plan.of(1, number, inlet).acts)
+@pytest.mark.parametrize("source_kind", ["stream", "pubsub"])
+def test_a_hundred_rounds_have_every_fault_several_times(source_kind):
+    drawn = Counter(
+        act.fault for number in range(100) for act in Plan.of(1, number, source_kind).acts
+    )
 
     assert {fault: drawn[fault] for fault in Fault if drawn[fault] < 3} == {}
 
@@ -37,7 +39,7 @@ def test_rounds_are_short():
 
 def test_messages_are_special_by_their_share():
     plan = Plan(
-        seed=1, number=1, inlet="stream", theme="", acts=(), shares=Shares(slow=100, crash=50)
+        seed=1, number=1, source_kind="stream", theme="", acts=(), shares=Shares(slow=100, crash=50)
     )  # fmt: skip
 
     kinds = Counter(plan.kind_of(n) for n in range(2_000))

@@ -12,13 +12,13 @@ from waterclock.dispatch.sources.stream import StreamSource
     [
         (planted.no_fence, scripts.WRITE),
         (planted.no_dedup, scripts.WRITE),
-        (planted.buries_again, scripts.INLET_BURY),
+        (planted.writes_dead_letters_again, scripts.STREAM_DEAD_LETTER),
     ],
 )
 def test_a_planted_script_differs_from_ours(monkeypatch, plant, script):
     monkeypatch.setattr(script, "text", script.text)
     monkeypatch.setattr(script, "digest", script.digest)
-    monkeypatch.setattr(StreamSource, "bury", StreamSource.bury)
+    monkeypatch.setattr(StreamSource, "write_dead_letters", StreamSource.write_dead_letters)
     before = script.digest
 
     plant()

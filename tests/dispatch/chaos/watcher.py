@@ -48,7 +48,7 @@ class Watcher(threading.Thread):
                 client = self._connect()
                 continue
             if isinstance(value, bytes) and value != last:
-                last, told = value, json.loads(value)
-                name = self._names.get(told["port"], "?")
-                self.reigns.append(Reign(time.monotonic(), told["epoch"], name))
+                last, said = value, json.loads(value)
+                name = self._names.get(said["port"], "?")
+                self.reigns.append(Reign(time.monotonic(), said["epoch"], name))
         client.close()

@@ -79,7 +79,7 @@ class KafkaSource:
         self._epochs: dict[tuple[str, int], int] = {}
         """Which partitions are ours, each with its epoch. Changed on the thread only."""
         self._failure: SourceFailed | None = None
-        self._told_at: dict[int, float] = {}
+        self._said_at: dict[int, float] = {}
         self._is_closing = False
         self._owner: Owner
         self._consumer: Consumer
@@ -171,9 +171,9 @@ class KafkaSource:
         if error.fatal():
             self._failure = SourceFailed(f"Kafka: {error.str()}")
         # Once in a while for each: a pool that waits for a broker or a topic should say so.
-        is_news = monotonic() - self._told_at.get(error.code(), -TELL_S) >= TELL_S
+        is_news = monotonic() - self._said_at.get(error.code(), -TELL_S) >= TELL_S
         if is_news:
-            self._told_at[error.code()] = monotonic()
+            self._said_at[error.code()] = monotonic()
         level = logging.WARNING if is_news else logging.INFO
         _log.log(level, "kafka_error code=%s text=%s", error.name(), error.str())
 

@@ -66,7 +66,7 @@ class PoolMetrics(Collector):
         self.tallies: dict[tuple[str, int], Tally] = {}
         self.views: Sequence[PartitionView] = ()
         self.log_ends: dict[TopicPartition, int] = {}
-        self.told_lags: Mapping[TopicPartition, int] = {}
+        self.source_lags: Mapping[TopicPartition, int] = {}
         """What a source says that knows better than we could reckon."""
         self.utilization = 0.0
         """The share of their time the workers were busy, lately."""
@@ -104,8 +104,8 @@ class PoolMetrics(Collector):
         """Return how many messages of each partition are stored and not finished."""
         found = {}
         for view in self.views:
-            if view.name in self.told_lags:
-                found[view.name] = self.told_lags[view.name]
+            if view.name in self.source_lags:
+                found[view.name] = self.source_lags[view.name]
                 continue
             end = self.log_ends.get(view.name, view.polled_end)
             if end is not None and view.frontier is not None:

@@ -165,7 +165,9 @@ class Pool:
         if self.state != "new":
             raise Busy(f"the pool is {self.state}: a pool runs once, make another")
         self.state = "running"
-        signals = stopping_on_signals(self._told_to_end) if self._handles_signals else nullcontext()
+        signals = (
+            stopping_on_signals(self._asked_to_end) if self._handles_signals else nullcontext()
+        )
         try:
             with signals:
                 try:
@@ -187,7 +189,7 @@ class Pool:
         """Ask the pool to end. Call it on its loop; `run` returns when that is done."""
         self._stop_asked.set()
 
-    def _told_to_end(self) -> None:
+    def _asked_to_end(self) -> None:
         self.stop()
         if self._block is not None:
             self._is_block_ended = True
@@ -309,7 +311,7 @@ class Pool:
         self.metrics.log_ends.update(await self._source.log_ends())
         if isinstance(self._source, LagTeller):
             try:
-                self.metrics.told_lags = await self._source.lags()
+                self.metrics.source_lags = await self._source.lags()
             except WaterclockError as error:  # of no use for the work itself: so it goes on
                 _log.info("lag_unknown error=%s", error)
 

@@ -44,7 +44,7 @@ def dispatch(
     config_file: ConfigFile = None,
     redis: Redis = None,
     prefix: Prefix = None,
-    inlet: Annotated[
+    source_kind: Annotated[
         str | None,
         typer.Option(
             metavar="KIND", help="Where messages come from: stream or pubsub.",
@@ -76,8 +76,8 @@ def dispatch(
     from waterclock.dispatch.config import DispatcherConfig, load_config
 
     named = {
-        "redis": redis, "prefix": prefix, "inlet": inlet, "source": source, "output": output,
-        "host": host, "port": port,
+        "redis": redis, "prefix": prefix, "source_kind": source_kind, "source": source,
+        "output": output, "host": host, "port": port,
     }  # fmt: skip
     flags = flags_of(settings, named, section="dispatch", example="lease=3s")
     config = load_config(
@@ -126,7 +126,7 @@ class _Run:
         host, port = dispatcher.address
         where = map(without_password, self._config.redis)
         self._out.print(
-            f"Dispatcher {socket.gethostname()} is ready: {self._config.inlet}"
+            f"Dispatcher {socket.gethostname()} is ready: {self._config.source_kind}"
             f" {one_line(self._config.source)} of {one_line(', '.join(where))},"
             f" workers at {host}:{port}",
             style="bold",
@@ -144,7 +144,7 @@ class _Run:
         host, port = dispatcher.address
         return {
             "pid": os.getpid(), "host": host, "port": port, "prefix": self._config.prefix,
-            "inlet": self._config.inlet, "source": self._config.source,
+            "source_kind": self._config.source_kind, "source": self._config.source,
             "output": self._config.output,
         }  # fmt: skip
 

@@ -1,7 +1,7 @@
 """`waterclock worker`: run a function on what a dispatcher hands out; see docs/dispatch.md.
 
 Settings come from flags, the environment and a file, in that order. The leader is found through
-Redis. Ctrl-C and SIGTERM let it finish what it has in hand.
+Redis. Ctrl-C and SIGTERM let it finish what it has in flight.
 """
 
 import asyncio
@@ -114,7 +114,7 @@ async def _run(config: "WorkerConfig", *, as_json: bool, figures_s: float | None
     if abandoned := sum(worker.abandoned for worker in workers):
         said = f"Stopped; {abandoned:,} messages were not done in time, others get them."
     else:
-        said = "Stopped; what was in hand is written and acknowledged."
+        said = "Stopped; what was in flight is written and acknowledged."
     console().print(said)
 
 

@@ -1,4 +1,4 @@
-"""The backlog: parcels that are stored in Redis while the plan has no room for them.
+"""The backlog: batches that are stored in Redis while the plan has no room for them.
 
 Pub/sub cannot be told to wait, so what the plan cannot hold stays in Redis, and only its name here:
 16 bytes for up to 500 messages. Oldest first, they are fetched when there is room again.
@@ -8,11 +8,11 @@ from collections import deque
 
 
 class Backlog:
-    """Names of parcels, in the order they came."""
+    """Names of stored batches, in the order they came."""
 
     def __init__(self, messages_max: int) -> None:
         self._messages_max = messages_max
-        self._parcels: deque[tuple[bytes, int]] = deque()
+        self._stored_batches: deque[tuple[bytes, int]] = deque()
         self.messages = 0
         self.refused = 0
         """Messages that there was no room for: they are lost, and must not be stored."""
@@ -21,7 +21,7 @@ class Backlog:
         return f"<Backlog {self.messages} messages>"
 
     def __bool__(self) -> bool:
-        return bool(self._parcels)
+        return bool(self._stored_batches)
 
     @property
     def room(self) -> int:
@@ -29,7 +29,7 @@ class Backlog:
         return max(0, self._messages_max - self.messages)
 
     def offer(self, stored_id: bytes, count: int) -> bool:
-        """Take in a parcel before it is stored; False: drop it, it is counted as refused."""
+        """Take in a batch before it is stored; False: drop it, it is counted as refused."""
         if self.messages + count > self._messages_max:
             self.refused += count
             return False
@@ -37,16 +37,16 @@ class Backlog:
         return True
 
     def hold(self, stored_id: bytes, count: int) -> None:
-        """Take in a parcel that is stored already, whatever the limit."""
-        self._parcels.append((stored_id, count))
+        """Take in a batch that is stored already, whatever the limit."""
+        self._stored_batches.append((stored_id, count))
         self.messages += count
 
     def take(self, room: int) -> list[bytes]:
-        """Take out the oldest parcels while the plan has room, for fetching and adding them. The
-        last may go beyond it: a parcel must not wait for ever for a room as large as itself."""
+        """Take out the oldest batches while the plan has room, for fetching and adding them. The
+        last may go beyond it: a batch must not wait for ever for a room as large as itself."""
         taken: list[bytes] = []
-        while self._parcels and room > 0:
-            stored_id, count = self._parcels.popleft()
+        while self._stored_batches and room > 0:
+            stored_id, count = self._stored_batches.popleft()
             self.messages -= count
             room -= count
             taken.append(stored_id)

@@ -13,10 +13,10 @@ from waterclock.dispatch.core.stored_batches import StoredBatch
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Messages that an inlet brings, as parallel lists.
+    """Messages that a source brings, as parallel lists.
 
-    `stored_id` says in which parcel they are stored, all of it in this load; or `entries` which
-    entry of the inlet's stream each of them is.
+    `stored_id` says in which batch they are stored, all of it in this load; or `entries` which
+    entry of the source's stream each of them is.
     """
 
     uuids: list[bytes]
@@ -28,10 +28,10 @@ class Load:
     """How often each was handed out by leaders before this one, as far as is known."""
 
     @classmethod
-    def of_stored_batch(cls, parcel: StoredBatch) -> "Load":
-        """Return the load of a parcel that was stored."""
-        count = len(parcel.bodies)
-        return cls(parcel.uuids(), [parcel.birth_ms] * count, parcel.bodies, parcel.stored_id)
+    def of_stored_batch(cls, stored: StoredBatch) -> "Load":
+        """Return the load of a stored batch."""
+        count = len(stored.bodies)
+        return cls(stored.uuids(), [stored.birth_ms] * count, stored.bodies, stored.stored_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +61,26 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """These are done: remove the parcels, acknowledge the entries. May be gathered and made later;
-    what is not settled when a leader goes is handed out again by the next."""
+    """These are done: remove the stored batches, acknowledge the entries. May be collected and made
+    later; what is not settled when a leader goes is handed out again by the next."""
 
-    parcels: list[bytes] = field(default_factory=list)
+    stored_batches: list[bytes] = field(default_factory=list)
     entries: list[bytes] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class WriteDeadLetters:
     """Write these to the dead stream, and acknowledge their entries in the same step; then say
-    `Plan.buried`. Until then the plan holds them."""
+    `Plan.dead_lettered`. Until then the plan holds them."""
 
-    letters: list[DeadLetter]
+    dead_letters: list[DeadLetter]
 
 
 Effect: TypeAlias = Settle | WriteDeadLetters
 
 
 class Home:
-    """The parcel that messages are stored in, until all of them are done."""
+    """The batch that messages are stored in, until all of them are done."""
 
     __slots__ = ("left", "stored_id")
 
@@ -98,7 +98,7 @@ class BatchState(Enum):
     WAITING = "waits for a worker"
     OUT = "is with a worker"
     RESTING = "waits for its time to be tried again"
-    DYING = "is being buried"
+    DEAD = "is being dead-lettered"
 
 
 class Batch:
@@ -225,10 +225,10 @@ class Batch:
 
 
 def without_giants(load: Load, bytes_max: int) -> tuple[Load, list[DeadLetter]]:
-    """Return a load without the messages that are too large, and letters for these."""
+    """Return a load without the messages that are too large, and dead letters for these."""
     rows = [row for row, body in enumerate(load.bodies) if len(body) <= bytes_max]
     small, entries = set(rows), load.entries
-    letters = [
+    dead_letters = [
         DeadLetter(
             load.uuids[row], load.bodies[row], load.births_ms[row], 0,
             f"larger than {bytes_max} bytes", load.stored_id, entries[row] if entries else None,
@@ -244,4 +244,4 @@ def without_giants(load: Load, bytes_max: int) -> tuple[Load, list[DeadLetter]]:
         entries=[entries[row] for row in rows] if entries is not None else None,
         deliveries=load.deliveries,
     )
-    return kept, letters
+    return kept, dead_letters

@@ -2,7 +2,7 @@
 
 A leader that was paused does not know that another took over. Its frames and writes bear its epoch,
 and everything that could be harmed by them remembers the highest one: workers here, the output and
-the inlet in their scripts.
+the source in their scripts.
 """
 
 

@@ -4,13 +4,13 @@ A uuid looks like a uuid4 and is derived, so that whoever takes over gives a mes
 before, and the write that both asked for is made once. It is a prefix of 10 bytes, hashed from
 where the message stands, and a number of 6:
 
-    stream inlet     hash(inlet key, ms of the entry id, high bits of its seq)   low 48 bits of seq
-    pub/sub inlet    hash(inlet channel, the last mark before the message)       position behind it
+    stream source     hash(its key, ms of the entry id, high bits of its seq)   low 48 bits of seq
+    pub/sub source    hash(its channel, the last marker before the message)     position behind it
 
-A *mark* is a small message that the leader publishes beside the user's channel every ~100 ms. Redis
-keeps one order over all channels of a connection, so all who listen agree how many messages stand
-between two marks, and thereby on the name of each (`ring.py`). The *birth* of a message is the time
-of its mark, or the ms of its entry id; dedup files it under that.
+A *sequence marker* is a small message that the leader publishes beside the user's channel every
+~100 ms. Redis keeps one order over all channels of a connection, so all who listen agree how many
+messages stand between two markers, and thereby on the name of each (`ring.py`). The *birth* of a
+message is the time of its marker, or the ms of its entry id; dedup files it under that.
 """
 
 from collections.abc import Sequence
@@ -26,19 +26,19 @@ NUMBER_MAX = (1 << 48) - 1
 NONCE_BYTES = 8
 U64_MAX = (1 << 64) - 1
 
-_MARK = Struct(">2sBQQQ8s")
+_MARKER = Struct(">2sBQQQ8s")
 _POSITION = Struct(">QQ8sQ")
 _MAGIC = b"wm"
 _VERSION = 1
 
 
 class BadMarker(BadInput):
-    """The bytes are not a mark or a position of ours: ignore them."""
+    """The bytes are not a marker or a position of ours: ignore them."""
 
 
 @dataclass(frozen=True, slots=True)
 class MarkerName:
-    """What tells a mark from every other: who published it, and its number with that leader."""
+    """What tells a marker from every other: who published it, and its number with that leader."""
 
     epoch: int
     number: int
@@ -48,19 +48,19 @@ class MarkerName:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The place behind the first `count` messages that follow a mark."""
+    """The place behind the first `count` messages that follow a marker."""
 
-    mark: MarkerName
+    marker: MarkerName
     count: int
 
     def to_bytes(self) -> bytes:
-        """Return the bytes that the leader stores with each parcel."""
-        return _POSITION.pack(self.mark.epoch, self.mark.number, self.mark.nonce, self.count)
+        """Return the bytes that the leader stores with each stored batch."""
+        return _POSITION.pack(self.marker.epoch, self.marker.number, self.marker.nonce, self.count)
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceMarker:
-    """A mark as it is published; `stored` tells standbys what they need not keep any more."""
+    """A marker as it is published; `stored` tells standbys what they need not keep any more."""
 
     name: MarkerName
     time_ms: int
@@ -69,7 +69,7 @@ class SequenceMarker:
     def to_bytes(self) -> bytes:
         """Return the bytes to publish."""
         name = self.name
-        head = _MARK.pack(_MAGIC, _VERSION, name.epoch, name.number, self.time_ms, name.nonce)
+        head = _MARKER.pack(_MAGIC, _VERSION, name.epoch, name.number, self.time_ms, name.nonce)
         return head + (self.stored.to_bytes() if self.stored else b"")
 
 
@@ -83,22 +83,23 @@ def parse_position(raw: bytes) -> Position:
 
 
 def parse_marker(raw: bytes) -> SequenceMarker:
-    """Return the mark that was published; raise BadMarker if somebody else wrote on the channel."""
+    """Return the marker that was published; raise BadMarker if somebody else wrote on the
+    channel."""
     try:
-        magic, version, epoch, number, time_ms, nonce = _MARK.unpack_from(raw)
+        magic, version, epoch, number, time_ms, nonce = _MARKER.unpack_from(raw)
     except StructError:
-        raise BadMarker(f"a mark of {len(raw)} bytes") from None
+        raise BadMarker(f"a marker of {len(raw)} bytes") from None
     if magic != _MAGIC or version != _VERSION:
-        raise BadMarker("not a mark of this version")
-    rest = raw[_MARK.size :]
+        raise BadMarker("not a marker of this version")
+    rest = raw[_MARKER.size :]
     return SequenceMarker(
         MarkerName(epoch, number, nonce), time_ms, parse_position(rest) if rest else None
     )
 
 
-def marker_prefix(channel: str, mark: MarkerName) -> bytes:
-    """Return the first 10 bytes of the uuids of all messages behind a mark."""
-    return _prefix(b"mark", channel, mark.epoch, mark.number, mark.nonce)
+def marker_prefix(channel: str, marker: MarkerName) -> bytes:
+    """Return the first 10 bytes of the uuids of all messages behind a marker."""
+    return _prefix(b"marker", channel, marker.epoch, marker.number, marker.nonce)
 
 
 def uuids_from(prefix: bytes, first: int, count: int) -> list[bytes]:
@@ -129,14 +130,14 @@ def entry_uuids(key: str, entries: Sequence[bytes]) -> tuple[list[bytes], list[i
 
 def shard_of(uuid: bytes, shards: int) -> int:
     """Return which of the output's shards a message is written to."""
-    # The number spreads the messages behind one mark evenly; a stream's is nearly always 0, and
+    # The number spreads the messages behind one marker evenly; a stream's is nearly always 0, and
     # there the prefix does.
     return (int.from_bytes(uuid[:4], "big") + int.from_bytes(uuid[12:], "big")) % shards
 
 
 def _prefix(kind: bytes, text: str, first: int, second: int, nonce: bytes = b"") -> bytes:
-    told = b"%b:%d:%d:%b:%b" % (kind, first, second, nonce.hex().encode(), text.encode())
-    digest = bytearray(blake2b(told, digest_size=PREFIX_BYTES, person=b"waterclock").digest())
+    seed = b"%b:%d:%d:%b:%b" % (kind, first, second, nonce.hex().encode(), text.encode())
+    digest = bytearray(blake2b(seed, digest_size=PREFIX_BYTES, person=b"waterclock").digest())
     digest[6] = digest[6] & 0x0F | 0x40  # version 4 of RFC 9562
     digest[8] = digest[8] & 0x3F | 0x80  # its variant
     return bytes(digest)

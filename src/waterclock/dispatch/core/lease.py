@@ -110,16 +110,16 @@ class Lease:
 
     def tick(self, now_ms: int) -> list[LeaseEffect]:
         """Return what is to be done by now."""
-        actions: list[LeaseEffect] = []
+        effects: list[LeaseEffect] = []
         if self.epoch is not None and now_ms >= self._held_until_ms:
-            actions.append(self._step_down("the lease was not renewed in time"))
+            effects.append(self._step_down("the lease was not renewed in time"))
         if self._next_ask_ms is None:
             self._next_ask_ms = now_ms + self.handicap_ms
         if self._asked_ms is None and now_ms >= self._next_ask_ms and not self._is_stopping:
             self._asked_ms = now_ms
             call = Call.ACQUIRE if self.epoch is None else Call.RENEW
-            actions.append(Ask(call, now_ms))
-        return actions
+            effects.append(Ask(call, now_ms))
+        return effects
 
     def acquired(self, epoch: int, *, asked_ms: int, now_ms: int) -> bool:
         """Note that the lock is ours; return False if the answer came too late to lead."""
@@ -205,10 +205,10 @@ def parse_lock_value(raw: bytes) -> LockValue:
     if len(raw) > LOCK_BYTES_MAX:
         raise BadLock(f"a lock of {len(raw)} bytes")
     try:
-        told: Any = loads(raw)
+        value: Any = loads(raw)
     except (ValueError, RecursionError):
         raise BadLock("a lock that is not JSON") from None
-    match told:
+    match value:
         case {"host": str(host), "port": int(port), "token": str(token), "epoch": int(epoch)} if (
             # `type`, because true is an int to a pattern, and no port.
             type(port) is type(epoch) is int and 0 < port < 65_536 and epoch >= 0 and host

@@ -1,4 +1,5 @@
-"""All messages of a plan: which batch each is in, what they weigh, and which parcels they are of.
+"""All messages of a plan: which batch each is in, what they weigh, and which stored batches they
+are of.
 
 A message is in the plan exactly while `index` has it. Batches are not told when a message leaves
 them; they only count, and are tidied where somebody needs to see what is left.
@@ -20,7 +21,7 @@ class MessageTable:
         self._homes: dict[bytes, Home] = {}
 
     def __repr__(self) -> str:
-        return f"<MessageTable {len(self.index)} messages of {len(self._homes)} parcels>"
+        return f"<MessageTable {len(self.index)} messages of {len(self._homes)} stored batches>"
 
     def __len__(self) -> int:
         return len(self.index)
@@ -41,7 +42,7 @@ class MessageTable:
         return count - batch.left
 
     def has_stored_batch(self, stored_id: bytes) -> bool:
-        """Say whether messages of a parcel are here."""
+        """Say whether messages of a stored batch are here."""
         return stored_id in self._homes
 
     def name(self, batch: Batch) -> None:
@@ -99,7 +100,7 @@ class MessageTable:
             home.left -= count
             if not home.left:
                 del self._homes[home.stored_id]
-                settle.parcels.append(home.stored_id)
+                settle.stored_batches.append(home.stored_id)
         if not batch.left:
             self.bytes -= batch.bytes
             batch.empty()

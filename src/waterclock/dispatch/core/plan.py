@@ -5,19 +5,19 @@ How a shell uses it (every call is bulk; `now_ms` is a monotonic clock; one thre
     joined(worker, name=, credit=)       a worker said hello; `worker` is a number of the shell's
     credited(worker, credit)             its credit is this now; 0 drains it
     left(worker)                         its connection ended: what it had goes to others at once
-    add(Load)                            the inlet brought messages; only while `room` > 0
+    add(Load)                            the source brought messages; only while `room` > 0
     hand_out() -> [HandOut...]           send these; call it after all that could change something
     acked / progressed / nacked(uuids)   frames of the present epoch, from any worker
-    buried([uuid...])                    answer to `WriteDeadLetters`
+    dead_lettered([uuid...])             answer to `WriteDeadLetters`
     tick()                               call it at `next_deadline()`
 
-What comes back as actions: `Settle` (done for good) and `WriteDeadLetters` (given up).
+What comes back as effects: `Settle` (done for good) and `WriteDeadLetters` (given up).
 
 Promises, which the simulator in tests/dispatch checks:
 
 - A message is with at most one worker until its deadline passes or its worker is gone.
 - Every message that is added is handed out until it is acknowledged or given up, and then settled.
-- A parcel is settled when all its messages are done, and not before.
+- A stored batch is settled when all its messages are done, and not before.
 - An acknowledgement counts from whoever sends it: the writing is fenced and deduped, so that one
   that comes late still says that the message was written.
 - Memory: `room` messages and bytes, and one load; deadlines and queues hold batches, not messages.
@@ -58,7 +58,7 @@ class Counts:
 
     added: int = 0
     repeated: int = 0
-    """Brought by the inlet while the plan had them."""
+    """Brought by the source while the plan had them."""
     handed_out: int = 0
     redelivered: int = 0
     acked: int = 0
@@ -68,7 +68,7 @@ class Counts:
     expired: int = 0
     orphaned: int = 0
     """With a worker that went away."""
-    buried: int = 0
+    dead_lettered: int = 0
 
 
 class Plan:
@@ -77,7 +77,7 @@ class Plan:
     def __init__(self, config: PlanConfig, rng: Random) -> None:
         self._config = config
         self._rng = rng
-        self._crew = WorkerPool(rest_ms=config.deadline_ms, rest_ms_max=config.rest_ms_max)
+        self._pool = WorkerPool(rest_ms=config.deadline_ms, rest_ms_max=config.rest_ms_max)
         self._table = MessageTable()
         self._again: deque[Batch] = deque()
         """Waiting, and handed out before: these go first, they have waited longest."""
@@ -89,7 +89,7 @@ class Plan:
         self.counts = Counts()
 
     def __repr__(self) -> str:
-        return f"<Plan {len(self._table)} messages, {self.waiting} wait, {len(self._crew)} workers>"
+        return f"<Plan {len(self._table)} messages, {self.waiting} wait, {len(self._pool)} workers>"
 
     # What a shell may ask
 
@@ -101,7 +101,7 @@ class Plan:
     @property
     def in_flight(self) -> int:
         """Messages that workers have, within their deadline."""
-        return sum(worker.held for worker in self._crew)
+        return sum(worker.held for worker in self._pool)
 
     @property
     def room(self) -> int:
@@ -117,40 +117,40 @@ class Plan:
 
     def workers(self) -> list[tuple[int, str, int, int]]:
         """Return (number, name, credit, held) of each worker, for metrics."""
-        return [(each.key, each.name, each.credit, each.held) for each in self._crew]
+        return [(each.key, each.name, each.credit, each.held) for each in self._pool]
 
     def next_deadline(self, now_ms: int) -> int | None:
         """Return when to call `tick` and `hand_out` next, if nothing else happens; None: never."""
         times = [self._out.next_time(), self._resting.next_time()]
         if self.waiting:
-            times.append(self._crew.next_rest_end(now_ms))
+            times.append(self._pool.next_rest_end(now_ms))
         return min((time_ms for time_ms in times if time_ms is not None), default=None)
 
     # Workers come and go
 
     def joined(self, worker: int, *, name: str, credit: int) -> None:
         """Take in a worker under a number that no worker of this plan had before."""
-        self._crew.join(Worker(worker, name, credit))
+        self._pool.join(Worker(worker, name, credit))
 
     def credited(self, worker: int, credit: int) -> None:
         """Let a worker hold so many messages from now on."""
-        known = self._crew.get(worker)
+        known = self._pool.get(worker)
         if known is not None:
             known.credit = credit
 
     def left(self, worker: int, now_ms: int) -> list[Effect]:
         """Give what a worker had to others."""
-        gone = self._crew.get(worker)
+        gone = self._pool.get(worker)
         if gone is None:
             return []
-        letters: list[DeadLetter] = []
+        dead_letters: list[DeadLetter] = []
         for batch in list(gone.batches):
             self._take_back(batch)
             batch.crashes += 1
             self.counts.orphaned += batch.left
-            self._again_or_dead(batch, f"its worker {gone.name} went away", letters)
-        self._crew.leave(worker)
-        return [WriteDeadLetters(letters)] if letters else []
+            self._again_or_dead(batch, f"its worker {gone.name} went away", dead_letters)
+        self._pool.leave(worker)
+        return [WriteDeadLetters(dead_letters)] if dead_letters else []
 
     # Messages come, go out, and are answered
 
@@ -164,14 +164,14 @@ class Plan:
         if batch.left:
             (self._again if load.deliveries else self._fresh).append(batch)
         elif load.stored_id is not None and not self._table.has_stored_batch(load.stored_id):
-            # All of it is done, or in other parcels too: this one is not needed any more.
+            # All of it is done, or in other stored batches too: this one is not needed any more.
             return [Settle([load.stored_id])]
         return []
 
     def hand_out(self, now_ms: int) -> list[HandOut]:
         """Return what to send to whom; from now on the deadline of each runs."""
         outs: list[HandOut] = []
-        free = self._crew.free_count(now_ms) if self.waiting else 0
+        free = self._pool.free_count(now_ms) if self.waiting else 0
         if not free:
             return outs
         # A fair part for each who has room: a few messages are worked on by all at once.
@@ -183,7 +183,7 @@ class Plan:
                 if not batch.left:
                     queue.popleft()
                     continue
-                worker = self._crew.next(batch, now_ms)
+                worker = self._pool.next(batch, now_ms)
                 if worker is None:
                     queue.rotate(-1)
                     passed += 1
@@ -202,7 +202,7 @@ class Plan:
         """Note that messages were written; a worker says so, of its own or of what it once had."""
         pop = self._table.index.pop
         found = [pop(uuid, None) for uuid in uuids]
-        self._crew.answered(worker)
+        self._pool.answered(worker)
         settle = Settle()
         first = found[0] if found else None
         if first is not None and found.count(first) == len(found):
@@ -215,53 +215,53 @@ class Plan:
             known = sum(map(len, groups.values()))
         self.counts.acked += known
         self.counts.acked_unknown += len(found) - known
-        return [settle] if settle.parcels or settle.entries else []
+        return [settle] if settle.stored_batches or settle.entries else []
 
     def progressed(self, uuids: Sequence[bytes], worker: int, now_ms: int) -> None:
         """Let the deadline of messages that this worker has begin anew."""
         for batch, group in self._table.at_worker(worker, uuids).items():
             self._part(batch, group).deadline_ms = now_ms + self._config.deadline_ms
-        self._crew.answered(worker)
+        self._pool.answered(worker)
 
     def nacked(
         self, uuids: Sequence[bytes], worker: int, now_ms: int, *, reason: str, is_permanent: bool
     ) -> list[Effect]:
         """Try messages that this worker could not process again later, or give them up."""
-        letters: list[DeadLetter] = []
+        dead_letters: list[DeadLetter] = []
         for batch, group in self._table.at_worker(worker, uuids).items():
             part = self._part(batch, group)
             self._take_back(part)
             self.counts.nacked += part.left
             if is_permanent or part.deliveries >= self._config.deliveries_max:
-                self._give_up(part, reason, letters)
+                self._give_up(part, reason, dead_letters)
             else:
                 part.place = BatchState.RESTING
                 part.deadline_ms = now_ms + self._retry_ms(part.deliveries)
                 self._resting.put(part)
-        self._crew.answered(worker)
-        return [WriteDeadLetters(letters)] if letters else []
+        self._pool.answered(worker)
+        return [WriteDeadLetters(dead_letters)] if dead_letters else []
 
-    def buried(self, uuids: Sequence[bytes]) -> list[Effect]:
+    def dead_lettered(self, uuids: Sequence[bytes]) -> list[Effect]:
         """Note that the dead stream has these."""
-        dying = [uuid for uuid in uuids if self._table.is_at(uuid, BatchState.DYING)]
+        given_up = [uuid for uuid in uuids if self._table.is_at(uuid, BatchState.DEAD)]
         settle = Settle()
-        for batch, group in grouped(dying, map(self._table.index.pop, dying)).items():
+        for batch, group in grouped(given_up, map(self._table.index.pop, given_up)).items():
             self._done(batch, group, settle)
-        self.counts.buried += len(dying)
-        # Their entries were acknowledged by the same script that buried them.
-        return [Settle(parcels=settle.parcels)] if settle.parcels else []
+        self.counts.dead_lettered += len(given_up)
+        # Their entries were acknowledged by the same script that dead-lettered them.
+        return [Settle(stored_batches=settle.stored_batches)] if settle.stored_batches else []
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Take back what was not answered in time, and try again what rested long enough."""
-        letters: list[DeadLetter] = []
+        dead_letters: list[DeadLetter] = []
         for batch in self._out.due(now_ms):
-            self._crew.strike(batch.worker, now_ms)
+            self._pool.strike(batch.worker, now_ms)
             self._take_back(batch)
             self.counts.expired += batch.left
-            self._again_or_dead(batch, "not answered in time", letters)
+            self._again_or_dead(batch, "not answered in time", dead_letters)
         for batch in self._resting.due(now_ms):
             self._wait(batch)
-        return [WriteDeadLetters(letters)] if letters else []
+        return [WriteDeadLetters(dead_letters)] if dead_letters else []
 
     def check_invariants(self) -> None:
         """Raise AssertionError if the plan contradicts itself; slow, for tests."""
@@ -269,10 +269,10 @@ class Plan:
         waiting = sum(count for batch, count in left.items() if batch.place is BatchState.WAITING)
         assert self.waiting == waiting == sum(b.left for q in (self._again, self._fresh) for b in q)
         out = [batch for batch in left if batch.place is BatchState.OUT]
-        assert set(out) == {batch for worker in self._crew for batch in worker.batches}
+        assert set(out) == {batch for worker in self._pool for batch in worker.batches}
         assert all(self._out.has(batch) for batch in out)
         assert all(self._resting.has(b) for b in left if b.place is BatchState.RESTING)
-        for worker in self._crew:
+        for worker in self._pool:
             assert worker.held == sum(batch.left for batch in worker.batches), worker
             assert worker.suspects == sum(b.crashes >= SUSPECT_CRASHES for b in worker.batches)
 
@@ -299,7 +299,7 @@ class Plan:
         batch.place, batch.worker = BatchState.OUT, worker.key
         batch.deadline_ms = now_ms + self._config.deadline_ms
         worker.held += batch.left
-        self._crew.took(worker, batch)
+        self._pool.took(worker, batch)
         self._out.put(batch)
         return HandOut(worker.key, batch.deliveries, batch.uuids, batch.births_ms, batch.bodies)
 
@@ -308,22 +308,24 @@ class Plan:
         if len(uuids) == batch.left:
             return batch
         part = self._table.part(batch, uuids)
-        worker = self._crew.get(batch.worker)
+        worker = self._pool.get(batch.worker)
         assert worker is not None
-        self._crew.took(worker, part)
+        self._pool.took(worker, part)
         self._out.put(part)
         return part
 
     def _take_back(self, batch: Batch) -> None:
         """Take a batch from its worker."""
         self._table.tidy(batch)
-        self._crew.uncount(batch.worker, batch.left)
-        self._crew.lost(batch)
+        self._pool.uncount(batch.worker, batch.left)
+        self._pool.lost(batch)
         batch.shunned = batch.worker
 
-    def _again_or_dead(self, batch: Batch, why: str, letters: list[DeadLetter]) -> None:
+    def _again_or_dead(self, batch: Batch, why: str, dead_letters: list[DeadLetter]) -> None:
         if batch.deliveries >= self._config.deliveries_max:
-            self._give_up(batch, f"handed out {batch.deliveries} times, at last {why}", letters)
+            self._give_up(
+                batch, f"handed out {batch.deliveries} times, at last {why}", dead_letters
+            )
         else:
             self._wait(batch)
 
@@ -333,11 +335,11 @@ class Plan:
         self.waiting += batch.left
         self._again.append(batch)
 
-    def _give_up(self, batch: Batch, reason: str, letters: list[DeadLetter]) -> None:
-        batch.place = BatchState.DYING
+    def _give_up(self, batch: Batch, reason: str, dead_letters: list[DeadLetter]) -> None:
+        batch.place = BatchState.DEAD
         stored_id = batch.home.stored_id if batch.home is not None else None
         entries: Sequence[bytes | None] = batch.entries or [None] * batch.left
-        letters += [
+        dead_letters += [
             DeadLetter(uuid, body, birth_ms, batch.deliveries, reason, stored_id, entry)
             for uuid, body, birth_ms, entry in zip(
                 batch.uuids, batch.bodies, batch.births_ms, entries, strict=True
@@ -352,9 +354,9 @@ class Plan:
     def _done(self, batch: Batch, uuids: Sequence[bytes], settle: Settle) -> None:
         """Let go of messages that are popped from the index; add what is settled thereby."""
         if batch.place is BatchState.OUT:
-            self._crew.uncount(batch.worker, len(uuids))
+            self._pool.uncount(batch.worker, len(uuids))
             if len(uuids) == batch.left:
-                self._crew.lost(batch)
+                self._pool.lost(batch)
         elif batch.place is BatchState.WAITING:
             self.waiting -= len(uuids)
         self._table.settle(batch, uuids, settle)

@@ -6,16 +6,17 @@ Leader and standbys run one each, fed in the order of their one connection:
     heard([body...])                    messages of the user's channel
     marked(SequenceMarker)              a marker; its `stored` frees what the leader has stored
     resume(Position | None) -> Resumed  take-over: forget what the last leader stored
-    drain() -> Drained                  leader: parcels to store, and the position behind them
+    drain() -> Drained                  leader: batches to store, and the position behind them
     stored(Position)                    leader: they are stored; one store at a time
 
-A place is (mark, count behind it). Behind a new subscription, until the first mark is heard, a
-subscriber counts from a mark of its own that nobody else knows. Such messages are drained only once
-a common mark gives the position behind them: what is stored must be found again by everybody.
+A place is (marker, count behind it). Behind a new subscription, until the first marker is heard, a
+subscriber counts from a marker of its own that nobody else knows. Such messages are drained only
+once a common marker gives the position behind them: what is stored must be found again by
+everybody.
 
 The leader stores its position about every second also while nothing comes. So what is stored is
 never far behind, and the ring stays short; its limits bound it if the leader is slow, and what they
-push out is counted, exactly as long as the marks of it are known.
+push out is counted, exactly as long as the markers of it are known.
 """
 
 from collections import deque
@@ -26,7 +27,7 @@ from waterclock.dispatch.core.identity import MarkerName, Position, SequenceMark
 from waterclock.dispatch.core.stored_batches import MESSAGES_MAX, StoredBatch
 
 MARKERS_MAX = 10_000
-"""Marks in a ring, and marks remembered of what was pushed out of it."""
+"""Markers in a ring, and markers remembered of what was pushed out of it."""
 DRAINED_MAX = 10_000
 
 
@@ -39,18 +40,18 @@ class Resumed:
     has_gap: bool
     """Nobody here listened all the time since the last leader stored: more may be missing."""
     maybe_repeated: int
-    """Messages heard before any common mark, which the last leader may have stored as well."""
+    """Messages heard before any common marker, which the last leader may have stored as well."""
     held: int
     """Messages that wait to be stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """What the leader must store in one step: the parcels, and the position behind them."""
+    """What the leader must store in one step: the batches, and the position behind them."""
 
-    parcels: list[StoredBatch]
+    stored_batches: list[StoredBatch]
     position: Position | None
-    """None only if no mark was heard yet, and there are no parcels."""
+    """None only if no marker was heard yet, and there are no stored batches."""
     missed: int = 0
     """Messages that are lost: the ring's limits pushed them out before they could be stored. Each
     is reported once, by `drain` or by `resume`: count it at once."""
@@ -58,7 +59,7 @@ class Drained:
 
 @dataclass(slots=True)
 class _Stretch:
-    """The messages behind one mark; `first` of them are gone from the front."""
+    """The messages behind one marker; `first` of them are gone from the front."""
 
     name: MarkerName
     time_ms: int
@@ -81,15 +82,15 @@ class Ring:
         """Stretches that were pushed out, without their messages."""
         self._subscriptions = 0
         self.reaches_back = False
-        """Whether a take-over now would lose nothing, as far as the last mark told."""
+        """Whether a take-over now would lose nothing, as far as the last marker told."""
         self.epoch_heard = 0
-        """The epoch of the last leader's mark. Who takes over publishes a mark, and resumes when it
-        comes back: by then everything that was published before the take-over is heard."""
+        """The epoch of the last leader's marker. Who takes over publishes a marker, and resumes
+        when it comes back: by then everything that was published before the take-over is heard."""
         self.messages = 0
         self.bytes = 0
 
     def __repr__(self) -> str:
-        return f"<Ring {self.messages} messages behind {len(self._stretches)} marks>"
+        return f"<Ring {self.messages} messages behind {len(self._stretches)} markers>"
 
     @property
     def gaps(self) -> int:
@@ -98,7 +99,7 @@ class Ring:
 
     @property
     def position(self) -> Position | None:
-        """The place behind all that was heard; None until a mark is heard."""
+        """The place behind all that was heard; None until a marker is heard."""
         last = self._stretches[-1] if self._stretches else None
         if last is None or not last.is_common:
             return None
@@ -121,21 +122,21 @@ class Ring:
         self.bytes += sum(map(len, bodies))
         self._push_out()
 
-    def marked(self, mark: SequenceMarker) -> None:
-        """Take in a mark: from here on messages are counted from it."""
+    def marker_heard(self, marker: SequenceMarker) -> None:
+        """Take in a marker: from here on messages are counted from it."""
         assert self._stretches, "marked before subscribed"
-        self._stretches.append(_Stretch(mark.name, mark.time_ms, True, deque()))
-        if mark.stored is not None:
-            self.stored(mark.stored)
-        if mark.name.epoch:  # one of a leader's; others only mark a place
-            self.epoch_heard = mark.name.epoch
-            self.reaches_back = self._reaches(mark.stored)
+        self._stretches.append(_Stretch(marker.name, marker.time_ms, True, deque()))
+        if marker.stored is not None:
+            self.stored(marker.stored)
+        if marker.name.epoch:  # one of a leader's; others only name a place
+            self.epoch_heard = marker.name.epoch
+            self.reaches_back = self._reaches(marker.stored)
         self._push_out()
 
     def stored(self, position: Position) -> None:
         """Forget what is stored by now."""
         known = [*self._pushed_out, *self._stretches]
-        at = next((at for at, each in enumerate(known) if each.name == position.mark), None)
+        at = next((at for at, each in enumerate(known) if each.name == position.marker), None)
         if at is not None:
             self._drop_to(position, at)
 
@@ -143,7 +144,7 @@ class Ring:
         """Forget what the last leader stored; from now on `drain` continues behind it."""
         known = [*self._pushed_out, *self._stretches]
         names = [each.name for each in known]
-        at = 0 if stored is None else names.index(stored.mark) if stored.mark in names else None
+        at = 0 if stored is None else names.index(stored.marker) if stored.marker in names else None
         own = sum(len(each.bodies) for each in self._stretches if not each.is_common)
         missed = self._missed(known[at or 0 :], stored)
         # Before the first subscription there was nothing; behind each other one is a gap.
@@ -160,7 +161,7 @@ class Ring:
         last = next((each for each in reversed(self._stretches) if each.is_common), None)
         if last is None:
             return Drained([], None)
-        parcels: list[StoredBatch] = []
+        stored_batches: list[StoredBatch] = []
         count = 0
         known = [*self._pushed_out, *self._stretches]
         missed = self._missed(known, None)
@@ -171,12 +172,12 @@ class Ring:
             if stretch.is_common and count + len(bodies) > messages_max:
                 # Not in the midst of what only we can count: a position must mean the same to all.
                 bodies = bodies[: max(messages_max - count, 0)]
-            parcels += self._parcels(stretch, bodies)
+            stored_batches += self._stored_batches(stretch, bodies)
             count += len(bodies)
             if stretch is last or len(bodies) < len(stretch.bodies):
                 position = Position(stretch.name, stretch.first + len(bodies))
-                return Drained(parcels, position, missed)
-        raise AssertionError("the last common mark is not in the ring")
+                return Drained(stored_batches, position, missed)
+        raise AssertionError("the last common marker is not in the ring")
 
     def check_invariants(self) -> None:
         """Raise AssertionError if the sums do not add up or a limit is passed."""
@@ -186,7 +187,7 @@ class Ring:
         assert self.bytes <= self._bytes_max
         assert len(self._stretches) <= MARKERS_MAX
 
-    def _parcels(self, stretch: _Stretch, bodies: list[bytes]) -> list[StoredBatch]:
+    def _stored_batches(self, stretch: _Stretch, bodies: list[bytes]) -> list[StoredBatch]:
         prefix = marker_prefix(self._channel, stretch.name) if bodies else b""
         return [
             StoredBatch(prefix, stretch.first + at, stretch.time_ms, bodies[at : at + MESSAGES_MAX])
@@ -196,10 +197,11 @@ class Ring:
     def _reaches(self, stored: Position | None) -> bool:
         if stored is None:
             return self.gaps == 0 and not self._pushed_out
-        return any(each.name == stored.mark for each in self._stretches)
+        return any(each.name == stored.marker for each in self._stretches)
 
     def _drop_to(self, stored: Position, at: int) -> None:
-        """Forget all up to a place behind the mark with this index, pushed out ones counted too."""
+        """Forget all up to a place behind the marker with this index, pushed out ones counted
+        too."""
         for _ in range(min(at, len(self._pushed_out))):
             self._pushed_out.popleft()
             at -= 1
@@ -232,7 +234,7 @@ class Ring:
     def _missed(stretches: Sequence[_Stretch], stored: Position | None) -> int:
         """Return how many messages of these were pushed out, behind a place in the first."""
         missed = sum(each.pushed_out for each in stretches)
-        if stored is not None and stretches and stretches[0].name == stored.mark:
+        if stored is not None and stretches and stretches[0].name == stored.marker:
             first = stretches[0]
             missed -= first.pushed_out
             missed += min(first.pushed_out, max(first.first - stored.count, 0))

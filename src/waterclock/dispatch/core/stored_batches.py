@@ -1,7 +1,9 @@
-"""A parcel: a run of pub/sub messages as one value in Redis, until all of them are acknowledged.
+"""A stored batch: a run of pub/sub messages as one value in Redis, until all of them are
+acknowledged.
 
-Messages of a parcel stand behind one mark, one after the other, so that it need not store their
-uuids: a prefix and the number of the first say them all. `docs/formats/dispatch_keys.md` draws it.
+Messages of a stored batch stand behind one marker, one after the other, so that it need not store
+their uuids: a prefix and the number of the first say them all. `docs/formats/dispatch_keys.md`
+draws it.
 """
 
 from collections.abc import Sequence
@@ -14,7 +16,8 @@ from waterclock.dispatch.core.identity import NUMBER_MAX, PREFIX_BYTES, uuids_fr
 from waterclock.model.errors import BadInput
 
 MESSAGES_MAX = 500
-"""Messages of one parcel. More makes storing cheaper, and one slow message keep more bodies."""
+"""Messages of one stored batch. More makes storing cheaper, and one slow message keep more
+bodies."""
 BYTES_MAX = 64 << 20
 _HEAD = Struct(">2sB10sQQI")
 _CRC = Struct(">I")
@@ -23,12 +26,12 @@ _VERSION = 1
 
 
 class BadStoredBatch(BadInput):
-    """The bytes are not a parcel: somebody else wrote under our key, or it was damaged."""
+    """The bytes are not a stored batch: somebody else wrote under our key, or it was damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """Messages first, first + 1, ... behind the mark that gave the prefix."""
+    """Messages first, first + 1, ... behind the marker that gave the prefix."""
 
     prefix: bytes
     first: int
@@ -56,21 +59,21 @@ class StoredBatch:
 
 
 def parse_stored_batch(raw: bytes) -> StoredBatch:
-    """Return the parcel that was stored; raise BadStoredBatch."""
+    """Return what was stored; raise BadStoredBatch."""
     if not _HEAD.size + _CRC.size <= len(raw) <= BYTES_MAX:
-        raise BadStoredBatch(f"a parcel of {len(raw)} bytes")
+        raise BadStoredBatch(f"a stored batch of {len(raw)} bytes")
     end = len(raw) - _CRC.size
     if crc32(memoryview(raw)[:end]) != _CRC.unpack_from(raw, end)[0]:
-        raise BadStoredBatch("a parcel that fails its checksum")
+        raise BadStoredBatch("a stored batch that fails its checksum")
     magic, version, prefix, first, birth_ms, count = _HEAD.unpack_from(raw)
     if magic != _MAGIC or version != _VERSION:
-        raise BadStoredBatch("not a parcel of this version")
+        raise BadStoredBatch("not a stored batch of this version")
     bodies_at = _HEAD.size + 4 * count
     if not 0 < count <= MESSAGES_MAX or first + count > NUMBER_MAX or bodies_at > end:
-        raise BadStoredBatch("a parcel whose numbers make no sense")
+        raise BadStoredBatch("a stored batch whose numbers make no sense")
     sizes = Struct(f">{count}I").unpack_from(raw, _HEAD.size)
     ends = list(accumulate(sizes, initial=bodies_at))
     if ends[-1] != end:
-        raise BadStoredBatch("a parcel whose bodies do not fill it")
+        raise BadStoredBatch("a stored batch whose bodies do not fill it")
     bodies = [raw[start:stop] for start, stop in pairwise(ends)]
     return StoredBatch(prefix, first, birth_ms, bodies)

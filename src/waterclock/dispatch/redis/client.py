@@ -52,9 +52,9 @@ class RedisClient:
         where = ", ".join(map(str, self._addresses))
         return f"<RedisClient of {'cluster ' if self.is_cluster else ''}{where}>"
 
-    async def call(self, key: str, *words: Word) -> Reply:
+    async def call(self, key: str, *args: Word) -> Reply:
         """Run a command at the server that has the key."""
-        return (await self.run(key, words))[0]
+        return (await self.run(key, args))[0]
 
     async def run(self, key: str, *commands: Sequence[Word]) -> list[Reply]:
         """Run commands in order on one connection, that of the server that has the key. The first
@@ -63,10 +63,10 @@ class RedisClient:
         is_asking = False
         for _ in range(REDIRECTS_MAX):
             futures = []
-            for words in commands:
+            for args in commands:
                 if is_asking:  # it holds for one command
                     link.call("ASKING").add_done_callback(_read)
-                futures.append(link.call(*words))
+                futures.append(link.call(*args))
             answers = await asyncio.gather(*futures, return_exceptions=True)
             refused = answers[0]
             kind = refused.kind if isinstance(refused, RedisRefused) else ""
@@ -185,9 +185,9 @@ def _place(text: str, asked: RedisAddress) -> HostPort:
     return host or asked.host, int(port)
 
 
-def _slots(told: Reply, asked: RedisAddress) -> dict[int, HostPort]:
+def _slots(reply: Reply, asked: RedisAddress) -> dict[int, HostPort]:
     found = {}
-    for first, last, master, *_ in told:
+    for first, last, master, *_ in reply:
         # A node that has no name yet is the one that was asked.
         place = ((master[0] or b"").decode() or asked.host, master[1])
         found.update(dict.fromkeys(range(first, last + 1), place))

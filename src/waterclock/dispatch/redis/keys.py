@@ -28,18 +28,18 @@ class Keys:
         return self._key("epoch")
 
     @property
-    def marks(self) -> str:
-        """The channel on which the leader publishes its marks."""
-        return self._key("marks")
+    def markers(self) -> str:
+        """The channel on which the leader publishes its markers."""
+        return self._key("markers")
 
     @property
-    def parcels(self) -> str:
-        """A hash: the bytes of each parcel by its id."""
-        return self._key("parcels")
+    def batches(self) -> str:
+        """A hash: the bytes of each stored batch by its id."""
+        return self._key("batches")
 
     @property
     def pending(self) -> str:
-        """A sorted set: the ids of parcels, oldest first."""
+        """A sorted set: the ids of stored batches, oldest first."""
         return self._key("pending")
 
     @property
@@ -49,10 +49,10 @@ class Keys:
 
     @property
     def done(self) -> str:
-        """A hash: the uuids of single messages of stored parcels that were buried already."""
+        """A hash: the uuids of messages of stored batches that are dead letters already."""
         return self._key("done")
 
     @property
     def dead(self) -> str:
-        """The dead stream of the pub/sub inlet."""
+        """The dead stream of the pub/sub source."""
         return self._key("dead")

@@ -93,9 +93,9 @@ class RedisAddress:
 
 def without_password(text: str) -> str:
     """Return an address as it may be shown: all that lets us in is left out."""
-    scheme, mark, rest = text.rpartition("://")
+    scheme, separator, rest = text.rpartition("://")
     _, at, where = rest.rpartition("@")
-    return f"{scheme}{mark}{'***' + at if at else ''}{where}"
+    return f"{scheme}{separator}{'***' + at if at else ''}{where}"
 
 
 def _no_address(text: str) -> BadInput:
@@ -126,14 +126,14 @@ class RedisLink(Link):
         state = "closed" if self.closed.done() else f"{len(self._waiting)} unanswered"
         return f"<RedisLink to {self.address}, {state}>"
 
-    def call(self, *words: Word) -> "asyncio.Future[Reply]":
+    def call(self, *args: Word) -> "asyncio.Future[Reply]":
         """Send a command now; the future has its answer. It fails with `RedisRefused`, or with
         `RedisAway` if the connection breaks first."""
         future: asyncio.Future[Reply] = self._loop.create_future()
         if self._transport is None or self._transport.is_closing():
             future.set_exception(RedisAway(f"the connection to Redis at {self.address} is closed"))
             return future
-        packed = _pack(words)  # before the future is queued: it may refuse, and nothing was sent
+        packed = _pack(args)  # before the future is queued: it may refuse, and nothing was sent
         if not self._waiting:
             self.heard_at = self._loop.time()  # it owed us nothing until now
         self._waiting.append(future)

@@ -22,7 +22,7 @@ class Script:
     """A script, callable on any server."""
 
     def __init__(self, name: str, *, is_fenced: bool = True) -> None:
-        folder = files("waterclock.dispatch").joinpath("lua")
+        folder = files("waterclock.dispatch.redis").joinpath("lua")
         names = [*(["fenced"] if is_fenced else []), name]
         self.name = name
         self.text = "\n".join(folder.joinpath(f"{each}.lua").read_text() for each in names)
@@ -35,12 +35,12 @@ class Script:
         self,
         redis: RedisClient,
         keys: Sequence[str],
-        *words: Word,
+        *args: Word,
         then: Sequence[Sequence[Word]] = (),
     ) -> list[Reply]:
         """Run it where its keys are, and further commands on the same connection right behind it.
         Return all answers."""
-        rest = (len(keys), *keys, *words)
+        rest = (len(keys), *keys, *args)
         try:
             return await redis.run(keys[0], ("EVALSHA", self.digest, *rest), *then)
         except RedisRefused as refused:
@@ -55,9 +55,9 @@ class Script:
                 raise Stale(str(refused)) from None
             raise
 
-    async def answer(self, redis: RedisClient, keys: Sequence[str], *words: Word) -> Reply:
+    async def answer(self, redis: RedisClient, keys: Sequence[str], *args: Word) -> Reply:
         """Run it and return what it answers."""
-        return (await self.run(redis, keys, *words))[0]
+        return (await self.run(redis, keys, *args))[0]
 
 
 LEASE_ACQUIRE = Script("lease_acquire", is_fenced=False)
@@ -65,11 +65,11 @@ LEASE_RENEW = Script("lease_renew", is_fenced=False)
 LEASE_RELEASE = Script("lease_release", is_fenced=False)
 RAISE_FENCE = Script("raise_fence")
 WRITE = Script("write")
-MARK = Script("mark")
-INLET_READ = Script("inlet_read")
-INLET_CLAIM = Script("inlet_claim")
-INLET_ACK = Script("inlet_ack")
-INLET_BURY = Script("inlet_bury")
-PARCELS_STORE = Script("parcels_store")
-PARCELS_REMOVE = Script("parcels_remove")
-PARCELS_BURY = Script("parcels_bury")
+PUBLISH_MARKER = Script("publish_marker")
+STREAM_READ = Script("stream_read")
+STREAM_CLAIM = Script("stream_claim")
+STREAM_ACK = Script("stream_ack")
+STREAM_DEAD_LETTER = Script("stream_dead_letter")
+BATCHES_STORE = Script("batches_store")
+BATCHES_REMOVE = Script("batches_remove")
+BATCHES_DEAD_LETTER = Script("batches_dead_letter")

@@ -85,19 +85,19 @@ class RedisSink:
             return [2, b"data", _as_bytes(value)]
         if not isinstance(value, Mapping) or not value:
             raise PermanentError(f"a handler returns a mapping, bytes or None, not {value!r:.80}")
-        words: list[Word] = [0]
+        args: list[Word] = [0]
         try:
             for name, part in value.items():
-                words.append(name.encode() if type(name) is str else _as_name(name))
-                words.append(part.encode() if type(part) is str else _as_bytes(part))
+                args.append(name.encode() if type(name) is str else _as_name(name))
+                args.append(part.encode() if type(part) is str else _as_bytes(part))
         except UnicodeEncodeError as error:
             raise PermanentError(f"a field cannot be written: {error}") from None
         # Counted behind the words: what the script reads must be what is there, even if another
         # thread of the handler's goes on filling the mapping that it returned.
-        count = words[0] = len(words) - 1
+        count = args[0] = len(args) - 1
         if count > WORDS_MAX:
             raise PermanentError(f"an entry has at most {WORDS_MAX // 2} fields")
-        return words
+        return args
 
     async def write(self, writing: Writing) -> list[int]:
         """Write a batch: one call for each stream and bucket, usually one in all."""
@@ -137,11 +137,11 @@ class RedisSink:
         keys = [fence_of(stream, self._prefix), stream, beside(stream, f"seen:{bucket}")]
         bucket_ms = self._bucket_ms
         ends_ms = known_until_ms(bucket * bucket_ms, bucket_ms=bucket_ms, window_ms=self._window_ms)
-        words = [word for value in writing.values for word in value]
+        args = [word for value in writing.values for word in value]
         head = (writing.epoch, ends_ms, self._length_max, count)
         try:
             digits, *replicas = await WRITE.run(
-                self._redis, keys, *head, *writing.uuids, *words, then=self._then
+                self._redis, keys, *head, *writing.uuids, *args, then=self._then
             )
         except Stale:
             return [STALE] * count
@@ -155,9 +155,9 @@ class RedisSink:
         return [_STATUS[digit] for digit in digits]
 
 
-def _size(words: Sequence[Word]) -> int:
+def _size(args: Sequence[Word]) -> int:
     """Return about how many bytes an entry has, its number of words not counted."""
-    return sum(map(len, cast(Sequence[bytes], words[1:])))
+    return sum(map(len, cast(Sequence[bytes], args[1:])))
 
 
 def _pieces(rows: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:

@@ -1,9 +1,9 @@
-"""The pub/sub inlet: a channel everybody hears, kept as parcels by the one who leads.
+"""The pub/sub source: a channel everybody hears, kept as batches by the one who leads.
 
-All dispatchers listen, on one connection each, to the user's channel and to that of the marks, and
-so agree where in the channel each message stands (`ring.py`). The leader stores what it heard, and
-how far that is, by one fenced script, before it hands anything out. Who takes over goes on behind
-the place that is stored, from its own ring: nothing is lost, nothing stored twice.
+All dispatchers listen, on one connection each, to the user's channel and to that of the markers,
+and so agree where in the channel each message stands (`ring.py`). The leader stores what it heard,
+and how far that is, by one fenced script, before it hands anything out. Who takes over goes on
+behind the place that is stored, from its own ring: nothing is lost, nothing stored twice.
 
 What Redis itself does not deliver nobody can mend: while it restarts, or after a connection broke,
 there is a gap. It is counted.
@@ -35,14 +35,19 @@ from waterclock.dispatch.metrics import DispatcherCounts
 from waterclock.dispatch.redis.client import RedisClient
 from waterclock.dispatch.redis.keys import Keys
 from waterclock.dispatch.redis.link import RedisAway, RedisLink, RedisRefused, Reply, Word
-from waterclock.dispatch.redis.scripts import MARK, PARCELS_BURY, PARCELS_REMOVE, PARCELS_STORE
-from waterclock.dispatch.sources.source import AGAIN_S, Intake, letter_words, until_answered
+from waterclock.dispatch.redis.scripts import (
+    BATCHES_DEAD_LETTER,
+    BATCHES_REMOVE,
+    BATCHES_STORE,
+    PUBLISH_MARKER,
+)
+from waterclock.dispatch.sources.source import AGAIN_S, Intake, dead_letter_args, until_answered
 from waterclock.model.waiting import Waiting
 
 log = logging.getLogger(__name__)
 
-PAGE_PARCELS = 20
-STORE_PARCELS_MAX = 64
+PAGE_BATCHES = 20
+STORE_BATCHES_MAX = 64
 CHECK_S = 1.0
 HANDICAP_MS = 200
 IDLE_STORE_S = 1.0
@@ -50,7 +55,7 @@ IDLE_STORE_S = 1.0
 
 
 class PubSubSource:
-    """Messages of one channel. See `inlets.Source`."""
+    """Messages of one channel. See `sources.Source`."""
 
     def __init__(
         self,
@@ -60,7 +65,7 @@ class PubSubSource:
         keys: Keys,
         ring: Ring,
         backlog_messages_max: int,
-        mark_ms: int,
+        marker_ms: int,
         deadline_ms: int,
         window_ms: int,
         bucket_ms: int,
@@ -72,7 +77,7 @@ class PubSubSource:
         self._ring = ring
         self._backlog_messages_max = backlog_messages_max
         self._backlog = Backlog(backlog_messages_max)
-        self._mark_s = mark_ms / 1_000
+        self._marker_s = marker_ms / 1_000
         self._deadline_ms = deadline_ms
         self._window_ms, self._bucket_ms = window_ms, bucket_ms
         self._server_ms_offset = 0
@@ -87,7 +92,7 @@ class PubSubSource:
         self._is_due = True
         """Whether the place is to be stored though nothing came."""
         self._untouched: set[bytes] = set()
-        """Parcels of the backlog that we stored, and nobody was ever handed."""
+        """Stored batches of the backlog that we stored, and nobody was ever handed."""
         self._subscriptions = 0
 
     def __repr__(self) -> str:
@@ -120,14 +125,14 @@ class PubSubSource:
         """Keep a subscription, and fill the ring from it."""
         while True:
             try:
-                link = await self._redis.separate_link(self._keys.marks)
+                link = await self._redis.separate_link(self._keys.markers)
             except (RedisAway, RedisRefused) as error:
                 await self._wait(error)
                 continue
             self._begin()
             try:
-                await link.subscribe(self._channel, self._keys.marks, on_replies=self._heard)
-                await self._announce()
+                await link.subscribe(self._channel, self._keys.markers, on_replies=self._heard)
+                await self._publish_own_marker()
                 self._subscribed.set()
                 if (said := self._waiting.here(asyncio.get_running_loop().time())) is not None:
                     log.warning("%s", said)
@@ -144,7 +149,7 @@ class PubSubSource:
         while not link.closed.done():
             await asyncio.wait([link.closed], timeout=CHECK_S)
             try:
-                right = (await self._redis.link_for(self._keys.marks)).address
+                right = (await self._redis.link_for(self._keys.markers)).address
             except RedisAway:
                 continue  # nobody knows, so stay
             if right != link.address:
@@ -158,41 +163,41 @@ class PubSubSource:
             log.warning("subscription_broke messages_may_be_missing=true")
         self._ring.subscribed(secrets.token_bytes(NONCE_BYTES), time.time_ns() // 1_000_000)
 
-    async def _announce(self) -> None:
-        """Publish a mark of our own. From it on everybody counts as we do, so that we could take
+    async def _publish_own_marker(self) -> None:
+        """Publish a marker of our own. From it on everybody counts as we do, so that we could take
         over at once; the next of the leader's may be long in coming, if it is about to die."""
         seconds, micros = await self._redis.call(self._keys.epoch, "TIME")
         now_ms = int(seconds) * 1_000 + int(micros) // 1_000
         name = MarkerName(0, self._subscriptions, secrets.token_bytes(NONCE_BYTES))
-        words = ("PUBLISH", self._keys.marks, SequenceMarker(name, now_ms).to_bytes())
-        await self._redis.call(self._keys.marks, *words)
+        args = ("PUBLISH", self._keys.markers, SequenceMarker(name, now_ms).to_bytes())
+        await self._redis.call(self._keys.markers, *args)
 
     def _heard(self, replies: list[Reply]) -> None:
-        """Sort what came into messages and marks, keeping their order."""
-        marks, channel = self._keys.marks.encode(), self._channel.encode()
+        """Sort what came into messages and markers, keeping their order."""
+        markers, channel = self._keys.markers.encode(), self._channel.encode()
         bodies: list[bytes] = []
         for reply in replies:
             if reply[0] != b"message":
                 continue  # the answers to SUBSCRIBE, and to PING
             if reply[1] == channel:
                 bodies.append(reply[2])
-            elif reply[1] == marks:
+            elif reply[1] == markers:
                 if bodies:
                     self._ring.heard(bodies)
                     bodies = []
-                self._mark(reply[2])
+                self._marker_heard(reply[2])
         if bodies:
             self._ring.heard(bodies)
         if self._is_leading:
             self._has_heard.set()
 
-    def _mark(self, raw: bytes) -> None:
+    def _marker_heard(self, raw: bytes) -> None:
         try:
-            mark = parse_marker(raw)
+            marker = parse_marker(raw)
         except BadMarker as bad:
-            log.warning("mark_ignored reason=%s", bad)
+            log.warning("marker_ignored reason=%s", bad)
             return
-        self._ring.marked(mark)
+        self._ring.marker_heard(marker)
 
     # Leading
 
@@ -205,20 +210,20 @@ class PubSubSource:
             await self._subscribed.wait()
             await until_answered(lambda: self._load_all(intake))
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._publish_marks(intake))
+                tasks.create_task(self._publish_markers(intake))
                 tasks.create_task(self._store(intake))
                 tasks.create_task(self._bring_back(intake))
         finally:
             self._is_leading = False
 
     async def _load_all(self, intake: Intake) -> None:
-        """Take over all parcels, and the place behind them."""
+        """Take over all stored batches, and the place behind them."""
         pending = self._keys.pending
         raw, ids = await self._redis.run(
             pending, ("GET", self._keys.position), ("ZRANGE", pending, 0, -1)
         )
-        for start in range(0, len(ids), PAGE_PARCELS):
-            await self._load(intake, ids[start : start + PAGE_PARCELS])
+        for start in range(0, len(ids), PAGE_BATCHES):
+            await self._load(intake, ids[start : start + PAGE_BATCHES])
         try:
             self._stored = None if raw is None else parse_position(raw)
         except BadMarker as bad:
@@ -226,10 +231,10 @@ class PubSubSource:
             log.error("position_damaged reason=%s", bad)
             self._stored = None
             self._counts.gaps += 1
-        log.info("loaded parcels=%d", len(ids))
+        log.info("loaded batches=%d", len(ids))
 
     async def _resume(self, intake: Intake) -> None:
-        """Go on behind what the last leader stored, once a mark of ours has come back: by then we
+        """Go on behind what the last leader stored, once a marker of ours has come back: by then we
         have heard all that it can have heard, and so know the place it stored last."""
         while self._ring.epoch_heard != intake.epoch:
             self._has_heard.clear()
@@ -242,24 +247,24 @@ class PubSubSource:
         )
 
     async def _load(self, intake: Intake, ids: Sequence[bytes]) -> None:
-        """Bring stored parcels to the leader, or note them for when there is room."""
-        parcels, done = await self._redis.run(
+        """Bring stored batches to the leader, or note them for when there is room."""
+        stored_batches, done = await self._redis.run(
             self._keys.pending,
-            ("HMGET", self._keys.parcels, *ids),
+            ("HMGET", self._keys.batches, *ids),
             ("HMGET", self._keys.done, *ids),
         )
-        for stored_id, raw, buried in zip(ids, parcels, done, strict=True):
+        for stored_id, raw, dead_lettered in zip(ids, stored_batches, done, strict=True):
             if raw is None:
                 continue
             try:
-                parcel = parse_stored_batch(raw)
+                batch = parse_stored_batch(raw)
             except BadStoredBatch as bad:
-                log.error("parcel_damaged id=%s reason=%s", stored_id.hex(), bad)
+                log.error("stored_batch_damaged id=%s reason=%s", stored_id.hex(), bad)
                 continue
             if intake.room > 0:
-                intake.add(self._born_again(_load_without(parcel, buried or b"")))
+                intake.add(self._born_again(_load_without(batch, dead_lettered or b"")))
             else:
-                self._backlog.hold(stored_id, len(parcel.bodies))
+                self._backlog.hold(stored_id, len(batch.bodies))
 
     def _born_again(self, load: Load) -> Load:
         """Give messages that waited here until their bucket of the dedup window was over a birth in
@@ -274,22 +279,22 @@ class PubSubSource:
         )
         return load if now_ms < ends_ms else replace(load, births_ms=[now_ms] * len(load.uuids))
 
-    async def _publish_marks(self, intake: Intake) -> None:
-        """Publish a mark now and then, as long as we lead."""
+    async def _publish_markers(self, intake: Intake) -> None:
+        """Publish a marker now and then, as long as we lead."""
         nonce, number = secrets.token_bytes(NONCE_BYTES), 0
         seconds, micros = await until_answered(lambda: self._redis.call(self._keys.epoch, "TIME"))
         offset_ms = int(seconds) * 1_000 + int(micros) // 1_000 - time.monotonic_ns() // 1_000_000
         while True:
             number += 1
             now_ms = offset_ms + time.monotonic_ns() // 1_000_000
-            mark = SequenceMarker(MarkerName(intake.epoch, number, nonce), now_ms, self._stored)
-            words = (intake.epoch, self._keys.marks, mark.to_bytes())
-            publish = partial(MARK.answer, self._redis, [self._keys.epoch], *words)
+            marker = SequenceMarker(MarkerName(intake.epoch, number, nonce), now_ms, self._stored)
+            args = (intake.epoch, self._keys.markers, marker.to_bytes())
+            publish = partial(PUBLISH_MARKER.answer, self._redis, [self._keys.epoch], *args)
             server_ms = await until_answered(publish)
             # Births are the server's time: a leader whose clock is wrong must not age messages.
             offset_ms = server_ms - time.monotonic_ns() // 1_000_000
             self._server_ms_offset = offset_ms
-            await asyncio.sleep(self._mark_s)
+            await asyncio.sleep(self._marker_s)
 
     async def _store(self, intake: Intake) -> None:
         """Store what is heard, all that came together at once, then hand it on."""
@@ -297,52 +302,54 @@ class PubSubSource:
         while True:
             drained = self._ring.drain()
             self._counts.lost += drained.missed
-            if not self._is_worth_storing(drained):
+            if not self._is_store_due(drained):
                 await self._wait_for_more()
                 continue
             assert drained.position is not None
-            kept = self._with_room(drained.parcels, intake)
-            words: list[Word] = []
+            kept = self._with_room(drained.stored_batches, intake)
+            args: list[Word] = []
             deadline_ms = time.time_ns() // 1_000_000 + self._deadline_ms
-            for parcel in kept:
-                words += [parcel.stored_id, deadline_ms, parcel.to_bytes()]
+            for batch in kept:
+                args += [batch.stored_id, deadline_ms, batch.to_bytes()]
             keys = self._keys
             store = partial(
-                PARCELS_STORE.answer, self._redis,
-                [keys.epoch, keys.parcels, keys.pending, keys.position],
-                intake.epoch, drained.position.to_bytes(), *words,
+                BATCHES_STORE.answer, self._redis,
+                [keys.epoch, keys.batches, keys.pending, keys.position],
+                intake.epoch, drained.position.to_bytes(), *args,
             )  # fmt: skip
             await until_answered(store)
             self._ring.stored(drained.position)
             self._stored, self._is_due = drained.position, False
-            dropped = sum(len(parcel.bodies) for parcel in drained.parcels[len(kept) :])
+            dropped = sum(len(batch.bodies) for batch in drained.stored_batches[len(kept) :])
             self._counts.lost += dropped
             self._hand_on(kept, intake)
 
-    def _is_worth_storing(self, drained: Drained) -> bool:
-        if drained.position is None or drained.parcels:
-            return bool(drained.parcels)
+    def _is_store_due(self, drained: Drained) -> bool:
+        if drained.position is None or drained.stored_batches:
+            return bool(drained.stored_batches)
         return self._is_due and drained.position != self._stored
 
-    def _hand_on(self, parcels: Sequence[StoredBatch], intake: Intake) -> None:
-        for parcel in parcels:
-            self._counts.received += len(parcel.bodies)
+    def _hand_on(self, stored_batches: Sequence[StoredBatch], intake: Intake) -> None:
+        for batch in stored_batches:
+            self._counts.received += len(batch.bodies)
             if intake.room > 0 and not self._backlog:
-                intake.add(Load.of_stored_batch(parcel))
+                intake.add(Load.of_stored_batch(batch))
             else:
-                self._backlog.hold(parcel.stored_id, len(parcel.bodies))
-                self._untouched.add(parcel.stored_id)
+                self._backlog.hold(batch.stored_id, len(batch.bodies))
+                self._untouched.add(batch.stored_id)
 
-    def _with_room(self, parcels: Sequence[StoredBatch], intake: Intake) -> list[StoredBatch]:
+    def _with_room(
+        self, stored_batches: Sequence[StoredBatch], intake: Intake
+    ) -> list[StoredBatch]:
         """Return what fits into the plan or into the backlog; the rest is lost."""
         free = intake.room + self._backlog.room
         kept = []
-        for parcel in parcels:
+        for batch in stored_batches:
             if free > 0:
-                free -= len(parcel.bodies)
-                kept.append(parcel)
-        if len(kept) < len(parcels):
-            log.warning("overflow parcels_dropped=%d", len(parcels) - len(kept))
+                free -= len(batch.bodies)
+                kept.append(batch)
+        if len(kept) < len(stored_batches):
+            log.warning("overflow batches_dropped=%d", len(stored_batches) - len(kept))
         return kept
 
     async def _wait_for_more(self) -> None:
@@ -354,7 +361,7 @@ class PubSubSource:
             self._is_due = True
 
     async def _bring_back(self, intake: Intake) -> None:
-        """Bring parcels that had no room, when there is some."""
+        """Bring stored batches that had no room, when there is some."""
         while True:
             await intake.until_room()
             ids = self._backlog.take(intake.room)
@@ -364,29 +371,29 @@ class PubSubSource:
                 await asyncio.sleep(AGAIN_S)
 
     async def settle(
-        self, epoch: int, *, parcels: Sequence[bytes], entries: Sequence[bytes]
+        self, epoch: int, *, stored_batches: Sequence[bytes], entries: Sequence[bytes]
     ) -> None:
-        """Remove parcels."""
+        """Remove stored batches."""
         assert not entries
-        keys = [self._keys.epoch, self._keys.parcels, self._keys.pending, self._keys.done]
-        await PARCELS_REMOVE.answer(self._redis, keys, epoch, *parcels)
+        keys = [self._keys.epoch, self._keys.batches, self._keys.pending, self._keys.done]
+        await BATCHES_REMOVE.answer(self._redis, keys, epoch, *stored_batches)
 
-    async def bury(self, epoch: int, letters: Sequence[DeadLetter]) -> None:
-        """Write letters to the dead stream, each once."""
-        words: list[Word] = []
-        for letter in letters:
-            assert letter.stored_id is not None
-            words += [letter.stored_id, letter.uuid, *letter_words(letter)]
+    async def write_dead_letters(self, epoch: int, dead_letters: Sequence[DeadLetter]) -> None:
+        """Write dead letters to the dead stream, each once."""
+        args: list[Word] = []
+        for dead_letter in dead_letters:
+            assert dead_letter.stored_id is not None
+            args += [dead_letter.stored_id, dead_letter.uuid, *dead_letter_args(dead_letter)]
         keys = [self._keys.epoch, self._keys.done, self._keys.dead]
-        await PARCELS_BURY.answer(self._redis, keys, epoch, *words)
+        await BATCHES_DEAD_LETTER.answer(self._redis, keys, epoch, *args)
 
 
-def _load_without(parcel: StoredBatch, buried: bytes) -> Load:
-    """Return a parcel's load without the messages that are in the dead stream."""
-    load = Load.of_stored_batch(parcel)
-    if not buried:
+def _load_without(batch: StoredBatch, dead_lettered: bytes) -> Load:
+    """Return a stored batch's load without the messages that are in the dead stream."""
+    load = Load.of_stored_batch(batch)
+    if not dead_lettered:
         return load
-    gone = {buried[at : at + 16] for at in range(0, len(buried), 16)}
+    gone = {dead_lettered[at : at + 16] for at in range(0, len(dead_lettered), 16)}
     rows = [row for row, uuid in enumerate(load.uuids) if uuid not in gone]
     return Load(
         [load.uuids[row] for row in rows],

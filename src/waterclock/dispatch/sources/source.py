@@ -1,4 +1,4 @@
-"""Where messages come from: what a leader asks of an inlet, and an inlet of its leader."""
+"""Where messages come from: what a leader asks of a source, and a source of its leader."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ AGAIN_S = 0.05
 
 
 class Intake(Protocol):
-    """The leader, as its inlet sees it."""
+    """The leader, as its source sees it."""
 
     epoch: int
 
@@ -71,23 +71,23 @@ class Source(Protocol):
         ...
 
     async def settle(
-        self, epoch: int, *, parcels: Sequence[bytes], entries: Sequence[bytes]
+        self, epoch: int, *, stored_batches: Sequence[bytes], entries: Sequence[bytes]
     ) -> None:
         """Forget messages that are done. May raise `Stale` or `RedisAway`."""
         ...
 
-    async def bury(self, epoch: int, letters: Sequence[DeadLetter]) -> None:
+    async def write_dead_letters(self, epoch: int, dead_letters: Sequence[DeadLetter]) -> None:
         """Write messages to the dead stream, each once. May raise the same."""
         ...
 
 
-def letter_words(letter: DeadLetter) -> list[Word]:
+def dead_letter_args(dead: DeadLetter) -> list[Word]:
     """Return a dead letter as the words of a stream entry, their number first."""
-    words: list[Word] = [
-        "uuid", uuid_text(letter.uuid), "reason", letter.reason, "deliveries", letter.deliveries,
-        "birth_ms", letter.birth_ms, "body", letter.body,
+    args: list[Word] = [
+        "uuid", uuid_text(dead.uuid), "reason", dead.reason, "deliveries", dead.deliveries,
+        "birth_ms", dead.birth_ms, "body", dead.body,
     ]  # fmt: skip
-    return [len(words), *words]
+    return [len(args), *args]
 
 
 async def until_answered(step: Callable[[], Awaitable[Answer]]) -> Answer:

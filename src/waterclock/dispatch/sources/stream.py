@@ -1,12 +1,11 @@
-"""The stream inlet: a consumer group is the store of what is not done, so nothing is ever lost.
+"""The stream source: a consumer group is the store of what is not done, so nothing is ever lost.
 
 All dispatchers are one consumer of the group. The leader reads by a fenced script, so that one who
 leads no more takes nothing; a new one claims all that was read and not acknowledged. Scripts cannot
 wait, so when there is nothing to read a plain XREAD waits on a connection of its own for the first
 entry behind the last.
 
-The body of a message is the value of an entry's only field, or of the field that is configured, or
-else a JSON object of all fields.
+The body of a message is the value of an entry's only field, or else a JSON object of all fields.
 """
 
 import asyncio
@@ -21,9 +20,14 @@ from waterclock.dispatch.metrics import DispatcherCounts
 from waterclock.dispatch.redis.client import RedisClient
 from waterclock.dispatch.redis.key_slots import beside
 from waterclock.dispatch.redis.link import RedisAway, RedisLink, RedisRefused, Word
-from waterclock.dispatch.redis.scripts import INLET_ACK, INLET_BURY, INLET_CLAIM, INLET_READ
+from waterclock.dispatch.redis.scripts import (
+    STREAM_ACK,
+    STREAM_CLAIM,
+    STREAM_DEAD_LETTER,
+    STREAM_READ,
+)
 from waterclock.dispatch.sinks.redis import fence_of
-from waterclock.dispatch.sources.source import AGAIN_S, Intake, letter_words, until_answered
+from waterclock.dispatch.sources.source import AGAIN_S, Intake, dead_letter_args, until_answered
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +35,7 @@ CONSUMER = "dispatcher"
 
 
 class StreamSource:
-    """Entries of one stream. See `inlets.Source`."""
+    """Entries of one stream. See `sources.Source`."""
 
     def __init__(
         self,
@@ -39,7 +43,6 @@ class StreamSource:
         *,
         source: str,
         group: str,
-        field: str,
         read_count: int,
         is_trimmed: bool,
         window_ms: int,
@@ -48,7 +51,6 @@ class StreamSource:
     ) -> None:
         self._redis = redis
         self._source, self._group = source, group
-        self._field = field.encode()
         self._read_count = read_count
         self._trim = 1 if is_trimmed else 0
         self._counts = counts
@@ -91,7 +93,7 @@ class StreamSource:
                 except RedisAway as away:
                     # It may have been read, and the answer lost: then it is pending, and only a
                     # claim finds it. What the leader has already it takes no second time.
-                    log.warning("inlet_away error=%s", away)
+                    log.warning("source_away error=%s", away)
                     await asyncio.sleep(AGAIN_S)
                     await self._claim_all(intake)
                 except RedisRefused as refused:
@@ -103,21 +105,21 @@ class StreamSource:
                 self._waiter.close()
 
     async def settle(
-        self, epoch: int, *, parcels: Sequence[bytes], entries: Sequence[bytes]
+        self, epoch: int, *, stored_batches: Sequence[bytes], entries: Sequence[bytes]
     ) -> None:
         """Acknowledge entries."""
-        assert not parcels
+        assert not stored_batches
         keys = [self._fence, self._source]
-        await INLET_ACK.answer(self._redis, keys, epoch, self._group, self._trim, *entries)
+        await STREAM_ACK.answer(self._redis, keys, epoch, self._group, self._trim, *entries)
 
-    async def bury(self, epoch: int, letters: Sequence[DeadLetter]) -> None:
+    async def write_dead_letters(self, epoch: int, dead_letters: Sequence[DeadLetter]) -> None:
         """Move entries to the dead stream."""
-        words: list[Word] = []
-        for letter in letters:
-            assert letter.entry is not None
-            words += [letter.entry, *letter_words(letter)]
+        args: list[Word] = []
+        for dead_letter in dead_letters:
+            assert dead_letter.entry is not None
+            args += [dead_letter.entry, *dead_letter_args(dead_letter)]
         keys = [self._fence, self._source, self._dead]
-        await INLET_BURY.answer(self._redis, keys, epoch, self._group, self._trim, *words)
+        await STREAM_DEAD_LETTER.answer(self._redis, keys, epoch, self._group, self._trim, *args)
 
     async def _claim_all(self, intake: Intake) -> None:
         """Claim everything that is pending, page by page."""
@@ -145,7 +147,7 @@ class StreamSource:
     async def _claim(self, intake: Intake, start: bytes) -> bytes | None:
         await intake.until_room()
         keys, count = [self._fence, self._source], min(intake.appetite, self._read_count)
-        go_on, entries, gone = await INLET_CLAIM.answer(
+        go_on, entries, gone = await STREAM_CLAIM.answer(
             self._redis, keys, intake.epoch, self._group, CONSUMER, start, count
         )
         if gone:
@@ -156,7 +158,7 @@ class StreamSource:
 
     async def _read(self, intake: Intake) -> bool:
         keys, count = [self._fence, self._source], min(intake.appetite, self._read_count)
-        now_ms, entries = await INLET_READ.answer(
+        now_ms, entries = await STREAM_READ.answer(
             self._redis, keys, intake.epoch, self._group, CONSUMER, count
         )
         if entries:
@@ -177,8 +179,7 @@ class StreamSource:
         uuids, births_ms = entry_uuids(self._source, ids)
         if first_read_ms is not None:
             births_ms = self._born_again(births_ms, first_read_ms)
-        wanted = self._field
-        bodies = [fields[1] if len(fields) == 2 else _body(fields, wanted) for _, fields in entries]
+        bodies = [fields[1] if len(fields) == 2 else _body(fields) for _, fields in entries]
         self._counts.received += len(ids)
         intake.add(Load(uuids, births_ms, bodies, entries=ids))
 
@@ -203,11 +204,11 @@ class StreamSource:
             self._waiter = await self._redis.separate_link(self._source)
             self._last = await self._last_delivered()
         block_ms = int(self._waiter.silence_s_max * 1_000 / 2)  # or it would count as gone
-        words = ("COUNT", 1, "BLOCK", block_ms, "STREAMS", self._source, self._last)
+        args = ("COUNT", 1, "BLOCK", block_ms, "STREAMS", self._source, self._last)
         try:
-            told = await self._waiter.call("XREAD", *words)
-            if told:  # if the next look does not find it, somebody else of the group has read it
-                self._last = told[0][1][0][0]
+            reply = await self._waiter.call("XREAD", *args)
+            if reply:  # if the next look does not find it, somebody else of the group has read it
+                self._last = reply[0][1][0][0]
         except RedisRefused as refused:
             # Nothing depends on this but when we look again; the look itself says what is wrong.
             log.warning("waiting_failed error=%s", refused)
@@ -223,12 +224,6 @@ class StreamSource:
         return b"0-0"
 
 
-def _body(fields: list[bytes], wanted: bytes) -> bytes:
-    facts = dict(zip(fields[::2], fields[1::2], strict=True))
-    if wanted and wanted in facts:
-        return facts[wanted]
-    texts = {
-        name.decode(errors="replace"): value.decode(errors="replace")
-        for name, value in facts.items()
-    }
-    return json.dumps(texts).encode()
+def _body(fields: list[bytes]) -> bytes:
+    texts = [field.decode(errors="replace") for field in fields]
+    return json.dumps(dict(zip(texts[::2], texts[1::2], strict=True))).encode()

@@ -1,9 +1,9 @@
 """Those who run the handler: coroutines for async functions, threads for those that block.
 
-Nothing is made for a message: each of the crew takes one item after the other from a queue they
-share, and results are gathered and told in bulk. Few are woken at first: a handler of microseconds
-is done fastest by one thread, and a crowd of them would fight for the interpreter. As long as items
-wait, more are woken every millisecond, twice as many each time.
+Nothing is made for a message: each of the pool takes one item after the other from a queue they
+share, and results are collected and reported in bulk. Few are woken at first: a handler of
+microseconds is done fastest by one thread, and a crowd of them would fight for the interpreter. As
+long as items wait, more are woken every millisecond, twice as many each time.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class HandlerPool(Protocol):
 
 
 class Threads:
-    """A crew for functions that block."""
+    """A pool for functions that block."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Threads:
         self._idle = 0
         self._threads: list[list[Any]] = []
         """For each thread: the item it works on, and since when."""
-        self._is_told = False
+        self._is_reported = False
         self._is_stopped = False
         self._waker: asyncio.TimerHandle | None = None
 
@@ -131,8 +131,8 @@ class Threads:
             work[0] = item
             results.append((item, self._result(item)))
             work[0] = None
-            if not self._is_told:
-                self._is_told = True
+            if not self._is_reported:
+                self._is_reported = True
                 self._report()
 
     def _rest(self) -> bool:
@@ -157,18 +157,18 @@ class Threads:
 
     def _report(self) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._told)
+            self._loop.call_soon_threadsafe(self._reported)
         except RuntimeError:  # the loop has ended; nobody wants to know any more
             return
 
-    def _told(self) -> None:
-        # Cleared before the results are read: what comes from here on is told again.
-        self._is_told = False
+    def _reported(self) -> None:
+        # Cleared before the results are read: what comes from here on is reported again.
+        self._is_reported = False
         self._tell()
 
 
 class Coroutines:
-    """A crew for async functions."""
+    """A pool for async functions."""
 
     def __init__(
         self,

@@ -2,7 +2,7 @@
 
 While the handler runs, the leader is told now and then that it does (PROGRESS), so that a slow
 message is not handed to somebody else; but not for ever: what has been at work longer than the
-limit is not extended any more, nor is anything else if all of the crew are stuck like that.
+limit is not extended any more, nor is anything else if all of the pool are stuck like that.
 
 How much a worker holds follows how fast it is. Credit doubles while messages are done well before
 their deadline and halves when they are not, so that a slow handler does not hoard what another
@@ -18,13 +18,13 @@ from waterclock.dispatch.worker.handler_pool import Item
 class InFlight:
     """The messages of one worker, and its credit. Times are seconds on the monotonic clock."""
 
-    def __init__(self, *, credit_max: int, crew: int, handler_s_max: float) -> None:
+    def __init__(self, *, credit_max: int, workers: int, handler_s_max: float) -> None:
         self._credit_max = credit_max
-        self._crew = crew
+        self._workers = workers
         self._handler_s_max = handler_s_max
         self._since: dict[bytes, tuple[float, object]] = {}
         """In the order they came, so that the oldest stand first."""
-        self.credit = min(credit_max, 8 * crew)
+        self.credit = min(credit_max, 8 * workers)
         self._finished = 0
         self._is_empty = asyncio.Event()
 
@@ -35,7 +35,7 @@ class InFlight:
         return f"<InFlight {len(self._since)} of {self.credit}>"
 
     def take(self, uuids: Sequence[bytes], link: object, now: float) -> list[int]:
-        """Note messages that came; return the rows that are new. One that is in hand already, by
+        """Note messages that came; return the rows that are new. One that is in flight already, by
         the same link, is being worked on: its answer will do for both."""
         since, fresh = self._since, (now, link)
         rows = []
@@ -60,7 +60,7 @@ class InFlight:
         self._tell_if_empty()
 
     async def until_empty(self) -> None:
-        """Return when nothing is in hand."""
+        """Return when nothing is in flight."""
         while self._since:
             self._is_empty.clear()
             await self._is_empty.wait()
@@ -79,7 +79,7 @@ class InFlight:
     ) -> list[bytes]:
         """Return what should be given more time, of what is here for at least so long."""
         stuck = {item[0] for item, since in at_work if now - since > self._handler_s_max}
-        if len(stuck) >= self._crew:
+        if len(stuck) >= self._workers:
             return []
         found = []
         for uuid, (since, its) in self._since.items():
@@ -94,7 +94,7 @@ class InFlight:
         oldest = next(iter(self._since.values()), None)
         age_s = 0.0 if oldest is None else now - oldest[0]
         if age_s > deadline_s / 2:
-            self.credit = max(self._crew, self.credit // 2)
+            self.credit = max(self._workers, self.credit // 2)
         elif self._finished > self.credit // 4 and age_s < deadline_s / 8:
             self.credit = min(self._credit_max, 2 * self.credit)
         self.credit = min(self.credit, self._credit_max)

@@ -54,10 +54,10 @@ class LeaderSearch:
     async def _look(self) -> str:
         """Follow whoever leads; return why we are not connected, as far as that is known."""
         try:
-            told = await self._redis.call(self._lock, "GET", self._lock)
-            if told is None:
+            raw = await self._redis.call(self._lock, "GET", self._lock)
+            if raw is None:
                 return f"nobody holds the lock {self._lock}"
-            leader = parse_lock_value(told)
+            leader = parse_lock_value(raw)
             await self._follow(leader)
         except TimeoutError:
             return "the leader does not answer"

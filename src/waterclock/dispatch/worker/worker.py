@@ -1,13 +1,13 @@
 """A worker: finds the leader, handles what it is given, writes, then acknowledges.
 
-    leader --PROCESS_BATCH--> crew (parse, handler) --> sink (one call a batch) --> ACK_BATCH
+    leader --PROCESS_BATCH--> pool (parse, handler) --> sink (one call a batch) --> ACK_BATCH
 
 The leader is found in the value of its lock (`leader_search.py`). The highest epoch that was ever
 welcomed is the only one obeyed; what a leader of a lower one still sends is refused, counted, and
 answered with CLOSE, from which it learns.
 
-Nothing is acknowledged before it is written. What is in hand when a connection breaks is forgotten
-if it is not written yet: its leader, or the next one, hands it to somebody.
+Nothing is acknowledged before it is written. What is in flight when a connection breaks is
+forgotten if it is not written yet: its leader, or the next one, hands it to somebody.
 """
 
 import asyncio
@@ -72,10 +72,10 @@ class Worker:
         self._links: set[LeaderLink] = set()
         self._in_flight = InFlight(
             credit_max=config.credit,
-            crew=config.concurrency,
+            workers=config.concurrency,
             handler_s_max=config.handler_ms_max / 1_000,
         )
-        self._crew: HandlerPool | None = None
+        self._pool: HandlerPool | None = None
         self._has_results = asyncio.Event()
         self._is_stopping = asyncio.Event()
         self._later: list[Result] = []
@@ -85,13 +85,13 @@ class Worker:
         self.failures = FailureKinds()
         self.is_welcomed = asyncio.Event()
         """Set once a leader has taken us in for the first time."""
-        self.abandoned = 0  # messages in hand when the patience of `stop` was over
+        self.abandoned = 0  # messages in flight when the patience of `stop` was over
 
     def __repr__(self) -> str:
         return f"<Worker {self._config.name}, epoch {self.epoch}, {self._in_flight!r}>"
 
     def stop(self) -> None:
-        """Take nothing new, finish what is in hand, then let `run` return."""
+        """Take nothing new, finish what is in flight, then let `run` return."""
         self._is_stopping.set()
 
     @property
@@ -106,13 +106,13 @@ class Worker:
 
     @property
     def held(self) -> int:
-        """Messages in hand."""
+        """Messages in flight."""
         return len(self._in_flight)
 
     async def run(self) -> None:
         """Work until `stop`."""
         async with asyncio.TaskGroup() as tasks:
-            self._crew = crew = self._crew_of(tasks)
+            self._pool = pool = self._pool_of(tasks)
             loops = [tasks.create_task(self._write()) for _ in range(WRITERS)]
             loops += [tasks.create_task(self._tick())]
             seeking = [tasks.create_task(self._search.run())]
@@ -123,14 +123,14 @@ class Worker:
                 for task in seeking:
                     task.cancel()
                 await self._drain()
-            finally:  # also when one of us failed: the crew ends only when told to
-                crew.stop()
+            finally:  # also when one of us failed: the pool ends only when told to
+                pool.stop()
             for link in [*self._links]:
                 link.close("the worker stops", epoch=link.epoch)
             for task in loops:
                 task.cancel()
 
-    def _crew_of(self, tasks: asyncio.TaskGroup) -> HandlerPool:
+    def _pool_of(self, tasks: asyncio.TaskGroup) -> HandlerPool:
         parse = parse_json if self._config.parse == "json" else bytes
         count, prepare, tell = self._config.concurrency, self._sink.prepare, self._has_results.set
         if self._handler.is_async:
@@ -140,7 +140,7 @@ class Worker:
         return Threads(self._handler, count=count, parse=parse, prepare=prepare, tell=tell)
 
     async def _drain(self) -> None:
-        """Wait until everything in hand is answered, but not for ever."""
+        """Wait until everything in flight is answered, but not for ever."""
         for link in self._links:
             link.send(encode_credit(epoch=link.epoch, credit=0))
         with suppress(TimeoutError):
@@ -189,8 +189,8 @@ class Worker:
     def _lost(self, link: LeaderLink) -> None:
         self._links.discard(link)
         self._in_flight.drop(link)
-        if self._crew is not None:
-            self._crew.give([item for item in self._crew.take_back() if item[4] is not link])
+        if self._pool is not None:
+            self._pool.give([item for item in self._pool.take_back() if item[4] is not link])
         log.info("leader_lost epoch=%d", link.epoch)
 
     # Frames
@@ -245,18 +245,18 @@ class Worker:
         births_ms: list[int],
         bodies: Sequence[bytes],
     ) -> None:
-        assert self._crew is not None
+        assert self._pool is not None
         rows = self._in_flight.take(uuids, link, asyncio.get_running_loop().time())
         self.counts.received += len(uuids)
         items: list[Item] = [(uuids[r], births_ms[r], bodies[r], deliveries, link) for r in rows]
-        self._crew.give(items)
+        self._pool.give(items)
 
     # Results
 
     async def _write(self) -> None:
-        """Write and answer what the crew has done, in as large batches as came together."""
-        assert self._crew is not None
-        results = self._crew.results
+        """Write and answer what the pool has done, in as large batches as came together."""
+        assert self._pool is not None
+        results = self._pool.results
         while True:
             if not results:
                 self._has_results.clear()
@@ -351,7 +351,7 @@ class Worker:
 
     async def _tick(self) -> None:
         """Extend what takes long, say that we live, and try again what found no server."""
-        assert self._crew is not None
+        assert self._pool is not None
         loop = asyncio.get_running_loop()
         retry_at = 0.0
         while True:
@@ -362,14 +362,14 @@ class Worker:
                 continue  # we were held up; what leaders said meanwhile is about to be read
             if self._later and now >= retry_at:
                 retry_at = now + RETRY_S
-                self._crew.results.extend(self._later)
+                self._pool.results.extend(self._later)
                 self._later = []
                 self._has_results.set()
             for link in [*self._links]:
                 self._care_for(link, now)
 
     def _care_for(self, link: LeaderLink, now: float) -> None:
-        assert self._crew is not None
+        assert self._pool is not None
         welcome = link.welcome
         if welcome is None:
             if now - link.heard_at > 3.0:
@@ -389,7 +389,7 @@ class Worker:
         if now - link.extended_at >= deadline_s / 4:
             link.extended_at = now
             uuids = self._in_flight.to_extend(
-                link, self._crew.at_work(), older_s=deadline_s / 4, now=now
+                link, self._pool.at_work(), older_s=deadline_s / 4, now=now
             )
             if uuids:
                 self.counts.extended += len(uuids)

@@ -1,7 +1,8 @@
--- KEYS: fence, done, dead. ARGV: epoch, then for each message the id of its parcel, its uuid, the
+-- KEYS: fence, done, dead. ARGV: epoch, then for each message the id of its batch, its uuid, the
 -- number of words and the words of its dead letter. `done` keeps the uuids (16 bytes each) of what
--- needs no work any more though its parcel is still there. Answers how many were not buried before.
-local at, buried = 2, 0
+-- needs no work any more though its batch is still there. Answers how many were not dead-lettered
+-- before.
+local at, written = 2, 0
 while at <= #ARGV do
   local words = tonumber(ARGV[at + 2])
   local done, is_done = redis.call('HGET', KEYS[2], ARGV[at]) or '', false
@@ -11,8 +12,8 @@ while at <= #ARGV do
   if not is_done then
     redis.call('XADD', KEYS[3], '*', unpack(ARGV, at + 3, at + 2 + words))
     redis.call('HSET', KEYS[2], ARGV[at], done .. ARGV[at + 1])
-    buried = buried + 1
+    written = written + 1
   end
   at = at + words + 3
 end
-return buried
+return written

@@ -1,4 +1,4 @@
--- KEYS: fence. ARGV: epoch, channel, mark. Publishes a mark of the leader; answers the server's time
+-- KEYS: fence. ARGV: epoch, channel, marker. Publishes a marker of the leader; answers the server's time
 -- in ms.
 redis.call('PUBLISH', ARGV[2], ARGV[3])
 local time = redis.call('TIME')

@@ -1,4 +1,4 @@
--- KEYS: fence, inlet. ARGV: epoch, group, 1 to delete the entries, ids. Answers how many were pending.
+-- KEYS: fence, source. ARGV: epoch, group, 1 to delete the entries, ids. Answers how many were pending.
 local done = 0
 for at = 4, #ARGV, 4000 do
   local to = math.min(at + 3999, #ARGV)

@@ -1,7 +1,7 @@
--- KEYS: fence, inlet, dead. ARGV: epoch, group, 1 to delete the entries, then for each message its
+-- KEYS: fence, source, dead. ARGV: epoch, group, 1 to delete the entries, then for each message its
 -- id, the number of words and the words of its dead letter. Answers how many were pending: only
--- those are written, so that one that was buried before is not buried twice.
-local at, buried = 4, 0
+-- those are written, so that one that was dead-lettered before is not dead-lettered twice.
+local at, written = 4, 0
 while at <= #ARGV do
   local words = tonumber(ARGV[at + 1])
   if #redis.call('XPENDING', KEYS[2], ARGV[2], ARGV[at], ARGV[at], 1) == 1 then
@@ -11,8 +11,8 @@ while at <= #ARGV do
     if ARGV[3] == '1' then
       redis.call('XDEL', KEYS[2], ARGV[at])
     end
-    buried = buried + 1
+    written = written + 1
   end
   at = at + words + 2
 end
-return buried
+return written

@@ -1,4 +1,4 @@
--- KEYS: fence, inlet. ARGV: epoch, group, consumer, count. Answers the server's time in ms, and
+-- KEYS: fence, source. ARGV: epoch, group, consumer, count. Answers the server's time in ms, and
 -- entries nobody has read yet.
 local got = redis.call('XREADGROUP', 'GROUP', ARGV[2], ARGV[3], 'COUNT', ARGV[4], 'STREAMS', KEYS[2], '>')
 local time = redis.call('TIME')
