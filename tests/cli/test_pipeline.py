@@ -16,7 +16,6 @@ from waterclock.cli.commands import pipeline_run
 from waterclock.cli.commands.pipeline_run import Launch, tell
 from waterclock.model.errors import BadInput, Unreachable
 from waterclock.spark import session as sessions
-from waterclock.spark.failures import failure_line
 from waterclock.spark.jobs import redrive, replay, schedule
 from waterclock.spark.jobs.job import Summary
 from waterclock.spark.jobs.report import report
@@ -215,7 +214,7 @@ def test_settings_of_spark_are_named_so():
     ],
 )
 def test_a_failure_is_the_line_a_person_can_act_on(text, line):
-    assert failure_line(RuntimeError(text)) == line
+    assert pipeline_run.failure_line(RuntimeError(text)) == line
 
 
 @pytest.mark.xdist_group("spark")

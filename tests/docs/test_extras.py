@@ -25,7 +25,7 @@ def said(words, folder):
         ("kafka", "from waterclock.burrow import KafkaSource"),
         ("kafka", "from waterclock.burrow import KafkaDeadLetters"),
         ("spark", "from waterclock.spark.session import session"),
-        ("spark", "from waterclock.spark.registration import register"),
+        ("spark", "from waterclock.spark.source import register"),
         ("redis", "from waterclock.dispatch import PermanentError"),
     ],
 )

@@ -27,7 +27,7 @@ def test_the_wheel_holds_the_packages_and_no_demos_or_tests(wheel_names):
     assert {name.partition("/")[0] for name in wheel_names} == TOP
     assert not [name for name in wheel_names if "testing" in name or "demo" in name]
     assert "waterclock/py.typed" in wheel_names
-    assert "waterclock/spark/log4j2.properties" in wheel_names
+    assert "waterclock/spark/session/log4j2.properties" in wheel_names
     assert [name for name in wheel_names if name.endswith(".lua")]
 
 

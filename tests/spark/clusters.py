@@ -15,7 +15,7 @@ from queue import Empty, Queue
 
 import pyspark
 
-from waterclock.spark.quickstart import cache_folder, spark_home
+from waterclock.spark.session.jvm_cache import cache_folder, spark_home
 
 LOOPBACK = "127.0.0.1"
 INSTALLED = Path(pyspark.__path__[0])

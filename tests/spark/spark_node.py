@@ -24,24 +24,24 @@ END_S_MAX = 60.0
 MAIN = """
 import json, sys
 from tests.integration.node_main import main
-from waterclock.node import housekeeping
-housekeeping.EVERY_MS = int(sys.argv[2])
+from waterclock.node import log_cleaner
+log_cleaner.EVERY_MS = int(sys.argv[2])
 main(json.loads(sys.argv[1]))
 """
 
 
 class SparkNode:
-    """One node over all its lives; `client` is connected to it."""
+    """One node, however often it is started; `client` is connected to it."""
 
     def __init__(
         self,
         folder: Path,
         settings: dict[str, dict[str, Any]] | None = None,
         *,
-        housekeeping_ms: int = 60_000,
+        cleaner_ms: int = 60_000,
     ) -> None:
         self.folder = folder
-        self._housekeeping_ms = housekeeping_ms
+        self._cleaner_ms = cleaner_ms
         self.log_file = folder / "node.log"
         self.grpc_port = self.http_port = 0
         self.client: BlockingClient
@@ -54,7 +54,7 @@ class SparkNode:
         return f"{HOST}:{self.grpc_port}"
 
     def start(self) -> None:
-        """Begin a life and wait until it takes requests."""
+        """Start a process and wait until it takes requests."""
         assert self._process is None
         own = {
             "node": {"name": "spark", "data_folder": str(self.folder / "data")},
@@ -62,8 +62,8 @@ class SparkNode:
             "schedule": {"tick_ms": 10},
             "log": {"preallocate_bytes": 1 << 20},  # there are hundreds of topics
         }
-        told = json.dumps({"settings": {**own, **self._settings}})
-        command = [sys.executable, "-c", MAIN, told, str(self._housekeeping_ms)]
+        config = json.dumps({"settings": {**own, **self._settings}})
+        command = [sys.executable, "-c", MAIN, config, str(self._cleaner_ms)]
         with open(self.log_file, "ab") as log:
             self._process = subprocess.Popen(
                 command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, bufsize=0
@@ -124,13 +124,13 @@ def running(
     folder: Path,
     settings: dict[str, dict[str, Any]] | None = None,
     *,
-    housekeeping_ms: int = 60_000,
+    cleaner_ms: int = 60_000,
 ) -> Iterator[SparkNode]:
     """Run a node with a client; see at the end that it came to no unplanned trouble.
 
-    `housekeeping_ms` is how often retention looks.
+    `cleaner_ms` is how often retention looks.
     """
-    node = SparkNode(folder, settings, housekeeping_ms=housekeeping_ms)
+    node = SparkNode(folder, settings, cleaner_ms=cleaner_ms)
     node.start()
     try:
         with connect_blocking(node.servers, ClientSettings(retry_delay_ms=10)) as client:

@@ -20,7 +20,7 @@ SMALL = {"log": {"segment_bytes": 4 << 10, "preallocate_bytes": 0}}
 def forgetful(tmp_path: Path) -> Iterator[SparkNode]:
     """Return a node with a topic in small segments, whose retention looks all the time."""
     (tmp_path / "node").mkdir()
-    with running(tmp_path / "node", SMALL, housekeeping_ms=20) as node:
+    with running(tmp_path / "node", SMALL, cleaner_ms=20) as node:
         node.client.topics.create("orders", partitions=1)
         fill(node, 0)
         yield node

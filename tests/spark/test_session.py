@@ -8,10 +8,10 @@ import pytest
 from pyspark.conf import SparkConf
 
 from waterclock.model.errors import BadConfig, Unreachable
-from waterclock.spark import quickstart
-from waterclock.spark import session as sessions
-from waterclock.spark.gateway import start_gateway
-from waterclock.spark.java import Java, find_java, major_of
+from waterclock.spark.session import builder as sessions
+from waterclock.spark.session import jvm_cache as quickstart
+from waterclock.spark.session.gateway import start_gateway
+from waterclock.spark.session.java import Java, find_java, major_of
 
 
 def jdk(folder, version, *, has_release=True):

@@ -3,6 +3,8 @@
 They are imported when they are asked for: a task that reads does not load what writes.
 """
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -14,6 +16,9 @@ from pyspark.sql.types import StructType
 
 from waterclock.spark.options import ReadOptions
 from waterclock.spark.schemas import arrow_schema, ddl_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class WaterclockSource(DataSource):
@@ -63,3 +68,12 @@ class WaterclockSource(DataSource):
         from waterclock.spark.write.stream import StreamWriter
 
         return StreamWriter(WriteOptions.parse(self.options), schema)
+
+
+def register(spark: "SparkSession") -> None:
+    """Have a session know `format("waterclock")`; again is harmless. Connect sessions too.
+
+    Spark itself finds an installed `pyspark_waterclock`, but one broken `pyspark_*` package, of
+    whoever, keeps it from finding any.
+    """
+    spark.dataSource.register(WaterclockSource)

@@ -6,6 +6,7 @@ is asked first: whoever forgot to start one should not wait for a JVM to learn o
 
 import logging
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -38,7 +39,11 @@ SHOWN_MAX = 20
 NICENESS = 10
 SHORT_OFFSETS_MAX = 2_000_000
 """A job that reads no more is over before the JVM's better compiler has paid for itself."""
+FAILURE_CHARS_MAX = 500
+
 _NO_SPARK = "pip install 'waterclock[spark]'"
+_OUR_ERROR = re.compile(r"^\s*waterclock\.[\w.]*?(\w+): (.+)$", re.MULTILINE)
+_PYTHON_ERROR = re.compile(r"^\s*(\w+(?:Error|Exception|Exit)): (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +115,6 @@ def _ran(
     try:
         from pyspark.errors import PySparkException
 
-        from waterclock.spark.failures import failure_line
         from waterclock.spark.jobs.progress import reporter_of
         from waterclock.spark.session import session
     except ImportError as error:
@@ -139,6 +143,22 @@ def _ran(
             raise typer.Exit(EXIT_FAILED) from error
         except KeyboardInterrupt:
             raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def failure_line(error: BaseException) -> str:
+    """Return what a person should read of an error that came out of Spark.
+
+    An error of a task comes inside Java's stack traces inside Python's. What a person can act on is
+    the line of one of our own errors; without one, what Spark says first.
+    """
+    text = str(error)
+    if ours := _OUR_ERROR.findall(text):
+        line = ours[-1][1]
+    elif pythons := _PYTHON_ERROR.findall(text):
+        line = ": ".join(pythons[-1])
+    else:
+        line = text.strip().partition("\n")[0] or type(error).__name__
+    return str(line).strip()[:FAILURE_CHARS_MAX]
 
 
 @contextmanager

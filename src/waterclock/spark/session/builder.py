@@ -23,10 +23,10 @@ from pyspark.sql import SparkSession
 
 from waterclock.model.errors import Unreachable
 from waterclock.model.units import GIB
-from waterclock.spark.gateway import start_gateway
-from waterclock.spark.java import find_java
-from waterclock.spark.quickstart import cache_folder, class_options, spark_home
-from waterclock.spark.registration import register
+from waterclock.spark.session.gateway import start_gateway
+from waterclock.spark.session.java import find_java
+from waterclock.spark.session.jvm_cache import cache_folder, class_options, spark_home
+from waterclock.spark.source import register
 
 TASK_ATTEMPTS = 3
 LOCAL = "local[*]"

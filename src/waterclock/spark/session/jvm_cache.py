@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from waterclock.spark.java import Java
+from waterclock.spark.session.java import Java
 
 LINKED = ("bin", "jars", "sbin", "data")
 MAGIC = 0xF00BABA8
