@@ -50,7 +50,7 @@ GONE = "gone"
 
 @dataclass
 class Message:
-    """One offset. `place` is ahead, leased, waiting, dying, done or gone (nothing to deliver)."""
+    """One offset. `place` is ahead, leased, waiting, dead, done or gone (nothing to deliver)."""
 
     place: str
     failed: int = 0
@@ -138,7 +138,7 @@ class CursorHistory(RuleBasedStateMachine):
             message.due_min_ms = message.due_max_ms = max(retry_at_ms, self.now_ms)
 
     def die(self, offset: int, reason: Reason) -> None:
-        self.log[offset].place = "dying"
+        self.log[offset].place = "dead"
         self.log[offset].reason = reason
         self.dead[offset] = (reason, self.log[offset].failed)
 
@@ -179,7 +179,7 @@ class CursorHistory(RuleBasedStateMachine):
                 ranges.append(kind(at, at + 1))
         for at in range(self.read_end, end):
             message = self.log[at]
-            if message.place == "dying":
+            if message.place == "dead":
                 self.dead[at] = (message.reason or Reason.NACKED, message.failed)
         self.read_end = end
         sized = [
@@ -205,7 +205,7 @@ class CursorHistory(RuleBasedStateMachine):
         untaken = []
         for at in range(start):
             message = self.log[at]
-            if message.place in ("ahead", "waiting", "dying", GONE):
+            if message.place in ("ahead", "waiting", "dead", GONE):
                 untaken.append(at)
             if message.place in ("ahead", "waiting"):
                 message.place = GONE
@@ -235,8 +235,8 @@ class CursorHistory(RuleBasedStateMachine):
         if age == 0 and self.is_owned:
             was_draining, self.is_draining = self.is_draining, not is_cancelled
             effects = self.tell(kind(self.generation))
-            told = ReportDrained(self.generation) in effects
-            assert told == (self.is_draining and not was_draining and not self.held())
+            is_reported = ReportDrained(self.generation) in effects
+            assert is_reported == (self.is_draining and not was_draining and not self.held())
         else:
             assert self.tell(kind(self.generation - 1)) == []
 
@@ -283,9 +283,11 @@ class CursorHistory(RuleBasedStateMachine):
             self.settle(at, kind, retry_at_ms)
         effects = self.tell(event)
         problems = [e.problem for e in effects if isinstance(e, Refuse)]
-        told = {at for p in problems if isinstance(p, UnknownLease) for at in offsets_of(p.ranges)}
+        unknown = {
+            at for p in problems if isinstance(p, UnknownLease) for at in offsets_of(p.ranges)
+        }
         # An offset named twice is unknown the second time, unless it is still held.
-        assert strange <= told <= strange | (set() if kind == "extend" else set(mine))
+        assert strange <= unknown <= strange | (set() if kind == "extend" else set(mine))
         if len(offsets_of(ranges)) == len(mine) and all(start < end for start, end in ranges):
             assert problems == []
 
@@ -339,7 +341,7 @@ class CursorHistory(RuleBasedStateMachine):
                 self.log[at] = copy.copy(past)
                 if past.place == "leased" or past.due_max_ms == 0:
                     place = "waiting" if past.failed else "ahead"
-                    is_settled = past.place in ("done", "dying")
+                    is_settled = past.place in ("done", "dead")
                     self.log[at] = replace(
                         past if is_settled else Message(place, past.failed),
                         reason=past.reason,
@@ -361,7 +363,7 @@ class CursorHistory(RuleBasedStateMachine):
             return
         waiting = [self.log[at] for at in self.in_place("waiting")]
         assert not [m for m in waiting if m.due_max_ms <= self.now_ms], "a retry is held back"
-        outstanding = len(waiting) + held + len(self.in_place("dying"))
+        outstanding = len(waiting) + held + len(self.in_place("dead"))
         assert outstanding >= CONFIG.runs_max or not self.in_place("ahead"), "held back"
 
     @invariant()

@@ -355,9 +355,7 @@ def test_the_log_may_be_announced_twice_but_not_with_a_gap(cursor):
 def test_a_cursor_shows_where_it_is(cursor):
     cursor.handle(readable(0, 3), NOW)
 
-    assert repr(cursor) == (
-        "<Cursor at 0, read to 3, <Leases 3 leased, 0 waiting, 0 due, 0 dying>>"
-    )
+    assert repr(cursor) == ("<Cursor at 0, read to 3, <Leases 3 leased, 0 waiting, 0 due, 0 dead>>")
 
 
 def test_without_dead_letters_nothing_dies_and_the_longest_wait_is_waited(credit):
@@ -377,7 +375,7 @@ def test_without_dead_letters_nothing_dies_and_the_longest_wait_is_waited(credit
     cursor.check_invariants()
 
 
-def test_what_was_dying_comes_again_where_there_are_no_dead_letters_any_more(cursor, credit):
+def test_what_was_dead_comes_again_where_there_are_no_dead_letters_any_more(cursor, credit):
     cursor.handle(readable(0, 2), NOW)
     cursor.handle(Rejected(1, [(0, 1)]), NOW)
     again = Cursor.decode(cursor.encode(), CONFIG, has_dead_letters=False)

@@ -81,13 +81,13 @@ def forget_extensions(original):
 
 
 def mark_dead_as_done(original):
-    def bury(self, dead):
-        letters = original(self, dead)
-        for start, end, _ in list(self.dying):
-            self.dying.cut(start, end)
-        return letters
+    def declare(self, dead):
+        effects = original(self, dead)
+        for start, end, _ in list(self.dead):
+            self.dead.cut(start, end)
+        return effects
 
-    return bury
+    return declare
 
 
 def read_done_runs_again(original):
@@ -163,7 +163,7 @@ BUGS = [
     (Leases, "wake", wake_too_early),
     (SpanMap, "cut", lose_the_tail_of_a_split),
     (Leases, "extend", forget_extensions),
-    (Leases, "_bury", mark_dead_as_done),
+    (Leases, "_declare_dead", mark_dead_as_done),
     (ReadQueue, "advance", read_done_runs_again),
     (Leases, "recall", forget_the_past),
     (Cursor, "handle", listen_to_anyone),

@@ -69,7 +69,7 @@ class Member:
         return [value for d in self.deliveries for value in d.rows().column("value").to_pylist()]
 
     @property
-    def words(self) -> list[Assigned | Revoked | Lost | Refused]:
+    def notices(self) -> list[Assigned | Revoked | Lost | Refused]:
         """All that came besides messages."""
         return [item for item in self.out if not isinstance(item, Delivery)]
 
@@ -85,9 +85,9 @@ class Member:
         ranges = [(offset, offset + 1) for offset in offsets]
         if generation is None:
             generation = max(
-                word.generation
-                for word in self.words
-                if isinstance(word, Assigned) and word.partition == partition
+                notice.generation
+                for notice in self.notices
+                if isinstance(notice, Assigned) and notice.partition == partition
             )
         self.session.answer(kind, partition, generation, ranges, at_ms)
 

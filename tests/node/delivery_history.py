@@ -1,6 +1,6 @@
 """Random histories of a group on real logs: members come, go, die and answer; the clock is turned
 and set; retention takes the beginning of the log; the node is paused, saved, killed and opened
-again. What each member gets is checked against what was promised to it, and at the end every
+again. What each member gets is checked against what it must get, and at the end every
 message must be accounted for.
 """
 
@@ -44,7 +44,7 @@ DELIVERY = DeliveryConfig(
 LOG = LogConfig(segment_bytes=64 * KIB, preallocate_bytes=4 * KIB)
 NAMES = st.sampled_from(["ann", "bob", "cid"])
 
-Place = tuple[int, int]
+Position = tuple[int, int]
 """(partition, offset)"""
 
 
@@ -77,8 +77,8 @@ class Model:
     member: Member
     credit_max: int
     """The most it could hold since its line was last empty."""
-    held: dict[Place, tuple[int, int]] = field(default_factory=dict)
-    """Generation of each message it holds, and when its lease ends, by the clock nobody sets."""
+    held: dict[Position, tuple[int, int]] = field(default_factory=dict)
+    """Generation of each message it holds, and when its lease ends, by the monotonic clock."""
     owned: set[tuple[int, int]] = field(default_factory=set)
     taken: int = 0
 
@@ -97,7 +97,7 @@ class DeliveryHistory(RuleBasedStateMachine):
         """How long the node did not run, and the moments after that it reads what was sent."""
         self.back_ms = -PAUSE_MS - SETTLE_MS
         """When that was last over: what follows at once is not forgiven."""
-        self.facts: dict[Place, Fact] = {}
+        self.facts: dict[Position, Fact] = {}
         self.models: dict[str, Model] = {}
         self.gone: list[Model] = []
         self.incarnation = 0
@@ -143,7 +143,7 @@ class DeliveryHistory(RuleBasedStateMachine):
         models = [m for m in self.models.values() if m.member.session is session]
         return models[0].member if models else None
 
-    def is_valid(self, model: Model, place: Place) -> bool:
+    def is_valid(self, model: Model, place: Position) -> bool:
         """Tell whether a session still owns what it holds."""
         generation, _ = model.held[place]
         where = self.c.host().partitions[place[0]]
@@ -155,12 +155,12 @@ class DeliveryHistory(RuleBasedStateMachine):
         return self.clock.monotonic_ms() - self.away_ms
 
     def steady(self, wall_ms: int) -> int:
-        """Return when that is by the clock nobody sets, if nobody sets the wall clock either."""
+        """Return when that is by the monotonic clock, if nobody sets the wall clock either."""
         return wall_ms - self.clock.now_ms() + self.now_ms()
 
     # What happens to messages
 
-    def fail(self, place: Place) -> None:
+    def fail(self, place: Position) -> None:
         fact = self.facts[place]
         fact.failed_min += 1
         fact.failed_max += 1
@@ -496,14 +496,14 @@ class DeliveryHistory(RuleBasedStateMachine):
 
     def check_dead_letters(self):
         page = self.wait(self.c.dead_letters.list("t", limit=1_000))
-        dead = [(letter.origin_partition, letter.origin_offset) for letter in page.letters]
+        dead = [(letter.origin_partition, letter.origin_offset) for letter in page.dead_letters]
         assert len(dead) == len(set(dead)) == page.total, "a dead letter was written twice"
         for place, fact in self.facts.items():
             may_be_gone = fact.expires_ms is not None or fact.is_trimmed
             assert fact.was_acked or place in dead or may_be_gone, f"{place} was lost: {fact}"
             is_kept = place in dead or fact.is_trimmed
             assert not fact.is_dead or is_kept, f"{place} is dead and was not kept"
-        for letter in page.letters:
+        for letter in page.dead_letters:
             fact = self.facts[letter.origin_partition, letter.origin_offset]
             assert letter.message.value == fact.value
 

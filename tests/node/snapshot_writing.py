@@ -49,8 +49,8 @@ def write_snapshot(
             part = rows[at : at + file_rows]
             path = f"partition={number}/{part[0].offset:020d}-{at}.parquet"
             (target / path).parent.mkdir(parents=True, exist_ok=True)
-            told = zip(zip(*part, strict=True), ROWS, strict=True)
-            columns = [pa.array(column, field.type) for column, field in told]
+            pairs = zip(zip(*part, strict=True), ROWS, strict=True)
+            columns = [pa.array(column, field.type) for column, field in pairs]
             write_table(target / path, pa.table(columns, schema=ROWS), group_rows)
             size = (target / path).stat().st_size
             files.append(SnapshotFile(path, len(part), size, part[0].offset, part[-1].offset))

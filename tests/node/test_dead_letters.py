@@ -41,7 +41,7 @@ async def test_a_dead_letter_shows_the_message_as_it_was_and_how_it_died(tmp_pat
         await c.send([message], partition=1)
         await rejected(c, 0, partition=1)
 
-        (letter,) = (await c.dead_letters.list("t")).letters
+        (letter,) = (await c.dead_letters.list("t")).dead_letters
 
         kept = {"colour": b"red", "wc-expires-ms": expires_ms}
         assert letter.message == replace(message, headers=kept)
@@ -62,7 +62,7 @@ async def test_a_message_without_headers_and_a_tombstone_die_like_others(tmp_pat
         await c.send([Message(None, key=b"k"), Message(b"x" * 100_000)])
         await rejected(c, 0, 1)
 
-        first, second = (await c.dead_letters.list("t")).letters
+        first, second = (await c.dead_letters.list("t")).dead_letters
 
         assert (first.message.value, first.message.headers) == (None, None)
         assert second.message.value == b"x" * 100_000
@@ -105,7 +105,7 @@ async def test_a_crash_after_writing_writes_no_dead_letter_twice(tmp_path, monke
 
         assert member.offsets == [(0, 0), (0, 1)], "the rejection was saved after all"
         page = await c.dead_letters.list("t")
-        assert [letter.message.value for letter in page.letters] == [b"a"]
+        assert [letter.message.value for letter in page.dead_letters] == [b"a"]
 
 
 async def test_a_dead_message_is_not_delivered_again_after_a_crash(tmp_path):
@@ -231,8 +231,8 @@ async def test_dead_letters_are_listed_page_by_page_over_partitions(tmp_path):
         while True:
             answer = await c.dead_letters.list("t", limit=3, page=page)
             assert answer.total == 10
-            assert len(answer.letters) <= 3
-            found += [(letter.partition, letter.offset) for letter in answer.letters]
+            assert len(answer.dead_letters) <= 3
+            found += [(letter.partition, letter.offset) for letter in answer.dead_letters]
             page = answer.next_page
             if not page:
                 break
@@ -261,7 +261,7 @@ async def test_redriven_messages_come_again_under_a_new_id_and_leave_the_list(tm
         assert rows["key"].to_pylist() == [b"k"]
         assert dict(rows["headers"].to_pylist()[0]) == {"colour": b"red", "wc-redriven": b"1"}
         page = await c.dead_letters.list("t")
-        assert [letter.message.value for letter in page.letters] == [b"b"]
+        assert [letter.message.value for letter in page.dead_letters] == [b"b"]
         assert page.total == 1
 
 
@@ -321,7 +321,7 @@ async def test_redriving_stops_at_its_limit_and_purging_drops_the_rest(tmp_path)
         assert await c.dead_letters.redrive("t") == 0
     async with consuming(tmp_path, clock=c.clock) as c:
         page = await c.dead_letters.list("t")
-        assert (page.letters, page.total) == ([], 0)
+        assert (page.dead_letters, page.total) == ([], 0)
         with pytest.raises(BadInput):
             await c.dead_letters.redrive("t", [(3, 0)])
         with pytest.raises(BadInput):
@@ -334,7 +334,7 @@ async def test_a_topic_without_dead_letters_has_none(tmp_path):
 
         page = await c.dead_letters.list("t")
 
-        assert (page.letters, page.next_page, page.total) == ([], "", 0)
+        assert (page.dead_letters, page.next_page, page.total) == ([], "", 0)
         assert await c.dead_letters.redrive("t") == 0
         assert await c.dead_letters.purge("t") == 0
 
@@ -345,7 +345,7 @@ async def test_what_somebody_published_to_the_dead_letter_topic_by_hand_is_liste
         await c.hosts.topic("t.dlq")
         await c.publish(b"by hand", topic="t.dlq", headers=BY_HAND)
 
-        (letter,) = (await c.dead_letters.list("t")).letters
+        (letter,) = (await c.dead_letters.list("t")).dead_letters
 
         assert (letter.reason, letter.group, letter.attempts) == ("\ufffd", "\ufffd", 0)
         assert await c.dead_letters.redrive("t") == 1
@@ -363,8 +363,8 @@ async def test_a_topic_that_grew_has_its_dead_letter_topic_grow(tmp_path):
         member.answer(REJECT, 0, partition=2)
         await c.settle()
 
-        letters = (await c.dead_letters.list("t")).letters
-        assert [(letter.partition, letter.message.value) for letter in letters] == [
+        found = (await c.dead_letters.list("t")).dead_letters
+        assert [(letter.partition, letter.message.value) for letter in found] == [
             (0, b"a"),
             (2, b"b"),
         ]

@@ -1,4 +1,4 @@
-"""What cursors are told of a log, and what is handed out of it."""
+"""What a fetch plans to read of a log, and what is handed out of it."""
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +17,8 @@ from waterclock.node.partition.log_reader import LogReader
 PLENTY = 1 << 30
 
 
-def told(partition: Partition, start: int = 0, *, room: int = 1_000, free: int = PLENTY):
-    """Return what is announced: (start, end), or (start, end, None) where there is nothing."""
+def planned(partition: Partition, start: int = 0, *, room: int = 1_000, free: int = PLENTY):
+    """Return what is planned: (start, end), or (start, end, None) where there is nothing."""
     now_ms = partition.clock.now_ms()
     reader = LogReader(partition.store)
     found = plan_fetch(reader, start, room=room, bytes_free=free, now_ms=now_ms)
@@ -41,9 +41,9 @@ def test_frames_alike_are_announced_as_one_and_what_lies_between_as_skipped():
     partition.flush()
     partition.fill([4])
 
-    assert told(partition) == [(0, 3), (3, 5, None), (5, 6)]
-    assert told(partition, 1) == [(1, 3), (3, 5, None), (5, 6)]
-    assert told(partition, 6) == []
+    assert planned(partition) == [(0, 3), (3, 5, None), (5, 6)]
+    assert planned(partition, 1) == [(1, 3), (3, 5, None), (5, 6)]
+    assert planned(partition, 6) == []
 
 
 def test_no_more_is_announced_than_there_is_room_for():
@@ -51,9 +51,9 @@ def test_no_more_is_announced_than_there_is_room_for():
     partition.publish(*map(message, range(5)))
     partition.fill([5])
 
-    assert told(partition, room=3) == [(0, 3)]
-    assert told(partition, 3, room=2) == [(3, 5)]
-    assert told(partition, 3, room=9) == [(3, 5), (5, 6)]
+    assert planned(partition, room=3) == [(0, 3)]
+    assert planned(partition, 3, room=2) == [(3, 5)]
+    assert planned(partition, 3, room=9) == [(3, 5), (5, 6)]
 
 
 def test_messages_of_very_different_size_are_announced_apart_where_it_matters():
@@ -61,8 +61,8 @@ def test_messages_of_very_different_size_are_announced_apart_where_it_matters():
     sizes = [100, 100, 50_000, 100, 100]
     partition.publish(*[sized(number, size) for number, size in enumerate(sizes)])
 
-    assert told(partition) == [(0, 5)], "all of it fits"
-    assert told(partition, free=1_000) == [(0, 2), (2, 3), (3, 5)]
+    assert planned(partition) == [(0, 5)], "all of it fits"
+    assert planned(partition, free=1_000) == [(0, 2), (2, 3), (3, 5)]
 
 
 def test_frames_of_very_different_size_are_announced_apart():
@@ -70,14 +70,14 @@ def test_frames_of_very_different_size_are_announced_apart():
     for number, size in enumerate([100, 50_000, 100]):
         partition.publish(sized(number, size))
 
-    assert told(partition) == [(0, 1), (1, 2), (2, 3)]
+    assert planned(partition) == [(0, 1), (1, 2), (2, 3)]
 
 
 def test_without_bytes_left_no_further_frame_is_announced():
     partition = Partition()
     partition.fill(range(4))
 
-    assert told(partition, free=1) == [(0, 1)]
+    assert planned(partition, free=1) == [(0, 1)]
 
 
 def test_what_is_too_late_is_skipped():
@@ -90,8 +90,8 @@ def test_what_is_too_late_is_skipped():
     ]
     partition.publish(*messages)
 
-    assert told(partition) == [(0, 1), (1, 2, None), (2, 3), (3, 4, None), (4, 5)]
-    assert told(partition, 1, room=1) == [(1, 2, None), (2, 3)]
+    assert planned(partition) == [(0, 1), (1, 2, None), (2, 3), (3, 4, None), (4, 5)]
+    assert planned(partition, 1, room=1) == [(1, 2, None), (2, 3)]
 
 
 def test_offsets_that_compaction_emptied_are_skipped():
@@ -101,21 +101,23 @@ def test_offsets_that_compaction_emptied_are_skipped():
     partition.roll()
     partition.rewrite(keep_from=5, by_key=True)
 
-    assert told(partition) == [(0, 2, None), (2, 5)]
+    assert planned(partition) == [(0, 2, None), (2, 5)]
 
 
-def test_a_long_stretch_of_promises_is_passed_in_several_goes(monkeypatch):
+def test_a_long_stretch_of_scheduled_messages_is_passed_in_several_goes(monkeypatch):
     monkeypatch.setattr(fetch_plan, "FRAMES_MAX", 2)
     partition = Partition()
     for number in range(3):
         partition.publish(message(number, due_ms=partition.clock.now_ms() + 1_000))
 
-    assert told(partition) == [(0, 2, None)]
-    assert told(partition, 2) == [(2, 3, None)]
+    assert planned(partition) == [(0, 2, None)]
+    assert planned(partition, 2) == [(2, 3, None)]
 
 
 LOG = st.lists(
-    st.tuples(st.sampled_from(["data", "promise", "fired", "expired", "large"]), st.integers(1, 4)),
+    st.tuples(
+        st.sampled_from(["data", "scheduled", "fired", "expired", "large"]), st.integers(1, 4)
+    ),
     min_size=1,
     max_size=8,
 )
@@ -128,12 +130,12 @@ def written(partition: Partition, log: list[tuple[str, int]]) -> list[int]:
     for number, (kind, count) in enumerate(log):
         base = partition.store.end
         ids = [1_000 * number + n for n in range(count)]
-        if kind in ("promise", "fired"):
+        if kind in ("scheduled", "fired"):
             partition.publish(*[message(n, due_ms=now_ms + 1_000) for n in ids])
             if kind == "fired":
-                promises = np.arange(base, base + count)
+                scheduled = np.arange(base, base + count)
                 base = partition.store.end
-                partition.store.fire(promises, now_ms=now_ms)
+                partition.store.fire(scheduled, now_ms=now_ms)
                 partition.flush()
         elif kind == "expired":
             headers = {"wc-expires-ms": b"%d" % now_ms}
@@ -141,7 +143,7 @@ def written(partition: Partition, log: list[tuple[str, int]]) -> list[int]:
         else:
             size = 3_000 if kind == "large" else 10
             partition.publish(*[sized(n, size + n % 7) for n in ids])
-        if kind not in ("promise", "expired"):
+        if kind not in ("scheduled", "expired"):
             deliverable += range(base, base + count)
     return deliverable
 

@@ -38,7 +38,7 @@ async def at_rest(host: GroupHost, *, may_write: bool = True) -> None:
 
 
 async def rejected(c: Consuming) -> None:
-    """Have a member reject a message, and leave before it is buried."""
+    """Have a member reject a message, and leave before the dead letter is written."""
     await c.hosts.topic("t")
     await c.publish(b"a")
     member = await c.join()
@@ -119,7 +119,7 @@ async def test_a_group_is_not_moved_before_its_dead_are_buried(tmp_path, monkeyp
         await c.settle()
         await c.groups.seek("t", "g", start=Start.LATEST)
 
-        (letter,) = (await c.dead_letters.list("t")).letters
+        (letter,) = (await c.dead_letters.list("t")).dead_letters
         assert (letter.origin_offset, letter.reason) == (0, "rejected")
 
 

@@ -214,7 +214,7 @@ async def test_a_group_goes_on_where_it_is_told_also_after_a_crash(tmp_path, see
         member = await c.join()
         member.take()
         assert [offset for _, offset in member.offsets] == expected
-        assert member.words[0].generation == 3
+        assert member.notices[0].generation == 3
 
 
 async def test_a_full_disk_leaves_a_group_where_it_was(tmp_path, monkeypatch):

@@ -35,13 +35,13 @@ async def test_a_partition_moves_to_a_new_member_once_its_owner_has_finished(tmp
         two = await c.join("two")
 
         one.take()
-        assert Revoked(1, 1, c.clock.now_ms() + 500) in one.words
+        assert Revoked(1, 1, c.clock.now_ms() + 500) in one.notices
         assert two.take() == []
         one.ack(0, 1, partition=1)
         await c.settle()
         one.take()
 
-        assert one.words[-1] == Lost(1, 1)
+        assert one.notices[-1] == Lost(1, 1)
         assert two.take() == [Assigned(1, 2, 2)]
 
 
@@ -73,7 +73,7 @@ async def test_a_member_that_loses_a_partition_goes_on_with_the_credit_it_gets_b
         await c.pass_time(500)
         one.take()
 
-        assert one.words[-1] == Lost(1, 1)
+        assert one.notices[-1] == Lost(1, 1)
         assert one.offsets[5:] == [(0, n) for n in range(5)]
 
 
@@ -164,7 +164,7 @@ async def test_a_member_that_is_silent_is_taken_to_be_dead(tmp_path):
         two.take()
 
         assert one.session.ending is Ending.SILENT
-        assert [type(word) for word in two.words] == [Assigned]
+        assert [type(notice) for notice in two.notices] == [Assigned]
         with pytest.raises(StopAsyncIteration):
             await anext(one.session)
 
@@ -268,7 +268,7 @@ async def test_partitions_that_are_added_are_read_from_their_first_message(tmp_p
         member.take()
 
         assert member.offsets == [(2, 0)]
-        assert {w.partition for w in member.words if isinstance(w, Assigned)} == {0, 1, 2}
+        assert {w.partition for w in member.notices if isinstance(w, Assigned)} == {0, 1, 2}
 
 
 def replace_partitions(settings, partitions):

@@ -19,7 +19,7 @@ DONE.add(5, 9)
 GOLDEN = "f357436d01a8fb8d756161616161616161616161616161616101030204"
 
 
-async def died(c: Consuming, *values: bytes) -> None:
+async def dead_lettered(c: Consuming, *values: bytes) -> None:
     """Have messages die, each in a batch of its own."""
     member = await c.join()
     for value in values:
@@ -34,7 +34,7 @@ async def died(c: Consuming, *values: bytes) -> None:
 
 async def listed(c: Consuming) -> tuple[list[bytes | None], int]:
     page = await c.dead_letters.list("t")
-    return [letter.message.value for letter in page.letters], page.total
+    return [letter.message.value for letter in page.dead_letters], page.total
 
 
 def lose(files: Iterable[Path]) -> None:
@@ -53,14 +53,14 @@ async def test_progress_of_a_topic_that_is_deleted_meanwhile_does_not_hold_for_t
 ):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
-        await died(c, b"a", b"b")
-        again, original = redrive.publish_again, redrive.DeadLetterPartition.open_letters
+        await dead_lettered(c, b"a", b"b")
+        again, original = redrive.publish_again, redrive.DeadLetterPartition.open_dead_letters
 
         async def deleted(topic, some):
             await again(topic, some)
             await c.hosts.topics.delete("t.dlq")
 
-        async def open_letters(self, *args):
+        async def open_dead_letters(self, *args):
             async for some in original(self, *args):
                 await c.hosts.topics.delete("t.dlq")
                 yield some
@@ -68,11 +68,11 @@ async def test_progress_of_a_topic_that_is_deleted_meanwhile_does_not_hold_for_t
         if act == "redrive":
             monkeypatch.setattr(dead_letters, "publish_again", deleted)
         else:
-            monkeypatch.setattr(redrive.DeadLetterPartition, "open_letters", open_letters)
+            monkeypatch.setattr(redrive.DeadLetterPartition, "open_dead_letters", open_dead_letters)
         with pytest.raises(UnknownTopic, match="dlq"):
             await getattr(c.dead_letters, act)("t")
         monkeypatch.undo()
-        await died(c, b"c", b"d")
+        await dead_lettered(c, b"c", b"d")
 
         assert (await listed(c))[0][-2:] == [b"c", b"d"]
         assert c.hosts.metadata.items("progress/t.dlq/") == []
@@ -81,7 +81,7 @@ async def test_progress_of_a_topic_that_is_deleted_meanwhile_does_not_hold_for_t
 async def test_a_listing_ends_when_the_dead_letters_are_deleted_meanwhile(tmp_path, monkeypatch):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
-        await died(c, b"a", b"b")
+        await dead_lettered(c, b"a", b"b")
         monkeypatch.setattr(redrive, "SLICE_S", -1)
 
         listing = asyncio.ensure_future(c.dead_letters.list("t"))
@@ -97,11 +97,11 @@ async def test_a_listing_ends_when_the_dead_letters_are_deleted_meanwhile(tmp_pa
 async def test_progress_beyond_a_log_that_lost_its_tail_is_forgotten_for_good(tmp_path, is_whole):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
-        await died(c, b"a")
+        await dead_lettered(c, b"a")
     (log,) = tmp_path.glob("topics/t.dlq-*/0/log")
     before = {file.name: file.read_bytes() for file in log.iterdir() if file.is_file()}
     async with consuming(tmp_path, clock=c.clock) as c:
-        await died(c, b"b", b"c")
+        await dead_lettered(c, b"b", b"c")
         assert await c.dead_letters.purge("t") == 3
     for folder in (log, log.parent / "timers"):
         lose(folder.iterdir())
@@ -110,7 +110,7 @@ async def test_progress_beyond_a_log_that_lost_its_tail_is_forgotten_for_good(tm
             (log / name).write_bytes(content)
     async with consuming(tmp_path, clock=c.clock) as c:
         # Nobody asks before the new ones have the offsets of those that were lost.
-        await died(c, b"d", b"e")
+        await dead_lettered(c, b"d", b"e")
         assert await listed(c) == ([b"d", b"e"], 2)
         c.has_crashed = True
     async with consuming(tmp_path, clock=c.clock) as c:
@@ -120,7 +120,7 @@ async def test_progress_beyond_a_log_that_lost_its_tail_is_forgotten_for_good(tm
 async def test_progress_survives_a_restart(tmp_path):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
-        await died(c, b"a", b"b", b"c")
+        await dead_lettered(c, b"a", b"b", b"c")
         assert await c.dead_letters.purge("t", [(0, 1)]) == 1
         c.has_crashed = True
     async with consuming(tmp_path, clock=c.clock) as c:
@@ -130,7 +130,7 @@ async def test_progress_survives_a_restart(tmp_path):
 async def test_progress_that_cannot_be_read_hides_nothing(tmp_path):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
-        await died(c, b"a")
+        await dead_lettered(c, b"a")
         await c.dead_letters.purge("t")
         await c.hosts.metadata.put("progress/t.dlq/__redrive/0", b"\x01\x01")
     async with consuming(tmp_path, clock=c.clock) as c:
@@ -176,7 +176,7 @@ def _letting_go(monkeypatch):
 async def test_two_who_list_at_once_count_the_same(tmp_path):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
-        await died(c, b"a", b"b", b"c", b"d")
+        await dead_lettered(c, b"a", b"b", b"c", b"d")
 
         pages = await asyncio.gather(*[c.dead_letters.list("t") for _ in range(3)])
 
@@ -188,7 +188,7 @@ async def test_two_who_list_at_once_count_the_same(tmp_path):
 async def test_a_listing_that_is_given_up_miscounts_no_later_one(tmp_path, turns):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
-        await died(c, b"a", b"b", b"c", b"d")
+        await dead_lettered(c, b"a", b"b", b"c", b"d")
 
         given_up = asyncio.ensure_future(c.dead_letters.list("t"))
         for _ in range(turns):

@@ -210,7 +210,9 @@ async def test_what_fails_comes_again_after_its_delay_and_then_goes_to_the_dead(
         await c.pass_time(1)
 
         page = await c.dead_letters.list("t")
-        assert [(d.reason, d.attempts, d.origin_offset) for d in page.letters] == [("nacked", 2, 0)]
+        assert [(d.reason, d.attempts, d.origin_offset) for d in page.dead_letters] == [
+            ("nacked", 2, 0)
+        ]
 
 
 async def test_a_member_may_name_when_to_try_again(tmp_path):
@@ -322,7 +324,7 @@ async def test_answers_about_what_is_not_held_are_refused(tmp_path):
         await c.settle()
         one.take()
         two.take()
-        owned = {w.partition: w.generation for w in two.words if isinstance(w, Assigned)}
+        owned = {w.partition: w.generation for w in two.notices if isinstance(w, Assigned)}
         other = 1 - next(iter(owned))
 
         one.answer(ACK, 0, 1, partition=0)
@@ -380,10 +382,10 @@ async def test_a_member_that_reads_no_refusals_is_told_of_some(tmp_path):
 
         for _ in range(REFUSALS_MAX + 5):
             member.answer(ACK, 7)
-        told = len(member.take())
+        taken = len(member.take())
         member.answer(ACK, 7)
 
-        assert told == REFUSALS_MAX
+        assert taken == REFUSALS_MAX
         assert len(member.take()) == 1
         assert c.host().counters.refused == REFUSALS_MAX + 6
 

@@ -56,8 +56,8 @@ def good(folder: Path, **options: Any) -> Path:
 
 
 def change_manifest(folder: Path, **changes: Any) -> None:
-    told = json.loads((folder / MANIFEST).read_bytes())
-    (folder / MANIFEST).write_text(json.dumps(told | changes))
+    manifest = json.loads((folder / MANIFEST).read_bytes())
+    (folder / MANIFEST).write_text(json.dumps(manifest | changes))
 
 
 async def test_a_snapshot_is_registered_listed_remembered_and_forgotten(tmp_path):
@@ -180,9 +180,9 @@ async def test_files_that_are_not_what_the_manifest_says_are_refused(tmp_path, h
     harm(file)
     if file.exists():
         # Not only by its size.
-        told = json.loads((folder / MANIFEST).read_bytes())
-        told["partitions"][0]["files"][0]["bytes"] = file.stat().st_size
-        (folder / MANIFEST).write_text(json.dumps(told))
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        manifest["partitions"][0]["files"][0]["bytes"] = file.stat().st_size
+        (folder / MANIFEST).write_text(json.dumps(manifest))
     async with known(tmp_path) as (_, snapshots):
         with pytest.raises(Damaged, match=r"\.parquet"):
             await snapshots.register("orders", str(folder))

@@ -29,7 +29,7 @@ async def test_answers_about_what_stands_in_line_are_refused(tmp_path, kind):
         assert member.offsets == [(0, 0), (0, 1), (0, 2)]
         assert [d.attempt for d in member.deliveries] == [1]
         assert c.host().counters.timed_out == 0
-        assert set(member.words) == {
+        assert set(member.notices) == {
             Refused(0, generation, ((0, 3),), is_stale=False),
             Refused(0, generation, ((3, 9),), is_stale=False),
         }
@@ -79,9 +79,9 @@ async def test_refusals_in_line_name_only_so_many_ranges(tmp_path):
 
         for _ in range(4):
             member.session.answer(ACK, 0, 1, named)
-        told = [word for word in member.take() if isinstance(word, Refused)]
+        refusals = [notice for notice in member.take() if isinstance(notice, Refused)]
         member.session.answer(ACK, 0, 1, named)
 
-        assert [len(word.ranges) for word in told] == [len(named), len(named), 0, 0]
-        assert not any(word.is_stale for word in told)
+        assert [len(notice.ranges) for notice in refusals] == [len(named), len(named), 0, 0]
+        assert not any(notice.is_stale for notice in refusals)
         assert member.take() == [Refused(0, 1, tuple(named), is_stale=False)]

@@ -138,8 +138,8 @@ async def test_no_answer_goes_out_before_it_is_durable(tmp_path):
                 await asyncio.sleep(0)
             assert not any(call.done() for call in (*begun, finished, *commits))
             disk.set()
-        told = [call.result() for call in begun]
-        assert [each.state.name for each in told] == ["NEW", "BEGUN", "DONE", "COMMITTED"]
+        answers = [call.result() for call in begun]
+        assert [each.state.name for each in answers] == ["NEW", "BEGUN", "DONE", "COMMITTED"]
 
 
 async def test_what_is_not_flushed_is_no_place_to_begin_behind(tmp_path):
@@ -163,7 +163,7 @@ async def test_a_topic_made_anew_knows_no_writer_of_the_old(tmp_path):
         assert registry.list("t") == []
         assert (await registry.begin("t", "q", 6, 1)).state is WriteState.NEW
         image = killed(tmp_path / "data")
-    # The old task's note may not be taken away yet; it bears another life.
+    # The old task's note may not be taken away yet; it bears another run_id.
     async with writing(image) as (hosts, registry):
         assert (await registry.begin("t", "q", 6, 0)).state is WriteState.NEW
         assert (await registry.begin("t", "q", 6, 1)).state is WriteState.BEGUN
@@ -237,7 +237,7 @@ async def test_hostile_names_and_numbers_are_refused(tmp_path):
         assert registry.list("t") == []
 
 
-WORDS = st.one_of(
+CALLS = st.one_of(
     st.tuples(st.just("begin"), st.sampled_from("ab"), st.integers(0, 3), st.integers(0, 1)),
     st.tuples(st.just("finish"), st.sampled_from("ab"), st.integers(0, 3), st.integers(0, 1)),
     st.tuples(st.just("commit"), st.sampled_from("ab"), st.integers(0, 3)),
@@ -309,10 +309,10 @@ async def say(word: tuple[Any, ...], hosts: Hosts, registry: WriteRegistry, mode
 
 
 @settings(max_examples=25)
-@given(st.lists(WORDS, max_size=30))
-def test_whatever_is_said_and_killed_it_says_what_the_model_says(words):
+@given(st.lists(CALLS, max_size=30))
+def test_whatever_is_said_and_killed_it_says_what_the_model_says(calls):
     async def main(folder: Path) -> None:
-        model, left = Model(), list(words)
+        model, left = Model(), list(calls)
         while True:
             async with writing(folder) as (hosts, registry):
                 while left and left[0] != ("kill",):

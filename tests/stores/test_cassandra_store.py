@@ -32,15 +32,15 @@ async def opened(url):
         await store.close()
 
 
-async def died(stream, head, batch):
-    raise StoreUnavailable("it died before the batch was written out")
+async def fails(stream, head, batch):
+    raise StoreUnavailable("the node died before the batch was written out")
 
 
 async def leave_in_head(store, stream, *records):
     """Store a batch as a node does that dies as soon as it is decided."""
     key = stream.encode()
     store._heads._written_out[key] = await store._heads.written_out(key)
-    store._heads.write_out = died
+    store._heads.write_out = fails
     with pytest.raises(StoreUnavailable):
         await store.store(stream, records, now_ms=NOW_MS)
 
@@ -139,7 +139,7 @@ async def test_parts_are_swept_if_their_batch_never_came_and_kept_if_it_did(url)
     async with opened(url) as store:
         body = b"x" * (100 * KIB)
         await store.store("s", [Record("kept", body)], now_ms=NOW_MS)
-        store._heads.append = died
+        store._heads.append = fails
         with pytest.raises(StoreUnavailable):
             await store.store("s", [Record("lost", body)], now_ms=NOW_MS)
         del store._heads.append

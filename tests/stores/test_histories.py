@@ -39,8 +39,8 @@ class Model:
     def store(self, records: list[Record], now_ms: int) -> list[Stored]:
         answers = []
         ids = {record.message_id for record in records}
-        living = self._living(now_ms)
-        self._keep([m for m in self.messages if m in living or m.message_id not in ids])
+        current = self._kept(now_ms)
+        self._keep([m for m in self.messages if m in current or m.message_id not in ids])
         for record in records:
             kept = [m.position for m in self.messages if m.message_id == record.message_id]
             if not kept:
@@ -52,8 +52,8 @@ class Model:
         return answers
 
     def read(self, after: int, limit: int, now_ms: int) -> Page:
-        living = [m for m in self._living(now_ms) if m.position > after]
-        return Page(living[:limit], self.last)
+        kept = [m for m in self._kept(now_ms) if m.position > after]
+        return Page(kept[:limit], self.last)
 
     def delete(self, older_than_ms: int | None) -> int:
         kept = [m for m in self.messages if older_than_ms is not None]
@@ -61,9 +61,9 @@ class Model:
         return self._keep(kept)
 
     def purge(self, now_ms: int) -> int:
-        return self._keep(self._living(now_ms))
+        return self._keep(self._kept(now_ms))
 
-    def _living(self, now_ms: int) -> list[StoredMessage]:
+    def _kept(self, now_ms: int) -> list[StoredMessage]:
         return [m for m in self.messages if m.expires_ms is None or m.expires_ms > now_ms]
 
     def _keep(self, kept: list[StoredMessage]) -> int:

@@ -63,10 +63,10 @@ def test_a_url_that_leads_nowhere_is_refused(url, problem):
     ],
 )
 def test_what_is_said_about_a_url_keeps_its_secrets(url):
-    with pytest.raises(BadConfig) as told:
+    with pytest.raises(BadConfig) as raised:
         asyncio.run(open_store(url).open())
 
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_an_account_that_cassandra_refuses_is_a_mistake_in_the_configuration(err
         raise error
 
     with pytest.raises(kind, match="cassandra"):
-        asyncio.run(session._aside(fail))
+        asyncio.run(session._on_thread(fail))
 
 
 def test_a_missing_driver_is_named_with_what_installs_it(monkeypatch):

@@ -11,7 +11,7 @@ from waterclock.stores.log.stream_index import NEVER, StreamIndex, ranges_of
 # Steps of a life: (gap, offset step, stored, expires) adds a message, a pair removes a range.
 ADD = st.tuples(st.integers(0, 2), st.integers(1, 3), st.integers(0, 9), st.integers(-1, 9))
 REMOVE = st.tuples(st.integers(1, 30), st.integers(1, 30))
-LIVES = st.lists(ADD | REMOVE, max_size=40)
+STEPS = st.lists(ADD | REMOVE, max_size=40)
 
 
 def lived(steps):
@@ -34,7 +34,7 @@ def lived(steps):
     return index, model, end
 
 
-@given(LIVES, st.integers(0, 30), st.integers(1, 9), st.integers(0, 9))
+@given(STEPS, st.integers(0, 30), st.integers(1, 9), st.integers(0, 9))
 def test_a_page_holds_what_lives_and_is_not_expired(steps, after, limit, now_ms):
     index, model, end = lived(steps)
     wanted = [
@@ -47,12 +47,12 @@ def test_a_page_holds_what_lives_and_is_not_expired(steps, after, limit, now_ms)
     assert list(zip(positions.tolist(), offsets.tolist(), strict=True)) == wanted[:limit]
 
 
-@given(LIVES, st.integers(0, 9))
+@given(STEPS, st.integers(0, 9))
 def test_every_question_about_what_lives_is_answered_as_a_dict_would(steps, time_ms):
     index, model, end = lived(steps)
 
-    assert index.living == len(model)
-    assert index.living_offsets().tolist() == [offset for offset, _, _ in model.values()]
+    assert index.kept == len(model)
+    assert index.kept_offsets().tolist() == [offset for offset, _, _ in model.values()]
     assert index.older_than(None).tolist() == list(model)
     older = [position for position, (_, stored_ms, _) in model.items() if stored_ms < time_ms]
     assert index.older_than(time_ms).tolist() == older
@@ -76,7 +76,7 @@ def test_what_is_not_durable_is_neither_on_a_page_nor_the_last():
 def test_positions_go_on_where_a_removal_says_they_ended():
     index = StreamIndex()
     index.note_last(7, offset=3)
-    assert (index.first, index.last, index.living) == (8, 7, 0)
+    assert (index.first, index.last, index.kept) == (8, 7, 0)
 
     index.add(8, 4, stored_ms=0, expires_ms=NEVER)
     index.note_last(10, offset=9)

@@ -1,8 +1,8 @@
-"""Random histories of streams: what the core does is what the model says, and what is promised."""
+"""Random histories of streams: what the core does is what the model says, and what the docs say."""
 
 from random import Random
 
-from tests.streams.model import ModelStream, Told
+from tests.streams.model import Expected, ModelStream
 from waterclock.model.sections import StreamsConfig
 from waterclock.streams.effects import Accept, Deliver, Effect, Refuse, TimeOut
 from waterclock.streams.ring import Item
@@ -83,7 +83,7 @@ class History:
             if isinstance(each, Receiver) and each.consumer == consumer and each.stream == name
         ]
         if consumer and namesakes and any(map(_brings_a_position, [receiver, *namesakes])):
-            return  # who moves the position under others of its name is promised nothing but order
+            return  # who moves the position under others of its name gets nothing but order
         expected = self.model[name].receive(receiver, self.now_ms)
         if receiver.competes and receiver.limit == 1 and self.rng.random() < 0.5:
             taken = self.core.take(name, now_ms=self.now_ms)
@@ -134,9 +134,13 @@ class History:
     # Checks
 
     def check(
-        self, name: str, effects: list[Effect], expected: list[Told], newcomer: Waiter | None = None
+        self,
+        name: str,
+        effects: list[Effect],
+        expected: list[Expected],
+        newcomer: Waiter | None = None,
     ) -> None:
-        assert [_told(effect) for effect in effects] == expected
+        assert [_outcome(effect) for effect in effects] == expected
         self.given.clear()
         served: set[Waiter] = set()
         for effect in effects:
@@ -178,7 +182,7 @@ def _brings_a_position(receiver: Receiver) -> bool:
     return receiver.is_confirming or (receiver.after is not None and receiver.queue is None)
 
 
-def _told(effect: Effect) -> Told:
+def _outcome(effect: Effect) -> Expected:
     match effect:
         case Deliver(receiver, positions, _, _, sender) if sender is not None:
             return "meet", receiver, positions[0], sender

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from waterclock.streams.effects import Deliver
 from waterclock.streams.waiters import Receiver, Sender
 
-Told = tuple[object, ...]
+Expected = tuple[object, ...]
 
 
 @dataclass
@@ -41,20 +41,20 @@ class ModelStream:
 
     # What is asked
 
-    def send(self, sender: Sender, size: int, now_ms: int) -> list[Told]:
+    def send(self, sender: Sender, size: int, now_ms: int) -> list[Expected]:
         if self.size is None:
             self.size = size
-        told: list[Told] = []
+        expected: list[Expected] = []
         is_behind = sender.is_blocking and bool(self.senders)
         if not self.size or is_behind or (sender.is_blocking and self.is_full()):
             self.senders.append(sender)
-            self.admit(told)
+            self.admit(expected)
         else:
-            self.put(sender, told)
-        return told
+            self.put(sender, expected)
+        return expected
 
-    def receive(self, receiver: Receiver, now_ms: int) -> list[Told]:
-        told: list[Told] = []
+    def receive(self, receiver: Receiver, now_ms: int) -> list[Expected]:
+        expected: list[Expected] = []
         if receiver.competes:
             self.is_shared = True
             reader = self.shared
@@ -64,9 +64,9 @@ class ModelStream:
                 missed = first - 1 - receiver.after
                 if receiver.consumer:
                     self.named[receiver.consumer] = Reader(sorted(self.kept), missed)
-                told.append(("refuse", receiver, missed, first - 1))
-                self.admit(told)
-                return told
+                expected.append(("refuse", receiver, missed, first - 1))
+                self.admit(expected)
+                return expected
             unread = [each for each in sorted(self.kept) if each > receiver.after]
             reader = Reader(unread, self.end - receiver.after - len(unread))
             if receiver.consumer:
@@ -81,11 +81,11 @@ class ModelStream:
         if positions:
             if self.confirms(receiver):
                 reader.unread = unread
-            self.deliver(receiver, reader, positions, told)
+            self.deliver(receiver, reader, positions, expected)
         else:
             self.receivers.append(receiver)
-        self.admit(told)
-        return told
+        self.admit(expected)
+        return expected
 
     def next_of(self, receiver: Receiver, reader: Reader, now_ms: int) -> list[int]:
         """Take what comes next out of what is unread."""
@@ -97,8 +97,8 @@ class ModelStream:
             found += [p for p in piece if not 0 < self.kept[p][1] <= now_ms]
         return found
 
-    def give_back(self, given: Deliver, now_ms: int, *, competed: bool) -> list[Told]:
-        told: list[Told] = []
+    def give_back(self, given: Deliver, now_ms: int, *, competed: bool) -> list[Expected]:
+        expected: list[Expected] = []
         kept = [position for position in given.positions if position in self.kept]
         if given.sender is not None and given.others:
             return [("accept", given.sender, given.positions[0], given.others)]
@@ -108,7 +108,7 @@ class ModelStream:
             self.senders.insert(0, given.sender)
         elif namesakes:
             self.receivers.remove(namesakes[0])
-            told.append(("deliver", namesakes[0], tuple(given.positions), given.missed, None))
+            expected.append(("deliver", namesakes[0], tuple(given.positions), given.missed, None))
         elif given.receiver.consumer:
             again = [p for p in sorted(self.kept) if p >= given.positions[0]]
             reader = self.named.setdefault(given.receiver.consumer, Reader())
@@ -117,16 +117,16 @@ class ModelStream:
         elif competed:
             self.shared.missed += given.missed + len(given.positions) - len(kept)
             self.shared.unread = sorted([*self.shared.unread, *kept])
-            self.offer(now_ms, told)
-        self.admit(told)
-        return told
+            self.offer(now_ms, expected)
+        self.admit(expected)
+        return expected
 
-    def resize(self, size: int) -> list[Told]:
-        told: list[Told] = []
+    def resize(self, size: int) -> list[Expected]:
+        expected: list[Expected] = []
         self.size = size
         self.drop(len(self.kept) - size)
-        self.admit(told)
-        return told
+        self.admit(expected)
+        return expected
 
     # What follows
 
@@ -145,13 +145,13 @@ class ModelStream:
         for reader in (self.shared, *self.named.values(), *self.resumed.values()):
             reader.lose(gone)
 
-    def put(self, sender: Sender, told: list[Told]) -> None:
+    def put(self, sender: Sender, expected: list[Expected]) -> None:
         assert self.size
         self.drop(len(self.kept) + 1 - self.size)
         self.end += 1
         self.kept[self.end] = sender.item.body, sender.item.expires_ms
-        waiting = sorted(self.takers(), key=lambda receiver: receiver.competes)
-        told.append(("accept", sender, self.end, len(waiting)))
+        waiting = sorted(self.next_receivers(), key=lambda receiver: receiver.competes)
+        expected.append(("accept", sender, self.end, len(waiting)))
         for reader in (self.shared, *self.named.values(), *self.resumed.values()):
             reader.unread.append(self.end)
         for receiver in waiting:
@@ -159,9 +159,9 @@ class ModelStream:
             reader = self.reader_of(receiver)
             if not self.confirms(receiver):
                 reader.unread.remove(self.end)
-            self.deliver(receiver, reader, [self.end], told)
+            self.deliver(receiver, reader, [self.end], expected)
 
-    def takers(self) -> list[Receiver]:
+    def next_receivers(self) -> list[Receiver]:
         """Return who gets a message, in the order they came: all but the later of one name, and
         of those who compete one."""
         found: list[Receiver] = []
@@ -179,9 +179,9 @@ class ModelStream:
         return self.resumed.get(receiver, self.shared)
 
     def deliver(
-        self, receiver: Receiver, reader: Reader, positions: list[int], told: list[Told]
+        self, receiver: Receiver, reader: Reader, positions: list[int], expected: list[Expected]
     ) -> None:
-        told.append(("deliver", receiver, tuple(positions), reader.missed, None))
+        expected.append(("deliver", receiver, tuple(positions), reader.missed, None))
         if not self.confirms(receiver):
             reader.missed = 0
 
@@ -189,25 +189,25 @@ class ModelStream:
         """Whether its consumer stays where it is until it says what it is done with."""
         return bool(receiver.consumer) and receiver.is_confirming
 
-    def admit(self, told: list[Told]) -> None:
+    def admit(self, expected: list[Expected]) -> None:
         while self.senders:
             if self.size:
                 if self.is_full():
                     return
-                self.put(self.senders.pop(0), told)
+                self.put(self.senders.pop(0), expected)
             elif self.receivers:
-                sender, (first, *others) = self.senders.pop(0), self.takers()
+                sender, (first, *others) = self.senders.pop(0), self.next_receivers()
                 self.end += 1
-                told.append(("meet", first, self.end, sender))
-                told += [("deliver", other, (self.end,), 0, None) for other in others]
+                expected.append(("meet", first, self.end, sender))
+                expected += [("deliver", other, (self.end,), 0, None) for other in others]
                 self.receivers = [r for r in self.receivers if r not in (first, *others)]
             else:
                 return
 
-    def offer(self, now_ms: int, told: list[Told]) -> None:
+    def offer(self, now_ms: int, expected: list[Expected]) -> None:
         for receiver in [r for r in self.receivers if r.competes]:
             positions = self.next_of(receiver, self.shared, now_ms)
             if not positions:
                 return
             self.receivers.remove(receiver)
-            self.deliver(receiver, self.shared, positions, told)
+            self.deliver(receiver, self.shared, positions, expected)

@@ -12,7 +12,7 @@ from waterclock.streams.waiters import Receiver, Sender
 LARGE = 1 << 18
 
 
-def patient(name: str = "s", body: bytes = b"1") -> Sender:
+def blocking(name: str = "s", body: bytes = b"1") -> Sender:
     return Sender(name, Item(body), deadline_ms=NOW + 100, is_blocking=True)
 
 
@@ -41,12 +41,12 @@ def test_messages_of_senders_who_wait_count():
 def test_a_sender_who_waited_for_room_counts_once():
     table = streams()
     send(table, bytes(LARGE), size=1)
-    assert table.send(patient(body=bytes(LARGE)), size=1, now_ms=NOW) == []
+    assert table.send(blocking(body=bytes(LARGE)), size=1, now_ms=NOW) == []
     assert table.size_bytes > 2 * LARGE
     assert [type(effect) for effect in receive(table)] == [Deliver, Accept]
     assert LARGE < table.size_bytes < 2 * LARGE
     table.check_invariants()
-    waits = patient(body=bytes(LARGE))
+    waits = blocking(body=bytes(LARGE))
     table.send(waits, size=1, now_ms=NOW)
     table.leave(waits)
     table.check_invariants()

@@ -69,7 +69,7 @@ def the_newest_is_overwritten(monkeypatch):
     monkeypatch.setattr(Ring, "put", at_the_wrong_end)
 
 
-def what_was_missed_is_not_told(monkeypatch):
+def what_was_missed_is_not_said(monkeypatch):
     monkeypatch.setattr(Stream, "_missed", lambda self, receiver, position: 0)
 
 
@@ -90,7 +90,7 @@ def patience_is_not_rewarded(monkeypatch):
         a_deadline_is_overlooked,
         a_message_goes_to_two_who_compete,
         the_newest_is_overwritten,
-        what_was_missed_is_not_told,
+        what_was_missed_is_not_said,
         all_who_wait_under_one_name_get_the_same,
         patience_is_not_rewarded,
     ],

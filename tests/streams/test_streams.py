@@ -158,10 +158,10 @@ def test_a_consumer_that_stays_away_holds_nobody_up():
     receive(table, consumer="away")
     for body in (b"1", b"2", b"3", b"4"):
         send(table, body)
-    patient = Sender("s", Item(b"5"), deadline_ms=NOW + 100_000, is_blocking=True)
-    assert table.send(patient, size=3, now_ms=NOW) == []
+    blocking = Sender("s", Item(b"5"), deadline_ms=NOW + 100_000, is_blocking=True)
+    assert table.send(blocking, size=3, now_ms=NOW) == []
     receive(table, limit=5)
-    assert patient.queue is not None
+    assert blocking.queue is not None
 
     effects = [effect for _ in range(3) for effect in table.tick(NOW + 1_000)]
 
@@ -209,11 +209,11 @@ def test_whoever_waits_is_sent_away_when_the_stream_goes_or_the_node_stops():
 
 def test_who_waits_for_stored_messages_gets_the_next_or_reads_on():
     table = streams()
-    near = Receiver("s", deadline_ms=NOW + 100, after=4)
+    next_one = Receiver("s", deadline_ms=NOW + 100, after=4)
     behind = Receiver("s", deadline_ms=NOW + 100, after=3)
-    ahead = Receiver("s", deadline_ms=NOW + 100, after=5)
+    further = Receiver("s", deadline_ms=NOW + 100, after=5)
     with table.reading("s"):
-        for each in (near, behind, ahead):
+        for each in (next_one, behind, further):
             assert table.tail(each, now_ms=NOW) == []
         assert table.tailed() == ["s"]
 
@@ -223,7 +223,7 @@ def test_who_waits_for_stored_messages_gets_the_next_or_reads_on():
         assert effects[1:] == [ReadStore(behind)]
         assert table.tail(behind, now_ms=NOW) == [ReadStore(behind)]
     assert table.stored("unheard of", 1, Item(b"1")) == []
-    assert table.stored("s", 6, None) == [ReadStore(ahead)]
+    assert table.stored("s", 6, None) == [ReadStore(further)]
     assert table.tailed() == []
     table.check_invariants()
 
@@ -246,10 +246,10 @@ def test_a_consumer_confirms_stored_messages_and_senders_who_wait_for_it_get_roo
     for number in range(1, 4):
         table.send(Sender("s", Item(b"%d" % number, stored=number)), size=3, now_ms=NOW)
     assert len(bodies(receive(table, consumer="x", limit=3, is_confirming=True))) == 3
-    patient = Sender("s", Item(b"4"), deadline_ms=NOW + 100, is_blocking=True)
-    assert table.send(patient, size=3, now_ms=NOW) == []
+    blocking = Sender("s", Item(b"4"), deadline_ms=NOW + 100, is_blocking=True)
+    assert table.send(blocking, size=3, now_ms=NOW) == []
 
-    assert table.confirm("s", "x", 2, now_ms=NOW) == [Accept(patient, 4, 0)]
+    assert table.confirm("s", "x", 2, now_ms=NOW) == [Accept(blocking, 4, 0)]
 
     assert bodies(receive(table, consumer="x", limit=9, is_confirming=True)) == [b"3", b"4"]
     table.check_invariants()

@@ -195,7 +195,7 @@ class Cursor:
             case LogTrimmed(start):
                 self._trim(start)
             case DeadLettered(ranges):
-                self._bury(ranges)
+                self._settle_dead(ranges)
             case PartitionAssigned(generation, credit):
                 self._assign(generation, credit)
             case PartitionRevoked(generation):
@@ -239,7 +239,7 @@ class Cursor:
         self._tracker.check_invariants()
         self._read_queue.check_invariants()
         spans: list[Range] = [s[:2] for s in (*leases.leased, *leases.waiting, *leases.due)]
-        spans += [s[:2] for s in leases.dying]
+        spans += [s[:2] for s in leases.dead]
         spans += [s[:2] for s in self._read_queue]
         missing = [r for r in self._tracker.missing(self._read_queue.read_end) if r[0] < r[1]]
         assert joined(sorted(spans)) == tuple(missing), (sorted(spans), missing)
@@ -251,28 +251,28 @@ class Cursor:
     # Reading
 
     def _read(self, read: RangeReadable | RangeSkipped) -> list[WriteDeadLetters]:
-        letters: list[WriteDeadLetters] = []
+        effects: list[WriteDeadLetters] = []
         bytes_each = SKIP
         if isinstance(read, RangeReadable):
             bytes_each = -(-read.size_bytes // max(1, read.end - read.start))
         else:
             self._drop(read.start, min(read.end, self._read_queue.read_end))
         for start, end in self._read_queue.advance(read.start, read.end):
-            letters += self._line_up(start, end, bytes_each)
-        return letters
+            effects += self._line_up(start, end, bytes_each)
+        return effects
 
     def _line_up(self, start: int, end: int, bytes_each: int) -> list[WriteDeadLetters]:
         """Take up what has a past where it stood; line up the rest."""
-        letters: list[WriteDeadLetters] = []
+        effects: list[WriteDeadLetters] = []
         for low, high, past in self._past.cut(start, end):
             if bytes_each == SKIP:
                 continue  # the message is gone from the log, and its past with it
             self._read_queue.line_up(start, low, bytes_each)
             start = high
             piece = low, high, Terms(past.failed, past.until_ms, bytes_each)
-            letters += self._leases.recall(piece, past.reason)
+            effects += self._leases.recall(piece, past.reason)
         self._read_queue.line_up(start, end, bytes_each)
-        return letters
+        return effects
 
     def _drop(self, start: int, end: int) -> None:
         """Make a range done that was read before, wherever its messages are."""
@@ -350,9 +350,9 @@ class Cursor:
                 size += (end - start) * terms.bytes_each
             self._credit.give(messages, bytes=size)
 
-    def _bury(self, ranges: Iterable[Range]) -> None:
+    def _settle_dead(self, ranges: Iterable[Range]) -> None:
         for start, end in ranges:
-            for low, high, _ in self._leases.dying.cut(start, end):
+            for low, high, _ in self._leases.dead.cut(start, end):
                 self._tracker.add(low, high)
 
     # Handing out

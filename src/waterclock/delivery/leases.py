@@ -1,19 +1,18 @@
-"""The messages of a partition that were handed out and are not done. Each is in one of four places:
+"""The messages of a partition that were handed out and are not done. Each is in one of four states:
 
     leased    a member holds it until its ack deadline; only these use credit
     waiting   it failed, or was given back, and comes again at its time
     due       that time has come; the next credit is for these, the lowest offset first
-    dying     it failed too often and is on its way to the dead letter topic
+    dead      it failed too often and is on its way to the dead letter topic
 
                   ┌──────── handed out ────────┐
                   ▼                            │
     (fresh) ─▶ leased ── failed, returned ─▶ waiting ─▶ due
-                  │ └─── failed too often, rejected ──▶ dying ── written ─▶ (done)
+                  │ └─── failed too often, rejected ──▶ dead ─── written ─▶ (done)
                   └───── acked ───────────────────────────────────────────▶ (done)
 
-A message is dead, and no member's concern, as soon as it is dying; it is done only when the dead
-letter is durable. Kafka's share groups let a slow dead letter queue use up their record locks; here
-it uses none.
+A dead message is no member's concern, and it is done only when its dead letter is durable. Kafka's
+share groups let a slow dead letter queue use up their record locks; here it uses none.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -53,18 +52,18 @@ class Leases:
         self.leased = TimedSpans()
         self.waiting = TimedSpans()
         self.due: SpanMap[Terms] = SpanMap()
-        self.dying: SpanMap[Death] = SpanMap()
+        self.dead: SpanMap[Death] = SpanMap()
 
     def __repr__(self) -> str:
         return (
             f"<Leases {self.leased.offsets} leased, {self.waiting.offsets} waiting, "
-            f"{self.due.offsets} due, {self.dying.offsets} dying>"
+            f"{self.due.offsets} due, {self.dead.offsets} dead>"
         )
 
     @property
     def outstanding(self) -> int:
         """How many messages were handed out and are not done."""
-        return self.leased.offsets + self.waiting.offsets + self.due.offsets + self.dying.offsets
+        return self.leased.offsets + self.waiting.offsets + self.due.offsets + self.dead.offsets
 
     def lease(self, start: int, end: int, terms: Terms) -> None:
         """Note that a member has these, until `terms.until_ms`."""
@@ -109,7 +108,7 @@ class Leases:
             if until_ms is None:
                 until_ms = now_ms + retry_delay_ms(self.config, offset=start, failed=failed)
             self.waiting.put(start, end, Terms(failed, until_ms, terms.bytes_each))
-        return self._bury(dead)
+        return self._declare_dead(dead)
 
     def reject(self, pieces: Iterable[Piece], *, now_ms: int) -> list[WriteDeadLetters]:
         """Declare leases that were taken dead, however often they failed."""
@@ -120,7 +119,7 @@ class Leases:
                 continue
             death = Death(Reason.REJECTED, terms.failed + 1)
             dead.setdefault(death, []).append((start, end))
-        return self._bury(dead)
+        return self._declare_dead(dead)
 
     def _put_off(self, piece: Piece, now_ms: int) -> None:
         """Have a message that should be dead come again, as late as may be."""
@@ -160,7 +159,7 @@ class Leases:
             failed = min(terms.failed, self.config.max_retries)
             self.waiting.put(start, end, terms._replace(failed=failed))
             return []
-        return self._bury({Death(reason, terms.failed): [(start, end)]})
+        return self._declare_dead({Death(reason, terms.failed): [(start, end)]})
 
     def wake(self, now_ms: int) -> None:
         """Make due what has waited long enough."""
@@ -189,8 +188,8 @@ class Leases:
         """Remove all that is known of a range; return what was leased, and all that was here."""
         leased = self.leased.cut(start, end)
         others = (*self.waiting.cut(start, end), *self.due.cut(start, end))
-        dying = self.dying.cut(start, end)
-        return leased, [piece[:2] for piece in (*leased, *others, *dying)]
+        dead = self.dead.cut(start, end)
+        return leased, [piece[:2] for piece in (*leased, *others, *dead)]
 
     def past_rows(self) -> list[Rows]:
         """Return what must be known of these messages after a restart."""
@@ -203,7 +202,7 @@ class Leases:
             rows = made_rows(starts, ends, until=until, failed=failed, reason=0)
             # What merely was handed out, or given back, is handed out as if it were new.
             found.append(rows if is_waiting else rows[rows["failed"] > 0])
-        starts, ends, deaths = self.dying.columns()
+        starts, ends, deaths = self.dead.columns()
         attempts = [death.attempts for death in deaths]
         reasons = [int(death.reason) for death in deaths]
         found.append(made_rows(starts, ends, until=0, failed=attempts, reason=reasons))
@@ -216,23 +215,23 @@ class Leases:
 
     def check_invariants(self) -> None:
         """Fail if a message is in two places, or has failed more often than it may."""
-        for spans in (self.leased, self.waiting, self.due, self.dying):
+        for spans in (self.leased, self.waiting, self.due, self.dead):
             spans.check_invariants()
-        living = [*self.leased, *self.waiting, *self.due]
-        everything = sorted([span[:2] for span in living] + [span[:2] for span in self.dying])
+        pending = [*self.leased, *self.waiting, *self.due]
+        everything = sorted([span[:2] for span in pending] + [span[:2] for span in self.dead])
         at = 0
         for start, end in everything:
             assert at <= start, f"[{start}, {end}) is in two places"
             at = end
-        assert all(terms.failed <= self.config.max_retries for _, _, terms in living)
+        assert all(terms.failed <= self.config.max_retries for _, _, terms in pending)
 
-    def _bury(self, dead: dict[Death, list[Range]]) -> list[WriteDeadLetters]:
-        letters = []
+    def _declare_dead(self, dead: dict[Death, list[Range]]) -> list[WriteDeadLetters]:
+        effects = []
         for death, ranges in dead.items():
             for start, end in ranges:
-                self.dying.put(start, end, death)
-            letters.append(WriteDeadLetters(joined(sorted(ranges)), death.reason, death.attempts))
-        return letters
+                self.dead.put(start, end, death)
+            effects.append(WriteDeadLetters(joined(sorted(ranges)), death.reason, death.attempts))
+        return effects
 
 
 def deliveries(

@@ -68,14 +68,14 @@ class Turns:
         self._write = write
         self._records_max = records_max
         self._bytes_max = bytes_max
-        self._lines: dict[bytes, _Line] = {}
+        self._lines: dict[bytes, _Queue] = {}
 
     async def store(self, stream: bytes, records: Sequence[Record], *, now_ms: int) -> list[Stored]:
         """Have the records written, by this call's own turn or by one before it."""
         call = Call(records, now_ms=now_ms)
         if not records:
             return []
-        line = self._lines.setdefault(stream, _Line())
+        line = self._lines.setdefault(stream, _Queue())
         line.waiting.append(call)
         line.count += 1
         try:
@@ -94,7 +94,7 @@ class Turns:
             raise StoreUnavailable(call.problem)
         return call.stored
 
-    async def _carry(self, stream: bytes, line: "_Line") -> None:
+    async def _carry(self, stream: bytes, line: "_Queue") -> None:
         calls = self._next(line.waiting)
         try:
             answers = iter(await self._write(stream, [e for call in calls for e in call.entries]))
@@ -122,7 +122,7 @@ class Turns:
         return calls
 
 
-class _Line:
+class _Queue:
     """Those who want to write to one stream."""
 
     def __init__(self) -> None:

@@ -44,7 +44,7 @@ class Stream:
         "returned",
         "ring",
         "senders",
-        "tailing",
+        "tail_queue",
         "taken",
         "touched_ms",
         "watching",
@@ -71,7 +71,7 @@ class Stream:
         self.competing: WaitQueue[Receiver] | None = None
         self.watching: WaitQueue[Receiver] | None = None
         """Those with a name or a position."""
-        self.tailing: WaitQueue[Receiver] | None = None
+        self.tail_queue: WaitQueue[Receiver] | None = None
         """Those who wait for what is stored."""
         self.senders: WaitQueue[Sender] | None = None
 
@@ -81,7 +81,7 @@ class Stream:
     @property
     def waiting(self) -> int:
         """How many wait."""
-        queues = (self.competing, self.watching, self.tailing, self.senders)
+        queues = (self.competing, self.watching, self.tail_queue, self.senders)
         return sum(len(queue) for queue in queues if queue is not None)
 
     @property
@@ -99,7 +99,7 @@ class Stream:
         """Keep no queues in which nobody waits: there may be a million streams."""
         self.competing = self.competing or None
         self.watching = self.watching or None
-        self.tailing = self.tailing or None
+        self.tail_queue = self.tail_queue or None
         self.senders = self.senders or None
 
     def is_full(self) -> bool:
@@ -172,26 +172,26 @@ class Stream:
             return
         while senders.first() is not None:
             if not ring.size:
-                takers = all_who_get(self.watching, self.competing, ring.end + 1)
-                if not takers:
+                receivers = all_who_get(self.watching, self.competing, ring.end + 1)
+                if not receivers:
                     return
-                effects += self._meet(senders.serve(), takers)
+                effects += self._meet(senders.serve(), receivers)
             elif self.is_full():
                 return
             else:
                 self._put(senders.serve(), now_ms, effects)
         self.senders = None
 
-    def _meet(self, sender: Sender, takers: list[Receiver]) -> list[Effect]:
+    def _meet(self, sender: Sender, receivers: list[Receiver]) -> list[Effect]:
         """Hand a message over. The sender waits for the first to take it, and only for that one."""
         assert self.ring is not None
         self.ring.put(sender.item)
         self.taken = self.ring.end
-        for receiver in takers:
+        for receiver in receivers:
             if not receiver.competes:
                 receiver.is_confirming = False  # nothing is kept that could come again
                 self._advance(receiver, self.taken)
-        first, *others = (Deliver(each, [self.taken], [sender.item]) for each in takers)
+        first, *others = (Deliver(each, [self.taken], [sender.item]) for each in receivers)
         return [first._replace(sender=sender, others=len(others)), *others]
 
     # Receiving
@@ -357,19 +357,19 @@ class Stream:
     def tail(self, receiver: Receiver) -> None:
         """Let a receiver wait for what is stored after its position."""
         assert receiver.after is not None
-        self.tailing = self.tailing or WaitQueue()
-        self.tailing.join(receiver)
+        self.tail_queue = self.tail_queue or WaitQueue()
+        self.tail_queue.join(receiver)
 
     def stored(self, position: int, item: Item | None) -> list[Effect]:
         """Give a stored message to the receivers that wait for it. Receivers further behind, and
         all of them without an item, read on in the store."""
         effects: list[Effect] = []
-        if self.tailing is None:
+        if self.tail_queue is None:
             return effects
-        for receiver in self.tailing.clear():
+        for receiver in self.tail_queue.clear():
             assert receiver.after is not None
             if receiver.after >= position:
-                self.tailing.join(receiver)
+                self.tail_queue.join(receiver)
             elif item is not None and receiver.after == position - 1:
                 effects.append(Deliver(receiver, [position], [item]))
             else:
@@ -406,6 +406,6 @@ class Stream:
     def dismiss(self) -> list[Effect]:
         """Send everyone who waits away."""
         effects: list[Effect] = []
-        for queue in (self.senders, self.competing, self.watching, self.tailing):
+        for queue in (self.senders, self.competing, self.watching, self.tail_queue):
             effects += [Dismiss(waiter) for waiter in queue.clear()] if queue is not None else []
         return effects

@@ -221,7 +221,7 @@ class Streams:
 
     def tailed(self) -> list[str]:
         """Return the names of the streams that have receivers waiting for stored messages."""
-        found = {n for n in self._tailed if (s := self._streams.get(n)) and s.tailing}
+        found = {n for n in self._tailed if (s := self._streams.get(n)) and s.tail_queue}
         self._tailed = found
         return list(found)
 

@@ -1,6 +1,6 @@
-"""Resume tokens: where a reader of a stream stands, in letters that it cannot forge.
+"""Resume tokens: where a reader of a stream stands, in text that it cannot forge.
 
-A token is 30 bytes in hexadecimal, so 60 letters that sort, fit for an address as they are:
+A token is 30 bytes in hexadecimal, so 60 characters that sort, fit for an address as they are:
 
     kind (1)  incarnation (8)  position (8)  tag (13)      big endian
 
@@ -45,7 +45,7 @@ class Tokens:
         self._keyed.insert(0, _keyed(key))
 
     def encode(self, stream: str, token: Token) -> str:
-        """Return a token in letters."""
+        """Return a token as text."""
         facts = _FACTS.pack(*token)
         return (facts + _tag(self._keyed[0], stream, facts)).hex()
 

@@ -50,7 +50,7 @@ LIST_DEFAULT = 100
 class DeadLetterPage:
     """Some dead letters, and how many there are in all."""
 
-    letters: list[DeadLetter]
+    dead_letters: list[DeadLetter]
     next_page: str
     """Ask for this to go on; empty at the end."""
     total: int
@@ -173,7 +173,7 @@ class DeadLetters:
             wanted = wanted_by_partition(positions, len(partitions))
             for partition, end in [(partition, partition.end) for partition in partitions]:
                 only = None if wanted is None else wanted.get(partition.host.partition, set())
-                async for found in partition.open_letters(0, end, only):
+                async for found in partition.open_dead_letters(0, end, only):
                     some = chosen(found, only, limit and limit - finished)
                     if is_redriven:
                         await publish_again(topic, some)
@@ -195,7 +195,7 @@ class DeadLetters:
             if partition.host.partition < number:
                 continue
             begin = start if partition.host.partition == number else 0
-            async for some in partition.open_letters(begin, partition.end):
+            async for some in partition.open_dead_letters(begin, partition.end):
                 found += dead_letters_of(some.rows, partition.host.partition, some.offsets)
                 if len(found) > limit:
                     break

@@ -72,7 +72,7 @@ class DeadLetterPartition:
         """One past the last dead letter there is now."""
         return self.host.store.acknowledged_end
 
-    async def open_letters(
+    async def open_dead_letters(
         self, start: int, end: int, only: set[int] | None = None
     ) -> AsyncIterator[OpenDeadLetters]:
         """Yield the dead letters in [start, end) that are not done, a frame at a time; of
@@ -170,15 +170,15 @@ def chosen(found: OpenDeadLetters, only: set[int] | None, limit: int) -> OpenDea
     return found
 
 
-async def publish_again(topic: Topic, letters: OpenDeadLetters) -> None:
+async def publish_again(topic: Topic, found: OpenDeadLetters) -> None:
     """Publish dead letters to the partitions they came from; they are durable on return."""
     if not topic.partitions:
         raise UnknownTopic(topic.name)  # it was deleted meanwhile
     ids: list[bytes] = []
     headers: list[Pairs] = []
     homes: list[int] = []
-    columns = (letters.rows.column(name).to_pylist() for name in ("message_id", "headers"))
-    for offset, id_, pairs in zip(letters.offsets, *columns, strict=True):
+    columns = (found.rows.column(name).to_pylist() for name in ("message_id", "headers"))
+    for offset, id_, pairs in zip(found.offsets, *columns, strict=True):
         facts, kept = split_headers(pairs)
         times = _number(dict(kept).get(REDRIVEN, b"0")) + 1
         kept = [pair for pair in kept if pair[0] != REDRIVEN]
@@ -188,7 +188,7 @@ async def publish_again(topic: Topic, letters: OpenDeadLetters) -> None:
     where = np.array(homes, np.int64)
     for home in np.unique(where).tolist():
         at = np.flatnonzero(where == home).tolist()
-        rows = letters.rows.take(integers(at))
+        rows = found.rows.take(integers(at))
         batch = batch_of(rows, [ids[i] for i in at], [headers[i] for i in at])
         await topic.partition(home).publish(batch)
 

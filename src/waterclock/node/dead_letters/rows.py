@@ -47,7 +47,7 @@ def dead_headers(
     rows: pa.RecordBatch, offsets: Sequence[int], facts: Mapping[str, object]
 ) -> Iterator[Pairs]:
     """Yield the headers of dead letters."""
-    told = [(PREFIX + name, str(fact).encode()) for name, fact in facts.items()]
+    reasons = [(PREFIX + name, str(fact).encode()) for name, fact in facts.items()]
     ids, dues = rows.column("message_id").to_pylist(), rows.column("due_ms").to_pylist()
     headers = rows.column("headers").to_pylist()
     for offset, id_, due_ms, pairs in zip(offsets, ids, dues, headers, strict=True):
@@ -60,7 +60,7 @@ def dead_headers(
                 made.append((PREFIX + "expires-ms", value))
             elif not name.startswith(PREFIX):  # only we say what these say
                 kept.append((name, value))
-        yield kept + told + made
+        yield kept + reasons + made
 
 
 def batch_of(rows: pa.RecordBatch, ids: Sequence[bytes], headers: Sequence[Pairs]) -> Batch:

@@ -249,8 +249,8 @@ class Groups:
 
     def _begin(self, topic: Topic, partition: GroupPartition, committed: int) -> None:
         config = topic.delivery(self._config.delivery)
-        has_letters = not topic.name.endswith(DEAD_LETTERS)
-        partition.cursor = Cursor(config, committed=committed, has_dead_letters=has_letters)
+        has_dead_letters = not topic.name.endswith(DEAD_LETTERS)
+        partition.cursor = Cursor(config, committed=committed, has_dead_letters=has_dead_letters)
 
     def _add(
         self, topic: Topic, group: str, partitions: list[GroupPartition], generation: int

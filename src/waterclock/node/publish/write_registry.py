@@ -10,7 +10,7 @@ then stands for it and everything before.
 
 All of it is in memory and, as records, in the metadata. Notes of tasks that a commit has made
 needless are taken away a slice at a time; until then, and after a crash between, they are known to
-be old by the commit itself. Each writer has a `life`, a name no other ever had, which its tasks
+be old by the commit itself. Each writer has a `run_id`, a name no other ever had, which its tasks
 bear: notes of one that was abandoned, or whose topic was deleted, speak for no other.
 
 No answer goes out before what it says is durable, also if it is another call's note.
@@ -55,7 +55,7 @@ class WriteState(IntEnum):
 
 
 class _WriterRecord(msgspec.Struct, frozen=True):
-    life: str
+    run_id: str
     folder: str
     """Of its topic: one made anew under the same name has another."""
     committed: int
@@ -64,7 +64,7 @@ class _WriterRecord(msgspec.Struct, frozen=True):
 
 
 class _TaskRecord(msgspec.Struct, frozen=True):
-    life: str
+    run_id: str
     begun_ms: int
     ends: dict[int, int]
     rows: int = -1
@@ -146,7 +146,7 @@ class WriteRegistry:
             topic_name, name, batch, number = key.removeprefix(WRITE).split("/")
             task = msgspec.json.decode(value, type=_TaskRecord)
             writer = self._writers.get(topic_name, {}).get(name)
-            is_mine = writer is not None and writer.record.life == task.life
+            is_mine = writer is not None and writer.record.run_id == task.run_id
             if writer is None or not is_mine or int(batch) <= writer.record.committed:
                 self._needless[key] = None
                 continue
@@ -210,11 +210,11 @@ class WriteRegistry:
             return True, committed
         if writer is None:
             self._make_room(topic_name)
-            life = os.urandom(8).hex()
+            run_id = os.urandom(8).hex()
         else:
-            life = writer.record.life
+            run_id = writer.record.run_id
         now_ms = self._clock.now_ms()
-        record = _WriterRecord(life, topic.folder, batch, now_ms)
+        record = _WriterRecord(run_id, topic.folder, batch, now_ms)
         key = _writer_key(topic_name, name)
         durable_at = self._metadata.write({key: msgspec.json.encode(record)})
         self._needless.pop(key, None)
@@ -267,7 +267,7 @@ class WriteRegistry:
             raise CapacityReached("tasks of a writer", TASKS_MAX)
         if self._tasks >= NODE_TASKS_MAX:
             raise CapacityReached("tasks of writers", NODE_TASKS_MAX)
-        note = _TaskRecord(writer.record.life, now_ms, _ends(topic))
+        note = _TaskRecord(writer.record.run_id, now_ms, _ends(topic))
         records[_task_key(topic.name, name, batch, number)] = msgspec.json.encode(note)
         task = _Task(note, self._metadata.write(records))
         if writer.record.committed < 0 and not writer.durable_at:

@@ -36,9 +36,9 @@ Int64s = npt.NDArray[np.int64]
 GROUP_BYTES_MAX = 256 * MIB
 """A row group, inflated: this much memory, twice, is what a reader may take."""
 GROUP_ROWS_MAX = 1_000_000
-PORTION_ROWS = 16_384
+BATCH_ROWS = 16_384
 """Messages that go out together."""
-PORTION_BYTES = 4 * MIB
+BATCH_BYTES = 4 * MIB
 
 
 class SnapshotBatch:
@@ -161,9 +161,9 @@ class PartitionRows:
     def last_row(self) -> tuple[int, bytes] | None:
         """Return offset and id of the last message there is; None if there is none."""
         found = None
-        for portions in self._groups:
-            ids = portions[-1].rows().column("message_id")
-            found = int(portions[-1].offsets[-1]), ids[len(ids) - 1].as_py()
+        for batches in self._groups:
+            ids = batches[-1].rows().column("message_id")
+            found = int(batches[-1].offsets[-1]), ids[len(ids) - 1].as_py()
         return found
 
     def close(self) -> None:
@@ -179,11 +179,11 @@ class PartitionRows:
                 for number in range(opened.num_row_groups):
                     if _last_offset(opened, number) < self._offset:
                         continue
-                    portions = self._portions(file, opened, number)
-                    if portions:
-                        yield portions
+                    batches = self._batches(file, opened, number)
+                    if batches:
+                        yield batches
 
-    def _portions(
+    def _batches(
         self, file: SnapshotFile, opened: pq.ParquetFile, number: int
     ) -> list[SnapshotBatch]:
         path = self._folder / file.path
@@ -203,7 +203,7 @@ class PartitionRows:
         if first == len(offsets):
             return []
         self._offset = int(offsets[-1]) + 1
-        step = min(PORTION_ROWS, max(1, PORTION_BYTES * len(rows) // max(1, rows.nbytes)))
+        step = min(BATCH_ROWS, max(1, BATCH_BYTES * len(rows) // max(1, rows.nbytes)))
         return [
             SnapshotBatch(offsets[at : at + step], times[at : at + step], rows.slice(at, step))
             for at in range(first, len(offsets), step)

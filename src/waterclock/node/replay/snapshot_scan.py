@@ -44,9 +44,9 @@ class CompactedScan:
         self._host = host
         self._end = end
         self._snapshot_start, self._snapshot_end = snapshot
-        self._portions: deque[SnapshotBatch] = deque()
+        self._batches: deque[SnapshotBatch] = deque()
         self._rows: PartitionRows | None = None
-        self._ahead: asyncio.Future[Group] | None = None
+        self._prefetched: asyncio.Future[Group] | None = None
         self._behind: Scan | None = None
         """The log, once its turn has come."""
         self._problem: Damaged | None = None
@@ -80,31 +80,31 @@ class CompactedScan:
     def close(self) -> None:
         """Let go of the files, once nobody reads them any more."""
         rows, self._rows = self._rows, None
-        self._portions.clear()
+        self._batches.clear()
         if rows is None:
             return
-        if self._ahead is None or self._ahead.done():
-            _retrieve(self._ahead)
+        if self._prefetched is None or self._prefetched.done():
+            _retrieve(self._prefetched)
             rows.close()
         else:
-            self._ahead.add_done_callback(_retrieve)
-            self._ahead.add_done_callback(lambda _: rows.close())
+            self._prefetched.add_done_callback(_retrieve)
+            self._prefetched.add_done_callback(lambda _: rows.close())
 
     async def _next_of_snapshot(self) -> tuple[SnapshotBatch, int] | None:
         """Return messages of the snapshot; None once the log is to be read."""
         try:
             if self._problem is not None:
                 raise self._problem
-            if not self._portions:
-                self._portions.extend(await self._group())
+            if not self._batches:
+                self._batches.extend(await self._group())
         except Damaged as error:
             self._fall_back(error)
             return None
-        if not self._portions:
+        if not self._batches:
             self.close()
             self._read_log(self._snapshot_end)
             return None
-        messages = self._portions.popleft()
+        messages = self._batches.popleft()
         self.handed_out = int(messages.offsets[-1]) + 1
         return messages, self.handed_out
 
@@ -112,13 +112,13 @@ class CompactedScan:
         """Return the next row group, and have the one after it read meanwhile."""
         assert self._rows is not None, "read after close"
         loop = asyncio.get_running_loop()
-        ahead = self._ahead or loop.run_in_executor(None, self._rows.next_group)
+        prefetched = self._prefetched or loop.run_in_executor(None, self._rows.next_group)
         # Kept until it has been waited for: who is cancelled here must not read on beside it.
-        self._ahead = ahead
-        group = await asyncio.shield(ahead)
-        self._ahead = None
+        self._prefetched = prefetched
+        group = await asyncio.shield(prefetched)
+        self._prefetched = None
         if group and self._rows is not None:
-            self._ahead = loop.run_in_executor(None, self._rows.next_group)
+            self._prefetched = loop.run_in_executor(None, self._rows.next_group)
         return group
 
     def _fall_back(self, error: Damaged) -> None:
@@ -141,7 +141,7 @@ class CompactedScan:
         self._behind = Scan(self._host.store, start, max(start, self._end))
 
 
-def _retrieve(ahead: "asyncio.Future[Group] | None") -> None:
+def _retrieve(prefetched: "asyncio.Future[Group] | None") -> None:
     """Look at a result that nobody waits for any more: a failure of it is nobody's."""
-    if ahead is not None and not ahead.cancelled():
-        ahead.exception()
+    if prefetched is not None and not prefetched.cancelled():
+        prefetched.exception()

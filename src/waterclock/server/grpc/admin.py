@@ -115,7 +115,7 @@ class AdminApi:
             request.topic, limit=request.limit, page=request.page
         )
         return pb.ListDeadLettersResponse(
-            dead_letters=map(_dead_letter, page.letters),
+            dead_letters=map(_dead_letter, page.dead_letters),
             next_page=page.next_page,
             total=page.total,
         )

@@ -86,7 +86,7 @@ class DeadLettersApi:
         """Return dead letters of a topic."""
         asked = parameters_of(request, DeadLettersParameters)
         page = await self._node.dead_letters.list(asked.topic, limit=asked.limit, page=asked.page)
-        letters = list(map(_letter, page.letters))
+        letters = list(map(_letter, page.dead_letters))
         return json(
             200,
             DeadLettersResponse(dead_letters=letters, next_page=page.next_page, total=page.total),

@@ -69,12 +69,12 @@ class CassandraSession:
 
     async def connect(self) -> None:
         """Connect to the hosts."""
-        await self._aside(self._connect)
+        await self._on_thread(self._connect)
 
     async def define(self, statements: Iterable[str]) -> None:
         """Run statements that define keyspaces and tables, one after the other."""
         for statement in statements:
-            await self._aside(lambda statement=statement: self._opened.execute(statement))  # type: ignore[misc]
+            await self._on_thread(lambda statement=statement: self._opened.execute(statement))  # type: ignore[misc]
 
     async def prepare(self, statements: dict[str, str], *, serial: Container[str]) -> None:
         """Prepare statements, to be run by their names; some are serial reads."""
@@ -91,7 +91,7 @@ class CassandraSession:
         deadline = clock() + REQUEST_S_MAX
         while True:
             try:
-                return await self._aside(prepare)
+                return await self._on_thread(prepare)
             except StoreUnavailable as error:
                 # A server tells of a table that another node creates before it can serve it.
                 if NOT_OPENED_YET not in str(error) or clock() > deadline:
@@ -188,7 +188,7 @@ class CassandraSession:
         )
         self._session = self._cluster.connect()
 
-    async def _aside(self, call: Callable[[], T]) -> T:
+    async def _on_thread(self, call: Callable[[], T]) -> T:
         try:
             return await asyncio.to_thread(call)
         except InvalidRequest:

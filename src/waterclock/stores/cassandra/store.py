@@ -2,7 +2,7 @@
 
 A call of more than 200 messages, or 512 KiB, takes several batches: if the store fails in between,
 the first of them are stored. A batch goes through Paxos, which costs four round trips between the
-servers, so this store lives by gathering: many messages at once are cheap, one at a time is not.
+servers, so this store needs batching: many messages at once are cheap, one at a time is not.
 
 Bodies over 32 KiB are written in parts before their batch, under a claim in `expiries` that has
 them swept if the batch never comes.
@@ -62,7 +62,7 @@ class CassandraStore:
 
     def __init__(self, url: str) -> None:
         # What is wrong with a URL is not repeated: it may hold a password.
-        form = "must be cassandra://host,host:port/keyspace?replication=3, in small letters"
+        form = "must be cassandra://host,host:port/keyspace?replication=3, in lower case"
         try:
             parts = urlsplit(url)
             port = parts.port or PORT

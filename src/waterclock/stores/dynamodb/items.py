@@ -20,7 +20,7 @@ from waterclock.stores.base import StoredMessage
 from waterclock.stores.turns import Entry
 
 Item = dict[str, dict[str, Any]]
-Action = dict[str, dict[str, Any]]
+TransactItem = dict[str, dict[str, Any]]
 
 INLINE_BYTES_MAX = 256 * KIB
 PART_BYTES = 384 * KIB

@@ -29,10 +29,10 @@ from waterclock.stores.dynamodb.items import (
     INLINE_BYTES_MAX,
     SCHEMA_KEY,
     SHARDS,
-    Action,
     Body,
     Head,
     Item,
+    TransactItem,
     body_of,
     claim_item,
     claim_key,
@@ -313,7 +313,7 @@ def _table(url: str) -> DynamodbTable:
     return DynamodbTable(name, region=parts.netloc, endpoint=endpoint)
 
 
-def _move(stream: bytes, old: Head, new: Head) -> Action:
+def _move(stream: bytes, old: Head, new: Head) -> TransactItem:
     """Move the head on, if it is as we know it."""
     condition, values = "attribute_not_exists(pk)", {}
     if old.last:
@@ -331,14 +331,14 @@ def _move(stream: bytes, old: Head, new: Head) -> Action:
     }  # fmt: skip
 
 
-def _add(stream: bytes, position: int, entry: Entry, body: Body | None) -> list[Action]:
+def _add(stream: bytes, position: int, entry: Entry, body: Body | None) -> list[TransactItem]:
     """Add a message and its id, unless the id is taken; take its parts, if they are still there."""
     id_item = {
         **stream_item(stream, b"i" + entry.key),
         "position": number(position),
         "token": {"B": entry.token},
     }
-    actions: list[Action] = [
+    actions: list[TransactItem] = [
         {"Put": {"Item": message_item(stream, position, entry, body)}},
         {"Put": {
             "Item": id_item, "ConditionExpression": "attribute_not_exists(pk)",
@@ -353,7 +353,7 @@ def _add(stream: bytes, position: int, entry: Entry, body: Body | None) -> list[
 
 def _learn(
     reasons: list[Reason],
-    actions: list[Action],
+    actions: list[TransactItem],
     keys: list[bytes],
     known: dict[bytes, Known],
     bodies: dict[bytes, Body],
@@ -380,11 +380,11 @@ class _Removal:
         self.is_gone = False
         self._has_id = True
 
-    def actions(self) -> list[Action]:
+    def actions(self) -> list[TransactItem]:
         """Remove a message and its id; put its parts under a claim that has run out."""
         item = self.item
         key = {"pk": item["pk"], "sk": item["sk"]}
-        actions: list[Action] = [
+        actions: list[TransactItem] = [
             {"Delete": {"Key": key, "ConditionExpression": "attribute_exists(pk)"}}
         ]
         if self._has_id:
@@ -398,7 +398,7 @@ class _Removal:
             actions.append({"Put": {"Item": claim_item(body.ref, body.parts, 0)}})
         return actions
 
-    def learn(self, failed: Action) -> None:
+    def learn(self, failed: TransactItem) -> None:
         """Take note of which action found things otherwise."""
         if failed["Delete"]["Key"]["sk"] == self.item["sk"]:
             self.is_gone = True

@@ -22,7 +22,7 @@ from botocore.exceptions import (
 from botocore.exceptions import ConnectionError as NoConnection
 
 from waterclock.model.errors import BadConfig, Closed, StoreUnavailable
-from waterclock.stores.dynamodb.items import ACTIONS_MAX, INDEX, TABLE, Action, Item, number
+from waterclock.stores.dynamodb.items import ACTIONS_MAX, INDEX, TABLE, Item, TransactItem, number
 
 CALL_S_MAX = 20.0
 CONNECT_S_MAX = 2.0
@@ -181,7 +181,7 @@ class DynamodbTable:
         items: list[Item] = answer["Items"]
         return items
 
-    async def transact(self, actions: Sequence[Action]) -> list[Reason] | None:
+    async def transact(self, actions: Sequence[TransactItem]) -> list[Reason] | None:
         """Do all of it, or nothing and give the reasons, one for each action."""
         named = [
             {verb: {"TableName": self.name, **action} for verb, action in one.items()}

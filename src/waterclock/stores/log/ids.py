@@ -61,12 +61,12 @@ class LogIds:
             is_same = reader.has_ids(offsets, asked)
             yield from zip(rows[is_same].tolist(), offsets[is_same].tolist(), strict=True)
 
-    def keep(self, living: Int64s, *, below: int, end: int) -> None:
+    def keep(self, kept: Int64s, *, below: int, end: int) -> None:
         """Forget the ids of all offsets below `below` but these; the log goes up to `end`."""
         self._next(end)
         for base, run in zip(self._bases[:-1], self._index.sealed_runs(), strict=True):
             offsets = (run & _RELATIVE).view(np.int64) + base
-            self._index.replace(base, run[np.isin(offsets, living) | (offsets >= below)])
+            self._index.replace(base, run[np.isin(offsets, kept) | (offsets >= below)])
 
     def _next(self, base: int) -> None:
         """Close the open stretch and begin another."""

@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 LOG = LogConfig(segment_bytes=64 * MIB, preallocate_bytes=4 * MIB)
 FRAME_BYTES = 8 * MIB
-"""Calls are gathered into one frame up to this size; a single call may be larger."""
+"""Calls are put into one frame up to this size; a single call may be larger."""
 REWRITE_BYTES_MIN = 64 * MIB
 """A smaller log is not worth rewriting."""
 
@@ -108,14 +108,14 @@ class LogStore:
         """A heap of when the next message of a stream expires; some are out of date."""
         self._expires_ms: dict[bytes, int] = {}
         """Which of them is true."""
-        self._living = 0
+        self._kept = 0
         self._rows = 0
         """Messages and removals in the log, of use or not."""
         self._waiting: list[_Call] = []
         self._rewriting = asyncio.Lock()
 
     def __repr__(self) -> str:
-        return f"<LogStore {self._path} {self._living} messages, {len(self._streams)} streams>"
+        return f"<LogStore {self._path} {self._kept} messages, {len(self._streams)} streams>"
 
     async def open(self) -> None:
         """Open the folder, or begin one. Raises FolderInUse if another process has it."""
@@ -247,13 +247,13 @@ class LogStore:
                 index = self._streams[name] = StreamIndex()
             if kind == MESSAGE:
                 index.add(position, offset, stored_ms=stored_ms, expires_ms=expires_ms)
-                self._living += 1
+                self._kept += 1
             else:
                 assert kind == REMOVAL
                 index.note_last(position, offset)
                 index.removal = offset
                 for start, end in decode_ranges(rows.column("value")[number].as_py()):
-                    self._living -= index.remove(start, end)
+                    self._kept -= index.remove(start, end)
 
     # Writing
 
@@ -372,20 +372,20 @@ class LogStore:
         """Write the log anew without what is of no use, if that is most of it."""
         log, _ = self._parts()
         size = sum(segment.end_position for segment in log.segments)
-        is_worth_it = size >= REWRITE_BYTES_MIN and self._rows > 2 * self._living + 1_000
+        is_worth_it = size >= REWRITE_BYTES_MIN and self._rows > 2 * self._kept + 1_000
         if self._rewriting.locked() or log.jobs or not is_worth_it:
             return
         async with self._rewriting:
             log.roll(self._clock.now_ms())
-            end, rows, living = log.end, self._rows, self._living_offsets()
+            end, rows, kept = log.end, self._rows, self._kept_offsets()
             now_ms = self._clock.now_ms()
-            if await _rewrite(log, living, lambda: self._opened is not None, now_ms=now_ms):
-                self._rows -= rows - len(living)
-                self._ids.keep(living, below=end, end=log.end)
+            if await _rewrite(log, kept, lambda: self._opened is not None, now_ms=now_ms):
+                self._rows -= rows - len(kept)
+                self._ids.keep(kept, below=end, end=log.end)
 
-    def _living_offsets(self) -> Int64s:
+    def _kept_offsets(self) -> Int64s:
         """Give the offsets of all rows of use, sorted."""
-        parts = [index.living_offsets() for index in self._streams.values()]
+        parts = [index.kept_offsets() for index in self._streams.values()]
         removals = [index.removal for index in self._streams.values() if index.removal != NEVER]
         return np.sort(np.concatenate([*parts, np.array(removals, np.int64)]))
 

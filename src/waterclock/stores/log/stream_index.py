@@ -21,14 +21,14 @@ CUT_MIN = 1_024
 class StreamIndex:
     """One stream."""
 
-    __slots__ = ("_expires_ms", "_offsets", "_stored_ms", "first", "last", "living", "removal")
+    __slots__ = ("_expires_ms", "_offsets", "_stored_ms", "first", "kept", "last", "removal")
 
     def __init__(self) -> None:
         self.first = 1
         """The position of the first entry."""
         self.last = 0
         """The last position given out."""
-        self.living = 0
+        self.kept = 0
         """Messages that are not removed."""
         self.removal = NEVER
         """The offset of the row about the last removal: it tells `last` if nobody else does."""
@@ -37,14 +37,14 @@ class StreamIndex:
         self._expires_ms: array[int] | None = None
 
     def __repr__(self) -> str:
-        return f"<StreamIndex {self.living} messages, the last at {self.last}>"
+        return f"<StreamIndex {self.kept} messages, the last at {self.last}>"
 
     def add(self, position: int, offset: int, *, stored_ms: int, expires_ms: int) -> None:
         """Note a message; positions that were skipped are gone from the log already."""
         if position != self.last + 1:
             self._skip_to(position, offset)
         self.last = position
-        self.living += 1
+        self.kept += 1
         self._offsets.append(offset)
         self._stored_ms.append(stored_ms)
         if self._expires_ms is not None:
@@ -95,7 +95,7 @@ class StreamIndex:
         return last
 
     def page(self, after: int, limit: int, *, now_ms: int, end: int) -> tuple[Int64s, Int64s]:
-        """Give the positions and offsets of up to `limit` living messages below the offset `end`.
+        """Give the positions and offsets of up to `limit` messages kept below the offset `end`.
 
         Slices are looked at one by one, so that a page costs what it holds.
         """
@@ -119,7 +119,7 @@ class StreamIndex:
             return _NONE, _NONE
         return np.concatenate(positions), np.concatenate(offsets)
 
-    def living_offsets(self) -> Int64s:
+    def kept_offsets(self) -> Int64s:
         """Give the offsets of all messages that are not removed."""
         places = np.array(self._offsets, np.int64)
         return places[places >= 0]
@@ -157,15 +157,15 @@ class StreamIndex:
         count = int((places >= 0).sum())
         places[places >= 0] ^= -1  # the complement
         self._offsets[span] = array("q", places.tobytes())
-        self.living -= count
+        self.kept -= count
         self._cut()
         return count
 
     def _cut(self) -> None:
         """Cut off what is removed at the front, once it is most of the index."""
-        if not self.living:
+        if not self.kept:
             gone = len(self._offsets)
-        elif self.living < len(self._offsets) // 2 and len(self._offsets) > CUT_MIN:
+        elif self.kept < len(self._offsets) // 2 and len(self._offsets) > CUT_MIN:
             gone = int(np.argmax(np.array(self._offsets, np.int64) >= 0))
         else:
             return

@@ -37,7 +37,7 @@ _SESSION = (
     " SET SESSION wait_timeout = 60, SESSION innodb_lock_wait_timeout = 20,"
     " SESSION sql_mode = 'STRICT_ALL_TABLES'"
 )
-_PROMISES = "SELECT @@innodb_flush_log_at_trx_commit, @@max_allowed_packet"
+_DURABILITY = "SELECT @@innodb_flush_log_at_trx_commit, @@max_allowed_packet"
 _REFUSED = {1044, 1045, 1049, 1142, 1143, 1227, 1698}
 """The account or the database does not exist, or may not be used."""
 
@@ -85,7 +85,7 @@ class Connections:
         """Connect once, to see whether the server is as it has to be."""
         self._is_open = True
         async with self.one() as connection:
-            [[(flush, packet)]] = await connection.run(_PROMISES)
+            [[(flush, packet)]] = await connection.run(_DURABILITY)
         if packet < PACKET_BYTES_MIN:
             needed = f"at least {PACKET_BYTES_MIN} (it is {packet})"
             raise BadConfig(FIELD, f"the server's max_allowed_packet must be {needed}")
