@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.spark.spark_node import SparkNode, running
-from waterclock.spark.session import running_session
+from waterclock.spark.session import session
 
 _numbers = itertools.count()
 JVM_END_S_MAX = 60.0
@@ -25,8 +25,10 @@ def spark() -> Iterator[Any]:
     """Return the one session: two cores, three tries a task, waterclock registered."""
     from pyspark.core.context import SparkContext
 
-    with running_session(master="local[2]", app="waterclock-tests") as session:
-        yield session
+    # So short a life is over before well compiled code has paid for itself.
+    spark = session(master="local[2]", app="waterclock-tests", is_short=True)
+    yield spark
+    spark.stop()
     # The JVM outlives its session, to serve the next one. There is none: end it.
     gateway = SparkContext._gateway
     assert gateway is not None

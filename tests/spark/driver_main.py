@@ -16,7 +16,7 @@ from waterclock.spark.session import session
 def main(told: dict[str, Any]) -> None:
     """Run until everything is copied."""
     small = {"spark.sql.execution.arrow.maxRecordsPerBatch": "20"}
-    spark = session(master="local[2]", settings=small)
+    spark = session(master="local[2]", settings=small, is_short=True)
     faults.register(spark)
     reader = spark.readStream.format("waterclock").option("servers", told["servers"])
     limits = {"maxOffsetsPerTrigger": told["batch_rows"], "minPartitions": 2}
