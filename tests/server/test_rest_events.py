@@ -4,7 +4,7 @@ import asyncio
 
 from tests.server.http_client import RawClient, raw_client, until
 from tests.server.served import serving
-from tests.server.test_rest_messages import PATH, members_of, poll, polled, taken, values
+from tests.server.test_rest_messages import PATH, consumers_of, poll, polled, taken, values
 from waterclock.server.rest import consumers as http_consumers
 
 EVENTS = "/topics/orders/events?group=g"
@@ -91,7 +91,7 @@ async def test_a_member_that_nobody_asks_leaves_unless_something_is_held(tmp_pat
         await client.post(PATH, {"value": "held"})
         (message,) = await taken(client)
         monkeypatch.setattr(http_consumers, "IDLE_MS", 0)
-        members = members_of(it)
+        members = consumers_of(it)
         members.beat()
         assert polled(it)
 

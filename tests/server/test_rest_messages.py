@@ -34,7 +34,7 @@ def values(messages: list[Any]) -> list[str]:
     return [message["value"] for message in messages]
 
 
-def members_of(it: Served) -> HttpConsumers:
+def consumers_of(it: Served) -> HttpConsumers:
     """Return the table of members that speak HTTP."""
     (members,) = [c for c in it.server.calls.streaming_calls if isinstance(c, HttpConsumers)]
     return members
@@ -42,7 +42,7 @@ def members_of(it: Served) -> HttpConsumers:
 
 def polled(it: Served) -> list[HttpConsumer]:
     """Return the members that speak HTTP."""
-    return list(members_of(it)._members.values())
+    return list(consumers_of(it)._consumers.values())
 
 
 async def test_a_message_goes_in_and_comes_out_as_it_was(tmp_path):

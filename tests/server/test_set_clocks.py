@@ -5,7 +5,7 @@ import pytest
 from tests.kit.clock import ManualClock
 from tests.server.http_client import raw_client
 from tests.server.served import serving
-from tests.server.test_rest_messages import PATH, members_of, taken
+from tests.server.test_rest_messages import PATH, consumers_of, taken
 from waterclock.client.client import connect
 from waterclock.server.rest.consumer import FORGET_MS
 
@@ -25,14 +25,14 @@ async def test_a_lease_over_http_stands_when_the_clock_is_set(tmp_path, step_ms)
         first, second = await taken(client, limit=2)
 
         clock.step(step_ms)
-        members_of(it).beat()
+        consumers_of(it).beat()
         acked = await client.post(ACKS, {"group": "g", "ack": [first["lease"]]})
         assert (acked.status, acked.json()["accepted"]) == (200, 1)
 
         extension = {"group": "g", "extend": [second["lease"]], "extendBy": "1h"}
         assert (await client.post(ACKS, extension)).status == 200
         clock.step(-step_ms)
-        members_of(it).beat()
+        consumers_of(it).beat()
         acked = await client.post(ACKS, {"group": "g", "ack": [second["lease"]]})
         assert (acked.status, acked.json()["accepted"]) == (200, 1)
 
@@ -48,7 +48,7 @@ async def test_a_lease_that_ended_long_ago_is_forgotten_whatever_the_wall_clock_
 
         clock.advance(it.node.config.delivery.ack_timeout_ms + FORGET_MS + 1)
         clock.step(-HOUR_MS)
-        members_of(it).beat()
+        consumers_of(it).beat()
         acked = await client.post(ACKS, {"group": "g", "ack": [message["lease"]]})
         assert acked.status == 409
 

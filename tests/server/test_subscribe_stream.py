@@ -14,7 +14,7 @@ from waterclock.model.message import Message
 from waterclock.model.sections import DeliveryConfig, GroupConfig
 from waterclock.node.dead_letters import writer
 from waterclock.node.groups.outbound import DeliveryBatch
-from waterclock.server.grpc.messages import in_slices
+from waterclock.server.rows import in_slices
 from waterclock.v1 import admin_pb2 as admin
 from waterclock.v1 import broker_pb2 as pb
 

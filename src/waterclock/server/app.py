@@ -110,12 +110,12 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
     """Answer requests to a node until left. `Server.stop` first ends well what is under way."""
     calls = Calls(config.server.calls_max)
     watch = LoopWatch()
-    members = HttpConsumers(node, calls)
+    consumers = HttpConsumers(node, calls)
     broker_api = BrokerApi(node, calls)
     table = with_description(
         [
             *operations(node, Metrics(node, calls, watch)),
-            *topic_operations(node, members, broker_api.publishing),
+            *topic_operations(node, consumers, broker_api.publishing),
             *FramesApi(node, calls, broker_api.frames).operations(),
             *StreamsApi(node).operations(),
         ],
@@ -139,7 +139,7 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
             Service(HEALTH, health, Calls(HEALTH_CALLS_MAX)),
         )
         async with serve_grpc(services, config) as grpc_server, task_group() as tasks:
-            running = [tasks.create_task(work) for work in (watch.run(), members.run())]
+            running = [tasks.create_task(work) for work in (watch.run(), consumers.run())]
             try:
                 yield Server(node, calls, health, grpc_server, http_server)
             finally:

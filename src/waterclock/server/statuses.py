@@ -13,7 +13,7 @@ and the traceback, and the node goes on.
 import logging
 import os
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from grpc import StatusCode
 
@@ -28,11 +28,14 @@ from waterclock.model.errors import (
     OffsetOutOfRange,
     Overloaded,
     PartitionFaulty,
+    Stopping,
     StorageError,
     StorageFull,
     Unavailable,
+    UnknownTopic,
     WaterclockError,
 )
+from waterclock.node.groups.session import Ending
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +91,22 @@ def code_of(error: WaterclockError) -> StatusCode:
         if ancestor in STATUSES:
             return STATUSES[ancestor]
     return StatusCode.UNKNOWN
+
+
+def session_error(ending: Ending, topic: str) -> WaterclockError:
+    """Return the error for a member whose session has ended."""
+    match ending:
+        case Ending.LEFT | Ending.BROKEN | Ending.SILENT:
+            return Unavailable(ending.value)
+        case Ending.REPLACED:
+            # Not `Unavailable`: two clients of one name would replace each other for ever.
+            return Busy(ending.value)
+        case Ending.STOPPING:
+            return Stopping(ending.value)
+        case Ending.TOPIC_GONE:
+            return UnknownTopic(topic)
+        case _:
+            assert_never(ending)
 
 
 def ours(error: BaseException) -> WaterclockError | None:

@@ -15,7 +15,7 @@ from waterclock.node.partition.host import PartitionHost
 from waterclock.node.replay.snapshots import SnapshotInfo
 from waterclock.node.topics import Topic, TopicSettings
 from waterclock.server.grpc.fields import check_not_negative, member_of
-from waterclock.server.grpc.messages import to_proto
+from waterclock.server.rows import to_proto
 from waterclock.v1 import admin_pb2 as pb
 from waterclock.v1 import broker_pb2 as broker
 

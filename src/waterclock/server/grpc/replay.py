@@ -18,8 +18,8 @@ from waterclock.node.replay.snapshot_files import SnapshotBatch
 from waterclock.node.task_groups import task_group
 from waterclock.server.calls import Calls, Stream
 from waterclock.server.grpc.fields import check_not_negative, member_of
-from waterclock.server.grpc.messages import in_slices, rows_to_proto
 from waterclock.server.grpc.wire import nested, opening
+from waterclock.server.rows import in_slices, rows_to_proto
 from waterclock.v1 import broker_pb2 as pb
 
 DONE_MAX = 10_000

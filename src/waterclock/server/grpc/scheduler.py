@@ -9,7 +9,7 @@ from waterclock.node.schedule.pending import ScheduledMessage
 from waterclock.node.schedule.pending_filter import Filter
 from waterclock.node.schedule.recurrence_records import Recurring, Recurs, Rule
 from waterclock.server.grpc.fields import check_not_negative
-from waterclock.server.grpc.messages import to_proto
+from waterclock.server.rows import to_proto
 from waterclock.v1 import broker_pb2 as broker
 from waterclock.v1 import scheduler_pb2 as pb
 

@@ -18,11 +18,8 @@ from typing import assert_never
 
 from waterclock.model.errors import (
     BadInput,
-    Busy,
     LimitExceeded,
     Stopping,
-    Unavailable,
-    UnknownTopic,
     WaterclockError,
 )
 from waterclock.node.groups.outbound import Assigned, Delivery, Lost, Outbound, Refused, Revoked
@@ -32,8 +29,9 @@ from waterclock.node.node import Node
 from waterclock.node.task_groups import task_group
 from waterclock.server.calls import Calls, Stream
 from waterclock.server.grpc.fields import check_not_negative, member_of, ranges_of
-from waterclock.server.grpc.messages import in_slices, rows_to_proto
 from waterclock.server.grpc.wire import nested
+from waterclock.server.rows import in_slices, rows_to_proto
+from waterclock.server.statuses import session_error
 from waterclock.v1 import broker_pb2 as pb
 
 ANSWERS_MAX = 10_000
@@ -111,22 +109,11 @@ class Subscription:
     def _problem(self, ending: Ending) -> WaterclockError | None:
         if self.is_stopping:
             return Stopping(Ending.STOPPING.value)
-        match ending:
-            case Ending.LEFT:
-                return None
-            case Ending.BROKEN:
-                return BadInput("leave: the requests ended without it")
-            case Ending.SILENT:
-                return Unavailable(ending.value)
-            case Ending.REPLACED:
-                # Not `Unavailable`: two clients of one name would replace each other for ever.
-                return Busy(ending.value)
-            case Ending.STOPPING:
-                return Stopping(ending.value)
-            case Ending.TOPIC_GONE:
-                return UnknownTopic(self._topic)
-            case _:
-                assert_never(ending)
+        if ending is Ending.LEFT:
+            return None
+        if ending is Ending.BROKEN:
+            return BadInput("leave: the requests ended without it")
+        return session_error(ending, self._topic)
 
     # When the node stops
 

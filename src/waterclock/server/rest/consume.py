@@ -44,10 +44,10 @@ from waterclock.server.rest.models import (
 from waterclock.server.rest.waiters import NO_STORE, Batch, DeliveredPage, Listening, Poll, event_of
 
 CONSUMER = "http"
-"""The name of consumers that give none; they share one member."""
+"""The name of consumers that give none; they share one consumer."""
 WAIT_MS_MAX = 5 * MINUTE_MS
 WAIT_MS_MIN = 100
-"""What there is takes a moment to be handed out, too."""
+"""What there is takes a moment to be delivered, too."""
 LIMIT_MAX = 1_000
 LEASES_MAX = 10_000
 LISTEN_S = 3_600.0
@@ -66,33 +66,38 @@ LeaseText = Annotated[str, matching(_LEASE, "As it came with the message.", "0-1
 Leases = Annotated[tuple[LeaseText, ...], Meta(max_length=LEASES_MAX)]
 
 
-class ConsumeParameters(RequestModel):
-    """Who consumes, and how much."""
+class ConsumerParameters(RequestModel):
+    """Which consumer of which group."""
 
     topic: Topic
     group: Group
     consumer: Annotated[
         Name, Meta(description="Consumers of a group that give the same name, or none, are one.")
     ] = CONSUMER
-    limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="At most so many messages.")] = 10
-    wait: Annotated[
-        Duration,
-        Meta(description="How long to wait for the first message; at most 5m.", examples=["30s"]),
-    ] = "30s"
     start: Annotated[
         Literal["earliest", "latest"], Meta(description="Where a new group begins.")
     ] = "earliest"
     since: Annotated[Earlier, Meta(description="A new group begins there instead.")] | None = None
 
+    @property
+    def key(self) -> Key:
+        """The name of the consumer."""
+        return Key(self.topic, self.group, self.consumer)
 
-class EventsParameters(RequestModel):
-    """Who listens, and how far ahead."""
 
-    topic: Topic
-    group: Group
-    consumer: Annotated[
-        Name, Meta(description="Consumers of a group that give the same name, or none, are one.")
-    ] = CONSUMER
+class PollParameters(ConsumerParameters):
+    """Which consumer polls, and for how much."""
+
+    limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="At most so many messages.")] = 10
+    wait: Annotated[
+        Duration,
+        Meta(description="How long to wait for the first message; at most 5m.", examples=["30s"]),
+    ] = "30s"
+
+
+class EventsParameters(ConsumerParameters):
+    """Which consumer listens, and how far ahead."""
+
     window: Annotated[
         int, Meta(ge=1, le=10_000, description="Most messages that are not answered for.")
     ] = 100
@@ -100,10 +105,6 @@ class EventsParameters(RequestModel):
         Literal["manual", "auto"],
         Meta(description="auto: what was sent is acked, whether it was processed or not."),
     ] = "manual"
-    start: Annotated[
-        Literal["earliest", "latest"], Meta(description="Where a new group begins.")
-    ] = "earliest"
-    since: Annotated[Earlier, Meta(description="A new group begins there instead.")] | None = None
 
 
 class AcksParameters(RequestModel):
@@ -145,56 +146,55 @@ class AcksResponse(ResponseModel):
 class ConsumeApi:
     """Answers consumers."""
 
-    def __init__(self, node: Node, members: HttpConsumers) -> None:
+    def __init__(self, node: Node, consumers: HttpConsumers) -> None:
         self._node = node
-        self._members = members
+        self._consumers = consumers
 
     # Polls
 
     def poll(self, request: Request) -> Answered | Later:
         """Return messages, once there are some."""
-        asked = parameters_of(request, ConsumeParameters)
-        member = self._members.find(Key(asked.topic, asked.group, asked.consumer))
-        if member is None:
+        asked = parameters_of(request, PollParameters)
+        consumer = self._consumers.find(asked.key)
+        if consumer is None:
             return self._open_and_poll(asked)
-        return self._poll(member, asked)
+        return self._poll(consumer, asked)
 
-    async def _open_and_poll(self, asked: ConsumeParameters) -> Answered:
-        member = await self._open(asked)
-        return self._poll(member, asked, made_partitions=_made(member))
+    async def _open_and_poll(self, asked: PollParameters) -> Answered:
+        consumer = await self._open(asked)
+        return self._poll(consumer, asked, made_partitions=_made(consumer))
 
     def _poll(
-        self, member: HttpConsumer, asked: ConsumeParameters, *, made_partitions: int = 0
+        self, consumer: HttpConsumer, asked: PollParameters, *, made_partitions: int = 0
     ) -> Answered:
         wait_ms = min(max(parse_duration(asked.wait), WAIT_MS_MIN), WAIT_MS_MAX)
-        poll = Poll(self._members, member, asked.limit, made_partitions)
-        self._members.wait(member, poll, wait_ms / 1_000)
+        poll = Poll(self._consumers, consumer, asked.limit, made_partitions)
+        self._consumers.wait(consumer, poll, wait_ms / 1_000)
         return poll
 
-    async def _open(self, asked: ConsumeParameters | EventsParameters) -> HttpConsumer:
-        key = Key(asked.topic, asked.group, asked.consumer)
+    async def _open(self, asked: ConsumerParameters) -> HttpConsumer:
         start = Start[asked.start.upper()]
         start_ms = Millis(0)
         if asked.since is not None:
             start, start_ms = Start.TIME, past_of(asked.since, self._node.clock.now_ms())
-        return await self._members.open(key, start=start, start_ms=start_ms)
+        return await self._consumers.open(asked.key, start=start, start_ms=start_ms)
 
     # Streams
 
     async def events(self, request: Request) -> Streamed:
         """Return messages as they come."""
         asked = parameters_of(request, EventsParameters)
-        member = await self._open(asked)
-        pieces = self._pieces(member, asked.window, is_auto=asked.ack == "auto")
+        consumer = await self._open(asked)
+        pieces = self._pieces(consumer, asked.window, is_auto=asked.ack == "auto")
         return Streamed(200, pieces, EVENTS, NO_STORE)
 
     async def _pieces(
-        self, member: HttpConsumer, window: int, *, is_auto: bool
+        self, consumer: HttpConsumer, window: int, *, is_auto: bool
     ) -> AsyncIterator[bytes]:
-        yield b": %b\n\n" % "/".join(member.key).encode()
-        if made := _made(member):
+        yield b": %b\n\n" % "/".join(consumer.key).encode()
+        if made := _made(consumer):
             yield b": the topic was made, madePartitions %d\n\n" % made
-        stream = Listening(member, window)
+        stream = Listening(consumer, window)
         loop = asyncio.get_running_loop()
         end = loop.time() + LISTEN_S
         try:
@@ -228,18 +228,18 @@ class ConsumeApi:
         ]
         count = sum(len(leases) for _, leases, _ in answers)
         check("leases", count, LEASES_MAX)
-        member = self._members.find(Key(topic, said.group, said.consumer))
+        consumer = self._consumers.find(Key(topic, said.group, said.consumer))
         refused: list[str] = []
         for kind, leases, after_ms in answers:
-            if member is None:
+            if consumer is None:
                 refused += leases
             elif leases:
-                refused += map(str, member.answer(kind, map(_lease, leases), after_ms))
+                refused += map(str, consumer.answer(kind, map(_lease, leases), after_ms))
         response = AcksResponse(accepted=count - len(refused), refused=refused)
-        if member is None or not said.leave:
+        if consumer is None or not said.leave:
             return _acks_answer(response)
-        member.session.leave()
-        return _once_settled(member, response)
+        consumer.session.leave()
+        return _once_settled(consumer, response)
 
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
@@ -253,7 +253,7 @@ class ConsumeApi:
                 summary="Take messages for a group; waits for the first.",
                 description="Each comes with a lease. Answer for it before its deadline with "
                 "POST /topics/{topic}/acks, or it comes again.",
-                parameters=ConsumeParameters,
+                parameters=PollParameters,
                 is_taking=True,
                 responses={200: ResponseSpec("Messages; none if the time is up.", DeliveredPage)},
                 problems=(404, 409),
@@ -294,9 +294,9 @@ def _acks_answer(response: AcksResponse) -> Response:
     return json(200, response)
 
 
-async def _once_settled(member: HttpConsumer, response: AcksResponse) -> Response:
+async def _once_settled(consumer: HttpConsumer, response: AcksResponse) -> Response:
     """Whoever has left may ask for the dead letters next, and finds all it said."""
-    response.unwritten = await member.session.settled() or msgspec.UNSET
+    response.unwritten = await consumer.session.settled() or msgspec.UNSET
     return _acks_answer(response)
 
 
@@ -313,8 +313,8 @@ def _lease(text: str) -> Lease:
     return Lease(*map(int, text.split("-")))
 
 
-def _made(member: HttpConsumer) -> int:
-    """Return the partitions of a topic that a member has made, once: whoever comes later has not
+def _made(consumer: HttpConsumer) -> int:
+    """Return the partitions of a topic that a consumer has made, once: whoever comes later has not
     mistyped its name."""
-    made, member.session.made_partitions = member.session.made_partitions, 0
+    made, consumer.session.made_partitions = consumer.session.made_partitions, 0
     return made

@@ -1,43 +1,41 @@
-"""A member of a group that speaks HTTP: its session lives on between a consumer's requests.
+"""A consumer over HTTP: a member of a group whose session lives on between its requests.
 
-Whoever waits for messages stands in line; who is first gets credit for what it asked, and nothing
-is handed out that nobody asked for. Who holds as much as it may is passed over. A message handed
-out has a lease, named
+Polls and event streams wait in a queue. The first gets credit for what it asked for, and nothing is
+delivered that nobody asked for; a waiter that holds as much as it may is passed over. A delivered
+message has a lease, named
 
     <partition>-<generation>-<offset>-<attempt>
 
-which ends with its deadline, as everywhere. The member remembers the attempts it has handed out: an
-answer that comes too late must not speak for the next attempt at the same message.
+which ends with its deadline, as everywhere. The consumer remembers the attempts it has delivered:
+an answer that comes too late must not count for the next attempt at the same message.
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple, Protocol, assert_never
+from typing import Any, NamedTuple, Protocol
 
 from waterclock.model.clock import SteadyClock
 from waterclock.model.errors import (
-    Busy,
-    Stopping,
-    Unavailable,
-    UnknownTopic,
     WaterclockError,
 )
 from waterclock.model.units import MIB, MINUTE_MS
 from waterclock.node.groups.outbound import Delivery, Lost, Refused
-from waterclock.node.groups.session import AnswerKind, Ending, Session
+from waterclock.node.groups.session import AnswerKind, Session
+from waterclock.server.rows import fields_of
+from waterclock.server.statuses import session_error
 
 TAKEN_BYTES = 16 * MIB
-"""About how much is handed out at a time; at least what one message may have, or such a message
+"""About how much is delivered at a time; at least what one message may have, or such a message
 would wait until nothing else is held."""
 FORGET_MS = 1 * MINUTE_MS
 """How long after its deadline an attempt is remembered."""
 DEAD_MAX = 64
-"""Who has left the line stays in it until there are so many, and as many as are waiting."""
+"""Waiters that have left stay in the queue until there are so many, and as many as are waiting."""
 
 
 class Lease(NamedTuple):
-    """A message in somebody's hands."""
+    """A message that was delivered and is not answered for."""
 
     partition: int
     generation: int
@@ -61,7 +59,7 @@ class DeliveredMessage(NamedTuple):
 
 
 class Waiter(Protocol):
-    """Somebody who waits for messages."""
+    """A poll or an event stream that waits for messages."""
 
     limit: int
     """How many it takes."""
@@ -69,11 +67,11 @@ class Waiter(Protocol):
     """It does not wait any more."""
 
     def credit(self, held: int) -> int:
-        """Return how many messages the member may hold for it, now that it holds some."""
+        """Return how many messages the consumer may hold for it, given how many it holds."""
         ...
 
     def take(self, messages: list[DeliveredMessage]) -> bool:
-        """Take messages; False if nobody is there."""
+        """Take messages; False if the client has gone."""
         ...
 
     def fail(self, error: WaterclockError) -> None:
@@ -82,7 +80,7 @@ class Waiter(Protocol):
 
 
 class Key(NamedTuple):
-    """Names a member."""
+    """Names a consumer."""
 
     topic: str
     group: str
@@ -90,7 +88,7 @@ class Key(NamedTuple):
 
 
 class HttpConsumer:
-    """One session, and who waits for what it has. Keep `run` running."""
+    """One session, and the queue of those who wait for its messages. Keep `run` running."""
 
     def __init__(
         self, key: Key, session: Session, clock: SteadyClock, *, taken_bytes: int = TAKEN_BYTES
@@ -98,16 +96,16 @@ class HttpConsumer:
         self.key = key
         self.session = session
         self.used_ms = clock.now_ms()
-        """When somebody last asked something."""
+        """When the last request came."""
         self._clock = clock
         """The clock of the group: setting the wall clock ends no lease, and forgets none."""
         self._taken_bytes = taken_bytes
         self._waiters: deque[Waiter] = deque()
         self._dead = 0
         self._over: deque[DeliveredMessage] = deque()
-        """Taken from the session beyond what the first in line wanted."""
+        """Taken from the session beyond what the first waiter wanted."""
         self._attempts: dict[tuple[int, int], tuple[int, int, int]] = {}
-        """By partition and offset: generation, attempt and end of what was handed out."""
+        """By partition and offset: generation, attempt and end of what was delivered."""
         self._refused: list[Refused] = []
         session.on_refused = self._refused.append
 
@@ -116,30 +114,30 @@ class HttpConsumer:
 
     @property
     def is_in_use(self) -> bool:
-        """Somebody waits, or holds messages."""
+        """A request waits, or messages are held."""
         return bool(self._waiters) or self.session.credit.held_messages > 0
 
     async def run(self) -> None:
-        """Hand out until the session is over, then tell all who wait."""
+        """Deliver until the session is over, then fail all waiters with the reason."""
         session = self.session
         while session.ending is None:
             self.serve()
             if session.ending is None:
                 await session.ready()
-        self.fail(ending_problem(session.ending, self.key.topic))
+        self.fail(session_error(session.ending, self.key.topic))
 
-    # Who waits
+    # Waiters
 
     def add(self, waiter: Waiter) -> None:
-        """Let somebody wait; it may be served at once. Raises why if the session is over."""
+        """Queue a waiter; it may be served at once. Raises why if the session is over."""
         if self.session.ending is not None:
-            raise ending_problem(self.session.ending, self.key.topic)
+            raise session_error(self.session.ending, self.key.topic)
         self.used_ms = self._clock.now_ms()
         self._waiters.append(waiter)
         self.serve()
 
     def left(self) -> None:
-        """Take note that somebody does not wait any more."""
+        """Note that a waiter does not wait any more."""
         self._dead += 1
         if self._dead > max(DEAD_MAX, len(self._waiters) // 2):
             self._waiters = deque(waiter for waiter in self._waiters if not waiter.is_over)
@@ -148,7 +146,7 @@ class HttpConsumer:
         self.serve()
 
     def fail(self, error: WaterclockError) -> None:
-        """End all waiting with an error."""
+        """Fail all waiters."""
         waiters, self._waiters = self._waiters, deque()
         for waiter in waiters:
             if not waiter.is_over:
@@ -157,9 +155,9 @@ class HttpConsumer:
         self._set_credit()
 
     def serve(self) -> None:
-        """Give those in line what there is, who has had enough being passed over."""
+        """Give waiters what there is, in their order, passing over those who hold enough."""
         while self.session.ending is None:
-            held = self._in_hands
+            held = self._unanswered
             waiter = self._next_waiter(held)
             if waiter is None:
                 break
@@ -174,13 +172,13 @@ class HttpConsumer:
         self._set_credit()
 
     @property
-    def _in_hands(self) -> int:
-        """How many messages were handed out and are not answered for."""
+    def _unanswered(self) -> int:
+        """How many messages were delivered and are not answered for."""
         session = self.session
         return session.credit.held_messages - session.unsent_messages - len(self._over)
 
     def _next_waiter(self, held: int) -> Waiter | None:
-        """Return the first in line who may get more."""
+        """Return the first waiter that may get more."""
         waiters = self._waiters
         while waiters and waiters[0].is_over:
             waiters.popleft()
@@ -191,7 +189,7 @@ class HttpConsumer:
         session, credit = self.session, self.session.credit
         messages = size = 0
         if self._waiters:
-            held = self._in_hands
+            held = self._unanswered
             # If nobody may get more, as much as the first may have once leases end.
             waiter = self._next_waiter(held) or (self._waiters[0] if self._waiters else None)
             if waiter is not None:
@@ -200,7 +198,7 @@ class HttpConsumer:
         if (messages, size) != (credit.messages_max, credit.bytes_max):
             session.set_credit(messages, size)
 
-    # What there is
+    # Messages
 
     def _collect(self, limit: int) -> list[DeliveredMessage]:
         found: list[DeliveredMessage] = []
@@ -234,7 +232,7 @@ class HttpConsumer:
             ranges = _ranges([lease.offset for lease in leases])
             self.session.answer(AnswerKind.GIVE_BACK, partition, generation, ranges)
 
-    # What consumers say
+    # Answers
 
     def answer(self, kind: AnswerKind, leases: Iterable[Lease], after_ms: int = 0) -> list[Lease]:
         """Take an answer about messages; return those that are not held so any more."""
@@ -266,12 +264,12 @@ class HttpConsumer:
         return found is not None and found[:2] == (lease.generation, lease.attempt)
 
     def _settle(self, kind: AnswerKind, lease: Lease, after_ms: int, *, is_bad: bool) -> None:
-        place = lease.partition, lease.offset
+        position = lease.partition, lease.offset
         if kind is AnswerKind.EXTEND and not is_bad:
             ends_ms = self._clock.now_ms() + after_ms
-            self._attempts[place] = lease.generation, lease.attempt, ends_ms
+            self._attempts[position] = lease.generation, lease.attempt, ends_ms
         else:
-            self._attempts.pop(place, None)
+            self._attempts.pop(position, None)
 
     def _refused_offsets(self) -> set[int] | None:
         """Return which offsets the node did not take an answer for; None for all of them."""
@@ -287,45 +285,25 @@ class HttpConsumer:
     # Time
 
     def beat(self) -> None:
-        """Say on behalf of the consumers that they are there, and forget what is long over."""
+        """Send the heartbeat of the session, and forget attempts that are long over."""
         self.session.heartbeat()
         horizon_ms = self._clock.now_ms() - FORGET_MS
-        old = [place for place, (_, _, ends_ms) in self._attempts.items() if ends_ms < horizon_ms]
-        for place in old:
-            del self._attempts[place]
-
-
-def ending_problem(ending: Ending, topic: str) -> WaterclockError:
-    """Return what to tell those whose session is over."""
-    match ending:
-        case Ending.LEFT | Ending.BROKEN | Ending.SILENT:
-            return Unavailable(ending.value)
-        case Ending.REPLACED:
-            return Busy(ending.value)
-        case Ending.STOPPING:
-            return Stopping(ending.value)
-        case Ending.TOPIC_GONE:
-            return UnknownTopic(topic)
-        case _:
-            assert_never(ending)
+        old = [at for at, (_, _, ends_ms) in self._attempts.items() if ends_ms < horizon_ms]
+        for at in old:
+            del self._attempts[at]
 
 
 def _delivered(delivery: Delivery, ends_ms: int) -> Iterator[DeliveredMessage]:
-    rows = delivery.rows()
-    columns = [
-        rows.column(name).to_pylist()
-        for name in ("message_id", "key", "value", "headers", "due_ms")
-    ]
     offsets = (offset for span in delivery.messages.ranges for offset in range(*span))
-    for offset, row in zip(offsets, zip(*columns, strict=True), strict=True):
+    for offset, row in zip(offsets, fields_of(delivery.rows()), strict=True):
         lease = Lease(delivery.partition, delivery.generation, offset, delivery.attempt)
         yield DeliveredMessage(lease, delivery.deadline_ms, ends_ms, row)
 
 
 def _by_generation(leases: Iterable[Lease]) -> Iterator[tuple[tuple[int, int], list[Lease]]]:
     """Yield the leases of each partition and generation."""
-    for place, some in groupby(sorted(set(leases)), key=lambda lease: lease[:2]):
-        yield place, list(some)
+    for at, some in groupby(sorted(set(leases)), key=lambda lease: lease[:2]):
+        yield at, list(some)
 
 
 def _ranges(offsets: Sequence[int]) -> list[tuple[int, int]]:

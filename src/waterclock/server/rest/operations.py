@@ -19,12 +19,12 @@ from waterclock.server.rest.topics import TopicsApi
 
 
 def topic_operations(
-    node: Node, members: HttpConsumers, publishing: BytesInFlight
+    node: Node, consumers: HttpConsumers, publishing: BytesInFlight
 ) -> list[Operation]:
     """Return the part of the table that is about topics."""
     return [
         *PublishApi(node, publishing).operations(),
-        *ConsumeApi(node, members).operations(),
+        *ConsumeApi(node, consumers).operations(),
         *ScheduleApi(node).operations(),
         *RecurrencesApi(node).operations(),
         *GroupsApi(node).operations(),

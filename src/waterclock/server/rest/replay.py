@@ -16,7 +16,6 @@ from waterclock.node.node import Node
 from waterclock.node.replay.records import OffsetRange, TimeRange
 from waterclock.node.replay.records import Request as ReplayRequest
 from waterclock.node.replay.replays import Replay, ReplayBatch
-from waterclock.server.grpc.messages import in_slices
 from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import JSON_LINES, Request, Response, Streamed, json
 from waterclock.server.http.operations import Operation, ResponseSpec
@@ -34,6 +33,7 @@ from waterclock.server.rest.models import (
     render_fields,
 )
 from waterclock.server.rest.topics import PositionResponse
+from waterclock.server.rows import fields_of, in_slices
 
 
 class ReplayParameters(RequestModel):
@@ -229,17 +229,15 @@ def _pieces(batch: ReplayBatch) -> "list[bytes]":
     pieces = []
     for bounds, rows in in_slices(batch.messages):
         offsets = [o for i in range(0, len(bounds), 2) for o in range(bounds[i], bounds[i + 1])]
-        columns = [
-            rows.column(name).to_pylist()
-            for name in ("message_id", "key", "value", "headers", "due_ms")
-        ]
         lines = [
             ReplayedResponse(
                 partition=batch.partition,
                 offset=offset,
                 **render_fields(id_, key, value, dict(headers or ()), due_ms),
             )
-            for offset, id_, key, value, headers, due_ms in zip(offsets, *columns, strict=True)
+            for offset, (id_, key, value, headers, due_ms) in zip(
+                offsets, fields_of(rows), strict=True
+            )
         ]
         pieces.append(msgspec.json.Encoder().encode_lines(lines))
     return pieces

@@ -38,16 +38,16 @@ class DeliveredPage(ResponseModel):
 class Poll(Pending):
     """Waits for messages, to answer one request."""
 
-    __slots__ = ("limit", "made_partitions", "member", "members")
+    __slots__ = ("consumer", "consumers", "limit", "made_partitions")
 
     def __init__(
-        self, members: HttpConsumers, member: HttpConsumer, limit: int, made_partitions: int = 0
+        self, consumers: HttpConsumers, consumer: HttpConsumer, limit: int, made_partitions: int = 0
     ) -> None:
         super().__init__(Poll.gone)
         self.made_partitions = made_partitions
         self.limit = limit
-        self.member = member
-        self.members = members
+        self.consumer = consumer
+        self.consumers = consumers
 
     def credit(self, held: int) -> int:
         """As many as it asked for, whatever others hold."""
@@ -62,8 +62,8 @@ class Poll(Pending):
         self.answer(problem_of(error))
 
     def gone(self) -> None:
-        """Stand in line no more."""
-        self.members.gone(self.member)
+        """Leave the queue."""
+        self.consumers.gone(self.consumer)
 
 
 class Batch:
@@ -95,37 +95,37 @@ class Batch:
 
 
 class Listening:
-    """What a stream of events has asked of its member, and has not sent yet."""
+    """What a stream of events has asked of its consumer, and has not sent yet."""
 
-    def __init__(self, member: HttpConsumer, window: int) -> None:
-        self._member = member
+    def __init__(self, consumer: HttpConsumer, window: int) -> None:
+        self._consumer = consumer
         self._window = window
         self._batch: Batch | None = None
 
     def ask(self) -> Batch:
-        """Stand in line."""
+        """Join the queue."""
         self._batch = batch = Batch(self._window)
-        self._member.add(batch)
+        self._consumer.add(batch)
         return batch
 
     def sent(self, *, is_acked: bool) -> None:
-        """Take note that what came was sent."""
+        """Note that what came was sent."""
         assert self._batch is not None
         batch, self._batch = self._batch, None
         if is_acked:
-            self._member.answer(AnswerKind.ACK, [one.lease for one in batch.found.result()])
+            self._consumer.answer(AnswerKind.ACK, [one.lease for one in batch.found.result()])
 
     def close(self) -> None:
-        """Stand in line no more, and give back what was not sent."""
+        """Leave the queue, and give back what was not sent."""
         batch = self._batch
         if batch is None:
             return
         if not batch.is_over:
             batch.is_over = True
-            self._member.left()
+            self._consumer.left()
         elif batch.found.exception() is None:
             leases = [one.lease for one in batch.found.result()]
-            self._member.answer(AnswerKind.GIVE_BACK, leases)
+            self._consumer.answer(AnswerKind.GIVE_BACK, leases)
 
 
 def page_of(messages: list[DeliveredMessage], made_partitions: int = 0) -> Response:

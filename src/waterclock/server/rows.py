@@ -1,6 +1,6 @@
-"""Messages and answers as protobuf: one by one, for clients without Arrow."""
+"""Batches as messages one by one, for clients without Arrow."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -29,15 +29,17 @@ def to_proto(message: Message) -> pb.Message:
     )
 
 
+def fields_of(rows: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    """Yield id, key, value, headers and due time of each row in the schema of messages."""
+    names = ("message_id", "key", "value", "headers", "due_ms")
+    return zip(*(rows.column(name).to_pylist() for name in names), strict=True)
+
+
 def rows_to_proto(rows: pa.RecordBatch) -> list[pb.Message]:
-    """Return the rows of a batch in the schema of messages."""
-    columns: Sequence[list[Any]] = [
-        rows.column(name).to_pylist()
-        for name in ("message_id", "key", "value", "headers", "due_ms")
-    ]
+    """Return the rows of a batch as messages."""
     return [
         pb.Message(message_id=id_, key=key, value=value, headers=dict(headers or ()), due_ms=due_ms)
-        for id_, key, value, headers, due_ms in zip(*columns, strict=True)
+        for id_, key, value, headers, due_ms in fields_of(rows)
     ]
 
 
