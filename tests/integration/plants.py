@@ -17,7 +17,7 @@ from waterclock.node.groups.delivery import GroupDelivery
 from waterclock.node.groups.groups import Groups
 from waterclock.node.groups.session import AnswerKind, QueuedDelivery, Session
 from waterclock.node.partition.host import PartitionHost
-from waterclock.schedule.hot_timers import Timers
+from waterclock.schedule.hot_timers import HotTimers
 from waterclock.server.app import Server
 from waterclock.storage.partition_store import PartitionStore
 
@@ -102,7 +102,7 @@ def fires_early() -> None:
 
         return broken
 
-    _swap(Timers, "tick", wrap)
+    _swap(HotTimers, "tick", wrap)
 
 
 @_planted("twice in the log")
@@ -132,7 +132,7 @@ def forgets_timers() -> None:
 
         return broken
 
-    _swap(Timers, "open", wrap)
+    _swap(HotTimers, "open", wrap)
 
 
 @_planted("unexplained repeat")

@@ -28,10 +28,10 @@ class SchedulerHistories(RuleBasedStateMachine):
     """A scheduler and what it must know, side by side."""
 
     @initialize(
-        near_ms=st.sampled_from([1_000, 8_000, 86_400_000]), slice_=st.sampled_from([1, 50])
+        hot_window_ms=st.sampled_from([1_000, 8_000, 86_400_000]), slice_=st.sampled_from([1, 50])
     )
-    def begin(self, near_ms: int, slice_: int) -> None:
-        config = ScheduleConfig(near_ms=near_ms, fire_messages_max=slice_)
+    def begin(self, hot_window_ms: int, slice_: int) -> None:
+        config = ScheduleConfig(hot_window_ms=hot_window_ms, fire_messages_max=slice_)
         self.partition = TimedPartition(config)
         self.open: dict[int, int] = {}
         self.durable_open: dict[int, int] = {}

@@ -6,11 +6,11 @@ from tests.node.timed_partition import TimedPartition, ran
 from tests.storage.stores import files_of, flipped, message
 from waterclock.model.sections import ScheduleConfig
 from waterclock.node.schedule.scheduler import DONE
-from waterclock.schedule import cold_timers as far
+from waterclock.schedule import cold_timers
 from waterclock.storage.rewrite import Wanted, rewrites
 
 DAY_MS = 86_400_000
-SCHEDULE = ScheduleConfig(near_ms=10_000)
+SCHEDULE = ScheduleConfig(hot_window_ms=10_000)
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def rewrite(partition: TimedPartition) -> None:
 
 
 def in_memory(partition: TimedPartition) -> int:
-    """How many far promises are in the pile."""
-    return len(partition.scheduler._agenda.far._pile)
+    """How many cold timers are in the overflow."""
+    return len(partition.scheduler._timers.cold._overflow)
 
 
 def test_far_promises_leave_memory_when_their_segment_is_sealed(partition):
@@ -226,7 +226,7 @@ def test_a_full_disk_only_costs_the_checkpoint(partition, caplog):
 def test_a_node_that_stops_while_a_segment_is_taken_in_forgets_nothing(
     partition, monkeypatch, pauses
 ):
-    monkeypatch.setattr(far, "STEP_ROWS", 1)
+    monkeypatch.setattr(cold_timers, "STEP_ROWS", 1)
     now = partition.clock.now_ms()
     a, b, c, d = promise(partition, DAY_MS, DAY_MS, DAY_MS, DAY_MS)
     seal(partition)

@@ -8,13 +8,13 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 import waterclock.node.schedule.read_ahead as read_ahead
-import waterclock.schedule.cold_timers as far
+import waterclock.schedule.cold_timers as cold_timers
+import waterclock.schedule.timer_index as timer_index
 from tests.node.scheduler_histories import SchedulerHistories
 from waterclock.log.scheduled import Promised
 from waterclock.node.schedule.read_ahead import ReadAhead
-from waterclock.schedule.cold_timers import FAR, OPEN, Far, Run
-from waterclock.schedule.hot_timers import Timers
-from waterclock.schedule.near import Near
+from waterclock.schedule.cold_timers import COLD, OPEN, ColdTimers, Run
+from waterclock.schedule.hot_timers import HotTimers
 from waterclock.schedule.timer_index import TimerIndex
 
 EXAMPLES = int(os.environ.get("WATERCLOCK_HISTORIES", "60"))
@@ -34,7 +34,7 @@ def small_steps(monkeypatch):
     monkeypatch.setattr(read_ahead, "WORTH_ROWS", 1)
     monkeypatch.setattr(read_ahead, "STEP_ROWS", 3)
     monkeypatch.setattr(read_ahead, "CHUNK_BYTES", 400)
-    monkeypatch.setattr(far, "STEP_ROWS", 2)
+    monkeypatch.setattr(cold_timers, "STEP_ROWS", 2)
 
 
 def test_no_history_breaks_a_promise():
@@ -42,19 +42,19 @@ def test_no_history_breaks_a_promise():
 
 
 def early(monkeypatch):
-    tick = Timers.tick
-    monkeypatch.setattr(Timers, "tick", lambda self, now, limit: tick(self, now + 101, limit))
+    tick = HotTimers.tick
+    monkeypatch.setattr(HotTimers, "tick", lambda self, now, limit: tick(self, now + 101, limit))
 
 
-def wings_fired_one_after_the_other(monkeypatch):
+def shards_fired_one_after_the_other(monkeypatch):
     def tick(self, now_ms, limit):
-        for wing in self._wings:
-            fired = wing.timers.tick(now_ms, limit)
+        for shard in self._shards:
+            fired = shard.tick(self._bound(now_ms), limit)
             if len(fired):
                 return fired
         return np.empty(0, np.int64)
 
-    monkeypatch.setattr(Near, "tick", tick)
+    monkeypatch.setattr(TimerIndex, "tick", tick)
 
 
 def moved_promises_keep_their_old_row(monkeypatch):
@@ -68,15 +68,15 @@ def moved_promises_keep_their_old_row(monkeypatch):
 
 
 def moves_since_the_seal_are_forgotten(monkeypatch):
-    fold = Far.fold
+    fold = ColdTimers.fold
 
-    def lax(self, base, words):
-        yield from fold(self, base, words)
+    def lax(self, base, changes):
+        yield from fold(self, base, changes)
         for run in self._segments[base]:
-            run.flags |= FAR * (run.flags & OPEN)
-            run.far = int(np.count_nonzero(run.flags & FAR))
+            run.flags |= COLD * (run.flags & OPEN)
+            run.cold_count = int(np.count_nonzero(run.flags & COLD))
 
-    monkeypatch.setattr(Far, "fold", lax)
+    monkeypatch.setattr(ColdTimers, "fold", lax)
 
 
 def expired_or_cancelled_is_not_retired(monkeypatch):
@@ -84,7 +84,7 @@ def expired_or_cancelled_is_not_retired(monkeypatch):
 
 
 def a_slice_that_failed_is_not_given_back(monkeypatch):
-    monkeypatch.setattr(Near, "_keep", lambda self, wings, handed, chosen: chosen)
+    monkeypatch.setattr(timer_index, "_keep", lambda shards, handed, chosen: chosen)
 
 
 def a_message_read_ahead_is_that_of_its_neighbour(monkeypatch):
@@ -106,7 +106,7 @@ BUGS = [
     a_message_read_ahead_is_that_of_its_neighbour,
     a_rescheduled_message_read_ahead_fires_with_its_old_due_time,
     early,
-    wings_fired_one_after_the_other,
+    shards_fired_one_after_the_other,
     moved_promises_keep_their_old_row,
     moves_since_the_seal_are_forgotten,
     expired_or_cancelled_is_not_retired,

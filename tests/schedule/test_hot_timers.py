@@ -1,4 +1,4 @@
-"""Timers do what the plain model does, over random histories; and planted bugs are found."""
+"""Hot timers do what the plain model does, over random histories; and planted bugs are found."""
 
 import os
 from collections.abc import Callable
@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.schedule.timer_histories import TimerHistories
+from tests.schedule.timer_model import TimerState, state_of
 from waterclock.schedule import hot_timers as timers
 from waterclock.schedule import ready, slot, table, wheel
-from waterclock.schedule.hot_timers import Int64s, Timers, TimerState
+from waterclock.schedule.hot_timers import HotTimers, Int64s
 from waterclock.schedule.table import Table
 from waterclock.schedule.wheel import Wheel
 
@@ -60,8 +61,8 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def round_the_time_up(patch: pytest.MonkeyPatch) -> None:
-    real = Timers.tick
-    patch.setattr(Timers, "tick", lambda self, now, limit: real(self, now + 9, limit))
+    real = HotTimers.tick
+    patch.setattr(HotTimers, "tick", lambda self, now, limit: real(self, now + 9, limit))
 
 
 def order_by_offset_alone(patch: pytest.MonkeyPatch) -> None:
@@ -82,26 +83,26 @@ def never_go_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def lose_what_is_given_back(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Timers, "give_back", lambda self, offsets: None)
+    patch.setattr(HotTimers, "give_back", lambda self, offsets: None)
 
 
 def move_without_a_new_entry(patch: pytest.MonkeyPatch) -> None:
-    real = Timers.move
+    real = HotTimers.move
 
-    def move(self: Timers, offsets: Int64s, due_ms: Int64s) -> table.Bools:
+    def move(self: HotTimers, offsets: Int64s, due_ms: Int64s) -> table.Bools:
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(Timers, "_schedule", lambda self, rows, due: None)
+            inner.setattr(HotTimers, "_schedule", lambda self, rows, due: None)
             return real(self, offsets, due_ms)
 
-    patch.setattr(Timers, "move", move)
+    patch.setattr(HotTimers, "move", move)
 
 
 def fire_what_was_retired(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Timers, "_ticks_of", lambda self, rows: self._ticks(self._table.due[rows]))
+    patch.setattr(HotTimers, "_ticks_of", lambda self, rows: self._ticks(self._table.due[rows]))
 
 
 def believe_the_ready_queue(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Timers, "_fire", lambda self, due, offsets, rows: (offsets, rows))
+    patch.setattr(HotTimers, "_fire", lambda self, due, offsets, rows: (offsets, rows))
 
 
 def forget_who_was_squeezed(patch: pytest.MonkeyPatch) -> None:
@@ -115,15 +116,15 @@ def forget_who_was_squeezed(patch: pytest.MonkeyPatch) -> None:
 
 
 def ask_one_wheel_only(patch: pytest.MonkeyPatch) -> None:
-    real = Timers._pop_due
+    real = HotTimers._pop_due
 
-    def pop(self: Timers, target: int, limit: int) -> ready.Entries:
+    def pop(self: HotTimers, target: int, limit: int) -> ready.Entries:
         wheels, self._wheels = self._wheels, self._wheels[:1]
         popped = real(self, target, limit)
         self._wheels = wheels
         return popped
 
-    patch.setattr(Timers, "_pop_due", pop)
+    patch.setattr(HotTimers, "_pop_due", pop)
 
 
 def sink_and_lose_one(patch: pytest.MonkeyPatch) -> None:
@@ -137,33 +138,33 @@ def sink_and_lose_one(patch: pytest.MonkeyPatch) -> None:
 
 
 def hand_out_ahead_of_the_wheel(patch: pytest.MonkeyPatch) -> None:
-    def pop(self: Timers, target: int, limit: int) -> ready.Entries:
+    def pop(self: HotTimers, target: int, limit: int) -> ready.Entries:
         for each in self._wheels:
             self._make_ready(each.advance(target, limit - len(self._ready)))
         return self._ready.pop(target * self._tick_ms, limit)
 
-    patch.setattr(Timers, "_pop_due", pop)
+    patch.setattr(HotTimers, "_pop_due", pop)
 
 
 def wake_a_tick_late(patch: pytest.MonkeyPatch) -> None:
-    real = Timers.next_deadline
+    real = HotTimers.next_deadline
 
-    def late(self: Timers) -> int | None:
+    def late(self: HotTimers) -> int | None:
         deadline = real(self)
         return None if deadline is None else deadline + self._tick_ms
 
-    patch.setattr(Timers, "next_deadline", late)
+    patch.setattr(HotTimers, "next_deadline", late)
 
 
 def save_without_those_firing(patch: pytest.MonkeyPatch) -> None:
-    real = Timers.snapshot
+    real = HotTimers.snapshot
 
-    def snapshot(self: Timers) -> tuple[Int64s, Int64s]:
+    def snapshot(self: HotTimers) -> tuple[Int64s, Int64s]:
         offsets, due = real(self)
-        chosen = self.state_of(offsets) == TimerState.OPEN
+        chosen = state_of(self, offsets) == TimerState.OPEN
         return offsets[chosen], due[chosen]
 
-    patch.setattr(Timers, "snapshot", snapshot)
+    patch.setattr(HotTimers, "snapshot", snapshot)
 
 
 PLANTS = [
@@ -189,15 +190,15 @@ def array(*values: int) -> Int64s:
     return np.array(values, np.int64)
 
 
-def opened(count: int, due_ms: Int64s) -> Timers:
-    all_of_them = Timers(NOW)
+def opened(count: int, due_ms: Int64s) -> HotTimers:
+    all_of_them = HotTimers(NOW)
     for start in range(0, count, 1_000):
         end = min(start + 1_000, count)
         all_of_them.open(np.arange(start, end), due_ms[start:end])
     return all_of_them
 
 
-def drained(all_of_them: Timers, now_ms: int, limit: int) -> list[int]:
+def drained(all_of_them: HotTimers, now_ms: int, limit: int) -> list[int]:
     found: list[int] = []
     while len(part := all_of_them.tick(now_ms, limit)):
         assert len(part) <= limit
@@ -234,7 +235,7 @@ def test_repeated_moves_do_not_grow_memory(monkeypatch):
 def test_rows_of_retired_timers_are_used_again(monkeypatch):
     monkeypatch.setattr(table, "DEAD_SLACK", 100)
     monkeypatch.setattr(timers, "TIDY_ROWS_MIN", 64)
-    all_of_them = Timers(NOW)
+    all_of_them = HotTimers(NOW)
     kept = 0
 
     for start in range(0, 200_000, 1_000):
@@ -255,7 +256,7 @@ def test_a_firing_promise_is_neither_moved_nor_fired_twice():
 
     assert all_of_them.tick(NOW, 10).tolist() == [0]
 
-    assert all_of_them.state_of(array(0, 1)).tolist() == [TimerState.FIRING, TimerState.UNKNOWN]
+    assert state_of(all_of_them, array(0, 1)).tolist() == [TimerState.FIRING, TimerState.UNKNOWN]
     assert all_of_them.move(array(0), array(NOW + 1)).tolist() == [False]
     assert all_of_them.tick(NOW + HOUR, 10).tolist() == []
     assert all_of_them.retire(array(0)).tolist() == [True]
@@ -264,11 +265,11 @@ def test_a_firing_promise_is_neither_moved_nor_fired_twice():
 
 
 def test_the_farthest_times_do_not_overflow():
-    far = (1 << 63) - 1
-    all_of_them = opened(3, array(far, NOW + HOUR, far - 1))
+    far_off = (1 << 63) - 1
+    all_of_them = opened(3, array(far_off, NOW + HOUR, far_off - 1))
 
     assert drained(all_of_them, NOW + HOUR, 10) == [1]
-    assert drained(all_of_them, far - 1_000_000, 10) == []
+    assert drained(all_of_them, far_off - 1_000_000, 10) == []
     assert len(all_of_them) == 2
 
 
@@ -298,4 +299,4 @@ def test_due_times_are_told():
     all_of_them = opened(2, array(NOW + 5, NOW + 6))
 
     assert all_of_them.due_of(array(1, 2, 0)).tolist() == [NOW + 6, -1, NOW + 5]
-    assert repr(all_of_them) == "<Timers 2 open, 0 ready, tick 100 ms>"
+    assert repr(all_of_them) == "<HotTimers 2 open, 0 ready, tick 100 ms>"

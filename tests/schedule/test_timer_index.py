@@ -1,18 +1,17 @@
-"""The agenda knows what is open, near or far, whatever is going on in the middle of it."""
+"""The index knows what is open, hot or cold, whatever is going on in the middle of it."""
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-import waterclock.schedule.cold_timers as far
-import waterclock.schedule.near as near
-import waterclock.schedule.overflow as pile
-from tests.schedule.timer_index_histories import START_MS, AgendaHistories
+import waterclock.schedule.cold_timers as cold
+import waterclock.schedule.overflow as overflow
+import waterclock.schedule.timer_index as timer_index
+from tests.schedule.timer_index_histories import START_MS, TimerIndexHistories
 from tests.schedule.timer_index_stories import STORIES
-from waterclock.schedule.cold_timers import FAR, OPEN, Far, Run, Words
-from waterclock.schedule.near import Near
-from waterclock.schedule.overflow import Pile
+from waterclock.schedule.cold_timers import COLD, OPEN, ColdTimers, Run, SegmentChanges
+from waterclock.schedule.overflow import Overflow
 from waterclock.schedule.timer_index import TimerIndex
 
 SOUND = settings(
@@ -25,50 +24,50 @@ SOUND = settings(
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch):
-    """Make few promises many: pauses, pieces and wings come early."""
-    monkeypatch.setattr(far, "STEP_ROWS", 2)
-    monkeypatch.setattr(pile, "PIECE_MAX", 16)
-    monkeypatch.setattr(near, "WINGS_MAX", 3)
-    monkeypatch.setattr(near, "JOIN_MAX", 12)
+    """Make few timers many: pauses, pieces and shards come early."""
+    monkeypatch.setattr(cold, "STEP_ROWS", 2)
+    monkeypatch.setattr(overflow, "PIECE_MAX", 16)
+    monkeypatch.setattr(timer_index, "SHARDS_MAX", 3)
+    monkeypatch.setattr(timer_index, "JOIN_MAX", 12)
 
 
-def test_no_history_confuses_the_agenda():
-    run_state_machine_as_test(AgendaHistories, settings=SOUND)
+def test_no_history_confuses_the_index():
+    run_state_machine_as_test(TimerIndexHistories, settings=SOUND)
 
 
 def test_nothing_overtakes_what_is_still_being_loaded():
     offsets = np.arange(6)
     late = START_MS + 60_000
     nothing = np.empty(0, np.int64)
-    promises = Far()
-    list(promises.fold(0, Words(offsets, late + offsets, nothing, nothing, nothing)))
-    promises.begin()
-    agenda = TimerIndex(promises, now_ms=START_MS, near_ms=10_000, tick_ms=100)
-    list(agenda.load(START_MS))
+    cold_timers = ColdTimers()
+    list(cold_timers.fold(0, SegmentChanges(offsets, late + offsets, nothing, nothing, nothing)))
+    cold_timers.begin()
+    index = TimerIndex(cold_timers, now_ms=START_MS, hot_window_ms=10_000, tick_ms=100)
+    list(index.load(START_MS))
 
-    loading = agenda.load(late)
+    loading = index.load(late)
     next(loading)
-    agenda.open(np.array([7]), np.array([late + 3]))
-    assert agenda.tick(late + 5_000, 10).tolist() == []
-    assert not agenda.is_due(late + 5_000)
+    index.open(np.array([7]), np.array([late + 3]))
+    assert index.tick(late + 5_000, 10).tolist() == []
+    assert not index.is_due(late + 5_000)
     list(loading)
 
-    assert agenda.tick(late + 5_000, 10).tolist() == [0, 1, 2, 3, 7, 4, 5]
+    assert index.tick(late + 5_000, 10).tolist() == [0, 1, 2, 3, 7, 4, 5]
 
 
-def wings_fired_one_after_the_other(monkeypatch):
+def shards_fired_one_after_the_other(monkeypatch):
     def tick(self, now_ms, limit):
-        for wing in self._wings:
-            fired = wing.timers.tick(now_ms, limit)
+        for shard in self._shards:
+            fired = shard.tick(self._bound(now_ms), limit)
             if len(fired):
                 return fired
         return np.empty(0, np.int64)
 
-    monkeypatch.setattr(Near, "tick", tick)
+    monkeypatch.setattr(TimerIndex, "tick", tick)
 
 
 def what_is_not_fired_is_kept(monkeypatch):
-    monkeypatch.setattr(Near, "_keep", lambda self, wings, handed, chosen: chosen)
+    monkeypatch.setattr(timer_index, "_keep", lambda shards, handed, chosen: chosen)
 
 
 def an_open_row_is_never_closed(monkeypatch):
@@ -82,17 +81,17 @@ def an_open_row_is_never_closed(monkeypatch):
 
 
 def what_was_moved_since_the_seal_counts_twice(monkeypatch):
-    retire = Pile.retire
-    monkeypatch.setattr(Pile, "retire", lambda self, offsets, due=None: retire(self, offsets))
+    retire = Overflow.retire
+    monkeypatch.setattr(Overflow, "retire", lambda self, offsets, due=None: retire(self, offsets))
 
 
-def loaded_promises_stay_far(monkeypatch):
-    def nearing(self, end_ms):
+def loaded_timers_stay_cold(monkeypatch):
+    def take_due(self, end_ms):
         for run in self._runs():
-            rows = np.flatnonzero((run.flags & FAR != 0) & (run.due < end_ms))
+            rows = np.flatnonzero((run.flags & COLD != 0) & (run.due < end_ms))
             yield run.offsets[rows], run.due[rows]
 
-    monkeypatch.setattr(Far, "nearing", nearing)
+    monkeypatch.setattr(ColdTimers, "take_due", take_due)
 
 
 def rewritten_segments_keep_their_flags_by_row(monkeypatch):
@@ -102,29 +101,29 @@ def rewritten_segments_keep_their_flags_by_row(monkeypatch):
     monkeypatch.setattr(Run, "refit", lax)
 
 
-def a_checkpoint_has_what_is_far(monkeypatch):
+def a_checkpoint_has_what_is_cold(monkeypatch):
     def flags(self, base):
-        return tuple(run.flags & FAR != 0 for run in self._segments[base])
+        return tuple(run.flags & COLD != 0 for run in self._segments[base])
 
-    monkeypatch.setattr(Far, "open_flags", flags)
+    monkeypatch.setattr(ColdTimers, "open_flags", flags)
 
 
-def joined_wings_lose_their_order(monkeypatch):
+def joined_shards_lose_their_order(monkeypatch):
     def joined(parts):
         return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
-    monkeypatch.setattr(near, "joined", joined)
+    monkeypatch.setattr(timer_index, "joined", joined)
 
 
 BUGS = [
-    wings_fired_one_after_the_other,
+    shards_fired_one_after_the_other,
     what_is_not_fired_is_kept,
     an_open_row_is_never_closed,
     what_was_moved_since_the_seal_counts_twice,
-    loaded_promises_stay_far,
+    loaded_timers_stay_cold,
     rewritten_segments_keep_their_flags_by_row,
-    a_checkpoint_has_what_is_far,
-    joined_wings_lose_their_order,
+    a_checkpoint_has_what_is_cold,
+    joined_shards_lose_their_order,
 ]
 
 

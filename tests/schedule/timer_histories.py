@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.schedule.timer_model import TimerModel
-from waterclock.schedule.hot_timers import Int64s, Timers
+from tests.schedule.timer_model import TimerModel, state_of
+from waterclock.schedule.hot_timers import HotTimers, Int64s
 
 START_MS = 1_700_000_000_000
 STRETCHES_MS = [0, 50, 250, 7_000, 60_000, 800_000, 10_000_000, 3_000_000_000, 200_000_000_000]
@@ -29,7 +29,7 @@ class TimerHistories(RuleBasedStateMachine):
     def begin(self, tick_ms: int) -> None:
         self.now_ms = START_MS
         self.model = TimerModel(tick_ms)
-        self.timers = Timers(self.now_ms, tick_ms)
+        self.timers = HotTimers(self.now_ms, tick_ms)
         self.end = 0
         self.saved = self.timers.snapshot()
         self.tail: list[tuple[str, Int64s, Int64s]] = []
@@ -150,7 +150,7 @@ class TimerHistories(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.timers = Timers(self.now_ms, self.model.tick_ms)
+        self.timers = HotTimers(self.now_ms, self.model.tick_ms)
         self.timers.open(*self.saved)
         for kind, offsets, due in self.tail:
             if kind == "open":
@@ -177,7 +177,7 @@ class TimerHistories(RuleBasedStateMachine):
     @invariant()
     def timers_and_model_agree(self) -> None:
         offsets = list(range(min(self.end, 100))) + sorted(self.model.due)
-        states = self.timers.state_of(int64s(offsets)).tolist()
+        states = state_of(self.timers, int64s(offsets)).tolist()
         assert states == [self.model.state(offset) for offset in offsets]
         assert len(self.timers) == len(self.model.due)
         self.timers.check_invariants()

@@ -1,4 +1,4 @@
-"""Random histories of an agenda over segments, in which what takes long is done in small steps.
+"""Random histories of an index over segments, in which what takes long is done in small steps.
 
 Promises are opened, moved, retired and fired; segments are sealed, taken in part by part, and
 thinned of what is over; what nears is loaded part by part; in the middle of all that the clock
@@ -12,7 +12,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from waterclock.schedule.cold_timers import Bools, Far, Int64s, Words
+from waterclock.schedule.cold_timers import Bools, ColdTimers, Int64s, SegmentChanges
 from waterclock.schedule.timer_index import TimerIndex
 
 START_MS = 1_700_000_000_000
@@ -45,21 +45,21 @@ class Segment:
             self.moved.pop(offset, None)
             self.retired.add(offset)
 
-    def words(self) -> Words:
+    def changes(self) -> SegmentChanges:
         opened, moved = sorted(self.opened.items()), sorted(self.moved.items())
         columns = [
             [o for o, _ in opened], [d for _, d in opened], sorted(self.retired),
             [o for o, _ in moved], [d for _, d in moved],
         ]  # fmt: skip
-        return Words(*map(int64s, columns))
+        return SegmentChanges(*map(int64s, columns))
 
 
-class AgendaHistories(RuleBasedStateMachine):
-    """An agenda and a dict side by side."""
+class TimerIndexHistories(RuleBasedStateMachine):
+    """An index and a dict side by side."""
 
-    @initialize(near_ms=st.sampled_from([1_000, 10_000, 7_200_000]))
-    def begin(self, near_ms: int) -> None:
-        self.near_ms = near_ms
+    @initialize(hot_window_ms=st.sampled_from([1_000, 10_000, 7_200_000]))
+    def begin(self, hot_window_ms: int) -> None:
+        self.hot_window_ms = hot_window_ms
         self.now_ms = START_MS
         self.open: dict[int, int] = {}
         self.end = 0
@@ -72,21 +72,23 @@ class AgendaHistories(RuleBasedStateMachine):
         self.begin_anew(0)
 
     def begin_anew(self, saved: int) -> None:
-        """Make the agenda from what the segments say, believing the checkpoint of the first."""
-        far = Far()
+        """Make the index from what the segments say, believing the checkpoint of the first."""
+        cold = ColdTimers()
         for number, segment in enumerate(self.sealed):
             if number < saved:
-                far.restore(segment.base, segment.words(), *self.saved[number])
+                cold.restore(segment.base, segment.changes(), *self.saved[number])
             else:
-                list(far.fold(segment.base, segment.words()))
-        far.begin()
-        words = self.active.words()
-        far.retire(words.retired)
-        was_open = far.retire(words.moved)
-        far.open(words.moved[was_open], words.moved_due[was_open])
-        far.open(words.opened, words.opened_due)
-        self.agenda = TimerIndex(far, now_ms=self.now_ms, near_ms=self.near_ms, tick_ms=TICK_MS)
-        list(self.agenda.load(self.now_ms))
+                list(cold.fold(segment.base, segment.changes()))
+        cold.begin()
+        changes = self.active.changes()
+        cold.retire(changes.retired)
+        was_open = cold.retire(changes.moved)
+        cold.open(changes.moved[was_open], changes.moved_due[was_open])
+        cold.open(changes.opened, changes.opened_due)
+        self.index = TimerIndex(
+            cold, now_ms=self.now_ms, hot_window_ms=self.hot_window_ms, tick_ms=TICK_MS
+        )
+        list(self.index.load(self.now_ms))
         self.folded = len(self.sealed)
         self.work = None
 
@@ -104,7 +106,7 @@ class AgendaHistories(RuleBasedStateMachine):
         due = [self.now_ms + delay for delay in delays]
         self.end = offsets[-1] + 1
 
-        self.agenda.open(int64s(offsets), int64s(due))
+        self.index.open(int64s(offsets), int64s(due))
 
         self.open |= zip(offsets, due, strict=True)
         self.active.opened |= zip(offsets, due, strict=True)
@@ -113,7 +115,7 @@ class AgendaHistories(RuleBasedStateMachine):
     def cancel(self, picks: list[int]) -> None:
         offsets = self.known(picks)
 
-        assert self.agenda.retire(int64s(offsets)).tolist() == [o in self.open for o in offsets]
+        assert self.index.retire(int64s(offsets)).tolist() == [o in self.open for o in offsets]
 
         self.forget(offsets)
 
@@ -128,7 +130,7 @@ class AgendaHistories(RuleBasedStateMachine):
         start = self.now_ms + (-away if is_back else away)
         due = [start + o * 7919 % 300 for o in offsets]
 
-        moved = self.agenda.move(int64s(offsets), int64s(due)).tolist()
+        moved = self.index.move(int64s(offsets), int64s(due)).tolist()
 
         assert moved == [o in self.open for o in offsets]
         for offset, time in zip(offsets, due, strict=True):
@@ -141,18 +143,18 @@ class AgendaHistories(RuleBasedStateMachine):
         bound = self.now_ms // TICK_MS * TICK_MS
         expected = [o for due, o in sorted((d, o) for o, d in self.open.items()) if due <= bound]
         for _ in range(100):
-            fired: list[int] = self.agenda.tick(self.now_ms, limit).tolist()
+            fired: list[int] = self.index.tick(self.now_ms, limit).tolist()
             # What is not loaded yet may be missing at the end, but nothing may overtake it.
             assert fired == expected[: len(fired)]
             if outcome == "fail":
-                self.agenda.give_back(int64s(fired))
+                self.index.give_back(int64s(fired))
                 return
-            assert self.agenda.retire(int64s(fired)).all()
+            assert self.index.retire(int64s(fired)).all()
             self.forget(fired)
             del expected[: len(fired)]
-            if not self.agenda.is_due(self.now_ms):
+            if not self.index.is_due(self.now_ms):
                 break
-        if not self.agenda.must_load(self.now_ms) and self.work is None:
+        if not self.index.must_load(self.now_ms) and self.work is None:
             assert expected == []
 
     @rule(ahead=STRETCH)
@@ -174,11 +176,11 @@ class AgendaHistories(RuleBasedStateMachine):
         """Take in a segment, or load what is near, in steps with other things between them."""
         for _ in range(steps):
             if self.work is None:
-                if self.agenda.must_load(self.now_ms):
-                    self.work = self.agenda.load(self.now_ms)
+                if self.index.must_load(self.now_ms):
+                    self.work = self.index.load(self.now_ms)
                 elif self.folded < len(self.sealed):
                     segment = self.sealed[self.folded]
-                    self.work = self.agenda.far.fold(segment.base, segment.words())
+                    self.work = self.index.cold.fold(segment.base, segment.changes())
                     self.folded += 1
                 else:
                     return
@@ -192,14 +194,14 @@ class AgendaHistories(RuleBasedStateMachine):
             for segment in self.sealed[: 1 + pick % self.folded]:
                 segment.opened = {o: d for o, d in segment.opened.items() if o in self.open}
                 segment.moved = {o: d for o, d in segment.moved.items() if o in self.open}
-                self.agenda.far.refit(segment.base, segment.words())
+                self.index.cold.refit(segment.base, segment.changes())
             self.saved = []
 
     @rule()
     def save(self) -> None:
         if self.work is None:
             bases = [segment.base for segment in self.sealed[: self.folded]]
-            self.saved = [self.agenda.far.open_flags(base) for base in bases]
+            self.saved = [self.index.cold.open_flags(base) for base in bases]
 
     @rule(is_believed=st.booleans())
     def restart(self, is_believed: bool) -> None:
@@ -207,21 +209,21 @@ class AgendaHistories(RuleBasedStateMachine):
 
     @rule(offset=st.integers(0, 40), limit=st.sampled_from([1, 5, 1_000]))
     def list_from(self, offset: int, limit: int) -> None:
-        offsets, due = self.agenda.open_from(offset, limit)
+        offsets, due = self.index.open_from(offset, limit)
         expected = [(o, self.open[o]) for o in sorted(self.open) if o >= offset][:limit]
         assert list(zip(offsets.tolist(), due.tolist(), strict=True)) == expected
 
     @rule()
     def look_ahead(self) -> None:
-        soon = self.agenda.soon(self.now_ms, 2_000, 1_000)
+        soon = self.index.soon(self.now_ms, 2_000, 1_000)
         assert set(soon.tolist()) <= set(self.open)
 
     @invariant()
     def agenda_and_dict_agree(self) -> None:
-        if not hasattr(self, "agenda"):
+        if not hasattr(self, "index"):
             return
         asked = sorted({*self.open, *range(min(self.end, 60))})
-        due = self.agenda.due_of(int64s(asked)).tolist()
+        due = self.index.due_of(int64s(asked)).tolist()
         assert due == [self.open.get(offset, -1) for offset in asked]
-        assert len(self.agenda) == len(self.open)
-        self.agenda.check_invariants()
+        assert len(self.index) == len(self.open)
+        self.index.check_invariants()

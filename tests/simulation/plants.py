@@ -16,7 +16,7 @@ from waterclock.log.id_index.index import IdIndex
 from waterclock.model.clock import RunningClock
 from waterclock.node.schedule import named_changes
 from waterclock.node.schedule.named_changes import NamedChanges
-from waterclock.schedule.hot_timers import Timers
+from waterclock.schedule.hot_timers import HotTimers
 from waterclock.server.rest.consumer import HttpConsumer
 from waterclock.storage.partition_store import PartitionStore
 
@@ -112,7 +112,7 @@ def fired_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """The timers' clock is a little ahead."""
     swap(
         monkeypatch,
-        Timers,
+        HotTimers,
         "tick",
         lambda tick: lambda self, now_ms, limit: tick(self, now_ms + 150, limit),
     )

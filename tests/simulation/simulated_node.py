@@ -52,7 +52,7 @@ SESSION_TIMEOUT_MS = 3_000
 CONFIG = replace(
     Config(),
     log=LogConfig(segment_bytes=8 * KIB, preallocate_bytes=4 * KIB),
-    schedule=ScheduleConfig(near_ms=60_000, fire_messages_max=2, checkpoint_ms=5_000),
+    schedule=ScheduleConfig(hot_window_ms=60_000, fire_messages_max=2, checkpoint_ms=5_000),
     delivery=DeliveryConfig(
         ack_timeout_ms=ACK_TIMEOUT_MS,
         max_retries=MAX_RETRIES,

@@ -230,7 +230,7 @@ class ScheduleConfig(Section):
     """How exact firing is: a due time is rounded up to this. Shorter fires closer to the moment and
     wakes the node more often."""
 
-    near_ms: Annotated[int, duration(1 * SECOND_MS, 3_650 * DAY_MS)] = 6 * HOUR_MS
+    hot_window_ms: Annotated[int, duration(1 * SECOND_MS, 3_650 * DAY_MS)] = 6 * HOUR_MS
     """What is due sooner is kept in memory, the rest in files until its time nears. Longer loads
     less often; each pending message in memory takes about 20 bytes."""
 
@@ -356,7 +356,7 @@ class ServerConfig(Section):
 
     linger_ms: Annotated[int, duration(0, 100)] = 2
     """How long a single publish waits for others to share its batch. Longer makes larger batches
-    and adds that much to each answer; 0 gathers only what came in the same turn of the loop."""
+    and adds that much to each answer; 0 batches only what came in the same turn of the loop."""
 
     publish_bytes_max: Annotated[int, size(64 * KIB, 16 * GIB)] = 256 * MIB
     """Bytes of publishes being worked on; more are refused until some are answered. Higher absorbs

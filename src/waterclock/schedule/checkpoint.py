@@ -1,6 +1,6 @@
-"""The checkpoint of a partition's promises: its bytes. Drawn in `docs/formats/timers.md`.
+"""The checkpoint of a partition's timers: its bytes. Drawn in `docs/formats/timers.md`.
 
-For every sealed segment it says which of the promises its `.due` side-car lists were still open at
+For every sealed segment it says which of the timers its `.due` side-car lists were still open at
 the end of the last segment it covers. It only saves time: without it, the side-cars are folded from
 the first to the last. To be believed, the log must have the very segments it tells of.
 """
@@ -35,9 +35,9 @@ class SavedSegment(NamedTuple):
     last_header_crc: int
     """Checksum of the header of its last frame."""
     opened: Bools
-    """Of the promises it opened, in the order of its side-car, those still open."""
+    """Of the timers it opened, in the order of its side-car, those still open."""
     moved: Bools
-    """Of the promises it moved, those still open and not moved again."""
+    """Of the timers it moved, those still open and not moved again."""
 
 
 class Checkpoint(NamedTuple):

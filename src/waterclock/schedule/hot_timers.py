@@ -1,4 +1,4 @@
-"""The open promises of one partition: which are due now, and in what order?
+"""The open timers of one partition: which are due now, and in what order?
 
 Rules:
 - Never early. A due time is rounded up to a tick, the time given to `tick` down, and nothing else
@@ -14,8 +14,6 @@ The table says what is true; wheel and ready queue may hold what is stale. When 
 wheel is, the dead rows are squeezed out of the table, part by part, and what has moved is filed in
 a new wheel beside the old; until the pass is over, both are asked what is due.
 """
-
-from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -38,28 +36,16 @@ TIDY_ROWS_EACH = 8
 STALE_SLACK = 65_536
 """Stale entries that are not worth a new wheel, beyond half as many as there are timers."""
 HORIZONS_MS = (0, MINUTE_MS, HOUR_MS, DAY_MS, 30 * DAY_MS)
-"""How soon promises are due is told in counts: within each of these, and later than all."""
+"""How soon timers are due is told in counts: within each of these, and later than all."""
 
 
-class TimerState(IntEnum):
-    """What is known of a promise."""
-
-    UNKNOWN = 0
-    """Fired, cancelled, or never a promise."""
-    OPEN = 1
-    FIRING = 2
-
-
-_PUBLIC_STATES: States = np.array(
-    [TimerState.UNKNOWN, TimerState.OPEN, TimerState.OPEN, TimerState.FIRING], np.uint8
-)
-
-
-class Timers:
+class HotTimers:
     """The timers of a partition. Offsets and due times are parallel arrays."""
 
     def __init__(self, now_ms: int, tick_ms: int = TICK_MS) -> None:
         assert tick_ms >= TICK_MS_MIN, tick_ms
+        self.last_offset = -1
+        """The greatest offset that was ever added."""
         self._tick_ms = tick_ms
         self._table = Table()
         self._ready = Ready()
@@ -74,19 +60,21 @@ class Timers:
         return len(self._table)
 
     def __repr__(self) -> str:
-        return f"<Timers {len(self)} open, {len(self._ready)} ready, tick {self._tick_ms} ms>"
+        return f"<HotTimers {len(self)} open, {len(self._ready)} ready, tick {self._tick_ms} ms>"
 
     # What happened
 
     def open(self, offsets: Int64s, due_ms: Int64s) -> None:
-        """Add promises. Their offsets must ascend, and be above all that were ever added."""
+        """Add timers. Their offsets must ascend, and be above all that were ever added."""
         assert (np.diff(offsets) > 0).all()
         assert len(offsets) == len(due_ms)
+        if len(offsets):
+            self.last_offset = int(offsets[-1])
         self._schedule(self._table.append(offsets, due_ms), due_ms)
         self._tidy(len(offsets))
 
     def retire(self, offsets: Int64s) -> Bools:
-        """Forget promises that fired or were cancelled; return which there were."""
+        """Forget timers that fired or were cancelled; return which there were."""
         rows, states = self._find(offsets)
         was_open: Bools = states != State.DEAD
         self._table.retire(_distinct(rows[was_open]))
@@ -94,7 +82,7 @@ class Timers:
         return was_open
 
     def move(self, offsets: Int64s, due_ms: Int64s) -> Bools:
-        """Give promises new due times; return which were moved: those open and not firing."""
+        """Give timers new due times; return which were moved: those open and not firing."""
         rows, states = self._table.find(offsets)
         can_move: Bools = (states == State.WAITING) | (states == State.READY)
         rows, due_ms = rows[can_move], due_ms[can_move]
@@ -105,12 +93,12 @@ class Timers:
         return can_move
 
     def give_back(self, offsets: Int64s) -> None:
-        """Take back firing promises that were not written; they are due as before."""
+        """Take back firing timers that were not written; they are due as before."""
         rows, states = self._table.find(offsets)
         self._make_ready(rows[states == State.FIRING])
 
     def tick(self, now_ms: int, limit: int) -> Int64s:
-        """Return the first promises due, at most `limit`, now *firing*: retire or give back each.
+        """Return the first timers due, at most `limit`, now *firing*: retire or give back each.
 
         Call again at `next_deadline()`, which is not later than `now_ms` if there is more.
         """
@@ -140,8 +128,13 @@ class Timers:
         known = [tick for tick in ticks if tick is not None]
         return Millis(min(known) * self._tick_ms) if known else None
 
+    def is_due(self, now_ms: int) -> bool:
+        """Tell whether `tick` has something to do."""
+        deadline = self.next_deadline()
+        return deadline is not None and deadline <= now_ms
+
     def soon(self, until_ms: int, limit: int) -> Int64s:
-        """Return about the first `limit` promises due until a time not far ahead, in no order.
+        """Return about the first `limit` timers due until a time not far ahead, in no order.
 
         For reading ahead: some may be missing, and what is due already may be among them.
         """
@@ -150,22 +143,18 @@ class Timers:
         offsets: Int64s = self._table.offset[rows[self._table.state[rows] == State.WAITING]]
         return offsets[:limit]
 
-    def state_of(self, offsets: Int64s) -> States:
-        """Return the `TimerState` of each."""
-        return _PUBLIC_STATES[self._table.find(offsets)[1]]
-
     def due_of(self, offsets: Int64s) -> Int64s:
         """Return the due time of each, or -1 if it is unknown."""
         rows, states = self._table.find(offsets)
         return np.where(states != State.DEAD, self._table.due[rows], -1)
 
     def open_from(self, offset: int, limit: int) -> tuple[Int64s, Int64s]:
-        """Return (offsets, due times) of the first promises at or above an offset, by offset."""
+        """Return (offsets, due times) of the first timers at or above an offset, by offset."""
         rows = self._table.living_from(offset, limit)
         return self._table.offset[rows], self._table.due[rows]
 
     def snapshot(self) -> tuple[Int64s, Int64s]:
-        """Return (offsets, due times) of all promises, firing ones included, as copies."""
+        """Return (offsets, due times) of all timers, firing ones included, as copies."""
         count = self._table.count
         is_alive = self._table.state[:count] != State.DEAD
         return self._table.offset[:count][is_alive], self._table.due[:count][is_alive]

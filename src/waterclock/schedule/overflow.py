@@ -1,4 +1,4 @@
-"""Open promises in memory, come in any order, not to be fired from here: offsets and due times.
+"""Open timers in memory, come in any order, not to be fired from here: offsets and due times.
 
 A few sorted pieces. Each arrival is one; pieces that are alike in size are joined, so there are
 never more than log n and some large ones. What is retired stays in its piece, dead, until then.
@@ -11,17 +11,17 @@ from waterclock.schedule.slot import Rows
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-Promises = tuple[Int64s, Int64s]
+Timers = tuple[Int64s, Int64s]
 """Offsets, ascending, and due times."""
 
-_NOTHING: Promises = (np.empty(0, np.int64), np.empty(0, np.int64))
+_NOTHING: Timers = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 PIECE_MAX = 262_144
 """Pieces are not joined beyond this size: joining takes its time in one go."""
 
 
 class Piece:
-    """Promises that came together, by offset."""
+    """Timers that came together, by offset."""
 
     __slots__ = ("count", "due", "is_alive", "offsets")
 
@@ -41,15 +41,15 @@ class Piece:
         self.is_alive[rows] = False
         self.count -= len(rows)
 
-    def living(self) -> Promises:
+    def living(self) -> Timers:
         """Return what is alive."""
         if self.count == len(self.offsets):
             return self.offsets, self.due
         return self.offsets[self.is_alive], self.due[self.is_alive]
 
 
-class Pile:
-    """A set of open promises."""
+class Overflow:
+    """A set of open timers."""
 
     def __init__(self) -> None:
         self._pieces: list[Piece] = []
@@ -58,10 +58,10 @@ class Pile:
         return sum(piece.count for piece in self._pieces)
 
     def __repr__(self) -> str:
-        return f"<Pile of {len(self)} in {len(self._pieces)} pieces>"
+        return f"<Overflow of {len(self)} in {len(self._pieces)} pieces>"
 
     def add(self, offsets: Int64s, due: Int64s) -> None:
-        """Add promises, none of which is here; their offsets ascend."""
+        """Add timers, none of which is here; their offsets ascend."""
         if not len(offsets):
             return
         pieces = self._pieces
@@ -73,7 +73,7 @@ class Pile:
             pieces.append(Piece(*joined([before.living(), last.living()])))
 
     def retire(self, offsets: Int64s, due: Int64s | None = None) -> Bools:
-        """Forget promises, all different; return which were here, with that due time if given."""
+        """Forget timers, all different; return which were here, with that due time if given."""
         was_here = np.zeros(len(offsets), np.bool_)
         for piece in self._pieces:
             rows, is_here = piece.find(offsets)
@@ -92,7 +92,7 @@ class Pile:
             found[is_here] = piece.due[rows[is_here]]
         return found
 
-    def take_due(self, end_ms: int) -> Promises | None:
+    def take_due(self, end_ms: int) -> Timers | None:
         """Remove and return some of what is due before a time, ascending; None if nothing is."""
         for piece in self._pieces:
             rows = np.flatnonzero(piece.is_alive & (piece.due < end_ms))
@@ -102,8 +102,8 @@ class Pile:
                 return piece.offsets[rows], piece.due[rows]
         return None
 
-    def parts_from(self, offset: int, limit: int) -> list[Promises]:
-        """Return, of each piece, the first `limit` promises at or above an offset."""
+    def parts_from(self, offset: int, limit: int) -> list[Timers]:
+        """Return, of each piece, the first `limit` timers at or above an offset."""
         parts = []
         for piece in self._pieces:
             start = int(piece.offsets.searchsorted(offset))
@@ -118,11 +118,11 @@ class Pile:
             assert (np.diff(piece.offsets) > 0).all()
             assert piece.count == int(piece.is_alive.sum()) > 0
         everything = np.concatenate([*alive, np.empty(0, np.int64)])
-        assert len(np.unique(everything)) == len(everything), "a promise is in two pieces"
+        assert len(np.unique(everything)) == len(everything), "a timer is in two pieces"
 
 
-def joined(parts: list[Promises]) -> Promises:
-    """Return promises from several ascending parts as one."""
+def joined(parts: list[Timers]) -> Timers:
+    """Return timers from several ascending parts as one."""
     offsets = np.concatenate([part[0] for part in parts])
     due = np.concatenate([part[1] for part in parts])
     if len(offsets) > 1 and not (offsets[1:] > offsets[:-1]).all():
@@ -131,7 +131,7 @@ def joined(parts: list[Promises]) -> Promises:
     return offsets, due
 
 
-def first_of(parts: list[Promises], limit: int) -> Promises:
+def first_of(parts: list[Timers], limit: int) -> Timers:
     """Return the first `limit` of several ascending parts, each of which was cut at `limit`."""
     parts = sorted((part for part in parts if len(part[0])), key=lambda part: int(part[0][0]))
     if not parts:

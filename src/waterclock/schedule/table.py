@@ -1,4 +1,4 @@
-"""The open promises of a partition as columns: offset (ascending), due time, state.
+"""The open timers of a partition as columns: offset (ascending), due time, state.
 
 A row is found by binary search. Retired rows are squeezed out in parts, a few for every row that is
 touched: rows [0, head) are squeezed, [head, tail) are free, [tail, count) wait. Columns grow by an

@@ -1,28 +1,29 @@
-"""The far promises follow the segments of the log: sealed, written anew, mapped, removed.
+"""The cold timers follow the segments of the log: sealed, written anew, mapped, removed.
 
-A store changes its segments in the middle of other calls (an append seals one, housekeeping swaps
-one), so nobody is told. Instead, the tables are compared now and then, and what is new is taken in.
-In between nothing is missing: until its segment is folded in, a far promise is in the pile.
+A store changes its segments in the middle of other calls (an append seals one, the log cleaner
+swaps one), so nobody is told. Instead, the tables are compared now and then, and what is new is
+taken in. In between nothing is missing: until its segment is folded in, a cold timer is in the
+overflow.
 """
 
 from collections.abc import Iterator
 
 from waterclock.log.sidecars.due import NetDelta
 from waterclock.schedule.checkpoint import Checkpoint, SavedSegment
-from waterclock.schedule.cold_timers import Far, Words
+from waterclock.schedule.cold_timers import ColdTimers, SegmentChanges
 from waterclock.storage import memory
 from waterclock.storage.partition_store import PartitionStore
 
 
 class ColdSegments:
-    """Keeps `far` in step with a store."""
+    """Keeps `cold` in step with a store."""
 
     def __init__(self, store: PartitionStore) -> None:
-        self.far = Far()
+        self.cold = ColdTimers()
         self.is_saved = False
         """The last checkpoint tells of the segments as they are."""
         self.is_torn = False
-        """A segment is taken in by half: what is known of promises must not be saved, nor can it be
+        """A segment is taken in by half: what is known of timers must not be saved, nor can it be
         taken in anew. For a moment, or for good if that was cut short; the log has all of it."""
         self._store = store
         self._known: dict[int, NetDelta] = {}
@@ -32,19 +33,19 @@ class ColdSegments:
         deltas = self._store.deltas
         saved = [] if checkpoint is None else self._borne_out(checkpoint)
         for base, segment in zip(deltas, saved, strict=False):
-            self.far.restore(base, _words(deltas[base]), segment.opened, segment.moved)
+            self.cold.restore(base, _changes(deltas[base]), segment.opened, segment.moved)
             self._known[base] = deltas[base]
         for base, delta in list(deltas.items())[len(saved) :]:
-            for _ in self.far.fold(base, _words(delta)):
+            for _ in self.cold.fold(base, _changes(delta)):
                 pass
             self._known[base] = delta
         self.is_saved = len(saved) == len(deltas)
-        self.far.begin()
+        self.cold.begin()
         active = self._store.active_delta.net()
-        self.far.retire(active.retired)
-        was_open = self.far.retire(active.moved)
-        self.far.open(active.moved[was_open], active.moved_due[was_open])
-        self.far.open(active.opened, active.opened_due)
+        self.cold.retire(active.retired)
+        was_open = self.cold.retire(active.moved)
+        self.cold.open(active.moved[was_open], active.moved_due[was_open])
+        self.cold.open(active.opened, active.opened_due)
 
     def _borne_out(self, checkpoint: Checkpoint) -> list[SavedSegment]:
         """Return what a checkpoint says of the first segments; nothing if it is not of this log."""
@@ -71,15 +72,15 @@ class ColdSegments:
         """Take in what has become of the segments, yielding between parts."""
         assert not self.is_torn, "half of a segment would be folded twice"
         for base in [base for base in self._known if base not in self._store.deltas]:
-            self.far.drop(base)
+            self.cold.drop(base)
             del self._known[base]
         for base, delta in list(self._store.deltas.items()):
             if base not in self._known:
                 self.is_torn = True
-                yield from self.far.fold(base, _words(delta))
+                yield from self.cold.fold(base, _changes(delta))
                 self.is_torn = False
             elif delta is not self._known[base]:
-                self.far.refit(base, _words(delta))
+                self.cold.refit(base, _changes(delta))
             else:
                 continue
             self._known[base] = delta
@@ -99,12 +100,14 @@ class ColdSegments:
             base = segment.base_offset
             if base in self._known and base in self._store.deltas:
                 place = base, segment.header.generation, segment.last_header_crc
-                segments.append(SavedSegment(*place, *self.far.open_flags(base)))
+                segments.append(SavedSegment(*place, *self.cold.open_flags(base)))
         return Checkpoint(self._store.log_id, segments)
 
 
-def _words(delta: NetDelta) -> Words:
-    return Words(delta.opened, delta.opened_due, delta.retired, delta.moved, delta.moved_due)
+def _changes(delta: NetDelta) -> SegmentChanges:
+    return SegmentChanges(
+        delta.opened, delta.opened_due, delta.retired, delta.moved, delta.moved_due
+    )
 
 
 def _fits(delta: NetDelta, saved: SavedSegment) -> bool:

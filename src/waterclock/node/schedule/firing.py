@@ -45,7 +45,7 @@ class Firing:
     def __init__(
         self,
         store: PartitionStore,
-        agenda: TimerIndex,
+        timers: TimerIndex,
         clock: Clock,
         counters: PartitionCounters,
         request_flush: Callable[[], None],
@@ -53,11 +53,11 @@ class Firing:
         rows_max: int,
     ) -> None:
         self._store = store
-        self._agenda = agenda
+        self._timers = timers
         self._clock = clock
         self._counters = counters
         self._request_flush = request_flush
-        self._ahead = ReadAhead(store, agenda.is_open)
+        self._ahead = ReadAhead(store, timers.is_open)
         self._reading = asyncio.Lock()
         self._read_until_ms = 0
         """What fires until then was read ahead, but for what was promised since, ..."""
@@ -72,21 +72,21 @@ class Firing:
         """Fire the first promises that are due now; tell whether to call again at once."""
         begun_ms = self._clock.monotonic_ms()
         now_ms = self._clock.now_ms()
-        offsets = self._agenda.tick(now_ms, self._slice_rows)
+        offsets = self._timers.tick(now_ms, self._slice_rows)
         if not len(offsets):
             self.problem = None
             self._ahead.misses = 0
-            return self._agenda.is_due(now_ms)
+            return self._timers.is_due(now_ms)
         try:
             written = self._fire(offsets, now_ms)
         except (StorageFull, Damaged) as error:
-            self._agenda.give_back(offsets)
+            self._timers.give_back(offsets)
             self._note_problem(error)
             return False
-        self._agenda.give_back(offsets[written:])
+        self._timers.give_back(offsets[written:])
         self.problem = None
         self._fit_slice(self._clock.monotonic_ms() - begun_ms)
-        return self._agenda.is_due(now_ms)
+        return self._timers.is_due(now_ms)
 
     def _fit_slice(self, took_ms: int) -> None:
         if took_ms > 2 * SLICE_MS:
@@ -106,7 +106,7 @@ class Firing:
             # Much at once: the more messages are read together, the more of them share a frame.
             if not is_little or now_ms + AHEAD_MS // 2 >= self._read_until_ms:
                 self._ahead.misses = self._unread = 0
-                offsets = self._agenda.soon(now_ms, AHEAD_MS, ROWS_MAX)
+                offsets = self._timers.soon(now_ms, AHEAD_MS, ROWS_MAX)
                 self._read_until_ms = now_ms + (AHEAD_MS if len(offsets) < ROWS_MAX else 0)
                 await self._ahead.read(offsets)
 
@@ -118,7 +118,7 @@ class Firing:
     def _fire(self, offsets: Int64s, now_ms: int) -> int:
         """Write what is due; return how many of the first were dealt with."""
         offsets = offsets[: self._ahead.affordable(offsets)]
-        due_ms = self._agenda.due_of(offsets)
+        due_ms = self._timers.due_of(offsets)
         promised = gather(self._ahead.rows(offsets), offsets, bytes_max=FIRE_BYTES_MAX)
         count = len(promised.offsets)
         due_ms = due_ms[:count]
@@ -136,18 +136,18 @@ class Firing:
 
     def _expire(self, offsets: Int64s, now_ms: int) -> None:
         self._store.cancel(offsets, now_ms=now_ms, has_expired=True)
-        self._agenda.retire(offsets)
+        self._timers.retire(offsets)
         self._counters.expired += len(offsets)
 
     def _write(self, promised: Promised, due_ms: Int64s, now_ms: int) -> None:
         self._store.fire(promised, now_ms=now_ms)
-        self._agenda.retire(promised.offsets)
+        self._timers.retire(promised.offsets)
         self._counters.fired += len(due_ms)
         _observe(self._counters.lateness_ms, self._clock.now_ms() - due_ms)
 
     def _note_problem(self, error: StorageError) -> None:
         if self.problem is None:
-            log.warning("firing_held reason=%s pending=%d", error, len(self._agenda))
+            log.warning("firing_held reason=%s pending=%d", error, len(self._timers))
         self.problem = str(error)
 
 

@@ -78,16 +78,19 @@ class Scheduler:
         self._segments = ColdSegments(store)
         self._segments.open(files.load())
         now_ms = clock.now_ms()
-        self._agenda = TimerIndex(
-            self._segments.far, now_ms=now_ms, near_ms=config.near_ms, tick_ms=config.tick_ms
+        self._timers = TimerIndex(
+            self._segments.cold,
+            now_ms=now_ms,
+            hot_window_ms=config.hot_window_ms,
+            tick_ms=config.tick_ms,
         )
-        for _ in self._agenda.load(now_ms):
+        for _ in self._timers.load(now_ms):
             pass
         self._segments.let_rest()
         memory.trim()
         self._firing = Firing(
             store,
-            self._agenda,
+            self._timers,
             clock,
             counters,
             flush_queue.request_flush,
@@ -121,16 +124,16 @@ class Scheduler:
 
     def __len__(self) -> int:
         """How many promises are open."""
-        return len(self._agenda)
+        return len(self._timers)
 
     def __repr__(self) -> str:
-        return f"<Scheduler {self._agenda!r}>"
+        return f"<Scheduler {self._timers!r}>"
 
     # What happened
 
     def add(self, offsets: Int64s, due_ms: Int64s) -> None:
         """Take messages just appended for later; their offsets ascend."""
-        self._agenda.open(offsets, due_ms)
+        self._timers.open(offsets, due_ms)
         self._expect(due_ms)
 
     async def cancel(self, offsets: Int64s) -> Outcomes:
@@ -140,7 +143,7 @@ class Scheduler:
         if len(chosen):
             try:
                 self._store.cancel(chosen, now_ms=self._clock.now_ms())
-                self._agenda.retire(chosen)
+                self._timers.retire(chosen)
             finally:
                 self._flush_queue.request_flush()
             self._counters.cancelled += len(chosen)
@@ -157,7 +160,7 @@ class Scheduler:
             due = due_ms[is_open][::-1][last]
             try:
                 self._store.reschedule(chosen, due, now_ms=self._clock.now_ms())
-                self._agenda.move(chosen, due)
+                self._timers.move(chosen, due)
             finally:
                 self._flush_queue.request_flush()
             self._counters.rescheduled += len(chosen)
@@ -193,11 +196,11 @@ class Scheduler:
 
     def is_open(self, offsets: Int64s) -> Bools:
         """Tell which of these are promises neither fired nor cancelled."""
-        return self._agenda.is_open(offsets)
+        return self._timers.is_open(offsets)
 
     def due_of(self, offsets: Int64s) -> Int64s:
         """Return the due time of each open promise, -1 for what is none."""
-        return self._agenda.due_of(offsets)
+        return self._timers.due_of(offsets)
 
     async def scan(self, start_ms: int, end_ms: int) -> AsyncIterator[tuple[Int64s, Int64s]]:
         """Yield (offsets, due times) of all promises due in [start_ms, end_ms), by offset.
@@ -206,7 +209,7 @@ class Scheduler:
         """
         cursor = 0
         while True:
-            offsets, due = self._agenda.open_from(cursor, SCAN_ROWS)
+            offsets, due = self._timers.open_from(cursor, SCAN_ROWS)
             if not len(offsets):
                 return
             cursor = int(offsets[-1]) + 1
@@ -243,7 +246,7 @@ class Scheduler:
 
     def check_invariants(self) -> None:
         """Raise AssertionError if something contradicts itself. Slow: for tests."""
-        self._agenda.check_invariants()
+        self._timers.check_invariants()
 
     # Firing
 
@@ -269,16 +272,16 @@ class Scheduler:
 
     async def _sleep(self) -> None:
         now_ms = self._clock.now_ms()
-        if self._firing.problem is None and self._agenda.is_due(now_ms):
+        if self._firing.problem is None and self._timers.is_due(now_ms):
             # The moment has come since `fire_slice` looked at the clock.
             await asyncio.sleep(0)
             return
         self._alarm.clear()
-        if not len(self._agenda):
+        if not len(self._timers):
             self._wakes_at = OFFSET_MAX
             await self._alarm.wait()
             return
-        deadline = self._agenda.next_deadline()
+        deadline = self._timers.next_deadline()
         sleep_ms = SLEEP_MS_MAX
         # One that has passed waits for what comes before it to be loaded, or for room on the disk.
         if deadline is not None and deadline > now_ms and self._firing.problem is None:
@@ -299,7 +302,7 @@ class Scheduler:
         """Fire the first promises that are due now; tell whether to call again at once."""
         return self._firing.slice()
 
-    # Far promises, and what is saved of them
+    # Cold timers, and what is saved of them
 
     async def _tend_for_ever(self) -> None:
         """Do the chores, each second as long as something is pending."""
@@ -323,10 +326,10 @@ class Scheduler:
         await self._firing.read_ahead()
 
     async def tend(self) -> None:
-        """Load what is near now, and take in what has become of the segments."""
+        """Load what is hot now, and take in what has become of the segments."""
         now_ms = self._clock.now_ms()
-        if self._agenda.must_load(now_ms):
-            for _ in self._agenda.load(now_ms):
+        if self._timers.must_load(now_ms):
+            for _ in self._timers.load(now_ms):
                 await asyncio.sleep(0)
             self._alarm.set()
             await self._give_back_memory()
