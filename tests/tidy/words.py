@@ -47,8 +47,13 @@ WORDS = [
     Word(
         "dead_letters",
         r"(?i)(?<!dead )\bletters\b",
-        r"(?i)(?<!dead)(?<!dead.)(?<!dead\n.)(?<!dead\n    .)\bletters\b",
+        r"(?i)\b(?:the|its|those|of|with|all|list|these) letters\b",
         _allow("ascii_letters"),
+        (
+            *_of("node", "server", "client", "cli", "spark", "dispatch", "simulation"),
+            "demos",
+            "docs",
+        ),
     ),
     Word("dead_letter_progress", r"(?i)\bmarks\b", only_in=_of("node"), is_gone=True),
     Word(
