@@ -30,7 +30,7 @@ KEYS = 10_000
 ANSWER_S = 60.0
 WARM_UP = 2
 """Messages for each worker before the clock starts..."""
-AHEAD = 10
+PREFETCH = 10
 """...and beyond the last, so that the pool never runs dry before the end."""
 STUCK_PERCENT = 10
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.burrow_pool import AHEAD, TOPIC, WARM_UP
+from benchmarks.burrow_pool import PREFETCH, TOPIC, WARM_UP
 from benchmarks.client import run_client
 from benchmarks.contest import Case, client
 from benchmarks.harness import Bar, is_smoke, scaled, whole_batches
@@ -131,7 +131,7 @@ class Stage:
 
 def _messages() -> int:
     """Give how many messages the topic must have: what a pool reads ahead is needed too."""
-    needs = [load.amount() + WARM_UP * load.workers + AHEAD * load.workers for load in LOADS]
+    needs = [load.amount() + WARM_UP * load.workers + PREFETCH * load.workers for load in LOADS]
     return max(whole_batches(NOOPS), *needs)
 
 

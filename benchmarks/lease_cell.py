@@ -101,7 +101,7 @@ class Trial:
         self._folder = folder
         folder.mkdir(parents=True)
         plan = Plan(
-            seed=0, number=number, source_kind=cell.source_kind, theme="lease", acts=(),
+            seed=0, number=number, source_kind=cell.source_kind, theme="lease", steps=(),
             lease_ms=round(cell.lease_s * 1_000), deadline_ms=2_000, standbys=2, workers=2,
             rate=cell.rate, publish_ms=round(cell.seconds * 1_000), deliveries_max=100,
             shares=ALL_PLAIN,
@@ -158,18 +158,18 @@ class Trial:
             self._watcher.call(port, name)
 
     def _leader(self) -> Member | None:
-        reign = self._watcher.leader
-        return self._fleet.everybody.get(reign.name) if reign is not None else None
+        leader_epoch = self._watcher.leader
+        return self._fleet.everybody.get(leader_epoch.name) if leader_epoch is not None else None
 
     def _trouble(self) -> None:
         """Hit the leader when it is due; a killed one is replaced, a paused one goes on."""
         started_s = time.monotonic()
         for at_s, pause_s in self._cell.faults:
             time.sleep(max(0.0, started_s + at_s - time.monotonic()))
-            leader, reign = self._leader(), self._watcher.leader
-            if leader is None or reign is None or not leader.is_up:
+            leader, leader_epoch = self._leader(), self._watcher.leader
+            if leader is None or leader_epoch is None or not leader.is_up:
                 continue
-            self._hits.append((time.monotonic(), reign.epoch))
+            self._hits.append((time.monotonic(), leader_epoch.epoch))
             if self._cell.trouble == "kills":
                 leader.child.kill()
                 time.sleep(REPLACE_S)
@@ -221,10 +221,10 @@ class Trial:
         return measured
 
     def _measure_take_overs(self, measured: Measured) -> None:
-        reigns, hits = self._watcher.reigns, self._hits
+        leader_epochs, hits = self._watcher.leader_epochs, self._hits
         hit_epochs = {epoch: at_s for at_s, epoch in hits}
-        for reign, following in pairwise(reigns):
-            at_s = hit_epochs.get(reign.epoch)
+        for leader_epoch, following in pairwise(leader_epochs):
+            at_s = hit_epochs.get(leader_epoch.epoch)
             if at_s is not None and following.at_s > at_s:
                 measured.take_overs.append(following.at_s - at_s)
             if at_s is None or self._cell.trouble == "pauses":

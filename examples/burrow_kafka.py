@@ -45,7 +45,7 @@ async def main() -> None:
     numbers = sorted(number for orders in billed.values() for number in orders)
     print("billed:", len(numbers), "each once:", len(set(numbers)) == len(numbers))
     print("each customer in order:", all(orders == sorted(orders) for orders in billed.values()))
-    dead = sum(tally.buried for tally in pool.metrics.tallies.values())
+    dead = sum(tally.dead_lettered for tally in pool.metrics.tallies.values())
     print("dead letters:", dead)
 
 

@@ -13,7 +13,7 @@ from waterclock.burrow.core.offset_map import OffsetMaps
 from waterclock.burrow.core.records import Commit, TopicPartition
 
 SESSION_MS = 300
-Place = tuple[int, int]
+Position = tuple[int, int]
 """Partition and offset of a message."""
 Lane = tuple[int, bytes]
 """Partition and key: what must not overlap."""
@@ -38,14 +38,14 @@ class Judge:
     def __init__(self, logs: list[dict[int, Message]], order: str) -> None:
         self.logs = logs
         self.order = order
-        self.finished: set[Place] = set()
-        self.given_up: set[Place] = set()
-        self.attempts: dict[Place, int] = {}
-        self.repeats: list[Place] = []
+        self.finished: set[Position] = set()
+        self.given_up: set[Position] = set()
+        self.attempts: dict[Position, int] = {}
+        self.repeats: list[Position] = []
         """Messages that were begun again after they were finished."""
         self.maps = OffsetMaps(units_max=4_095, text="base32768")
 
-    def begin(self, batch: list[Place], running: set[Place]) -> None:
+    def begin(self, batch: list[Position], running: set[Position]) -> None:
         """A member begins with messages, one after the other, while it works on others."""
         lanes = {self._lane(other): other for other in running}
         for place in batch:
@@ -58,7 +58,7 @@ class Judge:
                 self._check_first(place, lane, set(batch))
             self.attempts[place] = self.attempts.get(place, 0) + 1
 
-    def _check_first(self, place: Place, lane: Lane, batch: set[Place]) -> None:
+    def _check_first(self, place: Position, lane: Lane, batch: set[Position]) -> None:
         for earlier in self.logs[place[0]]:
             before = (place[0], earlier)
             if earlier >= place[1]:
@@ -67,7 +67,7 @@ class Judge:
             if is_open and self._lane(before) == lane:
                 raise Violation(f"{place} was begun before {before} of the same key ended")
 
-    def _lane(self, place: Place) -> Lane | None:
+    def _lane(self, place: Position) -> Lane | None:
         key = b"" if self.order == "partition" else self.logs[place[0]][place[1]].key
         return None if self.order == "none" or key is None else (place[0], key)
 
@@ -84,7 +84,7 @@ class Judge:
                 raise Violation(f"partition {partition}: the map calls {lied[:5]} finished")
 
     @property
-    def missing(self) -> list[Place]:
+    def missing(self) -> list[Position]:
         """Messages that could be finished, and are not."""
         return [
             (partition, offset)

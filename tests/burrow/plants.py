@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from waterclock.burrow.core import commits
-from waterclock.burrow.core import offset_map as gap_map
+from waterclock.burrow.core import offset_map as offset_map
 from waterclock.burrow.core.backpressure import Backpressure
 from waterclock.burrow.core.effects import Effect
 from waterclock.burrow.core.engine import Engine
@@ -24,7 +24,7 @@ Plant = Callable[[], AbstractContextManager[Any]]
 def commits_highest_seen() -> AbstractContextManager[Any]:
     """Parallel Consumer #826: what was read is committed, and not what was finished."""
 
-    def committable(self: PartitionState, maps: gap_map.OffsetMaps) -> Commit | None:
+    def committable(self: PartitionState, maps: offset_map.OffsetMaps) -> Commit | None:
         is_dirty, self.is_dirty = self.is_dirty, False
         return Commit(self.polled_end) if is_dirty and self.polled_end is not None else None
 
@@ -37,13 +37,13 @@ def keeps_stale_state() -> AbstractContextManager[Any]:
     known: dict[tuple[Engine, TopicPartition], PartitionState] = {}
 
     def remembered(self: Engine, assignments: Sequence[Assignment], now_ms: int) -> list[Effect]:
-        actions = assigned(self, assignments, now_ms)
+        effects = assigned(self, assignments, now_ms)
         for each in assignments:
             state = known.setdefault((self, each.name), self._states[each.name])
             state.is_open, state.is_draining, state.epoch = True, False, each.epoch
             state.work = self._states[each.name].work
             self._states[each.name] = state
-        return actions
+        return effects
 
     @contextmanager
     def planted() -> Iterator[None]:
@@ -72,9 +72,9 @@ def forgets_to_wake() -> AbstractContextManager[Any]:
     """Parallel Consumer #857: after a rebalance a partition stands still, and nobody notices."""
     released = Engine._released
 
-    def released_if_open(self: Engine, state: PartitionState, actions: list[Effect]) -> None:
+    def released_if_open(self: Engine, state: PartitionState, effects: list[Effect]) -> None:
         if state.is_open:
-            released(self, state, actions)
+            released(self, state, effects)
 
     @contextmanager
     def planted() -> Iterator[None]:
@@ -134,14 +134,14 @@ def forgets_running_keys() -> AbstractContextManager[Any]:
 
 def map_of_another_base() -> AbstractContextManager[Any]:
     """Parallel Consumer #894: the map was made for another offset than the one it goes with."""
-    encode = gap_map.OffsetMaps.encode
+    encode = offset_map.OffsetMaps.encode
 
     def encode_shifted(
-        self: gap_map.OffsetMaps, base: int, runs: Sequence[Run]
-    ) -> gap_map.EncodedMap:
+        self: offset_map.OffsetMaps, base: int, runs: Sequence[Run]
+    ) -> offset_map.EncodedMap:
         return encode(self, base, [(start - 1, end - 1) for start, end in runs if start > base + 1])
 
-    return patch.object(gap_map.OffsetMaps, "encode", encode_shifted)
+    return patch.object(offset_map.OffsetMaps, "encode", encode_shifted)
 
 
 def retries_of_the_gone_stay() -> AbstractContextManager[Any]:
@@ -151,7 +151,7 @@ def retries_of_the_gone_stay() -> AbstractContextManager[Any]:
 
 def ignores_the_map() -> AbstractContextManager[Any]:
     """What is finished beyond the committed offset is done again after a restart."""
-    return patch.object(gap_map.OffsetMaps, "decode", lambda self, text, *, base, log_end: [])
+    return patch.object(offset_map.OffsetMaps, "decode", lambda self, text, *, base, log_end: [])
 
 
 def believes_failed_commits() -> AbstractContextManager[Any]:

@@ -30,7 +30,7 @@ def done_of(broker: MemoryBroker) -> int:
     return sum(commit.offset for commit in broker.committed.values())
 
 
-class Ledger:
+class CallLog:
     """What a function saw; it stops the pool when it has seen enough."""
 
     def __init__(self, stop_at: int) -> None:

@@ -11,7 +11,7 @@ The judge (fake_group.py) looks at every beginning and every commit on the way.
 
 import argparse
 
-from tests.burrow.fake_group import FakeGroup, Judge, Message, Place, Violation
+from tests.burrow.fake_group import FakeGroup, Judge, Message, Position, Violation
 from tests.burrow.stories import Story
 from waterclock.burrow.core.effects import (
     CommitOffsets,
@@ -44,7 +44,7 @@ class Member:
         self.running: list[tuple[int, list[Record]]] = []
         """When each busy worker ends, and with what."""
         self.draining: tuple[int, set[int]] | None = None
-        self.burials: list[WriteDeadLetters] = []
+        self.given_up: list[WriteDeadLetters] = []
         self.frozen_until_ms = 0
         self.is_stopping = False
 
@@ -195,21 +195,25 @@ class Member:
                     finished.append(record)
         if finished:
             self._perform(self.engine.finished(finished, now_ms), now_ms)
-        self._bury(now_ms)
+        self._write_dead_letters(now_ms)
 
-    def _bury(self, now_ms: int) -> None:
-        burials, self.burials = self.burials, []
-        for burial in burials:
+    def _write_dead_letters(self, now_ms: int) -> None:
+        given_up, self.given_up = self.given_up, []
+        for dead_letter_error in given_up:
             if self.world.has_faults and self.world.rng.random() < 0.3:
-                actions = self.engine.bury_failed(burial.records, OSError("no topic"), now_ms)
+                effects = self.engine.dead_letters_failed(
+                    dead_letter_error.records, OSError("no topic"), now_ms
+                )
             else:
-                self.world.judge.finished.update(_place(record) for record in burial.records)
-                actions = self.engine.buried(burial.records, now_ms)
-            self._perform(actions, now_ms)
+                self.world.judge.finished.update(
+                    _place(record) for record in dead_letter_error.records
+                )
+                effects = self.engine.dead_lettered(dead_letter_error.records, now_ms)
+            self._perform(effects, now_ms)
 
-    def _perform(self, actions: list[Effect], now_ms: int) -> None:
-        for action in actions:
-            match action:
+    def _perform(self, effects: list[Effect], now_ms: int) -> None:
+        for effect in effects:
+            match effect:
                 case Pause(names):
                     self.paused.update(name.partition for name in names)
                 case Resume(names):
@@ -218,12 +222,12 @@ class Member:
                     code = self.world.group.commit(self.number, commits)
                     self._perform(self.engine.committed(number, now_ms, code=code), now_ms)
                 case WriteDeadLetters():
-                    self.burials.append(action)
+                    self.given_up.append(effect)
                 case Halt(reason):
                     raise Violation(f"halted: {reason}")
 
 
-def _place(record: Record) -> Place:
+def _place(record: Record) -> Position:
     return record.partition, record.offset
 
 

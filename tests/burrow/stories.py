@@ -28,7 +28,7 @@ class Story:
         config = EngineConfig(
             order=rng.choice(["none", "key", "key", "partition"]),
             queue_max=rng.choice([3, 10, 50]),
-            ahead_max=rng.choice([4, 20, 100]),
+            prefetch_max=rng.choice([4, 20, 100]),
             full_ms_max=rng.choice([20, 100]),
             retry_delay_ms=10,
             retry_delay_ms_max=rng.choice([50, 200, 2_000]),

@@ -329,12 +329,12 @@ def test_a_dead_letter_is_done_when_it_is_written_and_not_before():
 
     assert engine.failed(taken, error, 0) == [WriteDeadLetters(tuple(taken), error)]
     assert engine.take(1) == []
-    assert engine.bury_failed(taken, OSError(), 0) == []
+    assert engine.dead_letters_failed(taken, OSError(), 0) == []
     assert engine.next_deadline() == 50
     (again,) = engine.tick(50)
     assert again.records == tuple(taken)
 
-    assert engine.buried(taken, 60) == [CommitOffsets(1, {P0: Commit(1)})]
+    assert engine.dead_lettered(taken, 60) == [CommitOffsets(1, {P0: Commit(1)})]
     assert offsets(engine.take(1)) == [1]
     assert taken[0].attempt == 1
 
@@ -343,7 +343,7 @@ def test_a_dead_letter_is_done_when_it_is_written_and_not_before():
 
 
 def test_a_full_partition_is_paused_and_resumed_at_half():
-    engine = engine_with(P0, P1, queue_max=10, ahead_max=100)
+    engine = engine_with(P0, P1, queue_max=10, prefetch_max=100)
     assert engine.polled(records(range(12)) + records(range(2), name=P1), 0) == [Pause((P0,))]
     taken = [record for record in engine.take(14) if record.partition == 0]
 
@@ -352,7 +352,7 @@ def test_a_full_partition_is_paused_and_resumed_at_half():
 
 
 def test_there_is_room_again_when_half_is_free():
-    engine = engine_with(ahead_max=10)
+    engine = engine_with(prefetch_max=10)
     assert engine.room == 10
     engine.polled(records(range(10)), 0)
     assert engine.room == 0
@@ -363,7 +363,7 @@ def test_there_is_room_again_when_half_is_free():
 
 
 def test_a_pool_without_room_for_long_is_paused_so_that_it_can_poll():
-    engine = engine_with(P0, P1, ahead_max=10, full_ms_max=1_000)
+    engine = engine_with(P0, P1, prefetch_max=10, full_ms_max=1_000)
     engine.polled(records(range(10)), 0)
 
     assert engine.next_deadline() == 1_000
@@ -375,7 +375,7 @@ def test_a_pool_without_room_for_long_is_paused_so_that_it_can_poll():
 
 
 def test_a_partition_that_comes_while_all_is_paused_is_paused_too():
-    engine = engine_with(P0, ahead_max=4, full_ms_max=100)
+    engine = engine_with(P0, prefetch_max=4, full_ms_max=100)
     engine.polled(records(range(9)), 0)
     engine.tick(100)
 
@@ -403,24 +403,24 @@ def scattered(engine, count):
 def test_a_partition_is_paused_while_its_map_is_nearly_full():
     settings = {"map_units_max": 20, "commit_count": 1, "queue_max": 10_000}
     engine = engine_with(**settings)
-    rest, actions = scattered(engine, 600)
-    assert actions[1:] == [Pause((P0,))]
-    assert not actions[0].commits[P0].is_whole
+    rest, effects = scattered(engine, 600)
+    assert effects[1:] == [Pause((P0,))]
+    assert not effects[0].commits[P0].is_whole
 
-    engine.committed(actions[0].number, 0)
-    actions = engine.finished(rest, 10)
+    engine.committed(effects[0].number, 0)
+    effects = engine.finished(rest, 10)
 
-    assert actions[0].commits == {P0: Commit(600)}
-    assert actions[1:] == [Resume((P0,))]
+    assert effects[0].commits == {P0: Commit(600)}
+    assert effects[1:] == [Resume((P0,))]
 
 
 def test_a_map_full_of_records_given_up_halts_instead_of_standing_still():
     engine = engine_with(map_units_max=20, commit_count=1, on_failure="park", queue_max=10_000)
-    rest, actions = scattered(engine, 600)
-    engine.committed(actions[0].number, 0)
+    rest, effects = scattered(engine, 600)
+    engine.committed(effects[0].number, 0)
     engine.failed(rest, PermanentError(), 0)
 
-    halts = [action for action in engine.tick(10**6) if isinstance(action, Halt)]
+    halts = [effect for effect in engine.tick(10**6) if isinstance(effect, Halt)]
 
     assert len(halts) == 1
     assert "300 records were given up" in halts[0].reason
@@ -428,17 +428,17 @@ def test_a_map_full_of_records_given_up_halts_instead_of_standing_still():
 
 def test_a_restored_map_that_is_nearly_full_stops_nobody_from_closing_its_gaps():
     engine = engine_with(map_units_max=20, commit_count=1, queue_max=10_000)
-    _, actions = scattered(engine, 210)
-    commit = actions[0].commits[P0]
+    _, effects = scattered(engine, 210)
+    commit = effects[0].commits[P0]
     assert commit.is_whole
-    assert Pause((P0,)) in actions
+    assert Pause((P0,)) in effects
 
     after = Engine(EngineConfig(map_units_max=20, commit_count=1), Random(1))
     after.assigned([Assignment(P0, 1, commit.offset, commit.metadata, 10**6)], 0)
     after.polled(records(range(50)), 0)
 
-    actions = after.finished(after.take(3), 0)
-    assert [type(action) for action in actions] == [CommitOffsets]
+    effects = after.finished(after.take(3), 0)
+    assert [type(effect) for effect in effects] == [CommitOffsets]
 
 
 def test_one_stuck_record_costs_a_restart_almost_nothing():
@@ -449,9 +449,9 @@ def test_one_stuck_record_costs_a_restart_almost_nothing():
         taken = engine.take(500)
         stuck = stuck or taken[7]
         done += 500
-        for action in engine.finished([each for each in taken if each is not stuck], start):
-            commit = action.commits[P0]
-            engine.committed(action.number, start)
+        for effect in engine.finished([each for each in taken if each is not stuck], start):
+            commit = effect.commits[P0]
+            engine.committed(effect.number, start)
 
     after = Engine(EngineConfig(order="none", queue_max=100_000), Random(1))
     after.assigned([Assignment(P0, 1, commit.offset, commit.metadata, done)], 0)

@@ -184,8 +184,8 @@ async def test_a_timeout_says_whose_it_is():
     reasons: list[str] = []
     pools: list[Pool] = []
 
-    class Letters:
-        async def bury(self, records: Sequence[Record], error: BaseException) -> None:
+    class DeadLetterList:
+        async def write_dead_letters(self, records: Sequence[Record], error: BaseException) -> None:
             reasons.append(str(error))
             pools[0].stop()
 
@@ -194,7 +194,7 @@ async def test_a_timeout_says_whose_it_is():
 
     pool = Pool(
         MemorySource(broker), work, timeout_s=0.01, max_retries=0, on_failure="dlq",
-        dead_letters=Letters(),
+        dead_letters=DeadLetterList(),
     )  # fmt: skip
     pools.append(pool)
     await pool.run()
@@ -207,8 +207,8 @@ async def test_letters_that_were_written_are_not_written_again():
     written: list[int] = []
     tries: list[int] = []
 
-    class Letters:
-        async def bury(self, records: Sequence[Record], error: BaseException) -> None:
+    class DeadLetterList:
+        async def write_dead_letters(self, records: Sequence[Record], error: BaseException) -> None:
             tries.append(len(records))
             bad = [record for record in records if record.offset == 3 and len(tries) == 1]
             written.extend(record.offset for record in records if record not in bad)
@@ -222,7 +222,7 @@ async def test_letters_that_were_written_are_not_written_again():
 
     pool = Pool(
         MemorySource(broker), work, workers=1, batch_size=6, on_failure="dlq",
-        dead_letters=Letters(), commit_every_s=0.01,
+        dead_letters=DeadLetterList(), commit_every_s=0.01,
     )  # fmt: skip
     async with pool:
         await until(lambda: done_of(broker) == 6)
@@ -244,7 +244,7 @@ async def test_threads_are_busy_while_their_calls_run():
         for _ in range(3):
             await asyncio.to_thread(begun.acquire)
         assert pool._driver is not None
-        assert pool._driver.crew.busy_seconds() > 0
+        assert pool._driver.workers.busy_seconds() > 0
         release.set()
 
 

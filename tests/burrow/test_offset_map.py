@@ -1,4 +1,4 @@
-"""The gap map: what goes in comes out, it fits, and nothing strange makes work look done."""
+"""The offset map: what goes in comes out, it fits, and nothing strange makes work look done."""
 
 import base64
 from random import Random
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.burrow.core import offset_map as gap_map
+from waterclock.burrow.core import offset_map as offset_map
 from waterclock.burrow.core.offset_map import RAW_BYTES_MAX, TEXT_UNITS_MAX, OffsetMaps
 
 FAR = 1 << 60
@@ -77,8 +77,8 @@ def test_a_damaged_map_is_no_map(case, text, data):
     base, runs = case
     encoded = maps(text).encode(base, runs or [(base + 1, base + 2)]).text
     at = data.draw(st.integers(0, len(encoded) - 1))
-    letter = data.draw(st.characters(exclude_categories=["Cs"]))
-    damaged = encoded[:at] + letter + encoded[at + 1 :]
+    dead_letter = data.draw(st.characters(exclude_categories=["Cs"]))
+    damaged = encoded[:at] + dead_letter + encoded[at + 1 :]
 
     if damaged != encoded:
         assert maps().decode(damaged, base=base, log_end=FAR) == []
@@ -117,13 +117,13 @@ def test_what_others_write_is_no_map(text):
         (1, b"\x05\x85"),
         (1, b"\x01" + b"\xff" * 9 + b"\x01"),  # over 63 bits
         (2, b"\xff\xff"),
-        (2, gap_map._deflated(b"\x01\x01") + b"more"),
+        (2, offset_map._deflated(b"\x01\x01") + b"more"),
         (3, b"\xff"),  # the base itself would be finished
-        (4, gap_map._deflated(b"\x7f" + b"\xff" * RAW_BYTES_MAX * 100)),  # a bomb
+        (4, offset_map._deflated(b"\x7f" + b"\xff" * RAW_BYTES_MAX * 100)),  # a bomb
     ],
 )
 def test_a_map_with_a_right_checksum_and_a_wrong_body_is_no_map(kind, body):
-    data = gap_map._header(0, kind, body) + body
+    data = offset_map._header(0, kind, body) + body
     text = "w1" + base64.b64encode(data).decode().rstrip("=")
 
     assert maps().decode(text, base=0, log_end=FAR) == []
@@ -142,7 +142,7 @@ def test_all_four_forms_are_used():
     kinds = {}
     for kind, runs in cases.items():
         text = maps().encode(0, runs).text
-        data = gap_map._from_text(text)
+        data = offset_map._from_text(text)
         assert data is not None
         kinds[kind] = data[0]
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.burrow.memory_source import MemoryBroker, MemorySource
-from tests.burrow.pool_runs import PATIENCE_S, Ledger, done_of, until
+from tests.burrow.pool_runs import PATIENCE_S, CallLog, done_of, until
 from waterclock.burrow.core.records import Record
 from waterclock.burrow.runtime.context import current_record, current_trace
 from waterclock.burrow.runtime.pool import Pool
@@ -20,28 +20,28 @@ from waterclock.model.errors import BadConfig
 async def test_everything_is_done_once_and_committed(order):
     broker = MemoryBroker()
     broker.fill(3_000)
-    ledger = Ledger(stop_at=3_000)
+    calls = CallLog(stop_at=3_000)
 
-    ledger.pool = Pool(MemorySource(broker), ledger.process, workers=20, order=order)
-    await ledger.pool.run()
-    assert sorted(map(int, ledger.values)) == list(range(3_000))
+    calls.pool = Pool(MemorySource(broker), calls.process, workers=20, order=order)
+    await calls.pool.run()
+    assert sorted(map(int, calls.values)) == list(range(3_000))
     assert done_of(broker) == 3_000
     assert all(not commit.metadata for commit in broker.committed.values())
     if order != "none":
-        assert all(offsets == sorted(offsets) for offsets in ledger.by_key.values())
+        assert all(offsets == sorted(offsets) for offsets in calls.by_key.values())
 
 
 async def test_a_function_that_never_suspends_is_worked_through():
     broker = MemoryBroker()
     broker.fill(20_000)
-    ledger = Ledger(stop_at=20_000)
+    calls = CallLog(stop_at=20_000)
 
     async def process(record: Record) -> None:
-        ledger.saw(record)
+        calls.saw(record)
 
-    ledger.pool = Pool(MemorySource(broker), process, workers=10)
-    await ledger.pool.run()
-    assert len(set(ledger.values)) == len(ledger.values) == 20_000
+    calls.pool = Pool(MemorySource(broker), process, workers=10)
+    await calls.pool.run()
+    assert len(set(calls.values)) == len(calls.values) == 20_000
 
 
 async def test_a_slow_function_that_never_suspends_leaves_turns_to_others():
@@ -123,7 +123,7 @@ async def test_a_stop_lets_what_was_begun_end_and_begins_nothing():
 async def test_after_a_clean_stop_the_next_pool_does_nothing_twice():
     broker = MemoryBroker()
     broker.fill(2_000)
-    first, second = Ledger(stop_at=700), Ledger(stop_at=10**9)
+    first, second = CallLog(stop_at=700), CallLog(stop_at=10**9)
 
     first.pool = Pool(MemorySource(broker), first.process, workers=50, order="none")
     await first.pool.run()

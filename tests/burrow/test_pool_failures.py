@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.burrow.memory_source import MemoryBroker, MemorySource
-from tests.burrow.pool_runs import Ledger, done_of, until
+from tests.burrow.pool_runs import CallLog, done_of, until
 from waterclock.burrow.core.failures import Failed, PermanentError
 from waterclock.burrow.core.records import Record
 from waterclock.burrow.runtime.pool import Pool
@@ -73,24 +73,24 @@ async def test_too_many_failures_in_a_row_halt_the_pool_and_commit_what_is_done(
     assert broker.committed[broker.names[0]].offset == 10
 
 
-class Graves:
+class DeadLetterList:
     """Dead letters in memory, which fail as often as they are told."""
 
     def __init__(self, failures: int = 0) -> None:
-        self.letters: list[tuple[int, str]] = []
+        self.dead_letters: list[tuple[int, str]] = []
         self.failures = failures
 
-    async def bury(self, records, error):
+    async def write_dead_letters(self, records, error):
         if self.failures:
             self.failures -= 1
             raise ConnectionError("no broker")
-        self.letters += [(record.offset, str(error)) for record in records]
+        self.dead_letters += [(record.offset, str(error)) for record in records]
 
 
 async def test_records_that_are_given_up_go_to_the_dead_letters_and_count_as_done():
     broker = MemoryBroker(1)
     broker.fill(30, keys=3)
-    graves = Graves()
+    dead_letters = DeadLetterList()
     seen = []
 
     async def process(record: Record) -> None:
@@ -100,29 +100,29 @@ async def test_records_that_are_given_up_go_to_the_dead_letters_and_count_as_don
         if len(seen) == 27:
             pool.stop()
 
-    pool = Pool(MemorySource(broker), process, on_failure="dlq", dead_letters=graves)
+    pool = Pool(MemorySource(broker), process, on_failure="dlq", dead_letters=dead_letters)
     await pool.run()
-    assert pool.metrics.tally("orders", 0).buried == 3
-    assert sorted(graves.letters) == [(4, "bad 4"), (14, "bad 14"), (24, "bad 24")]
+    assert pool.metrics.tally("orders", 0).dead_lettered == 3
+    assert sorted(dead_letters.dead_letters) == [(4, "bad 4"), (14, "bad 14"), (24, "bad 24")]
     assert broker.committed[broker.names[0]].offset == 30
 
 
 async def test_a_burial_that_fails_is_made_again_before_the_record_counts_as_done():
     broker = MemoryBroker(1)
     broker.fill(3, keys=3)
-    graves = Graves(failures=1)
+    dead_letters = DeadLetterList(failures=1)
 
     async def process(record: Record) -> None:
         if record.offset == 0:
             raise PermanentError("bad")
 
     async with Pool(
-        MemorySource(broker), process, on_failure="dlq", dead_letters=graves, commit_every=1
+        MemorySource(broker), process, on_failure="dlq", dead_letters=dead_letters, commit_every=1
     ):
-        await until(lambda: not graves.failures and done_of(broker) == 0 and broker.committed)
-        assert graves.letters == []
+        await until(lambda: not dead_letters.failures and done_of(broker) == 0 and broker.committed)
+        assert dead_letters.dead_letters == []
         await until(lambda: done_of(broker) == 3)
-    assert graves.letters == [(0, "bad")]
+    assert dead_letters.dead_letters == [(0, "bad")]
 
 
 async def test_a_function_of_lists_is_handed_lists_and_may_fail_in_part():
@@ -202,10 +202,10 @@ async def test_a_commit_that_fails_is_tried_again_at_a_stop(code):
     broker = MemoryBroker(1)
     broker.fill(10)
     broker.codes = [code, code]
-    ledger = Ledger(stop_at=10)
+    calls = CallLog(stop_at=10)
 
-    ledger.pool = Pool(MemorySource(broker), ledger.process)
-    await ledger.pool.run()
+    calls.pool = Pool(MemorySource(broker), calls.process)
+    await calls.pool.run()
     assert broker.committed[broker.names[0]].offset == 10
 
 
@@ -213,10 +213,10 @@ async def test_a_rebalance_in_the_midst_of_a_stop_waits_for_its_last_commit():
     broker = MemoryBroker(1)
     broker.fill(10)
     broker.codes = [27, 27]
-    ledger = Ledger(stop_at=10)
+    calls = CallLog(stop_at=10)
 
     source = MemorySource(broker)
-    pool = ledger.pool = Pool(source, ledger.process)
+    pool = calls.pool = Pool(source, calls.process)
     running = asyncio.create_task(pool.run())
     await until(lambda: len(broker.codes) < 2)  # the first try has failed
     await source.revoke(broker.names)

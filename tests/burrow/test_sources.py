@@ -75,9 +75,9 @@ async def node_bench(folder: Path) -> AsyncIterator[Bench]:
         yield NodeBench(client)
 
 
-@pytest.mark.parametrize("promise", contract.ALONE, ids=lambda each: each.__name__)
-def test_memory(promise):
-    run(lambda: promise(MemoryBench()))
+@pytest.mark.parametrize("guarantee", contract.ALONE, ids=lambda each: each.__name__)
+def test_memory(guarantee):
+    run(lambda: guarantee(MemoryBench()))
 
 
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
@@ -89,8 +89,8 @@ def test_mock_cluster(strategy):
 
 
 @pytest.mark.parametrize(
-    "promise", [*contract.ALONE, *contract.TOGETHER], ids=lambda each: each.__name__
+    "guarantee", [*contract.ALONE, *contract.TOGETHER], ids=lambda each: each.__name__
 )
-async def test_node(promise, tmp_path):
+async def test_node(guarantee, tmp_path):
     async with node_bench(tmp_path) as bench:
-        await promise(bench)
+        await guarantee(bench)

@@ -18,7 +18,7 @@ PARENT = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 @pytest.fixture
-def spans(monkeypatch):
+def intervals(monkeypatch):
     """Return what has finished; the provider is ours alone, for a process can set one only once."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
@@ -28,7 +28,7 @@ def spans(monkeypatch):
     provider.shutdown()
 
 
-def test_a_call_has_a_span_under_the_trace_of_its_message(spans):
+def test_a_call_has_a_span_under_the_trace_of_its_message(intervals):
     inside = []
 
     async def process(record: Record) -> None:
@@ -37,7 +37,7 @@ def test_a_call_has_a_span_under_the_trace_of_its_message(spans):
     record = Record("orders", 1, 17, None, b"v", [("traceparent", PARENT), ("empty", None)])
     asyncio.run(traced(process, is_async=True)(record))
 
-    (span,) = spans()
+    (span,) = intervals()
     assert span.name == "process orders"
     assert span.kind == trace.SpanKind.CONSUMER
     assert format(span.context.trace_id, "032x") == "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -49,34 +49,34 @@ def test_a_call_has_a_span_under_the_trace_of_its_message(spans):
     assert inside == [span.context]
 
 
-def test_a_message_without_a_trace_begins_one(spans):
+def test_a_message_without_a_trace_begins_one(intervals):
     traced(print, is_async=False)(Record("orders", 0, 0, None, b"v", [("traceparent", b"no")]))
 
-    (span,) = spans()
+    (span,) = intervals()
     assert span.parent is None
 
 
-def test_a_plain_function_of_lists_has_one_span(spans):
+def test_a_plain_function_of_lists_has_one_span(intervals):
     records = [Record("orders", 0, offset, None, b"v") for offset in range(3)]
 
     assert traced(len, is_async=False)(records) == 3
-    (span,) = spans()
+    (span,) = intervals()
     assert span.attributes["messaging.batch.message_count"] == 3
 
 
-def test_what_a_function_raises_is_in_its_span(spans):
+def test_what_a_function_raises_is_in_its_span(intervals):
     async def process(record: Record) -> None:
         raise ValueError("no such customer")
 
     with pytest.raises(ValueError, match="no such customer"):
         asyncio.run(traced(process, is_async=True)(Record("orders", 0, 0, None, b"v")))
 
-    (span,) = spans()
+    (span,) = intervals()
     assert span.status.status_code == trace.StatusCode.ERROR
     assert span.events[0].attributes["exception.message"] == "no such customer"
 
 
-def test_in_a_pool_each_attempt_is_a_span_and_calls_that_overlap_keep_theirs_apart(spans):
+def test_in_a_pool_each_attempt_is_a_span_and_calls_that_overlap_keep_theirs_apart(intervals):
     broker = MemoryBroker()
     broker.fill(20)
     done = []
@@ -94,7 +94,7 @@ def test_in_a_pool_each_attempt_is_a_span_and_calls_that_overlap_keep_theirs_apa
     pool = Pool(MemorySource(broker), process, workers=10, retry_delay_s=0.001)
     asyncio.run(pool.run())
 
-    found = spans()
+    found = intervals()
     assert len(found) == 21
     assert sorted(span.attributes["burrow.attempt"] for span in found) == [1] * 20 + [2]
     assert sum(span.status.status_code == trace.StatusCode.ERROR for span in found) == 1

@@ -1,4 +1,4 @@
-"""Parallel consumption with ordered commits: many workers on one partition, and nothing lost.
+"""The parallel consumer: many workers on one partition, commits in order, and nothing lost.
 
 What stands in `__all__` is all there is to rely on. Names are loaded when first used: whoever reads
 from Waterclock needs no Kafka client (`pip install waterclock[kafka]`), and the other way round.

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.burrow.chaos.commit_log import CommitLog
 from tests.burrow.chaos.history import CommitSeen
-from tests.burrow.chaos.plan import PARTITIONS, SESSION_MS, Act
+from tests.burrow.chaos.plan import PARTITIONS, SESSION_MS, StepKind
 from tests.burrow.kafka.kafka_broker import KafkaBroker
 
 SAMPLE_S = 0.1
@@ -47,7 +47,7 @@ class Cluster(Protocol):
         """Begin to look at the commits of a group."""
         ...
 
-    def perform(self, act: Act, group: str, detail: int) -> None:
+    def perform(self, act: StepKind, group: str, detail: int) -> None:
         """Do something to the cluster; returns when it is over."""
         ...
 
@@ -74,9 +74,9 @@ class RealCluster:
     def watch(self, topic: str, group: str) -> None:
         """Nothing to do: the broker writes them down."""
 
-    def perform(self, act: Act, group: str, detail: int) -> None:
-        assert act in (Act.RESTART, Act.CRASH)
-        self._broker.restart(is_crash=act is Act.CRASH)
+    def perform(self, act: StepKind, group: str, detail: int) -> None:
+        assert act in (StepKind.RESTART, StepKind.CRASH)
+        self._broker.restart(is_crash=act is StepKind.CRASH)
 
     def calm(self) -> None:
         """Nothing to do: it runs again."""
@@ -112,15 +112,15 @@ class MockCluster:
         code = self._calls.rd_kafka_mock_topic_create(self._handle, topic.encode(), partitions, 1)
         assert code == 0
 
-    def perform(self, act: Act, group: str, detail: int) -> None:
-        if act is Act.COORDINATOR:
+    def perform(self, act: StepKind, group: str, detail: int) -> None:
+        if act is StepKind.COORDINATOR:
             place = ctypes.c_int32(1 + detail % MOCK_BROKERS)
             code = self._calls.rd_kafka_mock_coordinator_set(
                 self._handle, b"group", group.encode(), place
             )
             assert code == 0
             return
-        assert act is Act.COMMIT_ERRORS
+        assert act is StepKind.COMMIT_ERRORS
         codes = [self._codes[(detail + at) % len(self._codes)] for at in range(1 + detail % 3)]
         errors = (ctypes.c_int * len(codes))(*codes)
         self._calls.rd_kafka_mock_push_request_errors_array(

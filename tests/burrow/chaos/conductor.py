@@ -18,17 +18,17 @@ from pathlib import Path
 from confluent_kafka import KafkaError, Message, Producer
 
 from tests.burrow.chaos.clusters import Cluster
-from tests.burrow.chaos.history import Fault, History, Life
-from tests.burrow.chaos.journal import JournalReader, Place, What
+from tests.burrow.chaos.history import Fault, History, ProcessRun
+from tests.burrow.chaos.journal import JournalReader, Position, What
 from tests.burrow.chaos.plan import (
     CALM_S,
     PARTITIONS,
     PAUSE_TICKS,
     RATE,
     TICK_S,
-    Act,
     Plan,
     Step,
+    StepKind,
 )
 from tests.burrow.kafka.kafka_broker import read
 
@@ -44,7 +44,7 @@ LOOK_S = 0.05
 class Member:
     """A consumer process."""
 
-    life: Life
+    run: ProcessRun
     process: "subprocess.Popen[bytes]"
     journal: JournalReader
     output: Path
@@ -62,7 +62,7 @@ class Publisher:
         self._topic = topic
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self.log: dict[Place, int] = {}
+        self.log: dict[Position, int] = {}
 
     def start(self) -> None:
         self._thread.start()
@@ -123,7 +123,7 @@ class Conductor:
         self._members: dict[int, Member] = {}
         self._everybody: list[Member] = []
         self._due: list[tuple[float, Callable[[], None]]] = []
-        self._done: set[Place] = set()
+        self._done: set[Position] = set()
         self.history = History(plan)
 
     def run(self) -> History:
@@ -149,7 +149,7 @@ class Conductor:
                     member.process.kill()
                     member.process.wait()
         self.history.log = publisher.log
-        self._gather()
+        self._collect()
         self.history.seconds = time.monotonic() - begun
         return self.history
 
@@ -171,10 +171,10 @@ class Conductor:
                 self._due.pop(0)[1]()
             for member in self._everybody:
                 for entry in member.journal.more():
-                    member.life.entries.append(entry)
-                    if entry.what in (What.FINISHED, What.BURIED):
+                    member.run.entries.append(entry)
+                    if entry.what in (What.FINISHED, What.DEAD_LETTERED):
                         self._done.add(entry.place)
-                if member.life.code is None and member.process.poll() is not None:
+                if member.run.code is None and member.process.poll() is not None:
                     self._note_end(member)
             if is_enough() or time.monotonic() >= when:
                 return
@@ -189,22 +189,22 @@ class Conductor:
         begun_ns = time.monotonic_ns()
         name = ""
         match step.act:
-            case Act.JOIN:
-                name = self._join(step.slot).life.name
-            case Act.LEAVE:
+            case StepKind.JOIN:
+                name = self._join(step.slot).run.name
+            case StepKind.LEAVE:
                 name = self._leave(self._members.pop(step.slot))
-            case Act.KILL:
+            case StepKind.KILL:
                 member = self._members.pop(step.slot)
-                name, member.life.killed_ns = member.life.name, begun_ns
+                name, member.run.killed_ns = member.run.name, begun_ns
                 member.process.kill()
-            case Act.PAUSE:
+            case StepKind.PAUSE:
                 name = self._pause(self._members[step.slot])
                 return
             case _:
                 self._cluster.perform(step.act, self._group, step.detail)
         self._note(step.act, name, begun_ns)
 
-    def _note(self, act: Act, name: str, begun_ns: int) -> None:
+    def _note(self, act: StepKind, name: str, begun_ns: int) -> None:
         self.history.faults.append(Fault(act, name, begun_ns, time.monotonic_ns()))
 
     def _join(self, slot: int) -> Member:
@@ -223,29 +223,29 @@ class Conductor:
                 [sys.executable, "-m", "tests.burrow.chaos.worker", json.dumps(said)],
                 cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
             )  # fmt: skip
-        life = Life(name, time.monotonic_ns())
-        member = Member(life, process, JournalReader(journal), output, slot)
-        self.history.lives[name] = life
+        run = ProcessRun(name, time.monotonic_ns())
+        member = Member(run, process, JournalReader(journal), output, slot)
+        self.history.runs[name] = run
         self._members[slot] = member
         self._everybody.append(member)
         return member
 
     def _leave(self, member: Member) -> str:
-        member.life.asked_ns = time.monotonic_ns()
+        member.run.asked_ns = time.monotonic_ns()
         member.process.terminate()
-        return member.life.name
+        return member.run.name
 
     def _pause(self, member: Member) -> str:
         begun_ns = time.monotonic_ns()
-        member.life.paused_ns.append(begun_ns)
+        member.run.paused_ns.append(begun_ns)
         member.process.send_signal(signal.SIGSTOP)
 
         def wake() -> None:
             member.process.send_signal(signal.SIGCONT)
-            self._note(Act.PAUSE, member.life.name, begun_ns)
+            self._note(StepKind.PAUSE, member.run.name, begun_ns)
 
         self._due.append((time.monotonic() + PAUSE_TICKS * TICK_S, wake))
-        return member.life.name
+        return member.run.name
 
     # The end
 
@@ -258,22 +258,22 @@ class Conductor:
             if member.process.poll() is None:  # the oracle sees that it has no code
                 member.process.kill()
                 member.process.wait()
-                member.life.ended_ns = time.monotonic_ns()
+                member.run.ended_ns = time.monotonic_ns()
         self._look_until(0, lambda: True)
 
     def _has_everybody_ended(self) -> bool:
         return all(member.process.poll() is not None for member in self._everybody)
 
     def _note_end(self, member: Member) -> None:
-        life = member.life
-        life.code, life.ended_ns = member.process.returncode, time.monotonic_ns()
-        if life.killed_ns > life.ended_ns and life.code:
-            life.output = member.output.read_text(errors="replace")[-2_000:]
+        run = member.run
+        run.code, run.ended_ns = member.process.returncode, time.monotonic_ns()
+        if run.killed_ns > run.ended_ns and run.code:
+            run.output = member.output.read_text(errors="replace")[-2_000:]
 
-    def _gather(self) -> None:
+    def _collect(self) -> None:
         history = self.history
         history.commits = self._cluster.commits(self._group)
         for commit in history.commits:
             history.final[commit.partition] = commit
-        letters = read(self._cluster.settings, f"{self._topic}.dlq")
-        history.dead_letters = [int(value) for value in letters]
+        dead_letters = read(self._cluster.settings, f"{self._topic}.dlq")
+        history.dead_letters = [int(value) for value in dead_letters]

@@ -32,7 +32,7 @@ class Trouble(Exception):
     """Once."""
 
 
-class DyingTransactions(KafkaTransactions):
+class CrashingTransactions(KafkaTransactions):
     """Dies when a transaction is about to be committed."""
 
     commits_left = 0
@@ -45,7 +45,7 @@ class DyingTransactions(KafkaTransactions):
         return super()._commit_transaction(commits)
 
 
-class DyingSource(KafkaSource):
+class CrashingSource(KafkaSource):
     """Dies when offsets are about to be committed."""
 
     commits_left = 0
@@ -96,11 +96,11 @@ class Copier:
             "retry_delay_s": 0.01,
         }
         if said["is_plain"]:
-            plain = DyingSource(settings, [said["topic"]])
+            plain = CrashingSource(settings, [said["topic"]])
             plain.commits_left = said["dies_at_commit"]
             plain.flush = lambda: self._producer is not None and self._producer.flush()
             return Pool(plain, self.copy_plainly, **options)
-        source = DyingTransactions(
+        source = CrashingTransactions(
             settings,
             [said["topic"]],
             transactional_id=said["transactional_id"],

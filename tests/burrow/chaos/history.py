@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass, field
 
-from tests.burrow.chaos.journal import Entry, Place
-from tests.burrow.chaos.plan import Act, Plan
+from tests.burrow.chaos.journal import Entry, Position
+from tests.burrow.chaos.plan import Plan, StepKind
 
 NEVER = 1 << 62
 
 
 @dataclass
-class Life:
+class ProcessRun:
     """A consumer process from its start to its end."""
 
     name: str
@@ -45,7 +45,7 @@ class CommitSeen:
 class Fault:
     """An act, from its beginning to the moment it was over."""
 
-    act: Act
+    act: StepKind
     name: str
     begun_ns: int
     over_ns: int
@@ -56,9 +56,9 @@ class History:
     """A round."""
 
     plan: Plan
-    log: dict[Place, int] = field(default_factory=dict)
+    log: dict[Position, int] = field(default_factory=dict)
     """The number of the message at each place of the topic: all that was acknowledged."""
-    lives: dict[str, Life] = field(default_factory=dict)
+    runs: dict[str, ProcessRun] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     commits: list[CommitSeen] = field(default_factory=list)
     """In the order the broker took them; all of them, or samples."""

@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from time import monotonic_ns
 
-Place = tuple[int, int]
+Position = tuple[int, int]
 """Partition and offset of a message."""
 
 
@@ -23,7 +23,7 @@ class What(Enum):
     BEGUN = "b"
     FINISHED = "f"
     FAILED = "e"
-    BURIED = "d"
+    DEAD_LETTERED = "d"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Entry:
     """One line."""
 
     what: What
-    place: Place
+    place: Position
     number: int
     at_ns: int
 
@@ -42,7 +42,7 @@ class JournalWriter:
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-    def note(self, what: What, place: Place, number: int) -> None:
+    def note(self, what: What, place: Position, number: int) -> None:
         """Write a line; when this returns it is safe from the end of the process."""
         line = b"%c %d %d %d %d\n" % (what.value.encode(), *place, number, monotonic_ns())
         written = os.write(self._file, line)

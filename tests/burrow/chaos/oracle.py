@@ -1,17 +1,17 @@
 """Judges a round by what its consumers wrote down and what the broker kept.
 
-    lost         a message was neither finished nor buried although patience had no end
-    unburied     one that can only be buried is not in the dead letter topic
-    buried       one is there that could have been finished
-    ahead        a commit was above a message that was not finished at that time
-    map          the map of a commit named one finished that was not
-    back         a commit was below an earlier one of its partition
-    order        one was begun before an earlier one of its lane was finished, by anybody
-    overlap      two of a lane were worked on at once
-    repeated     one was begun again after it was finished, and no fault explains it
-    uncovered    after a clean end of all, what is committed does not cover all that is finished
-    ended        a consumer ended although nobody asked it to, or did not end well when asked
-    slow         after the last fault a partition finished nothing for longer than RESUME_S
+    lost            a message was neither finished nor dead-lettered although patience had no end
+    no dead letter  one that can only be dead-lettered is not in the dead letter topic
+    dead-lettered   one is there that could have been finished
+    ahead           a commit was above a message that was not finished at that time
+    map             the map of a commit named one finished that was not
+    back            a commit was below an earlier one of its partition
+    order           one was begun before an earlier one of its lane was finished, by anybody
+    overlap         two of a lane were worked on at once
+    repeated        one was begun again after it was finished, and no fault explains it
+    uncovered       after a clean end of all, what is committed does not cover all that is finished
+    ended           a consumer ended although nobody asked it to, or did not end well when asked
+    slow            after the last fault a partition finished nothing for longer than RESUME_S
 
 "uncovered" and "slow" are not judged on the mock cluster: it takes seconds for a rebalance, and
 refuses commits from its beginning, where Kafka takes them from each member until it joins again.
@@ -34,8 +34,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from signal import SIGTERM
 
-from tests.burrow.chaos.history import NEVER, CommitSeen, History, Life
-from tests.burrow.chaos.journal import Place, What
+from tests.burrow.chaos.history import NEVER, CommitSeen, History, ProcessRun
+from tests.burrow.chaos.journal import Position, What
 from tests.burrow.chaos.plan import OUTAGES, PARTITIONS
 from waterclock.burrow.core.offset_map import OffsetMaps
 
@@ -67,8 +67,8 @@ class Verdict:
 class Span:
     """One attempt at a message."""
 
-    place: Place
-    life: Life
+    place: Position
+    run: ProcessRun
     begun_ns: int
     ended_ns: int
 
@@ -82,13 +82,13 @@ class Oracle:
         self._natures = {
             place: history.plan.nature(number) for place, number in history.log.items()
         }
-        self._done_ns: dict[Place, int] = {}
-        self._doer: dict[Place, Life] = {}
-        for life in history.lives.values():
-            for entry in life.entries:
-                is_done = entry.what in (What.FINISHED, What.BURIED)
+        self._done_ns: dict[Position, int] = {}
+        self._doer: dict[Position, ProcessRun] = {}
+        for run in history.runs.values():
+            for entry in run.entries:
+                is_done = entry.what in (What.FINISHED, What.DEAD_LETTERED)
                 if is_done and entry.at_ns < self._done_ns.get(entry.place, NEVER):
-                    self._done_ns[entry.place], self._doer[entry.place] = entry.at_ns, life
+                    self._done_ns[entry.place], self._doer[entry.place] = entry.at_ns, run
         outages = (fault.begun_ns for fault in history.faults if fault.act in OUTAGES)
         self._outage_ns = min(outages, default=NEVER)
 
@@ -97,10 +97,10 @@ class Oracle:
         self._count()
         self._judge_losses()
         self._judge_commits()
-        spans = [span for life in self._history.lives.values() for span in _spans(life)]
-        self._judge_repeats(spans)
+        intervals = [span for run in self._history.runs.values() for span in _intervals(run)]
+        self._judge_repeats(intervals)
         if self._history.plan.order != "none":
-            self._judge_lanes(spans)
+            self._judge_lanes(intervals)
         self._judge_ends()
         self._judge_progress()
         return self._verdict
@@ -112,11 +112,11 @@ class Oracle:
         counts["commits"] = len(history.commits)
         counts["maps"] = sum(bool(commit.metadata) for commit in history.commits)
         counts["dead letters"] = len(history.dead_letters)
-        counts["consumers"] = len(history.lives)
+        counts["consumers"] = len(history.runs)
         for fault in history.faults:
             counts[fault.act.value] += 1
-        for life in history.lives.values():
-            for entry in life.entries:
+        for run in history.runs.values():
+            for entry in run.entries:
                 counts["failures"] += entry.what is What.FAILED
 
     # Nothing is lost
@@ -128,9 +128,9 @@ class Oracle:
             if place not in self._done_ns:
                 self._verdict.find("lost", f"message {number} at {place}")
             elif nature.is_poison and number not in dead:
-                self._verdict.find("unburied", f"message {number} at {place}")
+                self._verdict.find("no dead letter", f"message {number} at {place}")
             elif not nature.is_poison and number in dead:
-                self._verdict.find("buried", f"message {number} at {place}")
+                self._verdict.find("dead-lettered", f"message {number} at {place}")
 
     # Commits
 
@@ -172,34 +172,34 @@ class Oracle:
 
     # What is done again
 
-    def _judge_repeats(self, spans: Iterable[Span]) -> None:
-        for span in spans:
+    def _judge_repeats(self, intervals: Iterable[Span]) -> None:
+        for span in intervals:
             if self._done_ns.get(span.place, NEVER) >= span.begun_ns:
                 continue
             doer = self._doer[span.place]
-            known_ns = min(doer.troubled_ns, self._outage_ns, *span.life.paused_ns, NEVER)
+            known_ns = min(doer.troubled_ns, self._outage_ns, *span.run.paused_ns, NEVER)
             is_excused = known_ns < span.begun_ns
             self._verdict.counts["repeats"] += 1
             if not is_excused:
-                text = f"{span.place} by {span.life.name}, finished by {doer.name}"
+                text = f"{span.place} by {span.run.name}, finished by {doer.name}"
                 self._verdict.find("repeated", text)
 
     # Lanes
 
-    def _lane(self, place: Place) -> Lane | None:
+    def _lane(self, place: Position) -> Lane | None:
         if self._history.plan.order == "partition":
             return place[0], b""
         key = self._natures[place].key
         return None if key is None else (place[0], key)
 
-    def _judge_lanes(self, spans: Iterable[Span]) -> None:
+    def _judge_lanes(self, intervals: Iterable[Span]) -> None:
         lanes: dict[Lane, list[int]] = defaultdict(list)
         for place in sorted(self._natures):
             lane = self._lane(place)
             if lane is not None:
                 lanes[lane].append(place[1])
         by_lane: dict[Lane, list[Span]] = defaultdict(list)
-        for span in spans:
+        for span in intervals:
             lane = self._lane(span.place) if span.place in self._natures else None
             if lane is not None:
                 by_lane[lane].append(span)
@@ -207,37 +207,37 @@ class Oracle:
             self._judge_order(lane, lanes[lane], own)
             self._judge_overlaps(lane, sorted(own, key=lambda span: span.begun_ns))
 
-    def _judge_order(self, lane: Lane, offsets: list[int], spans: list[Span]) -> None:
+    def _judge_order(self, lane: Lane, offsets: list[int], intervals: list[Span]) -> None:
         done_ns = [self._done_ns.get((lane[0], offset), NEVER) for offset in offsets]
         latest_ns = [0, *accumulate(done_ns, max)]
-        for span in spans:
+        for span in intervals:
             if latest_ns[bisect_left(offsets, span.place[1])] > span.begun_ns:
-                self._verdict.find("order", f"{span.place} of {lane[1]!r} by {span.life.name}")
+                self._verdict.find("order", f"{span.place} of {lane[1]!r} by {span.run.name}")
 
-    def _judge_overlaps(self, lane: Lane, spans: list[Span]) -> None:
+    def _judge_overlaps(self, lane: Lane, intervals: list[Span]) -> None:
         running: list[Span] = []
-        for span in spans:
+        for span in intervals:
             running = [other for other in running if other.ended_ns > span.begun_ns]
             for other in running:
-                is_excused = other.life is not span.life and (
-                    min(other.life.paused_ns + span.life.paused_ns + [self._outage_ns])
+                is_excused = other.run is not span.run and (
+                    min(other.run.paused_ns + span.run.paused_ns + [self._outage_ns])
                     < span.begun_ns
                 )
                 self._verdict.counts["overlaps"] += 1
                 if not is_excused:
-                    text = f"{span.place} by {span.life.name}, {other.place} by {other.life.name}"
+                    text = f"{span.place} by {span.run.name}, {other.place} by {other.run.name}"
                     self._verdict.find("overlap", f"{lane[1]!r}: {text}")
             running.append(span)
 
     # Ends and progress
 
     def _judge_ends(self) -> None:
-        for life in self._history.lives.values():
-            has_begun = bool(life.entries)
-            if life.killed_ns != NEVER or (life.code == -SIGTERM and not has_begun):
+        for run in self._history.runs.values():
+            has_begun = bool(run.entries)
+            if run.killed_ns != NEVER or (run.code == -SIGTERM and not has_begun):
                 continue  # who was asked while it was still starting need not end better
-            if life.asked_ns > life.ended_ns or life.code != 0:
-                self._verdict.find("ended", f"{life.name} with {life.code}: {life.output}")
+            if run.asked_ns > run.ended_ns or run.code != 0:
+                self._verdict.find("ended", f"{run.name} with {run.code}: {run.output}")
 
     def _judge_progress(self) -> None:
         last_ns = max((fault.over_ns for fault in self._history.faults), default=0)
@@ -255,15 +255,15 @@ class Oracle:
                 self._verdict.find("slow", f"partition {partition} stood still for {seconds:.1f} s")
 
 
-def _spans(life: Life) -> Iterator[Span]:
+def _intervals(run: ProcessRun) -> Iterator[Span]:
     """Yield every attempt of a process; one that did not end ends with its process."""
     # A list: a partition that came back may be worked on while an old attempt still runs.
-    begun: dict[Place, list[int]] = defaultdict(list)
-    for entry in life.entries:
+    begun: dict[Position, list[int]] = defaultdict(list)
+    for entry in run.entries:
         if entry.what is What.BEGUN:
             begun[entry.place].append(entry.at_ns)
         elif entry.what in (What.FINISHED, What.FAILED):
-            yield Span(entry.place, life, begun[entry.place].pop(0), entry.at_ns)
+            yield Span(entry.place, run, begun[entry.place].pop(0), entry.at_ns)
     for place, starts in begun.items():
         for begun_ns in starts:
-            yield Span(place, life, begun_ns, min(life.killed_ns, life.ended_ns))
+            yield Span(place, run, begun_ns, min(run.killed_ns, run.ended_ns))

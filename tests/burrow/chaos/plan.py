@@ -43,7 +43,7 @@ ASSIGNORS: Mapping[str, Mapping[str, str | int]] = {
 ORDERS: tuple[Order, ...] = ("key", "partition", "none")
 
 
-class Act(Enum):
+class StepKind(Enum):
     """Something that is done to the group."""
 
     JOIN = "join"
@@ -60,16 +60,31 @@ class Act(Enum):
     """The next commits are answered with errors."""
 
 
-Kind = Mapping[Act, int]
+Kind = Mapping[StepKind, int]
 KINDS: Mapping[str, Kind] = {
-    "gentle": {Act.JOIN: 1, Act.LEAVE: 1},
-    "members": {Act.JOIN: 3, Act.LEAVE: 2, Act.KILL: 2, Act.PAUSE: 2},
-    "broker": {Act.JOIN: 3, Act.LEAVE: 1, Act.KILL: 1, Act.PAUSE: 1, Act.RESTART: 2, Act.CRASH: 2},
-    "mock": {Act.JOIN: 1, Act.LEAVE: 1, Act.KILL: 1, Act.COORDINATOR: 4, Act.COMMIT_ERRORS: 6},
+    "gentle": {StepKind.JOIN: 1, StepKind.LEAVE: 1},
+    "members": {StepKind.JOIN: 3, StepKind.LEAVE: 2, StepKind.KILL: 2, StepKind.PAUSE: 2},
+    "broker": {
+        StepKind.JOIN: 3,
+        StepKind.LEAVE: 1,
+        StepKind.KILL: 1,
+        StepKind.PAUSE: 1,
+        StepKind.RESTART: 2,
+        StepKind.CRASH: 2,
+    },
+    "mock": {
+        StepKind.JOIN: 1,
+        StepKind.LEAVE: 1,
+        StepKind.KILL: 1,
+        StepKind.COORDINATOR: 4,
+        StepKind.COMMIT_ERRORS: 6,
+    },
 }
 """How often an act is drawn, by the kind of a round. Gentle ones have no faults at all: nothing may
 be done twice in them."""
-OUTAGES = frozenset({Act.RESTART, Act.CRASH, Act.COORDINATOR, Act.COMMIT_ERRORS})
+OUTAGES = frozenset(
+    {StepKind.RESTART, StepKind.CRASH, StepKind.COORDINATOR, StepKind.COMMIT_ERRORS}
+)
 """Acts that may keep a member from committing although it does all it should."""
 OUTAGES_MAX = 1
 """So many outages of a real broker in one round: each takes seconds."""
@@ -91,7 +106,7 @@ class Step:
     """One act, at a tick, to whoever is in a slot."""
 
     tick: int
-    act: Act
+    act: StepKind
     slot: int = 0
     detail: int = 0
 
@@ -138,22 +153,22 @@ class Plan:
         )
 
     def steps(self) -> Iterator[Step]:
-        """Yield all acts in their order; the last leave somebody who lives."""
+        """Yield all steps in their order; the last leave somebody who lives."""
         slots = _Slots()
         for slot in (0, 1):
-            yield slots.done(Step(0, Act.JOIN, slot))
+            yield slots.done(Step(0, StepKind.JOIN, slot))
         for tick in range(3, self.ticks):
             rng = Random(f"step {self.seed} {tick}")
             slots.wake(tick)
             if rng.random() >= STEP_CHANCE:
                 continue
-            acts = {act: odds for act, odds in KINDS[self.kind].items() if slots.allows(act, tick)}
-            if acts:
-                act = rng.choices(list(acts), list(acts.values()))[0]
+            kinds = {act: odds for act, odds in KINDS[self.kind].items() if slots.allows(act, tick)}
+            if kinds:
+                act = rng.choices(list(kinds), list(kinds.values()))[0]
                 slot = slots.chosen(act, rng)
                 yield slots.done(Step(tick, act, slot, rng.randrange(1_000)))
         if not slots.live:
-            yield Step(self.ticks, Act.JOIN, slots.chosen(Act.JOIN, Random(self.seed)))
+            yield Step(self.ticks, StepKind.JOIN, slots.chosen(StepKind.JOIN, Random(self.seed)))
 
 
 class _Slots:
@@ -164,34 +179,34 @@ class _Slots:
         self._paused: dict[int, int] = {}
         self._outages = 0
 
-    def allows(self, act: Act, tick: int) -> bool:
+    def allows(self, act: StepKind, tick: int) -> bool:
         match act:
-            case Act.JOIN:
+            case StepKind.JOIN:
                 return len(self.live) + len(self._paused) < SLOTS
-            case Act.LEAVE | Act.PAUSE:
+            case StepKind.LEAVE | StepKind.PAUSE:
                 return len(self.live) > 1
-            case Act.KILL:
+            case StepKind.KILL:
                 return bool(self.live)
-            case Act.RESTART | Act.CRASH:
+            case StepKind.RESTART | StepKind.CRASH:
                 return self._outages < OUTAGES_MAX
-            case Act.COORDINATOR | Act.COMMIT_ERRORS:
+            case StepKind.COORDINATOR | StepKind.COMMIT_ERRORS:
                 return True
 
-    def chosen(self, act: Act, rng: Random) -> int:
-        if act is Act.JOIN:
+    def chosen(self, act: StepKind, rng: Random) -> int:
+        if act is StepKind.JOIN:
             return min(set(range(SLOTS)) - self.live - set(self._paused))
         return rng.choice(sorted(self.live)) if self.live else 0
 
     def done(self, step: Step) -> Step:
         match step.act:
-            case Act.JOIN:
+            case StepKind.JOIN:
                 self.live.add(step.slot)
-            case Act.LEAVE | Act.KILL:
+            case StepKind.LEAVE | StepKind.KILL:
                 self.live.discard(step.slot)
-            case Act.PAUSE:
+            case StepKind.PAUSE:
                 self.live.discard(step.slot)
                 self._paused[step.slot] = step.tick + PAUSE_TICKS
-            case Act.RESTART | Act.CRASH:
+            case StepKind.RESTART | StepKind.CRASH:
                 self._outages += 1
         return step
 

@@ -58,13 +58,15 @@ def drops_what_fails() -> AbstractContextManager[Any]:
     return patch.object(Engine, "failed", failed)
 
 
-def buries_nothing() -> AbstractContextManager[Any]:
+def writes_no_dead_letters() -> AbstractContextManager[Any]:
     """A dead letter counts as written before anybody has written it."""
 
-    async def bury(self: KafkaDeadLetters, records: Sequence[Record], error: BaseException) -> None:
+    async def write_dead_letters(
+        self: KafkaDeadLetters, records: Sequence[Record], error: BaseException
+    ) -> None:
         return
 
-    return patch.object(KafkaDeadLetters, "bury", bury)
+    return patch.object(KafkaDeadLetters, "write_dead_letters", write_dead_letters)
 
 
 def gives_up_at_once() -> AbstractContextManager[Any]:
@@ -90,8 +92,8 @@ def takes_late_results() -> AbstractContextManager[Any]:
         engine.revoking(names, self.now_ms())
         running = [record for name in names for record in engine._works[name].in_flight]
         engine.finished(running, self.now_ms())
-        for action in revoked(engine, names, self.now_ms()):
-            await self._commit_finally(action)  # type: ignore[arg-type]
+        for effect in revoked(engine, names, self.now_ms()):
+            await self._commit_finally(effect)  # type: ignore[arg-type]
 
     return patch.object(Driver, "revoke", revoke)
 
@@ -113,11 +115,11 @@ def stands_still() -> AbstractContextManager[Any]:
 
     def first_only(self: Engine, assignments: Sequence[Assignment], now_ms: int) -> list[Effect]:
         is_first = not any(each.epoch > 1 for each in assignments)
-        actions = assigned(self, assignments, now_ms)
+        effects = assigned(self, assignments, now_ms)
         if not is_first:
             for each in assignments:
                 self._states[each.name].is_draining = True
-        return actions
+        return effects
 
     return patch.object(Engine, "assigned", first_only)
 
@@ -141,14 +143,14 @@ def commits_go_back() -> AbstractContextManager[Any]:
     old: dict[TopicPartition, Any] = {}
 
     def stale(self: commits.Commits, states: Any, *, is_final: bool) -> list[Effect]:
-        actions = begin(self, states, is_final=is_final)
-        for action in actions:
-            mutable: dict[TopicPartition, Any] = action.commits  # type: ignore[union-attr, assignment]
+        effects = begin(self, states, is_final=is_final)
+        for effect in effects:
+            mutable: dict[TopicPartition, Any] = effect.commits  # type: ignore[union-attr, assignment]
             for name, commit in mutable.items():
                 if name in old and commit.offset % 3 == 0:
                     mutable[name] = old[name]
                 old.setdefault(name, commit)
-        return actions
+        return effects
 
     return patch.object(commits.Commits, "begin", stale)
 
@@ -158,8 +160,8 @@ PLANTS: Mapping[str, Plant] = {
     "map_of_another_base": Plant(plants.map_of_another_base, frozenset({"map"})),
     "takes_late_results": Plant(takes_late_results, frozenset({"ahead", "map"}), "gentle", "none"),
     "drops_what_fails": Plant(drops_what_fails, frozenset({"lost"})),
-    "buries_nothing": Plant(buries_nothing, frozenset({"unburied"})),
-    "gives_up_at_once": Plant(gives_up_at_once, frozenset({"buried"})),
+    "writes_no_dead_letters": Plant(writes_no_dead_letters, frozenset({"no dead letter"})),
+    "gives_up_at_once": Plant(gives_up_at_once, frozenset({"dead-lettered"})),
     "knows_no_keys": Plant(knows_no_keys, frozenset({"overlap"})),
     "retry_frees_its_key": Plant(plants.retry_frees_its_key, frozenset({"order"})),
     "ends_without_commit": Plant(ends_without_commit, frozenset({"repeated"}), "gentle"),

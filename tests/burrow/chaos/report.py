@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.burrow.chaos.oracle import RESUME_S, Verdict
-from tests.burrow.chaos.plan import SESSION_MS, Act, Plan
+from tests.burrow.chaos.plan import SESSION_MS, Plan, StepKind
 
 COUNTED = ("messages", "failures", "dead letters", "repeats", "overlaps", "commits", "maps")
 WIDTH = 150
@@ -40,7 +40,7 @@ class RoundResult:
 def faults_text(verdict: Verdict) -> str:
     """Return what was done, and how often."""
     counts = verdict.counts
-    return ", ".join(f"{act.value} {counts[act.value]}" for act in Act if counts[act.value])
+    return ", ".join(f"{act.value} {counts[act.value]}" for act in StepKind if counts[act.value])
 
 
 def findings_text(verdict: Verdict) -> str:

@@ -2,7 +2,7 @@
 
     python -m tests.burrow.chaos.stuck --messages 100000
 
-The finished work survives in the gap map of the commits: almost nothing is done again. Other
+The finished work survives in the offset map of the commits: almost nothing is done again. Other
 partitions have no lag, and the memory of the process does not grow with what is finished.
 """
 
@@ -174,7 +174,7 @@ def tracked_bytes(finished: int, *, stuck_every: int | None = None) -> int:
     """Return the memory an engine needs after so many are finished behind a stuck one; with
     `stuck_every` one in so many is stuck too."""
     name, chunk = TopicPartition("orders", 0), 1_000
-    engine = Engine(EngineConfig(order="none", queue_max=10**9, ahead_max=10**9), Random(0))
+    engine = Engine(EngineConfig(order="none", queue_max=10**9, prefetch_max=10**9), Random(0))
     engine.assigned([Assignment(name, 1, 0)], 0)
     tracemalloc.start()
     try:

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.burrow.chaos.plan import KINDS, SLOTS, Act, Plan
+from tests.burrow.chaos.plan import KINDS, SLOTS, Plan, StepKind
 
 SEEDS = range(60)
 
@@ -28,12 +28,12 @@ def test_a_plan_can_be_performed_and_leaves_somebody(kind):
         members: set[int] = set()
         for step in steps:
             match step.act:
-                case Act.JOIN:
+                case StepKind.JOIN:
                     assert step.slot not in members
                     members.add(step.slot)
-                case Act.LEAVE | Act.KILL:
+                case StepKind.LEAVE | StepKind.KILL:
                     members.remove(step.slot)
-                case Act.PAUSE:
+                case StepKind.PAUSE:
                     assert step.slot in members
             assert len(members) <= SLOTS
         assert members
@@ -44,5 +44,5 @@ def test_all_kinds_assignors_and_orders_have_their_turn():
 
     assert {plan.kind for plan in plans} == {"gentle", "members", "broker"}
     assert len({(plan.assignor, plan.order) for plan in plans}) == 9
-    acts = {step.act for plan in plans for step in plan.steps()}
-    assert acts == set(Act) - {Act.COORDINATOR, Act.COMMIT_ERRORS}
+    kinds = {step.act for plan in plans for step in plan.steps()}
+    assert kinds == set(StepKind) - {StepKind.COORDINATOR, StepKind.COMMIT_ERRORS}

@@ -33,14 +33,14 @@ class Trouble(Exception):
 class JournaledDeadLetters:
     """Writes down what is in the dead letter topic, once it is."""
 
-    def __init__(self, letters: KafkaDeadLetters, journal: JournalWriter) -> None:
-        self._letters = letters
+    def __init__(self, dead_letters: KafkaDeadLetters, journal: JournalWriter) -> None:
+        self._dead_letters = dead_letters
         self._journal = journal
 
-    async def bury(self, records: Sequence[Record], error: BaseException) -> None:
-        await self._letters.bury(records, error)
+    async def write_dead_letters(self, records: Sequence[Record], error: BaseException) -> None:
+        await self._dead_letters.write_dead_letters(records, error)
         for record in records:
-            self._journal.note(What.BURIED, _place(record), _number(record))
+            self._journal.note(What.DEAD_LETTERED, _place(record), _number(record))
 
 
 class Worker:
@@ -90,7 +90,7 @@ def main() -> None:
     plan = Plan(**said["plan"])
     journal = JournalWriter(Path(said["journal"]))
     settings = {**said["settings"], **SOON, "group.id": said["group"], **ASSIGNORS[plan.assignor]}
-    letters = KafkaDeadLetters(said["settings"])
+    dead_letters = KafkaDeadLetters(said["settings"])
     planted: AbstractContextManager[object] = nullcontext()
     if said["plant"]:
         # Imported here only: a worker without a bug must not even know of them.
@@ -107,7 +107,7 @@ def main() -> None:
             max_retries=RETRIES_MAX,
             retry_delay_s=0.05,
             on_failure="dlq",
-            dead_letters=JournaledDeadLetters(letters, journal),
+            dead_letters=JournaledDeadLetters(dead_letters, journal),
             commit_every_s=COMMIT_S,
             commit_every=COMMIT_COUNT,
             queue_max=plan.queue_max,

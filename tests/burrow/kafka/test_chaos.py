@@ -8,7 +8,7 @@ import pytest
 from tests.burrow.chaos.clusters import MockCluster, RealCluster
 from tests.burrow.chaos.conductor import Conductor
 from tests.burrow.chaos.oracle import Oracle, Verdict
-from tests.burrow.chaos.plan import Act, Plan
+from tests.burrow.chaos.plan import Plan, StepKind
 from tests.burrow.chaos.planted import PLANTS
 
 TICKS = 12
@@ -40,7 +40,7 @@ def test_every_promise_is_kept(cluster, tmp_path, seed, kind):
 
 def test_every_promise_is_kept_when_commits_fail_and_the_coordinator_moves(tmp_path):
     plan = Plan.of(1, kind="mock", ticks=TICKS)
-    assert {step.act for step in plan.steps()} >= {Act.COORDINATOR, Act.COMMIT_ERRORS}
+    assert {step.act for step in plan.steps()} >= {StepKind.COORDINATOR, StepKind.COMMIT_ERRORS}
 
     verdict = judged(Conductor(MockCluster(plan.assignor), plan, tmp_path))
 

@@ -1,5 +1,5 @@
-"""What a real broker refuses: letters and outputs that are too large; and a source that is used by
-one pool after the other."""
+"""What a real broker refuses: dead letters and outputs that are too large; and a source that is
+used by one pool after the other."""
 
 import asyncio
 from collections import Counter
@@ -49,12 +49,12 @@ async def test_a_letter_the_broker_refuses_keeps_no_other_waiting_and_none_is_th
     records.insert(10, Record(topic, 0, 99, None, b"x" * 1_048_500))
     records.insert(5, Record(topic, 0, 98, None, b"x" * 1_030_000))
 
-    letters = KafkaDeadLetters(broker.settings)
+    dead_letters = KafkaDeadLetters(broker.settings)
     with pytest.raises(Failed, match="large") as caught:
-        await letters.bury(records, PermanentError("bad"))
+        await dead_letters.write_dead_letters(records, PermanentError("bad"))
     assert [record.offset for record in caught.value.records] == [99]
     with pytest.raises(Failed):
-        await letters.bury(caught.value.records, PermanentError("bad"))
+        await dead_letters.write_dead_letters(caught.value.records, PermanentError("bad"))
     found = Counter(len(value) for value in broker.read(f"{topic}.dlq"))
     assert found == {1: 10, 2: 10, 1_030_000: 1}
 
@@ -65,8 +65,8 @@ async def test_an_output_that_is_too_large_fails_its_record_and_not_the_transact
     broker.publish(topic, 50)
     dead: list[int] = []
 
-    class Letters:
-        async def bury(self, records: Sequence[Record], error: BaseException) -> None:
+    class DeadLetterList:
+        async def write_dead_letters(self, records: Sequence[Record], error: BaseException) -> None:
             dead.extend(record.offset for record in records)
 
     async def copy(record: Record) -> list[Output]:
@@ -76,7 +76,7 @@ async def test_an_output_that_is_too_large_fails_its_record_and_not_the_transact
     source = KafkaTransactions(settings_of(broker, topic), [topic], transactional_id=f"id-{topic}")
     pool = Pool(
         source, copy, max_retries=1, retry_delay_s=0.01, commit_every_s=0.1, on_failure="dlq",
-        dead_letters=Letters(),
+        dead_letters=DeadLetterList(),
     )  # fmt: skip
     async with pool:
         await until(lambda: dead)

@@ -38,8 +38,8 @@ class KafkaBench:
 
 
 RUNS = [
-    *((protocol, promise) for promise in contract.ALONE for protocol in PROTOCOLS),
-    *(("cooperative", promise) for promise in contract.TOGETHER),
+    *((protocol, guarantee) for guarantee in contract.ALONE for protocol in PROTOCOLS),
+    *(("cooperative", guarantee) for guarantee in contract.TOGETHER),
 ]
 """How members share the work is shown for all protocols in tests/burrow/kafka/test_chaos.py."""
 SLOW = contract.a_full_partition_is_paused_and_resumed
@@ -47,12 +47,12 @@ SLOW = contract.a_full_partition_is_paused_and_resumed
 
 
 @pytest.mark.parametrize(
-    ("protocol", "promise"),
+    ("protocol", "guarantee"),
     [run for run in RUNS if run[1] is not SLOW],
     ids=lambda each: each if isinstance(each, str) else each.__name__,
 )
-def test_real_kafka(broker, topic, protocol, promise):
+def test_real_kafka(broker, topic, protocol, guarantee):
     bench = KafkaBench(broker, topic, PROTOCOLS[protocol])
 
-    run(lambda: promise(bench))
+    run(lambda: guarantee(bench))
     assert sum(broker.committed(topic, f"group-of-{topic}").values()) in (1_000, 4_000)

@@ -18,7 +18,7 @@ from tests.dispatch.chaos.fleet import WIRED_HOST, Fleet, Member
 from tests.dispatch.chaos.history import History, Performed, read_journals
 from tests.dispatch.chaos.nursery import Nursery
 from tests.dispatch.chaos.outcome import Outcome
-from tests.dispatch.chaos.plan import Act, Fault, Plan
+from tests.dispatch.chaos.plan import Fault, Plan, Step
 from tests.dispatch.chaos.program import DIE_AFTER_WRITE, DIE_BEFORE_WRITE
 from tests.dispatch.chaos.publisher import Publisher
 from tests.dispatch.chaos.stage import Stage, client_of
@@ -39,7 +39,7 @@ QUIET_S = 1.2
 class _Ongoing:
     """A fault that must be undone."""
 
-    act: Act
+    step: Step
     from_s: float
     until_s: float
     undo: Callable[[], None]
@@ -97,7 +97,7 @@ class Conductor:
             self._watcher.stop()
             for wire in self._publisher_wires:
                 wire.close()
-        history.reigns = self._watcher.reigns
+        history.leader_epochs = self._watcher.leader_epochs
         history.entries, history.dead_letters = (
             self._outcome.entries(),
             self._outcome.dead_letters(),
@@ -150,13 +150,13 @@ class Conductor:
         )  # fmt: skip
         publisher.start()
         started_s = time.monotonic()
-        acts = [*plan.acts]
-        while acts or self._ongoing or publisher.is_alive():
+        steps = [*plan.steps]
+        while steps or self._ongoing or publisher.is_alive():
             now_s = time.monotonic()
             for each in [each for each in self._ongoing if each.until_s <= now_s]:
                 self._undo(each)
-            while acts and started_s + acts[0].at_ms / 1_000 <= now_s:
-                self._perform(acts.pop(0))
+            while steps and started_s + steps[0].at_ms / 1_000 <= now_s:
+                self._perform(steps.pop(0))
             self._replace_the_dead(now_s)
             time.sleep(TICK_S)
         publisher.join()
@@ -182,8 +182,8 @@ class Conductor:
                 fleet.start_worker()
 
     def _leader(self) -> Member | None:
-        reign = self._watcher.leader
-        return self._fleet.everybody.get(reign.name) if reign is not None else None
+        leader_epoch = self._watcher.leader
+        return self._fleet.everybody.get(leader_epoch.name) if leader_epoch is not None else None
 
     def _standby(self, index: int) -> Member | None:
         leader = self._leader()
@@ -194,16 +194,16 @@ class Conductor:
         others = [each for each in self._fleet.workers if each.is_up]
         return others[index % len(others)] if others else None
 
-    def _perform(self, act: Act) -> None:
-        fault, now_s = act.fault, time.monotonic()
-        reign = self._watcher.leader
-        epoch = reign.epoch if reign is not None else 0
+    def _perform(self, step: Step) -> None:
+        fault, now_s = step.fault, time.monotonic()
+        leader_epoch = self._watcher.leader
+        epoch = leader_epoch.epoch if leader_epoch is not None else 0
         word = fault.value.split()[0] if not fault.value.startswith("cut") else fault.value[4:]
         target: Member | None = None
         if fault is Fault.CUT_STANDBY_REDIS or word == "standby":
-            target = self._standby(act.index)
+            target = self._standby(step.index)
         elif word == "worker" or fault is Fault.CUT_WORKER_REDIS:
-            target = self._worker(act.index)
+            target = self._worker(step.index)
         elif word == "leader" or fault in (Fault.CUT_LEADER_REDIS, Fault.CUT_LEADER_WORKER):
             target = self._leader()
             if target is not None and not target.is_up:
@@ -211,42 +211,42 @@ class Conductor:
         needs_target = fault not in NEED_NOBODY
         if needs_target and target is None:
             return
-        undo = self._do(act, target)
+        undo = self._do(step, target)
         name = target.name if target is not None else ""
-        ongoing = _Ongoing(act, now_s, now_s + act.for_ms / 1_000, undo, epoch, name)
+        ongoing = _Ongoing(step, now_s, now_s + step.for_ms / 1_000, undo, epoch, name)
         self._ongoing.append(ongoing)
 
     def _undo(self, each: _Ongoing) -> None:
         self._ongoing.remove(each)
         each.undo()
         self._history.performed.append(
-            Performed(each.act, each.from_s, time.monotonic(), each.epoch, each.target)
+            Performed(each.step, each.from_s, time.monotonic(), each.epoch, each.target)
         )
 
-    def _do(self, act: Act, target: Member | None) -> Callable[[], None]:
+    def _do(self, step: Step, target: Member | None) -> Callable[[], None]:
         """Do it, and return how it is undone."""
-        match act.fault:
+        match step.fault:
             case Fault.REDIS_RESTART:
-                self._stage.restart(act.for_ms / 1_000)
+                self._stage.restart(step.for_ms / 1_000)
             case Fault.REDIS_FAILOVER:
-                self._stage.fail_over(act.for_ms / 1_000)
+                self._stage.fail_over(step.for_ms / 1_000)
             case Fault.REDIS_PAUSE:
                 self._stage.master.pause()
                 return self._stage.master.resume
             case Fault.CUT_PUBLISHER_REDIS:
-                return _cut(self._publisher_wires, act)
+                return _cut(self._publisher_wires, step)
             case Fault.GARBAGE:
-                self._send_garbage(act)
+                self._send_garbage(step)
             case Fault.NEWCOMER:
                 self._start_dispatcher()
             case _:
                 assert target is not None
-                return self._do_to(act, target)
+                return self._do_to(step, target)
         return _nothing
 
-    def _do_to(self, act: Act, target: Member) -> Callable[[], None]:
+    def _do_to(self, step: Step, target: Member) -> Callable[[], None]:
         child = target.child
-        match act.fault:
+        match step.fault:
             case Fault.LEADER_KILL | Fault.STANDBY_KILL | Fault.WORKER_KILL:
                 child.kill()
             case Fault.LEADER_STOP | Fault.WORKER_STOP:
@@ -259,23 +259,23 @@ class Conductor:
             case Fault.WORKER_DIES_AFTER_WRITE:
                 child.send(DIE_AFTER_WRITE)
             case Fault.CUT_LEADER_REDIS | Fault.CUT_STANDBY_REDIS | Fault.CUT_WORKER_REDIS:
-                return _cut(target.redis, act)
+                return _cut(target.redis, step)
             case Fault.CUT_LEADER_WORKER:
                 assert target.own is not None
-                worker = self._worker(act.index)
+                worker = self._worker(step.index)
                 # Every third time all workers are cut off.
-                who = worker.name if worker is not None and act.index % 3 else ""
-                return _cut([target.own], act, who)
+                who = worker.name if worker is not None and step.index % 3 else ""
+                return _cut([target.own], step, who)
             case _:
-                raise AssertionError(act.fault)
+                raise AssertionError(step.fault)
         return _nothing
 
-    def _send_garbage(self, act: Act) -> None:
+    def _send_garbage(self, step: Step) -> None:
         """Say things to the leader that no worker would say."""
         leader = self._leader()
         if leader is None or leader.own is None:
             return
-        rng = Random(act.at_ms * 1_000 + act.index)
+        rng = Random(step.at_ms * 1_000 + step.index)
         args = [
             rng.randbytes(rng.randrange(1, 300)),
             b"GET / HTTP/1.1\r\n\r\n",
@@ -325,9 +325,9 @@ def _nothing() -> None:
     return
 
 
-def _cut(wires: list[Wire], act: Act, who: str = "") -> Callable[[], None]:
+def _cut(wires: list[Wire], step: Step, who: str = "") -> Callable[[], None]:
     for wire in wires:
-        wire.cut(act.mode, who)
+        wire.cut(step.mode, who)
 
     def heal() -> None:
         for wire in wires:

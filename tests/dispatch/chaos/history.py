@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.dispatch.chaos.plan import Act, Plan
+from tests.dispatch.chaos.plan import Plan, Step
 
 _NUMBER = re.compile(rb'"n": (\d+)')
 
@@ -49,7 +49,7 @@ class Letter:
 class Performed:
     """A fault, from when to when it really was, on the clock of all processes."""
 
-    act: Act
+    step: Step
     from_s: float
     to_s: float
     epoch: int = 0
@@ -58,7 +58,7 @@ class Performed:
 
 
 @dataclass(frozen=True, slots=True)
-class Reign:
+class LeaderEpoch:
     """Somebody held the lock with an epoch, seen first at a time."""
 
     at_s: float
@@ -76,7 +76,7 @@ class History:
     """In the order of their streams, one stream after the other."""
     dead_letters: list[Letter] = field(default_factory=list)
     performed: list[Performed] = field(default_factory=list)
-    reigns: list[Reign] = field(default_factory=list)
+    leader_epochs: list[LeaderEpoch] = field(default_factory=list)
     journals: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """By process: what it accepted and counted."""
     ended_s: float = 0.0

@@ -102,7 +102,7 @@ def _judge_presence(
         if any(start <= each.to_s and each.from_s <= end for start, end in windows):
             allowed += 1
         else:
-            verdict.found("lost", f"message {each.n} at {each.from_s:.3f}, {_acts(history)}")
+            verdict.found("lost", f"message {each.n} at {each.from_s:.3f}, {_steps(history)}")
     verdict.counts["lost in a gap"] = allowed
     if allowed and not (_counted(history, "gaps") or _counted(history, "lost") >= allowed):
         verdict.found("uncounted", f"{allowed} messages are missing, and nobody counted a gap")
@@ -116,13 +116,13 @@ def _windows(history: History) -> list[tuple[float, float]]:
     return [
         (each.from_s - BEFORE_S, each.to_s + BACK_S)
         for each in history.performed
-        if each.act.fault in BREAKS_SUBSCRIPTIONS or _is_without_hot_standby(history, each)
+        if each.step.fault in BREAKS_SUBSCRIPTIONS or _is_without_hot_standby(history, each)
     ]
 
 
 def _is_without_hot_standby(history: History, fault: Performed) -> bool:
     """Say whether a leader went that was alone, but for those who had just come."""
-    if fault.act.fault not in LEADER_GOES:
+    if fault.step.fault not in LEADER_GOES:
         return False
     for name, lines in history.journals.items():
         said = [line["at"] for line in lines if line["what"] == "counts"]
@@ -188,9 +188,9 @@ def _counted(history: History, name: str) -> int:
     return total
 
 
-def _acts(history: History) -> str:
+def _steps(history: History) -> str:
     return ", ".join(
-        f"{each.act.fault.value} {each.from_s:.3f}-{each.to_s:.3f}" for each in history.performed
+        f"{each.step.fault.value} {each.from_s:.3f}-{each.to_s:.3f}" for each in history.performed
     )
 
 
@@ -200,14 +200,14 @@ def _count(history: History, verdict: Verdict) -> None:
     counts["unsure"] = sum(not each.is_sure for each in history.published)
     counts["written"] = len(history.entries)
     counts["dead-lettered"] = len(history.dead_letters)
-    counts["epochs"] = len(history.reigns)
+    counts["epochs"] = len(history.leader_epochs)
     for name in (
         "redelivered", "repeats", "refused_frames", "refused_messages", "refused_writes", "stale",
         "gaps", "lost", "bad_connections",
     ):  # fmt: skip
         counts[name] = _counted(history, name)
     for each in history.performed:
-        counts[each.act.fault.value] += 1
+        counts[each.step.fault.value] += 1
     kinds = {each.n: each.kind for each in history.published}
     counts["bystanders"] = sum(kinds.get(each.n) not in POISON for each in history.dead_letters)
 
@@ -218,12 +218,16 @@ def _measure(history: History, verdict: Verdict) -> None:
     verdict.settle_s = max(0.0, history.ended_s - max(ends, default=history.ended_s))
     lease_s = history.plan.lease_ms / 1_000
     for each in history.performed:
-        if each.act.fault not in TAKEN_OVER or _is_hindered(history, each, lease_s):
+        if each.step.fault not in TAKEN_OVER or _is_hindered(history, each, lease_s):
             continue
-        after = [reign for reign in history.reigns if reign.epoch > each.epoch]
-        if after and (each.act.fault is Fault.LEADER_KILL or each.to_s - each.from_s > lease_s):
+        after = [
+            leader_epoch
+            for leader_epoch in history.leader_epochs
+            if leader_epoch.epoch > each.epoch
+        ]
+        if after and (each.step.fault is Fault.LEADER_KILL or each.to_s - each.from_s > lease_s):
             seconds = after[0].at_s - each.from_s
-            verdict.take_overs.append(TakeOver(each.act.fault.value, lease_s, seconds))
+            verdict.take_overs.append(TakeOver(each.step.fault.value, lease_s, seconds))
 
 
 def _is_hindered(history: History, fault: Performed, lease_s: float) -> bool:
@@ -231,7 +235,7 @@ def _is_hindered(history: History, fault: Performed, lease_s: float) -> bool:
     end_s = fault.from_s + lease_s + 1.0
     return any(
         each is not fault
-        and each.act.fault in HINDERS_TAKE_OVER | set(TAKEN_OVER)
+        and each.step.fault in HINDERS_TAKE_OVER | set(TAKEN_OVER)
         and each.from_s <= end_s
         and each.to_s + BACK_S >= fault.from_s
         for each in history.performed

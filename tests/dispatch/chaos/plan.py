@@ -40,7 +40,7 @@ class Fault(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class Step:
     """One fault: when, for how long, and to whom of several."""
 
     at_ms: int
@@ -80,7 +80,7 @@ class Plan:
     number: int
     source_kind: SourceKind
     theme: str
-    acts: tuple[Act, ...]
+    steps: tuple[Step, ...]
     lease_ms: int = 1_000
     deadline_ms: int = 800
     standbys: int = 2
@@ -94,7 +94,7 @@ class Plan:
     @property
     def is_replicated(self) -> bool:
         """Whether the round needs a master and a replica."""
-        return any(act.fault is Fault.REDIS_FAILOVER for act in self.acts)
+        return any(step.fault is Fault.REDIS_FAILOVER for step in self.steps)
 
     @property
     def messages(self) -> int:
@@ -117,11 +117,11 @@ class Plan:
         rng = Random(f"{seed}:{number}:{source_kind}")
         theme = theme or THEMES[number % len(THEMES)]
         lease_ms = rng.choice((600, 600, 1_000, 1_000, 2_000))
-        acts = _acts_of(theme, rng, lease_ms)
-        last_ms = max((act.at_ms + act.for_ms for act in acts), default=0)
+        steps = _steps_of(theme, rng, lease_ms)
+        last_ms = max((step.at_ms + step.for_ms for step in steps), default=0)
         shares = Shares(crash=2) if theme == "poison" else Shares()
         return cls(
-            seed=seed, number=number, source_kind=source_kind, theme=theme, acts=tuple(acts),
+            seed=seed, number=number, source_kind=source_kind, theme=theme, steps=tuple(steps),
             lease_ms=lease_ms, standbys=rng.choice((1, 2, 2)), workers=rng.choice((2, 3, 4)),
             streams=rng.choice((1, 1, 3)), rate=rng.choice((200, 400, 800)),
             publish_ms=max(1_500, min(last_ms + 500, 3_500)), shares=shares,
@@ -129,45 +129,46 @@ class Plan:
         )  # fmt: skip
 
 
-def _acts_of(theme: str, rng: Random, lease_ms: int) -> list[Act]:
+def _steps_of(theme: str, rng: Random, lease_ms: int) -> list[Step]:
     at_ms = rng.randrange(300, 900)
     beyond_ms = lease_ms + rng.randrange(300, 900)
     mode: CutMode = rng.choice(("reset", "hold", "drop"))
     short_ms = rng.randrange(150, 1_200)
 
-    def act(fault: Fault, after_ms: int = 0, for_ms: int = 0) -> Act:
-        return Act(at_ms + after_ms, fault, for_ms, rng.randrange(100), mode)
+    def step(fault: Fault, after_ms: int = 0, for_ms: int = 0) -> Step:
+        return Step(at_ms + after_ms, fault, for_ms, rng.randrange(100), mode)
 
-    acts = {
-        "leader-kill": [act(Fault.LEADER_KILL)],
-        "leader-pause": [act(Fault.LEADER_PAUSE, for_ms=beyond_ms)],
-        "leader-stop": [act(Fault.LEADER_STOP), act(Fault.WORKER_STOP, after_ms=400)],
+    steps = {
+        "leader-kill": [step(Fault.LEADER_KILL)],
+        "leader-pause": [step(Fault.LEADER_PAUSE, for_ms=beyond_ms)],
+        "leader-stop": [step(Fault.LEADER_STOP), step(Fault.WORKER_STOP, after_ms=400)],
         "both-pause": [
-            act(Fault.LEADER_PAUSE, for_ms=beyond_ms),
-            act(Fault.WORKER_PAUSE, for_ms=beyond_ms + 200),
+            step(Fault.LEADER_PAUSE, for_ms=beyond_ms),
+            step(Fault.WORKER_PAUSE, for_ms=beyond_ms + 200),
         ],
         # They were not there to hear it all: one that was must take over.
         "newcomers": [
-            act(Fault.LEADER_KILL), *(act(Fault.NEWCOMER, after_ms=at) for at in (100, 150, 300)),
+            step(Fault.LEADER_KILL), *(step(Fault.NEWCOMER, after_ms=at) for at in (100, 150, 300)),
         ],
-        "worker-kill": [act(Fault.WORKER_KILL, after_ms=after) for after in (0, 250, 600)],
-        "worker-dies-before-write": [act(Fault.WORKER_DIES_BEFORE_WRITE, at) for at in (0, 500)],
-        "worker-dies-after-write": [act(Fault.WORKER_DIES_AFTER_WRITE, at) for at in (0, 500)],
-        "worker-pause": [act(Fault.WORKER_PAUSE, for_ms=rng.randrange(300, 2_000))],
-        "redis-restart": [act(Fault.REDIS_RESTART, for_ms=rng.randrange(0, 1_000))],
-        "redis-pause": [act(Fault.REDIS_PAUSE, for_ms=short_ms)],
-        "failover": [act(Fault.REDIS_FAILOVER, for_ms=rng.randrange(0, 500))],
+        "worker-kill": [step(Fault.WORKER_KILL, after_ms=after) for after in (0, 250, 600)],
+        "worker-dies-before-write": [step(Fault.WORKER_DIES_BEFORE_WRITE, at) for at in (0, 500)],
+        "worker-dies-after-write": [step(Fault.WORKER_DIES_AFTER_WRITE, at) for at in (0, 500)],
+        "worker-pause": [step(Fault.WORKER_PAUSE, for_ms=rng.randrange(300, 2_000))],
+        "redis-restart": [step(Fault.REDIS_RESTART, for_ms=rng.randrange(0, 1_000))],
+        "redis-pause": [step(Fault.REDIS_PAUSE, for_ms=short_ms)],
+        "failover": [step(Fault.REDIS_FAILOVER, for_ms=rng.randrange(0, 500))],
         "cut-leader-redis": [
-            act(Fault.CUT_LEADER_REDIS, for_ms=rng.choice((short_ms, beyond_ms)))
+            step(Fault.CUT_LEADER_REDIS, for_ms=rng.choice((short_ms, beyond_ms)))
         ],
         "cut-standby-redis": [
-            act(Fault.CUT_STANDBY_REDIS, for_ms=short_ms), act(Fault.LEADER_BLINK, 200, 250),
+            step(Fault.CUT_STANDBY_REDIS, for_ms=short_ms), step(Fault.LEADER_BLINK, 200, 250),
         ],
-        "cut-worker-redis": [act(Fault.CUT_WORKER_REDIS, for_ms=short_ms)],
-        "cut-leader-worker": [act(Fault.CUT_LEADER_WORKER, for_ms=short_ms)],
+        "cut-worker-redis": [step(Fault.CUT_WORKER_REDIS, for_ms=short_ms)],
+        "cut-leader-worker": [step(Fault.CUT_LEADER_WORKER, for_ms=short_ms)],
         "poison": [],
         "garbage": [
-            act(Fault.GARBAGE), act(Fault.GARBAGE, 300), act(Fault.CUT_PUBLISHER_REDIS, 400, 200),
+            step(Fault.GARBAGE), step(Fault.GARBAGE, 300),
+            step(Fault.CUT_PUBLISHER_REDIS, 400, 200),
         ],
     }[theme]  # fmt: skip
     if rng.random() < 0.4:
@@ -175,5 +176,5 @@ def _acts_of(theme: str, rng: Random, lease_ms: int) -> list[Act]:
             (Fault.WORKER_KILL, Fault.GARBAGE, Fault.LEADER_KILL, Fault.STANDBY_KILL,
              Fault.CUT_LEADER_WORKER, Fault.LEADER_BLINK)
         )  # fmt: skip
-        acts.append(act(extra, after_ms=rng.randrange(-200, 600), for_ms=rng.randrange(100, 500)))
-    return sorted(acts, key=lambda each: each.at_ms)
+        steps.append(step(extra, after_ms=rng.randrange(-200, 600), for_ms=rng.randrange(100, 500)))
+    return sorted(steps, key=lambda each: each.at_ms)

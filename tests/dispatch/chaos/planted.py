@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha1
 from typing import Any
 
-from tests.dispatch.chaos.plan import Act, Fault, Plan, Shares, SourceKind
+from tests.dispatch.chaos.plan import Fault, Plan, Shares, SourceKind, Step
 from waterclock.dispatch.core.batches import DeadLetter
 from waterclock.dispatch.core.lease import Lease, LeaseEffect
 from waterclock.dispatch.core.ring import Resumed, Ring
@@ -32,7 +32,7 @@ class Plant:
 
     put: Callable[[], None]
     gives_away: frozenset[str]
-    acts: tuple[Act, ...]
+    steps: tuple[Step, ...]
     source_kind: SourceKind = "stream"
     lease_ms: int = 600
     deadline_ms: int = 800
@@ -42,9 +42,9 @@ class Plant:
 
     def plan(self, seed: int) -> Plan:
         """Return the round of a seed: who is hit differs, what happens does not."""
-        acts = tuple(replace(act, index=act.index + seed) for act in self.acts)
+        steps = tuple(replace(step, index=step.index + seed) for step in self.steps)
         return Plan(
-            seed=seed, number=seed, source_kind=self.source_kind, theme="planted", acts=acts,
+            seed=seed, number=seed, source_kind=self.source_kind, theme="planted", steps=steps,
             lease_ms=self.lease_ms, deadline_ms=self.deadline_ms, rate=self.rate,
             publish_ms=self.publish_ms, shares=self.shares, deliveries_max=8,
         )  # fmt: skip
@@ -168,7 +168,7 @@ def sleepy_standby() -> None:
     Lease.refused = refused  # type: ignore[method-assign]
 
 
-def hushed_gaps() -> None:
+def silenced_gaps() -> None:
     """Nobody counts that a subscription broke."""
 
     def begin(self: PubSubSource) -> None:
@@ -193,12 +193,12 @@ def stumbles() -> None:
     Leader._lost = lost  # type: ignore[method-assign]
 
 
-_KILL_LEADER = (Act(800, Fault.LEADER_KILL),)
-_KILL_WORKERS = tuple(Act(at_ms, Fault.WORKER_KILL, index=at_ms) for at_ms in (600, 1_000, 1_500))
+_KILL_LEADER = (Step(800, Fault.LEADER_KILL),)
+_KILL_WORKERS = tuple(Step(at_ms, Fault.WORKER_KILL, index=at_ms) for at_ms in (600, 1_000, 1_500))
 _LATE_WRITE = (
     # The write of a slow message is held on its way while another epoch begins to write.
-    *(Act(1_900, Fault.CUT_WORKER_REDIS, 1_300, index=index, mode="hold") for index in (0, 1)),
-    Act(2_000, Fault.LEADER_KILL),
+    *(Step(1_900, Fault.CUT_WORKER_REDIS, 1_300, index=index, mode="hold") for index in (0, 1)),
+    Step(2_000, Fault.LEADER_KILL),
 )
 
 PLANTS = {
@@ -208,11 +208,11 @@ PLANTS = {
     ),
     "no-dedup": Plant(
         no_dedup, frozenset({"written twice"}),
-        tuple(Act(at, Fault.WORKER_DIES_AFTER_WRITE, index=at) for at in (600, 1_200)),
+        tuple(Step(at, Fault.WORKER_DIES_AFTER_WRITE, index=at) for at in (600, 1_200)),
     ),
     "old-leader-obeyed": Plant(
         old_leader_obeyed, frozenset({"old epoch accepted"}),
-        (Act(1_800, Fault.LEADER_PAUSE, 1_200),), deadline_ms=4_000, rate=1_000, publish_ms=3_000,
+        (Step(1_800, Fault.LEADER_PAUSE, 1_200),), deadline_ms=4_000, rate=1_000, publish_ms=3_000,
         shares=Shares(slow=400),
     ),
     "empty-ring": Plant(empty_ring, frozenset({"lost"}), _KILL_LEADER, source_kind="pubsub"),
@@ -224,8 +224,8 @@ PLANTS = {
     "no-dead-letters": Plant(writes_no_dead_letters, frozenset({"lost"}), ()),
     "no-claim": Plant(no_claim, frozenset({"lost", "unsettled"}), _KILL_LEADER),
     "sleepy-standby": Plant(sleepy_standby, frozenset({"late take-over"}), _KILL_LEADER),
-    "hushed-gaps": Plant(
-        hushed_gaps, frozenset({"uncounted"}), (Act(800, Fault.REDIS_RESTART, 400),),
+    "silenced-gaps": Plant(
+        silenced_gaps, frozenset({"uncounted"}), (Step(800, Fault.REDIS_RESTART, 400),),
         source_kind="pubsub", rate=1_000,
     ),
     "stumbles": Plant(stumbles, frozenset({"error"}), _KILL_WORKERS),

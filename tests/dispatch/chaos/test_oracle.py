@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from tests.dispatch.chaos.history import Entry, History, Letter, Performed, Published, Reign
+from tests.dispatch.chaos.history import Entry, History, LeaderEpoch, Letter, Performed, Published
 from tests.dispatch.chaos.oracle import judge
-from tests.dispatch.chaos.plan import Act, Fault, Plan, SourceKind
+from tests.dispatch.chaos.plan import Fault, Plan, SourceKind, Step
 from tests.dispatch.chaos.report import is_late
 
 
 def plan_of(source_kind: SourceKind = "stream") -> Plan:
-    return Plan(seed=1, number=0, source_kind=source_kind, theme="", acts=(), deliveries_max=4)
+    return Plan(seed=1, number=0, source_kind=source_kind, theme="", steps=(), deliveries_max=4)
 
 
 def history(source_kind: SourceKind = "stream", **parts: Any) -> History:
@@ -33,7 +33,7 @@ def found(said: History) -> dict[str, int]:
 
 
 def fault(kind: Fault, from_s: float, to_s: float, **more: Any) -> Performed:
-    return Performed(Act(0, kind), from_s, to_s, **more)
+    return Performed(Step(0, kind), from_s, to_s, **more)
 
 
 def counts(at: float = 20.0, **said: int) -> dict[str, object]:
@@ -69,11 +69,11 @@ def test_a_channel_may_lose_in_a_gap_that_somebody_counted():
     }
 
     counted = history("pubsub", **parts, journals={"dispatcher-1": [counts(gaps=1)]})
-    hushed = history("pubsub", **parts, journals={"dispatcher-1": [counts(gaps=0)]})
+    silenced = history("pubsub", **parts, journals={"dispatcher-1": [counts(gaps=0)]})
 
     assert found(counted) == {}
     assert judge(counted).counts["lost in a gap"] == 1
-    assert found(hushed) == {"uncounted": 1}
+    assert found(silenced) == {"uncounted": 1}
 
 
 def test_a_channel_may_not_lose_what_came_long_after_the_gap():
@@ -157,7 +157,10 @@ def test_what_hangs_and_who_stumbles_is_found():
 def test_a_take_over_is_measured_from_the_kill_to_the_next_epoch():
     said = history(
         performed=[fault(Fault.LEADER_KILL, 10.0, 10.0, epoch=100)],
-        reigns=[Reign(1.0, 100, "dispatcher-1"), Reign(11.6, 200, "dispatcher-2")],
+        leader_epochs=[
+            LeaderEpoch(1.0, 100, "dispatcher-1"),
+            LeaderEpoch(11.6, 200, "dispatcher-2"),
+        ],
     )
 
     (taken,) = judge(said).take_overs
@@ -172,7 +175,10 @@ def test_a_take_over_is_not_measured_while_redis_is_away():
             fault(Fault.LEADER_KILL, 10.0, 10.0, epoch=100),
             fault(Fault.REDIS_RESTART, 10.2, 12.0),
         ],
-        reigns=[Reign(1.0, 100, "dispatcher-1"), Reign(13.0, 200, "dispatcher-2")],
+        leader_epochs=[
+            LeaderEpoch(1.0, 100, "dispatcher-1"),
+            LeaderEpoch(13.0, 200, "dispatcher-2"),
+        ],
     )
 
     assert judge(said).take_overs == []

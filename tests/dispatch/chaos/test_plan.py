@@ -18,13 +18,13 @@ def test_another_seed_gives_other_rounds():
 
     one, other = ([Plan.of(seed, number, "stream") for number in rounds] for seed in (1, 2))
 
-    assert [each.acts for each in one] != [each.acts for each in other]
+    assert [each.steps for each in one] != [each.steps for each in other]
 
 
 @pytest.mark.parametrize("source_kind", ["stream", "pubsub"])
 def test_a_hundred_rounds_have_every_fault_several_times(source_kind):
     drawn = Counter(
-        act.fault for number in range(100) for act in Plan.of(1, number, source_kind).acts
+        step.fault for number in range(100) for step in Plan.of(1, number, source_kind).steps
     )
 
     assert {fault: drawn[fault] for fault in Fault if drawn[fault] < 3} == {}
@@ -34,12 +34,13 @@ def test_rounds_are_short():
     rounds = [Plan.of(1, number, "stream") for number in range(100)]
 
     assert max(each.publish_ms for each in rounds) <= 3_500
-    assert all(act.at_ms >= 0 for each in rounds for act in each.acts)
+    assert all(step.at_ms >= 0 for each in rounds for step in each.steps)
 
 
 def test_messages_are_special_by_their_share():
     plan = Plan(
-        seed=1, number=1, source_kind="stream", theme="", acts=(), shares=Shares(slow=100, crash=50)
+        seed=1, number=1, source_kind="stream", theme="", steps=(),
+        shares=Shares(slow=100, crash=50),
     )  # fmt: skip
 
     kinds = Counter(plan.kind_of(n) for n in range(2_000))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import redis
 
-from tests.dispatch.chaos.history import Reign
+from tests.dispatch.chaos.history import LeaderEpoch
 
 LOOK_S = 0.004
 
@@ -21,16 +21,16 @@ class Watcher(threading.Thread):
         self._lock = lock
         self._names: dict[int, str] = {}
         self._is_stopped = threading.Event()
-        self.reigns: list[Reign] = []
+        self.leader_epochs: list[LeaderEpoch] = []
 
     def call(self, port: int, name: str) -> None:
         """Say whose port it is."""
         self._names[port] = name
 
     @property
-    def leader(self) -> Reign | None:
+    def leader(self) -> LeaderEpoch | None:
         """Who took the lock last."""
-        return self.reigns[-1] if self.reigns else None
+        return self.leader_epochs[-1] if self.leader_epochs else None
 
     def stop(self) -> None:
         """End it."""
@@ -50,5 +50,5 @@ class Watcher(threading.Thread):
             if isinstance(value, bytes) and value != last:
                 last, said = value, json.loads(value)
                 name = self._names.get(said["port"], "?")
-                self.reigns.append(Reign(time.monotonic(), said["epoch"], name))
+                self.leader_epochs.append(LeaderEpoch(time.monotonic(), said["epoch"], name))
         client.close()

@@ -1,8 +1,8 @@
 """Which partitions are fetched: those that have room, as long as the pool has.
 
 A partition is paused at `queue_max` records held and resumed at half of that, so one that is stuck
-takes nothing from the others. It is paused too while its gap map is nearly full. Pausing is dear (a
-client throws away what it fetched ahead), so a pool whose workers are all busy first just stops
+takes nothing from the others. It is paused too while its offset map is nearly full. Pausing is dear
+(a client throws away what it fetched ahead), so a pool whose workers are all busy first just stops
 polling. But a consumer that does not poll is taken for dead: if it lasts, everything is paused, and
 the shell can poll again.
 """
@@ -36,12 +36,12 @@ class Backpressure:
             if is_wanted != state.is_paused:
                 state.is_paused = is_wanted
                 (paused if is_wanted else resumed).append(state.name)
-        actions: list[Effect] = []
+        effects: list[Effect] = []
         if paused:
-            actions.append(Pause(tuple(paused)))
+            effects.append(Pause(tuple(paused)))
         if resumed:
-            actions.append(Resume(tuple(resumed)))
-        return actions
+            effects.append(Resume(tuple(resumed)))
+        return effects
 
     def _is_pause_wanted(self, state: PartitionState) -> bool:
         if self.is_full or state.is_pressed:

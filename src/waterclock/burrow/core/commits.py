@@ -121,7 +121,7 @@ class Commits:
             return []
         bare: dict[TopicPartition, Commit] = {}
         failed: list[PartitionState] = []
-        actions: list[Effect] = []
+        effects: list[Effect] = []
         for name, commit in pending.commits.items():
             state, result = pending.states[name], by_partition.get(name, code)
             match meaning(result):
@@ -134,7 +134,7 @@ class Commits:
                     failed.append(state)  # a smaller map can follow
                 case Meaning.FATAL:
                     failed.append(state)
-                    actions.append(Halt(f"{name}: the commit was refused with code {result}"))
+                    effects.append(Halt(f"{name}: the commit was refused with code {result}"))
                 case _:
                     failed.append(state)
         for state in failed:
@@ -144,5 +144,5 @@ class Commits:
             self.changed(0, now_ms)
         if bare:
             self._maps.shrink()
-            actions += self._ask(PendingCommit(bare, pending.states, pending.is_final))
-        return actions
+            effects += self._ask(PendingCommit(bare, pending.states, pending.is_final))
+        return effects

@@ -20,7 +20,7 @@ class EngineConfig:
     queue_max: int = 1_000
     """Records of a partition held in memory, waiting, in flight or to be retried. At this number
     the partition is paused, at half of it resumed; one poll may go beyond it."""
-    ahead_max: int = 1_000
+    prefetch_max: int = 1_000
     """Records of all partitions that stand ready and wait for a worker only. More of them makes
     polling rarer and a stop dearer; `Engine.room` is what is left."""
     full_ms_max: int = 1_000
@@ -48,7 +48,7 @@ class EngineConfig:
     commit_count: int = 1_000
     """Commit after this time or so many finished records, whichever is first."""
     commit_retry_ms: int = 1_000
-    """How long after a failed commit, or a failed burial, the next is tried."""
+    """How long after a failed commit, or a failed dead letter write, the next is tried."""
     map_units_max: int = 4_095
     """UTF-16 units of metadata the broker takes (offset.metadata.max.bytes less one); 0: no map."""
     map_text: MapText = "base32768"

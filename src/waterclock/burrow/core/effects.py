@@ -34,7 +34,8 @@ class CommitOffsets:
 
 @dataclass(frozen=True, slots=True)
 class WriteDeadLetters:
-    """Write these to the dead letter topic, then call `Engine.buried` or `Engine.bury_failed`."""
+    """Write these to the dead letter topic, then call `Engine.dead_lettered`, or
+    `Engine.dead_letters_failed`."""
 
     records: tuple[Record, ...]
     error: BaseException

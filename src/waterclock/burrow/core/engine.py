@@ -1,4 +1,4 @@
-"""The core of a pool: told what happened, it says what to do; it waits for nothing.
+"""The core of a parallel consumer: told what happened, it says what to do; it waits for nothing.
 
 How a shell uses it (every call is bulk; `now_ms` is a monotonic clock; one thread at a time):
 
@@ -8,7 +8,8 @@ How a shell uses it (every call is bulk; `now_ms` is a monotonic clock; one thre
     take_batches(n, size=k)              the same for functions of lists; a list goes to one worker
     finished([Record...])                the function returned
     failed([Record...], error)           it raised, or ran out of time: the engine retries or not
-    buried / bury_failed([Record...])    answers to `WriteDeadLetters`
+    dead_lettered([Record...])           answer to `WriteDeadLetters`
+    dead_letters_failed([Record...])     the other answer
     revoking([name...])                  1. a rebalance takes these: nothing more is handed out;
                                          2. wait until in_flight(names) == 0, at most the grace;
     revoked([name...])                   3. returns the final CommitOffsets; late results are void
@@ -85,13 +86,13 @@ class Engine:
     def room(self) -> int:
         """How many records to poll at most now. If 0, do not poll, unless everything is paused,
         which the engine asks for if it lasts. There is room again when half of it is free."""
-        ahead_max = self._config.ahead_max
+        prefetch_max = self._config.prefetch_max
         ready = 0
         for work in self._line:
             ready += len(work.ready)
-            if ready > ahead_max // 2:
+            if ready > prefetch_max // 2:
                 return 0
-        return 0 if self.is_halted else ahead_max - ready
+        return 0 if self.is_halted else prefetch_max - ready
 
     def names(self) -> list[TopicPartition]:
         """Return the partitions that are ours."""
@@ -139,10 +140,10 @@ class Engine:
     def revoked(self, names: Sequence[TopicPartition], now_ms: int) -> list[Effect]:
         """Give up partitions; the commit that is returned must be made before they are gone."""
         states = [self._states[name] for name in names if name in self._states]
-        actions = self._commits.begin(states, is_final=True)
+        effects = self._commits.begin(states, is_final=True)
         for state in states:
             self._close(state)
-        return actions
+        return effects
 
     def lost(self, names: Sequence[TopicPartition], now_ms: int) -> list[Effect]:
         """Forget partitions that somebody else may have already."""
@@ -169,7 +170,7 @@ class Engine:
 
     def polled(self, records: Sequence[Record], now_ms: int) -> list[Effect]:
         """Take in what was read, in the order of each partition."""
-        actions: list[Effect] = []
+        effects: list[Effect] = []
         for name, group in by_name(records):
             state = self._states.get(name)
             if state is None or state.is_draining:
@@ -179,9 +180,9 @@ class Engine:
             if state.is_dirty:
                 self._commits.changed(0, now_ms)
             if state.work.held >= self._config.queue_max:
-                actions += self._backpressure.settle([state])
+                effects += self._backpressure.settle([state])
         self._backpressure.polled(now_ms)
-        return actions
+        return effects
 
     def take(self, count: int) -> list[Record]:
         """Hand out up to so many records: each partition in its turn."""
@@ -221,25 +222,25 @@ class Engine:
 
     def finished(self, records: Iterable[Record], now_ms: int) -> list[Effect]:
         """Count records as done. What was not in flight, or is of an earlier assignment, is not."""
-        actions: list[Effect] = []
+        effects: list[Effect] = []
         count = 0
         for state, group in by_home(records):
             gone = state.work.release(group)
             if state.is_open:
                 state.finish(gone)
                 count += len(gone)
-            self._released(state, actions)
+            self._released(state, effects)
         if count:
             self._failures.succeeded()
             self._commits.changed(count, now_ms)
-            actions += self._commit_if_due(now_ms)
+            effects += self._commit_if_due(now_ms)
         if self._backpressure.is_full:
-            actions += self._backpressure.see_room(self.room, self._states.values(), now_ms)
-        return actions
+            effects += self._backpressure.see_room(self.room, self._states.values(), now_ms)
+        return effects
 
     def failed(self, records: Iterable[Record], error: BaseException, now_ms: int) -> list[Effect]:
         """Retry records after a while, or give them up."""
-        actions: list[Effect] = []
+        effects: list[Effect] = []
         for state, group in by_home(records):
             in_flight = state.work.in_flight
             group = [record for record in dict.fromkeys(group) if record in in_flight]
@@ -249,10 +250,10 @@ class Engine:
                 final = [each for each in group if self._failures.is_final(each, error)]
                 kept = set(group).difference(final)
                 if final:
-                    actions += self._give_up(state, final, error, now_ms)
+                    effects += self._give_up(state, final, error, now_ms)
                 self._retry(state, [each for each in group if each in kept], now_ms)
-            self._released(state, actions)
-        return actions
+            self._released(state, effects)
+        return effects
 
     def _retry(self, state: PartitionState, records: list[Record], now_ms: int) -> None:
         if not records:
@@ -288,11 +289,11 @@ class Engine:
         self.is_halted = True
         return [Halt(reason, error)]
 
-    def buried(self, records: Iterable[Record], now_ms: int) -> list[Effect]:
+    def dead_lettered(self, records: Iterable[Record], now_ms: int) -> list[Effect]:
         """Count records as done that stand in the dead letter topic now."""
         return self.finished(records, now_ms)
 
-    def bury_failed(
+    def dead_letters_failed(
         self, records: Iterable[Record], error: BaseException, now_ms: int
     ) -> list[Effect]:
         """Try later to write records to the dead letter topic; they are not done until then."""
@@ -307,7 +308,7 @@ class Engine:
                 self._retries.add(due_ms, state, group, error)
         return []
 
-    def _released(self, state: PartitionState, actions: list[Effect]) -> None:
+    def _released(self, state: PartitionState, effects: list[Effect]) -> None:
         """Go on after records of a partition are no longer in flight."""
         # Also of a closed one: the next assignment may have waited for its last record.
         self._line_up(state.work)
@@ -315,7 +316,7 @@ class Engine:
         if present is None:
             self._forget_if_idle(state)
         elif present.is_paused:
-            actions += self._backpressure.settle([present])
+            effects += self._backpressure.settle([present])
 
     # Commits and time
 
@@ -328,39 +329,39 @@ class Engine:
         by_partition: Mapping[TopicPartition, int] = _NO_CODES,
     ) -> list[Effect]:
         """Take note of the result of `CommitOffsets`: a code for all, or for each partition."""
-        actions = self._commits.answered(number, code, by_partition, now_ms)
-        if any(isinstance(action, Halt) for action in actions):
+        effects = self._commits.answered(number, code, by_partition, now_ms)
+        if any(isinstance(effect, Halt) for effect in effects):
             self.is_halted = True
-        return actions
+        return effects
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Do what the time asks for: retries, a commit, pausing a pool that is full."""
-        actions: list[Effect] = []
+        effects: list[Effect] = []
         for retry in self._retries.pop_due(now_ms):
             work = retry.home.work
-            if retry.burial is None:
+            if retry.dead_letter_error is None:
                 work.again(retry.records)
                 self._line_up(work)
             else:
                 work.resume(retry.records)
-                actions.append(WriteDeadLetters(tuple(retry.records), retry.burial))
-        actions += self._commit_if_due(now_ms)
-        actions += self._backpressure.see_room(self.room, self._states.values(), now_ms)
-        return actions
+                effects.append(WriteDeadLetters(tuple(retry.records), retry.dead_letter_error))
+        effects += self._commit_if_due(now_ms)
+        effects += self._backpressure.see_room(self.room, self._states.values(), now_ms)
+        return effects
 
     def _commit_if_due(self, now_ms: int) -> list[Effect]:
         due_ms = self._commits.due_ms
         if due_ms is None or due_ms > now_ms:
             return []
         states = [state for state in self._states.values() if not state.is_draining]
-        actions = self._commits.begin(states, is_final=False)
+        effects = self._commits.begin(states, is_final=False)
         for state in states:
             state.note(now_ms)
-            actions += self._press(state)
-        return actions
+            effects += self._press(state)
+        return effects
 
     def _press(self, state: PartitionState) -> list[Effect]:
-        """Pause a partition whose gap map is nearly full, until the gap closes."""
+        """Pause a partition whose offset map is nearly full, until the gap closes."""
         # Reading again what a restored map leaves open can only make the map smaller.
         is_new = state.polled_end is not None and state.polled_end > state.restored_end
         limit = self._config.map_pressure_percent

@@ -10,10 +10,10 @@ runs in it, a restart redoes the gaps and not everything since the first of them
            3 bits   bit i: offset base + i is finished; most significant first
            4 bits   the same, deflated
 
-The smallest of the four is taken. Base-32768 puts 15 bits in a letter: U+3400..U+9FFF and
-U+AC00..U+BFFF are letters of one UTF-16 unit that no normal form changes; the bits end with a 1 and
-zeros to fill. Deflate is used and not zstd because every Python reads it, and a map that the next
-owner cannot read is lost.
+The smallest of the four is taken. Base-32768 puts 15 bits in a character: U+3400..U+9FFF and
+U+AC00..U+BFFF are characters of one UTF-16 unit that no normal form changes; the bits end with a 1
+and zeros to fill. Deflate is used and not zstd because every Python reads it, and a map that the
+next owner cannot read is lost.
 
 The base is under the checksum: a map is only ever read against the offset it was made for. What is
 not ours, damaged, or absurd counts as no map at all, which means work done twice and never work
@@ -125,8 +125,8 @@ class OffsetMaps:
         padded[: len(bits)] = bits
         padded[len(bits)] = 1
         values = padded.reshape(-1, 15) @ _WEIGHTS
-        letters = np.where(values < _LOW_COUNT, values + _LOW, values - _LOW_COUNT + _HIGH)
-        return prefix + letters.astype("<u2").tobytes().decode("utf-16-le")
+        characters = np.where(values < _LOW_COUNT, values + _LOW, values - _LOW_COUNT + _HIGH)
+        return prefix + characters.astype("<u2").tobytes().decode("utf-16-le")
 
 
 def _from_text(text: str) -> bytes | None:
@@ -139,12 +139,12 @@ def _from_text(text: str) -> bytes | None:
             return None
     if prefix != _PREFIX["base32768"]:
         return None
-    letters = np.array([ord(letter) for letter in body], np.int64)
-    is_low = (letters >= _LOW) & (letters < _LOW + _LOW_COUNT)
-    is_high = (letters >= _HIGH) & (letters < _HIGH + (1 << 15) - _LOW_COUNT)
+    characters = np.array([ord(character) for character in body], np.int64)
+    is_low = (characters >= _LOW) & (characters < _LOW + _LOW_COUNT)
+    is_high = (characters >= _HIGH) & (characters < _HIGH + (1 << 15) - _LOW_COUNT)
     if not (is_low | is_high).all():
         return None
-    values = np.where(is_low, letters - _LOW, letters - _HIGH + _LOW_COUNT)
+    values = np.where(is_low, characters - _LOW, characters - _HIGH + _LOW_COUNT)
     bits = (values[:, None] >> np.arange(14, -1, -1) & 1).ravel()
     ones = np.flatnonzero(bits)
     if not len(ones) or ones[-1] % 8:

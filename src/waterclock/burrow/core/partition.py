@@ -2,7 +2,7 @@
 
 The frontier is the lowest offset that is not finished; a commit is the frontier and the runs beyond
 it, taken together. Offsets that do not exist (compaction, transaction markers) count as finished
-when the source has passed them. Finished offsets are gathered and merged into runs in bulk. Each
+when the source has passed them. Finished offsets are collected and merged into runs in bulk. Each
 run has an unfinished record before it, so there are at most as many as records held or given up.
 
 An assignment ends by `close`. Whatever comes for its records afterwards changes nothing: they point
@@ -41,11 +41,11 @@ class PartitionView:
     is_paused: bool
     run_count: int
     map_usage: float
-    """How much of the room for it the gap map needs; above 1 some of it is left out."""
+    """How much of the room for it the offset map needs; above 1 some of it is left out."""
     stuck_since_ms: int | None
     """Since when the frontier has not moved although something is unfinished."""
     skipped: int
-    """Records that the gap map knew as finished."""
+    """Records that the offset map knew as finished."""
     repeated: int
     """Records that were read twice, or for an earlier assignment."""
 
@@ -81,7 +81,7 @@ class PartitionState:
         """Nothing more is handed out or retried; what is in flight may end."""
         self.is_paused = False
         self.is_pressed = False
-        """The gap map is nearly full."""
+        """The offset map is nearly full."""
         self.is_dirty = False
         """There is something that was not committed yet."""
         self.map_usage = 0.0

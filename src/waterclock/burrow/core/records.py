@@ -101,9 +101,9 @@ class Assignment:
     committed: int | None = None
     """The committed offset: where reading begins. None if there is none."""
     metadata: str = ""
-    """What was committed with it: our gap map, or anything else."""
+    """What was committed with it: our offset map, or anything else."""
     log_end: int | None = None
-    """Nothing at or above this can be finished. If nobody knows, the gap map is not believed."""
+    """Nothing at or above this can be finished. If nobody knows, the offset map is not believed."""
 
     def __post_init__(self) -> None:
         if self.committed is not None and self.committed < 0:
@@ -117,7 +117,7 @@ class Commit:
     offset: int
     """Everything below is finished."""
     metadata: str = ""
-    """The gap map: what is finished beyond `offset`."""
+    """The offset map: what is finished beyond `offset`."""
     runs: tuple[Run, ...] = ()
     """The same as ranges, for a source that keeps ranges itself."""
     is_whole: bool = True

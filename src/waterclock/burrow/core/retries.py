@@ -30,8 +30,8 @@ class Retry:
     turn: int
     home: PartitionState = field(compare=False)
     records: list[Record] = field(compare=False)
-    burial: BaseException | None = field(compare=False, default=None)
-    """If they are to be buried and not tried: the error they are buried for."""
+    dead_letter_error: BaseException | None = field(compare=False, default=None)
+    """If they are to be dead-lettered and not tried: the error they are dead-lettered for."""
 
 
 class Retries:
@@ -59,11 +59,11 @@ class Retries:
         due_ms: int,
         home: PartitionState,
         records: list[Record],
-        burial: BaseException | None = None,
+        dead_letter_error: BaseException | None = None,
     ) -> None:
         """Remember records until they are due."""
         self._turn += 1
-        heappush(self._heap, Retry(due_ms, self._turn, home, records, burial))
+        heappush(self._heap, Retry(due_ms, self._turn, home, records, dead_letter_error))
 
     def pop_due(self, now_ms: int) -> list[Retry]:
         """Return those whose time has come, the longest due first."""

@@ -115,7 +115,8 @@ class Work:
             self.ready = deque(sorted(self.ready, key=_offset))
 
     def resume(self, records: Sequence[Record]) -> None:
-        """Count records that were kept as in flight: they are being buried, not worked on."""
+        """Count records that were kept as in flight: they are being dead-lettered, not worked
+        on."""
         self.retrying -= len(records)
         self.in_flight.update(records)
 

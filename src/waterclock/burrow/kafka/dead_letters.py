@@ -27,40 +27,40 @@ class KafkaDeadLetters:
         self._producer: Producer | None = None
         self._lock = threading.Lock()
 
-    async def bury(self, records: Sequence[Record], error: BaseException) -> None:
+    async def write_dead_letters(self, records: Sequence[Record], error: BaseException) -> None:
         """Write records; raise `Failed` with those that were not."""
-        await asyncio.to_thread(self._bury, records, error)
+        await asyncio.to_thread(self._write_dead_letters, records, error)
 
-    def _bury(self, records: Sequence[Record], error: BaseException) -> None:
-        letters = [_Letter(record) for record in records]
+    def _write_dead_letters(self, records: Sequence[Record], error: BaseException) -> None:
+        dead_letters = [_DeadLetter(record) for record in records]
         with self._lock:
             if self._producer is None:
                 self._producer = Producer(self._settings)
-            for letter in letters:
-                self._post(self._producer, letter, error)
+            for dead_letter in dead_letters:
+                self._post(self._producer, dead_letter, error)
             self._producer.flush(FLUSH_S)
-            if any(letter.is_fatal for letter in letters):
+            if any(dead_letter.is_fatal for dead_letter in dead_letters):
                 self._producer = None  # it will never write again; the next one may
-        lost = [letter for letter in letters if letter.problem]
+        lost = [dead_letter for dead_letter in dead_letters if dead_letter.problem]
         if lost:
             text = f"dead letters: {lost[0].problem}"
-            raise Failed([letter.record for letter in lost], SourceFailed(text))
+            raise Failed([dead_letter.record for dead_letter in lost], SourceFailed(text))
 
-    def _post(self, producer: Producer, letter: "_Letter", error: BaseException) -> None:
-        record = letter.record
+    def _post(self, producer: Producer, dead_letter: "_DeadLetter", error: BaseException) -> None:
+        record = dead_letter.record
         try:
             producer.produce(
                 self._topic or f"{record.topic}{SUFFIX}",
                 record.value,
                 record.key,
                 headers=[*headers_of(record, error, now_ms=wall_ms())],
-                on_delivery=letter.answered,
+                on_delivery=dead_letter.answered,
             )
         except (KafkaException, BufferError) as problem:
-            letter.problem = str(problem)
+            dead_letter.problem = str(problem)
 
 
-class _Letter:
+class _DeadLetter:
     """One that was sent, and what the broker says of it."""
 
     def __init__(self, record: Record) -> None:

@@ -4,7 +4,7 @@ One thread owns the client; records are made there, a poll at a time. All rebala
 eager, cooperative (the default) and KIP-848 (`group.protocol=consumer`). A partition that is taken
 away is committed in the rebalance callback, after what was begun has ended; the group waits for it.
 
-Partitions are begun at the committed offset as we read it, together with the gap map that was
+Partitions are begun at the committed offset as we read it, together with the offset map that was
 committed with it. If it cannot be read, the client finds the place alone and the map is left out:
 more is done again, and nothing is lost.
 """

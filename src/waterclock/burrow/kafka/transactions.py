@@ -1,8 +1,8 @@
 """Consume, process and produce, exactly once: outputs and offsets are one transaction, or neither.
 
 A function returns what is to be produced. One transaction holds the outputs of everything finished
-since the last; with it go the offsets and the gap maps, so records may be finished in any order and
-still count once. While a transaction is committed nothing is added to it: what is finished then
+since the last; with it go the offsets and the offset maps, so records may be finished in any order
+and still count once. While a transaction is committed nothing is added to it: what is finished then
 waits for the next.
 
 If a transaction fails it is aborted, and everything since the last one is done again. A process

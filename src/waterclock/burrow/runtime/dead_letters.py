@@ -17,7 +17,7 @@ SUFFIX = ".dlq"
 class DeadLetters(Protocol):
     """Takes records that are given up."""
 
-    async def bury(self, records: Sequence[Record], error: BaseException) -> None:
+    async def write_dead_letters(self, records: Sequence[Record], error: BaseException) -> None:
         """Keep records; when this returns they are safe. If it raises, it is tried again: with all
         of them, or those that a `Failed` names."""
         ...
@@ -34,7 +34,7 @@ def headers_of(record: Record, error: BaseException, *, now_ms: int) -> list[Hea
         "dlq-message-ms": str(record.timestamp_ms),
         "dlq-failed-ms": str(now_ms),
     }
-    # A letter that was sent again and died again tells of its last death only.
+    # A dead letter that was sent again and failed again tells of its last failure only.
     own = [header for header in record.headers if header[0] not in facts]
     # Half a surrogate is no letter, but errors quote what they were given.
     return [
@@ -46,7 +46,7 @@ def headers_of(record: Record, error: BaseException, *, now_ms: int) -> list[Hea
 def _text_of(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # a letter without a reason is better than none
+    except Exception:  # one without a reason is better than none
         return "(it cannot tell)"
 
 

@@ -29,7 +29,7 @@ from waterclock.burrow.runtime.workers import WorkerPool
 
 POLL_S = 0.1
 """How long a poll waits for records: commits wait for it, and so does a stop."""
-POLLS_AHEAD = 8
+PREFETCH_POLLS = 8
 """What is read ahead comes in so many polls: workers stand still while one of them is taken in."""
 FINAL_COMMIT_S = 10.0
 """How long a last commit is tried, if a short wait may mend it."""
@@ -59,7 +59,7 @@ class Driver:
         self._outlet = source if isinstance(source, Outlet) else None
         self._permanent: tuple[type[BaseException], ...] = (PermanentError, *config.permanent)
         self._max_retries = config.max_retries
-        self._poll_max = max(1, min(config.queue_max // 2, config.ahead_max // POLLS_AHEAD))
+        self._poll_max = max(1, min(config.queue_max // 2, config.prefetch_max // PREFETCH_POLLS))
         """All of a poll may be of one partition, and it should not be full after each."""
         self._metrics = metrics
         self._dead_letters = dead_letters
@@ -74,18 +74,18 @@ class Driver:
         self._paused: set[TopicPartition] = set()
         self._committed: dict[TopicPartition, int] = {}
         self._out = 0
-        """Records with the crew, queued or begun."""
+        """Records with the workers, queued or begun."""
         self._revoking = asyncio.Lock()
         self._has_room = asyncio.Event()
         self._settled = asyncio.Event()
         """Set at the end of each turn."""
         self._commits: asyncio.Queue[tuple[CommitOffsets, Awaitable[Codes]]] = asyncio.Queue()
-        self._burials: asyncio.Queue[WriteDeadLetters] = asyncio.Queue()
+        self._given_up: asyncio.Queue[WriteDeadLetters] = asyncio.Queue()
         self._crash: asyncio.Future[None] = self._loop.create_future()
         self.results = Results()
         if self._outlet is not None:
             self.results.check = self._outlet.check
-        self.crew: WorkerPool
+        self.workers: WorkerPool
         self.is_stopping = False
         self.is_over = False
 
@@ -121,7 +121,7 @@ class Driver:
         """Take in what was done, and hand out more."""
         self._is_turn_due = False
         results = self.results
-        self.crew.gather(results)
+        self.workers.collect_results(results)
         if results.failed:
             failed, results.failed = results.failed, []
             for records, error in failed:
@@ -184,16 +184,16 @@ class Driver:
 
     def _hand_out(self) -> None:
         engine = self._engine
-        free = self.crew.count * 2 - -(-self._out // self._batch_size)
+        free = self.workers.count * 2 - -(-self._out // self._batch_size)
         if free > 0 and engine.has_ready:
             if self._batch_size == 1:
                 taken = engine.take(free)
                 self._out += len(taken)
-                self.crew.give(taken)
+                self.workers.give(taken)
             else:
                 batches = engine.take_batches(free, size=self._batch_size)
                 self._out += sum(map(len, batches))
-                self.crew.give(batches)
+                self.workers.give(batches)
         if not self._has_room.is_set() and engine.room:
             self._has_room.set()
         self._arm()
@@ -217,9 +217,9 @@ class Driver:
             self._perform(self._engine.tick(self.now_ms()))
             self._hand_out()
 
-    def _perform(self, actions: Iterable[Effect]) -> None:
-        for action in actions:
-            match action:
+    def _perform(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
                 case Pause(names):
                     self._paused.update(names)
                     self._source.pause(names)
@@ -228,11 +228,11 @@ class Driver:
                     self._paused.difference_update(names)
                     self._source.resume(names)
                 case CommitOffsets(_, commits):
-                    self._commits.put_nowait((action, self._source.commit(commits)))
+                    self._commits.put_nowait((effect, self._source.commit(commits)))
                 case WriteDeadLetters():
-                    self._burials.put_nowait(action)
+                    self._given_up.put_nowait(effect)
                 case Halt():
-                    self._on_halt(action)
+                    self._on_halt(effect)
 
     # What a source tells its owner
 
@@ -270,9 +270,9 @@ class Driver:
         except TimeoutError:
             left = self._engine.in_flight(names)
             _log.warning("grace_over in_flight=%d grace_s=%s", left, self._grace_s)
-        for action in self._engine.revoked(names, self.now_ms()):
-            assert isinstance(action, CommitOffsets)
-            await self._commit_finally(action)
+        for effect in self._engine.revoked(names, self.now_ms()):
+            assert isinstance(effect, CommitOffsets)
+            await self._commit_finally(effect)
         self._paused.difference_update(names)
 
     def lost(self, names: Sequence[TopicPartition]) -> None:
@@ -286,7 +286,7 @@ class Driver:
     def _take_back(self, names: Sequence[TopicPartition]) -> None:
         """Let go of what no worker has begun with: it is void, and its key is free."""
         gone = set(names)
-        back = self.crew.take_back(lambda record: (record.topic, record.partition) in gone)
+        back = self.workers.take_back(lambda record: (record.topic, record.partition) in gone)
         self._out -= len(back)
         self._perform(self._engine.failed(back, RuntimeError("not begun"), self.now_ms()))
         self._hand_out()
@@ -314,27 +314,27 @@ class Driver:
     async def make_commits(self) -> None:
         """Wait for the answers to commits, in their order."""
         while True:
-            action, answer = await self._commits.get()
-            self._answered(action, await answer)
+            effect, answer = await self._commits.get()
+            self._answered(effect, await answer)
             self.turn()
 
-    async def _commit_finally(self, action: CommitOffsets) -> None:
+    async def _commit_finally(self, effect: CommitOffsets) -> None:
         deadline = self._loop.time() + min(FINAL_COMMIT_S, max(self._grace_s, 1.0))
         codes: dict[TopicPartition, int] = {}
-        left = dict(action.commits)
+        left = dict(effect.commits)
         while True:
             codes.update(await self._source.commit(left))
             left = {name: each for name, each in left.items() if codes[name] in RETRY_CODES}
             if not left or self._loop.time() >= deadline:
                 break
             await asyncio.sleep(FINAL_RETRY_S)
-        for more in self._answered(action, codes):
+        for more in self._answered(effect, codes):
             await self._commit_finally(more)
 
-    def _answered(self, action: CommitOffsets, codes: Codes) -> list[CommitOffsets]:
+    def _answered(self, effect: CommitOffsets, codes: Codes) -> list[CommitOffsets]:
         """Tell the engine; return final commits that are to follow."""
         self._metrics.commits += 1
-        for name, commit in action.commits.items():
+        for name, commit in effect.commits.items():
             if codes[name]:
                 self._metrics.commit_failures += 1
                 _log.warning("commit_failed partition=%s code=%d", name, codes[name])
@@ -342,39 +342,41 @@ class Driver:
                 moved = commit.offset - self._committed.get(name, commit.offset)
                 self._committed[name] = commit.offset
                 self._metrics.tally(*name).committed += max(moved, 0)
-        actions = self._engine.committed(action.number, self.now_ms(), by_partition=codes)
-        finals = [each for each in actions if isinstance(each, CommitOffsets) and each.is_final]
-        self._perform(each for each in actions if each not in finals)
+        effects = self._engine.committed(effect.number, self.now_ms(), by_partition=codes)
+        finals = [each for each in effects if isinstance(each, CommitOffsets) and each.is_final]
+        self._perform(each for each in effects if each not in finals)
         return finals
 
-    async def bury(self) -> None:
+    async def write_dead_letters(self) -> None:
         """Write what was given up to the dead letters."""
         while True:
-            action = await self._burials.get()
-            unburied = await self._unburied(action)
-            buried = [record for record in action.records if record not in unburied]
-            for record in buried:
-                self._metrics.tally(record.topic, record.partition).buried += 1
-            self._perform(self._engine.buried(buried, self.now_ms()))
-            self._perform(self._engine.bury_failed(unburied, action.error, self.now_ms()))
+            effect = await self._given_up.get()
+            not_written = await self._not_written(effect)
+            dead_lettered = [record for record in effect.records if record not in not_written]
+            for record in dead_lettered:
+                self._metrics.tally(record.topic, record.partition).dead_lettered += 1
+            self._perform(self._engine.dead_lettered(dead_lettered, self.now_ms()))
+            self._perform(
+                self._engine.dead_letters_failed(not_written, effect.error, self.now_ms())
+            )
             self.turn()
 
-    async def _unburied(self, action: WriteDeadLetters) -> Sequence[Record]:
+    async def _not_written(self, effect: WriteDeadLetters) -> Sequence[Record]:
         """WriteDeadLetters; return what was not."""
         assert self._dead_letters is not None
         try:
-            await self._dead_letters.bury(action.records, action.error)
+            await self._dead_letters.write_dead_letters(effect.records, effect.error)
         except Failed as error:
-            _log.warning("burial_failed records=%d error=%r", len(error.records), error.error)
-            return error.records if {*error.records} <= {*action.records} else action.records
+            _log.warning("dead_letters_failed records=%d error=%r", len(error.records), error.error)
+            return error.records if {*error.records} <= {*effect.records} else effect.records
         except Exception as error:
-            _log.warning("burial_failed records=%d error=%r", len(action.records), error)
-            return action.records
+            _log.warning("dead_letters_failed records=%d error=%r", len(effect.records), error)
+            return effect.records
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            return action.records  # cancelled in there, and not us
+            return effect.records  # cancelled in there, and not us
         return ()
 
     async def drain(self) -> None:

@@ -30,7 +30,7 @@ _PLACE = ["topic", "partition"]
 class Tally:
     """Counts of one partition, over all its assignments to this pool."""
 
-    __slots__ = ("buckets", "buried", "committed", "failed", "final", "seconds", "succeeded")
+    __slots__ = ("buckets", "committed", "dead_lettered", "failed", "final", "seconds", "succeeded")
 
     def __init__(self) -> None:
         self.succeeded = 0
@@ -38,7 +38,7 @@ class Tally:
         """Attempts that failed and are tried again."""
         self.final = 0
         """Records that were given up, or went to the dead letters."""
-        self.buried = 0
+        self.dead_lettered = 0
         self.committed = 0
         """Offsets by which commits moved on."""
         self.seconds = 0.0
@@ -144,7 +144,7 @@ class PoolMetrics(Collector):
                 ("success", tally.succeeded),
                 ("retry", tally.failed),
                 ("failed", tally.final),
-                ("dead_letter", tally.buried),
+                ("dead_letter", tally.dead_lettered),
             ):
                 processed.add_metric([*place, status], count)
             errors.add_metric([*place, "true"], tally.failed)
@@ -182,7 +182,7 @@ class PoolMetrics(Collector):
                 ("burrow_retrying_messages", "Messages that wait to be tried again."),
                 ("burrow_given_up_messages", "Messages left unfinished for good."),
                 ("burrow_gap_runs", "Runs of finished messages behind an unfinished one."),
-                ("burrow_metadata_usage_ratio", "How full the room for the gap map is."),
+                ("burrow_metadata_usage_ratio", "How full the room for the offset map is."),
                 ("burrow_paused", "Whether the partition is paused."),
                 ("burrow_oldest_unfinished_seconds", "How long the commit has not moved on."),
             )

@@ -1,4 +1,5 @@
-"""A pool: many workers on the partitions of a source, and commits that are never ahead of them.
+"""The parallel consumer: many workers on the partitions of a source, and commits that are never
+ahead of them.
 
     async def process(record: Record) -> None: ...
 
@@ -36,7 +37,7 @@ STUCK_S = 300.0
 """A partition that cannot commit for so long is a problem."""
 FAILURES_MIN = 10
 """So many attempts in a row that failed are a problem, though each is tried again."""
-AHEAD, AHEAD_MIN = 4, 2_000
+PREFETCH, PREFETCH_MIN = 4, 2_000
 """Records read ahead for each worker, and in all: while a commit is made, nothing is read."""
 QUEUE, QUEUE_MIN = 4, 4_000
 """How much more than that one partition may hold. A poll may bring records of one partition only,
@@ -90,12 +91,12 @@ class Pool:
         random_seed: int | None = None,
     ) -> None:
         most = workers if scale is None else scale[1]
-        ahead = AHEAD * most * batch_size
+        prefetch = PREFETCH * most * batch_size
         self._scaling = None if scale is None else Scaling(*scale)
         self._config = EngineConfig(
             order=order,
-            queue_max=max(QUEUE_MIN, QUEUE * ahead) if queue_max is None else queue_max,
-            ahead_max=max(AHEAD_MIN, ahead),
+            queue_max=max(QUEUE_MIN, QUEUE * prefetch) if queue_max is None else queue_max,
+            prefetch_max=max(PREFETCH_MIN, prefetch),
             retry_delay_ms=int(retry_delay_s * 1_000),
             retry_delay_ms_max=int(retry_delay_s_max * 1_000),
             max_retries=max_retries,
@@ -235,8 +236,8 @@ class Pool:
             on_halt=self._halted,
         )
         async with asyncio.TaskGroup() as tasks:
-            driver.crew = self._crew(driver, tasks)
-            driver.crew.start(self._workers)
+            driver.workers = self._worker_pool(driver, tasks)
+            driver.workers.start(self._workers)
             self.metrics.workers = self._workers
             try:
                 await self._open(driver)
@@ -245,7 +246,7 @@ class Pool:
                     tasks.create_task(each)
                     for each in (
                         driver.make_commits(),
-                        driver.bury(),
+                        driver.write_dead_letters(),
                         driver.see_crash(),
                         self._watch(driver),
                     )
@@ -259,7 +260,7 @@ class Pool:
                     task.cancel()
             finally:
                 driver.end()
-                driver.crew.stop()
+                driver.workers.stop()
                 self.metrics.views = ()  # nothing is ours any more
 
     async def _open(self, driver: Driver) -> None:
@@ -269,7 +270,7 @@ class Pool:
             self._is_source_ours = False
             raise
 
-    def _crew(self, driver: Driver, tasks: asyncio.TaskGroup) -> WorkerPool:
+    def _worker_pool(self, driver: Driver, tasks: asyncio.TaskGroup) -> WorkerPool:
         wants_outputs = isinstance(self._source, Outlet)
         process = traced(self._process, is_async=self._is_async)
         if not self._is_async:
@@ -302,8 +303,8 @@ class Pool:
             if self._scaling is not None:
                 busy, lag = int(self.metrics.utilization * 100), sum(self.metrics.lags().values())
                 self._workers = self._scaling.measured(busy_percent=busy, lag=lag)
-                if self._workers != driver.crew.count:
-                    driver.crew.start(self._workers)
+                if self._workers != driver.workers.count:
+                    driver.workers.start(self._workers)
                     self.metrics.workers = self._workers
                     driver.turn_soon()
 
@@ -319,8 +320,8 @@ class Pool:
         metrics, now = self.metrics, asyncio.get_running_loop().time()
         metrics.now_ms = driver.now_ms()
         metrics.views = self._engine.views(metrics.now_ms)
-        busy_s = driver.crew.busy_seconds()
-        hands_s = max(driver.crew.count * (now - self._sampled_at), 1e-9)
+        busy_s = driver.workers.busy_seconds()
+        hands_s = max(driver.workers.count * (now - self._sampled_at), 1e-9)
         metrics.utilization = min(1.0, (busy_s - self._busy_s) / hands_s)
         self._busy_s, self._sampled_at = busy_s, now
         good, bad = metrics.totals()

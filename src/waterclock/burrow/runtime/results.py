@@ -1,4 +1,4 @@
-"""What calls are handed, and what became of it: gathered by workers, taken in by the driver."""
+"""What calls are handed, and what became of it: collected by workers, taken in by the driver."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field

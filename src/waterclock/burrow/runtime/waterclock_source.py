@@ -1,4 +1,4 @@
-"""A Waterclock topic, as a member of a group: the node keeps the progress, and needs no gap map.
+"""A Waterclock topic, as a member of a group: the node keeps the progress, and needs no offset map.
 
 A delivery is a range of the log with a lease, which the client renews as long as we hold it. What
 is committed is acknowledged, rows by rows, so a finished message never comes again, wherever it
@@ -254,7 +254,7 @@ class WaterclockSource:
         answer.set_result(codes)
         return answer
 
-    async def bury(self, records: Sequence[Record], error: BaseException) -> None:
+    async def write_dead_letters(self, records: Sequence[Record], error: BaseException) -> None:
         """Reject records: the node writes them to the topic's dead letters."""
         for record in records:
             found = self._partitions.get(record.partition)

@@ -2,7 +2,7 @@
 
 No task is made for a message. A coroutine takes one item after the other from the queue it shares;
 with a function that does not suspend, one of them does everything there is without a turn of the
-loop. Results are gathered, and reported in bulk: when the queue is empty, when somebody waits for
+loop. Results are collected, and reported in bulk: when the queue is empty, when somebody waits for
 one of them, or after `REPORT_S`. While the queue has something nobody is idle, so it is no loss
 to wait, and a report for each result would cost more than the result.
 
@@ -45,7 +45,7 @@ class WorkerPool(Protocol):
         """Return what was queued and not begun."""
         ...
 
-    def gather(self, results: Results) -> None:
+    def collect_results(self, results: Results) -> None:
         """Add what was done elsewhere since the last time."""
         ...
 
@@ -117,7 +117,7 @@ class Coroutines:
         self._items.extend(kept)
         return taken
 
-    def gather(self, results: Results) -> None:
+    def collect_results(self, results: Results) -> None:
         """Do nothing: coroutines write their results themselves."""
 
     def busy_seconds(self) -> float:
@@ -287,7 +287,7 @@ class Threads:
             self._items = deque(kept)
         return taken
 
-    def gather(self, results: Results) -> None:
+    def collect_results(self, results: Results) -> None:
         """Add what the threads have done."""
         self._is_reporting = False
         while self._results:
