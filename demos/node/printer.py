@@ -25,8 +25,15 @@ from demos.node.steps import (
     Stopped,
 )
 from waterclock.cli.output.figures import bars, ms_text
-from waterclock.cli.output.terminal import counted, due_text, one_line, table, time_text
-from waterclock.cli.program import next_lines, program
+from waterclock.cli.output.terminal import (
+    counted,
+    due_text,
+    next_lines,
+    one_line,
+    program,
+    table,
+    time_text,
+)
 
 INDENT = 3
 WIDTH_MAX = 100

@@ -6,12 +6,12 @@ import sys
 import pytest
 
 from tests.cli.terminals import Seen, at_terminal
-from waterclock.cli.confirmation import ask
+from waterclock.cli.output.terminal import ask
 from waterclock.model.errors import BadInput
 
 PROGRAM = """
 import typer
-from waterclock.cli.confirmation import ask
+from waterclock.cli.output.terminal import ask
 app = typer.Typer()
 @app.command()
 def main():

@@ -5,7 +5,7 @@ import sys
 
 from rich.console import Console
 
-from waterclock.cli.program import next_lines, program
+from waterclock.cli.output.terminal import next_lines, program
 
 
 def test_the_program_is_named_as_it_can_be_called(monkeypatch, tmp_path):

@@ -19,8 +19,7 @@ from waterclock.cli.commands import (
     topics,
 )
 from waterclock.cli.commands.dispatch import dispatch
-from waterclock.cli.commands.log_check import check
-from waterclock.cli.commands.log_repair import repair
+from waterclock.cli.commands.log import check, repair
 from waterclock.cli.commands.log_show import show
 from waterclock.cli.commands.publish import publish
 from waterclock.cli.commands.receive import receive

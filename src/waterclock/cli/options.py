@@ -1,10 +1,47 @@
-"""Options that several commands share, each written once so that it means the same everywhere."""
+"""Options that several commands share, each written once so that it means the same everywhere.
 
+Names of topics are completed in a shell by asking the node. Somebody has pressed a key and waits: a
+node that does not answer in half a second offers no names, and an error is not printed, as it would
+be printed into the line that is being typed.
+"""
+
+import socket
 from typing import Annotated
 
 import typer
 
-from waterclock.cli.completion import topic_names
+CONNECT_S = 0.2
+ANSWER_S = 0.5
+
+
+def topic_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the topics whose names begin so, none if the node cannot be asked."""
+    from waterclock.client.connection import address_of
+    from waterclock.model.errors import BadInput
+
+    try:
+        address = address_of(context.params.get("address"))
+        host, _, port = address.rpartition(":")
+        # Before gRPC is loaded, which takes longer than this.
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
+    except (OSError, BadInput):
+        return []
+    return [name for name in _topics(address) if name.startswith(incomplete)]
+
+
+def _topics(address: str) -> list[str]:
+    import grpc
+
+    from waterclock.v1 import admin_pb2, admin_pb2_grpc
+
+    with grpc.insecure_channel(address) as channel:
+        try:
+            asked = admin_pb2.ListTopicsRequest()
+            told = admin_pb2_grpc.AdminStub(channel).ListTopics(asked, timeout=ANSWER_S)
+        except grpc.RpcError:
+            return []
+        return [topic.topic for topic in told.topics]
+
 
 Address = Annotated[
     str | None,

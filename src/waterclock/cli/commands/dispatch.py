@@ -29,8 +29,7 @@ from waterclock.cli.daemon import (
     run_until_stopped,
     tell_figures,
 )
-from waterclock.cli.output.terminal import console, one_line, print_json
-from waterclock.cli.program import next_lines, program
+from waterclock.cli.output.terminal import console, next_lines, one_line, print_json, program
 
 if TYPE_CHECKING:
     from waterclock.dispatch.config import DispatcherConfig

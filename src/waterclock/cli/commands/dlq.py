@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from waterclock.cli.arguments import position_of
-from waterclock.cli.confirmation import ask
 from waterclock.cli.connection import call
 from waterclock.cli.options import Address, AsJson, Limit, SomeTopic, Topic, Yes, pass_on
 from waterclock.cli.output.messages import headers_json, millis_of, value_text
 from waterclock.cli.output.terminal import (
+    ask,
     bytes_json,
     bytes_text,
     console,

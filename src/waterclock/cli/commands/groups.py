@@ -7,11 +7,10 @@ from rich.console import Console
 from rich.text import Text
 
 from waterclock.cli.arguments import position_of
-from waterclock.cli.confirmation import ask
 from waterclock.cli.connection import call
 from waterclock.cli.local_zone import here
 from waterclock.cli.options import Address, AsJson, Group, SomeTopic, Topic, Yes, pass_on
-from waterclock.cli.output.terminal import console, counted, print_json, table
+from waterclock.cli.output.terminal import ask, console, counted, print_json, table
 from waterclock.model.errors import BadInput
 
 if TYPE_CHECKING:

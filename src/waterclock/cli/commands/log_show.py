@@ -15,8 +15,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from waterclock.cli.commands.log_check import damage_json
-from waterclock.cli.commands.log_folders import one_log
+from waterclock.cli.commands.log import damage_json, one_log
 from waterclock.cli.output.terminal import (
     bytes_json,
     bytes_text,

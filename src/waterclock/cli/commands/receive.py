@@ -18,8 +18,7 @@ from rich.text import Text
 from waterclock.cli.connection import EXIT_INTERRUPTED, READER_GONE, call, ended_with_the_reader
 from waterclock.cli.options import Address, AsJson, Raw, Stream, Wait
 from waterclock.cli.output.messages import VALUE_CHARS, VALUE_CHARS_MAX, Form, form_of, millis_of
-from waterclock.cli.output.terminal import bytes_text, console, counted, note, print_json
-from waterclock.cli.program import program
+from waterclock.cli.output.terminal import bytes_text, console, counted, note, print_json, program
 from waterclock.model.errors import BadInput, Gone, WaterclockError
 
 if TYPE_CHECKING:

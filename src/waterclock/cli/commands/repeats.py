@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 
 from waterclock.cli.arguments import headers_of, maybe_bytes, typed_bytes
-from waterclock.cli.confirmation import ask
 from waterclock.cli.connection import call
 from waterclock.cli.local_zone import here
 from waterclock.cli.options import (
@@ -27,6 +26,7 @@ from waterclock.cli.options import (
     Zone,
 )
 from waterclock.cli.output.terminal import (
+    ask,
     console,
     due_text,
     print_json,

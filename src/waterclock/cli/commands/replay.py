@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from waterclock.cli.confirmation import ask
 from waterclock.cli.connection import call
 from waterclock.cli.local_zone import here
 from waterclock.cli.options import Address, AsJson, Raw, Topic, Yes, pass_on
 from waterclock.cli.output.messages import MessagePrinter, form_of
-from waterclock.cli.output.terminal import console, counted, note, print_json, table
+from waterclock.cli.output.terminal import ask, console, counted, note, print_json, table
 from waterclock.model.errors import BadInput, NotFound
 
 if TYPE_CHECKING:

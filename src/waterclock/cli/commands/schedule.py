@@ -1,45 +1,47 @@
 """`waterclock schedule`: what is to come, as a table and as a histogram, and changing it.
 
-The listing and the counts are here; `schedule_changes` cancels and moves, `repeats` repeats.
+A pending message is named by its position as `schedule list` shows it, or by its id, which means
+all that are pending under it. A message that a cancel calls "cancelled" is never delivered. If some
+message could not be changed, because it has fired or was never there, the command ends with 1. What
+repeats is in `repeats`.
 """
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 from rich.console import Console
 
+from waterclock.cli.arguments import headers_of, ids_of, maybe_bytes, position_of
 from waterclock.cli.commands.repeats import repeat, repeats, unrepeat
-from waterclock.cli.commands.schedule_changes import cancel, cancel_where, move
-from waterclock.cli.commands.scheduled_filter import (
-    DueFrom,
-    DueUntil,
-    HeaderIs,
-    KeyBegins,
-    KeyIs,
-    ScheduledFilter,
-    filter_of,
-)
 from waterclock.cli.connection import call
-from waterclock.cli.options import Address, AsJson, Limit, SomeTopic, pass_on
+from waterclock.cli.local_zone import here
+from waterclock.cli.options import Address, AsJson, Limit, SomeTopic, Topic, Yes, pass_on
 from waterclock.cli.output.figures import bars
 from waterclock.cli.output.messages import headers_json, millis_of, value_text
 from waterclock.cli.output.terminal import (
+    ask,
     bytes_json,
     bytes_text,
     console,
     counted,
     due_text,
+    one_line,
     print_json,
     size_text,
     span_text,
     table,
     time_text,
 )
+from waterclock.model.errors import BadInput
 
 if TYPE_CHECKING:
     from waterclock.client.client import Client
-    from waterclock.client.results import Horizon, ScheduledMessage
+    from waterclock.client.results import CancelCount, Horizon, Outcome, Receipt, ScheduledMessage
+
+    Pending = bytes | Receipt
+    Change = Callable[[Sequence[Pending]], Awaitable[Sequence[Outcome]]]
 
 LIMIT = 20
 PAGE_MAX = 1_000
@@ -47,6 +49,49 @@ PAGE_MAX = 1_000
 ID_CHARS = 36
 KEY_CHARS = 24
 VALUE_CHARS = 40
+
+KeyIs = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only of this key.")]
+KeyBegins = Annotated[
+    str | None, typer.Option("--key-prefix", metavar="TEXT", help="Only of keys that begin so.")
+]
+HeaderIs = Annotated[
+    list[str] | None,
+    typer.Option("--header", "-H", metavar="NAME=VALUE", help="Only with this header."),
+]
+DueFrom = Annotated[
+    str | None, typer.Option("--from", metavar="TIME", help="Only due then or later, as in +1h.")
+]
+DueUntil = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Only due before then, as in +1d.")
+]
+
+
+class ScheduledFilter(TypedDict):
+    """What must hold of a message, all of it; None asks nothing."""
+
+    key: bytes | None
+    key_prefix: bytes | None
+    headers: dict[str, bytes] | None
+    start: str | None
+    end: str | None
+
+
+def filter_of(
+    key: str | None,
+    key_prefix: str | None,
+    header: list[str] | None,
+    start: str | None,
+    end: str | None,
+) -> ScheduledFilter:
+    """Return what was asked for."""
+    return ScheduledFilter(
+        key=maybe_bytes(key),
+        key_prefix=maybe_bytes(key_prefix),
+        headers=headers_of(header),
+        start=None if start is None else here(start),
+        end=None if end is None else here(end),
+    )
+
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -101,9 +146,6 @@ def count(topic: SomeTopic = None, address: Address = None, as_json: AsJson = Fa
         tell_horizons(console(), horizons, topic=topic)
 
 
-app.command("cancel")(cancel)
-app.command("move")(move)
-app.command("cancel-where")(cancel_where)
 app.command("repeat")(repeat)
 app.command("repeats")(repeats)
 app.command("unrepeat")(unrepeat)
@@ -135,6 +177,138 @@ async def _upcoming(
 async def _topics_with_some(client: "Client") -> list[str]:
     topics = await client.topics.list()
     return [each.name for each in topics if any(part.scheduled for part in each.partitions)]
+
+
+EXIT_NOT_ALL = 1
+
+Ids = Annotated[
+    list[str],
+    typer.Argument(metavar="ID...", help="Ids of messages, or places as in 0/12."),
+]
+OfKey = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only those of this key.")]
+
+
+@app.command()
+def cancel(
+    topic: Topic,
+    ids: Ids,
+    key: OfKey = None,
+    yes: Yes = False,
+    address: Address = None,
+    as_json: AsJson = False,
+) -> None:
+    """Cancel scheduled messages by id; ends with 1 if some had fired or are unknown."""
+    ask(f"Cancel {counted(len(ids), 'message')} of {topic}?", is_agreed=yes)
+    keys = maybe_bytes(key)
+
+    async def work(client: "Client") -> "list[Outcome]":
+        async def change(pending: "Sequence[Pending]") -> "Sequence[Outcome]":
+            return await client.cancel_many(topic, pending, keys=[keys] * len(pending))
+
+        return await _changed(topic, ids, change)
+
+    _tell_outcomes(ids, call(address, work), done="cancelled", as_json=as_json)
+
+
+@app.command()
+def move(
+    topic: Topic,
+    ids: Ids,
+    to: Annotated[
+        str, typer.Option(metavar="TIME", help="The new due time: +1h, 18:00, 'tomorrow 9:00'.")
+    ],
+    key: OfKey = None,
+    address: Address = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give scheduled messages another due time; ends with 1 if some had fired or are unknown."""
+    keys = maybe_bytes(key)
+
+    async def work(client: "Client") -> "list[Outcome]":
+        async def change(pending: "Sequence[Pending]") -> "Sequence[Outcome]":
+            return await client.reschedule_many(
+                topic, pending, here(to), keys=[keys] * len(pending)
+            )
+
+        return await _changed(topic, ids, change)
+
+    _tell_outcomes(ids, call(address, work), done="moved", as_json=as_json)
+
+
+@app.command()
+def cancel_where(
+    topic: Topic,
+    key: KeyIs = None,
+    key_prefix: KeyBegins = None,
+    header: HeaderIs = None,
+    start: DueFrom = None,
+    end: DueUntil = None,
+    everything: Annotated[bool, typer.Option("--all", help="All of the topic.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count them, and no more.")] = False,
+    yes: Yes = False,
+    address: Address = None,
+    as_json: AsJson = False,
+) -> None:
+    """Cancel all scheduled messages that match everything given."""
+    chosen = filter_of(key, key_prefix, header, start, end)
+    if everything is any(value is not None for value in chosen.values()):
+        raise BadInput("say which, as in --key-prefix order-, or --all of the topic")
+
+    async def work(client: "Client") -> "CancelCount":
+        found = await client.cancel_where(topic, **chosen, everything=everything, dry_run=True)
+        if dry_run or not found.matched:
+            return found
+        ask(f"Cancel {counted(found.matched, 'message')} of {topic}?", is_agreed=yes)
+        return await client.cancel_where(topic, **chosen, everything=everything)
+
+    found = call(address, work)
+    if as_json:
+        print_json({"topic": topic, "matched": found.matched, "cancelled": found.cancelled})
+    elif dry_run:
+        console().print(f"{counted(found.matched, 'message')} would be cancelled.")
+    else:
+        console().print(f"{counted(found.cancelled, 'message')} cancelled.")
+
+
+async def _changed(topic: str, texts: Sequence[str], change: "Change") -> "list[Outcome]":
+    """Change the messages; return what came of each. What is unknown as typed is tried as the bytes
+    that listings show so."""
+    meanings = [_meanings(topic, text) for text in texts]
+    outcomes = list(await change([each[0] for each in meanings]))
+    again = [at for at, each in enumerate(meanings) if outcomes[at] == "unknown" and each[1:]]
+    if again:
+        second = await change([meanings[at][1] for at in again])
+        for at, outcome in zip(again, second, strict=True):
+            outcomes[at] = outcome
+    return outcomes
+
+
+def _meanings(topic: str, text: str) -> "list[Pending]":
+    from waterclock.client.results import Receipt
+
+    try:
+        partition, offset = position_of(text)
+    except BadInput:
+        return [*ids_of(text)]
+    # An id may look like a position, and is what was meant if it is there.
+    return [*ids_of(text), Receipt(topic, partition, offset, b"", True)]
+
+
+def _tell_outcomes(
+    texts: Sequence[str], outcomes: "list[Outcome]", *, done: str, as_json: bool
+) -> None:
+    told = list(zip(texts, outcomes, strict=True))
+    if as_json:
+        found = [{"id": id_, "outcome": out, "reached": out.reached} for id_, out in told]
+        print_json({"outcomes": found})
+    else:
+        out = console()
+        lines = table(out, "~id", "outcome", "messages")
+        for text, outcome in told:
+            lines.add_row(one_line(text), outcome, f"{outcome.reached:,}")
+        out.print(lines)
+    if any(outcome != done for outcome in outcomes):
+        raise typer.Exit(EXIT_NOT_ALL)
 
 
 # For machines

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from waterclock.cli.confirmation import ask
 from waterclock.cli.connection import call
 from waterclock.cli.options import Address, AsJson, Stream, Yes, pass_on
-from waterclock.cli.output.terminal import bytes_text, console, counted, print_json, table
+from waterclock.cli.output.terminal import ask, bytes_text, console, counted, print_json, table
 from waterclock.model.errors import NotFound
 
 if TYPE_CHECKING:

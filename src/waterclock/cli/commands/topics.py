@@ -7,10 +7,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from waterclock.cli.confirmation import ask
 from waterclock.cli.connection import call
 from waterclock.cli.options import Address, AsJson, Topic, Yes, pass_on
 from waterclock.cli.output.terminal import (
+    ask,
     console,
     counted,
     one_line,

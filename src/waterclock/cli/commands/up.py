@@ -21,8 +21,7 @@ from rich.text import Text
 
 import waterclock
 from waterclock.cli.daemon import ConfigFile, Verbose, begin_log, file_text, flags_of
-from waterclock.cli.output.terminal import busy, console, print_json
-from waterclock.cli.program import next_lines, program
+from waterclock.cli.output.terminal import busy, console, next_lines, print_json, program
 from waterclock.model.errors import BadConfig, FolderInUse, StorageFailed
 
 if TYPE_CHECKING:

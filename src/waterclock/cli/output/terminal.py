@@ -1,4 +1,4 @@
-"""How things are shown: consoles, tables, and bytes, sizes and times as people read them.
+"""How things are shown: consoles, tables, questions, and bytes, sizes and times for people.
 
 Messages come from strangers. Their bytes are escaped before they reach a terminal, so that a value
 can neither move the cursor nor pass for markup.
@@ -6,12 +6,15 @@ can neither move the cursor nor pass for markup.
 
 import json
 import re
+import shlex
+import shutil
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import pairwise
+from pathlib import Path
 from uuid import UUID
 
 import typer
@@ -27,6 +30,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from waterclock.model.errors import BadInput
 from waterclock.model.units import DAY_MS, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
 
 PIPE_WIDTH = 160
@@ -199,3 +203,37 @@ def due_text(due_ms: int, now_ms: int) -> str:
     """Return how far a due time is from now."""
     away = due_ms - now_ms
     return f"in {span_text(away)}" if away >= 0 else f"{span_text(-away)} ago"
+
+
+def program() -> str:
+    """Return how this program can be called again from here."""
+    found = shutil.which(sys.argv[0])
+    if found is not None and Path(found).name == "waterclock":
+        return "waterclock" if shutil.which("waterclock") == found else shlex.quote(sys.argv[0])
+    return f"{shlex.quote(sys.executable)} -m waterclock"
+
+
+def next_lines(out: Console, lines: Sequence[tuple[str, str]]) -> None:
+    """Show commands to type, each with what it is for."""
+    width = max(len(line) for line, _ in lines)
+    for line, why in lines:
+        command = Text(f"   {line:<{width}}  ", style="cyan").append(f"# {why}", style="dim")
+        out.print(command, soft_wrap=True)
+
+
+EXIT_DECLINED = 1
+
+
+def ask(question: str, *, is_agreed: bool) -> None:
+    """Ask before something is gone for good; end the command if it was declined.
+
+    A person is asked on stderr, so that stdout stays for what was asked for. Where nobody can
+    answer, nothing is done unless `--yes` says so.
+    """
+    if is_agreed:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise BadInput(f"{one_line(question)} Nobody is here to ask: add --yes to do it")
+    if not typer.confirm(one_line(question), err=True):
+        typer.echo("Nothing was changed.", err=True)
+        raise typer.Exit(EXIT_DECLINED)

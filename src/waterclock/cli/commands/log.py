@@ -1,10 +1,16 @@
-"""`waterclock log check`: read every frame of a log and say what is whole and what is not.
+"""`waterclock log check` and `log repair`: find what is damaged in a log, and give it up.
 
-It changes nothing, not even what an opening would mend. The exit code is for scripts: 0 if all is
-whole, 1 if something acknowledged cannot be read, 2 if the log cannot be opened at all. A torn end
-is no damage: nobody was told that it is safe.
+`check` reads every frame and changes nothing, not even what an opening would mend. The exit code is
+for scripts: 0 if all is whole, 1 if something acknowledged cannot be read, 2 if the log cannot be
+opened at all. A torn end is no damage: it was never acknowledged.
+
+A log with damage is readable around it and refuses to grow, because restoring the files from a
+copy is better than `repair`. Where there is no copy, an operator may accept the loss: lost offsets
+are marked as lost and never used again, and the damaged files stay beside the log under another
+name.
 """
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from waterclock.cli.commands.log_folders import logs_in
 from waterclock.cli.output.terminal import (
     console,
     counted,
@@ -22,6 +27,7 @@ from waterclock.cli.output.terminal import (
     size_text,
     table,
 )
+from waterclock.model.errors import BadInput
 
 if TYPE_CHECKING:
     from waterclock.log.recovery import Damage
@@ -141,3 +147,77 @@ def _tell_damage(out: Console, survey: "Survey") -> None:
         "Nothing was changed, and all else can be read. Keep the folder as it is, and restore the"
         " files named here from a replica or a backup."
     )
+
+
+SHOWN_MAX = 5
+
+
+def logs_in(folder: Path) -> list[Path]:
+    """Return the folder itself if it is a log, or could be; else the logs below it, in order."""
+    if not folder.is_dir() or any(folder.glob("*.seg")):
+        return [folder]
+    return sorted({file.parent for file in folder.rglob("*.seg")}) or [folder]
+
+
+def one_log(folder: Path) -> Path:
+    """Return the folder if it is a log; raise BadInput if it holds some, and say which."""
+    found = logs_in(folder)
+    if found == [folder]:
+        return folder
+    shown = ", ".join(map(str, found[:SHOWN_MAX]))
+    more = f" and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
+    raise BadInput(f"{folder} is no log, but holds some: name one of {shown}{more}")
+
+
+def repair(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of a log.")],
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Do it; otherwise only tell what would be lost.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Give up messages that cannot be read; end with 1 if something is left to repair."""
+    from waterclock.model.sections import DedupConfig, LogConfig
+    from waterclock.storage.clock import SystemClock
+    from waterclock.storage.folders.os_folder import OsFolder
+    from waterclock.storage.folders.read_only_folder import ReadOnlyFolder
+    from waterclock.storage.opening import open_partition
+    from waterclock.storage.repair import accept_loss as give_up
+    from waterclock.storage.survey import check as survey_all
+
+    with ReadOnlyFolder(one_log(folder)) as held:
+        size = sum(file.lstat().st_size for file in held.path.glob("*.seg"))
+        with progress("checking", 2 * size) as advance:
+            lost = [damage for _, damage in survey_all(held, advance=advance).damage]
+    if lost and accept_loss:
+        store = open_partition(
+            OsFolder(folder),
+            log=LogConfig(),
+            dedup=DedupConfig(),
+            now_ms=SystemClock().now_ms(),
+            new_log_id=os.urandom(16),
+        )
+        give_up(store, lost)
+    is_repaired = accept_loss or not lost
+    if as_json:
+        found = [damage_json(damage) for damage in lost]
+        print_json({"folder": str(folder), "lost": found, "repaired": is_repaired})
+    else:
+        _tell_repair([str(damage) for damage in lost], is_repaired=is_repaired)
+    if not is_repaired:
+        raise typer.Exit(EXIT_DAMAGED)
+
+
+def _tell_repair(lost: list[str], *, is_repaired: bool) -> None:
+    out = console()
+    if not lost:
+        out.print("Nothing to repair: every frame is whole.")
+        return
+    given = "Given up" if is_repaired else "Would be given up"
+    out.print(f"{given}: {counted(len(lost), 'damaged range')}.")
+    for line in lost:
+        out.print(f"  {one_line(line)}", soft_wrap=True)
+    if is_repaired:
+        out.print("The damaged files stay beside the log, ending in .damaged and a number.")
+    else:
+        out.print("Restore the files from a copy if there is one; else add --accept-loss.")
