@@ -405,4 +405,4 @@ class CursorHistory(RuleBasedStateMachine):
             self.tell(Acked(self.generation, [(at, at + 1) for at in held]))
             self.tick(1_000)
         assert self.cursor.committed == len(self.log), "a message was lost"
-        assert self.cursor.outstanding == 0
+        assert (self.cursor.unacked, self.cursor.waiting) == (0, 0)

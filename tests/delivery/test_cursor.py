@@ -171,10 +171,10 @@ def test_after_the_last_retry_a_message_is_dead_and_done_once_that_is_written(cu
 
     letter = WriteDeadLetters(((0, 1),), Reason.NACKED, attempts=4)
     assert cursor.handle(Nacked(1, [(0, 1)]), NOW) == [letter]
-    assert (credit.held_messages, cursor.committed, cursor.outstanding) == (0, 0, 1)
+    assert (credit.held_messages, cursor.committed, cursor.waiting) == (0, 0, 1)
     assert cursor.tick(at(100_000_000)) == []
     cursor.handle(DeadLettered(((0, 1),)), NOW)
-    assert (cursor.committed, cursor.outstanding) == (3, 0)
+    assert (cursor.committed, cursor.unacked, cursor.waiting) == (3, 0, 0)
 
 
 def test_an_unwritten_dead_letter_is_written_after_a_restart(cursor):
@@ -348,7 +348,7 @@ def test_the_log_may_be_announced_twice_but_not_with_a_gap(cursor):
     cursor.handle(readable(0, 3), NOW)
 
     assert cursor.handle(readable(1, 4), NOW) == [deliver((3, 4))]
-    with pytest.raises(AssertionError, match="not announced from 4 on"):
+    with pytest.raises(AssertionError, match="not read from 4 on"):
         cursor.handle(readable(5, 6), NOW)
 
 

@@ -66,7 +66,11 @@ class Member:
     @property
     def values(self) -> list[bytes]:
         """The value of every message delivered so far."""
-        return [value for d in self.deliveries for value in d.rows().column("value").to_pylist()]
+        return [
+            value
+            for d in self.deliveries
+            for value in d.messages.rows().column("value").to_pylist()
+        ]
 
     @property
     def notices(self) -> list[Assigned | Revoked | Lost | Refused]:

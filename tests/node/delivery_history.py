@@ -223,7 +223,7 @@ class DeliveryHistory(RuleBasedStateMachine):
         assert where.cursor.generation == generation, "not the owner any more"
         assert delivery.deadline_ms > self.clock.now_ms()
         offsets = [o for start, end in delivery.messages.ranges for o in range(start, end)]
-        values = delivery.rows().column("value").to_pylist()
+        values = delivery.messages.rows().column("value").to_pylist()
         assert len(offsets) == len(values) > 0
         for offset, value in zip(offsets, values, strict=True):
             fact = self.facts[partition, offset]

@@ -192,7 +192,7 @@ async def test_long_names_make_no_long_ids(tmp_path):
         again = await c.join(topic=topic, group="other")
         again.take()
 
-        ids = [id_ for d in again.deliveries for id_ in d.rows()["message_id"].to_pylist()]
+        ids = [id_ for d in again.deliveries for id_ in d.messages.rows()["message_id"].to_pylist()]
         assert all(len(id_) <= 255 for id_ in ids)
 
 
@@ -256,7 +256,7 @@ async def test_redriven_messages_come_again_under_a_new_id_and_leave_the_list(tm
         (again,) = member.take()
 
         assert isinstance(again, Delivery)
-        rows = again.rows()
+        rows = again.messages.rows()
         assert rows["value"].to_pylist() == [b"a"]
         assert rows["key"].to_pylist() == [b"k"]
         assert dict(rows["headers"].to_pylist()[0]) == {"colour": b"red", "wc-redriven": b"1"}
@@ -275,7 +275,10 @@ async def test_a_message_that_was_redriven_and_dies_again_counts_its_redrives(tm
             await c.settle()
             (again,) = member.take()
             assert isinstance(again, Delivery)
-            assert dict(again.rows()["headers"].to_pylist()[0])["wc-redriven"] == b"%d" % times
+            assert (
+                dict(again.messages.rows()["headers"].to_pylist()[0])["wc-redriven"]
+                == b"%d" % times
+            )
             member.answer(REJECT, times)
             await c.settle()
 

@@ -36,7 +36,7 @@ async def test_a_member_is_told_what_it_owns_before_it_gets_any_of_it(tmp_path):
 
         assert first == Assigned(0, 1, 0)
         assert isinstance(second, Delivery)
-        assert (second.attempt, second.generation, second.bounds) == (1, 1, [0, 2])
+        assert (second.attempt, second.generation, second.messages.bounds) == (1, 1, [0, 2])
         assert second.deadline_ms == c.clock.now_ms() + 1_000
         assert member.values == [b"one", b"two"]
 
@@ -50,7 +50,7 @@ async def test_a_whole_data_frame_goes_out_as_it_lies_in_the_log(tmp_path):
         member.take()
 
         frame = c.hosts.topics.get("t").partition(0).store.read(0)[0]
-        body = member.deliveries[0].arrow
+        body = member.deliveries[0].messages.arrow
         assert body.obj is frame.body.obj, "the body was copied"
         assert body == frame.body
 
@@ -96,7 +96,7 @@ async def test_a_fired_message_goes_out_without_the_column_of_its_promise(tmp_pa
         member.take()
 
         assert member.values == [b"a", b"b"]
-        assert member.deliveries[0].rows().schema.names[-1] == "due_ms"
+        assert member.deliveries[0].messages.rows().schema.names[-1] == "due_ms"
         assert member.offsets == [(0, 2), (0, 3)]
 
 

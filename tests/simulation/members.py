@@ -174,7 +174,7 @@ class Streaming:
         return session
 
     def _handed(self, delivery: Delivery) -> list[Handed]:
-        rows = delivery.rows().select(["value", "due_ms"]).to_pylist()
+        rows = delivery.messages.rows().select(["value", "due_ms"]).to_pylist()
         offsets = [offset for span in delivery.messages.ranges for offset in range(*span)]
         return [
             Handed(

@@ -57,7 +57,7 @@ from waterclock.model.sections import DeliveryConfig
 
 
 class Cursor:
-    """The place of a group in a partition. Begin reading the log at `read_from`."""
+    """A group's position in a partition. Begin reading the log at `read_from`."""
 
     def __init__(
         self, config: DeliveryConfig, *, committed: int = 0, has_dead_letters: bool = True
@@ -142,11 +142,6 @@ class Cursor:
     def unacked(self) -> int:
         """How many messages the owner holds."""
         return self._leases.leased.offsets
-
-    @property
-    def outstanding(self) -> int:
-        """How many messages were handed out and are not done."""
-        return self._leases.outstanding
 
     @property
     def backlog(self) -> int:
@@ -258,20 +253,20 @@ class Cursor:
         else:
             self._drop(read.start, min(read.end, self._read_queue.read_end))
         for start, end in self._read_queue.advance(read.start, read.end):
-            effects += self._line_up(start, end, bytes_each)
+            effects += self._enqueue(start, end, bytes_each)
         return effects
 
-    def _line_up(self, start: int, end: int, bytes_each: int) -> list[WriteDeadLetters]:
-        """Take up what has a past where it stood; line up the rest."""
+    def _enqueue(self, start: int, end: int, bytes_each: int) -> list[WriteDeadLetters]:
+        """Take up what has a past where it stood; queue the rest."""
         effects: list[WriteDeadLetters] = []
         for low, high, past in self._past.cut(start, end):
             if bytes_each == SKIP:
                 continue  # the message is gone from the log, and its past with it
-            self._read_queue.line_up(start, low, bytes_each)
+            self._read_queue.append(start, low, bytes_each)
             start = high
             piece = low, high, Terms(past.failed, past.until_ms, bytes_each)
             effects += self._leases.recall(piece, past.reason)
-        self._read_queue.line_up(start, end, bytes_each)
+        self._read_queue.append(start, end, bytes_each)
         return effects
 
     def _drop(self, start: int, end: int) -> None:
@@ -388,7 +383,7 @@ class Cursor:
             self._pass_gaps()
 
     def _pass_gaps(self) -> None:
-        """Mark done what stands first in line with nothing to deliver."""
+        """Mark done what is first in the queue with nothing to deliver."""
         while self._read_queue and self._read_queue.first()[2] == SKIP:
             start, end, _ = self._read_queue.first()
             self._tracker.add(start, end)

@@ -26,7 +26,7 @@ class Reason(IntEnum):
 @dataclass(frozen=True, slots=True)
 class RangeReadable:
     """Deliverable messages follow where the last range ended. `size_bytes` is of all together:
-    credit counts each with the mean, so announce messages of very different sizes apart."""
+    credit counts each with the mean, so report messages of very different sizes apart."""
 
     start: int
     end: int

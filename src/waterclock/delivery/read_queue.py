@@ -1,6 +1,6 @@
 """What was read of the log and not handed out yet, in log order.
 
-A line of ranges: messages with their size, and stretches with nothing to deliver, which keep their
+A queue of ranges: messages with their size, and stretches with nothing to deliver, which keep their
 place so that progress never runs ahead of what is handed out (see `cursor.py`). After a restart the
 log is read again from the first offset that is not done; the runs that were done beyond it are
 left out here.
@@ -12,27 +12,27 @@ from collections.abc import Iterable, Iterator
 from waterclock.delivery.spans import Range
 
 SKIP = -1
-"""In the place of a size: nothing to deliver here."""
+"""Instead of a size: nothing to deliver here."""
 
 
 class ReadQueue:
-    """The line, and how far the log was read."""
+    """The queue, and how far the log was read."""
 
     def __init__(self, read_end: int, *, done_before: Iterable[Range] = ()) -> None:
         self.read_end = read_end
         self.messages = 0
-        self._line: deque[tuple[int, int, int]] = deque()
+        self._queue: deque[tuple[int, int, int]] = deque()
         self._done_before = deque(done_before)
 
     def __len__(self) -> int:
-        return len(self._line)
+        return len(self._queue)
 
     def __iter__(self) -> Iterator[tuple[int, int, int]]:
-        return iter(self._line)
+        return iter(self._queue)
 
     def advance(self, start: int, end: int) -> list[Range]:
         """Note that the log was read to `end`; return what of it is new and was not done before."""
-        assert start <= self.read_end, f"the log was not announced from {self.read_end} on"
+        assert start <= self.read_end, f"the log was not read from {self.read_end} on"
         start = max(start, self.read_end)
         self.read_end = max(end, self.read_end)
         new: list[Range] = []
@@ -49,41 +49,41 @@ class ReadQueue:
             new.append((start, end))
         return new
 
-    def line_up(self, start: int, end: int, bytes_each: int) -> None:
-        """Put a range at the end of the line."""
+    def append(self, start: int, end: int, bytes_each: int) -> None:
+        """Put a range at the end of the queue."""
         if start < end:
-            self._line.append((start, end, bytes_each))
+            self._queue.append((start, end, bytes_each))
             self.messages += end - start if bytes_each != SKIP else 0
 
     def first(self) -> tuple[int, int, int]:
-        """Return the head of the line: start, end and bytes_each, or SKIP."""
-        return self._line[0]
+        """Return the head of the queue: start, end and bytes_each, or SKIP."""
+        return self._queue[0]
 
     def take(self, count: int) -> None:
         """Remove so many offsets from the head."""
-        start, end, bytes_each = self._line[0]
+        start, end, bytes_each = self._queue[0]
         self.messages -= count if bytes_each != SKIP else 0
         if start + count == end:
-            self._line.popleft()
+            self._queue.popleft()
         else:
-            self._line[0] = start + count, end, bytes_each
+            self._queue[0] = start + count, end, bytes_each
 
     def skip(self, start: int, end: int) -> None:
-        """Leave nothing to deliver in a range, wherever it stands in the line."""
-        old, self._line, self.messages = self._line, deque(), 0
+        """Leave nothing to deliver in a range, wherever it stands in the queue."""
+        old, self._queue, self.messages = self._queue, deque(), 0
         for low, high, bytes_each in old:
             left, right = max(low, min(start, high)), min(high, max(end, low))
             if left >= right:
-                self.line_up(low, high, bytes_each)
+                self.append(low, high, bytes_each)
                 continue
-            self.line_up(low, left, bytes_each)
-            self.line_up(left, right, SKIP)
-            self.line_up(right, high, bytes_each)
+            self.append(low, left, bytes_each)
+            self.append(left, right, SKIP)
+            self.append(right, high, bytes_each)
 
     def check_invariants(self) -> None:
-        """Fail if the line is out of order or miscounted."""
+        """Fail if the queue is out of order or miscounted."""
         at = 0
-        for start, end, _ in self._line:
+        for start, end, _ in self._queue:
             assert at <= start < end <= self.read_end
             at = end
-        assert self.messages == sum(e - s for s, e, size in self._line if size != SKIP)
+        assert self.messages == sum(e - s for s, e, size in self._queue if size != SKIP)

@@ -1,11 +1,11 @@
-"""Telling a cursor of the log: which offsets have messages, how large, and which have none.
+"""What to fetch of a log for a cursor: which offsets have messages, how large, and which have none.
 
-As little as possible is looked into. A frame that fits into the credit left is announced by its
+As little as possible is looked into. A frame that fits into the credit left is planned by its
 header alone; only one that does not is decoded, because then it matters which of its messages are
 large. So are frames with holes and frames whose messages may be too late.
 
-No more is announced than there is room for, so that a member of several partitions, whose credit
-they share, is served by all of them in turn and not by the one with the largest frame.
+No more is planned than there is room for, so that a member of several partitions, whose credit they
+share, is served by all of them in turn and not by the one with the largest frame.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,9 +28,9 @@ PlannedRange = RangeReadable | RangeSkipped
 
 FRAMES_MAX = 256
 BYTES_MAX = 64 * MIB
-"""Looked at in one go, so that passing a long stretch of promises holds nobody up."""
+"""Looked at in one go, so that passing many scheduled messages holds nobody up."""
 LARGE_FACTOR = 4
-"""A message this much larger than the mean of its frame is announced apart."""
+"""A message this much larger than the mean of its frame is planned apart."""
 
 
 def plan_fetch(

@@ -5,7 +5,7 @@ several small frames made one: never one gRPC message for each row. A whole `dat
 it lies, nothing decoded; anything else is cut from its frame and encoded anew in the columns of
 MESSAGES, which costs some 15 us for a frame of a thousand.
 
-Between being announced and being handed out a message may disappear: expired, taken by retention or
+Between being planned and being handed out a message may disappear: expired, taken by retention or
 compaction, damaged. `read_batch` says so, and the rest goes out without it.
 """
 
@@ -130,25 +130,6 @@ class Delivery:
     """How long that is from now."""
     messages: DeliveryBatch
 
-    @property
-    def bounds(self) -> list[int]:
-        """The offsets of the messages as start, end, start, end, ..."""
-        return self.messages.bounds
-
-    @property
-    def arrow(self) -> memoryview:
-        """The messages as one Arrow record-batch message in the columns of MESSAGES."""
-        return self.messages.arrow
-
-    @property
-    def append_ms(self) -> int:
-        """When the last of them became deliverable."""
-        return self.messages.append_ms
-
-    def rows(self) -> pa.RecordBatch:
-        """Return the messages as Arrow columns."""
-        return self.messages.rows()
-
 
 Outbound = Assigned | Revoked | Lost | Refused | Delivery
 
@@ -209,7 +190,7 @@ def read_batch(log: LogReader, ranges: Sequence[Range], now_ms: int) -> BatchRea
         at = start
         while at < end:
             frame = log.at(at)
-            assert frame is not None, f"offset {at} was announced and cannot be read yet"
+            assert frame is not None, f"offset {at} was planned and cannot be read yet"
             if isinstance(frame, Missing) or not frame.header.is_deliverable:
                 stop = frame.end if isinstance(frame, Missing) else frame.header.end_offset
                 gone.append((at, min(stop, end)))

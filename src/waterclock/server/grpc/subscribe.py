@@ -179,7 +179,7 @@ class Subscription:
 
     def _deliveries(self, delivery: Delivery) -> Iterator[bytes]:
         if self._is_arrow:
-            head = _delivery_head(delivery, delivery.bounds)
+            head = _delivery_head(delivery, delivery.messages.bounds)
             yield nested(
                 [
                     Event.DELIVERY_FIELD_NUMBER,
@@ -189,14 +189,14 @@ class Subscription:
                 [
                     b"",
                     head.SerializeToString(),
-                    pb.Messages(append_ms=delivery.append_ms).SerializeToString(),
+                    pb.Messages(append_ms=delivery.messages.append_ms).SerializeToString(),
                 ],
-                [delivery.arrow],
+                [delivery.messages.arrow],
             )
             return
         for bounds, rows in in_slices(delivery.messages):
             part = _delivery_head(delivery, bounds)
-            part.messages.append_ms = delivery.append_ms
+            part.messages.append_ms = delivery.messages.append_ms
             part.messages.rows.extend(rows_to_proto(rows))
             yield Event(delivery=part).SerializeToString()
 

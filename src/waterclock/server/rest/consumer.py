@@ -295,7 +295,7 @@ class HttpConsumer:
 
 def _delivered(delivery: Delivery, ends_ms: int) -> Iterator[DeliveredMessage]:
     offsets = (offset for span in delivery.messages.ranges for offset in range(*span))
-    for offset, row in zip(offsets, fields_of(delivery.rows()), strict=True):
+    for offset, row in zip(offsets, fields_of(delivery.messages.rows()), strict=True):
         lease = Lease(delivery.partition, delivery.generation, offset, delivery.attempt)
         yield DeliveredMessage(lease, delivery.deadline_ms, ends_ms, row)
 
