@@ -32,7 +32,9 @@ demo-dispatch: $(STAMP)  ## Dispatchers and workers on a Redis, some killed: not
 
 test: style types docs unit  ## Everything CI runs: style, types, the docs site and all tests
 
-check: test  ## The same as test
+# What the other tests need is said in tests/kit/needs.py; `make unit NEEDS=redis` runs those alone.
+check: NEEDS := not (spark or kafka or redis or databases or chaos or plants)
+check: style types unit  ## For daily work: style, types and the tests that need no server (3 minutes)
 
 style: $(STAMP)  ## Lint, formatting and spelling
 	@$(BIN)/ruff check --quiet
@@ -42,8 +44,8 @@ style: $(STAMP)  ## Lint, formatting and spelling
 types: $(SPARK)  ## Static types (mypy, strict)
 	@$(BIN)/mypy src tests $(wildcard benchmarks/*.py benchmarks/*/*.py examples/*.py demos/*.py demos/*/*.py tools/*.py)
 
-unit: $(SPARK)  ## The tests alone
-	@$(PYTEST) -q -n $(JOBS)
+unit: $(SPARK)  ## The tests alone; NEEDS= those with markers as in: make unit NEEDS=redis
+	@$(PYTEST) -q -n $(JOBS) -m "$(NEEDS)"
 
 stores-big: N := $(or $(N),1000000)
 stores-big: $(STAMP)  ## Every store with N= messages in one stream, read page by page

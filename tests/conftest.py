@@ -16,6 +16,8 @@ import pytest
 import uvloop
 from hypothesis import settings
 
+from tests.kit import needs
+
 if TYPE_CHECKING:
     from tests.burrow.kafka.kafka_broker import KafkaBroker
 
@@ -46,6 +48,25 @@ ON_UVLOOP = ("tests/server/", "tests/integration/")
 """Where whole nodes are tested: in the loop they have when they are served."""
 
 _skipped: list[str] = []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name, what in needs.NEEDS.items():
+        config.addinivalue_line("markers", f"{name}: needs {what}")
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    for name in sorted(needs.needs_of(item.nodeid, getattr(item, "fixturenames", ()))):
+        item.add_marker(name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    needs.allow({marker.name for marker in item.iter_markers()})
+    try:
+        return (yield)
+    finally:
+        needs.allow(None)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -17,6 +17,7 @@ import redis
 
 from benchmarks.peers.cache import Programs, debian
 from benchmarks.peers.server import Server, free_port, is_listening, started
+from tests.kit.needs import claim
 
 CLUSTER_S_MAX = 30.0
 
@@ -42,6 +43,7 @@ class RedisServer:
 
     def start(self) -> None:
         """Start it, and wait until it has read its files."""
+        claim("redis")
         its = programs()
         self._folder.mkdir(parents=True, exist_ok=True)
         flags = [

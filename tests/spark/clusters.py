@@ -15,6 +15,7 @@ from queue import Empty, Queue
 
 import pyspark
 
+from tests.kit.needs import claim
 from waterclock.spark.session.jvm_cache import cache_folder, spark_home
 
 LOOPBACK = "127.0.0.1"
@@ -39,6 +40,7 @@ class Daemon:
     """A process of Spark's whose log is followed."""
 
     def __init__(self, *command: str, folder: Path, memory: str = "256m") -> None:
+        claim("spark")
         self._lines: Queue[str] = Queue()
         self._said: list[str] = []
         self._process = subprocess.Popen(

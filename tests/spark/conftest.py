@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.needs import claim
 from tests.spark.spark_node import SparkNode, running
 from waterclock.spark.session import session
 
@@ -25,6 +26,7 @@ def spark() -> Iterator[Any]:
     """Return the one session: two cores, three tries a task, waterclock registered."""
     from pyspark.core.context import SparkContext
 
+    claim("spark")
     # So short a life is over before well compiled code has paid for itself.
     spark = session(master="local[2]", app="waterclock-tests", is_short=True)
     yield spark

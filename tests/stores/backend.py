@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from tests.kit.needs import claim
 from waterclock.stores.base import StreamStore
 from waterclock.stores.opening import open_store
 
@@ -68,6 +69,8 @@ class Running(Protocol):
 
 def running(name: str) -> Running:
     """Give the way to run a backend."""
+    if name in SERVERS:
+        claim("databases")
     found: Any = import_module(f"tests.stores.servers.{name}").running
     run: Running = found
     return run

@@ -12,6 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.peers.kafka import CONFIG, archives
 from benchmarks.peers.server import Server, free_port, started
+from tests.kit.needs import claim
 
 JVM = "-Xms256M -Xmx512M -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 # Tests rebalance often and want to know soon; by default members are given half a minute, and a
@@ -117,6 +118,7 @@ def read(
 @contextmanager
 def running(folder: Path) -> Iterator[KafkaBroker]:
     """Run a broker until the end of the block; raises Absent if there is none to be had."""
+    claim("kafka")
     port = free_port()
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "kafka.properties"

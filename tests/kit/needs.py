@@ -1,0 +1,71 @@
+"""What a test needs besides this package: one marker each, given by folder, fixture or name.
+
+`pytest -m "not kafka"` leaves out what needs a Kafka; `make check` runs what needs nothing. Rules
+stand here and not on the tests, so a new test of a folder has its marker. Whatever starts a server
+says so with `claim`, which fails a test that lacks the marker: no rule can be forgotten.
+"""
+
+import re
+from collections.abc import Collection
+
+NEEDS = {
+    "spark": "a JVM with Spark in it",
+    "kafka": "a Kafka broker",
+    "redis": "a Redis server",
+    "databases": "the server of a store: Postgres, MySQL, MongoDB, DynamoDB or Cassandra",
+    "chaos": "time: processes are killed, stopped, cut off, or out of disk while they work",
+    "plants": "time: bugs are planted, and each must be found",
+}
+
+BY_FIXTURE = {
+    "spark": {"spark"},
+    "broker": {"kafka"},
+    "reader": {"kafka", "redis"},
+    "own_node": {"chaos"},
+}
+
+BY_PLACE = {
+    r"tests/burrow/kafka/": {"kafka"},
+    r"tests/burrow/kafka/test_(chaos|exactly_once|stuck)\.py": {"chaos"},
+    r"tests/spark/test_(cluster|connect|killed_executor)\.py": {"spark"},
+    r"tests/spark/test_(exactly_once|killed_executor)\.py": {"chaos"},
+    r"tests/spark/test_session\.py::test_(a_jvm|no_hook)": {"spark"},
+    r"tests/dispatch/test_(slot_migration|taking_over|failures)\.py": {"redis", "chaos"},
+    r"tests/dispatch/chaos/test_rounds\.py": {"redis", "chaos"},
+    r"tests/dispatch/test_(dispatcher|redis_link)\.py": {"redis"},
+    r"tests/dispatch/test_sinks\.py::test_a_server_that_is_away": {"redis"},
+    r"tests/benchmarks/test_smoke\.py::\w+\[dispatch\]": {"redis"},
+    r"tests/stores/\w+\.py::\w+\[(postgres|mysql|mongodb|dynamodb|cassandra)\b": {"databases"},
+    r"tests/stores/test_(postgres|mysql|mongodb|dynamodb|cassandra)_store\.py": {"databases"},
+    r"tests/integration/test_(?!history|hostile)": {"chaos"},
+    r".*::test_\w*planted_bug": {"plants"},
+}
+"""By the beginning of a test's id."""
+
+_claimable: Collection[str] | None = None
+"""What the test that runs now has markers for; None while no test runs."""
+
+
+def needs_of(nodeid: str, fixtures: Collection[str]) -> set[str]:
+    """Return the markers of a test."""
+    found: set[str] = set()
+    for name, needs in BY_FIXTURE.items():
+        found |= needs if name in fixtures else set()
+    if nodeid.startswith("tests/dispatch/") and "server" in fixtures:
+        found.add("redis")
+    for pattern, needs in BY_PLACE.items():
+        found |= needs if re.match(pattern, nodeid) else set()
+    return found
+
+
+def allow(markers: Collection[str] | None) -> None:
+    """Say what the test that begins may claim, or that it is over."""
+    global _claimable
+    _claimable = markers
+
+
+def claim(need: str) -> None:
+    """Fail the test that runs if it does not bear the marker of what is about to be started."""
+    assert need in NEEDS, need
+    if _claimable is not None and need not in _claimable:
+        raise AssertionError(f"a test that needs {need} has no such marker: see {__name__}")
