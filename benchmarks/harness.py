@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -173,7 +174,7 @@ class Report:
             self.ratios
         )
         lines += [f"- Machine: {self.about_machine()}."]
-        section = "\n".join(lines) + "\n"
+        section = "\n".join(map(wrapped, lines)) + "\n"
         text = RESULTS.read_text() if RESULTS.exists() else "# Results of the last honest run\n"
         pattern = re.compile(
             rf"^## {re.escape(self.bench)}\n.*?(?=^## |\Z)", re.DOTALL | re.MULTILINE
@@ -192,6 +193,16 @@ class Report:
         file = RESULTS.with_name(f"{name}.svg")
         file.write_text(bar_chart(title, marks, unit=chosen[0][1].unit, shown=shown))
         return file
+
+
+def wrapped(line: str) -> str:
+    """Break a paragraph or an item of a page at 100 columns; leave rows of tables and headings."""
+    if line.startswith(("|", "#", "!")):
+        return line
+    indent = "  " if line.startswith("- ") else ""
+    return textwrap.fill(
+        line, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def shown(value: float) -> str:

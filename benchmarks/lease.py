@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
-from benchmarks.harness import scaled
+from benchmarks.harness import scaled, wrapped
 from benchmarks.lease_cell import LATE_S, PAUSE_S, Cell, Measured, Trouble, try_side_by_side
 from benchmarks.lease_plot import Panel, line_chart
 from benchmarks.machine import facts, scratch_folder, version
@@ -166,7 +166,8 @@ def page(found: Sequence[Measured], machine: dict[str, str | int | float], secon
     names = ("cpu", "cores", "memory_gb", "kernel", "python", "load_1m")
     told = ", ".join(f"{name} {machine[name]}" for name in names)
     return "\n".join(
-        [
+        wrapped(line)
+        for line in [
             "# How long should the lease be?",
             "",
             f"Measured {datetime.now(UTC):%Y-%m-%d} at {version()}: {told}. Redis 7 with"
