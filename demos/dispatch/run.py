@@ -15,8 +15,7 @@ from demos.dispatch.processes import Names, OwnRedis, Processes, ProcessHandle
 from demos.dispatch.readings import is_spoiled, reading
 from demos.dispatch.snapshot import EVENTS_SHOWN, ProcessRow, Rates, Snapshot
 from waterclock.dispatch.redis.client import RedisClient
-from waterclock.dispatch.redis.key_slots import beside
-from waterclock.dispatch.redis.keys import Keys
+from waterclock.dispatch.redis.keys import Keys, beside
 
 SEND_S = 0.01
 SENT_TOGETHER_MAX = 500

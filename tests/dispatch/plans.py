@@ -2,10 +2,9 @@
 
 from random import Random
 
-from waterclock.dispatch.config import PlanConfig
 from waterclock.dispatch.core.batches import Load
 from waterclock.dispatch.core.identity import uuids_from
-from waterclock.dispatch.core.plan import Plan
+from waterclock.dispatch.core.plan import Plan, PlanConfig
 from waterclock.dispatch.core.stored_batches import StoredBatch
 
 DEADLINE_MS = 2_000

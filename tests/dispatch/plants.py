@@ -18,9 +18,8 @@ from waterclock.dispatch.core.batches import (
     Settle,
     WriteDeadLetters,
 )
-from waterclock.dispatch.core.fence import Fence
 from waterclock.dispatch.core.identity import Position, SequenceMarker
-from waterclock.dispatch.core.lease import Lease, LeaseConfig, LeaseEffect
+from waterclock.dispatch.core.lease import Fence, Lease, LeaseConfig, LeaseEffect
 from waterclock.dispatch.core.message_table import MessageTable
 from waterclock.dispatch.core.plan import Plan
 from waterclock.dispatch.core.ring import Resumed, Ring

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 from tests.dispatch.model_redis import FAILED, STALE
 from tests.dispatch.processes import Connection, Process
 from waterclock.dispatch import frames
-from waterclock.dispatch.core.backlog import Backlog
 from waterclock.dispatch.core.batches import Effect, Load, Settle, WriteDeadLetters
 from waterclock.dispatch.core.identity import MarkerName, Position, SequenceMarker, entry_uuids
 from waterclock.dispatch.core.lease import Ask, Call, Lease, LeaseEffect, StepDown
 from waterclock.dispatch.core.plan import Plan
 from waterclock.dispatch.core.ring import Drained, Ring
-from waterclock.dispatch.core.stored_batches import parse_stored_batch
+from waterclock.dispatch.core.stored_batches import Backlog, parse_stored_batch
 from waterclock.dispatch.decoder import LEADER_READS, Decoder
 
 if TYPE_CHECKING:

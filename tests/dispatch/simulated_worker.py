@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from tests.dispatch.model_redis import FAILED, STALE
 from tests.dispatch.processes import Connection, Process
 from waterclock.dispatch import frames
-from waterclock.dispatch.core.fence import Fence
+from waterclock.dispatch.core.lease import Fence
 from waterclock.dispatch.decoder import WORKER_READS, Decoder
 
 if TYPE_CHECKING:

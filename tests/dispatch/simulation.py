@@ -17,8 +17,8 @@ from tests.dispatch.model_redis import ModelRedis, Violation
 from tests.dispatch.processes import Schedule
 from tests.dispatch.simulated_dispatcher import SimulatedDispatcher
 from tests.dispatch.simulated_worker import SimulatedWorker
-from waterclock.dispatch.config import PlanConfig
 from waterclock.dispatch.core.lease import LeaseConfig
+from waterclock.dispatch.core.plan import PlanConfig
 
 STORY_MS = 15_000
 PROGRESS_MS = 40_000

@@ -11,7 +11,7 @@ from benchmarks.peers.server import free_port
 from tests.dispatch.programs import Fleet, fleet, wait
 from tests.dispatch.redis_servers import cluster
 from tests.dispatch.traffic import SOURCE_KINDS, listening, numbers, ready, send
-from waterclock.dispatch.redis.key_slots import beside
+from waterclock.dispatch.redis.keys import beside
 
 HANDLERS = "tests.dispatch.work_handlers"
 

@@ -23,7 +23,7 @@ from tests.dispatch.traffic import (
     ready,
     send,
 )
-from waterclock.dispatch.redis.key_slots import beside
+from waterclock.dispatch.redis.keys import beside
 
 HANDLERS = "tests.dispatch.work_handlers"
 QUICK = {"lease_ms": 500, "deadline_ms": 500, "silence_ms_max": 500, "heartbeat_ms": 100}

@@ -34,7 +34,8 @@ def encode(frame: Frame) -> bytes:
         case ProcessMessage(uuid, body):
             return frames.encode_process_message(uuid, body)
         case AckMessage(uuid):
-            return frames.encode_ack_message(uuid)
+            text = frames.uuid_text(uuid).encode()
+            return frames.HEADER.pack(frames.VERSION, frames.ACK_MESSAGE, len(text)) + text
         case Hello(epoch, credit, name):
             return frames.encode_hello(epoch=epoch, credit=credit, name=name)
         case Welcome(epoch, deadline_ms, heartbeat_ms, silence_ms_max):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.dispatch.programs import fleet, wait
 from tests.dispatch.traffic import numbers, ready, send
 from waterclock.dispatch.core.identity import known_until_ms
-from waterclock.dispatch.redis.key_slots import beside
+from waterclock.dispatch.redis.keys import beside
 
 HANDLERS = "tests.dispatch.work_handlers"
 

@@ -275,7 +275,7 @@ def test_room_counts_messages_and_bytes():
     assert plan.room == 6
     plan.add(load(4, 1, size=1_000))
     assert plan.room == 0
-    assert plan.held_bytes == 1_008
+    assert plan._table.bytes == 1_008
 
 
 def test_a_frame_is_cut_by_bytes():
@@ -317,7 +317,7 @@ def test_a_plan_that_is_done_holds_nothing(is_stored_batch):
     for out in plan.hand_out(0):
         plan.acked(out.uuids, out.worker)
 
-    assert (plan.held, plan.held_bytes, plan.in_flight, plan.waiting) == (0, 0, 0, 0)
+    assert (plan.held, plan._table.bytes, plan.in_flight, plan.waiting) == (0, 0, 0, 0)
     assert plan.next_deadline(0) in (None, DEADLINE_MS)
     plan.tick(DEADLINE_MS)
     assert plan.next_deadline(DEADLINE_MS) is None

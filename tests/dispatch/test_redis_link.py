@@ -8,7 +8,7 @@ import pytest
 
 from tests.dispatch.redis_servers import cluster, replicated, single
 from waterclock.dispatch.redis.client import RedisClient
-from waterclock.dispatch.redis.key_slots import SLOTS, beside, hash_tag, slot_of
+from waterclock.dispatch.redis.keys import SLOTS, beside, hash_tag, slot_of
 from waterclock.dispatch.redis.link import (
     RedisAddress,
     RedisAway,

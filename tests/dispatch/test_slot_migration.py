@@ -8,7 +8,7 @@ import redis
 from tests.dispatch.programs import fleet, wait
 from tests.dispatch.redis_servers import RedisServer, cluster
 from tests.dispatch.traffic import numbers, ready
-from waterclock.dispatch.redis.key_slots import slot_of
+from waterclock.dispatch.redis.keys import slot_of
 
 HANDLERS = "tests.dispatch.work_handlers"
 EACH = 300

@@ -35,7 +35,7 @@ from waterclock.dispatch.frames import (
     encode_process_message,
     encode_welcome,
 )
-from waterclock.dispatch.redis.key_slots import beside
+from waterclock.dispatch.redis.keys import beside
 
 HANDLERS = "tests.dispatch.work_handlers"
 READS = (HELLO, CREDIT, PROGRESS, NACK, ACK_BATCH, CLOSE, HEARTBEAT)

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     )
     from waterclock.burrow.runtime.dead_letters import DeadLetters
     from waterclock.burrow.runtime.decorator import Consumer, consumer
-    from waterclock.burrow.runtime.health import Health
-    from waterclock.burrow.runtime.metrics import PoolMetrics
+    from waterclock.burrow.runtime.metrics import Health, PoolMetrics
     from waterclock.burrow.runtime.pool import Pool
     from waterclock.burrow.runtime.source import Output, Owner, PoolHalted, Source, SourceFailed
     from waterclock.burrow.runtime.waterclock_source import LoggedRecord, WaterclockSource
@@ -63,11 +62,10 @@ _NAMES = {
     "runtime.dead_letters": ["DeadLetters"],
     "runtime.decorator": ["Consumer", "consumer"],
     "core.failures": ["Failed", "PermanentError"],
-    "runtime.health": ["Health"],
     "kafka.dead_letters": ["KafkaDeadLetters"],
     "kafka.source": ["KafkaSource"],
     "kafka.transactions": ["KafkaTransactions"],
-    "runtime.metrics": ["PoolMetrics"],
+    "runtime.metrics": ["Health", "PoolMetrics"],
     "runtime.pool": ["Pool"],
     "core.records": ["Assignment", "Commit", "Record", "TopicPartition"],
     "runtime.source": ["Output", "Owner", "PoolHalted", "Source", "SourceFailed"],

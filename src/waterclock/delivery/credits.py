@@ -41,8 +41,8 @@ class Credit:
 
         Tick the member's cursors afterwards: they may have something for it.
         """
-        self.messages_max = max(0, messages)
-        self.bytes_max = max(0, bytes)
+        self.messages_max = messages
+        self.bytes_max = bytes
 
     def take(self, messages: int, *, bytes_each: int) -> int:
         """Use credit for up to so many messages; return for how many there was some."""

@@ -4,13 +4,13 @@ Where settings come from is told in `model/config_loader.py`, for a file may hol
 both programs, and each reads its own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, TypeVar, get_args
 
 from waterclock.dispatch.core.lease import LeaseConfig
+from waterclock.dispatch.core.plan import PlanConfig
 from waterclock.dispatch.frames import BODY_BYTES_MAX, CREDIT_MAX, PAYLOAD_BYTES_MAX
-from waterclock.dispatch.kinds import Blank, Servers
 from waterclock.model.config_loader import ENVIRONMENT_PREFIX, build_section, read_settings
 from waterclock.model.errors import BadConfig
 from waterclock.model.settings import (
@@ -34,19 +34,38 @@ _PORT = count(0, 65_535)
 _KEY = Text(512)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanConfig:
-    """What the plan goes by; `DispatcherConfig.plan` makes it."""
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """A list of addresses or URLs, at least one; in one text they are parted by commas."""
 
-    deadline_ms: int = 2 * SECOND_MS
-    deliveries_max: int = 5
-    messages_max: int = 100_000
-    bytes_max: int = 256 * MIB
-    batch_messages_max: int = 500
-    batch_bytes_max: int = 1 * MIB
-    retry_ms: int = 100
-    retry_ms_max: int = 30 * SECOND_MS
-    rest_ms_max: int = 30 * SECOND_MS
+    allowed: ClassVar[str] = "a list of host:port or URLs, at least one"
+
+    def read(self, raw: object) -> tuple[str, ...]:
+        if isinstance(raw, str):
+            raw = [part.strip() for part in raw.split(",")]
+        if not isinstance(raw, list | tuple) or not raw:
+            raise ValueError
+        return tuple(Text(1_000).read(item) for item in raw)
+
+    def show(self, value: Sequence[str]) -> str:
+        return ",".join(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Blank:
+    """What another kind of text allows, or nothing at all."""
+
+    kind: Text
+
+    @property
+    def allowed(self) -> str:
+        return f"{self.kind.allowed}, or empty"
+
+    def read(self, raw: object) -> str:
+        return "" if raw == "" else self.kind.read(raw)
+
+    def show(self, value: str) -> str:
+        return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

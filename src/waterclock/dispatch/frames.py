@@ -190,11 +190,6 @@ def encode_process_message(uuid: bytes, body: bytes) -> bytes:
     return _framed(PROCESS_MESSAGE, b"%b:%b" % (uuid_text(uuid).encode(), body))
 
 
-def encode_ack_message(uuid: bytes) -> bytes:
-    """Return the plain acknowledgement of one message."""
-    return _framed(ACK_MESSAGE, uuid_text(uuid).encode())
-
-
 def encode_hello(*, epoch: int, credit: int, name: str) -> bytes:
     """Return a worker's first frame; the name is cut to NAME_BYTES_MAX, and must be printable."""
     return _framed(HELLO, HELLO_HEAD.pack(epoch, credit) + (cut(name, NAME_BYTES_MAX) or b"?"))

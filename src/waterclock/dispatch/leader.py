@@ -113,11 +113,6 @@ class Leader:
         return self._plan.in_flight
 
     @property
-    def held(self) -> int:
-        """Messages in memory, wherever they are."""
-        return self._plan.held
-
-    @property
     def workers(self) -> list[tuple[int, str, int, int]]:
         """Number, name, credit and messages held of each worker."""
         return self._plan.workers()

@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from waterclock.dispatch.config import DispatcherConfig, WorkerConfig
 from waterclock.dispatch.dispatcher import Dispatcher
-from waterclock.dispatch.health import Health
-from waterclock.dispatch.metrics import Counts
+from waterclock.dispatch.metrics import Counts, Health
 from waterclock.dispatch.redis.client import RedisClient
 from waterclock.dispatch.redis.link import SILENCE_S_MAX
 from waterclock.dispatch.sinks.redis import RedisSink

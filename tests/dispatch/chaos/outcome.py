@@ -7,8 +7,7 @@ import redis
 from tests.dispatch.chaos.history import Entry, Letter, number_in
 from tests.dispatch.chaos.plan import SourceKind
 from tests.dispatch.chaos.stage import Stage
-from waterclock.dispatch.redis.key_slots import beside
-from waterclock.dispatch.redis.keys import Keys
+from waterclock.dispatch.redis.keys import Keys, beside
 from waterclock.dispatch.sinks.redis import stream_names
 
 

@@ -1,4 +1,4 @@
-"""What a pool counts, under the names of the Prometheus world.
+"""What a pool counts, under the names of the Prometheus world, and how it is in one object.
 
 Counting is plain arithmetic on the loop, in bulk; families are made when somebody scrapes. A
 scraper may be on another thread, so it reads numbers and finished snapshots only.
@@ -9,6 +9,8 @@ scraper may be on another thread, so it reads numbers and finished snapshots onl
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -21,6 +23,8 @@ from prometheus_client.registry import Collector
 from waterclock.burrow.core.partition import PartitionState, PartitionView
 from waterclock.burrow.core.records import Record, TopicPartition
 from waterclock.model.failure_kinds import FailureKinds
+
+State = Literal["new", "running", "stopping", "stopped", "halted", "failed"]
 
 BOUNDS_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
 """Upper ends of the buckets of processing time."""
@@ -197,3 +201,35 @@ class PoolMetrics(Collector):
             for family, value in zip(families.values(), values, strict=True):
                 family.add_metric(place, float(value))
         yield from families.values()
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a pool is, when it last looked: about once a second."""
+
+    state: State
+    workers: int
+    workers_busy: float
+    """How many were busy, on average of late."""
+    partitions: int
+    offset_lag: dict[TopicPartition, int] = field(default_factory=dict)
+    error_rate: float = 0.0
+    """The share of attempts that failed, of late."""
+    errors_in_a_row: int = 0
+    """Records given up with no success between them."""
+    attempts: int = 0
+    """How often the function has been done with a record since the start, whatever came of it."""
+    failures: int = 0
+    """How many of these failed."""
+    last_error: str = ""
+    """The last failure, and the line it came from."""
+    stuck_seconds: float = 0.0
+    """How long the partition that has been stuck for longest could not commit any further."""
+    problems: tuple[str, ...] = ()
+    """What is wrong, each in a sentence."""
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the pool runs and nothing is wrong with it. One without partitions is healthy:
+        there may be more members than partitions."""
+        return self.state == "running" and not self.problems

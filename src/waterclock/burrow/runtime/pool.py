@@ -24,8 +24,7 @@ from waterclock.burrow.core.records import Record
 from waterclock.burrow.core.scaling import Scaling
 from waterclock.burrow.runtime.dead_letters import DeadLetters
 from waterclock.burrow.runtime.driver import Driver
-from waterclock.burrow.runtime.health import Health, State
-from waterclock.burrow.runtime.metrics import PoolMetrics
+from waterclock.burrow.runtime.metrics import Health, PoolMetrics, State
 from waterclock.burrow.runtime.source import LagTeller, Outlet, PoolHalted, Source
 from waterclock.burrow.runtime.tracing import traced
 from waterclock.burrow.runtime.workers import Coroutines, Threads, WorkerPool

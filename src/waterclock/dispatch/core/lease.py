@@ -10,7 +10,7 @@ clock, counted from *before* it asked, and takes a tenth off for clocks that dif
     0                                       lease - margin  lease
 
 A pause between looking at the clock and acting can still not be excluded. That is what the epoch is
-for: whoever writes compares it (`fence.py`, the scripts), and refuses the smaller one.
+for: whoever writes compares it (`Fence`, the scripts), and refuses the smaller one.
 
 How a shell uses it: call `tick` at `next_deadline()`; perform `Ask` with one script, and tell how
 it went with one of `acquired refused renewed lost failed`; look at `is_held` before handing out.
@@ -18,7 +18,7 @@ it went with one of `acquired refused renewed lost failed`; look at `is_held` be
 
 from dataclasses import dataclass
 from enum import Enum
-from json import dumps, loads
+from json import loads
 from random import Random
 from typing import Any, TypeAlias
 
@@ -193,12 +193,6 @@ class LockValue:
     epoch: int = 0
     """Filled in by the script that takes the lock."""
 
-    def to_bytes(self) -> bytes:
-        """Return the JSON that is stored."""
-        return dumps(
-            {"host": self.host, "port": self.port, "token": self.token, "epoch": self.epoch}
-        ).encode()
-
 
 def parse_lock_value(raw: bytes) -> LockValue:
     """Return what the lock says; raise BadLock."""
@@ -215,3 +209,26 @@ def parse_lock_value(raw: bytes) -> LockValue:
         ):
             return LockValue(host, port, token, epoch)
     raise BadLock("a lock without host, port, token and epoch")
+
+
+class Fence:
+    """Refuses whoever is older than the newest leader seen: one for each worker, for all
+    connections it ever has.
+
+    A leader that was paused does not know that another took over. Its frames and writes bear its
+    epoch, and everything that could be harmed by them remembers the highest one: workers here, the
+    output and the source in their scripts.
+    """
+
+    def __init__(self, epoch: int = 0) -> None:
+        self.epoch = epoch
+
+    def __repr__(self) -> str:
+        return f"<Fence at {self.epoch}>"
+
+    def lets(self, epoch: int) -> bool:
+        """Say whether something of this epoch is accepted; if it is, nothing older is any more."""
+        if epoch < self.epoch:
+            return False
+        self.epoch = epoch
+        return True

@@ -33,7 +33,6 @@ from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
 
-from waterclock.dispatch.config import PlanConfig
 from waterclock.dispatch.core.batches import (
     Batch,
     BatchState,
@@ -47,9 +46,25 @@ from waterclock.dispatch.core.batches import (
 from waterclock.dispatch.core.deadline_heap import DeadlineHeap
 from waterclock.dispatch.core.message_table import MessageTable, grouped
 from waterclock.dispatch.core.worker_pool import SUSPECT_CRASHES, Worker, WorkerPool
+from waterclock.model.units import MIB, SECOND_MS
 
 LOOK_AHEAD = 16
 """Batches looked at for a worker that may take one: the first may shun the only one with room."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanConfig:
+    """What the plan goes by; the configuration of a dispatcher makes it."""
+
+    deadline_ms: int = 2 * SECOND_MS
+    deliveries_max: int = 5
+    messages_max: int = 100_000
+    bytes_max: int = 256 * MIB
+    batch_messages_max: int = 500
+    batch_bytes_max: int = 1 * MIB
+    retry_ms: int = 100
+    retry_ms_max: int = 30 * SECOND_MS
+    rest_ms_max: int = 30 * SECOND_MS
 
 
 @dataclass(slots=True)
@@ -109,11 +124,6 @@ class Plan:
         if self._table.bytes >= self._config.bytes_max:
             return 0
         return max(0, self._config.messages_max - len(self._table))
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of all bodies in the plan."""
-        return self._table.bytes
 
     def workers(self) -> list[tuple[int, str, int, int]]:
         """Return (number, name, credit, held) of each worker, for metrics."""

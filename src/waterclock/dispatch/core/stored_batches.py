@@ -6,6 +6,7 @@ their uuids: a prefix and the number of the first say them all. `docs/formats/di
 draws it.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -77,3 +78,43 @@ def parse_stored_batch(raw: bytes) -> StoredBatch:
         raise BadStoredBatch("a stored batch whose bodies do not fill it")
     bodies = [raw[start:stop] for start, stop in pairwise(ends)]
     return StoredBatch(prefix, first, birth_ms, bodies)
+
+
+class Backlog:
+    """Names of batches that are stored in Redis while the plan has no room for them, as they came.
+
+    Pub/sub cannot be told to wait, so what the plan cannot hold stays in Redis, and only its name
+    here: 16 bytes for up to 500 messages. Oldest first, they are fetched when there is room again.
+    """
+
+    def __init__(self, messages_max: int) -> None:
+        self._messages_max = messages_max
+        self._stored_batches: deque[tuple[bytes, int]] = deque()
+        self.messages = 0
+
+    def __repr__(self) -> str:
+        return f"<Backlog {self.messages} messages>"
+
+    def __bool__(self) -> bool:
+        return bool(self._stored_batches)
+
+    @property
+    def room(self) -> int:
+        """How many messages more may be stored."""
+        return max(0, self._messages_max - self.messages)
+
+    def hold(self, stored_id: bytes, count: int) -> None:
+        """Take in a batch that is stored."""
+        self._stored_batches.append((stored_id, count))
+        self.messages += count
+
+    def take(self, room: int) -> list[bytes]:
+        """Take out the oldest batches while the plan has room, for fetching and adding them. The
+        last may go beyond it: a batch must not wait for ever for a room as large as itself."""
+        taken: list[bytes] = []
+        while self._stored_batches and room > 0:
+            stored_id, count = self._stored_batches.popleft()
+            self.messages -= count
+            room -= count
+            taken.append(stored_id)
+        return taken

@@ -13,7 +13,7 @@ opens a new one.
 import asyncio
 from collections.abc import Sequence
 
-from waterclock.dispatch.redis.key_slots import SLOTS, slot_of
+from waterclock.dispatch.redis.keys import SLOTS, slot_of
 from waterclock.dispatch.redis.link import (
     SILENCE_S_MAX,
     RedisAddress,

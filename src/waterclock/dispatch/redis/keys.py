@@ -1,11 +1,41 @@
-"""The names of a dispatcher group's own keys in Redis, drawn in `docs/formats/dispatch_keys.md`.
+"""The names of keys in Redis, and which slot of a cluster a key is in.
 
-All of them bear the tag `{prefix}`, so that in a cluster they are in one slot and one script may
-touch them together. The keys of the user's streams, and those that stand beside them, are named by
-`key_slots.beside`.
+A cluster runs a script only if all its keys are in one slot. The slot is the CRC-16 of the key, or
+of the first `{...}` in it that holds something (Redis Cluster specification, "Hash tags"). So the
+keys of a group of dispatchers all bear the tag `{prefix}`, and those that stand beside a stream of
+the user's are named by `beside`. `docs/formats/dispatch_keys.md` draws what they hold.
 """
 
+from binascii import crc_hqx
 from dataclasses import dataclass
+
+from waterclock.model.errors import BadInput
+
+SLOTS = 16_384
+
+
+def hash_tag(key: str) -> str:
+    """Return the part of a key that decides its slot."""
+    start = key.find("{")
+    if start >= 0:
+        end = key.find("}", start + 1)
+        if end > start + 1:
+            return key[start + 1 : end]
+    return key
+
+
+def slot_of(key: str) -> int:
+    """Return the slot of a key."""
+    return crc_hqx(hash_tag(key).encode(), 0) % SLOTS
+
+
+def beside(key: str, name: str) -> str:
+    """Return a key named after another one and in the same slot."""
+    if hash_tag(key) != key:
+        return f"{key}:{name}"
+    if "}" in key:
+        raise BadInput(f"key {key!r}: a closing brace without a tag before it cannot be used")
+    return f"{{{key}}}:{name}"
 
 
 @dataclass(frozen=True, slots=True)

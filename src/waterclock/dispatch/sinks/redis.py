@@ -17,7 +17,7 @@ from typing import cast
 
 from waterclock.dispatch.core.identity import known_until_ms, shard_of
 from waterclock.dispatch.redis.client import RedisClient
-from waterclock.dispatch.redis.key_slots import beside
+from waterclock.dispatch.redis.keys import beside
 from waterclock.dispatch.redis.link import RedisAway, RedisRefused, Word
 from waterclock.dispatch.redis.scripts import RAISE_FENCE, WRITE, Stale
 from waterclock.dispatch.sinks.sink import AWAY, LATE, STALE, Writing

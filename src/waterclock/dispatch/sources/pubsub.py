@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from waterclock.dispatch.core.backlog import Backlog
 from waterclock.dispatch.core.batches import DeadLetter, Load
 from waterclock.dispatch.core.identity import (
     NONCE_BYTES,
@@ -30,7 +29,12 @@ from waterclock.dispatch.core.identity import (
     parse_position,
 )
 from waterclock.dispatch.core.ring import Drained, Ring
-from waterclock.dispatch.core.stored_batches import BadStoredBatch, StoredBatch, parse_stored_batch
+from waterclock.dispatch.core.stored_batches import (
+    Backlog,
+    BadStoredBatch,
+    StoredBatch,
+    parse_stored_batch,
+)
 from waterclock.dispatch.metrics import DispatcherCounts
 from waterclock.dispatch.redis.client import RedisClient
 from waterclock.dispatch.redis.keys import Keys
@@ -47,7 +51,6 @@ from waterclock.model.waiting import Waiting
 log = logging.getLogger(__name__)
 
 PAGE_BATCHES = 20
-STORE_BATCHES_MAX = 64
 CHECK_S = 1.0
 HANDICAP_MS = 200
 IDLE_STORE_S = 1.0

@@ -18,7 +18,7 @@ from waterclock.dispatch.core.batches import DeadLetter, Load
 from waterclock.dispatch.core.identity import entry_uuids, known_until_ms
 from waterclock.dispatch.metrics import DispatcherCounts
 from waterclock.dispatch.redis.client import RedisClient
-from waterclock.dispatch.redis.key_slots import beside
+from waterclock.dispatch.redis.keys import beside
 from waterclock.dispatch.redis.link import RedisAway, RedisLink, RedisRefused, Word
 from waterclock.dispatch.redis.scripts import (
     STREAM_ACK,

@@ -69,11 +69,6 @@ class InFlight:
         if not self._since:
             self._is_empty.set()
 
-    def holds(self, uuid: bytes, link: object) -> bool:
-        """Whether the answer to this one is still waited for."""
-        held = self._since.get(uuid)
-        return held is not None and held[1] is link
-
     def to_extend(
         self, link: object, at_work: Sequence[tuple[Item, float]], *, older_s: float, now: float
     ) -> list[bytes]:

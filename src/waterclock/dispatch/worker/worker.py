@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from waterclock.dispatch.config import WorkerConfig
-from waterclock.dispatch.core.fence import Fence
-from waterclock.dispatch.core.lease import LockValue
+from waterclock.dispatch.core.lease import Fence, LockValue
 from waterclock.dispatch.frames import (
     UUIDS_MAX,
     Close,
