@@ -8,20 +8,20 @@ import pytest
 
 from tests.spark.fake_http import HANG_UP, SILENCE, answer, faking, frames
 from waterclock.model.errors import NodeFailed, OffsetOutOfRange, UnknownTopic, Unreachable
-from waterclock.spark.read.fetcher import Fetching
+from waterclock.spark.read.fetcher import Fetcher
 from waterclock.spark.read.http_node import HttpNode
 from waterclock.spark.read.ranges import Range
 
 
-def fetching(address: str, *, end: int = 30, patience_s: float = 20.0, **options: Any) -> Fetching:
+def fetching(address: str, *, end: int = 30, patience_s: float = 20.0, **options: Any) -> Fetcher:
     settings = {
         "fetch_bytes": 100,
-        "with_promises": False,
+        "with_scheduled": False,
         "retained": 0,
         "fail_on_data_loss": True,
         **options,
     }
-    return Fetching(address, "a b", Range(2, 0, end), patience_s=patience_s, **settings)
+    return Fetcher(address, "a b", Range(2, 0, end), patience_s=patience_s, **settings)
 
 
 def taken(address: str, **options: Any) -> list[bytes]:

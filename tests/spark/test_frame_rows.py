@@ -23,7 +23,7 @@ ALL = {column.name: column.arrow for column in (*COLUMNS["all"], *EXTRA_COLUMNS[
 def read(frames: list[bytes], names: list[str], wanted: Range, **options: Any) -> list[Any]:
     """Return what is read, as dicts, of replies that hold two frames each."""
     schema = pa.schema([(name, ALL[name]) for name in names])
-    settings = {"with_promises": True, "key_prefix": None, "batch_rows": 64, **options}
+    settings = {"with_scheduled": True, "key_prefix": None, "batch_rows": 64, **options}
     replies = [memoryview(b"".join(frames[at : at + 2])) for at in range(0, len(frames), 2)]
     batches = list(FrameRows(schema, wanted, **settings).batches(replies))
     for batch in batches:
@@ -52,7 +52,7 @@ def plain(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     st.integers(1, 30),
 )
 def test_any_mix_of_range_prefix_and_columns_equals_the_plain_rows(
-    plans, data, with_promises, prefix, names, batch_rows
+    plans, data, with_scheduled, prefix, names, batch_rows
 ):
     log = log_of(plans)
     start = data.draw(st.integers(0, log.end))
@@ -62,7 +62,7 @@ def test_any_mix_of_range_prefix_and_columns_equals_the_plain_rows(
     found: list[Any] = []
     for piece in pieces:
         found += read(
-            log.frames, names, piece, with_promises=with_promises, key_prefix=prefix,
+            log.frames, names, piece, with_scheduled=with_scheduled, key_prefix=prefix,
             batch_rows=batch_rows,
         )  # fmt: skip
 
@@ -70,7 +70,7 @@ def test_any_mix_of_range_prefix_and_columns_equals_the_plain_rows(
         {**row, "value_bytes": None if row["value"] is None else len(row["value"])}
         for row in log.rows
         if start <= row["offset"] < end
-        and (with_promises or row["kind"] != "promise")
+        and (with_scheduled or row["kind"] != "promise")
         and (prefix is None or (row["key"] is not None and row["key"].startswith(prefix)))
     ]
     assert found == [{name: row[name] for name in names} for row in rows]
@@ -84,7 +84,7 @@ def test_small_frames_are_put_together_and_large_ones_are_cut():
     log = log_of([dense(10), dense(10), dense(10), dense(45)])
     schema = pa.schema([("offset", pa.int64())])
     rows = FrameRows(
-        schema, Range(0, 0, log.end), with_promises=False, key_prefix=None, batch_rows=20
+        schema, Range(0, 0, log.end), with_scheduled=False, key_prefix=None, batch_rows=20
     )
 
     sizes = [batch.num_rows for batch in rows.batches([memoryview(b"".join(log.frames))])]

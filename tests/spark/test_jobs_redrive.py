@@ -89,7 +89,7 @@ def test_a_dry_run_shows_reasons_and_how_they_would_look(run, node, topic):
 
 
 def test_copies_can_go_elsewhere_and_leave_the_letters(run, node, topic):
-    run(where="origin_offset < 2", to_topic=f"{topic}-copies", keeps_letters=True, limit=1)
+    run(where="origin_offset < 2", to_topic=f"{topic}-copies", keeps_dead_letters=True, limit=1)
 
     assert [each.value for each in node.client.replay(f"{topic}-copies")] == [b"value 0"]
     assert node.client.dead_letters.count(topic) == 6

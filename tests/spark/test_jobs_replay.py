@@ -5,9 +5,8 @@ import pytest
 
 from waterclock.model.errors import BadInput
 from waterclock.spark.jobs import replay
-from waterclock.spark.jobs.offsets import Stretch, narrowed, offsets_of
 from waterclock.spark.jobs.progress import SilentReporter
-from waterclock.spark.jobs.replay import ReplayOptions
+from waterclock.spark.jobs.replay import ReplayOptions, Stretch, narrowed, offsets_of
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 A master, two workers with an executor each, and one driver, which is this file as a program: it
 takes a job a line. Both tasks of a write are held at their middle until a file appears, so an
 executor is killed while it writes for certain. The node forgets ids before anybody goes on: what
-the killed task had stored must be known by the ledger and by reading back, not by dedup.
+the killed task had stored must be known by the write registry and by reading back, not by dedup.
 """
 
 import json

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from waterclock.spark.options import READ_OPTIONS, BadOption, Places, ReadOptions
+from waterclock.spark.options import READ_OPTIONS, BadOption, OffsetBounds, ReadOptions
 
 
 def parsed(**options: str) -> ReadOptions:
@@ -39,8 +39,8 @@ def test_a_topic_can_be_given_to_load():
 def test_places_are_words_or_json():
     options = parsed(startingOffsets='{"1": "latest", "0": 7}', endingOffsets=" Earliest ")
 
-    assert options.starting == Places("earliest", {1: "latest", 0: 7})
-    assert options.ending == Places("earliest")
+    assert options.starting == OffsetBounds("earliest", {1: "latest", 0: 7})
+    assert options.ending == OffsetBounds("earliest")
 
 
 @pytest.mark.parametrize(

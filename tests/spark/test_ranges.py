@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterclock.model.errors import OffsetOutOfRange
-from waterclock.spark.options import BadOption, Places
+from waterclock.spark.options import BadOption, OffsetBounds
 from waterclock.spark.read.ranges import (
     TASK_ROWS_MIN,
     Extent,
     Range,
     chosen,
-    gathered,
+    grouped,
     planned,
     resolved,
 )
@@ -51,16 +51,16 @@ def test_a_range_is_cut_no_more_than_is_needed():
 def test_places_become_offsets():
     extents = {0: Extent(5, 10), 1: Extent(0, 4)}
 
-    assert resolved(Places("earliest"), extents, "o", is_strict=True) == {0: 5, 1: 0}
-    assert resolved(Places("latest"), extents, "o", is_strict=True) == {0: 10, 1: 4}
-    named = Places("latest", {0: 7, 1: "earliest"})
+    assert resolved(OffsetBounds("earliest"), extents, "o", is_strict=True) == {0: 5, 1: 0}
+    assert resolved(OffsetBounds("latest"), extents, "o", is_strict=True) == {0: 10, 1: 4}
+    named = OffsetBounds("latest", {0: 7, 1: "earliest"})
     assert resolved(named, extents, "o", is_strict=True) == {0: 7, 1: 0}
 
 
 @pytest.mark.parametrize(("offset", "nearest", "says"), [(4, 5, "is gone"), (11, 10, "beyond")])
 def test_an_offset_outside_the_log_is_an_error_or_the_nearest(offset, nearest, says):
     extents = {0: Extent(5, 10)}
-    places = Places("earliest", {0: offset})
+    places = OffsetBounds("earliest", {0: offset})
 
     with pytest.raises(OffsetOutOfRange, match=says):
         resolved(places, extents, "o", is_strict=True)
@@ -75,12 +75,14 @@ def test_a_partition_that_is_not_there_is_named():
     with pytest.raises(BadOption, match=r"option partitions: there is no partition 7: .* has 2"):
         chosen(extents, frozenset({7}))
     with pytest.raises(BadOption, match="names partition 1, which is not read"):
-        resolved(Places("latest", {1: 0}), {0: Extent(0, 1)}, "startingOffsets", is_strict=True)
+        resolved(
+            OffsetBounds("latest", {1: 0}), {0: Extent(0, 1)}, "startingOffsets", is_strict=True
+        )
 
 
 @given(PIECES, st.integers(1, 8))
 def test_tasks_are_the_pieces_in_order_and_small_ones_share_one(pieces, tasks_min):
-    tasks = gathered(pieces, tasks_min=tasks_min)
+    tasks = grouped(pieces, tasks_min=tasks_min)
 
     assert [piece for task in tasks for piece in task] == pieces
     assert len(tasks) >= min(tasks_min, len(pieces))
@@ -92,4 +94,4 @@ def test_four_small_partitions_are_one_task_and_a_large_one_is_its_own():
     small = [Range(number, 0, 100) for number in range(4)]
     large = Range(4, 0, TASK_ROWS_MIN)
 
-    assert gathered([*small, large]) == [tuple(small), (large,)]
+    assert grouped([*small, large]) == [tuple(small), (large,)]

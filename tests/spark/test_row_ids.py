@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from waterclock.log.schema import HEADERS
 from waterclock.model.errors import LimitExceeded
-from waterclock.spark.write import occurrences
-from waterclock.spark.write.occurrences import Occurrences
+from waterclock.spark.write import row_ids as module
 from waterclock.spark.write.row_hashes import Hashes, row_hashes
-from waterclock.spark.write.row_ids import ID_BYTES, RowIds
+from waterclock.spark.write.row_ids import ID_BYTES, Occurrences, RowIds
 
 SCHEMA = pa.schema(
     [
@@ -193,7 +192,7 @@ def test_a_table_that_grew_remembers_all_it_counted():
 
 
 def test_a_task_has_no_more_rows_than_its_table_can_remember(monkeypatch):
-    monkeypatch.setattr(occurrences, "ROWS_MAX", 10)
+    monkeypatch.setattr(module, "ROWS_MAX", 10)
     table = Occurrences()
     eleven = np.arange(11, dtype=np.uint64)
 

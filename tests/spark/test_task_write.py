@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.spark.spark_node import SparkNode, running
 from tests.spark.stored import check_once, stored
 from waterclock.spark.write.options import WriteOptions
-from waterclock.spark.write.outlet import Outlet, WritePlace, hang_up
 from waterclock.spark.write.row_ids import RowIds
-from waterclock.spark.write.stored_ids import WrittenIds, read_back
+from waterclock.spark.write.sender import BatchSender, TaskKey, close_clients
+from waterclock.spark.write.stored_ids import StoredIds, read_back
 from waterclock.spark.write.task import write_task
 
 ROWS = 2_000
@@ -33,7 +33,7 @@ def forgetful(tmp_path_factory):
     """Return a node that knows an id for a second."""
     with running(tmp_path_factory.mktemp("forgetful"), {"dedup": {"window_ms": 1_000}}) as node:
         yield node
-        hang_up()
+        close_clients()
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def forget_ids(node: SparkNode):
 @pytest.mark.parametrize("with_ids", [False, True], ids=["derived", "own"])
 @pytest.mark.parametrize("is_forgotten", [False, True], ids=["within window", "after window"])
 def test_a_task_tried_again_stores_what_is_missing(forgetful, options, with_ids, is_forgotten):
-    place, rows = WritePlace("w", 7, 3), rows_of_task(with_ids=with_ids)
+    place, rows = TaskKey("w", 7, 3), rows_of_task(with_ids=with_ids)
     with pytest.raises(Broken):
         write_task(options, place, breaking_after(batches_of(rows, 100), 11))
     before = stored(forgetful, options.topic).num_rows
@@ -102,7 +102,7 @@ def test_a_task_tried_again_stores_what_is_missing(forgetful, options, with_ids,
 
 
 def test_a_task_that_breaks_many_times_stores_each_row_once(forgetful, options):
-    place, rows = WritePlace("w", 0, 0), rows_of_task()
+    place, rows = TaskKey("w", 0, 0), rows_of_task()
     for attempt in range(5):
         order = random.Random(attempt).sample(rows, len(rows))
         with pytest.raises(Broken):
@@ -115,14 +115,14 @@ def test_a_task_that_breaks_many_times_stores_each_row_once(forgetful, options):
 
 
 def test_a_task_done_or_committed_stores_nothing_more(forgetful, options):
-    place, rows = WritePlace("w", 3, 0), rows_of_task()
+    place, rows = TaskKey("w", 3, 0), rows_of_task()
     write_task(options, place, batches_of(rows, 500))
     forget_ids(forgetful)
 
     assert write_task(options, place, batches_of(rows, 500)).state == "done"
     forgetful.client.write_registry.commit(options.topic, "w", 3)
     for batch in (3, 2, 0):
-        again = write_task(options, WritePlace("w", batch, 0), batches_of(rows, 500))
+        again = write_task(options, TaskKey("w", batch, 0), batches_of(rows, 500))
         assert (again.state, again.rows, again.stored) == ("committed", ROWS, 0)
 
     check_once(forgetful, options.topic, [row["value"] for row in rows], "after a commit")
@@ -132,19 +132,19 @@ def test_tasks_beside_each_other_keep_rows_that_say_the_same(forgetful, options)
     rows = rows_of_task()
     for task in range(3):
         with pytest.raises(Broken):
-            write_task(options, WritePlace("w", 0, task), breaking_after(batches_of(rows, 300), 3))
+            write_task(options, TaskKey("w", 0, task), breaking_after(batches_of(rows, 300), 3))
     forget_ids(forgetful)
 
     for task in range(3):
-        write_task(options, WritePlace("w", 0, task), batches_of(rows, 300))
+        write_task(options, TaskKey("w", 0, task), batches_of(rows, 300))
 
     check_once(forgetful, options.topic, [row["value"] for row in rows] * 3, "equal tasks")
 
 
 def test_a_finish_that_was_not_heard_of_is_made_up_for(forgetful, options, monkeypatch):
-    place, rows = WritePlace("w", 0, 0), rows_of_task()
+    place, rows = TaskKey("w", 0, 0), rows_of_task()
     with monkeypatch.context() as patch:
-        patch.setattr(Outlet, "finish", lambda *_: (_ for _ in ()).throw(Broken))
+        patch.setattr(BatchSender, "finish", lambda *_: (_ for _ in ()).throw(Broken))
         with pytest.raises(Broken):
             write_task(options, place, batches_of(rows, 500))
     forget_ids(forgetful)
@@ -156,9 +156,9 @@ def test_a_finish_that_was_not_heard_of_is_made_up_for(forgetful, options, monke
 
 
 def test_a_task_is_done_only_when_its_rows_are_durable(forgetful, options, monkeypatch):
-    place, rows = WritePlace("w", 0, 0), rows_of_task()
+    place, rows = TaskKey("w", 0, 0), rows_of_task()
     with monkeypatch.context() as patch:
-        patch.setattr(Outlet, "flush", lambda *_: (_ for _ in ()).throw(Broken))
+        patch.setattr(BatchSender, "flush", lambda *_: (_ for _ in ()).throw(Broken))
         with pytest.raises(Broken):
             write_task(options, place, batches_of(rows, 500))
 
@@ -171,7 +171,7 @@ def test_two_attempts_at_once_store_each_row_once(node, topic):
     """Spark may believe a task dead that is not; the dedup of the node is for that."""
     node.client.topics.create(topic, partitions=3)
     options = WriteOptions.parse({"servers": node.servers, "topic": topic})
-    place, rows = WritePlace("w", 0, 0), rows_of_task()
+    place, rows = TaskKey("w", 0, 0), rows_of_task()
     zombie = breaking_after(batches_of(rows[::-1], 50), 30)
 
     def with_a_zombie(batches):
@@ -185,7 +185,7 @@ def test_two_attempts_at_once_store_each_row_once(node, topic):
 
     check_once(node, topic, [row["value"] for row in rows], "two attempts at once")
     assert summary.repeated > 0
-    hang_up()
+    close_clients()
 
 
 ids = st.lists(st.binary(min_size=1, max_size=40), max_size=30)
@@ -193,7 +193,7 @@ ids = st.lists(st.binary(min_size=1, max_size=40), max_size=30)
 
 @given(written=st.lists(ids, max_size=4), asked=ids)
 def test_written_ids_are_a_set(written, asked):
-    found = WrittenIds([pa.array(column, pa.binary()) for column in written])
+    found = StoredIds([pa.array(column, pa.binary()) for column in written])
     among = {id_ for column in written for id_ in column}
     asked += list(among)[:5]
 
@@ -203,11 +203,11 @@ def test_written_ids_are_a_set(written, asked):
 def test_ids_of_another_task_are_not_kept(forgetful, options):
     rows = rows_of_task()
     for task in (0, 1):
-        write_task(options, WritePlace("w", 0, task), batches_of(rows, 500))
-    with Outlet(options.servers, options.topic) as outlet:
+        write_task(options, TaskKey("w", 0, task), batches_of(rows, 500))
+    with BatchSender(options.servers, options.topic) as sender:
         mine = read_back(
-            outlet.fetch, dict.fromkeys(range(3), 0), RowIds(writer="w", batch=0, task=1).prefix
+            sender.fetch, dict.fromkeys(range(3), 0), RowIds(writer="w", batch=0, task=1).prefix
         )
-        all_ids = read_back(outlet.fetch, dict.fromkeys(range(3), 0), None)
+        all_ids = read_back(sender.fetch, dict.fromkeys(range(3), 0), None)
 
     assert (len(mine), len(all_ids)) == (ROWS, 2 * ROWS)

@@ -25,10 +25,10 @@ from tests.spark.stored import check_once, stored
 from waterclock.client.settings import ClientSettings
 from waterclock.log.schema import HEADERS
 from waterclock.spark.options import BadOption
-from waterclock.spark.write import outlet
+from waterclock.spark.write import sender
 from waterclock.spark.write.options import WriteOptions
-from waterclock.spark.write.outlet import Outlet, WritePlace, hang_up
 from waterclock.spark.write.schema import BadColumn, BadRow, check_columns, rows_of
+from waterclock.spark.write.sender import BatchSender, TaskKey, close_clients
 from waterclock.spark.write.task import write_task
 
 COLUMNS = pa.schema(
@@ -57,7 +57,7 @@ def options(node: SparkNode, topic):
 @pytest.fixture(scope="module", autouse=True)
 def _hang_up():
     yield
-    hang_up()
+    close_clients()
 
 
 def batch(rows, *, absent=()):
@@ -67,16 +67,16 @@ def batch(rows, *, absent=()):
     return pa.RecordBatch.from_pylist(full, schema=schema)
 
 
-def noted_parcels(monkeypatch):
+def noted_chunks(monkeypatch):
     """Return a list that gets what is sent from now on."""
-    parcels, start = [], Outlet._start
+    chunks, start = [], BatchSender._start
 
-    def note(self, parcel):
-        parcels.append(parcel)
-        return start(self, parcel)
+    def note(self, chunk):
+        chunks.append(chunk)
+        return start(self, chunk)
 
-    monkeypatch.setattr(Outlet, "_start", note)
-    return parcels
+    monkeypatch.setattr(BatchSender, "_start", note)
+    return chunks
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -122,22 +122,22 @@ def test_a_bad_row_is_named_with_its_field_and_limit(options, node, name):
     batches = [batch(rows[:10]), batch(rows[10:])]
 
     with pytest.raises(BadRow, match=rf"^row 17 of task 4 cannot be written: .*{words}"):
-        write_task(options(), WritePlace("failing", 0, 4), batches)
+        write_task(options(), TaskKey("failing", 0, 4), batches)
 
-    summary = write_task(options(onBadRow="skip"), WritePlace("skipping", 0, 4), batches)
+    summary = write_task(options(onBadRow="skip"), TaskKey("skipping", 0, 4), batches)
     assert (summary.rows, summary.stored, summary.skipped) == (40, 39, 1)
     assert summary.problems[0].startswith("row 17 of task 4: ")
 
 
 def test_many_rows_that_the_node_refuses_are_found_in_few_requests(options, node, monkeypatch):
-    monkeypatch.setattr(outlet, "PARCEL_BYTES", 4 << 20)  # all of them in one
-    parcels = noted_parcels(monkeypatch)
+    monkeypatch.setattr(sender, "CHUNK_BYTES", 4 << 20)  # all of them in one
+    chunks = noted_chunks(monkeypatch)
     rows = [{"value": b"%d" % n, "key": b"k" * 65_537 if n % 2 else b"k"} for n in range(60)]
 
-    summary = write_task(options(onBadRow="skip"), WritePlace("w", 0, 0), [batch(rows)])
+    summary = write_task(options(onBadRow="skip"), TaskKey("w", 0, 0), [batch(rows)])
 
     assert (summary.stored, summary.skipped) == (30, 30)
-    assert len(parcels) == 2
+    assert len(chunks) == 2
 
 
 def test_dead_letters_may_say_what_only_the_node_says_elsewhere(node, topic):
@@ -147,7 +147,7 @@ def test_dead_letters_may_say_what_only_the_node_says_elsewhere(node, topic):
     )
     rows = [{"value": b"v", "headers": {"wc-dlq-reason": b"not JSON"}}]
 
-    write_task(options, WritePlace("w", 0, 0), [batch(rows)])
+    write_task(options, TaskKey("w", 0, 0), [batch(rows)])
 
     assert stored(node, letters).column("headers").to_pylist() == [[("wc-dlq-reason", b"not JSON")]]
 
@@ -155,7 +155,7 @@ def test_dead_letters_may_say_what_only_the_node_says_elsewhere(node, topic):
 def test_tombstones_and_empty_values_are_messages(options, node):
     rows = [{"key": b"gone"}, {"value": b""}, {}]
 
-    write_task(options(), WritePlace("w", 0, 0), [batch(rows)])
+    write_task(options(), TaskKey("w", 0, 0), [batch(rows)])
 
     found = stored(node, options().topic).column("value").to_pylist()
     assert sorted(found, key=str) == [None, None, b""]
@@ -167,7 +167,7 @@ def test_rows_with_and_without_ids_and_partitions_may_be_mixed(options, node):
         for n, place in enumerate([None, 0, 1, 2] * 25)
     ]
 
-    write_task(options(), WritePlace("w", 0, 0), [batch(rows[:33]), batch(rows[33:])])
+    write_task(options(), TaskKey("w", 0, 0), [batch(rows[:33]), batch(rows[33:])])
 
     check_once(node, options().topic, [b"%d" % n for n in range(100)], "mixed rows")
     for row in stored(node, options().topic).to_pylist():
@@ -180,8 +180,8 @@ def test_a_row_of_the_same_content_is_no_other_for_one_that_has_an_id(options, n
     """Whoever brings an id is not counted among those that need one: or order would matter."""
     rows = [{"value": b"v"}, {"value": b"v", "message_id": b"id"}]
 
-    write_task(options(), WritePlace("w", 0, 0), [batch(rows)])
-    again = write_task(options(), WritePlace("w", 0, 0), [batch(rows[::-1])])
+    write_task(options(), TaskKey("w", 0, 0), [batch(rows)])
+    again = write_task(options(), TaskKey("w", 0, 0), [batch(rows[::-1])])
 
     assert again.state == "done"
     ids = stored(node, options().topic).column("message_id").to_pylist()
@@ -189,32 +189,30 @@ def test_a_row_of_the_same_content_is_no_other_for_one_that_has_an_id(options, n
 
 
 def test_a_large_batch_goes_in_parcels_that_fit(options, node, monkeypatch):
-    monkeypatch.setattr(outlet, "PARCEL_BYTES", 10_000)
-    parcels = noted_parcels(monkeypatch)
+    monkeypatch.setattr(sender, "CHUNK_BYTES", 10_000)
+    chunks = noted_chunks(monkeypatch)
     values = [b"%d" % n * 100 for n in range(500)]
 
-    write_task(
-        options(inFlight="2"), WritePlace("w", 0, 0), [batch([{"value": v} for v in values])]
-    )
+    write_task(options(inFlight="2"), TaskKey("w", 0, 0), [batch([{"value": v} for v in values])])
 
     check_once(node, options().topic, values, "large batch")
-    assert len(parcels) > 10
-    assert max(parcel.rows.nbytes for parcel in parcels) < 15_000
+    assert len(chunks) > 10
+    assert max(chunk.rows.nbytes for chunk in chunks) < 15_000
 
 
 def test_no_more_parcels_are_on_their_way_than_allowed(options, monkeypatch):
     most = 0
-    start = Outlet._start
+    start = BatchSender._start
 
-    def counted(self, parcel):
+    def counted(self, chunk):
         nonlocal most
         most = max(most, len(self._in_flight) + 1)
-        return start(self, parcel)
+        return start(self, chunk)
 
-    monkeypatch.setattr(Outlet, "_start", counted)
+    monkeypatch.setattr(BatchSender, "_start", counted)
     batches = [batch([{"value": b"%d" % n}]) for n in range(50)]
 
-    write_task(options(inFlight="3"), WritePlace("w", 0, 0), batches)
+    write_task(options(inFlight="3"), TaskKey("w", 0, 0), batches)
 
     assert most == 3
 
@@ -230,12 +228,12 @@ def test_a_task_keeps_to_its_rate(options, monkeypatch):
 
     monkeypatch.setattr(time, "monotonic", lambda: now_s)
     monkeypatch.setattr(time, "sleep", sleep)
-    paced = Outlet(("nowhere:1",), "t", rate_limit=100)
+    paced = BatchSender(("nowhere:1",), "t", rate_limit=100)
 
     for _ in range(11):
         paced._wait_for_turn(100)
 
-    assert sum(slept) == pytest.approx(10 - outlet.RATE_SLACK_S)
+    assert sum(slept) == pytest.approx(10 - sender.RATE_SLACK_S)
 
 
 def field(name, kind):
@@ -299,18 +297,18 @@ def test_a_stream_has_a_name_of_its_own():
 
 def test_a_partition_that_is_not_there_is_named(options):
     with pytest.raises(BadOption, match="option partition: must be from 0 to 2, not 5"):
-        write_task(options(partition="5"), WritePlace("w", 0, 0), [batch([{"value": b"v"}])])
+        write_task(options(partition="5"), TaskKey("w", 0, 0), [batch([{"value": b"v"}])])
 
 
 def test_a_node_that_is_not_there_is_named_and_the_next_one_asked(options, node, monkeypatch):
-    monkeypatch.setattr(outlet, "_SETTINGS", ClientSettings(connect_timeout_ms=50))
+    monkeypatch.setattr(sender, "_SETTINGS", ClientSettings(connect_timeout_ms=50))
 
     with (
         pytest.raises(Exception, match=r"no Waterclock node answers at 127.0.0.1:9"),
-        Outlet(("127.0.0.1:9",), "t"),
+        BatchSender(("127.0.0.1:9",), "t"),
     ):
         pass
-    with Outlet(("127.0.0.1:9", node.servers), "t") as found:
+    with BatchSender(("127.0.0.1:9", node.servers), "t") as found:
         assert found.message_bytes_max() > 0
 
 

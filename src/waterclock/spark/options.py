@@ -18,7 +18,7 @@ from waterclock.model.names import check_topic_name
 from waterclock.model.units import KIB, MIB, MINUTE_MS
 
 View = Literal["delivered", "all", "scheduled", "dlq"]
-Place = int | Literal["earliest", "latest"]
+OffsetBound = int | Literal["earliest", "latest"]
 
 ADDRESS_VARIABLE = "WATERCLOCK_ADDRESS"
 DEFAULT_SERVERS = "localhost:9000"
@@ -55,12 +55,12 @@ class BadOption(BadInput):
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class OffsetBounds:
     """Where to begin or end in each partition."""
 
     elsewhere: Literal["earliest", "latest"]
     """Of the partitions that are not named."""
-    named: Mapping[int, Place] = field(default_factory=dict)
+    named: Mapping[int, OffsetBound] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +76,10 @@ class ReadOptions:
     """`delivered`: what consumers get. `all`: promises too. `scheduled`: what waits for its time.
     `dlq`: dead letters."""
 
-    starting: Places | int = Places("earliest")
+    starting: OffsetBounds | int = OffsetBounds("earliest")
     """By offset, or by the time it was appended (ms)."""
 
-    ending: Places | int = Places("latest")
+    ending: OffsetBounds | int = OffsetBounds("latest")
     """The first that is not read. A batch read takes what `latest` is when it is planned."""
 
     partitions: frozenset[int] | None = None
@@ -142,7 +142,7 @@ class ReadOptions:
         return self.view in ("scheduled", "dlq")
 
     @property
-    def with_promises(self) -> bool:
+    def with_scheduled(self) -> bool:
         """It reads messages that were accepted for later as well as those that are there."""
         return self.view == "all"
 
@@ -150,26 +150,26 @@ class ReadOptions:
         """Raise BadOption unless these make sense for a stream."""
         if self.is_listing:
             raise BadOption("view", f"{self.view} can be read in batch only: use spark.read")
-        if self.ending != Places("latest"):
+        if self.ending != OffsetBounds("latest"):
             raise BadOption("endingOffsets", "a stream has no end: leave it out, or use spark.read")
 
     def _check_view(self) -> None:
         if self.is_listing:
             for name, bound in (("startingOffsets", self.starting), ("endingOffsets", self.ending)):
-                if isinstance(bound, Places) and (bound.named or bound not in _EVERYTHING):
+                if isinstance(bound, OffsetBounds) and (bound.named or bound not in _EVERYTHING):
                     raise BadOption(
                         name, f"is for the log; with view={self.view} use {_TIMES[name]}, or none"
                     )
 
 
-_EVERYTHING = (Places("earliest"), Places("latest"))
+_EVERYTHING = (OffsetBounds("earliest"), OffsetBounds("latest"))
 _TIMES = {"startingOffsets": "startingTimestamp", "endingOffsets": "endingTimestamp"}
 
 
 ONE_TOPIC = "must be one: read each by itself and put them together with union(), write one by one"
 
 
-def known_options(options: Mapping[str, str], names: Iterable[str]) -> "ToldOptions":
+def known_options(options: Mapping[str, str], names: Iterable[str]) -> "OptionReader":
     """Return options by the names we know them by; raise BadOption if one is of no use."""
     by_lower = {name.lower(): name for name in names}
     found: dict[str, str] = {}
@@ -188,17 +188,17 @@ def known_options(options: Mapping[str, str], names: Iterable[str]) -> "ToldOpti
             hint = f"did you mean {by_lower[near[0]]}?" if near else f"there are {_listed(names)}"
             raise BadOption(_shown(given), f"is unknown; {hint}")
         found[by_lower[lower]] = str(value)
-    return ToldOptions(found)
+    return OptionReader(found)
 
 
-class ToldOptions:
+class OptionReader:
     """Options as text, read one by one."""
 
     def __init__(self, told: Mapping[str, str]) -> None:
         self._told = told
 
     def __repr__(self) -> str:
-        return f"<ToldOptions {', '.join(self._told) or 'none'}>"
+        return f"<OptionReader {', '.join(self._told) or 'none'}>"
 
     def text(self, name: str) -> str | None:
         """Return one; None if it was not given, or is empty."""
@@ -238,22 +238,26 @@ class ToldOptions:
         text = self.text("servers") or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_SERVERS
         return tuple(_server(each.strip()) for each in text.split(","))
 
-    def bound(self, side: str, default: Literal["earliest", "latest"]) -> Places | int:
+    def bound(self, side: str, default: Literal["earliest", "latest"]) -> OffsetBounds | int:
         """Return where to begin or end: by offsets, or by a time."""
         offsets, time = self.text(f"{side}Offsets"), self.text(f"{side}Timestamp")
         if offsets is not None and time is not None:
             raise BadOption(f"{side}Timestamp", f"does not go with {side}Offsets: give one of them")
         if time is not None:
             return _time_ms(f"{side}Timestamp", time)
-        return Places(default) if offsets is None else _places(f"{side}Offsets", offsets, default)
+        return (
+            OffsetBounds(default)
+            if offsets is None
+            else _places(f"{side}Offsets", offsets, default)
+        )
 
 
-def _places(name: str, text: str, default: Literal["earliest", "latest"]) -> Places:
+def _places(name: str, text: str, default: Literal["earliest", "latest"]) -> OffsetBounds:
     word = text.strip().lower()
     if word == "earliest":
-        return Places("earliest")
+        return OffsetBounds("earliest")
     if word == "latest":
-        return Places("latest")
+        return OffsetBounds("latest")
     wanted = 'must be earliest, latest, or JSON such as {"0": 123, "1": "latest"}'
     try:
         told = json.loads(text, object_pairs_hook=_once)
@@ -261,7 +265,7 @@ def _places(name: str, text: str, default: Literal["earliest", "latest"]) -> Pla
         raise BadOption(name, f"{wanted}; not {_shown(text)}") from None
     if not isinstance(told, dict):
         raise BadOption(name, f"{wanted}; not {_shown(text)}")
-    named: dict[int, Place] = {}
+    named: dict[int, OffsetBound] = {}
     for partition, place in told.items():
         number = _whole(name, partition, 0, PARTITIONS_MAX - 1)
         if place not in ("earliest", "latest") and not (
@@ -269,7 +273,7 @@ def _places(name: str, text: str, default: Literal["earliest", "latest"]) -> Pla
         ):
             raise BadOption(name, f"{wanted}; partition {number} has {_shown(json.dumps(place))}")
         named[number] = place
-    return Places(default, named)
+    return OffsetBounds(default, named)
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -265,7 +265,7 @@ def redrive(
         options = job.RedriveOptions(
             servers=address or "", is_dry_run=dry_run, topic=topic, reasons=tuple(reason or ()),
             where=where, changes=tuple(change or ()), due=None if due is None else here(due),
-            spread=spread, to_topic=to_topic, keeps_letters=keep, limit=limit,
+            spread=spread, to_topic=to_topic, keeps_dead_letters=keep, limit=limit,
         )  # fmt: skip
         options.check()
         return lambda spark, reporter: job.run(spark, options, reporter)

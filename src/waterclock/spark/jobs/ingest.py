@@ -3,17 +3,19 @@
 Good rows go to a topic, as they came, and/or to Parquet, parsed, in a folder for each day. Bad rows
 go to the dead letters of the source with the reason, where `waterclock dlq` and `pipeline redrive`
 find them. Each is written once: Spark's checkpoint knows which offsets a micro-batch has, the
-node's ledger which micro-batches were stored, and a micro-batch that comes again after a crash
-overwrites its own Parquet files.
+node's write registry which micro-batches were stored, and a micro-batch that comes again after a
+crash overwrites its own Parquet files.
 
 It takes what is there and ends, or with `is_following` goes on until it is stopped; run again, it
 goes on where it was.
 """
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark import StorageLevel
@@ -22,7 +24,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from waterclock.model.errors import BadInput
-from waterclock.spark.jobs.derived_ids import derived_id
 from waterclock.spark.jobs.job import (
     FORMAT,
     JobOptions,
@@ -30,11 +31,11 @@ from waterclock.spark.jobs.job import (
     Summary,
     append,
     connector,
+    derived_id,
     digest,
     make_topic,
 )
 from waterclock.spark.jobs.json_rules import JsonRules, load_rules
-from waterclock.spark.jobs.state import state_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader, SparkSession
@@ -137,7 +138,7 @@ class _Sorting:
         self.batches = 0
 
     def begin(self, query: "StreamingQuery") -> None:
-        """Take the query, whose id names us in the ledger: another checkpoint, another writer."""
+        """Take the query, whose id names the writer: another checkpoint is another writer."""
         self._query = query
         self._begun.set()
 
@@ -324,3 +325,9 @@ def _bad_rows(checked: DataFrame) -> DataFrame:
         F.map_from_entries(F.concat(kept, facts)).alias("headers"),
         _id("bad"),
     )
+
+
+def state_folder() -> Path:
+    """Return the folder; it is not made here."""
+    home = os.environ.get("XDG_STATE_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "state") / "waterclock"

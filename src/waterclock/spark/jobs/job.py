@@ -1,7 +1,7 @@
 """What all jobs share: how they are told where the node is, and what they answer with.
 
 A job is a module with `run(spark, options, reporter) -> Summary`. It may be run again at any time:
-what it has written it knows again, by the ids of its messages and by the node's ledger of writers.
+what it has written it knows again, by the ids of its messages and by the node's write registry.
 A dry run reads and checks everything and changes nothing.
 """
 
@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from waterclock.client._sync.client import BlockingClient, connect_blocking
 from waterclock.client.settings import ClientSettings
@@ -117,3 +120,20 @@ def digest(*parts: object) -> str:
     """Return a short name for what a job was told: the same for the same, on any machine."""
     told = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.blake2b(told.encode(), digest_size=12).hexdigest()
+
+
+SOURCE_BYTES_MAX = 120
+"""A longer id of the source is replaced by its hash: with the rest it must stay below the limit."""
+
+
+def derived_id(tag: str) -> Column:
+    """Return the id made from columns message_id, partition and offset; `tag` names the job."""
+    source = F.coalesce(F.col("message_id"), F.lit(b""))
+    short = F.when(F.length(source) <= SOURCE_BYTES_MAX, source).otherwise(
+        F.sha2(source, 256).cast("binary")
+    )
+    place = F.concat(
+        F.lit(f"#{tag}/"), F.col("partition").cast("string"), F.lit("/"),
+        F.col("offset").cast("string"),
+    )  # fmt: skip
+    return F.concat(short, place.cast("binary"))

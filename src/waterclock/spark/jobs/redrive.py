@@ -20,12 +20,12 @@ from pyspark.sql.window import Window
 from waterclock.client.due import instant_ms, span_ms
 from waterclock.client.results import DeadLetter, time_of
 from waterclock.model.errors import BadInput
-from waterclock.spark.jobs.derived_ids import derived_id
 from waterclock.spark.jobs.job import (
     JobOptions,
     Reporter,
     Summary,
     append,
+    derived_id,
     digest,
     make_topic,
     node_client,
@@ -63,7 +63,7 @@ class RedriveOptions(JobOptions):
     """Due over this long, one after the other, rather than all at once."""
     to_topic: str | None = None
     """Without, where they came from."""
-    keeps_letters: bool = False
+    keeps_dead_letters: bool = False
     """Send copies, and leave the letters on the list."""
     limit: int | None = None
 
@@ -92,7 +92,7 @@ def run(spark: "SparkSession", options: RedriveOptions, reporter: Reporter) -> S
         make_topic(options, target, like=options.topic)
         with reporter.stage(f"sending to {target}", rows=count):
             append(messages, options, topic=target, writeId=_writer(picked, options))
-        if not options.keeps_letters:
+        if not options.keeps_dead_letters:
             with reporter.stage("taking them off the list", rows=count):
                 purged = _purge(picked, options)
     return Summary(

@@ -11,6 +11,8 @@ divided by `speed`, is added to now, and the node does the waiting. The job itse
 all is stored. To a stream the job sends, and waits, itself.
 """
 
+import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,26 +25,76 @@ from pyspark.sql import functions as F
 from waterclock.client._sync.client import BlockingClient
 from waterclock.client.write_registry import WriteState
 from waterclock.model.errors import BadInput
-from waterclock.spark.jobs.derived_ids import derived_id
 from waterclock.spark.jobs.job import (
     JobOptions,
     Reporter,
     Summary,
     append,
+    derived_id,
     digest,
     make_topic,
     node_client,
     read,
 )
-from waterclock.spark.jobs.offsets import Stretch, narrowed, offsets_of, to_json
-from waterclock.spark.jobs.replay_stream import send_rows
 from waterclock.spark.jobs.tables import typed
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+OFFSET_MAX = (1 << 62) - 1
+
+_EVERYWHERE = re.compile(r"[0-9]{1,19}", re.ASCII)
+_PLACE = re.compile(r"([0-9]{1,9}):([0-9]{1,19})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The offsets [start, end) of each partition."""
+
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
+
+
+def offsets_of(option: str, text: str | None, whole: Stretch) -> dict[int, int]:
+    """Return offsets written `120`, for all partitions, or `0:120,1:95`; none for None."""
+    if text is None:
+        return {}
+    if _EVERYWHERE.fullmatch(text.strip()):
+        return {partition: _offset(option, text) for partition in whole.starts}
+    found: dict[int, int] = {}
+    for each in text.split(","):
+        match = _PLACE.fullmatch(each.strip())
+        if match is None:
+            raise BadInput(f"{option} {text!r}: write one offset for all partitions, or 0:120,1:95")
+        if int(match[1]) not in whole.starts:
+            raise BadInput(f"{option}: the topic has no partition {match[1]}")
+        found[int(match[1])] = _offset(option, match[2])
+    return found
+
+
+def narrowed(whole: Stretch, starts: Mapping[int, int], ends: Mapping[int, int]) -> Stretch:
+    """Return the part of the log within these bounds; where there is none, all or none of it."""
+    made_starts, made_ends = {}, {}
+    for partition, first in whole.starts.items():
+        last = whole.ends[partition]
+        made_starts[partition] = min(max(starts.get(partition, first), first), last)
+        made_ends[partition] = min(max(ends.get(partition, last), made_starts[partition]), last)
+    return Stretch(made_starts, made_ends)
+
+
+def offsets_json(offsets: Mapping[int, int]) -> str:
+    """Return offsets as the connector takes them."""
+    return json.dumps({str(partition): offset for partition, offset in sorted(offsets.items())})
+
+
+def _offset(option: str, text: str) -> int:
+    if int(text) > OFFSET_MAX:
+        raise BadInput(f"{option} {text}: an offset is at most {OFFSET_MAX}")
+    return int(text)
+
 
 TASK_ROWS = 500_000
-"""Offsets of one task. The ledger notes tasks, so this must not depend on the machine."""
+"""Offsets of one task. The write registry notes tasks, so this must not depend on the machine."""
 SPEED_MAX = 1_000_000.0
 
 
@@ -111,8 +163,8 @@ def run(spark: "SparkSession", options: ReplayOptions, reporter: Reporter) -> Su
             return _seek(client, options, stretch)
     within: dict[str, Any] = {
         "topic": options.topic,
-        "startingOffsets": to_json(stretch.starts),
-        "endingOffsets": to_json(stretch.ends),
+        "startingOffsets": offsets_json(stretch.starts),
+        "endingOffsets": offsets_json(stretch.ends),
         "maxRowsPerPartition": TASK_ROWS,
     }
     rows = read(spark, options, **within)
@@ -241,3 +293,49 @@ def _target(options: ReplayOptions) -> str:
 
 def _plain(offsets: Mapping[int, int]) -> dict[str, int]:
     return {str(partition): offset for partition, offset in sorted(offsets.items())}
+
+
+def send_rows(
+    rows: "DataFrame", options: JobOptions, stream: str, *, tag: str, speed: float | None,
+    is_stored: bool,
+) -> int:  # fmt: skip
+    """Send all rows; return how many. Stored ones have ids, and are stored once."""
+    from pyspark.sql import functions as F
+
+    ordered = rows.orderBy("append_time", "partition", "offset").select(
+        "partition",
+        "offset",
+        "value",
+        F.unix_millis("append_time").alias("ms"),
+        F.sha2(derived_id(f"replay-{tag}"), 256).alias("id"),
+    )
+    sent = 0
+    began, first_ms = time.monotonic(), None
+    with node_client(options) as client:
+        for row in ordered.toLocalIterator():
+            if speed is not None:
+                first_ms = row["ms"] if first_ms is None else first_ms
+                wait_s = began + (row["ms"] - first_ms) / 1_000 / speed - time.monotonic()
+                if wait_s > 0:
+                    time.sleep(wait_s)
+            value = json_of(row["value"], f"{row['partition']}/{row['offset']}")
+            if is_stored:
+                client.streams.send_and_store(stream, value, message_id=row["id"])
+            else:
+                client.streams.send(stream, value)
+            sent += 1
+    return sent
+
+
+def json_of(value: bytes | bytearray | None, place: str) -> Any:  # noqa: ANN401 - JSON is anything
+    """Return a value as JSON: parsed if it is some, else as text; raise BadInput if it is none."""
+    if value is None:
+        return None
+    try:
+        text = bytes(value).decode()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"the value at {place} is not text: a stream carries JSON") from error
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

@@ -2,8 +2,8 @@
 
 Each row becomes a message. All rows are looked at first: how many are good, and why the others are
 not. The name under which the good ones are then written is made from the messages themselves, so
-that the same input is written once, however often the job is run: the node's ledger knows what
-was stored, and a run that was killed goes on where it was. To send the same rows once more on
+that the same input is written once, however often the job is run: the node's write registry knows
+what was stored, and a run that was killed goes on where it was. To send the same rows once more on
 purpose, give another `write_id`.
 """
 
@@ -167,7 +167,7 @@ def _look(checked: DataFrame) -> _Found:
 
 
 def _divided(good: DataFrame, options: ScheduleOptions, found: _Found) -> DataFrame:
-    """Return the rows in tasks that are the same in every run, as the ledger notes tasks.
+    """Return the rows in tasks that are the same in every run, as the write registry notes tasks.
 
     Files are cut alike whatever the cores (see `tables.py`). What a query gives is divided by
     content.

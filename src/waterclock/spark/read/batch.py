@@ -11,10 +11,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from waterclock.spark.options import ReadOptions
-from waterclock.spark.read.fetcher import Fetching
+from waterclock.spark.read.fetcher import Fetcher
 from waterclock.spark.read.frame_rows import FrameRows
 from waterclock.spark.read.http_node import PATIENCE_S, HttpNode
-from waterclock.spark.read.ranges import Extent, Range, gathered, planned
+from waterclock.spark.read.ranges import Extent, Range, grouped, planned
 
 
 class LogRanges(InputPartition):
@@ -36,7 +36,7 @@ def tasks_of(
     """Share ranges out among tasks."""
     tasks_min = options.partitions_min
     pieces = planned(bounds, partitions_min=tasks_min, rows_max=options.partition_rows_max)
-    return [LogRanges(address, each, extents) for each in gathered(pieces, tasks_min=tasks_min)]
+    return [LogRanges(address, each, extents) for each in grouped(pieces, tasks_min=tasks_min)]
 
 
 class BatchReader(DataSourceReader):
@@ -71,16 +71,16 @@ def read_ranges(
         rows = FrameRows(
             schema,
             wanted,
-            with_promises=options.with_promises,
+            with_scheduled=options.with_scheduled,
             key_prefix=options.key_prefix,
             batch_rows=options.batch_rows,
         )
-        with Fetching(
+        with Fetcher(
             task.address,
             options.topic,
             wanted,
             fetch_bytes=options.fetch_bytes,
-            with_promises=options.with_promises,
+            with_scheduled=options.with_scheduled,
             retained=retained,
             fail_on_data_loss=options.fail_on_data_loss,
             patience_s=PATIENCE_S,

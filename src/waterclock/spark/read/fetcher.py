@@ -31,7 +31,7 @@ class Reply(NamedTuple):
     """What the partition had."""
 
 
-class Fetching:
+class Fetcher:
     """The frames of one range. Iterate over it once, inside `with`."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Fetching:
         wanted: Range,
         *,
         fetch_bytes: int,
-        with_promises: bool,
+        with_scheduled: bool,
         retained: int,
         fail_on_data_loss: bool,
         patience_s: float,
@@ -51,7 +51,7 @@ class Fetching:
         self._path = f"{path_of(topic)}/partitions/{wanted.partition}/frames"
         self._query = (
             f"endOffset={wanted.end}&bytesMax={fetch_bytes}"
-            f"&deliverableOnly={'false' if with_promises else 'true'}"
+            f"&deliverableOnly={'false' if with_scheduled else 'true'}"
         )
         self._retained = retained
         self._fail_on_data_loss = fail_on_data_loss
@@ -59,7 +59,7 @@ class Fetching:
         self._replies: Queue[memoryview | BaseException | None] = Queue(REPLIES_AHEAD)
         self._thread = Thread(target=self._run, name="waterclock-fetching", daemon=True)
 
-    def __enter__(self) -> "Fetching":
+    def __enter__(self) -> "Fetcher":
         self._thread.start()
         return self
 

@@ -60,7 +60,7 @@ class FrameRows:
         schema: pa.Schema,
         wanted: Range,
         *,
-        with_promises: bool,
+        with_scheduled: bool,
         key_prefix: bytes | None,
         batch_rows: int,
     ) -> None:
@@ -69,7 +69,7 @@ class FrameRows:
         self._batch_rows = batch_rows
         self._key_prefix = key_prefix
         self._types = {FrameType.DATA, FrameType.FIRED}
-        if with_promises:
+        if with_scheduled:
             self._types.add(FrameType.PROMISE)
         self._columns_read = _columns_read(schema.names, by_key=key_prefix is not None)
         self._no_times = pa.nulls(batch_rows, TIMESTAMP)

@@ -2,18 +2,29 @@
 
 Both change as they are read: each page is what was there at that moment, so such a table is no
 snapshot, and a task that is tried again may find other rows. Pages are asked for one after the
-other, and each becomes one record batch.
+other, and each becomes one record batch. Only these tasks need gRPC: those that read the log do
+without.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, cast
 
+import grpc
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from waterclock.client.errors import error_of
 from waterclock.spark.options import ReadOptions
 from waterclock.spark.read.ranges import Extent, chosen
 from waterclock.spark.schemas import TIMESTAMP
+from waterclock.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    broker_pb2,
+    scheduler_pb2,
+    scheduler_pb2_grpc,
+)
 
 US_PER_MS = 1_000
 
@@ -51,9 +62,6 @@ class ListingReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield what the node lists, page by page."""
-        # gRPC is for these tasks alone; those that read the log do without.
-        from waterclock.spark.read.listing_pages import dead_letter_pages, scheduled_pages
-
         if not isinstance(partition, Listing):
             return
         options = self._options
@@ -71,3 +79,106 @@ def _column(field: pa.Field, cells: list[Any]) -> pa.Array:
     if field.type == TIMESTAMP:
         return pa.array([ms * US_PER_MS for ms in cells], pa.int64()).view(TIMESTAMP)
     return pa.array(cells, field.type)
+
+
+PAGE_ROWS = 1_000
+CALL_S_MAX = 60.0
+
+Rows = list[dict[str, Any]]
+
+
+def scheduled_pages(server: str, partitions: Sequence[int], options: ReadOptions) -> Iterator[Rows]:
+    """Yield the messages that wait, by due time; ranges of time are of that."""
+    start, end = options.starting, options.ending
+    request = scheduler_pb2.ListScheduledRequest(
+        topic=options.topic,
+        filter=scheduler_pb2.Filter(
+            key_prefix=options.key_prefix,
+            start_ms=start if isinstance(start, int) else 0,
+            end_ms=end if isinstance(end, int) else 0,
+            partitions=partitions,
+        ),
+        limit=PAGE_ROWS,
+        with_values=True,
+    )
+    if end == 0:  # which would be no end
+        return
+    with _channel(server) as channel:
+        ask = scheduler_pb2_grpc.SchedulerStub(channel).ListScheduled
+        for answer in _answers(ask, request, server):
+            yield [
+                {
+                    "partition": listed.partition,
+                    "offset": listed.offset,
+                    "due_time": listed.message.due_ms,
+                    **_message(listed.message),
+                }
+                for listed in answer.scheduled
+            ]
+
+
+def dead_letter_pages(
+    server: str, partitions: Sequence[int], options: ReadOptions
+) -> Iterator[Rows]:
+    """Yield the dead letters of a topic; ranges of time are of when they died."""
+    request = admin_pb2.ListDeadLettersRequest(topic=options.topic, limit=PAGE_ROWS)
+    with _channel(server) as channel:
+        ask = admin_pb2_grpc.AdminStub(channel).ListDeadLetters
+        for answer in _answers(ask, request, server):
+            yield [
+                {
+                    "partition": listed.position.partition,
+                    "offset": listed.position.offset,
+                    "group": listed.group,
+                    "reason": listed.reason,
+                    "attempts": listed.attempts,
+                    "origin_partition": listed.origin.partition,
+                    "origin_offset": listed.origin.offset,
+                    "dead_lettered_time": listed.dead_lettered_ms,
+                    **_message(listed.message),
+                }
+                for listed in answer.dead_letters
+                if _is_wanted(listed, partitions, options)
+            ]
+
+
+def _is_wanted(
+    listed: admin_pb2.DeadLetter, partitions: Sequence[int], options: ReadOptions
+) -> bool:
+    start, end, prefix = options.starting, options.ending, options.key_prefix
+    return not (
+        (partitions and listed.position.partition not in partitions)
+        or (isinstance(start, int) and listed.dead_lettered_ms < start)
+        or (isinstance(end, int) and listed.dead_lettered_ms >= end)
+        or (prefix is not None and not listed.message.key.startswith(prefix))
+    )
+
+
+def _message(message: broker_pb2.Message) -> dict[str, Any]:
+    return {
+        "message_id": message.message_id,
+        "key": message.key if message.HasField("key") else None,
+        "value": message.value if message.HasField("value") else None,
+        "headers": sorted(message.headers.items()) or None,
+    }
+
+
+@contextmanager
+def _channel(server: str) -> Iterator[grpc.Channel]:
+    # Values come with the page: as much as the node lets it hold.
+    options = [("grpc.max_receive_message_length", -1)]
+    with grpc.insecure_channel(server, options=options) as channel:
+        yield channel
+
+
+def _answers(ask: Any, request: Any, server: str) -> Iterator[Any]:  # noqa: ANN401  of two services
+    while True:
+        try:
+            answer = ask(request, timeout=CALL_S_MAX, wait_for_ready=True)
+        except grpc.RpcError as error:
+            # One of a call that waits tells the same as one of a call that does not.
+            raise error_of(cast(grpc.aio.AioRpcError, error), server) from error
+        yield answer
+        if not answer.next_page:
+            return
+        request.page = answer.next_page

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from waterclock.model.errors import Unreachable
-from waterclock.spark.options import BadOption, Places, ReadOptions
+from waterclock.spark.options import BadOption, OffsetBounds, ReadOptions
 from waterclock.spark.read.http_node import HttpNode
 from waterclock.spark.read.ranges import Extent, Range, chosen, resolved
 
@@ -78,13 +78,13 @@ def starts_of(options: ReadOptions, node: HttpNode, extents: dict[int, Extent]) 
 
 
 def _places(
-    place: Places | int,
+    place: OffsetBounds | int,
     side: str,
     options: ReadOptions,
     node: HttpNode,
     extents: dict[int, Extent],
 ) -> dict[int, int]:
-    if isinstance(place, Places):
+    if isinstance(place, OffsetBounds):
         is_strict = options.fail_on_data_loss
         return resolved(place, extents, f"{side}Offsets", is_strict=is_strict)
     found = node.offsets_at(options.topic, place)
@@ -95,4 +95,4 @@ def _places(
 
 
 def _is_by_offset(options: ReadOptions) -> bool:
-    return isinstance(options.starting, Places) and isinstance(options.ending, Places)
+    return isinstance(options.starting, OffsetBounds) and isinstance(options.ending, OffsetBounds)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from waterclock.model.errors import OffsetOutOfRange
-from waterclock.spark.options import BadOption, Place, Places
+from waterclock.spark.options import BadOption, OffsetBound, OffsetBounds
 
 TASK_ROWS_MIN = 32_768
 """Offsets that are not worth a task of their own: it costs some 50 ms, they take 10."""
@@ -56,7 +56,7 @@ def chosen(extents: Mapping[int, Extent], partitions: frozenset[int] | None) -> 
 
 
 def resolved(
-    places: Places, extents: Mapping[int, Extent], option: str, *, is_strict: bool
+    places: OffsetBounds, extents: Mapping[int, Extent], option: str, *, is_strict: bool
 ) -> dict[int, int]:
     """Return an offset for each partition.
 
@@ -75,7 +75,7 @@ def resolved(
     return found
 
 
-def _offset(place: Place, extent: Extent) -> int:
+def _offset(place: OffsetBound, extent: Extent) -> int:
     if place == "earliest":
         return extent.start
     return extent.end if place == "latest" else place
@@ -114,7 +114,7 @@ def planned(
     return [cut for each in whole for cut in _cut(each, -(-each.size // piece))]
 
 
-def gathered(pieces: Iterable[Range], *, tasks_min: int = 1) -> list[tuple[Range, ...]]:
+def grouped(pieces: Iterable[Range], *, tasks_min: int = 1) -> list[tuple[Range, ...]]:
     """Put small neighbours into one task, which costs more than reading their rows; but leave,
     where there are pieces enough, no fewer tasks than `tasks_min`."""
     tasks: list[tuple[Range, ...]] = []

@@ -1,6 +1,6 @@
 """Writing a DataFrame: `df.write.format("waterclock").mode("append").save("orders")`.
 
-Every task writes its rows once, however often it is tried (`task_write.py`). With `writeId` that
+Every task writes its rows once, however often it is tried (`task.py`). With `writeId` that
 holds for the whole write: run again after a failure it goes on where it was; run again after it
 succeeded it writes nothing. Without, each run is a write of its own, under a name made here.
 
@@ -20,8 +20,8 @@ from waterclock.model.errors import TimedOut, Unavailable
 from waterclock.spark.options import BadOption
 from waterclock.spark.write.commit import TaskWritten, commit, summaries_of, tell
 from waterclock.spark.write.options import WriteOptions
-from waterclock.spark.write.outlet import Outlet, WritePlace
 from waterclock.spark.write.schema import check_columns
+from waterclock.spark.write.sender import BatchSender, TaskKey
 from waterclock.spark.write.task import write_task
 
 
@@ -44,7 +44,7 @@ class BatchWriter(DataSourceArrowWriter):
         """Write the rows of one task."""
         context = TaskContext.get()
         assert context is not None
-        place = WritePlace(self._writer, self._batch, context.partitionId())
+        place = TaskKey(self._writer, self._batch, context.partitionId())
         return TaskWritten(write_task(self._options, place, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -54,15 +54,15 @@ class BatchWriter(DataSourceArrowWriter):
         tell(self._options, summaries_of(messages), writer=self._writer, batch=self._batch)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Leave what is written; the ledger knows it, for the next run under the same name."""
+        """Leave what is written: the write registry knows it when the same name is run again."""
 
 
 def check_topic(options: WriteOptions) -> None:
     """Raise UnknownTopicToWrite on the driver, before tasks fail of it one try after the other."""
     if options.create_partitions is None:
         # A node that is away is left to the tasks, which wait for it.
-        with suppress(Unavailable, TimedOut), Outlet(options.servers, options.topic) as outlet:
-            outlet.check_topic()
+        with suppress(Unavailable, TimedOut), BatchSender(options.servers, options.topic) as sender:
+            sender.check_topic()
 
 
 def check_append(overwrite: bool) -> None:

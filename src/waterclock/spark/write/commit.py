@@ -1,4 +1,4 @@
-"""What a driver does when all tasks of a write are done: tell the ledger, and tell people.
+"""What a driver does when all tasks of a write are done: tell the write registry, and tell people.
 
 Spark calls this in a Python process beside the driver, which prints nothing; so what was written
 can be had as a line of JSON in a file, and rows left out are a warning in Spark's log.
@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql.datasource import WriterCommitMessage
 
 from waterclock.spark.write.options import WriteOptions
-from waterclock.spark.write.outlet import Outlet
+from waterclock.spark.write.sender import BatchSender
 from waterclock.spark.write.task import PROBLEMS_SHOWN, TaskSummary
 
 log = logging.getLogger(__name__)
@@ -32,11 +32,11 @@ def summaries_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskSum
 
 def commit(options: WriteOptions, *, writer: str, batch: int, is_named: bool) -> None:
     """Note that a batch is whole. A write without a name can never come again: it is forgotten."""
-    with Outlet(options.servers, options.topic) as outlet:
+    with BatchSender(options.servers, options.topic) as sender:
         if is_named:
-            outlet.commit(writer, batch)
+            sender.commit(writer, batch)
         else:
-            outlet.abandon(writer)
+            sender.abandon(writer)
 
 
 def tell(

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from waterclock.model.errors import BadInput
 from waterclock.model.names import check_name
-from waterclock.spark.options import BadOption, ToldOptions, known_options
+from waterclock.spark.options import BadOption, OptionReader, known_options
 
 OnBadRow = Literal["fail", "skip"]
 
@@ -97,7 +97,7 @@ def _name(text: str | None) -> str | None:
     return text
 
 
-def _optional(told: ToldOptions, name: str, least: int, most: int) -> int | None:
+def _optional(told: OptionReader, name: str, least: int, most: int) -> int | None:
     return None if told.text(name) is None else told.number(name, least, most, 0)
 
 

@@ -2,7 +2,7 @@
 columns at a time, and the rows that cannot be messages, each with its reason.
 
 Only what is wrong makes an object here. What is checked is what a node would refuse by the batch,
-so that one bad row costs no other; what else it refuses is found by `outlet.py`.
+so that one bad row costs no other; what else it refuses is found by `sender.py`.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What a broken attempt has stored: the ids behind the positions that the ledger noted, read back.
+"""What a broken attempt has stored: the ids behind the write registry's positions, read back.
 
 The broker's dedup refuses ids for as long as it remembers them; Spark may try a batch again after a
 week. So whoever begins a task that was begun before reads what was written since, of every
@@ -29,7 +29,7 @@ _SEED = 0x57726974
 _BEAR_IDS = {FrameType.DATA, FrameType.PROMISE, FrameType.FIRED, FrameType.SEEN}
 
 
-class WrittenIds:
+class StoredIds:
     """A set of ids that can be asked for a whole column."""
 
     def __init__(self, columns: "list[pa.BinaryArray]") -> None:
@@ -40,7 +40,7 @@ class WrittenIds:
         self._run = _longest_run(self._first)
 
     def __repr__(self) -> str:
-        return f"<WrittenIds {len(self)}>"
+        return f"<StoredIds {len(self)}>"
 
     def __len__(self) -> int:
         return len(self._first)
@@ -58,7 +58,7 @@ class WrittenIds:
         return found
 
 
-def read_back(fetch: Fetch, positions: Mapping[int, int], prefix: bytes | None) -> WrittenIds:
+def read_back(fetch: Fetch, positions: Mapping[int, int], prefix: bytes | None) -> StoredIds:
     """Return the ids stored at or behind these positions; with a prefix, those that begin so."""
     columns: list[pa.BinaryArray] = []
     for partition, offset in positions.items():
@@ -66,7 +66,7 @@ def read_back(fetch: Fetch, positions: Mapping[int, int], prefix: bytes | None) 
             kept = ids if prefix is None else ids.filter(pc.starts_with(ids, prefix))
             if len(kept):
                 columns.append(kept)
-    return WrittenIds(columns)
+    return StoredIds(columns)
 
 
 def _ids_from(fetch: Fetch, partition: int, offset: int) -> Iterator[pa.BinaryArray]:

@@ -1,9 +1,9 @@
 """Writing a streaming query: `df.writeStream.format("waterclock").option("topic", "orders")`.
 
-The ledger knows a micro-batch by the query's id, which lives in the checkpoint, and the number of
-the batch. Spark repeats a batch whenever it is not sure that it was committed: after a failed task,
-a killed driver, a crash between our commit and its own. All of these find their rows in the ledger,
-and write what is missing and nothing else.
+The write registry knows a micro-batch by the query's id, which lives in the checkpoint, and the
+number of the batch. Spark repeats a batch whenever it is not sure that it was committed: after a
+failed task, a killed driver, a crash between our commit and its own. All of these find their rows
+in the write registry, and write what is missing and nothing else.
 
 A topic is only ever added to, so in complete mode (`overwrite`) each micro-batch adds its whole
 result, as Spark's Kafka sink does. Update mode never comes here: Spark refuses it to every sink
@@ -21,8 +21,8 @@ from waterclock.model.errors import BadInput
 from waterclock.spark.write.batch import check_topic
 from waterclock.spark.write.commit import TaskWritten, commit, summaries_of, tell
 from waterclock.spark.write.options import WriteOptions
-from waterclock.spark.write.outlet import WritePlace
 from waterclock.spark.write.schema import check_columns
+from waterclock.spark.write.sender import TaskKey
 from waterclock.spark.write.task import write_task
 
 _QUERY_ID = "sql.streaming.queryId"
@@ -43,7 +43,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task."""
-        return TaskWritten(write_task(self._options, place_of_task(), iterator))
+        return TaskWritten(write_task(self._options, current_task(), iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Note that all tasks of a micro-batch are done."""
@@ -55,10 +55,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         tell(self._options, summaries, writer=writer, batch=batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Leave what is written; the ledger knows it when Spark repeats the batch."""
+        """Leave what is written; the write registry knows it when Spark repeats the batch."""
 
 
-def place_of_task() -> WritePlace:
+def current_task() -> TaskKey:
     """Return which task of which micro-batch of which query this is."""
     context = TaskContext.get()
     assert context is not None
@@ -68,4 +68,4 @@ def place_of_task() -> WritePlace:
             "Spark does not say which query and batch this task belongs to: this connector needs "
             "PySpark 4.3 or newer, on executors as well"
         )
-    return WritePlace(query, int(batch), context.partitionId())
+    return TaskKey(query, int(batch), context.partitionId())

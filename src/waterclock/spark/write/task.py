@@ -1,17 +1,17 @@
-"""One task of a write, from Spark's batches to the ledger: what batch and stream have in common.
+"""One task of a write, from Spark's batches to the write registry, in batch and in streams.
 
     begin ──▶ done before? ──▶ nothing is written
       │
-      ├─ begun before: read back the ids it stored (`written.py`)
+      ├─ begun before: read back the ids it stored (`stored_ids.py`)
       ▼
-    rows ─▶ columns of a message ─▶ bad ones out ─▶ ids ─▶ stored ones out ─▶ node (`outlet.py`)
+    rows ─▶ columns of a message ─▶ bad ones out ─▶ ids ─▶ stored ones out ─▶ node (`sender.py`)
       │
       ▼
     finish: only when every row is durable
 
-Three nets, each for what the one before lets through: the ledger (a task done is not done again),
-the reading back (whatever was stored before this attempt began, however long ago), and the node's
-dedup (two attempts at once, a request sent twice).
+Three nets, each for what the one before lets through: the write registry (a task done is not done
+again), the reading back (whatever was stored before this attempt began, however long ago), and the
+node's dedup (two attempts at once, a request sent twice).
 """
 
 from collections.abc import Iterable
@@ -26,10 +26,10 @@ from waterclock.client.write_registry import WriteState
 from waterclock.log.schema import MESSAGES
 from waterclock.spark.options import BadOption
 from waterclock.spark.write.options import WriteOptions
-from waterclock.spark.write.outlet import Outlet, WritePlace
 from waterclock.spark.write.row_ids import RowIds
 from waterclock.spark.write.schema import BadRow, Rows, problems_of, rows_of
-from waterclock.spark.write.stored_ids import WrittenIds, read_back
+from waterclock.spark.write.sender import BatchSender, TaskKey
+from waterclock.spark.write.stored_ids import StoredIds, read_back
 
 PROBLEMS_SHOWN = 10
 """Bad rows that are told of in words; the others are counted."""
@@ -41,9 +41,9 @@ Int64s = npt.NDArray[np.int64]
 class TaskSummary:
     """What became of a task's rows."""
 
-    place: WritePlace
+    place: TaskKey
     state: str = "new"
-    """How the ledger knew the task when it began."""
+    """How the write registry knew the task when it began."""
     rows: int = 0
     """Rows that Spark handed over."""
     stored: int = 0
@@ -64,34 +64,34 @@ class TaskSummary:
 
 
 def write_task(
-    options: WriteOptions, place: WritePlace, batches: Iterable[pa.RecordBatch]
+    options: WriteOptions, place: TaskKey, batches: Iterable[pa.RecordBatch]
 ) -> TaskSummary:
     """Write a task's rows so that each is stored once, whatever happened to attempts before."""
     return _TaskWrite(options, place).run(batches)
 
 
 class _TaskWrite:
-    def __init__(self, options: WriteOptions, place: WritePlace) -> None:
+    def __init__(self, options: WriteOptions, place: TaskKey) -> None:
         self._options = options
         self._place = place
         self._summary = TaskSummary(place)
         self._ids = RowIds(writer=place.writer, batch=place.batch, task=place.task)
-        self._written: WrittenIds | None = None
+        self._written: StoredIds | None = None
         self._positions: dict[int, int] | None = None
         self._message_bytes_max = 0
         self._partitions: int | None = None
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> TaskSummary:
         options, summary = self._options, self._summary
-        outlet = Outlet(
+        sender = BatchSender(
             options.servers,
             options.topic,
             in_flight=options.in_flight,
             rate_limit=options.rate_limit,
             on_bad_row=self._bad_row,
         )
-        with outlet:
-            begun = outlet.begin(self._place, create_partitions=options.create_partitions)
+        with sender:
+            begun = sender.begin(self._place, create_partitions=options.create_partitions)
             summary.state = begun.state.name.lower()
             if begun.state in (WriteState.DONE, WriteState.COMMITTED):
                 # Spark wants its rows taken all the same.
@@ -99,46 +99,46 @@ class _TaskWrite:
                 return summary
             if begun.state is WriteState.BEGUN:
                 self._positions = dict(begun.positions)
-            self._message_bytes_max = outlet.message_bytes_max()
+            self._message_bytes_max = sender.message_bytes_max()
             if options.partition is not None:
-                self._check_partition(outlet, options.partition)
+                self._check_partition(sender, options.partition)
             for batch in batches:
                 if batch.num_rows:
-                    self._write(outlet, batch)
-            outlet.flush()
-            outlet.finish(self._place, outlet.new + outlet.repeated + summary.found)
-        summary.stored, summary.repeated = outlet.new, outlet.repeated
+                    self._write(sender, batch)
+            sender.flush()
+            sender.finish(self._place, sender.new + sender.repeated + summary.found)
+        summary.stored, summary.repeated = sender.new, sender.repeated
         return summary
 
-    def _check_partition(self, outlet: Outlet, partition: int) -> None:
-        self._partitions = outlet.partitions()
+    def _check_partition(self, sender: BatchSender, partition: int) -> None:
+        self._partitions = sender.partitions()
         if partition >= self._partitions:
             raise BadOption(
                 "partition", f"must be from 0 to {self._partitions - 1}, not {partition}"
             )
 
-    def _write(self, outlet: Outlet, batch: pa.RecordBatch) -> None:
+    def _write(self, sender: BatchSender, batch: pa.RecordBatch) -> None:
         numbers = np.arange(self._summary.rows, self._summary.rows + batch.num_rows)
         self._summary.rows += batch.num_rows
-        rows, numbers = self._good(outlet, rows_of(batch), numbers)
+        rows, numbers = self._good(sender, rows_of(batch), numbers)
         messages = self._messages(rows)
         partition = rows.content.column("partition")
         if self._positions is not None:
             if self._written is None:
                 prefix = self._ids.prefix if rows.ids is None else None
-                self._written = read_back(outlet.fetch, self._positions, prefix)
+                self._written = read_back(sender.fetch, self._positions, prefix)
             is_new = ~self._written.contain(messages.column(0))
             self._summary.found += int(np.count_nonzero(~is_new))
             kept = pa.array(is_new)
             messages, partition = messages.filter(kept), partition.filter(kept)
             numbers = numbers[is_new]
         self._summary.size_bytes += messages.nbytes
-        self._send(outlet, messages, numbers, partition)
+        self._send(sender, messages, numbers, partition)
 
-    def _good(self, outlet: Outlet, rows: Rows, numbers: Int64s) -> tuple[Rows, Int64s]:
+    def _good(self, sender: BatchSender, rows: Rows, numbers: Int64s) -> tuple[Rows, Int64s]:
         """Return the rows that can be messages, and their numbers."""
         if self._partitions is None and rows.content.column("partition").null_count < len(numbers):
-            self._partitions = outlet.partitions()
+            self._partitions = sender.partitions()
         is_good = np.ones(len(numbers), np.bool_)
         for row, reason in problems_of(
             rows,
@@ -163,16 +163,16 @@ class _TaskWrite:
         return pa.RecordBatch.from_arrays(columns, schema=MESSAGES)
 
     def _send(
-        self, outlet: Outlet, messages: pa.RecordBatch, numbers: Int64s, partition: pa.Array
+        self, sender: BatchSender, messages: pa.RecordBatch, numbers: Int64s, partition: pa.Array
     ) -> None:
         if partition.null_count == len(partition):
-            outlet.send(messages, numbers, self._options.partition)
+            sender.send(messages, numbers, self._options.partition)
             return
         for place in partition.unique().to_pylist():
             mine = pc.is_null(partition) if place is None else pc.equal(partition, place)
             is_mine = np.asarray(mine.fill_null(False))
             some = messages.filter(pa.array(is_mine))
-            outlet.send(some, numbers[is_mine], self._options.partition if place is None else place)
+            sender.send(some, numbers[is_mine], self._options.partition if place is None else place)
 
     def _bad_row(self, row: int, reason: str) -> None:
         if self._options.on_bad_row == "fail":

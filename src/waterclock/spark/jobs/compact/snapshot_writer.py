@@ -28,7 +28,7 @@ from waterclock.spark.jobs.compact.snapshot_files import (
     tell_written,
 )
 from waterclock.spark.jobs.compact.snapshot_rows import RowGroups, picked_of_file, picked_of_frames
-from waterclock.spark.read.fetcher import Fetching
+from waterclock.spark.read.fetcher import Fetcher
 from waterclock.spark.read.http_node import PATIENCE_S
 from waterclock.spark.read.ranges import Range
 
@@ -141,12 +141,12 @@ def write_file(bodies: Bodies, partition: int, wanted: Int64s) -> tuple[Snapshot
 def _picked_of_log(bodies: Bodies, partition: int, wanted: Int64s) -> Iterator[pa.RecordBatch]:
     stretch = Range(partition, int(wanted[0]), int(wanted[-1]) + 1)
     # What is gone by now was taken by retention, or has a newer message of its key behind the end.
-    with Fetching(
+    with Fetcher(
         bodies.address,
         bodies.topic,
         stretch,
         fetch_bytes=FETCH_BYTES,
-        with_promises=False,
+        with_scheduled=False,
         retained=0,
         fail_on_data_loss=False,
         patience_s=PATIENCE_S,

@@ -1,12 +1,13 @@
-"""A task's way to the node: batches sent a few at a time, and the ledger asked with patience.
+"""A task's way to the node: batches sent a few at a time, and calls of the write registry retried.
 
 The client lives on a loop of its own thread (`client/loop_thread.py`); the task's thread prepares
-the next rows while some are on their way. At most `in_flight` parcels of `PARCEL_BYTES` are, so
+the next rows while some are on their way. At most `in_flight` chunks of `CHUNK_BYTES` are, so
 memory is bounded whatever Spark hands over. A node that restarts is waited for: rows have ids, and
-what the ledger is told may be told again.
+calls of the write registry may be repeated.
 
 A node refuses a batch as a whole. What is wrong with which row is then found by what the refusal
-says (a field and its limit), or by halves; rows are named by their number in the task.
+says (a field and its limit: rows are measured here, since halving would take two requests for each
+bad row of a batch full of them), or by halves; rows are named by their number in the task.
 """
 
 import contextlib
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from waterclock.client.client import Client
 from waterclock.client.consumer.fetch import Fetched
@@ -39,7 +41,7 @@ from waterclock.model.errors import (
     WaterclockError,
 )
 from waterclock.model.units import KIB, MIB, SECOND_MS
-from waterclock.spark.write.rejections import refused_rows
+from waterclock.spark.write.schema import Rows, header_bytes, pair_bounds, sizes_of
 
 Int64s = npt.NDArray[np.int64]
 Result = TypeVar("Result")
@@ -49,7 +51,7 @@ OnBadRow = Callable[[int, str], None]
 PATIENCE_S = 60.0
 """How long a node may be away: enough for one that is started again, and recovers."""
 PAUSE_S, PAUSE_S_MAX = 0.1, 2.0
-PARCEL_BYTES = 512 * KIB
+CHUNK_BYTES = 512 * KIB
 """Small, so that what others publish need not wait long behind one."""
 FETCH_BYTES = 16 * MIB
 CONNECT_MS = 15 * SECOND_MS
@@ -58,7 +60,7 @@ RATE_SLACK_S = 0.1
 """How far a task may run ahead of its rate."""
 
 
-class WritePlace(NamedTuple):
+class TaskKey(NamedTuple):
     """Which task of which write."""
 
     writer: str
@@ -66,14 +68,14 @@ class WritePlace(NamedTuple):
     task: int
 
 
-class _Parcel(NamedTuple):
+class _Chunk(NamedTuple):
     rows: pa.RecordBatch
     numbers: Int64s
     """Of the rows, in the task."""
     partition: int | None
 
 
-class Outlet:
+class BatchSender:
     """One connection to a topic, open between `with`; for one thread."""
 
     def __init__(
@@ -94,15 +96,15 @@ class Outlet:
         self._in_flight_max = in_flight
         self._rate_limit = rate_limit
         self._on_bad_row = on_bad_row
-        self._in_flight: deque[tuple[_Parcel, Future[ArrowReceipt]]] = deque()
+        self._in_flight: deque[tuple[_Chunk, Future[ArrowReceipt]]] = deque()
         self._may_send_at_s = 0.0
         self._client: Client
         self._background: LoopThread
 
     def __repr__(self) -> str:
-        return f"<Outlet to {self.topic}, {len(self._in_flight)} parcels on their way>"
+        return f"<BatchSender to {self.topic}, {len(self._in_flight)} chunks on their way>"
 
-    def __enter__(self) -> "Outlet":
+    def __enter__(self) -> "BatchSender":
         self._client, self._background = _line(self._servers)
         return self
 
@@ -116,7 +118,7 @@ class Outlet:
             future.cancel()
         self._in_flight.clear()
 
-    # The ledger, and what else is asked
+    # The write registry, and what else is asked
 
     def check_topic(self) -> None:
         """Raise UnknownTopicToWrite if the node says that there is no such topic."""
@@ -125,7 +127,7 @@ class Outlet:
         except UnknownTopic:
             raise UnknownTopicToWrite(self.topic) from None
 
-    def begin(self, place: WritePlace, *, create_partitions: int | None = None) -> WriteBegun:
+    def begin(self, place: TaskKey, *, create_partitions: int | None = None) -> WriteBegun:
         """Note that a task begins; make the topic if it is not there and is to be made."""
         try:
             return self._begin(place)
@@ -138,10 +140,10 @@ class Outlet:
         )
         return self._begin(place)
 
-    def _begin(self, place: WritePlace) -> WriteBegun:
+    def _begin(self, place: TaskKey) -> WriteBegun:
         return self._patiently(lambda: self._client.write_registry.begin(self.topic, *place))
 
-    def finish(self, place: WritePlace, rows: int) -> None:
+    def finish(self, place: TaskKey, rows: int) -> None:
         """Note that all rows of a task are stored."""
         self._patiently(lambda: self._client.write_registry.finish(self.topic, *place, rows=rows))
 
@@ -150,7 +152,7 @@ class Outlet:
         self._patiently(lambda: self._client.write_registry.commit(self.topic, writer, batch))
 
     def abandon(self, writer: str) -> None:
-        """Have the ledger forget a writer."""
+        """Have the write registry forget a writer."""
         self._patiently(lambda: self._client.write_registry.abandon(self.topic, writer))
 
     def partitions(self) -> int:
@@ -190,50 +192,50 @@ class Outlet:
 
         `numbers` are those of the rows in the task.
         """
-        for parcel in _parcels(_Parcel(rows, numbers, partition)):
+        for chunk in _chunks(_Chunk(rows, numbers, partition)):
             while len(self._in_flight) >= self._in_flight_max:
                 self._settle()
-            self._wait_for_turn(parcel.rows.num_rows)
-            self._in_flight.append((parcel, self._start(parcel)))
+            self._wait_for_turn(chunk.rows.num_rows)
+            self._in_flight.append((chunk, self._start(chunk)))
 
     def flush(self) -> None:
         """Wait until all that was sent is stored."""
         while self._in_flight:
             self._settle()
 
-    def _start(self, parcel: _Parcel) -> Future[ArrowReceipt]:
+    def _start(self, chunk: _Chunk) -> Future[ArrowReceipt]:
         return self._background.begin(
-            self._client.publish_arrow(self.topic, parcel.rows, partition=parcel.partition)
+            self._client.publish_arrow(self.topic, chunk.rows, partition=chunk.partition)
         )
 
     def _settle(self) -> None:
-        """Hear of the oldest parcel."""
-        parcel, future = self._in_flight.popleft()
+        """Hear of the oldest chunk."""
+        chunk, future = self._in_flight.popleft()
         try:
             self._count(future.result())
         except (BadBatch, LimitExceeded) as error:
-            self._sort_out(parcel, error)
+            self._sort_out(chunk, error)
 
     def _count(self, receipt: ArrowReceipt) -> None:
         new = int(np.count_nonzero(receipt.is_new))
         self.new += new
         self.repeated += len(receipt) - new
 
-    def _sort_out(self, parcel: _Parcel, refusal: BadInput) -> None:
+    def _sort_out(self, chunk: _Chunk, refusal: BadInput) -> None:
         """Find the rows that the node will not take; send the others."""
-        is_bad = refused_rows(parcel.rows, refusal)
-        if is_bad is None and parcel.rows.num_rows > 1:
-            middle = parcel.rows.num_rows // 2
-            halves = [_part(parcel, slice(0, middle)), _part(parcel, slice(middle, None))]
+        is_bad = refused_rows(chunk.rows, refusal)
+        if is_bad is None and chunk.rows.num_rows > 1:
+            middle = chunk.rows.num_rows // 2
+            halves = [_part(chunk, slice(0, middle)), _part(chunk, slice(middle, None))]
         else:
             if is_bad is None:
                 is_bad = np.ones(1, np.bool_)
             for row in np.flatnonzero(is_bad).tolist():
                 if self._on_bad_row is None:
                     raise refusal
-                self._on_bad_row(int(parcel.numbers[row]), str(refusal))
-            kept = parcel.rows.filter(pa.array(~is_bad))
-            halves = [_Parcel(kept, parcel.numbers[~is_bad], parcel.partition)]
+                self._on_bad_row(int(chunk.numbers[row]), str(refusal))
+            kept = chunk.rows.filter(pa.array(~is_bad))
+            halves = [_Chunk(kept, chunk.numbers[~is_bad], chunk.partition)]
         for half in halves:
             if half.rows.num_rows:
                 try:
@@ -263,19 +265,19 @@ class UnknownTopicToWrite(UnknownTopic):
         self.what, self.name = "topic", name
 
 
-def _part(parcel: _Parcel, rows: slice) -> _Parcel:
-    start, end, _ = rows.indices(parcel.rows.num_rows)
-    return _Parcel(parcel.rows.slice(start, end - start), parcel.numbers[rows], parcel.partition)
+def _part(chunk: _Chunk, rows: slice) -> _Chunk:
+    start, end, _ = rows.indices(chunk.rows.num_rows)
+    return _Chunk(chunk.rows.slice(start, end - start), chunk.numbers[rows], chunk.partition)
 
 
-def _parcels(parcel: _Parcel) -> list[_Parcel]:
-    """Cut rows into parcels of about the size they are sent in."""
-    rows = parcel.rows.num_rows
+def _chunks(chunk: _Chunk) -> list[_Chunk]:
+    """Cut rows into chunks of about the size they are sent in."""
+    rows = chunk.rows.num_rows
     if not rows:
         return []
-    count = min(rows, -(-parcel.rows.nbytes // PARCEL_BYTES))
+    count = min(rows, -(-chunk.rows.nbytes // CHUNK_BYTES))
     step = -(-rows // count)
-    return [_part(parcel, slice(start, start + step)) for start in range(0, rows, step)]
+    return [_part(chunk, slice(start, start + step)) for start in range(0, rows, step)]
 
 
 _SETTINGS = ClientSettings(
@@ -308,9 +310,45 @@ def _open(server: str) -> tuple[Client, LoopThread]:
     return client, background
 
 
-def hang_up() -> None:
+def close_clients() -> None:
     """Close all connections of this process; the next task opens its own."""
     with _lines_lock:
         for _, background in _lines.values():
             background.stop()
         _lines.clear()
+
+
+Bools = npt.NDArray[np.bool_]
+Measure = Callable[[pa.RecordBatch], npt.NDArray[np.integer]]
+
+
+def refused_rows(rows: pa.RecordBatch, refusal: BadInput) -> Bools | None:
+    """Return which messages are over the limit that a refusal names; None if that finds none."""
+    if not isinstance(refusal, LimitExceeded) or refusal.limit is None:
+        return None
+    measure = _MEASURES.get(refusal.field or "")
+    if measure is None:
+        return None
+    is_over = np.asarray(measure(rows) > refusal.limit)
+    return is_over if bool(is_over.any()) else None
+
+
+def _length(name: str) -> Measure:
+    def measure(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        return _filled(pc.binary_length(rows.column(name)))
+
+    return measure
+
+
+def _filled(column: pa.Array) -> npt.NDArray[np.int64]:
+    return np.asarray(column.fill_null(0).to_numpy()).astype(np.int64)
+
+
+_MEASURES: dict[str, Measure] = {
+    "key bytes": _length("key"),
+    "message_id bytes": _length("message_id"),
+    "message bytes": lambda rows: sizes_of(Rows(rows, rows.column("message_id"))),
+    "headers": lambda rows: np.diff(pair_bounds(rows.column("headers"))),
+    "header bytes": lambda rows: header_bytes(rows.column("headers")),
+    "due_ms": lambda rows: _filled(rows.column("due_ms")),
+}
