@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from tests.burrow import source_contract as contract
 from tests.burrow.memory_source import MemoryBroker, MemorySource
 from tests.burrow.source_contract import Bench, run
-from tests.server.served import serving
+from tests.server.served import running_server
 from waterclock.burrow.kafka.source import KafkaSource
 from waterclock.burrow.runtime.source import Source
 from waterclock.burrow.runtime.waterclock_source import WaterclockSource
@@ -71,7 +71,7 @@ class NodeBench:
 
 @asynccontextmanager
 async def node_bench(folder: Path) -> AsyncIterator[Bench]:
-    async with serving(folder) as served, connect(served.server.addresses.grpc) as client:
+    async with running_server(folder) as served, connect(served.server.addresses.grpc) as client:
         yield NodeBench(client)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.burrow.pool_runs import until
-from tests.server.served import serving
+from tests.server.served import running_server
 from waterclock.burrow import Pool, Record, WaterclockSource
 from waterclock.client.client import connect
 from waterclock.model.message import Message
@@ -12,7 +12,7 @@ from waterclock.model.message import Message
 async def test_the_lag_is_what_the_node_has_and_is_not_committed(tmp_path, monkeypatch):
     monkeypatch.setattr("waterclock.burrow.runtime.pool.SAMPLE_S", 0.01)
 
-    async with serving(tmp_path) as served, connect(served.server.addresses.grpc) as client:
+    async with running_server(tmp_path) as served, connect(served.server.addresses.grpc) as client:
         await client.topics.create("orders", partitions=2)
         messages = [Message(b"%d" % number, key=b"%d" % number) for number in range(100)]
         await client.publish_many("orders", messages)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.client.fake_node import fake_node, run
 from tests.node.snapshot_writing import write_snapshot
-from tests.server.served import serving
+from tests.server.served import running_server
 from waterclock.client._sync.client import BlockingClient, connect_blocking
 from waterclock.client.client import Client
 from waterclock.client.settings import ClientSettings
@@ -24,7 +24,7 @@ def with_node(folder: Path, program: Callable[[str], None]) -> None:
     """Run a program that blocks beside a node."""
 
     async def test() -> None:
-        async with serving(folder) as served:
+        async with running_server(folder) as served:
             await asyncio.to_thread(program, served.server.addresses.grpc)
 
     run(test())
@@ -210,7 +210,7 @@ def test_a_closed_client_says_so_and_closes_again_quietly():
 
 
 async def test_a_program_that_forgets_to_close_ends_all_the_same(tmp_path):
-    async with serving(tmp_path) as served:
+    async with running_server(tmp_path) as served:
         program = (
             "import waterclock\n"
             f"client = waterclock.connect_blocking({served.server.addresses.grpc!r})\n"

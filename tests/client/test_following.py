@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.client.http_peers import Proxy, ok, proxy_of, refusal, scripted
 from tests.client.test_streams import QUICK, connected, told_to
 from tests.server.http_client import until
-from tests.server.served import Served, serving
+from tests.server.served import Served, running_server
 from waterclock.client._sync.client import connect_blocking
 from waterclock.client.client import Client, connect
 from waterclock.client.streams.following import Following
@@ -28,7 +28,7 @@ from waterclock.model.sections import ClusterConfig, MatchingConfig
 async def between(folder: Path) -> AsyncIterator[tuple[Served, Proxy, Client]]:
     """Give a node, a proxy, and a client whose streams go through it."""
     async with (
-        serving(folder) as served,
+        running_server(folder) as served,
         proxy_of(served.server.addresses.http_port) as proxy,
         connect(served.server.addresses.grpc, QUICK, http_address=proxy.url) as client,
     ):
@@ -112,7 +112,7 @@ async def test_a_named_consumer_goes_on_after_what_it_saw(tmp_path):
 
 async def test_a_node_that_restarts_is_waited_for_and_what_it_lost_is_told(tmp_path):
     async with asyncio.TaskGroup() as tasks:
-        async with serving(tmp_path) as served:
+        async with running_server(tmp_path) as served:
             at = served.server.addresses
             client = connect(at.grpc, QUICK)
             await client.__aenter__()
@@ -125,7 +125,7 @@ async def test_a_node_that_restarts_is_waited_for_and_what_it_lost_is_told(tmp_p
             coming = tasks.create_task(values(stored, 2))
             await until(lambda: served.node.streams.table.waiting)
         ports = ClusterConfig(grpc_port=at.grpc_port, http_port=at.http_port)
-        async with serving(tmp_path, cluster=ports):
+        async with running_server(tmp_path, cluster=ports):
             await streams.send("chat", "new")
             await streams.send_and_store("log", 1)
             await streams.send_and_store("log", 2)
@@ -222,7 +222,7 @@ async def test_trouble_that_passes_is_waited_out_and_a_mistake_is_told(tmp_path)
 
 
 async def test_closing_the_client_ends_a_follower(tmp_path):
-    async with serving(tmp_path) as served, asyncio.TaskGroup() as tasks:
+    async with running_server(tmp_path) as served, asyncio.TaskGroup() as tasks:
 
         async def closed(following: Following) -> None:
             with pytest.raises(Closed):
@@ -264,7 +264,7 @@ async def test_following_without_a_loop(tmp_path):
             with pytest.raises(NotFound):
                 streams.get("chat")
 
-    async with serving(tmp_path) as served:
+    async with running_server(tmp_path) as served:
         await asyncio.to_thread(program, served.server.addresses.grpc)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.server.served import serving
+from tests.server.served import running_server
 from waterclock.client.client import Client, connect
 from waterclock.client.due import Cron, Every
 from waterclock.client.results import Recurrence
@@ -33,7 +33,7 @@ from waterclock.model.sections import ClusterConfig, DeliveryConfig, ScheduleCon
 async def connected(folder: Path, **sections: Any) -> AsyncIterator[Client]:
     sections.setdefault("schedule", ScheduleConfig(tick_ms=10))
     async with (
-        serving(folder, **sections) as served,
+        running_server(folder, **sections) as served,
         connect(served.server.addresses.grpc, ClientSettings(retry_delay_ms=1)) as client,
     ):
         yield client
@@ -407,7 +407,7 @@ async def test_the_node_tells_about_itself(tmp_path):
 
 
 async def test_a_node_that_restarts_loses_nothing_and_nobody(tmp_path):
-    async with serving(tmp_path) as served:
+    async with running_server(tmp_path) as served:
         port = served.server.grpc_port
         client = connect(f"127.0.0.1:{port}", ClientSettings(retry_delay_ms=1))
         await client.__aenter__()
@@ -418,7 +418,7 @@ async def test_a_node_that_restarts_loses_nothing_and_nobody(tmp_path):
     async with asyncio.TaskGroup() as tasks:
         meanwhile = tasks.create_task(client.publish("orders", b"meanwhile"))
         ports = ClusterConfig(grpc_port=port, http_port=0)
-        async with serving(tmp_path, cluster=ports) as served:
+        async with running_server(tmp_path, cluster=ports) as served:
             assert (await meanwhile).offset == 10
             async for message in messages:
                 seen.add(message.value)

@@ -9,7 +9,7 @@ import pytest
 from grpc.aio import EOF
 
 from tests.node.snapshot_writing import Row, latest, write_snapshot
-from tests.server.served import Served, serving
+from tests.server.served import Served, running_server
 from waterclock.client.client import Client, connect
 from waterclock.model.errors import BadInput, Damaged, UnknownTopic
 from waterclock.model.message import Message
@@ -25,7 +25,7 @@ END = 90
 @asynccontextmanager
 async def compacted(folder: Path) -> AsyncIterator[tuple[Served, Client, Path]]:
     """Serve a topic with a snapshot that is in use."""
-    async with serving(folder / "data") as it, connect(it.server.addresses.grpc) as client:
+    async with running_server(folder / "data") as it, connect(it.server.addresses.grpc) as client:
         await client.topics.create("orders", partitions=1)
         messages = [
             Message(row.value, key=row.key, message_id=row.message_id, headers=dict(row.headers))

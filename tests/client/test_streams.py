@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.client.fake_node import fake_node
 from tests.client.http_peers import END, ok, proxy_of, refusal, scripted
 from tests.server.http_client import until
-from tests.server.served import Served, serving
+from tests.server.served import Served, running_server
 from waterclock.client.client import Client, connect
 from waterclock.client.settings import ClientSettings
 from waterclock.client.streams.calls import reachable, wait_ms_of
@@ -44,7 +44,7 @@ LONG = "60s"
 @asynccontextmanager
 async def connected(folder: Path, **sections: Any) -> AsyncIterator[tuple[Served, Client]]:
     async with (
-        serving(folder, **sections) as served,
+        running_server(folder, **sections) as served,
         connect(served.server.addresses.grpc, QUICK) as client,
     ):
         yield served, client
@@ -53,7 +53,7 @@ async def connected(folder: Path, **sections: Any) -> AsyncIterator[tuple[Served
 @asynccontextmanager
 async def told_to(folder: Path, url: str, **options: Any) -> AsyncIterator[Client]:
     """Give a client of a node, whose streams are elsewhere."""
-    async with serving(folder) as served:
+    async with running_server(folder) as served:
         address, chosen = served.server.addresses.grpc, ClientSettings(retry_delay_ms=1, **options)
         async with connect(address, chosen, http_address=url) as client:
             yield client
@@ -269,7 +269,7 @@ async def test_a_cancelled_receive_leaves_nobody_waiting_and_takes_nothing(tmp_p
 
 async def test_storing_goes_on_through_lost_answers_without_a_repeat(tmp_path):
     async with (
-        serving(tmp_path) as served,
+        running_server(tmp_path) as served,
         proxy_of(served.server.addresses.http_port) as proxy,
         connect(served.server.addresses.grpc, QUICK, http_address=proxy.url) as client,
     ):
@@ -284,7 +284,7 @@ async def test_storing_goes_on_through_lost_answers_without_a_repeat(tmp_path):
 
 async def test_a_send_whose_answer_is_lost_is_not_repeated(tmp_path):
     async with (
-        serving(tmp_path) as served,
+        running_server(tmp_path) as served,
         proxy_of(served.server.addresses.http_port) as proxy,
         connect(served.server.addresses.grpc, QUICK, http_address=proxy.url) as client,
     ):

@@ -10,7 +10,7 @@ from benchmarks.peers.cache import Absent
 from examples import llm_tokens
 from tests.client.browser import Page, browser, found
 from tests.client.http_peers import proxy_of
-from tests.server.served import serving
+from tests.server.served import running_server
 from tests.stores.servers.registry import reason_to_skip
 from waterclock.client.client import connect
 
@@ -51,7 +51,7 @@ async def test_a_browser_shows_every_token_once_though_its_connections_are_cut(t
             assert page.value("sources") == 1
 
     async with (
-        serving(tmp_path / "node") as served,
+        running_server(tmp_path / "node") as served,
         proxy_of(served.server.addresses.http_port) as proxy,
         connect(served.server.addresses.grpc) as client,
         await llm_tokens.page_server(proxy.url, "answer") as server,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.server.served import serving
+from tests.server.served import running_server
 from waterclock.client._sync.client import connect_blocking
 from waterclock.client.client import connect
 from waterclock.client.settings import ClientSettings
@@ -30,7 +30,7 @@ async def talker(greeting: bytes) -> AsyncIterator[int]:
 
 
 async def test_the_http_port_given_for_grpc_says_which_port_to_type(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         address = f"127.0.0.1:{it.server.http_port}"
         with pytest.raises(BadInput, match=f"^{address} speaks HTTP.* Type 127.0.0.1:9000"):
             await connect(address, PATIENT).__aenter__()
@@ -41,7 +41,7 @@ async def test_a_blocking_client_says_the_same(tmp_path):
         with connect_blocking(address, PATIENT):
             raise AssertionError("there is no gRPC")
 
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         with pytest.raises(BadInput, match="speaks HTTP"):
             await asyncio.to_thread(connected, f"127.0.0.1:{it.server.http_port}")
 
@@ -53,7 +53,7 @@ async def test_something_else_that_listens_is_told_not_to_be_a_node():
 
 
 async def test_the_grpc_port_given_for_http_says_which_port_to_type(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         address = it.server.addresses.grpc
         async with connect(address, PATIENT, http_address=address) as client:
             with pytest.raises(BadInput, match=r"speaks gRPC, not HTTP\..* 8080"):

@@ -29,9 +29,9 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.integration.history import History, now_ms
-from tests.integration.line import Line
+from tests.integration.link import Link
 from tests.integration.members import Members
-from tests.integration.node_process import NodeDied, NodeProcess
+from tests.integration.node_process import NodeEnded, NodeProcess
 from tests.integration.traffic import DUE_AHEAD_MS, Traffic
 from tests.integration.verdict import Verdict
 from waterclock.v1 import admin_pb2 as ap
@@ -78,18 +78,18 @@ class Matrix:
         self.rng = Random(self.seed)
         self.history = History(GROUPS)
         self.node = NodeProcess(self.folder, SETTINGS, plant=self.plant)
-        self.line = Line(self.history.findings)
+        self.link = Link(self.history.findings)
         self.took_s = self.quiet_s = 0.0
         self.begun = 0.0
         self.traffic = Traffic(
-            self.line,
+            self.link,
             self.history,
             self.rng,
             topic=TOPIC,
             partitions=PARTITIONS,
             run=f"{self.seed}",
         )
-        self.members = Members(self.line, self.history, self.rng, topic=TOPIC, lease_ms=LEASE_MS)
+        self.members = Members(self.link, self.history, self.rng, topic=TOPIC, lease_ms=LEASE_MS)
 
     async def run(self) -> None:
         """Run all rounds, let it drain, and judge."""
@@ -106,11 +106,11 @@ class Matrix:
                 await self._quiet()
                 self.members.end()
             await Verdict(self.history, retries_max=RETRIES_MAX).judge(
-                self.line.broker, TOPIC, PARTITIONS, now_ms=now_ms()
+                self.link.broker, TOPIC, PARTITIONS, now_ms=now_ms()
             )
             await self._stop()
         finally:
-            await self.line.close()
+            await self.link.close()
             await self.node.kill()
         for bug in self.node.bugs():
             self.history.findings.add("unforeseen in the log", bug)
@@ -120,7 +120,7 @@ class Matrix:
 
     async def _start(self) -> None:
         self.history.born(await self.node.start())
-        await self.line.open(self.node.address)
+        await self.link.open(self.node.address)
 
     async def _round(self) -> None:
         rng, history = self.rng, self.history
@@ -132,7 +132,7 @@ class Matrix:
         if end == "stop":
             await self._stop()
         elif end == "cut stop":
-            history.life.told_ms = now_ms()
+            history.run.stop_ms = now_ms()
             self.node.terminate()
             await asyncio.sleep(rng.uniform(0, 0.4))
             await self._kill()
@@ -141,30 +141,30 @@ class Matrix:
         for _ in range(rng.randrange(1, 3) if end == "cut start" else 0):
             await self.node.spawn()
             # Most of a start is Python's own; what the node does comes last.
-            await asyncio.sleep(history.life.ready_s * rng.uniform(0.6, 1.05))
+            await asyncio.sleep(history.run.ready_s * rng.uniform(0.6, 1.05))
             await self.node.kill()
         await self._start()
 
     async def _kill(self) -> None:
-        life = self.history.life
+        run = self.history.run
         await self.node.kill()
-        life.is_killed, life.ended_ms = True, now_ms()
-        await self.line.close()
+        run.is_killed, run.ended_ms = True, now_ms()
+        await self.link.close()
 
     async def _stop(self) -> None:
-        life = self.history.life
-        life.told_ms = now_ms()
+        run = self.history.run
+        run.stop_ms = now_ms()
         self.node.terminate()
         try:
             code = await self.node.ended()
         except TimeoutError:
             self.history.findings.add("did not stop", self.node.last_words())
             await self.node.kill()
-            life.is_killed, code = True, 0
+            run.is_killed, code = True, 0
         if code:
             self.history.findings.add("did not stop", f"code {code}: {self.node.last_words()}")
-        life.ended_ms = now_ms()
-        await self.line.close()
+        run.ended_ms = now_ms()
+        await self.link.close()
 
     # The end
 
@@ -182,11 +182,11 @@ class Matrix:
 
     async def _open_work(self) -> list[str]:
         if not self.node.is_running:
-            raise NodeDied(self.node.last_words())
-        counted = await self.line.scheduler.CountScheduled(sp.CountScheduledRequest(topic=TOPIC))
+            raise NodeEnded(self.node.last_words())
+        counted = await self.link.scheduler.CountScheduled(sp.CountScheduledRequest(topic=TOPIC))
         found = [f"{counted.total} pending"] if counted.total else []
         for name in GROUPS:
-            group = await self.line.admin.GetGroup(ap.GetGroupRequest(topic=TOPIC, group=name))
+            group = await self.link.admin.GetGroup(ap.GetGroupRequest(topic=TOPIC, group=name))
             found += [
                 f"{name}/{place.partition}: lag {place.lag} of {place.end_offset}, {place.unacked} "
                 f"held by {place.member or 'nobody'} of {len(group.members)}, {place.waiting} wait"
@@ -200,14 +200,14 @@ class Matrix:
     def report(self, console: Console) -> None:
         """Tell everything that was counted."""
         history = self.history
-        ready = sorted(life.ready_s for life in history.lives)
+        ready = sorted(run.ready_s for run in history.runs)
         facts: list[tuple[str, object]] = [
             ("seed", self.seed),
             ("rounds", self.rounds),
             ("took", f"{self.took_s:.0f} s"),
             *sorted((n, c) for n, c in history.counts.items() if n.startswith("rounds:")),
             ("quiet after", f"{self.quiet_s:.1f} s"),
-            ("lives of the node", len(history.lives)),
+            ("runs of the node", len(history.runs)),
             ("start, median", f"{ready[len(ready) // 2]:.2f} s"),
             ("start, slowest", f"{ready[-1]:.2f} s"),
             *sorted((n, c) for n, c in history.counts.items() if not n.startswith("rounds:")),
@@ -262,26 +262,26 @@ def run_matrix(matrix: Matrix) -> None:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(matrix.run())
-    except* NodeDied as problems:
+    except* NodeEnded as problems:
         for error in problems.exceptions:
             matrix.history.findings.add("node died", str(error))
 
 
 def main() -> int:
-    """Run as told on the command line."""
+    """Run as the command line says."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--plant", help="a bug on purpose: see plants.py")
     parser.add_argument("--round-s-max", type=float, default=5.0)
     parser.add_argument("--keep", action="store_true", help="leave the data of a failed run")
-    told = parser.parse_args()
+    options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="waterclock-crash-"))
-    matrix = Matrix(folder, told.seed, told.rounds, told.round_s_max, told.plant)
+    matrix = Matrix(folder, options.seed, options.rounds, options.round_s_max, options.plant)
     run_matrix(matrix)
     console = Console()
     matrix.report(console)
-    if matrix.history.findings.counts and told.keep:
+    if matrix.history.findings.counts and options.keep:
         console.print(f"its data and log are in {folder}")
     else:
         with suppress(OSError):

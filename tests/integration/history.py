@@ -1,4 +1,4 @@
-"""What was asked of a node and what it answered, over all its lives, judged as it comes.
+"""What was asked of a node and what it answered, over all its runs, judged as it comes.
 
 Everyone who talks to the node runs in this process, and the node runs on this computer, so there is
 one clock. What only shows once all is quiet (lost, passed over, twice in the log) is judged by
@@ -7,7 +7,7 @@ one clock. What only shows once all is quiet (lost, passed over, twice in the lo
     early               received before its due time, or before any due time it was ever given
     after cancel        received although a cancel was answered with DONE
     after expiry        handed out although its time was over
-    out of order        a first delivery before that of a lower offset, of one partition and life
+    out of order        a first delivery before that of a lower offset, of one partition and run
     offset reused       one place, two messages; or a repeat that was answered with another place
     wrong content       not the value that was published
     unpublished         nobody ever published it
@@ -72,15 +72,15 @@ class Published:
 
 
 @dataclass(slots=True, eq=False)
-class Life:
+class NodeRun:
     """One run of the node's process."""
 
     number: int
     ready_s: float
     ended_ms: int = 0
     is_killed: bool = False
-    told_ms: int = 0
-    """When it was told to stop; 0: it was not."""
+    stop_ms: int = 0
+    """When it was asked to stop; 0: it was not."""
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +89,7 @@ class Stint:
 
     group: str
     member: str
-    life: Life
+    run: NodeRun
     ended_ms: int = 0
     cut_ms: int = 0
     """When the member broke off: what was on its way then may be lost. Who leaves in good order is
@@ -126,7 +126,7 @@ class GroupHistory:
     failed: set[Place] = field(default_factory=set)
     """Nacked, timed out, or lost with its member: what may die of it."""
     first_until: dict[tuple[int, int], int] = field(default_factory=dict)
-    """By partition and life: up to where first deliveries have come."""
+    """By partition and run: up to where first deliveries have come."""
     deliveries: int = 0
 
 
@@ -157,7 +157,7 @@ class History:
     def __init__(self, groups: tuple[str, ...]) -> None:
         self.messages: dict[bytes, Published] = {}
         self.groups = {name: GroupHistory() for name in groups}
-        self.lives: list[Life] = []
+        self.runs: list[NodeRun] = []
         self.findings = Findings()
         self.counts: Counter[str] = Counter()
         self.repeats: Counter[str] = Counter()
@@ -166,13 +166,13 @@ class History:
         self._suspects: list[tuple[bytes, Place, Held, Stint, int]] = []
 
     @property
-    def life(self) -> Life:
+    def run(self) -> NodeRun:
         """The present one, or the last."""
-        return self.lives[-1]
+        return self.runs[-1]
 
     def born(self, ready_s: float) -> None:
-        """A life of the node begins."""
-        self.lives.append(Life(len(self.lives), ready_s))
+        """A run of the node begins."""
+        self.runs.append(NodeRun(len(self.runs), ready_s))
 
     # Publishing
 
@@ -255,7 +255,7 @@ class History:
         if message is None:
             self.findings.add("unpublished", f"{message_id!r} at {place}")
             return
-        where = f"{message_id!r} at {place} in {stint.group}, life {stint.life.number}"
+        where = f"{message_id!r} at {place} in {stint.group}, run {stint.run.number}"
         if value != message.value:
             self.findings.add("wrong content", f"{where}: {value!r}, not {message.value!r}")
         if time_ms < due_ms:
@@ -283,7 +283,7 @@ class History:
         if held.attempt > 1:
             return
         partition, offset = place
-        key = partition, stint.life.number
+        key = partition, stint.run.number
         until = group.first_until.get(key, -1)
         if offset < until:
             self.findings.add("out of order", f"{where}: after {until}")
@@ -309,14 +309,14 @@ class History:
 
     def _cause(self, before: Held, stint: Stint, time_ms: int) -> str | None:
         """Return what allows a message to come again."""
-        life = before.stint.life
+        run = before.stint.run
         lost_ms = before.stint.lost_ms.get((before.partition, before.generation), 0)
         if before.answer == "nack":
             return "nacked"
         if before.answer == "give back":
             return "given back"
         if not before.answer:
-            if life is not stint.life:
+            if run is not stint.run:
                 return "crash or stop, unanswered"
             if before.stint.ended_ms:
                 return "member gone"
@@ -328,15 +328,15 @@ class History:
         if lost_ms and before.answered_ms > lost_ms - LATE_MS:
             return "partition moved"
         cut_ms = before.stint.cut_ms
-        if not cut_ms and life is stint.life:
+        if not cut_ms and run is stint.run:
             cut_ms = before.stint.broken_ms
         if cut_ms and before.answered_ms > cut_ms - LATE_MS:
             return "answer lost with its stream"
-        if life is stint.life:
+        if run is stint.run:
             return None
-        if life.told_ms and not life.is_killed:
-            return "answered after the stop" if before.answered_ms >= life.told_ms else None
-        is_recent = life.ended_ms - before.answered_ms <= UNSAVED_MS_MAX
+        if run.stop_ms and not run.is_killed:
+            return "answered after the stop" if before.answered_ms >= run.stop_ms else None
+        is_recent = run.ended_ms - before.answered_ms <= UNSAVED_MS_MAX
         return "crash, answer not saved yet" if is_recent else None
 
     def settle_suspects(self) -> None:
@@ -346,13 +346,13 @@ class History:
             if cause is not None:
                 self.repeats[cause] += 1
                 continue
-            life, now = before.stint.life, stint.life
+            run, now = before.stint.run, stint.run
             self.findings.add(
                 "unexplained repeat",
                 f"{message_id!r} at {place} in {stint.group}: {before.answer or 'unanswered'} "
                 f"{time_ms - (before.answered_ms or time_ms)} ms before, attempt {before.attempt}, "
-                f"life {life.number} (ended {time_ms - (life.ended_ms or time_ms)} ms before, "
-                f"told {time_ms - (life.told_ms or time_ms)} ms before, killed={life.is_killed}) "
+                f"run {run.number} (ended {time_ms - (run.ended_ms or time_ms)} ms before, "
+                f"stop {time_ms - (run.stop_ms or time_ms)} ms before, killed={run.is_killed}) "
                 f"and {now.number}; stint ended {time_ms - before.stint.ended_ms} ms before, "
                 f"deadline {time_ms - before.deadline_ms} ms before",
             )

@@ -13,7 +13,7 @@ from grpc import StatusCode
 from grpc.aio import EOF, AioRpcError
 
 from tests.integration.hostile_input import field_names, valid_arrow
-from tests.integration.line import BROKEN_PIPE, OPTIONS
+from tests.integration.link import BROKEN_PIPE, OPTIONS
 from tests.integration.members import offsets_of, rows_of
 from tests.integration.node_process import HOST, NodeProcess
 from waterclock.v1 import admin_pb2 as ap

@@ -14,7 +14,7 @@ from typing import Any
 from grpc.aio import EOF, AioRpcError
 
 from tests.integration.history import Held, History, Place, Stint, now_ms
-from tests.integration.line import Gone, Line, hearing, saying
+from tests.integration.link import Gone, Link, hearing, saying
 from waterclock.log.schema import MESSAGES, _read
 from waterclock.v1 import broker_pb2 as pb
 
@@ -35,9 +35,9 @@ class Members:
     """All members of all groups of one topic."""
 
     def __init__(
-        self, line: Line, history: History, rng: Random, *, topic: str, lease_ms: int
+        self, link: Link, history: History, rng: Random, *, topic: str, lease_ms: int
     ) -> None:
-        self.line = line
+        self.link = link
         self.history = history
         self.rng = rng
         self.topic = topic
@@ -70,10 +70,10 @@ class Members:
 
     async def _member(self, group: str, name: str) -> None:
         while not self.is_over:
-            await self.line.up()
+            await self.link.up()
             # Now and then nobody it ever was.
             member = f"{name}-{next(self._numbers)}" if self.rng.random() < 0.2 else name
-            await Conversation(self, Stint(group, member, self.history.life)).run()
+            await Conversation(self, Stint(group, member, self.history.run)).run()
             await self.pause(self.rng.uniform(0, 0.3))
 
 
@@ -93,7 +93,7 @@ class Conversation:
     async def run(self) -> None:
         """Talk until the stream ends, in whatever way."""
         members = self._members
-        self._call = members.line.broker.Subscribe()
+        self._call = members.link.broker.Subscribe()
         try:
             async with asyncio.TaskGroup() as tasks:
                 opening = pb.SubscribeRequest(
@@ -125,7 +125,7 @@ class Conversation:
         # A member whose stream broke may meet itself when it comes back.
         if "opened another session" in details or (self._way == "close" and "leave:" in details):
             return
-        self._members.line.failed("Subscribe", error)
+        self._members.link.failed("Subscribe", error)
 
     async def _write(self, request: pb.SubscribeRequest) -> bool:
         async with self._writing:

@@ -66,19 +66,19 @@ def config_of(settings: dict[str, dict[str, Any]]) -> Config:
     return Config(**{name: sections[name](**fields) for name, fields in settings.items()})
 
 
-def main(told: dict[str, Any]) -> None:
+def main(options: dict[str, Any]) -> None:
     """Run until a signal."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    if told.get("clock_file"):
-        vars(launch)["SystemClock"] = lambda: SteppedClock(told["clock_file"])
-    if told.get("trouble_file"):
-        trouble_disk(told["trouble_file"])
-    if told.get("plant"):
-        plant(told["plant"])
+    if options.get("clock_file"):
+        vars(launch)["SystemClock"] = lambda: SteppedClock(options["clock_file"])
+    if options.get("trouble_file"):
+        trouble_disk(options["trouble_file"])
+    if options.get("plant"):
+        plant(options["plant"])
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(launch.run_node(config_of(told["settings"]), on_ready=_tell))
+            runner.run(launch.run_node(config_of(options["settings"]), on_ready=_tell))
     except WaterclockError as error:
         logging.exception("refused")
         sys.exit(f"{type(error).__name__}: {error}" if str(error) else REFUSED)

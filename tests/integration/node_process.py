@@ -18,12 +18,12 @@ BUGS = re.compile(r"unforeseen error_id|Traceback|Task exception was never retri
 """What a log line says when the node did not plan for what happened."""
 
 
-class NodeDied(Exception):
+class NodeEnded(Exception):
     """The process ended without being told to."""
 
 
 class NodeProcess:
-    """One node, over all its lives. `folder` holds its data and its log."""
+    """One node, over all its runs. `folder` holds its data and its log."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class NodeProcess:
         *,
         prefix: tuple[str, ...] = (),
         data_folder: str | None = None,
-        **told: Any,
+        **options: Any,
     ) -> None:
         self.folder = folder
         self.log_file = folder / "node.log"
@@ -42,7 +42,7 @@ class NodeProcess:
             "cluster": {"grpc_port": 0, "http_port": 0},
         }
         self._prefix = prefix
-        self._told = {"settings": {**own, **settings}, **told}
+        self._options = {"settings": {**own, **settings}, **options}
         self._process: Popen[bytes] | None = None
         self._words: asyncio.StreamReader
         self._pipe: asyncio.BaseTransport | None = None
@@ -64,9 +64,9 @@ class NodeProcess:
         return self._process is not None and self._process.poll() is None
 
     async def spawn(self) -> None:
-        """Begin a life; it takes no requests yet."""
+        """Start it; it takes no requests yet."""
         assert not self.is_running
-        command = [sys.executable, "-m", "tests.integration.node_main", json.dumps(self._told)]
+        command = [sys.executable, "-m", "tests.integration.node_main", json.dumps(self._options)]
         # Not by the loop, which would fork: gRPC minds that, in a process that uses it.
         with open(self.log_file, "ab") as log:  # noqa: ASYNC230  at once
             self._process = Popen(  # noqa: ASYNC220
@@ -82,12 +82,12 @@ class NodeProcess:
         async with asyncio.timeout(READY_S_MAX):
             line = await self._words.readline()
         if not line:
-            raise NodeDied(f"it ended with {await self.ended()}: {self.last_words()}")
+            raise NodeEnded(f"it ended with {await self.ended()}: {self.last_words()}")
         ports = json.loads(line)
         self.grpc_port, self.http_port = ports["grpc_port"], ports["http_port"]
 
     async def start(self) -> float:
-        """Begin a life and wait until it takes requests; return how many seconds that took."""
+        """Start it and wait until it takes requests; return how many seconds that took."""
         begun = time.monotonic()
         await self.spawn()
         await self.ready()
@@ -131,7 +131,7 @@ class NodeProcess:
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
                 return int(line.split()[1])
-        raise NodeDied("it has no memory any more")
+        raise NodeEnded("it has no memory any more")
 
     def open_files(self) -> int:
         """Return how many descriptors it has open."""

@@ -29,17 +29,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("plants", nargs="*", default=list(PLANTS))
     parser.add_argument("--seed", type=int, default=1)
-    told = parser.parse_args()
+    options = parser.parse_args()
     console = Console()
     table = Table("planted", "found", "given away by", title="Planted bugs")
     missed = 0
-    for name in told.plants:
-        found = found_on(name, told.seed)
+    for name in options.plants:
+        found = found_on(name, options.seed)
         is_found = bool(PLANTS[name].gives_away & set(found))
         missed += not is_found
-        told_by = ", ".join(f"{kind} {count}" for kind, count in sorted(found.items()))
-        table.add_row(name, "yes" if is_found else "NO", told_by)
-        console.print(f"{name}: {'found' if is_found else 'MISSED'} ({told_by})", soft_wrap=True)
+        found_by = ", ".join(f"{kind} {count}" for kind, count in sorted(found.items()))
+        table.add_row(name, "yes" if is_found else "NO", found_by)
+        console.print(f"{name}: {'found' if is_found else 'MISSED'} ({found_by})", soft_wrap=True)
     console.print(table)
     return missed
 

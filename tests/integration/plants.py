@@ -111,10 +111,10 @@ def fires_twice() -> None:
     numbers = count(1)
 
     def wrap(fire: Any) -> Any:
-        def broken(self: Any, promises: Any, *, now_ms: int) -> Any:
+        def broken(self: Any, due: Any, *, now_ms: int) -> Any:
             if next(numbers) % 20 == 0:
-                fire(self, promises, now_ms=now_ms)
-            return fire(self, promises, now_ms=now_ms)
+                fire(self, due, now_ms=now_ms)
+            return fire(self, due, now_ms=now_ms)
 
         return broken
 
@@ -123,7 +123,7 @@ def fires_twice() -> None:
 
 @_planted("not fired", "never done")
 def forgets_timers() -> None:
-    """One promise in ten gets no timer."""
+    """One scheduled message in ten gets no timer."""
 
     def wrap(open_: Any) -> Any:
         def broken(self: Any, offsets: Any, due_ms: Any) -> Any:
@@ -148,18 +148,18 @@ def drops_progress() -> None:
 @_planted("unexplained repeat")
 def stops_without_saving() -> None:
     """Progress is saved every second, until the node is told to stop."""
-    told: list[bool] = []
+    stopping: list[bool] = []
 
     def wrap_stop(stop: Any) -> Any:
         async def noted(self: Any) -> None:
-            told.append(True)
+            stopping.append(True)
             await stop(self)
 
         return noted
 
     def wrap_write(write: Any) -> Any:
         async def broken(self: Any, hosts: Any) -> None:
-            if not told:
+            if not stopping:
                 await write(self, hosts)
 
         return broken

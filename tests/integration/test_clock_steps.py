@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.consumer import Consumer
 from tests.integration.history import Findings, now_ms
-from tests.integration.line import Line
+from tests.integration.link import Link
 from tests.integration.node_process import NodeProcess
 from waterclock.log.schema import encode, from_messages
 from waterclock.model.ids import Millis
@@ -38,7 +38,7 @@ class Stepped:
         self._file = folder / "clock"
         self.step_to(0)
         self.node = NodeProcess(folder, SETTINGS, clock_file=str(self._file))
-        self.line = Line(Findings())
+        self.link = Link(Findings())
 
     def step_to(self, ahead_ms: int) -> None:
         """Set the node's clock to so much ahead of this computer's."""
@@ -53,18 +53,18 @@ class Stepped:
 
     async def start(self) -> None:
         await self.node.start()
-        await self.line.open(self.node.address)
+        await self.link.open(self.node.address)
 
     async def kill(self) -> None:
-        await self.line.close()
+        await self.link.close()
         await self.node.kill()
 
     async def publish(self, name: str, due_ms: int | None = None) -> None:
         message = pb.Message(message_id=name.encode(), value=b"v", due_ms=due_ms)
-        await self.line.broker.Publish(pb.PublishRequest(topic=TOPIC, message=message))
+        await self.link.broker.Publish(pb.PublishRequest(topic=TOPIC, message=message))
 
     async def pending(self) -> int:
-        counted = await self.line.scheduler.CountScheduled(sp.CountScheduledRequest())
+        counted = await self.link.scheduler.CountScheduled(sp.CountScheduledRequest())
         return int(counted.total)
 
     async def some_ticks(self) -> None:
@@ -86,7 +86,7 @@ async def stepped(folder: Path) -> AsyncIterator[tuple[Stepped, asyncio.TaskGrou
 
 async def test_nothing_fires_early_when_the_clock_is_set_back(tmp_path):
     async with stepped(tmp_path) as (it, tasks):
-        consumer = Consumer(it.line.broker, TOPIC)
+        consumer = Consumer(it.link.broker, TOPIC)
         await consumer.open(tasks)
         await it.publish("later", due_ms=it.now_ms() + 1_000)
 
@@ -110,7 +110,7 @@ async def test_what_a_step_forward_makes_due_fires_at_once_and_in_order(tmp_path
         for number, due_ms in enumerate(dues):
             await it.publish(f"m-{number}", due_ms=due_ms)
         await it.publish("much-later", due_ms=first + 3 * HOUR_MS)
-        consumer = Consumer(it.line.broker, TOPIC)
+        consumer = Consumer(it.link.broker, TOPIC)
         await consumer.open(tasks)
         await it.some_ticks()
         assert consumer.ids == []
@@ -129,7 +129,7 @@ async def test_a_node_restarted_with_its_clock_back_fires_nothing_early(tmp_path
         await it.kill()
         it.step_to(-HOUR_MS)
         await it.start()
-        consumer = Consumer(it.line.broker, TOPIC)
+        consumer = Consumer(it.link.broker, TOPIC)
         await consumer.open(tasks)
         await it.publish("now")
         await consumer.until({b"now"})
@@ -151,12 +151,12 @@ async def test_what_came_due_while_the_node_was_dead_fires_in_order_once(tmp_pat
             for number, due_ms in enumerate(dues)
         ]
         arrow = bytes(encode(from_messages(made)))
-        await it.line.broker.PublishBatch(pb.PublishBatchRequest(topic=TOPIC, arrow=arrow))
+        await it.link.broker.PublishBatch(pb.PublishBatchRequest(topic=TOPIC, arrow=arrow))
         await it.kill()
         it.step_to(2 * HOUR_MS)
         await it.start()
 
-        consumer = Consumer(it.line.broker, TOPIC)
+        consumer = Consumer(it.link.broker, TOPIC)
         await consumer.open(tasks)
         expected = [b"m-%d" % n for n in sorted(range(3_000), key=lambda n: (dues[n], n))]
         await consumer.until(set(expected))
@@ -167,7 +167,7 @@ async def test_what_came_due_while_the_node_was_dead_fires_in_order_once(tmp_pat
 @pytest.mark.parametrize("ahead_ms", [-HOUR_MS, HOUR_MS])
 async def test_a_member_that_beats_is_served_on_after_a_step(tmp_path, ahead_ms):
     async with stepped(tmp_path) as (it, tasks):
-        consumer = Consumer(it.line.broker, TOPIC)
+        consumer = Consumer(it.link.broker, TOPIC)
         await consumer.open(tasks)
         await it.publish("before")
         await consumer.until({b"before"})
@@ -176,7 +176,7 @@ async def test_a_member_that_beats_is_served_on_after_a_step(tmp_path, ahead_ms)
         await it.some_ticks()
         await it.publish("after")
         await consumer.until({b"after"}, seconds=10)
-        group = await it.line.admin.GetGroup(ap.GetGroupRequest(topic=TOPIC, group="g"))
+        group = await it.link.admin.GetGroup(ap.GetGroupRequest(topic=TOPIC, group="g"))
         assert len(group.members) == 1
         await consumer.close()
 
@@ -184,7 +184,7 @@ async def test_a_member_that_beats_is_served_on_after_a_step(tmp_path, ahead_ms)
 @pytest.mark.parametrize("ahead_ms", [-HOUR_MS, HOUR_MS])
 async def test_what_a_member_never_answers_comes_again_after_a_step(tmp_path, ahead_ms):
     async with stepped(tmp_path) as (it, tasks):
-        consumer = Consumer(it.line.broker, TOPIC)
+        consumer = Consumer(it.link.broker, TOPIC)
         consumer.is_acking = False
         await consumer.open(tasks)
         await it.publish("held")

@@ -18,7 +18,7 @@ from grpc.aio import EOF, AioRpcError
 
 from tests.integration.consumer import Consumer
 from tests.integration.history import Findings, now_ms
-from tests.integration.line import Gone, Line, hearing
+from tests.integration.link import Gone, Link, hearing
 from tests.integration.members import offsets_of
 from tests.integration.node_process import NodeProcess
 from tests.integration.verdict import frames_of
@@ -44,28 +44,28 @@ class Victim:
         self.data = folder / "data"
         self.rng = Random(seed)
         self.node = NodeProcess(folder, SETTINGS)
-        self.line = Line(Findings())
+        self.link = Link(Findings())
 
     @property
     def broker(self) -> Any:
-        return self.line.broker
+        return self.link.broker
 
     @property
     def admin(self) -> Any:
-        return self.line.admin
+        return self.link.admin
 
     @property
     def scheduler(self) -> Any:
-        return self.line.scheduler
+        return self.link.scheduler
 
     async def start(self) -> None:
         await self.node.start()
-        await self.line.open(self.node.address)
+        await self.link.open(self.node.address)
 
     async def restart(self) -> None:
         """Kill it and start it again."""
         await self.node.kill()
-        await self.line.close()
+        await self.link.close()
         await self.start()
 
     async def killed_amid(self, work: Callable[[], Awaitable[object]], most_s: float) -> bool:
@@ -112,7 +112,7 @@ async def victim(folder: Path, seed: int) -> AsyncIterator[Victim]:
             yield it
         assert it.node.bugs() == [], it.node.last_words(40)
     finally:
-        await it.line.close()
+        await it.link.close()
         await it.node.kill()
 
 
@@ -135,12 +135,12 @@ async def reject(it: Victim, count: int) -> None:
         event = await call.read()
         assert event is not EOF
         if event.HasField("delivery"):
-            told = event.delivery
-            rejected += len(list(offsets_of(told.bounds)))
+            delivery = event.delivery
+            rejected += len(list(offsets_of(delivery.bounds)))
             answer = pb.Answer(
-                partition=told.partition,
-                generation=told.generation,
-                bounds=told.bounds,
+                partition=delivery.partition,
+                generation=delivery.generation,
+                bounds=delivery.bounds,
                 kind=pb.Answer.REJECT,
             )
             await call.write(pb.SubscribeRequest(answers=[answer]))
@@ -320,7 +320,7 @@ async def test_a_node_killed_while_it_starts_for_the_first_time_starts_the_next_
         await asyncio.sleep(it.rng.uniform(0.6, 1.1) * ready_s)
         await it.node.kill()
         ready_s = await it.node.start()
-        await it.line.open(it.node.address)
+        await it.link.open(it.node.address)
         await it.publish("m")
-        await it.line.close()
+        await it.link.close()
         await it.node.kill()

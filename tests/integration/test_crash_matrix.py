@@ -11,7 +11,7 @@ def test_a_node_killed_and_stopped_under_load_keeps_every_promise(tmp_path):
 
     history = matrix.history
     assert not history.findings.counts, str(history.findings)
-    assert len(history.lives) >= 6
+    assert len(history.runs) >= 6
     # It was a load worth the name.
     assert history.counts["messages"] > 300
     assert history.counts["cancelled"] > 5

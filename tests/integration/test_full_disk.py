@@ -12,7 +12,7 @@ from grpc.aio import AioRpcError
 
 from tests.integration.consumer import Consumer
 from tests.integration.history import Findings, now_ms
-from tests.integration.line import Line
+from tests.integration.link import Link
 from tests.integration.node_process import NodeProcess
 from tests.integration.small_disk import MOUNT, SmallDisk
 from tests.server.http_client import raw_client
@@ -29,28 +29,28 @@ TOPIC = "work"
 DUE_MS = 1_500
 
 
-class Patient:
+class FilledNode:
     """The node, and what was asked of it."""
 
     def __init__(self, node: NodeProcess, disk: SmallDisk) -> None:
         self.node = node
         self.disk = disk
-        self.line = Line(Findings())
+        self.link = Link(Findings())
         self.acknowledged: set[bytes] = set()
 
     async def start(self) -> None:
         await self.node.start()
-        await self.line.open(self.node.address)
+        await self.link.open(self.node.address)
 
     async def kill(self) -> None:
-        await self.line.close()
+        await self.link.close()
         await self.node.kill()
 
     async def publish(self, name: str, *, size: int = 100, due_ms: int | None = None) -> bool:
         """Publish one message; tell whether the disk had room for it."""
         message = pb.Message(message_id=name.encode(), value=bytes(size), due_ms=due_ms)
         try:
-            await self.line.broker.Publish(pb.PublishRequest(topic=TOPIC, message=message))
+            await self.link.broker.Publish(pb.PublishRequest(topic=TOPIC, message=message))
         except AioRpcError as error:
             assert_full(error)
             return False
@@ -82,10 +82,10 @@ def assert_full(error: AioRpcError) -> None:
 
 
 @asynccontextmanager
-async def patient(folder: Path) -> AsyncIterator[tuple[Patient, asyncio.TaskGroup]]:
+async def filled_node(folder: Path) -> AsyncIterator[tuple[FilledNode, asyncio.TaskGroup]]:
     with SmallDisk(16) as disk:
         node = NodeProcess(folder, SETTINGS, prefix=disk.prefix, data_folder=f"{MOUNT}/data")
-        it = Patient(node, disk)
+        it = FilledNode(node, disk)
         try:
             await it.start()
             async with asyncio.timeout(100), asyncio.TaskGroup() as tasks:
@@ -95,29 +95,29 @@ async def patient(folder: Path) -> AsyncIterator[tuple[Patient, asyncio.TaskGrou
             await it.kill()
 
 
-async def with_work(it: Patient, tasks: asyncio.TaskGroup) -> Consumer:
+async def with_work(it: FilledNode, tasks: asyncio.TaskGroup) -> Consumer:
     """Have messages consumed, others waiting, and some due soon."""
     for number in range(50):
         assert await it.publish(f"before-{number}")
     due_ms = now_ms() + DUE_MS
     for number in range(50):
         assert await it.publish(f"later-{number}", due_ms=due_ms + number)
-    consumer = Consumer(it.line.broker, TOPIC)
+    consumer = Consumer(it.link.broker, TOPIC)
     await consumer.open(tasks)
     await consumer.until({f"before-{n}".encode() for n in range(50)})
     return consumer
 
 
 async def test_a_full_disk_refuses_publishes_and_nothing_is_lost_once_there_is_space(tmp_path):
-    async with patient(tmp_path) as (it, tasks):
+    async with filled_node(tmp_path) as (it, tasks):
         consumer = await with_work(it, tasks)
 
         await it.fill()
-        fetched = await it.line.broker.Fetch(pb.FetchRequest(topic=TOPIC))
+        fetched = await it.link.broker.Fetch(pb.FetchRequest(topic=TOPIC))
         assert fetched.frames
         await asyncio.sleep(DUE_MS / 1_000 + 1.5)
         assert it.node.is_running
-        pending = await it.line.scheduler.CountScheduled(sp.CountScheduledRequest())
+        pending = await it.link.scheduler.CountScheduled(sp.CountScheduledRequest())
         assert pending.total + len(consumer.got) >= 100
         assert not await it.publish("refused", size=20_000)
         assert await it.ready() == (503, ["diskFull"])
@@ -136,7 +136,7 @@ async def test_a_full_disk_refuses_publishes_and_nothing_is_lost_once_there_is_s
 
 
 async def test_a_node_killed_on_a_full_disk_starts_there_again_and_loses_nothing(tmp_path):
-    async with patient(tmp_path) as (it, tasks):
+    async with filled_node(tmp_path) as (it, tasks):
         consumer = await with_work(it, tasks)
         await it.fill()
         await consumer.close()
@@ -144,12 +144,12 @@ async def test_a_node_killed_on_a_full_disk_starts_there_again_and_loses_nothing
 
         await it.start()
         assert not await it.publish("refused", size=20_000)
-        fetched = await it.line.broker.Fetch(pb.FetchRequest(topic=TOPIC))
+        fetched = await it.link.broker.Fetch(pb.FetchRequest(topic=TOPIC))
         assert fetched.frames
 
         it.disk.free()
         seen = set(consumer.ids)
-        consumer = Consumer(it.line.broker, TOPIC)
+        consumer = Consumer(it.link.broker, TOPIC)
         await consumer.open(tasks)
         await consumer.until(it.acknowledged - seen)
         assert await it.publish("after")
@@ -158,9 +158,9 @@ async def test_a_node_killed_on_a_full_disk_starts_there_again_and_loses_nothing
 
 
 async def test_whoever_must_write_on_a_full_disk_is_told_so_and_can_free_it(tmp_path):
-    async with patient(tmp_path) as (it, tasks):
+    async with filled_node(tmp_path) as (it, tasks):
         consumer = await with_work(it, tasks)
-        broker, admin, scheduler = it.line.broker, it.line.admin, it.line.scheduler
+        broker, admin, scheduler = it.link.broker, it.link.admin, it.link.scheduler
         await admin.CreateTopic(ap.CreateTopicRequest(topic="spare"))
         await it.fill()
         await it.publish("never", size=20_000, due_ms=now_ms() + 60_000)
@@ -201,9 +201,9 @@ async def test_whoever_must_write_on_a_full_disk_is_told_so_and_can_free_it(tmp_
 
 
 async def test_a_recurrence_deleted_on_a_full_disk_does_not_come_once_there_is_space(tmp_path):
-    async with patient(tmp_path) as (it, tasks):
+    async with filled_node(tmp_path) as (it, tasks):
         consumer = await with_work(it, tasks)
-        scheduler = it.line.scheduler
+        scheduler = it.link.scheduler
         recurrence = sp.Recurrence(name="tick", topic=TOPIC, rule=sp.Rule(every_ms=3_000))
         await scheduler.PutRecurrence(sp.PutRecurrenceRequest(recurrence=recurrence))
         await it.fill()
@@ -221,7 +221,7 @@ async def test_a_recurrence_deleted_on_a_full_disk_does_not_come_once_there_is_s
 
 
 async def test_a_node_that_is_stopped_on_a_full_disk_ends_well(tmp_path):
-    async with patient(tmp_path) as (it, tasks):
+    async with filled_node(tmp_path) as (it, tasks):
         consumer = await with_work(it, tasks)
         await it.fill()
         await consumer.close()
@@ -231,7 +231,7 @@ async def test_a_node_that_is_stopped_on_a_full_disk_ends_well(tmp_path):
         it.disk.free()
         await it.start()
         seen = set(consumer.ids)
-        consumer = Consumer(it.line.broker, TOPIC)
+        consumer = Consumer(it.link.broker, TOPIC)
         await consumer.open(tasks)
         await consumer.until(it.acknowledged - seen)
         await consumer.close()

@@ -155,10 +155,10 @@ def test_what_deletes_a_topic_under_a_redrive_of_it_ends_both_clearly(node):
         while rejected < 60:
             event = await call.read()
             if event.HasField("delivery"):
-                told = event.delivery
-                rejected += sum(told.bounds[1::2]) - sum(told.bounds[::2])
+                delivery = event.delivery
+                rejected += sum(delivery.bounds[1::2]) - sum(delivery.bounds[::2])
                 answer = pb.Answer(
-                    generation=told.generation, bounds=told.bounds, kind=pb.Answer.REJECT
+                    generation=delivery.generation, bounds=delivery.bounds, kind=pb.Answer.REJECT
                 )
                 await call.write(pb.SubscribeRequest(answers=[answer]))
         call.cancel()

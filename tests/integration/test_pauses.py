@@ -6,7 +6,7 @@ import signal
 
 from tests.integration.consumer import Consumer
 from tests.integration.history import Findings
-from tests.integration.line import Line
+from tests.integration.link import Link
 from tests.integration.node_process import NodeProcess
 from waterclock.v1 import admin_pb2 as ap
 from waterclock.v1 import broker_pb2 as pb
@@ -21,32 +21,32 @@ AWAY_S = 2.6
 
 
 async def test_members_of_a_node_that_was_stopped_keep_what_they_hold(tmp_path):
-    node, line = NodeProcess(tmp_path, SETTINGS), Line(Findings())
+    node, link = NodeProcess(tmp_path, SETTINGS), Link(Findings())
     try:
         await node.start()
-        await line.open(node.address)
+        await link.open(node.address)
         async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-            consumer = Consumer(line.broker, "work")
+            consumer = Consumer(link.broker, "work")
             consumer.is_acking = False
             await consumer.open(tasks)
             held = pb.Message(message_id=b"held", value=b"v")
-            await line.broker.Publish(pb.PublishRequest(topic="work", message=held))
+            await link.broker.Publish(pb.PublishRequest(topic="work", message=held))
             await consumer.until({b"held"})
 
             os.kill(node.pid, signal.SIGSTOP)
             await asyncio.sleep(AWAY_S)  # it is away; nothing is waited for
             os.kill(node.pid, signal.SIGCONT)
             # It has run on once this is answered.
-            await line.admin.GetGroup(ap.GetGroupRequest(topic="work", group="g"))
+            await link.admin.GetGroup(ap.GetGroupRequest(topic="work", group="g"))
             os.kill(node.pid, signal.SIGSTOP)
             await asyncio.sleep(AWAY_S)
             await consumer.ack(0)  # it waits in the socket of the node
             os.kill(node.pid, signal.SIGCONT)
 
             after = pb.Message(message_id=b"after", value=b"v")
-            await line.broker.Publish(pb.PublishRequest(topic="work", message=after))
+            await link.broker.Publish(pb.PublishRequest(topic="work", message=after))
             await consumer.until({b"after"})
-            group = await line.admin.GetGroup(ap.GetGroupRequest(topic="work", group="g"))
+            group = await link.admin.GetGroup(ap.GetGroupRequest(topic="work", group="g"))
             assert (group.generation, len(group.members)) == (1, 1)
             assert group.partitions[0].committed == 1
             assert [(got.message_id, got.attempt) for got in consumer.got] == [
@@ -57,5 +57,5 @@ async def test_members_of_a_node_that_was_stopped_keep_what_they_hold(tmp_path):
         assert node.bugs() == [], node.last_words(40)
         assert "paused ms=" in node.log_file.read_text()
     finally:
-        await line.close()
+        await link.close()
         await node.kill()

@@ -13,7 +13,7 @@ from grpc.aio import AioRpcError
 
 from tests.integration.consumer import Consumer
 from tests.integration.history import Findings, now_ms
-from tests.integration.line import Line
+from tests.integration.link import Link
 from tests.integration.node_process import HOST, NodeProcess
 from waterclock.v1 import admin_pb2 as ap
 from waterclock.v1 import broker_pb2 as pb
@@ -33,7 +33,7 @@ class Troubled:
     def __init__(self, folder: Path) -> None:
         self._file = folder / "trouble"
         self.node = NodeProcess(folder, SETTINGS, trouble_file=str(self._file))
-        self.line = Line(Findings())
+        self.link = Link(Findings())
 
     def hold(self) -> None:
         """Let no fsync end."""
@@ -51,11 +51,11 @@ class Troubled:
 
     async def start(self) -> None:
         await self.node.start()
-        await self.line.open(self.node.address)
+        await self.link.open(self.node.address)
 
     async def publish(self, name: str, due_ms: int | None = None) -> None:
         message = pb.Message(message_id=name.encode(), value=b"v", due_ms=due_ms)
-        await self.line.broker.Publish(pb.PublishRequest(topic=TOPIC, message=message))
+        await self.link.broker.Publish(pb.PublishRequest(topic=TOPIC, message=message))
 
     async def is_alive(self) -> bool:
         """Ask over HTTP."""
@@ -74,14 +74,14 @@ async def troubled(folder: Path) -> AsyncIterator[tuple[Troubled, asyncio.TaskGr
         async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
             yield it, tasks
     finally:
-        await it.line.close()
+        await it.link.close()
         await it.node.kill()
 
 
 async def test_while_an_fsync_hangs_everything_else_goes_on(tmp_path):
     async with troubled(tmp_path) as (it, tasks):
         await it.publish("before")
-        consumer = Consumer(it.line.broker, TOPIC)
+        consumer = Consumer(it.link.broker, TOPIC)
         await consumer.open(tasks)
         await consumer.until({b"before"})
 
@@ -90,9 +90,9 @@ async def test_while_an_fsync_hangs_everything_else_goes_on(tmp_path):
         later = tasks.create_task(it.publish("later", due_ms=now_ms() + 200))
         for _ in range(50):
             assert await it.is_alive()
-            await it.line.admin.GetNode(ap.GetNodeRequest())
-            await it.line.broker.Fetch(pb.FetchRequest(topic=TOPIC))
-            await it.line.scheduler.CountScheduled(sp.CountScheduledRequest())
+            await it.link.admin.GetNode(ap.GetNodeRequest())
+            await it.link.broker.Fetch(pb.FetchRequest(topic=TOPIC))
+            await it.link.scheduler.CountScheduled(sp.CountScheduledRequest())
         # Nobody is told, or shown, what is not durable.
         assert not any(task.done() for task in [*waiting, later])
         assert consumer.ids == [b"before"]
@@ -115,11 +115,11 @@ async def test_a_node_whose_fsync_fails_ends_and_loses_nothing_it_acknowledged(t
             await it.publish("unsure")
         assert refused.value.code() is StatusCode.UNAVAILABLE, refused.value
         assert await it.node.ended() != 0
-        await it.line.close()
+        await it.link.close()
 
         it.mend()
         await it.start()
-        consumer = Consumer(it.line.broker, TOPIC)
+        consumer = Consumer(it.link.broker, TOPIC)
         await consumer.open(tasks)
         await consumer.until({b"kept-%d" % n for n in range(30)})
         await it.publish("after")

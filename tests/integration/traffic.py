@@ -15,7 +15,7 @@ import grpc
 from grpc.aio import EOF, AioRpcError
 
 from tests.integration.history import History, Published, now_ms
-from tests.integration.line import Gone, Line, hearing, saying
+from tests.integration.link import Gone, Link, hearing, saying
 from waterclock.log.schema import encode, from_messages
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
@@ -33,9 +33,9 @@ class Traffic:
     """Publishes to one topic until told to end."""
 
     def __init__(
-        self, line: Line, history: History, rng: Random, *, topic: str, partitions: int, run: str
+        self, link: Link, history: History, rng: Random, *, topic: str, partitions: int, run: str
     ) -> None:
-        self._line = line
+        self._link = link
         self._history = history
         self._rng = rng
         self._topic = topic
@@ -117,13 +117,13 @@ class Traffic:
         if message.expires_ms:
             request.expires_ms = message.expires_ms
         while True:
-            await self._line.up()
+            await self._link.up()
             self._history.asked(message)
             try:
                 with hearing():
-                    answer = await self._line.broker.Publish(request)
+                    answer = await self._link.broker.Publish(request)
             except (AioRpcError, Gone) as error:
-                self._line.failed("Publish", error)
+                self._link.failed("Publish", error)
                 self._history.counts["unanswered"] += 1
                 if self._rng.random() < 0.3:
                     return
@@ -173,14 +173,14 @@ class Traffic:
         while not self._is_over.is_set():
             batch, request = self._batch(is_sticky=False)
             while True:
-                await self._line.up()
+                await self._link.up()
                 for message in batch:
                     self._history.asked(message)
                 try:
                     with hearing():
-                        answer = await self._line.broker.PublishBatch(request)
+                        answer = await self._link.broker.PublishBatch(request)
                 except (AioRpcError, Gone) as error:
-                    self._line.failed("PublishBatch", error)
+                    self._link.failed("PublishBatch", error)
                     self._history.counts["unanswered"] += len(batch)
                     if self._rng.random() < 0.3:
                         break
@@ -197,8 +197,8 @@ class Traffic:
         unanswered: dict[int, tuple[list[Published], pb.PublishBatchRequest]] = {}
         numbers = count()
         while not self._is_over.is_set():
-            await self._line.up()
-            call = self._line.broker.PublishStream()
+            await self._link.up()
+            call = self._link.broker.PublishStream()
             try:
                 for number, (batch, request) in list(unanswered.items()):
                     await self._send(call, number, batch, request)
@@ -214,7 +214,7 @@ class Traffic:
                 while unanswered:
                     await self._heard(call, unanswered)
             except (AioRpcError, Gone) as error:
-                self._line.failed("PublishStream", error)
+                self._link.failed("PublishStream", error)
             except (asyncio.InvalidStateError, EOFError):
                 pass  # the call is over; how it ended was told to whoever read last
             finally:
@@ -263,12 +263,12 @@ class Traffic:
             if not chosen:
                 await asyncio.sleep(0.02)
                 continue
-            await self._line.up()
+            await self._link.up()
             try:
                 with hearing():
                     await (self._cancel if self._rng.random() < 0.6 else self._move)(chosen)
             except (AioRpcError, Gone) as error:
-                self._line.failed("Cancel or Reschedule", error)
+                self._link.failed("Cancel or Reschedule", error)
                 for message in chosen:
                     if self._rng.random() < 0.5:
                         self._plan(message, now_ms())
@@ -285,7 +285,7 @@ class Traffic:
         for message in chosen:
             message.is_cancel_asked = True
         request = sp.CancelRequest(topic=self._topic, pending=map(self._pending, chosen))
-        answer = await self._line.scheduler.Cancel(request)
+        answer = await self._link.scheduler.Cancel(request)
         for message, outcome in zip(chosen, answer.outcomes, strict=True):
             self._history.cancelled(message, outcome=outcome)
 
@@ -296,7 +296,7 @@ class Traffic:
         request = sp.RescheduleRequest(
             topic=self._topic, pending=map(self._pending, chosen), due_ms=dues
         )
-        answer = await self._line.scheduler.Reschedule(request)
+        answer = await self._link.scheduler.Reschedule(request)
         for message, due_ms, outcome in zip(chosen, dues, answer.outcomes, strict=True):
             self._history.moved(message, due_ms, outcome=outcome)
             if outcome == sp.OUTCOME_DONE and self._rng.random() < 0.5:

@@ -4,9 +4,9 @@ lost publish      acknowledged, and not in the log where it was said to be
 lost delivery     in the log for all to get, and some group never got it
 passed over       a group is done with it, and nobody acked it, nor is it a dead letter
 not fired         its time has come and gone, and it is still pending
-twice in the log  one id, two rows; or one promise, fired twice, or fired and cancelled
+twice in the log  one id, two rows; or one scheduled message, fired twice, or fired and cancelled
 fired early       the log says so itself
-unasked cancel    a promise ended, and nobody cancelled it, nor had it expired
+unasked cancel    a scheduled message ended, and nobody cancelled it, nor had it expired
 torn log          offsets that do not follow each other
 dead letters      one twice, or one that nobody failed at
 """
@@ -30,13 +30,13 @@ class LogView:
     """One partition's log, as far as it matters here."""
 
     ids: dict[int, bytes] = field(default_factory=dict)
-    """Of data and promise rows, by offset."""
-    promises: dict[int, int] = field(default_factory=dict)
+    """Of data and scheduled rows, by offset."""
+    scheduled: dict[int, int] = field(default_factory=dict)
     """Due times, as they stand at the end."""
     deliverable: dict[int, bytes] = field(default_factory=dict)
     """Ids of data and fired rows, by offset: what every group must get."""
     fired: dict[int, int] = field(default_factory=dict)
-    """Where each promise fired."""
+    """Where each scheduled message fired."""
     cancelled: set[int] = field(default_factory=set)
     frames: Counter[str] = field(default_factory=Counter)
 
@@ -75,7 +75,7 @@ class Verdict:
         logs = [await self._read(broker, topic, number) for number in range(partitions)]
         dead = await self._dead(broker, topic, partitions)
         for number, log in enumerate(logs):
-            self._check_promises(number, log, now_ms)
+            self._check_scheduled(number, log, now_ms)
         self._check_publishes(logs)
         for number, log in enumerate(logs):
             for group in history.groups:
@@ -114,40 +114,40 @@ class Verdict:
             if kind is FrameType.DATA:
                 log.deliverable.update(zip(offsets, ids, strict=True))
             else:
-                log.promises.update(zip(offsets, due_times(rows).tolist(), strict=True))
+                log.scheduled.update(zip(offsets, due_times(rows).tolist(), strict=True))
         elif kind is FrameType.FIRED:
             self._take_fired(log, partition, frame)
         elif kind is FrameType.CANCEL:
             for offset in rows.column("promise_offset").to_pylist():
-                if offset in log.fired or offset in log.cancelled or offset not in log.promises:
+                if offset in log.fired or offset in log.cancelled or offset not in log.scheduled:
                     self._add("twice in the log", f"{partition}/{offset} ended again by a cancel")
                 log.cancelled.add(offset)
         elif kind is FrameType.RESCHEDULE:
             moved = rows.column("promise_offset").to_pylist()
-            log.promises.update(zip(moved, due_times(rows).tolist(), strict=True))
+            log.scheduled.update(zip(moved, due_times(rows).tolist(), strict=True))
 
     def _take_fired(self, log: LogView, partition: int, frame: Frame) -> None:
         rows = decode(frame.header, frame.body)
         order = []
-        for offset, promise, id_, due_ms in zip(
+        for offset, timer, id_, due_ms in zip(
             row_offsets(frame.header, rows).tolist(),
             rows.column("promise_offset").to_pylist(),
             rows.column("message_id").to_pylist(),
             due_times(rows).tolist(),
             strict=True,
         ):
-            where = f"{id_!r}, promised at {partition}/{promise}, fired at {offset}"
-            if promise in log.fired or promise in log.cancelled:
+            where = f"{id_!r}, scheduled at {partition}/{timer}, fired at {offset}"
+            if timer in log.fired or timer in log.cancelled:
                 self._add("twice in the log", f"{where}: ended before")
-            if log.ids.get(promise) != id_ or promise not in log.promises:
-                self._add("twice in the log", f"{where}: no such promise")
-            elif due_ms != log.promises[promise]:
-                self._add("fired early", f"{where}: due {log.promises[promise]}, fired as {due_ms}")
+            if log.ids.get(timer) != id_ or timer not in log.scheduled:
+                self._add("twice in the log", f"{where}: nothing scheduled there")
+            elif due_ms != log.scheduled[timer]:
+                self._add("fired early", f"{where}: due {log.scheduled[timer]}, fired as {due_ms}")
             if due_ms > frame.header.append_ms:
                 self._add("fired early", f"{where}: by {due_ms - frame.header.append_ms} ms")
-            log.fired[promise] = offset
+            log.fired[timer] = offset
             log.deliverable[offset] = id_
-            order.append((due_ms, promise))
+            order.append((due_ms, timer))
         if order != sorted(order):
             self._add("out of order", f"{partition}: fired as {order[:20]}")
 
@@ -163,8 +163,8 @@ class Verdict:
             if logs[partition].ids.get(offset) != id_:
                 self._add("lost publish", f"{id_!r} is not at {message.place}")
 
-    def _check_promises(self, partition: int, log: LogView, now_ms: int) -> None:
-        for offset, due_ms in log.promises.items():
+    def _check_scheduled(self, partition: int, log: LogView, now_ms: int) -> None:
+        for offset, due_ms in log.scheduled.items():
             id_ = log.ids[offset]
             message = self._history.messages.get(id_)
             where = f"{id_!r} at {partition}/{offset}, due {due_ms}"
@@ -202,10 +202,12 @@ class Verdict:
             async for frame in frames_of(broker, f"{topic}.dlq", number):
                 if frame.header.is_deliverable:
                     for row in decode(frame.header, frame.body).to_pylist():
-                        self._bury(found, {name: bytes(v).decode() for name, v in row["headers"]})
+                        self._note_dead_letter(
+                            found, {name: bytes(v).decode() for name, v in row["headers"]}
+                        )
         return found
 
-    def _bury(self, found: set[tuple[str, int, int]], facts: dict[str, str]) -> None:
+    def _note_dead_letter(self, found: set[tuple[str, int, int]], facts: dict[str, str]) -> None:
         name = facts["wc-dlq-group"]
         place = int(facts["wc-dlq-partition"]), int(facts["wc-dlq-offset"])
         reason, attempts = facts["wc-dlq-reason"], int(facts["wc-dlq-attempts"])

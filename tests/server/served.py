@@ -68,7 +68,7 @@ def arrow_of(*messages: Message) -> bytes:
 
 
 @asynccontextmanager
-async def serving(
+async def running_server(
     folder: Path, *, clock: Clock | None = None, **sections: Any
 ) -> AsyncIterator[Served]:
     """Run and serve a node, and connect to it."""

@@ -5,7 +5,7 @@ from grpc import StatusCode
 
 import waterclock
 from tests.server.members import Member, values_of
-from tests.server.served import failure, serving
+from tests.server.served import failure, running_server
 from waterclock.model.sections import TopicsConfig
 from waterclock.v1 import admin_pb2 as pb
 from waterclock.v1 import broker_pb2 as broker
@@ -37,7 +37,7 @@ async def dead_letter(it, *values: bytes) -> None:
 
 
 async def test_a_topic_is_made_with_its_settings_and_told_about(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         made = await create(
             it,
             partitions=3,
@@ -72,7 +72,7 @@ async def test_a_topic_is_made_with_its_settings_and_told_about(tmp_path):
 
 
 async def test_a_topic_is_made_once_unless_it_may_be_there(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await create(it, partitions=2)
         code, details, facts = await failure(create(it))
         request = pb.CreateTopicRequest(topic="orders", if_absent=True)
@@ -84,7 +84,7 @@ async def test_a_topic_is_made_once_unless_it_may_be_there(tmp_path):
 
 
 async def test_an_update_changes_what_is_given(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await create(it, partitions=2, retries_max=5)
         settings = pb.TopicSettings(partitions=4, retention_ms=1_000)
         request = pb.UpdateTopicRequest(topic="orders", settings=settings)
@@ -101,7 +101,7 @@ async def test_an_update_changes_what_is_given(tmp_path):
 
 
 async def test_a_deleted_topic_is_gone(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a")
         await it.admin.DeleteTopic(pb.DeleteTopicRequest(topic="orders"))
         code, _, _ = await failure(it.admin.GetTopic(pb.GetTopicRequest(topic="orders")))
@@ -111,7 +111,7 @@ async def test_a_deleted_topic_is_gone(tmp_path):
 
 
 async def test_topics_beyond_the_limit_are_refused_as_a_matter_of_capacity(tmp_path):
-    async with serving(tmp_path, topics=TopicsConfig(topics_max=1)) as it:
+    async with running_server(tmp_path, topics=TopicsConfig(topics_max=1)) as it:
         await create(it)
         code, details, facts = await failure(create(it, topic="more"))
 
@@ -121,7 +121,7 @@ async def test_topics_beyond_the_limit_are_refused_as_a_matter_of_capacity(tmp_p
 
 
 async def test_offsets_are_found_by_time(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a")
         find = it.admin.FindOffsets
         then = await find(pb.FindOffsetsRequest(topic="orders", time_ms=0))
@@ -132,7 +132,7 @@ async def test_offsets_are_found_by_time(tmp_path):
 
 
 async def test_groups_are_listed_moved_and_forgotten(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a", b"b", b"c")
         member = Member(it, member="me")
         await member.open()
@@ -161,7 +161,7 @@ async def test_groups_are_listed_moved_and_forgotten(tmp_path):
 
 
 async def test_a_group_cannot_be_moved_outside_the_log(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a")
         member = Member(it)
         await member.open()
@@ -179,7 +179,7 @@ async def test_a_group_cannot_be_moved_outside_the_log(tmp_path):
 
 
 async def test_dead_letters_are_listed_redriven_and_purged(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await dead_letter(it, b"a", b"b", b"c")
         page = await it.admin.ListDeadLetters(pb.ListDeadLettersRequest(topic="orders", limit=2))
         rest = await it.admin.ListDeadLetters(
@@ -209,7 +209,7 @@ async def test_dead_letters_are_listed_redriven_and_purged(tmp_path):
 
 
 async def test_the_node_tells_who_it_is(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         node = await it.admin.GetNode(pb.GetNodeRequest())
 
         assert (node.name, node.version) == ("test", waterclock.__version__)
@@ -258,7 +258,7 @@ async def test_the_node_tells_who_it_is(tmp_path):
     ],
 )
 async def test_a_bad_request_is_refused(tmp_path, method, request_, code):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a")
         got, details, facts = await failure(getattr(it.admin, method)(request_))
 

@@ -11,7 +11,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tests.server.http_client import raw_client, until
 from tests.server.members import Member, values_of
-from tests.server.served import Gate, config_in, failure, serving
+from tests.server.served import Gate, config_in, failure, running_server
 from waterclock.model.errors import BadConfig
 from waterclock.model.sections import ClusterConfig, ServerConfig
 from waterclock.node.node import running_node
@@ -34,7 +34,7 @@ async def health(it, service: str = "") -> int:
 
 
 async def test_calls_beyond_the_limit_are_refused_until_one_ends(tmp_path):
-    async with serving(tmp_path, server=ServerConfig(calls_max=2)) as it:
+    async with running_server(tmp_path, server=ServerConfig(calls_max=2)) as it:
         await it.publish(b"a")
         request = pb.FetchRequest(topic="orders", offset=1, wait_ms=60_000)
         polls = [asyncio.ensure_future(it.broker.Fetch(request)) for _ in range(2)]
@@ -51,7 +51,7 @@ async def test_calls_beyond_the_limit_are_refused_until_one_ends(tmp_path):
 
 
 async def test_a_bug_is_internal_with_an_id_and_the_node_goes_on(tmp_path, caplog, monkeypatch):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
 
         async def broken(*_, **__):
             raise ZeroDivisionError("planted")
@@ -68,7 +68,7 @@ async def test_a_bug_is_internal_with_an_id_and_the_node_goes_on(tmp_path, caplo
 
 
 async def test_every_method_of_the_api_is_served(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         for module in (admin_pb2, broker_pb2, scheduler_pb2):
             for service in module.DESCRIPTOR.services_by_name.values():
                 assert {f"{service.name}/{method.name}" for method in service.methods} <= set(
@@ -77,7 +77,7 @@ async def test_every_method_of_the_api_is_served(tmp_path):
 
 
 async def test_health_follows_the_node(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         for service in ("", *SERVICES):
             assert await health(it, service) == SERVING
         stub: Any = health_pb2_grpc.HealthStub(it.channel)
@@ -90,7 +90,7 @@ async def test_health_follows_the_node(tmp_path):
 
 
 async def test_health_of_services_nobody_knows(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         stub: Any = health_pb2_grpc.HealthStub(it.channel)
         asked = health_pb2.HealthCheckRequest(service="nobody")
         code, _, _ = await failure(stub.Check(asked))
@@ -105,7 +105,7 @@ async def test_health_of_services_nobody_knows(tmp_path):
 
 
 async def test_a_busy_node_does_not_look_dead(tmp_path):
-    async with serving(tmp_path, server=ServerConfig(calls_max=1)) as it:
+    async with running_server(tmp_path, server=ServerConfig(calls_max=1)) as it:
         member = Member(it)
         await member.open()
         assert (await failure(it.publish(b"a")))[0] == StatusCode.RESOURCE_EXHAUSTED
@@ -114,7 +114,7 @@ async def test_a_busy_node_does_not_look_dead(tmp_path):
 
 
 async def test_reflection_names_the_services(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         stub: Any = reflection_pb2_grpc.ServerReflectionStub(cast(Any, it.channel))
         call = stub.ServerReflectionInfo()
         await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
@@ -127,7 +127,7 @@ async def test_reflection_names_the_services(tmp_path):
 
 
 async def test_live_and_ready_are_told_over_http(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         live, ready = await client.get("/health/live"), await client.get("/health/ready")
         it.node.stop_serving()
         not_ready = await client.get("/health/ready")
@@ -140,7 +140,7 @@ async def test_live_and_ready_are_told_over_http(tmp_path):
 
 
 async def test_a_stopping_node_ends_who_waits_and_lets_publishes_finish(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a")
         request = pb.FetchRequest(topic="orders", offset=1, wait_ms=60_000)
         poll = asyncio.ensure_future(failure(it.broker.Fetch(request)))
@@ -166,7 +166,7 @@ async def test_a_stopping_node_ends_who_waits_and_lets_publishes_finish(tmp_path
 
 
 async def test_a_member_may_finish_what_it_holds_while_the_node_stops(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a", b"b")
         member = Member(it)
         await member.open(credit=pb.Credit(messages=2, bytes=1_000_000))
@@ -186,7 +186,7 @@ async def test_a_member_may_finish_what_it_holds_while_the_node_stops(tmp_path):
         assert ended == (StatusCode.UNAVAILABLE, "the node is stopping")
         group = it.node.groups.get("orders", "g")
         assert (group.partitions[0].committed, group.counters.delivered) == (2, 2)
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         member = Member(it)
         await member.open()
         delivery = await member.delivery()
@@ -194,7 +194,7 @@ async def test_a_member_may_finish_what_it_holds_while_the_node_stops(tmp_path):
 
 
 async def test_who_does_not_finish_is_ended_with_the_drain_and_not_counted_as_failed(tmp_path):
-    async with serving(tmp_path, server=ServerConfig(drain_ms=50)) as it:
+    async with running_server(tmp_path, server=ServerConfig(drain_ms=50)) as it:
         await it.publish(b"a")
         member = Member(it)
         await member.open()
@@ -202,14 +202,14 @@ async def test_who_does_not_finish_is_ended_with_the_drain_and_not_counted_as_fa
         await it.server.stop()
 
         assert await member.ended() == (StatusCode.UNAVAILABLE, "the node is stopping")
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         member = Member(it)
         await member.open()
         assert (await member.delivery()).attempt == 1
 
 
 async def test_a_publish_that_never_ends_is_cut_off_after_the_drain(tmp_path):
-    async with serving(tmp_path, server=ServerConfig(drain_ms=10)) as it:
+    async with running_server(tmp_path, server=ServerConfig(drain_ms=10)) as it:
         gate = Gate(it.node)
         publish = asyncio.ensure_future(failure(it.publish(b"a")))
         await until(lambda: gate.held)
@@ -221,7 +221,7 @@ async def test_a_publish_that_never_ends_is_cut_off_after_the_drain(tmp_path):
 
 @pytest.mark.parametrize("setting", ["grpc_port", "http_port"])
 async def test_a_second_node_on_a_port_fails_with_one_clear_line(tmp_path, setting):
-    async with serving(tmp_path / "one") as it:
+    async with running_server(tmp_path / "one") as it:
         taken = {"grpc_port": 0, "http_port": 0, setting: getattr(it.server, setting)}
         config = config_in(tmp_path / "two", cluster=ClusterConfig(**taken))
         with pytest.raises(BadConfig) as raised:

@@ -7,7 +7,7 @@ from grpc import StatusCode
 
 from tests.server.http_client import until
 from tests.server.members import Member
-from tests.server.served import Gate, arrow_of, failure, serving
+from tests.server.served import Gate, arrow_of, failure, running_server
 from waterclock.log.frame import Frame, FrameType, read_frame
 from waterclock.log.schema import decode
 from waterclock.model.limits import Limits
@@ -34,7 +34,7 @@ def values_in(data: bytes) -> list[bytes]:
 
 
 async def test_a_batch_is_stored_and_read_back_as_it_was_sent(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         arrow = arrow_of(Message(b"a", message_id=b"1"), Message(b"b", message_id=b"2"))
         request = pb.PublishBatchRequest(topic="orders", arrow=arrow)
         answer = await it.broker.PublishBatch(request)
@@ -47,7 +47,7 @@ async def test_a_batch_is_stored_and_read_back_as_it_was_sent(tmp_path):
 
 
 async def test_what_was_published_before_is_answered_with_its_first_offset(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a", b"b")
         again = await it.publish(b"c", b"a")
         twice = await it.publish(b"a", allow_duplicate=True)
@@ -58,7 +58,7 @@ async def test_what_was_published_before_is_answered_with_its_first_offset(tmp_p
 
 
 async def test_a_batch_falls_apart_by_key(tmp_path):
-    async with serving(tmp_path, topics=TopicsConfig(partitions=4)) as it:
+    async with running_server(tmp_path, topics=TopicsConfig(partitions=4)) as it:
         messages = [Message(b"v", key=b"k%d" % i, message_id=b"%d" % i) for i in range(50)]
         request = pb.PublishBatchRequest(topic="orders", arrow=arrow_of(*messages))
         answer = await it.broker.PublishBatch(request)
@@ -72,7 +72,7 @@ async def test_a_batch_falls_apart_by_key(tmp_path):
 
 
 async def test_singles_share_a_batch_and_are_answered_each(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         requests = [
             pb.PublishRequest(topic="orders", message=pb.Message(value=b"%d" % i))
             for i in range(100)
@@ -86,7 +86,7 @@ async def test_singles_share_a_batch_and_are_answered_each(tmp_path):
 
 
 async def test_a_single_keeps_all_it_has(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         message = pb.Message(
             message_id=b"me", key=b"k", headers={"a": b"1"}, due_ms=4_000_000_000_000
         )
@@ -111,7 +111,7 @@ async def test_a_single_keeps_all_it_has(tmp_path):
 
 async def test_bad_publishes_are_refused_by_name(tmp_path):
     limits = Limits(batch_messages_max=2, message_bytes_max=100, batch_bytes_max=64 * KIB)
-    async with serving(tmp_path, limits=limits) as it:
+    async with running_server(tmp_path, limits=limits) as it:
         await it.publish(b"a")
         publish, single = it.broker.PublishBatch, it.broker.Publish
 
@@ -141,7 +141,7 @@ async def test_bad_publishes_are_refused_by_name(tmp_path):
 
 
 async def test_a_publish_that_is_refused_makes_no_topic(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         headers = {f"h{number}": b"" for number in range(65)}
         for message in (pb.Message(due_ms=1 << 62), pb.Message(headers=headers)):
             request = pb.PublishRequest(topic="orders", message=message)
@@ -161,7 +161,7 @@ async def test_a_publish_that_is_refused_makes_no_topic(tmp_path):
 
 async def test_who_makes_a_topic_is_told_and_nobody_else(tmp_path):
     topics = TopicsConfig(partitions=3)
-    async with serving(tmp_path, topics=topics) as it:
+    async with running_server(tmp_path, topics=topics) as it:
         one = pb.PublishRequest(topic="odrers", message=pb.Message(value=b"x"))
         assert (await it.broker.Publish(one)).made_partitions == 3
         assert (await it.broker.Publish(one)).made_partitions == 0
@@ -179,12 +179,12 @@ async def test_who_makes_a_topic_is_told_and_nobody_else(tmp_path):
         assert (await it.publish(b"x", topic="tides")).made_partitions == 0
         await it.admin.CreateTopic(admin.CreateTopicRequest(topic="meant"))
         assert (await it.publish(b"x", topic="meant")).made_partitions == 0
-        told = await it.admin.GetNode(admin.GetNodeRequest())
-        assert told.auto_create
+        response = await it.admin.GetNode(admin.GetNodeRequest())
+        assert response.auto_create
 
 
 async def test_an_unknown_topic_is_made_only_if_configured(tmp_path):
-    async with serving(tmp_path, topics=TopicsConfig(auto_create=False)) as it:
+    async with running_server(tmp_path, topics=TopicsConfig(auto_create=False)) as it:
         code, details, facts = await failure(it.publish(b"x", topic="odrers"))
 
         assert (code, details) == (StatusCode.NOT_FOUND, "there is no topic 'odrers'")
@@ -192,7 +192,7 @@ async def test_an_unknown_topic_is_made_only_if_configured(tmp_path):
 
 
 async def test_a_request_larger_than_any_batch_is_refused_by_grpc(tmp_path):
-    async with serving(
+    async with running_server(
         tmp_path, limits=Limits(batch_bytes_max=64 * KIB, message_bytes_max=1000)
     ) as it:
         request = pb.PublishBatchRequest(topic="orders", arrow=bytes(2 << 20))
@@ -203,7 +203,7 @@ async def test_a_request_larger_than_any_batch_is_refused_by_grpc(tmp_path):
 
 
 async def test_publishes_beyond_the_bytes_in_flight_are_refused_until_some_are_answered(tmp_path):
-    async with serving(tmp_path, server=ServerConfig(publish_bytes_max=64 * KIB)) as it:
+    async with running_server(tmp_path, server=ServerConfig(publish_bytes_max=64 * KIB)) as it:
         gate = Gate(it.node)
         large = asyncio.ensure_future(it.publish(bytes(100_000)))  # alone it may be larger
         await until(lambda: gate.held)
@@ -221,7 +221,7 @@ async def test_a_publish_whose_caller_went_away_is_stored(tmp_path):
     async def never():
         await asyncio.get_running_loop().create_future()
 
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a")
         gate = Gate(it.node)
         gate.is_open.set()
@@ -239,7 +239,7 @@ async def test_a_publish_whose_caller_went_away_is_stored(tmp_path):
 
 
 async def test_a_deadline_ends_the_call_and_not_the_node(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a")
         request = pb.FetchRequest(topic="orders", offset=1, wait_ms=60_000)
         code, _, _ = await failure(it.broker.Fetch(request, timeout=0.01))
@@ -251,7 +251,7 @@ async def test_a_deadline_ends_the_call_and_not_the_node(tmp_path):
 
 
 async def test_fetch_pages_through_the_log(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         for i in range(10):
             await it.publish(b"%d" % i)
         seen, offset = [], 0
@@ -270,7 +270,7 @@ async def test_fetch_pages_through_the_log(tmp_path):
 
 
 async def test_fetch_can_leave_out_what_nobody_is_delivered(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         later = pb.Message(value=b"later", due_ms=4_000_000_000_000)
         await it.broker.Publish(pb.PublishRequest(topic="orders", message=later))
         await it.publish(b"now")
@@ -281,7 +281,7 @@ async def test_fetch_can_leave_out_what_nobody_is_delivered(tmp_path):
 
 
 async def test_fetch_waits_for_what_comes(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a")
         request = pb.FetchRequest(topic="orders", offset=1, wait_ms=60_000)
         waiting = asyncio.ensure_future(it.broker.Fetch(request))
@@ -292,7 +292,7 @@ async def test_fetch_waits_for_what_comes(tmp_path):
 
 
 async def test_fetch_gives_what_is_in_front_of_damage(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         for value in (b"sound", b"rotten", b"behind"):
             await it.publish(value)
         [segment] = tmp_path.glob("topics/*/0/log/*.seg")
@@ -309,7 +309,7 @@ async def test_fetch_gives_what_is_in_front_of_damage(tmp_path):
 
 
 async def test_fetch_answers_empty_when_nothing_came_in_time(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a")
         fetched = await it.broker.Fetch(pb.FetchRequest(topic="orders", offset=1, wait_ms=1))
 
@@ -330,7 +330,7 @@ async def test_fetch_answers_empty_when_nothing_came_in_time(tmp_path):
     ],
 )
 async def test_a_bad_fetch_is_refused(tmp_path, fields, code, error, field):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a")
         request = pb.FetchRequest(**{"topic": "orders", **fields})
         got, _, facts = await failure(it.broker.Fetch(request))

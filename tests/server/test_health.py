@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.server.http_client import raw_client, until
-from tests.server.served import run, serving
+from tests.server.served import run, running_server
 from tests.server.test_app import NOT_SERVING, SERVING, health
 from waterclock.model.errors import StorageFailed, StorageFull, StoreUnavailable
 from waterclock.model.sections import StreamsConfig
@@ -29,7 +29,7 @@ async def test_a_full_disk_is_not_ready_until_there_is_room_also_if_nobody_publi
     def full(*_: object, **settings: object) -> None:
         raise StorageFull("no space left on device")
 
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await client.post("/topics", {"topic": "t"})
         with monkeypatch.context() as patch:
             patch.setattr(SegmentFile, "append", full)
@@ -59,7 +59,7 @@ async def test_whoever_finds_no_room_makes_the_node_say_so(tmp_path, monkeypatch
     def full(*_: object, **settings: object) -> None:
         raise StorageFull("no space left on device")
 
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         monkeypatch.setattr(it.node.disk._folder, "shortage", lambda: "still full")
         if write == "topic":
             monkeypatch.setattr("waterclock.storage.opening.create_segment", full)
@@ -76,7 +76,7 @@ async def test_whoever_finds_no_room_makes_the_node_say_so(tmp_path, monkeypatch
 
 
 async def test_the_first_message_after_the_start_can_be_stored(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         assert await ready(client) == (200, [])
         assert (await client.post("/streams/sendAndStore", STORED)).status == 201
 
@@ -99,7 +99,7 @@ async def test_a_database_that_is_away_is_told_while_all_else_is_served(
 
     streams = StreamsConfig(store=f"sqlite://{tmp_path}/streams.sqlite")
     async with (
-        serving(tmp_path, streams=streams) as it,
+        running_server(tmp_path, streams=streams) as it,
         raw_client(it.server.http_port) as client,
     ):
         for times in (1, 2):
@@ -123,7 +123,10 @@ async def test_a_database_that_is_away_is_told_while_all_else_is_served(
 @pytest.mark.parametrize("name", ["", "topics"])
 def test_nothing_is_acknowledged_in_a_data_folder_that_was_deleted(tmp_path, name):
     async def test():
-        async with serving(tmp_path / "data") as it, raw_client(it.server.http_port) as client:
+        async with (
+            running_server(tmp_path / "data") as it,
+            raw_client(it.server.http_port) as client,
+        ):
             assert (await client.post("/topics/t/messages", MESSAGE)).status == 201
             shutil.rmtree(tmp_path / "data" / name)
             assert (await client.post("/topics/t/messages", MESSAGE)).status == 503
@@ -135,7 +138,10 @@ def test_nothing_is_acknowledged_in_a_data_folder_that_was_deleted(tmp_path, nam
 
 def test_a_data_folder_that_was_moved_away_ends_the_node(tmp_path, caplog):
     async def test():
-        async with serving(tmp_path / "data") as it, raw_client(it.server.http_port) as client:
+        async with (
+            running_server(tmp_path / "data") as it,
+            raw_client(it.server.http_port) as client,
+        ):
             assert (await client.post("/topics/t/messages", MESSAGE)).status == 201
             (tmp_path / "data").rename(tmp_path / "elsewhere")
             await it.node.disk.look()

@@ -15,7 +15,7 @@ from grpc import StatusCode
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.server.served import arrow_of, failure, serving
+from tests.server.served import arrow_of, failure, running_server
 from waterclock.model.message import Message
 from waterclock.v1 import admin_pb2, broker_pb2, scheduler_pb2, write_registry_pb2
 
@@ -93,7 +93,7 @@ async def test_no_request_is_answered_with_a_bug(tmp_path_factory, method, data)
     requests = data.draw(st.lists(messages_of(method.input_type), min_size=30, max_size=60))
     folder: Path = tmp_path_factory.mktemp("node")
 
-    async with serving(folder) as it:
+    async with running_server(folder) as it:
         await it.publish(b"a")
         call = it.channel.unary_unary(
             path_of(method),
@@ -108,7 +108,7 @@ async def test_no_request_is_answered_with_a_bug(tmp_path_factory, method, data)
 
 @pytest.mark.parametrize("method", UNARY, ids=lambda method: method.name)
 async def test_bytes_that_are_no_message_are_the_clients_fault(tmp_path, method, caplog):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         call: Any = it.channel.unary_unary(path_of(method))
         code, details, _ = await failure(call(b"\xff\xff"))
 
@@ -119,7 +119,7 @@ async def test_bytes_that_are_no_message_are_the_clients_fault(tmp_path, method,
 
 @pytest.mark.parametrize("method", STREAMS, ids=lambda method: method.name)
 async def test_bytes_that_are_no_message_end_a_stream(tmp_path, method, caplog):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         call: Any = it.channel.stream_stream(path_of(method))()
         await call.write(b"\xff\xff")
 

@@ -4,14 +4,14 @@ import re
 from pathlib import Path
 
 from tests.server.http_client import raw_client
-from tests.server.served import serving
+from tests.server.served import running_server
 from waterclock.model.sections import ServerConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "http.md"
 
 
 async def test_every_path_is_named(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         described = (await client.get("/openapi.json")).json()
         offered = {
             f"{method.upper()} {path}"
@@ -27,7 +27,7 @@ async def test_every_path_is_named(tmp_path):
 async def test_pages_that_may_ask_are_configured(tmp_path):
     server = ServerConfig(cors_origins="https://a.example, https://b.example")
     async with (
-        serving(tmp_path, server=server) as it,
+        running_server(tmp_path, server=server) as it,
         raw_client(it.server.http_port) as client,
     ):
         asked = b"GET /node HTTP/1.1\r\nHost: x\r\nOrigin: https://%b.example\r\n\r\n"

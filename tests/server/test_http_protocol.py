@@ -50,7 +50,9 @@ class Echo:
 
 
 @asynccontextmanager
-async def serving(limits: HttpLimits | None = None) -> AsyncIterator[tuple[HttpServer, Echo]]:
+async def running_server(
+    limits: HttpLimits | None = None,
+) -> AsyncIterator[tuple[HttpServer, Echo]]:
     echo = Echo()
     routes: Routes = {
         b"/echo": {b"GET": echo.echo, b"POST": echo.echo},
@@ -76,7 +78,7 @@ def post(body: bytes) -> bytes:
 
 
 async def test_a_connection_serves_request_after_request():
-    async with serving() as (server, _), raw_client(server.port) as client:
+    async with running_server() as (server, _), raw_client(server.port) as client:
         first = await client.ask(b"GET /echo?a=1 HTTP/1.1\r\nHost: x\r\n\r\n")
         second = await client.ask(post(b"body"))
 
@@ -86,7 +88,7 @@ async def test_a_connection_serves_request_after_request():
 
 
 async def test_pipelined_requests_are_answered_in_order():
-    async with serving() as (server, echo), raw_client(server.port) as client:
+    async with running_server() as (server, echo), raw_client(server.port) as client:
         slow = b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"
         client.send(post(b"1") + slow + post(b"2") + slow + post(b"3"))
         answers = [await client.answer()]
@@ -99,7 +101,7 @@ async def test_pipelined_requests_are_answered_in_order():
 
 
 async def test_head_is_answered_as_get_without_the_body():
-    async with serving() as (server, _), raw_client(server.port) as client:
+    async with running_server() as (server, _), raw_client(server.port) as client:
         client.send(b"HEAD /echo?abc HTTP/1.1\r\nHost: x\r\n\r\n")
         answer = await client.answer(to_head=True)
 
@@ -108,7 +110,7 @@ async def test_head_is_answered_as_get_without_the_body():
 
 
 async def test_an_unknown_path_is_404_and_a_wrong_method_405_and_the_connection_lives():
-    async with serving() as (server, _), raw_client(server.port) as client:
+    async with running_server() as (server, _), raw_client(server.port) as client:
         lost = await client.get("/nowhere")
         wrong = await client.ask(b"DELETE /echo HTTP/1.1\r\nHost: x\r\n\r\n")
 
@@ -124,7 +126,7 @@ async def test_an_unknown_path_is_404_and_a_wrong_method_405_and_the_connection_
 
 
 async def test_http_1_0_and_connection_close_end_the_connection():
-    async with serving() as (server, _):
+    async with running_server() as (server, _):
         for request in (
             b"GET /echo HTTP/1.0\r\n\r\n",
             b"GET /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
@@ -140,7 +142,7 @@ async def test_http_1_0_and_connection_close_end_the_connection():
 async def test_what_comes_behind_the_last_request_is_not_heard(behind, caplog):
     last = b"GET /echo?last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     for request in (last, b"GET /echo?last HTTP/1.0\r\n\r\n"):
-        async with serving() as (server, echo), raw_client(server.port) as client:
+        async with running_server() as (server, echo), raw_client(server.port) as client:
             client.send(request + behind)
 
             assert (await client.answer()).body == b"last|"
@@ -150,7 +152,7 @@ async def test_what_comes_behind_the_last_request_is_not_heard(behind, caplog):
 
 
 async def test_a_stopping_server_does_not_hear_what_comes_behind_the_answer():
-    async with serving() as (server, echo), raw_client(server.port) as client:
+    async with running_server() as (server, echo), raw_client(server.port) as client:
         client.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
         await echo.started.wait()
         server.stop()
@@ -164,7 +166,7 @@ async def test_a_stopping_server_does_not_hear_what_comes_behind_the_answer():
 
 
 async def test_a_target_may_be_a_whole_address():
-    async with serving() as (server, _), raw_client(server.port) as client:
+    async with running_server() as (server, _), raw_client(server.port) as client:
         assert (
             await client.ask(b"GET http://x:1/echo?q HTTP/1.1\r\nHost: x\r\n\r\n")
         ).body == b"q|"
@@ -173,7 +175,7 @@ async def test_a_target_may_be_a_whole_address():
 
 async def test_a_head_over_its_limit_is_431():
     limits = HttpLimits(head_bytes_max=1_000)
-    async with serving(limits) as (server, _):
+    async with running_server(limits) as (server, _):
         for head in (
             b"GET /echo HTTP/1.1\r\n" + b"a: b\r\n" * 500 + b"\r\n",
             b"GET /echo HTTP/1.1\r\na: " + b"x" * 2_000 + b"\r\n\r\n",
@@ -191,7 +193,7 @@ async def test_a_header_that_never_ends_is_431():
             await asyncio.sleep(0)
 
     limits = HttpLimits(head_bytes_max=10_000)
-    async with serving(limits) as (server, _), raw_client(server.port) as client:
+    async with running_server(limits) as (server, _), raw_client(server.port) as client:
         client.send(b"GET /echo HTTP/1.1\r\na: ")
         drip = asyncio.create_task(dripping(client.send))
         assert (await client.answer()).status == 431
@@ -200,7 +202,7 @@ async def test_a_header_that_never_ends_is_431():
 
 async def test_a_long_body_does_not_count_as_head():
     limits = HttpLimits(head_bytes_max=200)
-    async with serving(limits) as (server, _), raw_client(server.port) as client:
+    async with running_server(limits) as (server, _), raw_client(server.port) as client:
         request = post(bytes(100_000))
         client.send(request[:30])
         await client.writer.drain()
@@ -217,7 +219,7 @@ async def test_a_long_body_does_not_count_as_head():
 )
 async def test_a_body_over_its_limit_is_413(request_):
     limits = HttpLimits(body_bytes_max=1_000)
-    async with serving(limits) as (server, _), raw_client(server.port) as client:
+    async with running_server(limits) as (server, _), raw_client(server.port) as client:
         answer = await client.ask(request_)
 
         assert answer.status == 413
@@ -225,7 +227,7 @@ async def test_a_body_over_its_limit_is_413(request_):
 
 
 async def test_trailers_do_not_reach_the_next_request():
-    async with serving() as (server, echo), raw_client(server.port) as client:
+    async with running_server() as (server, echo), raw_client(server.port) as client:
         chunked = (
             b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
             b"2\r\nhi\r\n0\r\nX-Evil: 1\r\n\r\n"
@@ -239,7 +241,7 @@ async def test_trailers_do_not_reach_the_next_request():
 
 
 async def test_what_is_not_http_is_400():
-    async with serving() as (server, _), raw_client(server.port) as client:
+    async with running_server() as (server, _), raw_client(server.port) as client:
         answer = await client.ask(b"\x16\x03\x01 hello\r\n\r\n")
 
         assert answer.status == 400
@@ -247,7 +249,7 @@ async def test_what_is_not_http_is_400():
 
 
 async def test_a_wish_to_upgrade_is_not_heard():
-    async with serving() as (server, _), raw_client(server.port) as client:
+    async with running_server() as (server, _), raw_client(server.port) as client:
         upgrade = b"Connection: Upgrade\r\nUpgrade: h2c\r\n"
         answer = await client.ask(b"GET /echo HTTP/1.1\r\nHost: x\r\n" + upgrade + b"\r\n")
 
@@ -257,7 +259,7 @@ async def test_a_wish_to_upgrade_is_not_heard():
 
 
 async def test_a_bug_in_a_handler_is_500_with_an_id_and_the_server_lives(caplog):
-    async with serving() as (server, _), raw_client(server.port) as client:
+    async with running_server() as (server, _), raw_client(server.port) as client:
         answer = await client.get("/broken")
 
         assert answer.status == 500
@@ -271,7 +273,7 @@ async def test_a_bug_in_a_handler_is_500_with_an_id_and_the_server_lives(caplog)
 
 async def test_too_many_connections_are_turned_away():
     async with (
-        serving(HttpLimits(connections_max=1)) as (server, _),
+        running_server(HttpLimits(connections_max=1)) as (server, _),
         raw_client(server.port) as first,
     ):
         await first.get("/echo")
@@ -284,7 +286,7 @@ async def test_too_many_connections_are_turned_away():
 async def test_a_quiet_connection_is_closed_and_a_dripped_request_is_408():
     limits = HttpLimits(idle_s=5, request_s=2)
     async with (
-        serving(limits) as (server, _),
+        running_server(limits) as (server, _),
         raw_client(server.port) as quiet,
         raw_client(server.port) as loris,
     ):
@@ -307,7 +309,7 @@ async def test_a_quiet_connection_is_closed_and_a_dripped_request_is_408():
 
 async def test_a_request_dripped_behind_another_is_408_too():
     async with (
-        serving(HttpLimits(request_s=2)) as (server, _),
+        running_server(HttpLimits(request_s=2)) as (server, _),
         raw_client(server.port) as loris,
     ):
         assert (await loris.ask(GET + b"GE")).status == 200
@@ -319,7 +321,7 @@ async def test_a_request_dripped_behind_another_is_408_too():
 
 
 async def test_a_request_may_come_in_pieces_behind_one_that_waits():
-    async with serving() as (server, echo), raw_client(server.port) as client:
+    async with running_server() as (server, echo), raw_client(server.port) as client:
         request = post(b"behind")
         client.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n" + request[:9])
         await echo.started.wait()
@@ -333,7 +335,7 @@ async def test_a_request_may_come_in_pieces_behind_one_that_waits():
 
 async def test_an_answer_being_waited_for_does_not_time_out():
     limits = HttpLimits(idle_s=1, request_s=1)
-    async with serving(limits) as (server, echo), raw_client(server.port) as client:
+    async with running_server(limits) as (server, echo), raw_client(server.port) as client:
         client.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
         await echo.started.wait()
         for _ in range(10):
@@ -344,7 +346,7 @@ async def test_an_answer_being_waited_for_does_not_time_out():
 
 
 async def test_who_goes_away_is_not_answered():
-    async with serving() as (server, echo):
+    async with running_server() as (server, echo):
         async with raw_client(server.port) as client:
             client.send(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
             await echo.started.wait()
@@ -357,7 +359,7 @@ async def test_who_goes_away_is_not_answered():
 async def test_who_goes_away_before_the_answer_is_begun_leaves_nothing_behind():
     # A coroutine nobody ends would warn, and a warning is an error here.
 
-    async with serving() as (server, echo):
+    async with running_server() as (server, echo):
         connection = HttpConnection(server)
         connection.connection_made(asyncio.Transport())
         connection.data_received(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -369,7 +371,7 @@ async def test_who_goes_away_before_the_answer_is_begun_leaves_nothing_behind():
 
 
 async def test_who_half_closes_gets_what_could_be_answered_at_once():
-    async with serving() as (server, echo), raw_client(server.port) as client:
+    async with running_server() as (server, echo), raw_client(server.port) as client:
         client.send(GET + b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
         client.writer.write_eof()
 
@@ -381,7 +383,7 @@ async def test_who_half_closes_gets_what_could_be_answered_at_once():
 
 async def test_who_does_not_read_is_not_answered_further():
     limits = HttpLimits(request_s=3)
-    async with serving(limits) as (server, _), raw_client(server.port) as client:
+    async with running_server(limits) as (server, _), raw_client(server.port) as client:
         client.pause_reading()
         client.send(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n" * 1_000)
         await until(lambda: any(c._is_blocked for c in server.connections))
@@ -395,7 +397,7 @@ async def test_who_does_not_read_is_not_answered_further():
 
 
 async def test_who_reads_late_gets_all_answers():
-    async with serving() as (server, _), raw_client(server.port) as client:
+    async with running_server() as (server, _), raw_client(server.port) as client:
         client.send(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n" * 50)
         await until(lambda: any(c._is_blocked for c in server.connections))
         for _ in range(50):
@@ -404,7 +406,7 @@ async def test_who_reads_late_gets_all_answers():
 
 async def test_a_stopping_server_ends_idle_connections_and_answers_the_busy_ones():
     async with (
-        serving() as (server, echo),
+        running_server() as (server, echo),
         raw_client(server.port) as idle,
         raw_client(server.port) as busy,
     ):
@@ -421,7 +423,7 @@ async def test_a_stopping_server_ends_idle_connections_and_answers_the_busy_ones
 
 
 async def test_a_taken_port_is_one_clear_line():
-    async with serving() as (server, _):
+    async with running_server() as (server, _):
         with pytest.raises(BadConfig, match=r"http_port: cannot listen on 127.0.0.1:\d+: "):
             async with serve_http(lambda _: problem(404, ""), host="127.0.0.1", port=server.port):
                 pass
@@ -454,7 +456,7 @@ PIECES = st.one_of(
 async def test_no_bytes_in_any_pieces_kill_the_server(streaming_calls, dice):
     problems = []
     asyncio.get_running_loop().set_exception_handler(lambda _, what: problems.append(what))
-    async with serving(HttpLimits(head_bytes_max=500, body_bytes_max=500)) as (server, echo):
+    async with running_server(HttpLimits(head_bytes_max=500, body_bytes_max=500)) as (server, echo):
         echo.gate.set()
         for pieces in streaming_calls:
             async with raw_client(server.port) as client:

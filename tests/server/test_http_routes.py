@@ -11,13 +11,13 @@ from waterclock.server.http.messages import Request, Response
 from waterclock.server.http.routes import Routes, answer_from
 
 
-def told(request: Request) -> Response:
+def response(request: Request) -> Response:
     """Answer with the names of the path."""
     return Response(200, repr(sorted(request.params.items())).encode())
 
 
 def named(text: bytes):
-    return lambda request: Response(200, text + b" " + told(request).body)
+    return lambda request: Response(200, text + b" " + response(request).body)
 
 
 ROUTES: Routes = {

@@ -15,7 +15,7 @@ from grpc.aio import AioRpcError
 
 from tests.kit.clock import ManualClock
 from tests.server.http_client import raw_client, until
-from tests.server.served import Served, serving
+from tests.server.served import Served, running_server
 from waterclock.client.client import connect
 from waterclock.model.errors import WaterclockError
 from waterclock.model.limits import Limits
@@ -76,7 +76,7 @@ def rows(limits: Limits) -> dict[str, Callable[[int], Asked]]:
 NAMES = list(rows(Limits()))
 
 
-async def over_http(it: Served, asked: Asked, **words: Any) -> str:
+async def over_http(it: Served, asked: Asked, **fields: Any) -> str:
     said: dict[str, Any] = {"value": asked.value.decode(), "messageId": asked.message_id.decode()}
     if asked.key is not None:
         said["key"] = asked.key.decode()
@@ -84,7 +84,7 @@ async def over_http(it: Served, asked: Asked, **words: Any) -> str:
         said["headers"] = {name: value.decode() for name, value in asked.headers.items()}
     if asked.due_ms is not None:
         said["dueMs"] = asked.due_ms
-    said |= words
+    said |= fields
     async with raw_client(it.server.http_port) as client:
         answer = await client.post(f"/topics/{asked.topic}/messages", said)
     assert answer.status in (201, 400, 413), answer
@@ -135,7 +135,7 @@ WAYS: dict[str, Callable[[Served, Asked], Awaitable[str]]] = {
 async def test_what_fits_exactly_is_taken_and_one_more_refused_the_same_way(tmp_path, name, limits):
     make = rows(limits)[name]
 
-    async with serving(tmp_path, clock=ManualClock(NOW_MS), limits=limits) as it:
+    async with running_server(tmp_path, clock=ManualClock(NOW_MS), limits=limits) as it:
         found = {}
         for number, (way, ask) in enumerate(WAYS.items()):
             at, over = make(0), make(1)
@@ -151,7 +151,7 @@ async def test_what_fits_exactly_is_taken_and_one_more_refused_the_same_way(tmp_
 
 @pytest.mark.parametrize("limits", [Limits(), OTHERS], ids=["usual", "others"])
 async def test_a_message_that_expires_may_have_as_many_headers_as_any(tmp_path, limits):
-    async with serving(tmp_path, clock=ManualClock(NOW_MS), limits=limits) as it:
+    async with running_server(tmp_path, clock=ManualClock(NOW_MS), limits=limits) as it:
         asked = Asked(headers=headers(limits.headers_max, limits.header_bytes_max))
         assert await over_http(it, asked, expiresIn="1h") == "stored"
         more = Asked(headers=headers(limits.headers_max + 1, 400))
@@ -159,7 +159,7 @@ async def test_a_message_that_expires_may_have_as_many_headers_as_any(tmp_path, 
 
 
 async def test_a_topic_with_the_longest_name_has_dead_letters(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         name = "t" * NAME_CHARS_MAX
         assert (await client.post(f"/topics/{name}/messages", {"value": "x"})).status == 201
         [taken] = (await client.get(f"/topics/{name}/messages?group=g")).json()["messages"]
@@ -167,13 +167,13 @@ async def test_a_topic_with_the_longest_name_has_dead_letters(tmp_path):
         assert (await client.post(f"/topics/{name}/acks", answer)).status == 200
         await until(lambda: it.node.topics.find(f"{name}.dlq"))
         await it.node.topics.get(f"{name}.dlq").partition(0).flush_queue.wait_flushed(1)
-        letters = await client.get(f"/topics/{name}/dead-letters")
-        assert len(letters.json()["deadLetters"]) == 1
+        dead_letters = await client.get(f"/topics/{name}/dead-letters")
+        assert len(dead_letters.json()["deadLetters"]) == 1
         assert (await client.get(f"/topics/{name}.dlq")).status == 200
 
 
 @pytest.mark.parametrize(
-    ("words", "due_ms"),
+    ("fields", "due_ms"),
     [
         ({"delay": "36525d"}, NOW_MS + 36_525 * DAY_MS),
         ({"delay": "1000000s"}, NOW_MS + 1_000_000_000),
@@ -181,17 +181,20 @@ async def test_a_topic_with_the_longest_name_has_dead_letters(tmp_path):
         ({"at": "2100-02-28T23:59:59.0001+14:00"}, 4_107_491_999_001),
     ],
 )
-async def test_far_times_are_taken(tmp_path, words, due_ms):
+async def test_far_times_are_taken(tmp_path, fields, due_ms):
     clock = ManualClock(NOW_MS)
-    async with serving(tmp_path, clock=clock) as it, raw_client(it.server.http_port) as client:
-        stored = await client.post("/topics/t/messages", {"value": "x", **words})
+    async with (
+        running_server(tmp_path, clock=clock) as it,
+        raw_client(it.server.http_port) as client,
+    ):
+        stored = await client.post("/topics/t/messages", {"value": "x", **fields})
         assert stored.status == 201, stored
         listed = (await client.get("/topics/t/scheduled")).json()["scheduled"]
         assert [message["dueMs"] for message in listed] == [due_ms]
 
 
 @pytest.mark.parametrize(
-    ("path", "words", "field", "shown"),
+    ("path", "fields", "field", "shown"),
     [
         ("/topics/t/messages", {"delay": "soon"}, "delay", "90s"),
         ("/topics/t/messages", {"at": "tomorrow-ish"}, "at", "2026-11-15T10:00:00Z"),
@@ -204,24 +207,24 @@ async def test_far_times_are_taken(tmp_path, words, due_ms):
     ],
 )
 async def test_an_error_names_the_field_and_shows_what_is_accepted(
-    tmp_path, path, words, field, shown
+    tmp_path, path, fields, field, shown
 ):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-        refused = await client.post(path, words)
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
+        refused = await client.post(path, fields)
         assert (refused.status, refused.json()["field"]) == (400, field)
         assert shown in refused.json()["detail"]
         assert "regex" not in refused.json()["detail"]
 
 
 async def test_a_recurrence_that_is_wrong_is_told_in_a_few_words(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-        for words, shown in (
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
+        for fields, shown in (
             ({"cron": "at noon"}, "0 9 * * MON"),
             ({"every": "often"}, "90s"),
             ({"every": "1m", "jitter": "some"}, "30s"),
         ):
-            words = {"topic": "t", "value": "x", **words}
-            refused = await client.post("/recurrences/r", words, "PUT")
+            fields = {"topic": "t", "value": "x", **fields}
+            refused = await client.post("/recurrences/r", fields, "PUT")
             assert refused.status == 400
             assert shown in refused.json()["detail"]
             assert len(refused.json()["detail"]) < 200
@@ -229,7 +232,7 @@ async def test_a_recurrence_that_is_wrong_is_told_in_a_few_words(tmp_path):
 
 @pytest.mark.parametrize("limits", [Limits(), OTHERS], ids=["usual", "others"])
 async def test_the_description_shows_the_limits_of_the_node(tmp_path, limits):
-    async with serving(tmp_path, clock=ManualClock(NOW_MS), limits=limits) as it:
+    async with running_server(tmp_path, clock=ManualClock(NOW_MS), limits=limits) as it:
         async with raw_client(it.server.http_port) as client:
             described = (await client.get("/openapi.json")).json()
         message = described["components"]["schemas"]["MessageRequest"]["properties"]

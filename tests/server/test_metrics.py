@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.kit.clock import ManualClock
 from tests.server.http_client import raw_client, until
 from tests.server.members import Member
-from tests.server.served import arrow_of, serving
+from tests.server.served import arrow_of, running_server
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.server import metrics
@@ -37,7 +37,7 @@ def value(samples: Samples, name: str, **labels: str) -> float:
 
 async def test_counters_move_with_what_happens(tmp_path):
     clock = ManualClock()
-    async with serving(tmp_path, clock=clock) as it:
+    async with running_server(tmp_path, clock=clock) as it:
         await it.publish(b"a", b"b")
         await it.publish(b"b", b"c")
         due_ms = Millis(clock.now_ms() + 1_000)
@@ -82,7 +82,7 @@ async def test_counters_move_with_what_happens(tmp_path):
 
 
 async def test_a_histogram_is_cumulative_and_in_seconds(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a")
         histogram = it.node.topics.get("orders").partition(0).counters.fsync_ms
         histogram.counts = [0] * len(histogram.counts)
@@ -106,7 +106,7 @@ async def test_a_histogram_is_cumulative_and_in_seconds(tmp_path):
 
 async def test_who_asks_again_at_once_gets_the_same_text(tmp_path):
     clock = ManualClock()
-    async with serving(tmp_path, clock=clock) as it:
+    async with running_server(tmp_path, clock=clock) as it:
         place = {"topic": "orders", "partition": "0"}
         await it.publish(b"a")
         seen = [await scrape(it)]
@@ -122,7 +122,7 @@ async def test_who_asks_again_at_once_gets_the_same_text(tmp_path):
 async def test_a_large_family_is_made_in_steps_and_its_head_told_once(tmp_path, monkeypatch):
     monkeypatch.setattr(metrics, "CHUNK", 2)
 
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         settings = admin.TopicSettings(partitions=7)
         await it.admin.CreateTopic(admin.CreateTopicRequest(topic="orders", settings=settings))
         async with raw_client(it.server.http_port) as client:
@@ -136,7 +136,7 @@ async def test_a_large_family_is_made_in_steps_and_its_head_told_once(tmp_path, 
 async def test_a_topic_deleted_in_the_middle_of_a_scrape_does_no_harm(tmp_path, monkeypatch):
     monkeypatch.setattr(metrics, "CHUNK", 1)
 
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         for i in range(10):
             await it.publish(b"a", topic=f"t{i}")
             member = Member(it, topic=f"t{i}")

@@ -14,7 +14,7 @@ import pytest
 import uvloop
 
 from tests.server.http_client import raw_client
-from tests.server.served import serving
+from tests.server.served import running_server
 from waterclock.model.sections import TopicsConfig
 from waterclock.server.rest import consume as topics_api_consume
 from waterclock.server.rest import frames as topics_api_frames
@@ -36,7 +36,7 @@ def served_aside(folder: Path) -> Iterator[int]:
     started = threading.Event()
 
     async def serve() -> None:
-        async with serving(
+        async with running_server(
             folder,
             topics=TopicsConfig(partitions_max=64, topics_max=400),
         ) as it:
@@ -103,7 +103,7 @@ def test_schemathesis_finds_nothing(tmp_path, brief_waits, part):
 
 
 async def test_every_operation_is_described_and_shown(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         described = (await client.get("/openapi.json")).json()
         page = (await client.get("/docs")).body.decode()
 
@@ -120,6 +120,6 @@ async def test_every_operation_is_described_and_shown(tmp_path):
 
 
 async def test_the_same_stands_below_the_prefix(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         plain = await client.get("/openapi.json")
         assert (await client.get("/api/v1/openapi.json")).body == plain.body

@@ -52,9 +52,9 @@ from waterclock.server.statuses import STATUSES
 def test_an_error_of_ours_is_told_with_its_facts(error, status, facts):
     answer = problem_of(error)
 
-    told = msgspec.json.decode(answer.body)
-    assert (answer.status, told["status"]) == (status, status)
-    assert facts.items() <= told.items()
+    response = msgspec.json.decode(answer.body)
+    assert (answer.status, response["status"]) == (status, status)
+    assert facts.items() <= response.items()
     assert (b"Retry-After" in answer.headers) == (status in (429, 503))
 
 

@@ -8,7 +8,7 @@ from grpc import StatusCode
 from grpc.aio import EOF, AioRpcError
 
 from tests.server.http_client import until
-from tests.server.served import Gate, arrow_of, serving
+from tests.server.served import Gate, arrow_of, running_server
 from waterclock.model.message import Message
 from waterclock.model.sections import ServerConfig, TopicsConfig
 from waterclock.model.units import KIB
@@ -33,7 +33,7 @@ async def answers(call) -> list[pb.PublishStreamResponse]:
 
 
 async def test_batches_are_stored_in_the_order_they_came_and_answered_by_number(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         call = it.broker.PublishStream()
         for i in range(100):
             await call.write(batch(i + 1_000, b"%d" % i, b"%d again" % i))
@@ -47,7 +47,7 @@ async def test_batches_are_stored_in_the_order_they_came_and_answered_by_number(
 
 
 async def test_a_problem_with_one_batch_is_its_answer_and_the_stream_goes_on(tmp_path):
-    async with serving(tmp_path, topics=TopicsConfig(partitions=2)) as it:
+    async with running_server(tmp_path, topics=TopicsConfig(partitions=2)) as it:
         call = it.broker.PublishStream()
         await call.write(batch(1, b"a", partition=0))
         await call.write(
@@ -75,7 +75,7 @@ async def test_a_problem_with_one_batch_is_its_answer_and_the_stream_goes_on(tmp
 
 
 async def test_a_limit_is_named_in_the_answer(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         call = it.broker.PublishStream()
         late = Message(b"x", message_id=b"1", due_ms=1 << 60)  # type: ignore[arg-type]
         request = pb.PublishBatchRequest(topic="orders", arrow=arrow_of(late))
@@ -87,7 +87,7 @@ async def test_a_limit_is_named_in_the_answer(tmp_path):
 
 
 async def test_what_is_too_much_waits_and_is_not_refused(tmp_path):
-    async with serving(tmp_path, server=ServerConfig(publish_bytes_max=64 * KIB)) as it:
+    async with running_server(tmp_path, server=ServerConfig(publish_bytes_max=64 * KIB)) as it:
         gate = Gate(it.node)
         call = it.broker.PublishStream()
         for i in range(8):
@@ -106,7 +106,7 @@ async def test_what_is_too_much_waits_and_is_not_refused(tmp_path):
 async def test_a_stream_is_not_read_beyond_its_batches_in_flight(tmp_path, monkeypatch):
     monkeypatch.setattr(publish_stream, "BATCHES_MAX", 3)
 
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         gate = Gate(it.node)
         call = it.broker.PublishStream()
         for i in range(10):
@@ -122,7 +122,7 @@ async def test_a_stream_is_not_read_beyond_its_batches_in_flight(tmp_path, monke
 
 
 async def test_a_producer_that_vanishes_leaves_nothing_behind(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         gate = Gate(it.node)
         call = it.broker.PublishStream()
         for i in range(5):
@@ -136,7 +136,7 @@ async def test_a_producer_that_vanishes_leaves_nothing_behind(tmp_path):
 
 
 async def test_a_stopping_node_answers_what_it_has_read_and_ends_the_stream(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         gate = Gate(it.node)
         call = it.broker.PublishStream()
         await call.write(batch(1, b"a"))
@@ -172,7 +172,7 @@ class BrokenStream:
 
 
 async def test_a_batch_that_was_never_begun_gives_its_bytes_back(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         publishing = BytesInFlight("bytes", 1_000_000)
         stream: Any = BrokenStream()
 

@@ -6,7 +6,7 @@ import pytest
 from grpc import StatusCode
 from grpc.aio import EOF, AioRpcError
 
-from tests.server.served import serving
+from tests.server.served import running_server
 from waterclock.log.schema import MESSAGES, _read
 from waterclock.v1 import admin_pb2 as admin
 from waterclock.v1 import broker_pb2 as pb
@@ -63,7 +63,7 @@ async def published(it, count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("format_", [pb.FORMAT_ARROW, pb.FORMAT_MESSAGES])
 async def test_everything_there_is_comes_once_in_order(tmp_path, format_):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         values = await published(it, 20)
         reader = await Reader(it, topic="orders", format=format_).begin()
 
@@ -72,7 +72,7 @@ async def test_everything_there_is_comes_once_in_order(tmp_path, format_):
 
 
 async def test_a_stretch_is_named_by_offsets_or_by_time(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await published(it, 20)
         offsets = pb.ReplayRequest.OffsetRange(start=5, count=3)
         some = await Reader(it, topic="orders", offsets=offsets).begin()
@@ -84,7 +84,7 @@ async def test_a_stretch_is_named_by_offsets_or_by_time(tmp_path):
 
 
 async def test_a_named_replay_goes_on_behind_what_was_reported(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"0", b"1", b"2")
         await it.publish(b"3")
         offsets = pb.ReplayRequest.OffsetRange(start=0)
@@ -104,7 +104,7 @@ async def test_a_named_replay_goes_on_behind_what_was_reported(tmp_path):
 
 
 async def test_the_last_reports_are_heard_after_the_end(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         values = await published(it, 4)
         reader = await Reader(it, topic="orders", name="audit").begin()
         assert await reader.values() == values
@@ -120,7 +120,7 @@ async def test_the_last_reports_are_heard_after_the_end(tmp_path):
 
 
 async def test_who_begins_again_tells_what_is_done_in_the_same_request(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         values = await published(it, 4)
         reader = await Reader(it, topic="orders", name="audit").begin()
         assert await reader.values() == values
@@ -191,7 +191,7 @@ async def test_who_begins_again_tells_what_is_done_in_the_same_request(tmp_path)
     ],
 )
 async def test_a_bad_beginning_is_refused(tmp_path, first, code):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a")
         reader = Reader(it)
         await reader.call.write(first)
@@ -201,7 +201,7 @@ async def test_a_bad_beginning_is_refused(tmp_path, first, code):
 
 
 async def test_a_second_beginning_is_refused(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a")
         reader = await Reader(it, topic="orders", name="audit").begin()
         await reader.values()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.server.http_client import RawClient, raw_client, until
-from tests.server.served import Served, serving
+from tests.server.served import Served, running_server
 from tests.server.test_rest_messages import PATH, polled
 from waterclock.model.sections import DeliveryConfig, TopicsConfig
 
@@ -52,8 +52,8 @@ class StreamingCall:
         mine = [place for place, (owner, _) in self.held.items() if owner == consumer]
         some = self.random.sample(mine, self.random.randint(1, len(mine)))
         leases = [self.held.pop(place)[1] for place in some]
-        told = await self.client.post(ACKS, {"group": "g", "consumer": consumer, kind: leases})
-        assert told.json() == {"accepted": len(leases), "refused": []}
+        response = await self.client.post(ACKS, {"group": "g", "consumer": consumer, kind: leases})
+        assert response.json() == {"accepted": len(leases), "refused": []}
         again = await self.client.post(ACKS, {"group": "g", "consumer": consumer, "ack": leases})
         assert again.status == 409
 
@@ -99,7 +99,7 @@ async def test_whatever_is_said_everything_is_done_once(tmp_path, seed):
     # Failures come again at once, and often: nothing may end as a dead letter here.
     delivery = DeliveryConfig(retry_delay_ms=100, retry_jitter_percent=0, max_retries=10)
     async with (
-        serving(tmp_path, delivery=delivery, topics=TopicsConfig(partitions=2)) as it,
+        running_server(tmp_path, delivery=delivery, topics=TopicsConfig(partitions=2)) as it,
         raw_client(it.server.http_port) as client,
     ):
         streaming_call = StreamingCall(it, client, Random(seed))

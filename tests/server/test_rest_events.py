@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.server.http_client import RawClient, raw_client, until
-from tests.server.served import serving
+from tests.server.served import running_server
 from tests.server.test_rest_messages import PATH, consumers_of, poll, polled, taken, values
 from waterclock.server.rest import consumers as http_consumers
 
@@ -22,7 +22,7 @@ async def event(client: RawClient) -> tuple[str, str]:
 
 async def test_events_come_as_they_are_published_and_are_acked_by_lease(tmp_path):
     async with (
-        serving(tmp_path) as it,
+        running_server(tmp_path) as it,
         raw_client(it.server.http_port) as listener,
         raw_client(it.server.http_port) as client,
     ):
@@ -42,7 +42,7 @@ async def test_events_come_as_they_are_published_and_are_acked_by_lease(tmp_path
 
 async def test_a_stream_sends_no_more_than_its_window_until_it_is_answered(tmp_path):
     async with (
-        serving(tmp_path) as it,
+        running_server(tmp_path) as it,
         raw_client(it.server.http_port) as listener,
         raw_client(it.server.http_port) as client,
     ):
@@ -62,7 +62,7 @@ async def test_a_stream_sends_no_more_than_its_window_until_it_is_answered(tmp_p
 
 async def test_what_is_acked_by_sending_is_done_when_it_was_sent(tmp_path):
     async with (
-        serving(tmp_path) as it,
+        running_server(tmp_path) as it,
         raw_client(it.server.http_port) as listener,
         raw_client(it.server.http_port) as client,
     ):
@@ -75,7 +75,7 @@ async def test_what_is_acked_by_sending_is_done_when_it_was_sent(tmp_path):
 
 
 async def test_who_listens_no_more_stands_in_line_no_more(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         async with raw_client(it.server.http_port) as listener:
             listener.send(f"GET {EVENTS} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             await listener.head()
@@ -87,7 +87,7 @@ async def test_who_listens_no_more_stands_in_line_no_more(tmp_path):
 
 
 async def test_a_member_that_nobody_asks_leaves_unless_something_is_held(tmp_path, monkeypatch):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await client.post(PATH, {"value": "held"})
         (message,) = await taken(client)
         monkeypatch.setattr(http_consumers, "IDLE_MS", 0)
@@ -103,7 +103,7 @@ async def test_a_member_that_nobody_asks_leaves_unless_something_is_held(tmp_pat
 
 
 async def test_a_member_may_leave_with_its_last_answer(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await client.post(PATH, {"messages": [{"value": "a"}, {"value": "b"}]})
         first, _ = await taken(client)
         await client.post(
@@ -117,7 +117,7 @@ async def test_a_member_may_leave_with_its_last_answer(tmp_path):
 
 
 async def test_consumers_of_different_names_share_the_partitions(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await client.post("/topics", {"topic": "orders", "partitions": 2})
         await taken(client, consumer="a", wait="0s")
         await taken(client, consumer="b", wait="0s")
@@ -127,7 +127,7 @@ async def test_consumers_of_different_names_share_the_partitions(tmp_path):
 
 
 async def test_a_new_group_begins_where_it_is_told(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await client.post(PATH, {"value": "old"})
         assert await taken(client, "late", start="latest", wait="0s") == []
         assert values(await taken(client, "early")) == ["old"]
@@ -136,7 +136,7 @@ async def test_a_new_group_begins_where_it_is_told(tmp_path):
 
 async def test_a_stopping_node_ends_polls_and_streams_and_still_takes_acks(tmp_path):
     async with (
-        serving(tmp_path) as it,
+        running_server(tmp_path) as it,
         raw_client(it.server.http_port) as client,
         raw_client(it.server.http_port) as waiter,
         raw_client(it.server.http_port) as listener,
@@ -163,7 +163,7 @@ async def test_a_stopping_node_ends_polls_and_streams_and_still_takes_acks(tmp_p
 
 async def test_a_stopping_node_finishes_what_was_asked_and_takes_nothing_new(tmp_path, monkeypatch):
     async with (
-        serving(tmp_path) as it,
+        running_server(tmp_path) as it,
         raw_client(it.server.http_port) as producer,
         raw_client(it.server.http_port) as other,
     ):
@@ -197,7 +197,7 @@ async def test_a_stopping_node_finishes_what_was_asked_and_takes_nothing_new(tmp
 
 async def test_who_waits_on_a_topic_that_is_deleted_is_told(tmp_path):
     async with (
-        serving(tmp_path) as it,
+        running_server(tmp_path) as it,
         raw_client(it.server.http_port) as client,
         raw_client(it.server.http_port) as waiter,
     ):
@@ -210,7 +210,7 @@ async def test_who_waits_on_a_topic_that_is_deleted_is_told(tmp_path):
 
 
 async def test_polls_of_one_member_take_one_task(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await taken(client, wait="0s")
         tasks = len(asyncio.all_tasks())
         waiters = [raw_client(it.server.http_port) for _ in range(20)]
@@ -230,7 +230,7 @@ async def test_polls_of_one_member_take_one_task(tmp_path):
 
 async def test_a_listener_that_holds_its_window_is_passed_over(tmp_path):
     async with (
-        serving(tmp_path) as it,
+        running_server(tmp_path) as it,
         raw_client(it.server.http_port) as listener,
         raw_client(it.server.http_port) as client,
     ):

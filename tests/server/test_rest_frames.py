@@ -7,7 +7,7 @@ import pytest
 
 from tests.server.http_client import RawClient, raw_client, until
 from tests.server.http_serving import get
-from tests.server.served import Served, serving
+from tests.server.served import Served, running_server
 from waterclock.client.consumer.fetch import Fetched
 from waterclock.node.topics import TopicSettings
 from waterclock.server.rest.frames import FRAMES_BYTES_MAX, PIECE_BYTES
@@ -19,7 +19,7 @@ ENDS = "/topics/orders/ends"
 
 
 async def fill(it: Served) -> int:
-    """Publish small, large and promised messages; return where the partition ends."""
+    """Publish small, large and scheduled messages; return where the partition ends."""
     for number in range(40):
         await it.publish(b"%d" % number)
     await it.publish(b"large" * 500_000)
@@ -45,20 +45,20 @@ async def fill(it: Served) -> int:
     ],
 )
 async def test_the_answer_is_what_fetch_gives(tmp_path, asked):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         assert await fill(it) == 44
-        told = await it.broker.Fetch(pb.FetchRequest(topic="orders", **asked))
+        response = await it.broker.Fetch(pb.FetchRequest(topic="orders", **asked))
         names = {"end_offset": "endOffset", "bytes_max": "bytesMax"}
         names["deliverable_only"] = "deliverableOnly"
         query = "&".join(f"{names.get(k, k)}={str(v).lower()}" for k, v in asked.items())
         answer = await client.get(f"{FRAMES}?{query}")
 
         assert answer.status == 200
-        assert answer.body == told.frames
+        assert answer.body == response.frames
         assert offsets_of(answer.headers) == (
-            told.next_offset,
-            told.start_offset,
-            told.end_offset,
+            response.next_offset,
+            response.start_offset,
+            response.end_offset,
         )
         assert answer.headers["content-type"] == "application/vnd.waterclock.frames"
 
@@ -69,7 +69,7 @@ def offsets_of(headers: dict[str, str]) -> tuple[int, ...]:
 
 
 async def test_a_whole_partition_is_read_step_by_step(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         end = await fill(it)
         raw, at = b"", 0
         while at < end:
@@ -82,7 +82,7 @@ async def test_a_whole_partition_is_read_step_by_step(tmp_path):
 
 
 async def test_who_is_early_waits_for_the_first_frame(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await it.publish(b"a")
         client.send(get(f"{FRAMES}?offset=1&waitMs=30000"))
         await until(lambda: it.server.calls._waits)
@@ -97,7 +97,7 @@ async def test_who_is_early_waits_for_the_first_frame(tmp_path):
 
 
 async def test_offsets_outside_the_log_are_told_with_its_bounds(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await it.publish(b"a", allow_duplicate=True)
         store = it.node.topics.get("orders").partition(0).store
         now_ms = it.node.clock.now_ms()
@@ -110,9 +110,9 @@ async def test_offsets_outside_the_log_are_told_with_its_bounds(tmp_path):
             job.finish()
         for offset in (0, 3):
             answer = await client.get(f"{FRAMES}?offset={offset}")
-            told = answer.json()
-            assert (answer.status, told["error"]) == (404, "OffsetOutOfRange")
-            assert (told["offset"], told["start"], told["end"]) == (offset, 1, 2)
+            response = answer.json()
+            assert (answer.status, response["error"]) == (404, "OffsetOutOfRange")
+            assert (response["offset"], response["start"], response["end"]) == (offset, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -132,14 +132,14 @@ async def test_offsets_outside_the_log_are_told_with_its_bounds(tmp_path):
     ],
 )
 async def test_what_is_wrong_is_named(tmp_path, path, status, field):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await it.publish(b"a")
         answer = await client.get(path)
         assert (answer.status, answer.json().get("field")) == (status, field)
 
 
 async def test_head_tells_the_length_and_no_more(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await it.publish(b"a")
         body = (await client.get(FRAMES)).body
         client.send(f"HEAD {FRAMES} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
@@ -149,7 +149,7 @@ async def test_head_tells_the_length_and_no_more(tmp_path):
 
 
 async def test_old_clients_are_told_the_length_too(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await it.publish(b"a")
         client.send(get(FRAMES, version="1.0"))
         answer = await client.answer()
@@ -169,7 +169,7 @@ async def stalled(it: Served, client: RawClient) -> Any:
 
 
 async def test_who_reads_nothing_holds_one_piece_at_most(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         connection = await stalled(it, client)
         assert connection._transport.get_write_buffer_size() <= PIECE_BYTES
         client.resume_reading()
@@ -179,7 +179,7 @@ async def test_who_reads_nothing_holds_one_piece_at_most(tmp_path):
 
 
 async def test_an_answer_whose_length_was_told_is_whole_though_the_node_stops(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await stalled(it, client)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(it.server.stop())
@@ -190,12 +190,12 @@ async def test_an_answer_whose_length_was_told_is_whole_though_the_node_stops(tm
 
 def ends(answer: Any) -> list[tuple[int, int, int]]:
     assert answer.status == 200, answer
-    told = answer.json()["partitions"]
-    return [(each["partition"], each["startOffset"], each["endOffset"]) for each in told]
+    response = answer.json()["partitions"]
+    return [(each["partition"], each["startOffset"], each["endOffset"]) for each in response]
 
 
 async def test_ends_are_told_at_once_if_anything_is_new(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await it.node.topics.create("orders", TopicSettings(partitions=2))
         await it.publish(b"a", b"b", partition=1)
         known = [(0, 0, 0), (1, 0, 2)]
@@ -206,7 +206,7 @@ async def test_ends_are_told_at_once_if_anything_is_new(tmp_path):
 
 
 async def test_ends_wait_until_one_has_moved(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await it.node.topics.create("orders", TopicSettings(partitions=2))
         hosts = it.node.topics.get("orders").partitions
         client.send(get(f"{ENDS}?beyond=0:0,1:1&waitMs=60000"))
@@ -218,7 +218,7 @@ async def test_ends_wait_until_one_has_moved(tmp_path):
 
 
 async def test_ends_tell_of_a_new_partition_and_of_a_topic_that_is_gone(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await it.node.topics.create("orders", TopicSettings(partitions=1))
         client.send(get(f"{ENDS}?beyond=0:0&waitMs=60000"))
         await until(lambda: it.server.calls._waits)
@@ -232,7 +232,7 @@ async def test_ends_tell_of_a_new_partition_and_of_a_topic_that_is_gone(tmp_path
 
 
 async def test_who_waits_is_told_that_the_node_stops(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await it.publish(b"a")
         async with raw_client(it.server.http_port) as other:
             client.send(get(f"{ENDS}?beyond=0:1&waitMs=60000"))
@@ -245,12 +245,12 @@ async def test_who_waits_is_told_that_the_node_stops(tmp_path):
 
 
 async def test_a_partition_that_cannot_be_opened_has_its_problem(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a")
     log = next((tmp_path / "topics").glob("orders-*/0/log"))
     log.rename(log.with_name("elsewhere"))
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-        (told,) = (await client.get(ENDS)).json()["partitions"]
-        assert (told["startOffset"], told["endOffset"]) == (-1, -1)
-        assert "missing" in told["problem"]
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
+        (response,) = (await client.get(ENDS)).json()["partitions"]
+        assert (response["startOffset"], response["endOffset"]) == (-1, -1)
+        assert "missing" in response["problem"]
         assert (await client.get(FRAMES)).status == 409

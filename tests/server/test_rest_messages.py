@@ -7,7 +7,7 @@ import pytest
 
 from tests.kit.clock import ManualClock
 from tests.server.http_client import Answered, RawClient, raw_client, until
-from tests.server.served import Served, serving
+from tests.server.served import Served, running_server
 from waterclock.model.sections import DeliveryConfig, TopicsConfig
 from waterclock.model.units import HOUR_MS, KIB, MINUTE_MS
 from waterclock.node.dead_letters import writer
@@ -46,7 +46,7 @@ def polled(it: Served) -> list[HttpConsumer]:
 
 
 async def test_a_message_goes_in_and_comes_out_as_it_was(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         sent = {"value": "hällo\x00", "key": "ada", "headers": {"a": "ü"}, "messageId": "m-1"}
         stored = await client.post(PATH, sent)
         assert (stored.status, stored.json()) == (
@@ -69,7 +69,7 @@ async def test_a_message_goes_in_and_comes_out_as_it_was(tmp_path):
 
 
 async def test_bytes_that_are_no_text_travel_in_base64(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         raw = base64.b64encode(b"\xff\x00").decode()
         await client.post(PATH, {"valueBase64": raw, "keyBase64": raw})
         await client.post(PATH, {"json": {"a": [1, None]}})
@@ -84,7 +84,7 @@ async def test_bytes_that_are_no_text_travel_in_base64(tmp_path):
 
 
 async def test_an_id_published_again_tells_where_it_is(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await client.post(PATH, {"value": "a", "messageId": "m"})
         again = await client.post(PATH, {"value": "b", "messageId": "m"})
         twice = await client.post(PATH, {"value": "c", "messageId": "m", "allowDuplicate": True})
@@ -96,17 +96,19 @@ async def test_an_id_published_again_tells_where_it_is(tmp_path):
 async def test_many_messages_are_published_at_once(tmp_path):
     topics = TopicsConfig(partitions=4)
     async with (
-        serving(tmp_path, topics=topics) as it,
+        running_server(tmp_path, topics=topics) as it,
         raw_client(it.server.http_port) as client,
     ):
         batch = {"messages": [{"value": f"v{i}", "key": f"k{i}"} for i in range(50)]}
-        told = (await client.post(PATH, batch)).json()["messages"]
+        response = (await client.post(PATH, batch)).json()["messages"]
         messages = await taken(client, limit=100)
         while len(messages) < 50:
             messages += await taken(client, limit=100)
 
         where = {(m["partition"], m["offset"]): m["value"] for m in messages}
-        assert [where[t["partition"], t["offset"]] for t in told] == [f"v{i}" for i in range(50)]
+        assert [where[t["partition"], t["offset"]] for t in response] == [
+            f"v{i}" for i in range(50)
+        ]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,7 @@ async def test_many_messages_are_published_at_once(tmp_path):
     ],
 )
 async def test_a_message_that_is_wrong_is_400_by_field(tmp_path, body, field):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         answer = await client.post(PATH, body)
 
         assert answer.status == 400
@@ -144,24 +146,30 @@ MORNING_MS = 1_794_806_820_000  # 2026-11-16T05:27:00Z, a Monday
 )
 async def test_a_time_too_far_ahead_is_told_with_its_field_and_the_latest(tmp_path, said):
     clock = ManualClock(MORNING_MS)
-    async with serving(tmp_path, clock=clock) as it, raw_client(it.server.http_port) as client:
+    async with (
+        running_server(tmp_path, clock=clock) as it,
+        raw_client(it.server.http_port) as client,
+    ):
         (field,) = said
         one = await client.post(PATH, {"value": "x", **said})
         many = await client.post(PATH, {"messages": [{"value": "x", **said}]})
         named = {"messages": [{"messageId": "a"}], **said}
         moved = await client.post("/topics/orders/reschedule", named)
         for answer, name in ((one, field), (many, f"messages[0].{field}"), (moved, field)):
-            told = answer.json()
-            found = answer.status, told["error"], told["field"]
+            response = answer.json()
+            found = answer.status, response["error"], response["field"]
             assert found == (400, "LimitExceeded", name)
             latest = "2126-11-17T05:27:00Z, which is limits.due_horizon_ms_max from now"
-            assert told["detail"].startswith(f"{name} exceeds its limit of ")
-            assert told["detail"].endswith(latest)
+            assert response["detail"].startswith(f"{name} exceeds its limit of ")
+            assert response["detail"].endswith(latest)
 
 
 async def test_times_are_those_of_today(tmp_path):
     clock = ManualClock(MORNING_MS)
-    async with serving(tmp_path, clock=clock) as it, raw_client(it.server.http_port) as client:
+    async with (
+        running_server(tmp_path, clock=clock) as it,
+        raw_client(it.server.http_port) as client,
+    ):
         evening_ms = MORNING_MS + 12 * HOUR_MS + 33 * MINUTE_MS
         for time in ("today 18:00", "18:00", "2026-11-16 18:00"):
             stored = await client.post(PATH, {"value": time, "at": time})
@@ -189,7 +197,10 @@ async def test_times_are_those_of_today(tmp_path):
 )
 async def test_a_time_that_is_not_read_is_told_with_its_field(tmp_path, said, field, text):
     clock = ManualClock(MORNING_MS)
-    async with serving(tmp_path, clock=clock) as it, raw_client(it.server.http_port) as client:
+    async with (
+        running_server(tmp_path, clock=clock) as it,
+        raw_client(it.server.http_port) as client,
+    ):
         one = await client.post(PATH, {"value": "x", **said})
         assert (one.status, one.json()["field"]) == (400, field)
         assert one.json()["detail"].startswith(text)
@@ -208,7 +219,7 @@ async def test_a_time_that_is_not_read_is_told_with_its_field(tmp_path, said, fi
     ],
 )
 async def test_a_publish_that_is_refused_makes_no_topic(tmp_path, said):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         message = {"value": "x", **said}
         where = {"partition": message.pop("partition")} if "partition" in said else {}
         for body in ({**message, **where}, {"messages": [message], **where}):
@@ -217,7 +228,7 @@ async def test_a_publish_that_is_refused_makes_no_topic(tmp_path, said):
 
 
 async def test_who_makes_a_topic_is_told_and_nobody_else(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         first = await client.post("/topics/odrers/messages", {"value": "a"})
         second = await client.post("/topics/odrers/messages", {"value": "a"})
         many = await client.post("/topics/bills/messages", {"messages": [{"value": "a"}]})
@@ -243,7 +254,7 @@ async def test_who_makes_a_topic_is_told_and_nobody_else(tmp_path):
 async def test_what_is_too_large_or_nowhere_is_told_with_limit_and_name(tmp_path):
     topics = TopicsConfig(auto_create=False)
     async with (
-        serving(tmp_path, topics=topics) as it,
+        running_server(tmp_path, topics=topics) as it,
         raw_client(it.server.http_port) as client,
     ):
         lost = await client.post(PATH, {"value": "a"})
@@ -258,7 +269,7 @@ async def test_what_is_too_large_or_nowhere_is_told_with_limit_and_name(tmp_path
 
 async def test_a_poll_waits_for_the_first_message(tmp_path):
     async with (
-        serving(tmp_path) as it,
+        running_server(tmp_path) as it,
         raw_client(it.server.http_port) as consumer,
         raw_client(it.server.http_port) as producer,
     ):
@@ -270,14 +281,14 @@ async def test_a_poll_waits_for_the_first_message(tmp_path):
 
 
 async def test_a_poll_for_which_nothing_comes_is_answered_empty(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         assert await taken(client, wait="0s") == []
         await client.post(PATH, {"value": "later", "delay": "1h"})
         assert await taken(client, wait="150ms") == []
 
 
 async def test_polls_share_what_comes_and_none_gets_more_than_it_asked(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await client.post(PATH, {"messages": [{"value": str(i)} for i in range(10)]})
         seen = [await taken(client, limit=3) for _ in range(4)]
 
@@ -293,16 +304,16 @@ async def test_polls_share_what_comes_and_none_gets_more_than_it_asked(tmp_path)
 async def test_acked_messages_are_done_and_others_come_again(tmp_path):
     delivery = DeliveryConfig(retry_delay_ms=100)
     async with (
-        serving(tmp_path, delivery=delivery) as it,
+        running_server(tmp_path, delivery=delivery) as it,
         raw_client(it.server.http_port) as client,
     ):
         await client.post(PATH, {"messages": [{"value": str(i)} for i in range(4)]})
         leases = [message["lease"] for message in await taken(client)]
-        told = await client.post(
+        response = await client.post(
             "/topics/orders/acks",
             {"group": "g", "ack": leases[:2], "nack": [leases[2]], "giveBack": [leases[3]]},
         )
-        assert told.json() == {"accepted": 4, "refused": []}
+        assert response.json() == {"accepted": 4, "refused": []}
 
         again = await taken(client, limit=1)
         again += await taken(client, limit=1)
@@ -312,7 +323,7 @@ async def test_acked_messages_are_done_and_others_come_again(tmp_path):
 
 
 async def test_a_lease_that_is_over_is_refused(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await client.post(PATH, {"messages": [{"value": "a"}, {"value": "b"}]})
         first, second = [message["lease"] for message in await taken(client)]
         path = "/topics/orders/acks"
@@ -330,7 +341,7 @@ async def test_a_lease_that_is_over_is_refused(tmp_path):
 async def test_an_answer_of_an_attempt_that_timed_out_does_not_speak_for_the_next(tmp_path):
     delivery = DeliveryConfig(ack_timeout_ms=100, retry_delay_ms=100)
     async with (
-        serving(tmp_path, delivery=delivery) as it,
+        running_server(tmp_path, delivery=delivery) as it,
         raw_client(it.server.http_port) as client,
     ):
         await client.post(PATH, {"value": "a"})
@@ -348,14 +359,14 @@ async def test_an_answer_of_an_attempt_that_timed_out_does_not_speak_for_the_nex
 
 
 async def test_rejected_messages_are_dead_letters_that_can_be_redriven(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await client.post(PATH, {"value": "bad"})
         (message,) = await taken(client)
         said = {"group": "g", "reject": [message["lease"]], "leave": True}
         await client.post("/topics/orders/acks", said)
         path = "/topics/orders/dead-letters"
-        letters = (await client.get(path)).json()
-        (letter,) = letters["deadLetters"]
+        page = (await client.get(path)).json()
+        (letter,) = page["deadLetters"]
         assert (letter["value"], letter["group"], letter["attempts"]) == ("bad", "g", 1)
 
         assert (await client.post(path + "/redrive", {})).json() == {"count": 1}
@@ -370,7 +381,10 @@ async def test_whoever_leaves_is_told_of_its_dead_letters_that_cannot_be_written
     monkeypatch.setattr(writer, "WRITTEN_S", 0.0)
 
     full = TopicsConfig(topics_max=1)
-    async with serving(tmp_path, topics=full) as it, raw_client(it.server.http_port) as client:
+    async with (
+        running_server(tmp_path, topics=full) as it,
+        raw_client(it.server.http_port) as client,
+    ):
         await client.post(PATH, {"value": "bad"})
         (message,) = await taken(client)
         said = {"group": "g", "reject": [message["lease"]], "leave": True}
@@ -381,7 +395,10 @@ async def test_whoever_leaves_is_told_of_its_dead_letters_that_cannot_be_written
 
 async def test_whoever_leaves_waits_for_no_dead_letters_of_others(tmp_path):
     full = TopicsConfig(topics_max=1)
-    async with serving(tmp_path, topics=full) as it, raw_client(it.server.http_port) as client:
+    async with (
+        running_server(tmp_path, topics=full) as it,
+        raw_client(it.server.http_port) as client,
+    ):
         await client.post(PATH, {"value": "bad"})
         (message,) = await taken(client)
         path, said = "/topics/orders/acks", {"group": "g", "reject": [message["lease"]]}
@@ -394,7 +411,7 @@ async def test_whoever_leaves_waits_for_no_dead_letters_of_others(tmp_path):
 
 
 async def test_who_goes_while_polling_takes_nothing_along(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         async with raw_client(it.server.http_port) as gone:
             gone.send(f"GET {PATH}?group=g HTTP/1.1\r\nHost: x\r\n\r\n".encode())
             await until(lambda: any(m._waiters for m in polled(it)))
@@ -405,7 +422,7 @@ async def test_who_goes_while_polling_takes_nothing_along(tmp_path):
 
 
 async def test_a_flood_of_polls_that_go_leaves_nothing_behind(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as first:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as first:
         first.send(f"GET {PATH}?group=g HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         await until(lambda: any(m._waiters for m in polled(it)))
         (member,) = polled(it)

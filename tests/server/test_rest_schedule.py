@@ -4,7 +4,7 @@ import pytest
 
 from tests.kit.clock import ManualClock
 from tests.server.http_client import RawClient, raw_client
-from tests.server.served import serving
+from tests.server.served import running_server
 
 PATH = "/topics/reminders"
 
@@ -23,7 +23,7 @@ async def listed(client: RawClient, query: str = "") -> list[str]:
 
 
 async def test_messages_for_later_are_listed_by_due_time_page_by_page(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await schedule(client, "c", delay="3h")
         await schedule(client, "a", delay="1h", key="ada")
         await schedule(client, "b", at="2099-01-01T00:00:00Z", key="adam")
@@ -41,7 +41,7 @@ async def test_messages_for_later_are_listed_by_due_time_page_by_page(tmp_path):
 
 
 async def test_times_are_read_as_people_write_them(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await schedule(client, "date", at="2099-12-24")
         await schedule(client, "zoned", at="2099-12-24 18:00 Europe/Berlin")
         await schedule(client, "day", at="tomorrow 9:00")
@@ -60,7 +60,7 @@ async def test_times_are_read_as_people_write_them(tmp_path):
 
 
 async def test_what_recurs_on_a_topic_goes_with_it(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         beat = {"topic": "reminders", "every": "1h", "value": "v"}
         assert (await client.post("/recurrences/beat", beat, "PUT")).status == 200
         assert (await client.delete(PATH)).status == 204
@@ -71,7 +71,7 @@ async def test_what_recurs_on_a_topic_goes_with_it(tmp_path):
 
 
 async def test_messages_for_later_are_counted(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await schedule(client, "a", "b")
         counts = (await client.get(f"{PATH}/scheduled/count")).json()
 
@@ -80,19 +80,19 @@ async def test_messages_for_later_are_counted(tmp_path):
 
 
 async def test_messages_are_cancelled_by_id_or_position_once(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await schedule(client, "a", "b", "c")
         named = [{"messageId": "a"}, {"partition": 0, "offset": 1}, {"messageId": "nobody"}]
-        told = await client.post(f"{PATH}/cancel", {"messages": named})
+        response = await client.post(f"{PATH}/cancel", {"messages": named})
 
-        assert told.json() == {"outcomes": ["done", "done", "unknown"], "reached": [1, 1, 0]}
+        assert response.json() == {"outcomes": ["done", "done", "unknown"], "reached": [1, 1, 0]}
         assert await listed(client) == ["c"]
 
 
 async def test_what_is_pending_no_more_is_told_what_became_of_it(tmp_path):
     clock = ManualClock()
     async with (
-        serving(tmp_path, clock=clock) as it,
+        running_server(tmp_path, clock=clock) as it,
         raw_client(it.server.http_port) as client,
     ):
         await schedule(client, "cancelled", "fired", delay="1s")
@@ -109,12 +109,12 @@ async def test_what_is_pending_no_more_is_told_what_became_of_it(tmp_path):
         moved = await client.post(f"{PATH}/reschedule", {"messages": messages, "delay": "1h"})
 
         fired = "alreadyFired"
-        told = ["cancelled", fired, "expired", fired, fired, "unknown"]
-        assert cancelled.json() == moved.json() == {"outcomes": told, "reached": [0] * 6}
+        response = ["cancelled", fired, "expired", fired, fired, "unknown"]
+        assert cancelled.json() == moved.json() == {"outcomes": response, "reached": [0] * 6}
 
 
 async def test_all_messages_of_an_id_are_cancelled_or_those_of_a_key(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         for key in ("k", "k", "other"):
             body = {"value": "a", "messageId": "a", "key": key, "delay": "1h"}
             await client.post(f"{PATH}/messages", {**body, "allowDuplicate": True})
@@ -128,7 +128,7 @@ async def test_all_messages_of_an_id_are_cancelled_or_those_of_a_key(tmp_path):
 
 
 async def test_messages_are_moved(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await schedule(client, "a", "b")
         moved = await client.post(
             f"{PATH}/reschedule", {"messages": [{"messageId": "a"}], "delay": "2h"}
@@ -147,7 +147,7 @@ async def test_messages_are_moved(tmp_path):
 async def test_a_message_moved_behind_its_end_is_delivered(tmp_path):
     clock = ManualClock()
     async with (
-        serving(tmp_path, clock=clock) as it,
+        running_server(tmp_path, clock=clock) as it,
         raw_client(it.server.http_port) as client,
     ):
         await schedule(client, "a", delay="10s", expiresIn="5s")
@@ -164,7 +164,7 @@ async def test_a_message_moved_behind_its_end_is_delivered(tmp_path):
 
 
 async def test_all_that_match_are_cancelled_and_an_empty_filter_must_be_meant(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await schedule(client, "a", "b", key="k", headers={"kind": "mail"})
         await schedule(client, "c")
         path = f"{PATH}/cancel-where"
@@ -196,7 +196,7 @@ async def test_all_that_match_are_cancelled_and_an_empty_filter_must_be_meant(tm
     ],
 )
 async def test_what_is_wrong_is_told_by_field(tmp_path, path, body, field):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await schedule(client, "x")
         whole = f"{PATH}/{path}"
         answer = await (client.get(whole) if body is None else client.post(whole, body))
@@ -205,24 +205,24 @@ async def test_what_is_wrong_is_told_by_field(tmp_path, path, body, field):
 
 
 async def test_a_recurrence_is_put_shown_listed_and_ended(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         rule = {"topic": "reports", "cron": "0 9 * * MON-FRI", "zone": "Europe/Berlin"}
         put = await client.post(
             "/recurrences/weekly", {**rule, "value": "go", "expiresAfter": "1h"}, "PUT"
         )
         assert put.status == 200
-        told = put.json()
-        assert told.pop("madePartitions") == 1
-        assert {name: told[name] for name in ("topic", "cron", "zone")} == rule
-        assert (told["message"], told["expiresAfterMs"]) == ({"value": "go"}, 3_600_000)
-        assert told["nextMs"] > 0
+        response = put.json()
+        assert response.pop("madePartitions") == 1
+        assert {name: response[name] for name in ("topic", "cron", "zone")} == rule
+        assert (response["message"], response["expiresAfterMs"]) == ({"value": "go"}, 3_600_000)
+        assert response["nextMs"] > 0
 
         every = {"topic": "ticks", "every": "90s", "jitter": "1s", "lasts": "1d"}
         ticks = (await client.post("/recurrences/ticks", every, "PUT")).json()
         assert ticks.pop("madePartitions") == 1
         assert (ticks["everyMs"], ticks["jitterMs"]) == (90_000, 1_000)
         assert ticks["endMs"] > ticks["nextMs"]
-        assert (await client.get("/recurrences/weekly")).json() == told
+        assert (await client.get("/recurrences/weekly")).json() == response
         names = [r["name"] for r in (await client.get("/recurrences")).json()["recurrences"]]
         assert names == ["ticks", "weekly"]
         of_topic = (await client.get("/recurrences?topic=ticks")).json()["recurrences"]
@@ -245,14 +245,14 @@ async def test_a_recurrence_is_put_shown_listed_and_ended(tmp_path):
     ],
 )
 async def test_a_rule_that_is_none_is_refused(tmp_path, rule, field):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         answer = await client.post("/recurrences/r", {"topic": "t", **rule}, "PUT")
 
         assert (answer.status, answer.json()["field"]) == (400, field)
 
 
 async def test_a_zone_nobody_knows_is_refused(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         rule = {"topic": "t", "every": "1h", "zone": "Europe/Atlantis"}
 
         assert (await client.post("/recurrences/r", rule, "PUT")).status == 400

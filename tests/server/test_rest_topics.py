@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from tests.server.http_client import RawClient, raw_client, until
-from tests.server.served import serving
+from tests.server.served import running_server
 
 ORDERS = "/topics/orders"
 
@@ -17,7 +17,7 @@ async def lines(client: RawClient, path: str) -> list[Any]:
 
 
 async def test_a_topic_is_made_shown_changed_and_deleted(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         made = await client.post("/topics", {"topic": "orders", "partitions": 2})
         assert made.status == 201
         assert made.json()["settings"] == {"partitions": 2, "isCompacted": False}
@@ -38,14 +38,14 @@ async def test_a_topic_is_made_shown_changed_and_deleted(tmp_path):
 
 
 async def test_a_name_that_is_none_is_refused(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         for name in ("", "a/b", "__mine", "ü", "a" * 201):
             answer = await client.post("/topics", {"topic": name})
             assert (answer.status, answer.json()["field"]) == (400, "topic")
 
 
 async def test_groups_are_shown_moved_and_forgotten(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await client.post(f"{ORDERS}/messages", {"messages": [{"value": "a"}] * 3})
         await client.get(f"{ORDERS}/messages?group=g&limit=1")
         group = f"{ORDERS}/groups/g"
@@ -70,7 +70,7 @@ async def test_groups_are_shown_moved_and_forgotten(tmp_path):
 
 
 async def test_the_past_is_read_by_time_or_by_offset(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         batch = {"messages": [{"value": str(i)} for i in range(5)]}
         await client.post(f"{ORDERS}/messages", batch)
 
@@ -93,7 +93,7 @@ async def test_the_past_is_read_by_time_or_by_offset(tmp_path):
 
 async def test_a_named_replay_goes_on_where_its_reader_was(tmp_path):
     async with (
-        serving(tmp_path) as it,
+        running_server(tmp_path) as it,
         raw_client(it.server.http_port) as client,
         raw_client(it.server.http_port) as reader,
     ):
@@ -122,7 +122,7 @@ async def test_a_named_replay_goes_on_where_its_reader_was(tmp_path):
 
 
 async def test_the_end_of_a_named_replay_is_reported_after_all_of_it_was_sent(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         batch = {"messages": [{"value": str(i)} for i in range(5)]}
         await client.post(f"{ORDERS}/messages", batch)
         *_, last = await lines(client, f"{ORDERS}/replay?name=audit")
@@ -143,7 +143,7 @@ async def test_the_end_of_a_named_replay_is_reported_after_all_of_it_was_sent(tm
 
 
 async def test_the_node_tells_who_it_is(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
-        told = (await client.get("/api/v1/node")).json()
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
+        response = (await client.get("/api/v1/node")).json()
 
-        assert (told["name"], told["limits"]["messageBytesMax"]) == ("test", 10 << 20)
+        assert (response["name"], response["limits"]["messageBytesMax"]) == ("test", 10 << 20)

@@ -4,7 +4,7 @@ import pytest
 from grpc import StatusCode
 
 from tests.kit.clock import ManualClock
-from tests.server.served import arrow_of, failure, serving
+from tests.server.served import arrow_of, failure, running_server
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.server.grpc.scheduler import timer_id
@@ -15,7 +15,7 @@ NOW = 1_700_000_000_000
 HOUR = 3_600_000
 
 
-async def promise(it, *ids: bytes, key: bytes | None = None, after_ms: int = HOUR) -> None:
+async def schedule(it, *ids: bytes, key: bytes | None = None, after_ms: int = HOUR) -> None:
     messages = [
         Message(
             b"v-" + id_,
@@ -44,8 +44,8 @@ async def listed(it, **fields) -> list[bytes]:
 
 
 async def test_a_pending_message_is_cancelled_by_id_or_position_once(tmp_path):
-    async with serving(tmp_path, clock=ManualClock(NOW)) as it:
-        await promise(it, b"1", b"2", b"3")
+    async with running_server(tmp_path, clock=ManualClock(NOW)) as it:
+        await schedule(it, b"1", b"2", b"3")
         pending = [*by_id(b"1", b"nobody"), at(0, 1), at(0, 77)]
         answer = await it.scheduler.Cancel(pb.CancelRequest(topic="orders", pending=pending))
 
@@ -59,8 +59,8 @@ async def test_a_pending_message_is_cancelled_by_id_or_position_once(tmp_path):
 
 
 async def test_pending_messages_are_moved_one_by_one_or_together(tmp_path):
-    async with serving(tmp_path, clock=ManualClock(NOW)) as it:
-        await promise(it, b"1", b"2", b"3")
+    async with running_server(tmp_path, clock=ManualClock(NOW)) as it:
+        await schedule(it, b"1", b"2", b"3")
         request = pb.RescheduleRequest(
             topic="orders",
             pending=by_id(b"1", b"2"),
@@ -78,9 +78,9 @@ async def test_pending_messages_are_moved_one_by_one_or_together(tmp_path):
 
 
 async def test_a_list_has_pages_filters_and_values_if_asked_for(tmp_path):
-    async with serving(tmp_path, clock=ManualClock(NOW)) as it:
-        await promise(it, *(b"%d" % i for i in range(5)), key=b"k1")
-        await promise(it, b"x", key=b"other", after_ms=5 * HOUR)
+    async with running_server(tmp_path, clock=ManualClock(NOW)) as it:
+        await schedule(it, *(b"%d" % i for i in range(5)), key=b"k1")
+        await schedule(it, b"x", key=b"other", after_ms=5 * HOUR)
         request = pb.ListScheduledRequest(topic="orders", limit=4, with_values=True)
         first = await it.scheduler.ListScheduled(request)
         request.page = first.next_page
@@ -105,8 +105,8 @@ async def test_a_list_has_pages_filters_and_values_if_asked_for(tmp_path):
 
 
 async def test_all_that_match_are_cancelled(tmp_path):
-    async with serving(tmp_path, clock=ManualClock(NOW)) as it:
-        await promise(it, *(b"%d" % i for i in range(6)), key=b"k")
+    async with running_server(tmp_path, clock=ManualClock(NOW)) as it:
+        await schedule(it, *(b"%d" % i for i in range(6)), key=b"k")
         wanted = pb.Filter(headers={"kind": b"a"})
         dry = pb.CancelWhereRequest(topic="orders", filter=wanted, dry_run=True)
         counted = await it.scheduler.CancelWhere(dry)
@@ -124,10 +124,10 @@ async def test_all_that_match_are_cancelled(tmp_path):
 
 
 async def test_pending_messages_are_counted_by_horizon(tmp_path):
-    async with serving(tmp_path, clock=ManualClock(NOW)) as it:
-        await promise(it, b"1", after_ms=1_000)
-        await promise(it, b"2", b"3", after_ms=HOUR - 10)
-        await promise(it, b"4", after_ms=300 * 24 * HOUR)
+    async with running_server(tmp_path, clock=ManualClock(NOW)) as it:
+        await schedule(it, b"1", after_ms=1_000)
+        await schedule(it, b"2", b"3", after_ms=HOUR - 10)
+        await schedule(it, b"4", after_ms=300 * 24 * HOUR)
         counts = await it.scheduler.CountScheduled(pb.CountScheduledRequest(topic="orders"))
         all_topics = await it.scheduler.CountScheduled(pb.CountScheduledRequest())
 
@@ -230,8 +230,8 @@ async def test_pending_messages_are_counted_by_horizon(tmp_path):
     ],
 )
 async def test_a_bad_request_is_refused(tmp_path, method, request_, code):
-    async with serving(tmp_path, clock=ManualClock(NOW)) as it:
-        await promise(it, b"1")
+    async with running_server(tmp_path, clock=ManualClock(NOW)) as it:
+        await schedule(it, b"1")
         got, details, facts = await failure(getattr(it.scheduler, method)(request_))
 
         assert (got, "error" in facts) == (code, True), details
@@ -239,7 +239,7 @@ async def test_a_bad_request_is_refused(tmp_path, method, request_, code):
 
 
 async def test_a_recurrence_is_put_listed_and_deleted(tmp_path):
-    async with serving(tmp_path, clock=ManualClock(NOW)) as it:
+    async with running_server(tmp_path, clock=ManualClock(NOW)) as it:
         recurrence = pb.Recurrence(
             name="daily",
             topic="orders",

@@ -4,7 +4,7 @@ import pytest
 
 from tests.kit.clock import ManualClock
 from tests.server.http_client import raw_client
-from tests.server.served import serving
+from tests.server.served import running_server
 from tests.server.test_rest_messages import PATH, consumers_of, taken
 from waterclock.client.client import connect
 from waterclock.server.rest.consumer import FORGET_MS
@@ -18,7 +18,7 @@ steps = pytest.mark.parametrize("step_ms", [-HOUR_MS, HOUR_MS])
 async def test_a_lease_over_http_stands_when_the_clock_is_set(tmp_path, step_ms):
     clock = ManualClock()
     async with (
-        serving(tmp_path, clock=clock) as it,
+        running_server(tmp_path, clock=clock) as it,
         raw_client(it.server.http_port) as client,
     ):
         await client.post(PATH, {"messages": [{"value": "a"}, {"value": "b"}]})
@@ -40,7 +40,7 @@ async def test_a_lease_over_http_stands_when_the_clock_is_set(tmp_path, step_ms)
 async def test_a_lease_that_ended_long_ago_is_forgotten_whatever_the_wall_clock_says(tmp_path):
     clock = ManualClock()
     async with (
-        serving(tmp_path, clock=clock) as it,
+        running_server(tmp_path, clock=clock) as it,
         raw_client(it.server.http_port) as client,
     ):
         await client.post(PATH, {"value": "a"})
@@ -57,7 +57,7 @@ async def test_a_lease_that_ended_long_ago_is_forgotten_whatever_the_wall_clock_
 async def test_a_client_hands_out_all_it_was_sent_when_the_nodes_clock_is_set(tmp_path, step_ms):
     clock = ManualClock()
     async with (
-        serving(tmp_path, clock=clock) as it,
+        running_server(tmp_path, clock=clock) as it,
         connect(it.server.addresses.grpc) as client,
         client.subscribe("orders", group="g") as messages,
     ):

@@ -43,12 +43,12 @@ async def test_a_browser_comes_back_to_a_stream_that_was_forgotten(tmp_path):
             client.send(head.encode() + b"\r\n\r\n")
             status, _ = await client.head()
             assert status == 200
-            told = await client.chunk() + await client.chunk()
+            response = await client.chunk() + await client.chunk()
             # An empty id: the browser forgets the one it had.
-            assert b"id:\nevent: gone\n" in told
+            assert b"id:\nevent: gone\n" in response
             await it.send("s", "again")
-            while b"again" not in told:
-                told += await client.chunk()
+            while b"again" not in response:
+                response += await client.chunk()
             await it.post("/streams/s", "DELETE")
 
 

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.server.http_client import raw_client, until
-from tests.server.served import serving
+from tests.server.served import running_server
 from tests.server.test_streams_api import streaming
 
 
@@ -61,7 +61,7 @@ async def test_a_newline_at_the_end_is_no_part_of_a_word(tmp_path, path, field):
 
 
 async def test_no_pattern_we_publish_lets_a_newline_pass_at_the_end(tmp_path):
-    async with serving(tmp_path) as it, raw_client(it.server.http_port) as client:
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         described = (await client.get("/openapi.json")).body.decode()
         patterns = set(map(json.loads, re.findall(r'"pattern":("(?:[^"\\]|\\.)*")', described)))
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.server.http_client import Answered, RawClient, raw_client, until
-from tests.server.served import Served, serving
+from tests.server.served import Served, running_server
 from waterclock.model.sections import MatchingConfig, StreamsConfig
 
 
@@ -53,7 +53,7 @@ class Streaming:
 
 @asynccontextmanager
 async def streaming(folder: Path, **sections: Any) -> AsyncIterator[Streaming]:
-    async with serving(folder, **sections) as served, AsyncExitStack() as stack:
+    async with running_server(folder, **sections) as served, AsyncExitStack() as stack:
         yield Streaming(served, stack)
 
 
@@ -231,8 +231,8 @@ async def test_bad_input_is_named_by_its_field(tmp_path):
             ({"streamId": "s", "message": 1, "timeout": "soon"}, "timeout", 400),
             ({"streamId": "s", "message": 1, "colour": 1}, "colour", 400),
         ):
-            told = await it.post("/streams/send", **body)
-            assert (told.status, told.json().get("field")) == (status, field), told.body
+            response = await it.post("/streams/send", **body)
+            assert (response.status, response.json().get("field")) == (status, field), response.body
         assert (await it.receive("s", "limit=0")).json()["field"] == "limit"
         assert it.host.table.waiting == len(it.host.table) == 0
 

@@ -8,7 +8,7 @@ from grpc.aio import AioRpcError
 
 from tests.server.http_client import until
 from tests.server.members import Member, opening, values_of
-from tests.server.served import serving
+from tests.server.served import running_server
 from waterclock.log.schema import from_messages
 from waterclock.model.message import Message
 from waterclock.model.sections import DeliveryConfig, GroupConfig
@@ -27,7 +27,7 @@ async def group_of(it, group="g"):
 
 
 async def test_a_member_gets_what_was_published_as_it_lies_in_the_log(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         member = Member(it, member="me")
         opened = await member.open()
         assigned = (await member.hear("assigned")).assigned
@@ -44,7 +44,7 @@ async def test_a_member_gets_what_was_published_as_it_lies_in_the_log(tmp_path):
 
 
 async def test_an_ack_moves_progress_and_a_leave_ends_well(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a", b"b", b"c")
         member = Member(it)
         await member.open()
@@ -62,7 +62,7 @@ async def test_an_ack_moves_progress_and_a_leave_ends_well(tmp_path):
 
 
 async def test_a_nacked_message_comes_again(tmp_path):
-    async with serving(tmp_path, delivery=QUICK) as it:
+    async with running_server(tmp_path, delivery=QUICK) as it:
         await it.publish(b"a")
         member = Member(it)
         await member.open()
@@ -75,7 +75,7 @@ async def test_a_nacked_message_comes_again(tmp_path):
 
 
 async def test_a_rejected_message_goes_to_the_dead_letters(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"poison")
         member = Member(it)
         await member.open()
@@ -98,17 +98,17 @@ class Undertaker:
     def __init__(self, node):
         self.may_write = asyncio.Event()
         self.is_asked = asyncio.Event()
-        self._bury = node.dead_letters.write_dead_letters
+        self._write_dead_letters = node.dead_letters.write_dead_letters
         node.dead_letters.write_dead_letters = self
 
     async def __call__(self, *args):
         self.is_asked.set()
         await self.may_write.wait()
-        await self._bury(*args)
+        await self._write_dead_letters(*args)
 
 
 async def test_whoever_left_finds_what_it_rejected_in_the_dead_letters(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"poison")
         undertaker = Undertaker(it.node)
         member = Member(it)
@@ -130,7 +130,7 @@ async def test_whoever_left_finds_what_it_rejected_in_the_dead_letters(tmp_path)
 
 
 async def test_whoever_left_waits_for_no_dead_letters_of_others(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"poison")
         undertaker = Undertaker(it.node)
         member, other = Member(it), Member(it, member="other")
@@ -150,7 +150,7 @@ async def test_whoever_left_is_answered_though_its_dead_letters_cannot_be_writte
 ):
     monkeypatch.setattr(writer, "WRITTEN_S", 0.0)
 
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"poison")
         undertaker = Undertaker(it.node)
         member = Member(it)
@@ -164,7 +164,7 @@ async def test_whoever_left_is_answered_though_its_dead_letters_cannot_be_writte
 
 
 async def test_a_stopping_node_does_not_wait_for_dead_letters_it_cannot_write(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"poison")
         undertaker = Undertaker(it.node)
         member = Member(it)
@@ -180,7 +180,7 @@ async def test_a_stopping_node_does_not_wait_for_dead_letters_it_cannot_write(tm
 
 
 async def test_credit_is_the_brake(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         for i in range(4):
             await it.publish(b"%d" % i)
         member = Member(it)
@@ -198,7 +198,7 @@ async def test_credit_is_the_brake(tmp_path):
 
 
 async def test_clients_without_arrow_get_messages(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         message = pb.Message(message_id=b"1", key=b"k", value=b"v", headers={"h": b"x"})
         tombstone = pb.Message(message_id=b"2", key=b"k")
         for one in (message, tombstone):
@@ -233,7 +233,7 @@ def test_rows_go_out_in_slices_with_their_own_bounds():
 
 
 async def test_two_members_share_the_partitions(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         settings = admin.TopicSettings(partitions=2)
         await it.admin.CreateTopic(admin.CreateTopicRequest(topic="orders", settings=settings))
         first, second = Member(it, member="a"), Member(it, member="b")
@@ -251,7 +251,7 @@ async def test_two_members_share_the_partitions(tmp_path):
 
 
 async def test_an_answer_of_another_generation_is_refused(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a")
         member = Member(it)
         await member.open()
@@ -280,7 +280,7 @@ BAD_ANSWERS = {
 
 @pytest.mark.parametrize("fields", BAD_ANSWERS.values(), ids=BAD_ANSWERS.keys())
 async def test_a_bad_answer_ends_the_call_by_name(tmp_path, fields):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         member = Member(it)
         await member.open()
         await member.say(answers=[pb.Answer(**fields)])
@@ -299,7 +299,7 @@ async def test_a_bad_answer_ends_the_call_by_name(tmp_path, fields):
     ],
 )
 async def test_too_much_in_one_request_is_refused(tmp_path, answers, field):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         member = Member(it)
         await member.open()
         await member.say(answers=answers)
@@ -334,7 +334,7 @@ async def test_too_much_in_one_request_is_refused(tmp_path, answers, field):
     ],
 )
 async def test_a_bad_opening_is_refused(tmp_path, first, details):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         member = Member(it)
         await member.call.write(first)
         code, said = await member.ended()
@@ -344,7 +344,7 @@ async def test_a_bad_opening_is_refused(tmp_path, first, details):
 
 
 async def test_a_second_opening_is_refused(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         member = Member(it)
         await member.open()
         await member.say(open=pb.SubscribeRequest.Open(topic="orders", group="g"))
@@ -356,7 +356,7 @@ async def test_a_second_opening_is_refused(tmp_path):
 
 
 async def test_half_closing_without_a_leave_is_a_broken_connection(tmp_path):
-    async with serving(tmp_path, delivery=QUICK) as it:
+    async with running_server(tmp_path, delivery=QUICK) as it:
         await it.publish(b"a")
         member = Member(it)
         await member.open()
@@ -371,7 +371,7 @@ async def test_half_closing_without_a_leave_is_a_broken_connection(tmp_path):
 
 
 async def test_a_client_that_vanishes_gives_its_place_to_others(tmp_path):
-    async with serving(tmp_path, delivery=QUICK) as it:
+    async with running_server(tmp_path, delivery=QUICK) as it:
         await it.publish(b"a")
         member = Member(it, member="a")
         await member.open()
@@ -386,7 +386,7 @@ async def test_a_client_that_vanishes_gives_its_place_to_others(tmp_path):
 
 
 async def test_a_client_that_vanishes_while_it_opens_leaves_nothing_behind(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a")
         for _ in range(20):
             member = Member(it)
@@ -402,7 +402,7 @@ async def test_a_client_that_vanishes_while_it_opens_leaves_nothing_behind(tmp_p
 
 async def test_a_silent_member_is_told_to_come_again(tmp_path):
     groups = GroupConfig(session_timeout_ms=100)
-    async with serving(tmp_path, groups=groups) as it:
+    async with running_server(tmp_path, groups=groups) as it:
         member = Member(it)
         await member.open()
         code, details = await member.ended()
@@ -412,7 +412,7 @@ async def test_a_silent_member_is_told_to_come_again(tmp_path):
 
 
 async def test_a_member_that_opens_again_replaces_its_old_session(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         old, new = Member(it, member="me"), Member(it, member="me")
         await old.open()
         await new.open()
@@ -425,7 +425,7 @@ async def test_a_member_that_opens_again_replaces_its_old_session(tmp_path):
 
 
 async def test_a_deleted_topic_ends_its_members(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         member = Member(it)
         await member.open()
         await it.admin.DeleteTopic(admin.DeleteTopicRequest(topic="orders"))
@@ -437,7 +437,7 @@ async def test_a_deleted_topic_ends_its_members(tmp_path):
 
 
 async def test_too_many_members_are_refused(tmp_path):
-    async with serving(tmp_path, groups=GroupConfig(members_max=1)) as it:
+    async with running_server(tmp_path, groups=GroupConfig(members_max=1)) as it:
         first, second = Member(it), Member(it)
         await first.open()
         with pytest.raises(AioRpcError):
@@ -449,7 +449,7 @@ async def test_too_many_members_are_refused(tmp_path):
 
 
 async def test_a_member_that_does_not_read_holds_no_messages_in_memory(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         member = Member(it)
         await member.open(credit=pb.Credit(messages=10_000, bytes=1 << 40))
         for i in range(64):
@@ -463,7 +463,7 @@ async def test_a_member_that_does_not_read_holds_no_messages_in_memory(tmp_path)
 
 
 async def test_the_call_of_a_cancelled_member_raises_nothing_in_the_node(tmp_path, caplog):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         member = Member(it)
         await member.open()
         member.call.cancel()

@@ -4,14 +4,14 @@ from typing import Any
 
 from grpc import StatusCode
 
-from tests.server.served import failure, serving
+from tests.server.served import failure, running_server
 from waterclock.v1 import write_registry_pb2 as pb
 
 TASK: dict[str, Any] = {"topic": "orders", "writer": "q", "batch": 0, "task": 0}
 
 
 async def test_a_batch_is_begun_finished_and_committed(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a", b"b")
         new = await it.write_registry.BeginWrite(pb.BeginWriteRequest(**TASK))
         begun = await it.write_registry.BeginWrite(pb.BeginWriteRequest(**TASK))
@@ -40,7 +40,7 @@ async def test_a_batch_is_begun_finished_and_committed(tmp_path):
 
 
 async def test_writers_are_listed_and_abandoned(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a")
         await it.write_registry.BeginWrite(pb.BeginWriteRequest(**TASK))
         commit = pb.CommitWriteRequest(topic="orders", writer="r", batch=0)
@@ -55,7 +55,7 @@ async def test_writers_are_listed_and_abandoned(tmp_path):
 
 
 async def test_what_cannot_be_is_refused_by_name(tmp_path):
-    async with serving(tmp_path) as it:
+    async with running_server(tmp_path) as it:
         await it.publish(b"a")
         unbegun = it.write_registry.FinishWrite(pb.FinishWriteRequest(**TASK))
         assert (await failure(unbegun))[0] is StatusCode.NOT_FOUND

@@ -82,10 +82,10 @@ def curl_line(method: str, path: str, operation: Json) -> str:
         elif one.get("required") or "examples" in one["schema"]:
             query[one["name"]] = example
     address = f"localhost:8080{path}" + (f"?{urlencode(query)}" if query else "")
-    words = ["curl", *(["-X", method] if method not in ("GET", "POST") else []), address]
+    command = ["curl", *(["-X", method] if method not in ("GET", "POST") else []), address]
     if "requestBody" in operation:
         content = operation["requestBody"]["content"]["application/json"]
-        words += ["-d", msgspec.json.encode(content.get("example", {})).decode()]
+        command += ["-d", msgspec.json.encode(content.get("example", {})).decode()]
     elif method == "POST":
-        words += ["-X", "POST"]
-    return shlex.join(words)
+        command += ["-X", "POST"]
+    return shlex.join(command)

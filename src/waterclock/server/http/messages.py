@@ -54,7 +54,7 @@ class Request(msgspec.Struct):
     """What stands in the path where the route has `{name}`, decoded."""
 
     def header(self, name: bytes) -> bytes | None:
-        """Return the first header of a name, given in small letters."""
+        """Return the first header of a name, given in lower case."""
         for key, value in self.headers:
             if len(key) == len(name) and key.lower() == name:
                 return value

@@ -26,7 +26,7 @@ SAY_S_MAX = 10.0
 
 
 class Gone(Exception):
-    """The line was closed under a call."""
+    """The link was closed under a call."""
 
 
 @contextmanager
@@ -53,8 +53,8 @@ async def saying() -> AsyncIterator[None]:
         raise Gone from None
 
 
-class Line:
-    """The stubs of the present life of a node."""
+class Link:
+    """The stubs of the present run of a node."""
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
