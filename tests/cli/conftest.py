@@ -31,7 +31,7 @@ def waterclock() -> Waterclock:
 
 @pytest.fixture
 def log_folder(tmp_path: Path) -> Path:
-    """Return the folder of a closed log: 60 messages in batches of 5, then 3 promises."""
+    """Return the folder of a closed log: 60 messages in batches of 5, then 3 scheduled messages."""
     path = tmp_path / "log"
     with open_log(path, log=SMALL) as log:
         for first in range(0, 60, 5):

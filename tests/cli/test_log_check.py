@@ -21,7 +21,7 @@ def test_a_whole_log_passes(waterclock, log_folder):
 
     assert result.exit_code == 0
     assert "All 13 frames" in result.stdout
-    assert "3 open promises." in result.stdout
+    assert "3 open scheduled messages." in result.stdout
     assert result.stderr == ""
 
 
@@ -29,11 +29,11 @@ def test_the_answer_for_machines_counts_frames_by_type(waterclock, log_folder):
     found = json.loads(waterclock("log", "check", log_folder, "--json").stdout)
 
     assert found["ok"] is True
-    assert (found["start"], found["end"], found["promises"]) == (0, 63, 3)
+    assert (found["start"], found["end"], found["scheduled"]) == (0, 63, 3)
     assert found["segments"] == len(segments(log_folder)) > 1
     assert found["types"]["data"]["rows"] == 60
-    assert found["types"]["promise"] == {
-        "frames": 1, "rows": 3, "bytes": found["types"]["promise"]["bytes"],
+    assert found["types"]["scheduled"] == {
+        "frames": 1, "rows": 3, "bytes": found["types"]["scheduled"]["bytes"],
     }  # fmt: skip
     assert (found["damage"], found["torn"]) == ([], None)
 

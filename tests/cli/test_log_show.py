@@ -1,4 +1,4 @@
-"""`log show` lists segments, promises and messages, and shows strangers' bytes safely."""
+"""`log show` lists segments, scheduled messages and messages, and shows strangers' bytes safely."""
 
 import json
 from pathlib import Path
@@ -49,18 +49,18 @@ def test_an_offset_outside_is_refused(waterclock, log_folder):
     assert result.stderr == "error: offset 64 is outside the log [0, 63)\n"
 
 
-def test_the_table_names_segments_promises_and_messages(waterclock, log_folder):
+def test_the_table_names_segments_scheduled_messages_and_messages(waterclock, log_folder):
     result = waterclock("log", "show", log_folder, "--from", 59)
 
     assert result.exit_code == 0
-    assert "3 open promises, the next:" in result.stdout
+    assert "3 open scheduled messages, the next:" in result.stdout
     lines = [line.split()[:3] for line in result.stdout.splitlines()]
     starts = [str(int(file.stem)) for file in segments(log_folder)]
     assert [line[:2] for line in lines[3 : 3 + len(starts)]] == [
         [start, end] for start, end in zip(starts, [*starts[1:], "63"], strict=True)
     ]
     assert ["59", "data", "id-59"] in lines
-    assert ["60", "promise", "p-0"] in lines
+    assert ["60", "scheduled", "p-0"] in lines
 
 
 def test_nothing_is_changed(waterclock, log_folder):
@@ -77,7 +77,7 @@ def test_an_empty_log_is_shown(waterclock, tmp_path):
     result = waterclock("log", "show", tmp_path / "log")
 
     assert result.exit_code == 0
-    assert "0 open promises." in result.stdout
+    assert "0 open scheduled messages." in result.stdout
     assert "No messages there." in result.stdout
 
 
@@ -140,11 +140,11 @@ def test_every_kind_of_frame_has_a_line(waterclock, tmp_path):
     rows = shown(waterclock, tmp_path / "log", "--from", 0)["messages"]
     table = waterclock("log", "show", tmp_path / "log").stdout
 
-    kinds = ["epoch", *["promise"] * 12, "fired", "reschedule", "cancel"]
+    kinds = ["epoch", *["scheduled"] * 12, "fired", "reschedule", "cancel"]
     assert [row["kind"] for row in rows] == kinds
     assert "epoch 3 begins" in table
-    assert "promises 2 to " in table
-    assert "promises 3, 4, 5, 6, 7, 8, 9, 10, …" in table
+    assert "scheduled messages 2 to " in table
+    assert "scheduled messages 3, 4, 5, 6, 7, 8, 9, 10, …" in table
 
 
 def test_what_retention_left_is_shown(waterclock, log_folder):

@@ -28,7 +28,7 @@ HUNT = settings(
 )
 
 
-def test_no_history_breaks_a_promise():
+def test_no_history_breaks_a_guarantee():
     run_state_machine_as_test(
         CursorHistory, settings=settings(max_examples=HISTORIES, stateful_step_count=40)
     )

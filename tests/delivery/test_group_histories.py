@@ -21,7 +21,7 @@ HUNT = settings(
 )
 
 
-def test_no_history_breaks_a_promise():
+def test_no_history_breaks_a_guarantee():
     run_state_machine_as_test(
         GroupHistory, settings=settings(max_examples=100, stateful_step_count=40)
     )

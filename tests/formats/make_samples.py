@@ -24,7 +24,7 @@ from waterclock.log.frame import (
 from waterclock.log.recovery import header_crc
 from waterclock.log.schema import (
     OFFSET_DELTA,
-    PROMISE_OFFSET,
+    SCHEDULED_OFFSET,
     encode,
     from_messages,
     schema_of,
@@ -43,7 +43,7 @@ LOG_ID = bytes.fromhex("57a7e12c10c0ffee57a7e12c10c0ffee")
 SEGMENT = SegmentHeader(LOG_ID, Offset(1_000), 2, Millis(1_700_000_000_000))
 INDEX_EVERY_BYTES = 1_000
 ZEROS = 128
-HOLDS_MESSAGES = {FrameType.DATA, FrameType.PROMISE, FrameType.FIRED}
+HOLDS_MESSAGES = {FrameType.DATA, FrameType.SCHEDULED, FrameType.FIRED}
 
 PLAIN = [
     Message(b"first", key=b"k1", message_id=b"id-1"),
@@ -54,7 +54,7 @@ TIMED = [
     Message(b"past", key=b"k1", message_id=b"id-4", due_ms=Millis(1_699_999_999_000)),
     Message(b"no time", message_id=b"id-5"),
 ]
-PROMISED = [
+SCHEDULED = [
     Message(b"later %d" % n, message_id=b"id-%d" % n, due_ms=Millis(1_800_000_000_000 + n))
     for n in (6, 7, 8)
 ]
@@ -113,8 +113,8 @@ def sample_frames() -> list[Frame]:
         FrameType.DATA, from_messages(PLAIN), span=3, flags=FLAG_UNTRACKED,
         compression="zstd",
     )  # fmt: skip
-    samples.add(FrameType.PROMISE, from_messages(PROMISED), span=3, due=due)
-    fired = from_messages(PROMISED[:1]).append_column(PROMISE_OFFSET, int64s(1_009))
+    samples.add(FrameType.SCHEDULED, from_messages(SCHEDULED), span=3, due=due)
+    fired = from_messages(SCHEDULED[:1]).append_column(SCHEDULED_OFFSET, int64s(1_009))
     samples.add(FrameType.FIRED, fired, due=(due[0], due[0]), compression="zstd")
     samples.add(FrameType.CANCEL, rows_of(FrameType.CANCEL, int64s(1_010, 17)))
     moved = rows_of(FrameType.RESCHEDULE, int64s(1_011, 18), int64s(1_900_000_000_000, 5))

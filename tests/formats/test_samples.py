@@ -13,7 +13,7 @@ from waterclock.log.recovery import Scan, scan
 from waterclock.log.rows import row_offsets
 from waterclock.log.schema import decode
 from waterclock.log.segment import HEADER_BYTES, SegmentHeader, decode_segment_header, log_tag
-from waterclock.log.sidecars.due import NetDelta, open_promises
+from waterclock.log.sidecars.due import NetDelta, open_scheduled
 from waterclock.log.sidecars.sidecar import Coverage, Sidecar, SidecarKind, decode_sidecar
 from waterclock.log.sidecars.sparse_index import SparseIndex
 from waterclock.model.ids import Millis, Offset
@@ -34,7 +34,9 @@ Values = tuple[object, ...]
 FIRST: Values = (b"id-1", b"k1", b"first", None, None)
 TOMBSTONE: Values = (BINARY_ID, b"k2", None, [], None)
 KEYLESS: Values = (b"id-3", None, b"", [("trace", b"\x00\xff"), ("größe", b"")], None)
-PROMISES: list[Values] = [(b"id-%d" % n, None, b"later %d" % n, None, LATER + n) for n in (6, 7, 8)]
+SCHEDULED: list[Values] = [
+    (b"id-%d" % n, None, b"later %d" % n, None, LATER + n) for n in (6, 7, 8)
+]
 
 # Type, flags, base offset, span, append time, least and greatest due time; then the rows.
 FRAMES = [
@@ -45,8 +47,8 @@ FRAMES = [
         [(b"id-4", b"k1", b"past", None, T - 1_000), (b"id-5", None, b"no time", None, None)],
     ),
     (("DATA", 2, 1_006, 3, T + 4_000, T + 4_000, T + 4_000), [FIRST, TOMBSTONE, KEYLESS]),
-    (("PROMISE", 0, 1_009, 3, T + 5_000, LATER + 6, LATER + 8), PROMISES),
-    (("FIRED", 0, 1_012, 1, T + 6_000, LATER + 6, LATER + 6), [(*PROMISES[0], 1_009)]),
+    (("SCHEDULED", 0, 1_009, 3, T + 5_000, LATER + 6, LATER + 8), SCHEDULED),
+    (("FIRED", 0, 1_012, 1, T + 6_000, LATER + 6, LATER + 6), [(*SCHEDULED[0], 1_009)]),
     (("CANCEL", 0, 1_013, 1, T + 7_000, 0, 0), [(1_010,), (17,)]),
     (("RESCHEDULE", 0, 1_014, 1, T + 8_000, 0, 0), [(1_011, 1_900_000_000_000), (18, 5)]),
     (("DATA", 1, 1_015, 6, T + 9_000, T + 9_000, T + 9_000), [(*FIRST, 1), (*TOMBSTONE, 4)]),
@@ -163,11 +165,11 @@ def test_ids_are_found_under_the_fingerprints_of_today(folder):
         )
 
 
-def test_promises_are_opened_ended_and_moved(folder):
+def test_scheduled_messages_are_opened_ended_and_moved(folder):
     net = NetDelta.decode(sidecar(folder, SidecarKind.DUE).body)
 
     assert net is not None
-    opened, due = open_promises([net])
+    opened, due = open_scheduled([net])
     assert (opened.tolist(), due.tolist()) == ([1_011], [1_900_000_000_000])
     assert (net.moved.tolist(), net.moved_due.tolist()) == ([18], [5])
     assert net.retired.tolist() == [17, 19]
@@ -191,6 +193,6 @@ def test_the_whole_folder_opens_as_a_partition(folder, without):
     store.check_appendable()
     assert (store.start, store.end, store.log_id) == (1_000, END, LOG_ID)
     assert [(facts(frame), rows(frame)) for frame in store.frames(1_000)] == FRAMES
-    opened, due = store.open_promises()
+    opened, due = store.open_scheduled()
     assert dict(zip(opened.tolist(), due.tolist(), strict=True)) == {1_011: 1_900_000_000_000}
     store.close()

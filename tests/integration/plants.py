@@ -1,4 +1,4 @@
-"""Bugs on purpose: each makes a node break one promise, to see that the oracle notices.
+"""Bugs on purpose: each makes a node break one guarantee, to see that the oracle notices.
 
 `python -m tests.integration.planted` runs the crash matrix on each and tells what was found.
 """

@@ -5,7 +5,7 @@ from tests.integration.crash_matrix import Matrix, run_matrix
 SEED = 17
 
 
-def test_a_node_killed_and_stopped_under_load_keeps_every_promise(tmp_path):
+def test_a_node_killed_and_stopped_under_load_keeps_every_guarantee(tmp_path):
     matrix = Matrix(tmp_path, SEED, rounds=5, round_s_max=2.5)
     run_matrix(matrix)
 

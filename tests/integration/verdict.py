@@ -103,7 +103,7 @@ class Verdict:
     def _take(self, log: LogView, partition: int, frame: Frame) -> None:
         kind = frame.header.type
         rows = decode(frame.header, frame.body)
-        if kind in (FrameType.DATA, FrameType.PROMISE):
+        if kind in (FrameType.DATA, FrameType.SCHEDULED):
             offsets = row_offsets(frame.header, rows).tolist()
             ids = rows.column("message_id").to_pylist()
             for offset, id_ in zip(offsets, ids, strict=True):
@@ -118,12 +118,12 @@ class Verdict:
         elif kind is FrameType.FIRED:
             self._take_fired(log, partition, frame)
         elif kind is FrameType.CANCEL:
-            for offset in rows.column("promise_offset").to_pylist():
+            for offset in rows.column("scheduled_offset").to_pylist():
                 if offset in log.fired or offset in log.cancelled or offset not in log.scheduled:
                     self._add("twice in the log", f"{partition}/{offset} ended again by a cancel")
                 log.cancelled.add(offset)
         elif kind is FrameType.RESCHEDULE:
-            moved = rows.column("promise_offset").to_pylist()
+            moved = rows.column("scheduled_offset").to_pylist()
             log.scheduled.update(zip(moved, due_times(rows).tolist(), strict=True))
 
     def _take_fired(self, log: LogView, partition: int, frame: Frame) -> None:
@@ -131,7 +131,7 @@ class Verdict:
         order = []
         for offset, timer, id_, due_ms in zip(
             row_offsets(frame.header, rows).tolist(),
-            rows.column("promise_offset").to_pylist(),
+            rows.column("scheduled_offset").to_pylist(),
             rows.column("message_id").to_pylist(),
             due_times(rows).tolist(),
             strict=True,

@@ -67,7 +67,7 @@ class CheckedStore:
             assert repeats in (None, offset)
             if is_new:
                 is_later = message.due_ms is not None and message.due_ms > now
-                kind = "PROMISE" if is_later else "DATA"
+                kind = "SCHEDULED" if is_later else "DATA"
                 written[offset] = Row(
                     kind, message.message_id, message.key, message.value, message.due_ms,
                     append_ms, not allow_duplicate,
@@ -83,26 +83,26 @@ class CheckedStore:
         assert last is not None
         return last.append_ms
 
-    def fire(self, promises: Int64s) -> None:
-        """Write promises again as deliverable."""
-        answer = self.store.fire(promises, now_ms=self.clock.now_ms())
-        for promise, offset in zip(promises.tolist(), answer.offsets, strict=True):
-            was = (self.model.rows | self.model.gone)[promise]
-            fired = was._replace(kind="FIRED", is_tracked=False, promises=(promise,))
+    def fire(self, scheduled: Int64s) -> None:
+        """Write scheduled messages again as deliverable."""
+        answer = self.store.fire(scheduled, now_ms=self.clock.now_ms())
+        for origin, offset in zip(scheduled.tolist(), answer.offsets, strict=True):
+            was = (self.model.rows | self.model.gone)[origin]
+            fired = was._replace(kind="FIRED", is_tracked=False, scheduled=(origin,))
             self.model.add(offset, fired._replace(append_ms=self.last_append_ms()))
         self.acknowledge()
 
-    def cancel(self, promises: Int64s) -> None:
-        """Write that promises will not fire."""
-        self.store.cancel(promises, now_ms=self.clock.now_ms())
-        self.control(Row("CANCEL", promises=tuple(promises.tolist())))
+    def cancel(self, scheduled: Int64s) -> None:
+        """Write that scheduled messages will not fire."""
+        self.store.cancel(scheduled, now_ms=self.clock.now_ms())
+        self.control(Row("CANCEL", scheduled=tuple(scheduled.tolist())))
 
-    def reschedule(self, promises: Int64s, due_ms: int) -> None:
-        """Give promises another due time."""
-        due = np.full(len(promises), due_ms)
-        self.store.reschedule(promises, due, now_ms=self.clock.now_ms())
-        listed = tuple(promises.tolist())
-        self.control(Row("RESCHEDULE", promises=listed, new_due_ms=tuple(due.tolist())))
+    def reschedule(self, scheduled: Int64s, due_ms: int) -> None:
+        """Give scheduled messages another due time."""
+        due = np.full(len(scheduled), due_ms)
+        self.store.reschedule(scheduled, due, now_ms=self.clock.now_ms())
+        listed = tuple(scheduled.tolist())
+        self.control(Row("RESCHEDULE", scheduled=listed, new_due_ms=tuple(due.tolist())))
 
     def control(self, row: Row) -> None:
         """Note a control frame just written."""
@@ -242,8 +242,8 @@ class CheckedStore:
         assert end == self.store.acknowledged_end
         missing = {o for o in self.model.rows if o < end} - seen
         assert not missing, f"rows {sorted(missing)} are not in the log"
-        offsets, due = self.store.open_promises()
-        assert dict(zip(offsets.tolist(), due.tolist(), strict=True)) == self.model.open_promises()
+        offsets, due = self.store.open_scheduled()
+        assert dict(zip(offsets.tolist(), due.tolist(), strict=True)) == self.model.open_scheduled()
         cancelled = np.array(self.model.cancelled(), np.int64)
         endings = self.store.endings(cancelled)
         assert (endings == Ending.CANCELLED).all(), f"{cancelled} ended as {endings}"
@@ -258,9 +258,9 @@ class CheckedStore:
         batch = decode(header, frame.body)
         known = self.model.rows | self.model.gone
         if header.type.name in ("CANCEL", "RESCHEDULE"):
-            listed = set(batch.column("promise_offset").to_pylist())
-            assert listed <= set(known[header.base_offset].promises)
-            if listed == set(known[header.base_offset].promises):
+            listed = set(batch.column("scheduled_offset").to_pylist())
+            assert listed <= set(known[header.base_offset].scheduled)
+            if listed == set(known[header.base_offset].scheduled):
                 seen.add(header.base_offset)
             return
         for offset, row in zip(row_offsets(header, batch).tolist(), batch.to_pylist(), strict=True):
@@ -270,5 +270,5 @@ class CheckedStore:
             assert header.append_ms == expected.append_ms
             assert header.min_due_ms <= (row["due_ms"] or header.append_ms) <= header.max_due_ms
             if header.type.name == "FIRED":
-                assert (row["promise_offset"],) == expected.promises
+                assert (row["scheduled_offset"],) == expected.scheduled
             seen.add(offset)

@@ -67,7 +67,7 @@ class LogHistories(RuleBasedStateMachine):
             self.on.append(self._messages(batch), allow_duplicate=allow_duplicate)
 
     @rule(batches=st.lists(later, min_size=1, max_size=3))
-    def promise(self, batches: list[list[Draft]]) -> None:
+    def scheduled(self, batches: list[list[Draft]]) -> None:
         for batch in batches:
             self.on.append(self._messages(batch), allow_duplicate=True)
 
@@ -80,24 +80,24 @@ class LogHistories(RuleBasedStateMachine):
 
     @rule(data=st.data(), count=st.integers(1, 3))
     def fire(self, data: st.DataObject, count: int) -> None:
-        chosen = self._promises(data, count)
+        chosen = self._scheduled(data, count)
         if len(chosen):
             self.on.fire(chosen)
 
     @rule(data=st.data(), count=st.integers(1, 3))
     def cancel(self, data: st.DataObject, count: int) -> None:
-        chosen = self._promises(data, count)
+        chosen = self._scheduled(data, count)
         if len(chosen):
             self.on.cancel(chosen)
 
     @rule(data=st.data(), delay=st.integers(0, 99_999))
     def reschedule(self, data: st.DataObject, delay: int) -> None:
-        chosen = self._promises(data, 2)
+        chosen = self._scheduled(data, 2)
         if len(chosen):
             self.on.reschedule(chosen, self.on.clock.now_ms() + delay)
 
-    def _promises(self, data: st.DataObject, count: int) -> Int64s:
-        opened = sorted(self.on.model.open_promises())
+    def _scheduled(self, data: st.DataObject, count: int) -> Int64s:
+        opened = sorted(self.on.model.open_scheduled())
         if not opened:
             return np.zeros(0, dtype=np.int64)
         several = st.lists(st.sampled_from(opened), min_size=1, max_size=count, unique=True)
@@ -147,7 +147,8 @@ class LogHistories(RuleBasedStateMachine):
     def roll_and_rewrite(
         self, data: st.DataObject, by_key: bool, cancel: bool, seed: int | None
     ) -> None:
-        """Rewrite, perhaps right after a promise ended, perhaps right before the power goes."""
+        """Rewrite, perhaps right after a scheduled message ended, perhaps right before the power
+        goes."""
         self.on.roll()
         if cancel:
             self.cancel(data, 2)

@@ -67,7 +67,8 @@ class LogFaults:
         self._on.open()
 
     def rot_a_bit(self, random: Random) -> None:
-        """Flip bits of what was promised: each must be seen; nothing is changed or served wrong."""
+        """Flip bits of what was acknowledged: each must be seen; nothing is changed or
+        served wrong."""
         places = [(s.file.name, p, z) for s in self._on.store.segments for p, z in _frame_places(s)]
         self._on.close()
         names = [n for n in self._on.folder.names() if n.endswith(SUFFIX)]

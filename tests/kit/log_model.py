@@ -1,4 +1,4 @@
-"""What a partition log promises, as a plain dictionary: the oracle of the storage tests.
+"""What a partition log guarantees, as a plain dictionary: the oracle of the storage tests.
 
 It is told what was done to the real store and says what the store must then answer. It knows
 nothing of frames, segments or files.
@@ -21,8 +21,8 @@ class Row(NamedTuple):
     due_ms: int | None = None
     append_ms: int = 0
     is_tracked: bool = False
-    promises: tuple[int, ...] = ()
-    """Of a fired row its promise; of a control row all it lists."""
+    scheduled: tuple[int, ...] = ()
+    """Of a fired row its scheduled message; of a control row all it lists."""
     new_due_ms: tuple[int, ...] = ()
 
 
@@ -72,27 +72,27 @@ class LogModel:
         self.rows[offset] = row
         self.end = offset + 1
 
-    def open_promises(self) -> dict[int, int]:
-        """Return offset and due time of each promise neither fired nor cancelled."""
+    def open_scheduled(self) -> dict[int, int]:
+        """Return offset and due time of each scheduled message neither fired nor cancelled."""
         opened: dict[int, int] = {}
         for offset, row in sorted((self.rows | self.gone).items()):
-            if row.kind == "PROMISE":
+            if row.kind == "SCHEDULED":
                 assert row.due_ms is not None
                 opened[offset] = row.due_ms
             elif row.kind == "RESCHEDULE":
-                moved = zip(row.promises, row.new_due_ms, strict=True)
+                moved = zip(row.scheduled, row.new_due_ms, strict=True)
                 opened.update((p, due) for p, due in moved if p in opened)
             elif row.kind in ("FIRED", "CANCEL"):
-                for promise in row.promises:
-                    opened.pop(promise, None)
+                for scheduled in row.scheduled:
+                    opened.pop(scheduled, None)
         return opened
 
     def cancelled(self) -> list[int]:
-        """Return the promises that were cancelled and whose ids are remembered."""
+        """Return the scheduled messages that were cancelled and whose ids are remembered."""
         known = self.rows | self.gone
         since = self.log_time_ms - self.window_ms
-        named = [p for row in known.values() if row.kind == "CANCEL" for p in row.promises]
-        return [promise for promise in named if known[promise].append_ms >= since]
+        named = [p for row in known.values() if row.kind == "CANCEL" for p in row.scheduled]
+        return [scheduled for scheduled in named if known[scheduled].append_ms >= since]
 
     def lose_tail(self, end: int) -> None:
         """A crash took the rows from `end` on: lawful only if none was acknowledged."""
@@ -104,10 +104,10 @@ class LogModel:
         self.end = end
 
     def release(self, below: int) -> None:
-        """Retention may take messages below an offset, open promises apart."""
-        opened = self.open_promises()
+        """Retention may take messages below an offset, open scheduled messages apart."""
+        opened = self.open_scheduled()
         for offset in [o for o in self.rows if o < below and o not in opened]:
-            if self.rows[offset].kind in ("DATA", "FIRED", "PROMISE", "CANCEL", "RESCHEDULE"):
+            if self.rows[offset].kind in ("DATA", "FIRED", "SCHEDULED", "CANCEL", "RESCHEDULE"):
                 self.gone[offset] = self.rows.pop(offset)
 
     def compact_by_key(self, *, below: int, closed_end: int, tombstones_from_ms: int) -> None:
@@ -116,7 +116,7 @@ class LogModel:
         for offset, row in sorted(self.rows.items()):
             if row.kind in ("DATA", "FIRED") and row.key is not None:
                 latest[row.key] = offset
-        opened = self.open_promises()
+        opened = self.open_scheduled()
         for offset in [o for o in self.rows if o < closed_end]:
             row = self.rows[offset]
             if row.kind in ("DATA", "FIRED"):

@@ -63,7 +63,7 @@ class LogBuilder:
         self.end = base_offset
         self.now_ms = NOW_MS
         self.flushed_end = 0
-        self.promised: dict[int, Message] = {}
+        self.scheduled: dict[int, Message] = {}
         self._compression: Compression = compression
 
     @property
@@ -80,28 +80,28 @@ class LogBuilder:
         return ends[:-1]
 
     def publish(self, batch: Sequence[Message], *, is_tracked: bool = True) -> Frame:
-        """Append messages: promises if they have due times, else deliverable ones."""
-        kind = FrameType.DATA if batch[0].due_ms is None else FrameType.PROMISE
-        if kind is FrameType.PROMISE:
-            self.promised |= dict(enumerate(batch, self.end))
+        """Append messages: scheduled messages if they have due times, else deliverable ones."""
+        kind = FrameType.DATA if batch[0].due_ms is None else FrameType.SCHEDULED
+        if kind is FrameType.SCHEDULED:
+            self.scheduled |= dict(enumerate(batch, self.end))
         due = [message.due_ms or self.now_ms for message in batch]
         flags = 0 if is_tracked else FLAG_UNTRACKED
         return self._add(kind, from_messages(batch), span=len(batch), due=due, flags=flags)
 
     def fire(self, offsets: Sequence[int]) -> Frame:
-        """Append the promises at these offsets once more, now deliverable."""
-        batch = [self.promised[offset] for offset in offsets]
+        """Append the scheduled messages at these offsets once more, now deliverable."""
+        batch = [self.scheduled[offset] for offset in offsets]
         columns = [*from_messages(batch).columns, pa.array(offsets, pa.int64())]
         rows = pa.record_batch(columns, schema=schema_of(FrameType.FIRED))
         due = [message.due_ms or 0 for message in batch]
         return self._add(FrameType.FIRED, rows, span=len(offsets), due=due)
 
     def cancel(self, offsets: Sequence[int]) -> Frame:
-        """Append that these promises will not fire."""
+        """Append that these scheduled messages will not fire."""
         return self._add(FrameType.CANCEL, rows_of(FrameType.CANCEL, offsets), span=1)
 
     def reschedule(self, offsets: Sequence[int], due_ms: Sequence[int]) -> Frame:
-        """Append new due times for these promises."""
+        """Append new due times for these scheduled messages."""
         rows = rows_of(FrameType.RESCHEDULE, offsets, due_ms)
         return self._add(FrameType.RESCHEDULE, rows, span=1)
 
@@ -186,28 +186,31 @@ PLAIN = [
     Message(b"", key=b"", message_id=b"an id of some length"),
     Message(b"no key", message_id=b"a", headers={}),
 ]
-PROMISED = [
+SCHEDULED = [
     replace(message, due_ms=Millis(due)) for message in PLAIN for due in (2_000, 2_500, 3_000)
 ]
 BATCHES = {
     "data": st.lists(st.sampled_from(PLAIN), min_size=1, max_size=4),
-    "promise": st.lists(st.sampled_from(PROMISED), min_size=1, max_size=4),
+    "scheduled": st.lists(st.sampled_from(SCHEDULED), min_size=1, max_size=4),
 }
-STEPS = st.sampled_from(["data", "promise", "promise", "fire", "cancel", "move", "move", "epoch"])
+STEPS = st.sampled_from(
+    ["data", "scheduled", "scheduled", "fire", "cancel", "move", "move", "epoch"]
+)
 
 
 @st.composite
 def logs(draw: st.DrawFn, *, base_offset: int = 0) -> LogBuilder:
-    """A log with frames of every type a store writes, times rising, promises ended at most once."""
+    """A log with frames of every type a store writes, times rising, scheduled messages ended at
+    most once."""
     log = LogBuilder(base_offset)
     ended: set[int] = set()
     for kind in draw(st.lists(STEPS, max_size=12)):
         later_ms = draw(st.sampled_from([0, 1, 500]))
         log.now_ms += later_ms
         log.flushed_end = log.end if later_ms else log.flushed_end
-        opened = [offset for offset in log.promised if offset not in ended]
+        opened = [offset for offset in log.scheduled if offset not in ended]
         if kind in BATCHES:
-            log.publish(draw(BATCHES[kind]), is_tracked=kind == "promise" or draw(st.booleans()))
+            log.publish(draw(BATCHES[kind]), is_tracked=kind == "scheduled" or draw(st.booleans()))
         elif kind == "epoch":
             log.epoch()
         elif opened:

@@ -28,12 +28,14 @@ def is_later(message: Message) -> bool:
 
 
 @given(BATCHES, st.sampled_from([0, FLAG_UNTRACKED]), st.sampled_from(["none", "lz4", "zstd"]))
-def test_a_batch_becomes_a_frame_of_what_is_due_then_one_of_promises(sent, flags, compression):
+def test_a_batch_becomes_a_frame_of_what_is_due_then_one_of_scheduled_messages(
+    sent, flags, compression
+):
     parts = split_by_due(batch_of(*sent), now_ms=NOW_MS, flags=flags, compression=compression)
 
     due = [message for message in sent if not is_later(message)]
     later = [message for message in sent if is_later(message)]
-    expected = [(FrameType.DATA, due), (FrameType.PROMISE, later)]
+    expected = [(FrameType.DATA, due), (FrameType.SCHEDULED, later)]
     assert [(part.frame.kind, part.frame.span, part.frame.rows) for part in parts] == [
         (kind, len(chosen), len(chosen)) for kind, chosen in expected if chosen
     ]
@@ -52,7 +54,7 @@ def test_a_frame_knows_its_earliest_and_latest_due_time(sent, clock_was_ahead_ms
         times = [
             message.due_ms or append_ms
             for message in sent
-            if is_later(message) == (part.frame.kind is FrameType.PROMISE)
+            if is_later(message) == (part.frame.kind is FrameType.SCHEDULED)
         ]
         known = part.frame.min_due_ms or append_ms, part.frame.max_due_ms or append_ms
         assert known == (min(times), max(times))

@@ -43,8 +43,8 @@ DROP_ALL = Survivors(1 << 40, NOTHING, NOTHING, seen_from_ms=None)
 SURVIVORS = st.builds(
     Survivors,
     keep_from=st.integers(BASE, BASE + 30),
-    open_promises=OFFSETS,
-    dead_promises=OFFSETS,
+    open_scheduled=OFFSETS,
+    ended_scheduled=OFFSETS,
     seen_from_ms=st.none() | TIMES,
     cancelled=OFFSETS,
     latest=st.none() | OFFSETS,
@@ -71,13 +71,13 @@ def rewritten(
 def lives(row: Row, wanted: Survivors) -> bool:
     """Say whether a row must stay, one rule at a time."""
     values = row.values
-    if row.kind is FrameType.PROMISE:
-        return row.offset in wanted.open_promises
+    if row.kind is FrameType.SCHEDULED:
+        return row.offset in wanted.open_scheduled
     if row.kind is FrameType.RESCHEDULE:
-        return values["promise_offset"] in wanted.open_promises
+        return values["scheduled_offset"] in wanted.open_scheduled
     if row.kind is FrameType.SEEN:
         return False
-    if values.get("promise_offset") in wanted.dead_promises.tolist():
+    if values.get("scheduled_offset") in wanted.ended_scheduled.tolist():
         return True
     if row.kind is FrameType.CANCEL:
         return False
@@ -117,7 +117,7 @@ def to_remember(frames: list[Frame], wanted: Survivors) -> list[Seen]:
         # Of what was delivered with `allow_duplicate` nothing is left.
         is_meant &= row.is_tracked or row.kind is not FrameType.DATA
         if is_meant and not lives(row, wanted):
-            ending = int(row.kind is FrameType.PROMISE and row.offset in wanted.cancelled)
+            ending = int(row.kind is FrameType.SCHEDULED and row.offset in wanted.cancelled)
             message_id = row.values["message_id"]
             found.append((row.offset, message_id, row.append_ms, row.is_tracked, ending))
     return sorted(found)
@@ -175,8 +175,8 @@ def test_a_later_rewrite_takes_more_as_if_it_had_been_the_first(log, first, gone
     then = replace(
         first,
         keep_from=first.keep_from + later,
-        open_promises=np.setdiff1d(first.open_promises, gone),
-        dead_promises=np.setdiff1d(first.dead_promises, gone),
+        open_scheduled=np.setdiff1d(first.open_scheduled, gone),
+        ended_scheduled=np.setdiff1d(first.ended_scheduled, gone),
         latest=None if first.latest is None else np.setdiff1d(first.latest, gone),
         seen_from_ms=None if first.seen_from_ms is None else first.seen_from_ms + forget_ms,
     )
@@ -190,13 +190,13 @@ def test_a_later_rewrite_takes_more_as_if_it_had_been_the_first(log, first, gone
 
 
 @given(LOGS, SURVIVORS)
-def test_open_promises_survive_with_every_word_about_their_time(log, survivors):
-    promised = sorted(log.promised)
-    everything_open = replace(survivors, open_promises=array(promised))
+def test_open_scheduled_messages_survive_with_every_word_about_their_time(log, survivors):
+    scheduled = sorted(log.scheduled)
+    everything_open = replace(survivors, open_scheduled=array(scheduled))
 
     after = kept_rows(rewritten(log.frames, everything_open))
 
-    assert [row.offset for row in after if row.kind is FrameType.PROMISE] == promised
+    assert [row.offset for row in after if row.kind is FrameType.SCHEDULED] == scheduled
     moved = [row for row in rows_in(log.frames) if row.kind is FrameType.RESCHEDULE]
     assert [row for row in after if row.kind is FrameType.RESCHEDULE] == moved
 
@@ -250,7 +250,7 @@ def test_of_delivered_messages_that_dedup_does_not_know_no_id_is_left():
     assert left.header.type is FrameType.NOOP
 
 
-def test_how_a_promise_ended_stands_beside_its_id():
+def test_how_a_scheduled_message_ended_stands_beside_its_id():
     log = LogBuilder(BASE)
     log.publish([sample(n, due_ms=5_000) for n in range(3)])
     wanted = replace(DROP_ALL, seen_from_ms=0, cancelled=array([100]), expired=array([102]))
@@ -269,8 +269,8 @@ def test_ids_seen_at_different_times_stand_sorted_behind_their_frame():
     log.publish([sample(n, due_ms=5_000) for n in range(5)])
     first, later = array([100, 102, 104]), array([102])
 
-    once = rewritten(log.frames, replace(DROP_ALL, open_promises=first, seen_from_ms=0))
-    twice = rewritten(once, replace(DROP_ALL, open_promises=later, seen_from_ms=0))
+    once = rewritten(log.frames, replace(DROP_ALL, open_scheduled=first, seen_from_ms=0))
+    twice = rewritten(once, replace(DROP_ALL, open_scheduled=later, seen_from_ms=0))
 
     assert [row.offset for row in rows_in(twice)] == [102, 100, 101, 103, 104]
 

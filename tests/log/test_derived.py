@@ -9,7 +9,7 @@ from waterclock.log.compaction import Rewriter, Survivors
 from waterclock.log.frame import CARRIES_IDS, Frame, FrameType, encode_header, read_frame
 from waterclock.log.id_index.fingerprint import fingerprint
 from waterclock.log.sidecars.derived import Derived
-from waterclock.log.sidecars.due import NetDelta, open_promises
+from waterclock.log.sidecars.due import NetDelta, open_scheduled
 from waterclock.log.sidecars.sparse_index import SparseIndex
 
 BASE = 500
@@ -40,30 +40,30 @@ def entries_of(frames: list[Frame], *, is_tracked: bool = True) -> list[int]:
     )
 
 
-def promises_open_after(frames: list[Frame]) -> dict[int, int]:
+def scheduled_open_after(frames: list[Frame]) -> dict[int, int]:
     opened: dict[int, int] = {}
     for row in rows_in(frames):
-        if row.kind is FrameType.PROMISE:
+        if row.kind is FrameType.SCHEDULED:
             opened[row.offset] = row.values["due_ms"]
-        elif row.kind is FrameType.RESCHEDULE and row.values["promise_offset"] in opened:
-            opened[row.values["promise_offset"]] = row.values["due_ms"]
+        elif row.kind is FrameType.RESCHEDULE and row.values["scheduled_offset"] in opened:
+            opened[row.values["scheduled_offset"]] = row.values["due_ms"]
         elif row.kind in ENDED:
-            opened.pop(row.values["promise_offset"], None)
+            opened.pop(row.values["scheduled_offset"], None)
     return opened
 
 
 def folded(net: NetDelta) -> dict[int, int]:
-    offsets, due = open_promises([net])
+    offsets, due = open_scheduled([net])
     return dict(zip(offsets.tolist(), due.tolist(), strict=True))
 
 
 @given(LOGS)
-def test_ids_and_promises_are_those_of_the_rows(log):
+def test_ids_and_scheduled_messages_are_those_of_the_rows(log):
     derived = derived_from(log.frames)
 
     assert derived.entries().tracked.tolist() == entries_of(log.frames)
     assert derived.entries().untracked.tolist() == entries_of(log.frames, is_tracked=False)
-    assert folded(derived.due.net()) == promises_open_after(log.frames)
+    assert folded(derived.due.net()) == scheduled_open_after(log.frames)
 
 
 @given(LOGS, st.data())
@@ -88,8 +88,8 @@ def test_it_goes_on_from_side_cars_as_if_it_had_read_all_frames(log, data):
 
 
 @given(LOGS, st.integers(BASE, BASE + 30), st.sets(st.integers(BASE, BASE + 30)))
-def test_ids_of_messages_that_are_gone_are_among_those_of_a_rewritten_segment(log, keep, promises):
-    survivors = Survivors(keep, np.array(sorted(promises)), np.zeros(0, np.int64), seen_from_ms=0)
+def test_ids_of_messages_that_are_gone_are_among_those_of_a_rewritten_segment(log, keep, scheduled):
+    survivors = Survivors(keep, np.array(sorted(scheduled)), np.zeros(0, np.int64), seen_from_ms=0)
     written = Rewriter(survivors, "none").rewrite(log.frames)
     frames = [read_frame(encode_header(header) + bytes(body)) for header, body in written]
 

@@ -1,4 +1,5 @@
-"""Folding what each segment did to the promises gives what replaying the whole log gives."""
+"""Folding what each segment did to the scheduled messages gives what replaying the whole log
+gives."""
 
 import struct
 
@@ -7,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.log.sidecars.due import DueDelta, Int64s, NetDelta, endings_of, open_promises
+from waterclock.log.sidecars.due import DueDelta, Int64s, NetDelta, endings_of, open_scheduled
 from waterclock.log.sidecars.endings import Ending
 
 OPEN, RETIRE, MOVE, CUT, SAVE = "open", "retire", "move", "cut", "save"
 
 Event = tuple[str, list[int]]
-"""What happened, and numbers that say how many promises, or which of those ever made."""
+"""What happened, and numbers that say how many scheduled messages, or which of those ever made."""
 
 OFFSETS = st.lists(st.integers(90, 129), max_size=5, unique=True)
 EVENTS = st.lists(
@@ -81,12 +82,12 @@ def columns(delta: NetDelta) -> list[list[int]]:
 
 
 @given(EVENTS)
-def test_folded_deltas_are_the_promises_a_replay_leaves_open(events):
+def test_folded_deltas_are_the_scheduled_messages_a_replay_leaves_open(events):
     replay = Replay()
 
     replay.run(events)
 
-    offsets, due = open_promises(replay.deltas)
+    offsets, due = open_scheduled(replay.deltas)
     assert dict(zip(offsets.tolist(), due.tolist(), strict=True)) == replay.open
     assert offsets.tolist() == sorted(offsets.tolist())
 
@@ -98,8 +99,8 @@ def test_folding_changes_no_delta_and_side_cars_fold_alike(events):
     before = [columns(delta) for delta in replay.deltas]
     loaded = [NetDelta.decode(memoryview(delta.encode())) for delta in replay.deltas]
 
-    folded = open_promises(replay.deltas)
-    folded_from_disk = open_promises([delta for delta in loaded if delta is not None])
+    folded = open_scheduled(replay.deltas)
+    folded_from_disk = open_scheduled([delta for delta in loaded if delta is not None])
 
     assert [columns(delta) for delta in replay.deltas] == before
     assert [None if delta is None else columns(delta) for delta in loaded] == before
@@ -116,7 +117,7 @@ def test_a_net_delta_speaks_of_earlier_segments_only_where_it_must():
 
 
 def test_nothing_folds_to_nothing():
-    offsets, due = open_promises([])
+    offsets, due = open_scheduled([])
 
     assert (offsets.tolist(), due.tolist()) == ([], [])
     assert columns(DueDelta(5).net()) == [[]] * 7
@@ -131,7 +132,7 @@ def test_a_side_car_is_five_counts_and_seven_columns():
 
 
 @given(st.lists(st.tuples(st.sampled_from(["cancel", "expire", "fire", "save"]), OFFSETS)))
-def test_how_a_promise_ended_is_told_while_it_is_written_and_afterwards(events):
+def test_how_a_scheduled_message_ended_is_told_while_it_is_written_and_afterwards(events):
     delta, truth = DueDelta(100), dict.fromkeys(range(90, 130), Ending.DELIVERED)
     for kind, offsets in events:
         if kind == "save":

@@ -120,7 +120,7 @@ def test_the_flag_stays_with_the_messages_on_their_way():
     assert selected.may_expire
 
 
-def promise_of(messages: list[Message]) -> Frame:
+def scheduled_of(messages: list[Message]) -> Frame:
     log = LogBuilder(50)
     log.publish(messages)
     (frame,) = log.frames
@@ -129,7 +129,7 @@ def promise_of(messages: list[Message]) -> Frame:
 
 def test_fired_and_rewritten_messages_keep_the_flag():
     expiring = Message(b"v", message_id=b"e", headers={HEADER: b"9000"}, due_ms=Millis(5_000))
-    frame = promise_of([sample(1, due_ms=5_000), expiring, sample(2, due_ms=5_000)])
+    frame = scheduled_of([sample(1, due_ms=5_000), expiring, sample(2, due_ms=5_000)])
     rows = decode(frame.header, frame.body)
     flagged = frame.header._replace(flags=FLAG_EXPIRES)
 

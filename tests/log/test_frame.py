@@ -33,7 +33,7 @@ from waterclock.model.ids import Epoch, Millis, Offset
 
 U32 = st.integers(0, 2**32 - 1)
 I64 = st.integers(-(2**63), 2**63 - 1)
-MESSAGES = {FrameType.DATA, FrameType.PROMISE, FrameType.FIRED}
+MESSAGES = {FrameType.DATA, FrameType.SCHEDULED, FrameType.FIRED}
 BODILESS = {FrameType.EPOCH, FrameType.NOOP}
 
 SMALL = LogBuilder(7).publish([sample(1), sample(2)])
@@ -233,6 +233,6 @@ def test_what_is_delivered_and_what_dedup_remembers_depends_on_the_type(kind):
     untracked = plain._replace(flags=FLAG_UNTRACKED)
 
     assert plain.is_deliverable == (kind.name in {"DATA", "FIRED"})
-    assert plain.is_tracked == (kind.name in {"DATA", "PROMISE", "SEEN"})
+    assert plain.is_tracked == (kind.name in {"DATA", "SCHEDULED", "SEEN"})
     assert not untracked.is_tracked
     assert (plain.is_sparse, plain._replace(flags=FLAG_SPARSE).is_sparse) == (False, True)

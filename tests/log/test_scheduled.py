@@ -1,4 +1,5 @@
-"""Frames that speak of promises say exactly which, and a fired message is the promised one."""
+"""Frames that speak of scheduled messages say exactly which, and a fired message is the scheduled
+one."""
 
 import numpy as np
 import pyarrow as pa
@@ -44,30 +45,32 @@ def rows_of(planned: PlannedFrame) -> pa.RecordBatch:
     st.data(),
     st.sampled_from(["none", "lz4", "zstd"]),
 )
-def test_promises_fire_in_the_order_asked_whatever_frames_they_lie_in(batches, data, compression):
+def test_scheduled_messages_fire_in_the_order_asked_whatever_frames_they_lie_in(
+    batches, data, compression
+):
     log = LogBuilder(50)
     for batch in batches:
         log.publish(batch)
         log.epoch()
-    offsets = data.draw(st.lists(st.sampled_from(sorted(log.promised)), min_size=1, unique=True))
+    offsets = data.draw(st.lists(st.sampled_from(sorted(log.scheduled)), min_size=1, unique=True))
 
     planned = fired_frame(gather(found_in(log.frames, offsets), np.array(offsets)), compression)
 
-    promised = [log.promised[offset] for offset in offsets]
+    scheduled = [log.scheduled[offset] for offset in offsets]
     rows = rows_of(planned).to_pylist()
-    assert [row["promise_offset"] for row in rows] == offsets
+    assert [row["scheduled_offset"] for row in rows] == offsets
     assert [(r["message_id"], r["key"], r["value"], r["due_ms"]) for r in rows] == [
-        (message.message_id, message.key, message.value, message.due_ms) for message in promised
+        (message.message_id, message.key, message.value, message.due_ms) for message in scheduled
     ]
     assert [None if r["headers"] is None else dict(r["headers"]) for r in rows] == [
-        message.headers for message in promised
+        message.headers for message in scheduled
     ]
-    due = [message.due_ms or 0 for message in promised]
+    due = [message.due_ms or 0 for message in scheduled]
     assert (planned.kind, planned.span, planned.rows) == (FrameType.FIRED, *[len(offsets)] * 2)
     assert (planned.min_due_ms, planned.max_due_ms) == (min(due), max(due))
 
 
-def test_promises_left_in_a_thinned_frame_fire_like_any_other():
+def test_scheduled_messages_left_in_a_thinned_frame_fire_like_any_other():
     log = LogBuilder(50)
     log.publish([sample(n, due_ms=5_000 + n) for n in range(4)])
     left = np.array([51, 53])
@@ -81,31 +84,31 @@ def test_promises_left_in_a_thinned_frame_fire_like_any_other():
     )
 
     fired = rows_of(planned).to_pylist()
-    assert [(row["value"], row["promise_offset"]) for row in fired] == [
+    assert [(row["value"], row["scheduled_offset"]) for row in fired] == [
         (b"value 3", 53),
         (b"value 1", 51),
     ]
 
 
-def test_what_is_no_promise_does_not_fire():
+def test_what_is_no_scheduled_message_does_not_fire():
     log = LogBuilder()
     log.publish([sample(0, due_ms=5_000)])
     log.publish([sample(1), sample(2)])
 
-    with pytest.raises(BadInput, match="offset 2 is a DATA, not a promise"):
+    with pytest.raises(BadInput, match="offset 2 is a DATA, not a scheduled message"):
         gather(found_in(log.frames, [0, 2]), np.array([0, 2]))
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)), max_size=5))
-def test_cancelled_and_moved_promises_are_listed_as_given(pairs):
+def test_cancelled_and_moved_scheduled_messages_are_listed_as_given(pairs):
     offsets = np.array([offset for offset, _ in pairs], np.int64)
     due_ms = np.array([due for _, due in pairs], np.int64)
 
     cancelled, moved = cancel_frame(offsets), reschedule_frame(offsets, due_ms)
 
-    assert rows_of(cancelled).to_pydict() == {"promise_offset": offsets.tolist()}
+    assert rows_of(cancelled).to_pydict() == {"scheduled_offset": offsets.tolist()}
     assert rows_of(moved).to_pydict() == {
-        "promise_offset": offsets.tolist(),
+        "scheduled_offset": offsets.tolist(),
         "due_ms": due_ms.tolist(),
     }
     for planned, kind in [(cancelled, FrameType.CANCEL), (moved, FrameType.RESCHEDULE)]:

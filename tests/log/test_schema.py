@@ -15,7 +15,7 @@ from waterclock.log.frame import CONTROL, FLAG_SPARSE, FrameHeader, FrameType, h
 from waterclock.log.schema import (
     MESSAGES,
     OFFSET_DELTA,
-    PROMISE_OFFSET,
+    SCHEDULED_OFFSET,
     decode,
     due_times,
     encode,
@@ -33,8 +33,8 @@ OFFSETS, TIMES = [3, 4, 9], [10, 20, 30]
 MESSAGE_ROWS = from_messages([sample(1), sample(2, due_ms=5), Message(None, message_id=b"gone")])
 ROWS = {
     FrameType.DATA: MESSAGE_ROWS,
-    FrameType.PROMISE: MESSAGE_ROWS,
-    FrameType.FIRED: MESSAGE_ROWS.append_column(PROMISE_OFFSET, pa.array(OFFSETS, pa.int64())),
+    FrameType.SCHEDULED: MESSAGE_ROWS,
+    FrameType.FIRED: MESSAGE_ROWS.append_column(SCHEDULED_OFFSET, pa.array(OFFSETS, pa.int64())),
     FrameType.CANCEL: rows_of(FrameType.CANCEL, OFFSETS),
     FrameType.RESCHEDULE: rows_of(FrameType.RESCHEDULE, OFFSETS, TIMES),
     FrameType.SEEN: rows_of(FrameType.SEEN, [b"a", b"b", b"c"], OFFSETS, TIMES, [0, 1, 2]),
@@ -60,7 +60,7 @@ def test_rows_of_every_type_come_back_and_the_body_alone_tells_its_compression(k
 
 
 @COMPRESSIONS
-@pytest.mark.parametrize("kind", [FrameType.DATA, FrameType.PROMISE, FrameType.FIRED])
+@pytest.mark.parametrize("kind", [FrameType.DATA, FrameType.SCHEDULED, FrameType.FIRED])
 def test_rows_of_a_sparse_frame_say_where_they_stand(kind, compression):
     rows = ROWS[kind].append_column(OFFSET_DELTA, pa.array([0, 7, 16_777_215], OFFSET_DELTA.type))
 

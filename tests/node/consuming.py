@@ -193,7 +193,7 @@ class Consuming:
                 return
 
     async def fire(self, *offsets: int, partition: int = 0, topic: str = "t") -> None:
-        """Make promises deliverable."""
+        """Make scheduled messages deliverable."""
         host = self.hosts.topics.get(topic).partition(partition)
         fired = host.store.fire(np.array(offsets, np.int64), now_ms=self.clock.now_ms())
         host.flush_queue.request_flush()

@@ -1,9 +1,9 @@
 """Random histories of a partition and its scheduler, checked against a plain dict at every step.
 
-Messages are promised, cancelled, moved and fired; segments are sealed and written anew; the clock
+Messages are scheduled, cancelled, moved and fired; segments are sealed and written anew; the clock
 goes on, leaps and is set back; the process is restarted or killed, the power is cut. After each
-step: the scheduler knows exactly the promises that the log says are open, none has fired early,
-twice, or after its cancel was answered, and what fired did so in order.
+step: the scheduler knows exactly the scheduled messages that the log says are open, none has fired
+early, twice, or after its cancel was answered, and what fired did so in order.
 """
 
 from random import Random
@@ -46,7 +46,7 @@ class SchedulerHistories(RuleBasedStateMachine):
         return self.partition.clock.now_ms()
 
     def known(self, picks: list[int]) -> list[int]:
-        """Turn numbers into offsets, most of them of open promises."""
+        """Turn numbers into offsets, most of them of open scheduled messages."""
         offsets = sorted(self.open)
         end = self.partition.store.end
         return [offsets[p % len(offsets)] if offsets and p % 9 else p % (end + 3) for p in picks]
@@ -54,7 +54,7 @@ class SchedulerHistories(RuleBasedStateMachine):
     def flushed(self) -> None:
         self.durable_open = dict(self.open)
 
-    # Promises
+    # Scheduled messages
 
     @rule(delays=st.lists(STRETCH, min_size=1, max_size=12), is_durable=st.booleans())
     def publish(self, delays: list[int], is_durable: bool) -> None:
@@ -143,20 +143,20 @@ class SchedulerHistories(RuleBasedStateMachine):
             self.flush()
 
     def check_messages(self, start: int) -> None:
-        """What has fired is what was promised, with the due time it had in the end."""
+        """What has fired is what was scheduled, with the due time it had in the end."""
         for frame in self.partition.store.reader.frames(start):
             if frame.header.type.name == "FIRED":
                 for row in decode(frame.header, frame.body).to_pylist():
-                    promise = row["promise_offset"]
-                    assert row["message_id"] == self.ids[promise]
-                    assert row["due_ms"] == self.open[promise] <= self.now_ms, "early"
+                    scheduled = row["scheduled_offset"]
+                    assert row["message_id"] == self.ids[scheduled]
+                    assert row["due_ms"] == self.open[scheduled] <= self.now_ms, "early"
 
     def just_fired(self, start: int) -> list[int]:
         """Return what the log says has fired from an offset on, flushed or not."""
         fired: list[int] = []
         for frame in self.partition.store.reader.frames(start):
             if frame.header.type.name == "FIRED":
-                fired += self.partition.promises_in(frame)
+                fired += self.partition.scheduled_in(frame)
         return fired
 
     # Time
@@ -224,11 +224,11 @@ class SchedulerHistories(RuleBasedStateMachine):
     def cut_power(self, seed: int) -> None:
         dice = Random(seed)
         self.partition.cut_power(dice.randrange)
-        found = self.partition.promises()
+        found = self.partition.scheduled()
         known = self.open | self.durable_open
-        assert set(found) <= set(known), "a promise came from nowhere"
+        assert set(found) <= set(known), "a scheduled message came from nowhere"
         ended = {o for o in self.durable_open if o not in self.open}
-        assert set(self.durable_open) - ended <= set(found), "a promise was lost"
+        assert set(self.durable_open) - ended <= set(found), "a scheduled message was lost"
         assert not self.cancelled & set(found), "an answered cancel was undone"
         self.open = found
         self.fired -= set(found)
@@ -239,7 +239,7 @@ class SchedulerHistories(RuleBasedStateMachine):
     def scheduler_and_log_agree(self) -> None:
         if not hasattr(self, "partition"):
             return
-        assert self.partition.promises() == self.open
+        assert self.partition.scheduled() == self.open
         assert self.partition.pending() == self.open
         assert len(self.partition.scheduler) == len(self.open)
         self.partition.scheduler.check_invariants()

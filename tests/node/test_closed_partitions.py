@@ -17,7 +17,7 @@ from waterclock.node.schedule.scheduler import ALREADY_FIRED, DONE, UNKNOWN
 DELAY_MS = 60_000
 
 
-async def promise(here: TimedTopics, *names: bytes) -> None:
+async def scheduled(here: TimedTopics, *names: bytes) -> None:
     """Publish a message of each id for later in each partition."""
     due_ms = Millis(here.clock.now_ms() + DELAY_MS)
     for host in here.topics.get("t").partitions:
@@ -38,7 +38,7 @@ def run(path: Path, while_closed, after) -> None:
         clock = ManualClock()
         async with timed_topics(path, clock) as here:
             await here.create("t", 3)
-            await promise(here, b"x", b"y")
+            await scheduled(here, b"x", b"y")
         log = log_of(path, 1)
         away = log.rename(log.with_name("away"))
         async with timed_topics(path, clock) as here:

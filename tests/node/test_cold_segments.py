@@ -1,4 +1,4 @@
-"""Far promises stay where they lie: in sealed segments, through rewrites, restarts and lies."""
+"""Cold timers stay where they lie: in sealed segments, through rewrites, restarts and lies."""
 
 import pytest
 
@@ -17,11 +17,11 @@ SCHEDULE = ScheduleConfig(hot_window_ms=10_000)
 def partition():
     partition = TimedPartition(SCHEDULE)
     yield partition
-    assert partition.pending() == partition.promises()
+    assert partition.pending() == partition.scheduled()
     partition.scheduler.check_invariants()
 
 
-def promise(partition: TimedPartition, *delays_ms: int) -> list[int]:
+def schedule(partition: TimedPartition, *delays_ms: int) -> list[int]:
     now, start = partition.clock.now_ms(), partition.store.end
     messages = [message(start + i, due_ms=now + delay) for i, delay in enumerate(delays_ms)]
     return partition.publish(*messages)
@@ -46,8 +46,8 @@ def in_memory(partition: TimedPartition) -> int:
     return len(partition.scheduler._timers.cold._overflow)
 
 
-def test_far_promises_leave_memory_when_their_segment_is_sealed(partition):
-    promise(partition, 5_000, DAY_MS, 2 * DAY_MS)
+def test_cold_timers_leave_memory_when_their_segment_is_sealed(partition):
+    schedule(partition, 5_000, DAY_MS, 2 * DAY_MS)
     assert in_memory(partition) == 2
 
     seal(partition)
@@ -57,11 +57,11 @@ def test_far_promises_leave_memory_when_their_segment_is_sealed(partition):
 
 
 def test_what_nears_is_loaded_and_fires_in_order_with_what_came_later(partition):
-    a, b = promise(partition, DAY_MS, DAY_MS + 500)
+    a, b = schedule(partition, DAY_MS, DAY_MS + 500)
     seal(partition)
     partition.clock.advance(DAY_MS - 4_000)
     ran(partition.scheduler.tend())
-    (c,) = promise(partition, 4_200)
+    (c,) = schedule(partition, 4_200)
 
     partition.clock.advance(5_000)
 
@@ -69,8 +69,8 @@ def test_what_nears_is_loaded_and_fires_in_order_with_what_came_later(partition)
 
 
 def test_nothing_overtakes_what_is_still_to_be_loaded(partition):
-    (near,) = promise(partition, 9_000)
-    (far,) = promise(partition, 10_500)
+    (near,) = schedule(partition, 9_000)
+    (far,) = schedule(partition, 10_500)
     now = partition.clock.now_ms()
     partition.reschedule((near, now + 11_000))
     seal(partition)
@@ -87,9 +87,9 @@ def test_nothing_overtakes_what_is_still_to_be_loaded(partition):
     assert partition.fired_from(start) == [near, far]
 
 
-def test_far_promises_are_cancelled_and_moved_where_they_lie(partition):
+def test_cold_timers_are_cancelled_and_moved_where_they_lie(partition):
     now = partition.clock.now_ms()
-    a, b, c, d = promise(partition, DAY_MS, DAY_MS, DAY_MS, DAY_MS)
+    a, b, c, d = schedule(partition, DAY_MS, DAY_MS, DAY_MS, DAY_MS)
     seal(partition)
 
     assert partition.cancel(b) == [DONE]
@@ -103,9 +103,9 @@ def test_far_promises_are_cancelled_and_moved_where_they_lie(partition):
     assert partition.fire() == [c, a, d]
 
 
-def test_a_promise_moved_again_and_again_is_where_it_was_moved_last(partition):
+def test_a_scheduled_message_moved_again_and_again_is_where_it_was_moved_last(partition):
     now = partition.clock.now_ms()
-    (a,) = promise(partition, DAY_MS)
+    (a,) = schedule(partition, DAY_MS)
     for days in (2, 3, 2, 5):
         seal(partition)
         partition.reschedule((a, now + days * DAY_MS))
@@ -116,9 +116,9 @@ def test_a_promise_moved_again_and_again_is_where_it_was_moved_last(partition):
     assert partition.pending() == {a: now + 5 * DAY_MS}
 
 
-def test_a_rewritten_segment_keeps_its_far_promises(partition):
+def test_a_rewritten_segment_keeps_its_cold_timers(partition):
     now = partition.clock.now_ms()
-    a, b, c, d = promise(partition, DAY_MS, DAY_MS, DAY_MS, DAY_MS)
+    a, b, c, d = schedule(partition, DAY_MS, DAY_MS, DAY_MS, DAY_MS)
     partition.reschedule((d, now + 2 * DAY_MS))
     seal(partition)
     partition.reschedule((c, now + 2 * DAY_MS))
@@ -138,7 +138,7 @@ def test_a_rewritten_segment_keeps_its_far_promises(partition):
 def saved_and_rewritten(partition: TimedPartition) -> dict[int, int]:
     """Save, then change the log behind the checkpoint's back; return what is pending."""
     now = partition.clock.now_ms()
-    a, b, c, d = promise(partition, DAY_MS, DAY_MS, 2 * DAY_MS, 3 * DAY_MS)
+    a, b, c, d = schedule(partition, DAY_MS, DAY_MS, 2 * DAY_MS, 3 * DAY_MS)
     seal(partition)
     partition.save()
     partition.cancel(a, b)
@@ -156,10 +156,10 @@ def test_a_checkpoint_of_a_segment_that_was_rewritten_is_not_believed(partition)
 
 def test_a_checkpoint_is_used_and_what_came_after_it_is_folded_in(partition):
     now = partition.clock.now_ms()
-    a, b, c = promise(partition, DAY_MS, DAY_MS, DAY_MS)
+    a, b, c = schedule(partition, DAY_MS, DAY_MS, DAY_MS)
     seal(partition)
     partition.save()
-    d, e = promise(partition, DAY_MS, 4_000)
+    d, e = schedule(partition, DAY_MS, 4_000)
     partition.cancel(a)
     seal(partition)
     partition.reschedule((b, now + 2 * DAY_MS))
@@ -172,7 +172,7 @@ def test_a_checkpoint_is_used_and_what_came_after_it_is_folded_in(partition):
 
 def test_a_checkpoint_is_trusted_where_it_is_true():
     partition = TimedPartition(SCHEDULE)
-    promise(partition, DAY_MS, DAY_MS)
+    schedule(partition, DAY_MS, DAY_MS)
     seal(partition)
     partition.save()
     segments = partition.scheduler._segments
@@ -186,14 +186,14 @@ def test_a_checkpoint_is_trusted_where_it_is_true():
 @pytest.mark.parametrize("damage", ["gone", "flipped", "cut", "of another log"])
 def test_without_a_sound_checkpoint_the_log_tells_all(partition, damage):
     now = partition.clock.now_ms()
-    a, b = promise(partition, DAY_MS, DAY_MS)
+    a, b = schedule(partition, DAY_MS, DAY_MS)
     partition.cancel(a)
     seal(partition)
     partition.save()
     (data,) = files_of(partition.timer_folder).values()
     if damage == "of another log":
         other = TimedPartition(SCHEDULE)
-        promise(other, DAY_MS, DAY_MS)
+        schedule(other, DAY_MS, DAY_MS)
         seal(other)
         other.save()
         (data,) = files_of(other.timer_folder).values()
@@ -211,7 +211,7 @@ def test_without_a_sound_checkpoint_the_log_tells_all(partition, damage):
 
 
 def test_a_full_disk_only_costs_the_checkpoint(partition, caplog):
-    promise(partition, DAY_MS)
+    schedule(partition, DAY_MS)
     seal(partition)
     partition.timer_folder.capacity_bytes = 0
 
@@ -228,12 +228,12 @@ def test_a_node_that_stops_while_a_segment_is_taken_in_forgets_nothing(
 ):
     monkeypatch.setattr(cold_timers, "STEP_ROWS", 1)
     now = partition.clock.now_ms()
-    a, b, c, d = promise(partition, DAY_MS, DAY_MS, DAY_MS, DAY_MS)
+    a, b, c, d = schedule(partition, DAY_MS, DAY_MS, DAY_MS, DAY_MS)
     seal(partition)
     partition.save()
     partition.reschedule((b, now + 2 * DAY_MS), (c, now + 2 * DAY_MS))
     partition.cancel(d)
-    (e,) = promise(partition, DAY_MS)
+    (e,) = schedule(partition, DAY_MS)
     partition.store.roll(now)
     partition.store.run_jobs()
     tending = partition.scheduler.tend()

@@ -42,7 +42,7 @@ def _small_batches(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [DeliveryHistory, CountingHistory])
-def test_no_history_breaks_a_promise(kind):
+def test_no_history_breaks_a_guarantee(kind):
     run_state_machine_as_test(
         kind,
         settings=settings(

@@ -85,7 +85,7 @@ async def test_an_abandoned_group_goes_on_at_the_first_message_that_is_left(tmp_
         member = await c.join()
         member.take()
         assert [offset for _, offset in member.offsets] == list(range(start, 60))
-        assert len(c.hosts.topics.get("t").partition(0).store.open_promises()[0]) == 6
+        assert len(c.hosts.topics.get("t").partition(0).store.open_scheduled()[0]) == 6
 
 
 async def test_a_topic_that_waits_for_its_groups_keeps_what_they_have_not_read(tmp_path):

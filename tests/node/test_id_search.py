@@ -163,7 +163,7 @@ def test_what_the_index_forgot_is_found_while_its_side_car_is_not_saved_and_afte
         host.store.run_jobs()
         assert (await here.pending.cancel("t", [Named(b"y")])).reached.tolist() == [1]
 
-        offsets, _ = host.store.open_promises()
+        offsets, _ = host.store.open_scheduled()
         assert np.array_equal(offsets, [2])
 
     run(story, dedup=DedupConfig(ids_max=1))

@@ -307,7 +307,9 @@ async def test_a_topic_is_not_closed_while_its_segment_is_rewritten(tmp_path, sl
 # What is remembered between passes
 
 
-async def test_what_promises_pin_is_written_anew_once_and_not_each_time(tmp_path, monkeypatch):
+async def test_what_scheduled_messages_pin_is_written_anew_once_and_not_each_time(
+    tmp_path, monkeypatch
+):
     written: list[int] = []
     real = RewriteJob._write_anew
 

@@ -90,7 +90,7 @@ REWRITES = ("rewritten", "thinned", "twice", "rebuilt")
 def told(turn: str, *, allow_duplicate: bool) -> list[int]:
     """Return what must be told of each of the messages of `OUTCOMES`."""
     if allow_duplicate and turn in REWRITES:
-        # Nothing was promised, and no repeat is refused: of these nothing is left.
+        # Nothing was scheduled, and no repeat is refused: of these nothing is left.
         return list({**OUTCOMES, b"past": UNKNOWN, b"now": UNKNOWN}.values())
     return list(OUTCOMES.values())
 
@@ -106,7 +106,7 @@ async def test_what_became_of_a_message_is_told_whatever_became_of_its_segment(
     async with topics(tmp_path, clock) as here:
         await here.create("t")
         if turn == "thinned":
-            # Keeps the frame of promises, and a row in it.
+            # Keeps the frame of scheduled messages, and a row in it.
             await here.publish("t", [message(here, b"open", 2 * WINDOW_MS)])
         await live_through(here, allow_duplicate=allow_duplicate)
         if turn not in ("nothing", "reopened"):

@@ -11,7 +11,7 @@ from waterclock.node.schedule.read_ahead import ReadAhead
 FRAME_ROWS = 100
 
 
-def promised(partition: TimedPartition, frames: int) -> list[int]:
+def schedule(partition: TimedPartition, frames: int) -> list[int]:
     """Publish frames of messages that are due soon; return their offsets."""
     due = partition.clock.now_ms() + 1_000
     offsets: list[int] = []
@@ -34,7 +34,7 @@ def partition() -> TimedPartition:
 
 
 def test_what_is_read_ahead_is_not_read_again(partition):
-    offsets = int64s(promised(partition, 2))
+    offsets = int64s(schedule(partition, 2))
     ahead = ReadAhead(partition.store, partition.scheduler.is_open)
 
     ran(ahead.read(offsets))
@@ -46,7 +46,7 @@ def test_what_is_read_ahead_is_not_read_again(partition):
 
 def test_rot_is_left_to_whoever_fires_and_the_rest_is_read(partition, monkeypatch):
     monkeypatch.setattr(read_ahead, "STEP_ROWS", FRAME_ROWS)
-    offsets = int64s(promised(partition, 3))
+    offsets = int64s(schedule(partition, 3))
     _, position = [place for place, _ in places(partition.store.segments[0].view())][:2]
     partition.log_folder.flip(FIRST, position + 200, 0)
     ahead = ReadAhead(partition.store, partition.scheduler.is_open)
@@ -57,7 +57,7 @@ def test_rot_is_left_to_whoever_fires_and_the_rest_is_read(partition, monkeypatc
 
 
 def test_rot_under_what_fires_next_holds_the_partition_and_no_more(partition, caplog):
-    promised(partition, 2)
+    schedule(partition, 2)
     position, _ = places(partition.store.segments[0].view())[0]
     partition.log_folder.flip(FIRST, position + 200, 0)
 
@@ -70,14 +70,14 @@ def test_rot_under_what_fires_next_holds_the_partition_and_no_more(partition, ca
 
 
 def test_offsets_that_are_gone_from_the_log_are_passed_over(partition):
-    offsets = promised(partition, 1)
+    offsets = schedule(partition, 1)
     ahead = ReadAhead(partition.store, lambda offsets: offsets >= 0)
 
     ran(ahead.read(int64s([*offsets, *range(5_000, 5_100)])))
 
 
 def test_no_step_decodes_more_than_its_bytes_and_a_frame(partition, monkeypatch):
-    offsets = int64s(promised(partition, 8))
+    offsets = int64s(schedule(partition, 8))
     few = offsets[:: FRAME_ROWS // 10]
     at_once = steps_of(ReadAhead(partition.store, partition.scheduler.is_open).read(few))
     monkeypatch.setattr(read_ahead, "STEP_DECODED_BYTES", 1)
@@ -89,15 +89,15 @@ def test_no_step_decodes_more_than_its_bytes_and_a_frame(partition, monkeypatch)
     assert repr(ahead) == "<ReadAhead 80 messages>"
 
 
-def test_much_that_is_promised_for_soon_is_read_though_all_before_it_was(partition):
+def test_much_that_is_scheduled_for_soon_is_read_though_all_before_it_was(partition):
     scheduler = partition.scheduler
-    promised(partition, 2)
+    schedule(partition, 2)
     ran(scheduler.read_ahead())
 
-    promised(partition, MISSES_MAX // FRAME_ROWS)
+    schedule(partition, MISSES_MAX // FRAME_ROWS)
     ran(scheduler.read_ahead())
     assert repr(scheduler._firing._ahead) == f"<ReadAhead {2 * FRAME_ROWS} messages>"
 
-    promised(partition, 1)
+    schedule(partition, 1)
     ran(scheduler.read_ahead())
     assert repr(scheduler._firing._ahead) == f"<ReadAhead {8 * FRAME_ROWS} messages>"

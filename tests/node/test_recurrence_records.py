@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from waterclock.node.schedule.recurrence_records import (
     AHEAD_MAX,
-    Promise,
+    Occurrence,
     RecurrenceRecord,
     Recurring,
     Rule,
@@ -23,7 +23,7 @@ GLITCH = [(3_600 * SECOND_MS, 3), (-3_600 * SECOND_MS, 37)]
 
 
 class World:
-    """A recurrence, what it has promised and what has come, under a clock that can be set."""
+    """A recurrence, what it has scheduled and what has come, under a clock that can be set."""
 
     def __init__(self) -> None:
         recurring = Recurring(name="r", topic="t", rule=Rule(every_ms=SECOND_MS))
@@ -53,20 +53,20 @@ class World:
                 gone = [p for p in record.unwanted if self.pending.pop(p.message_id, 0)]
                 record = record.with_cancelled(self.rule, gone)
             if record.is_due(self.now_ms) or record.is_overtaken(self.rule, self.now_ms):
-                record = self._promised(record)
+                record = self._scheduled(record)
             self.record = record
         assert not self.record.unwanted
         assert len(self.record.ahead) <= AHEAD_MAX
-        assert set(self.pending) <= {promise.message_id for promise in self.record.promises}
+        assert set(self.pending) <= {occurrence.message_id for occurrence in self.record.upcoming}
 
-    def _promised(self, record: RecurrenceRecord) -> RecurrenceRecord:
+    def _scheduled(self, record: RecurrenceRecord) -> RecurrenceRecord:
         due_ms = record.next_open(self.rule, self.now_ms)
         assert due_ms is not None
         name = record.message_id(due_ms)
         assert name not in self.used  # else dedup would take it for the one before
         self.used.add(name)
         self.pending[name] = due_ms
-        return record.with_promise(self.rule, Promise("t", 0, 0, due_ms, name), self.now_ms)
+        return record.with_occurrence(self.rule, Occurrence("t", 0, 0, due_ms, name), self.now_ms)
 
 
 def live(world: World, life: Iterable[tuple[int, int]]) -> list[int]:

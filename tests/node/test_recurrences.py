@@ -1,4 +1,4 @@
-"""One occurrence ahead is always promised; crashes, downtime and clock steps double none."""
+"""One occurrence ahead is always scheduled; crashes, downtime and clock steps double none."""
 
 import asyncio
 from collections.abc import Iterator
@@ -42,34 +42,34 @@ def every(ms: int = MINUTE_MS, name: str = "beat", **more: Any) -> Recurring:
     return Recurring(name=name, topic="t", rule=Rule(every_ms=ms), value=b"tick", **more)
 
 
-async def promised(here: TimedTopics) -> list[int]:
+async def scheduled(here: TimedTopics) -> list[int]:
     """Return when pending messages are due, counted from now."""
     page = await here.pending.list("t", Filter())
     return [int(one.message.due_ms or 0) - here.clock.now_ms() for one in page.scheduled]
 
 
-def test_the_next_occurrence_is_promised_when_one_has_come(run):
+def test_the_next_occurrence_is_scheduled_when_one_has_come(run):
     async def story(here: TimedTopics) -> None:
         recurs = await here.recurrences.put(every())
         assert recurs.next_ms == here.clock.now_ms() + MINUTE_MS
-        assert await promised(here) == [MINUTE_MS]
+        assert await scheduled(here) == [MINUTE_MS]
 
         here.clock.advance(MINUTE_MS)
         await here.recurrences.settle()
 
-        assert await promised(here) == [0, MINUTE_MS]
+        assert await scheduled(here) == [0, MINUTE_MS]
         assert [m.value for m in await here.fired("t")] == [b"tick"]
 
     run(story)
 
 
-def test_what_was_promised_before_downtime_fires_late_and_the_rest_is_skipped(run, clock):
+def test_what_was_scheduled_before_downtime_fires_late_and_the_rest_is_skipped(run, clock):
     async def before(here: TimedTopics) -> None:
         await here.recurrences.put(every())
 
     async def after(here: TimedTopics) -> None:
         await here.recurrences.settle()
-        assert await promised(here) == [-99 * MINUTE_MS - 7, MINUTE_MS - 7]
+        assert await scheduled(here) == [-99 * MINUTE_MS - 7, MINUTE_MS - 7]
         assert len(await here.fired("t")) == 1
 
     run(before)
@@ -77,30 +77,30 @@ def test_what_was_promised_before_downtime_fires_late_and_the_rest_is_skipped(ru
     run(after)
 
 
-def test_a_crash_between_promising_and_noting_it_doubles_nothing(run):
+def test_a_crash_between_scheduling_and_noting_it_doubles_nothing(run):
     async def story(here: TimedTopics) -> None:
         await here.recurrences.put(every())
         before = here.metadata.items("recurrence/")
         here.clock.advance(MINUTE_MS)
         await here.recurrences.settle()
-        assert await promised(here) == [0, MINUTE_MS]
+        assert await scheduled(here) == [0, MINUTE_MS]
 
         await here.metadata.put_many(dict(before))  # the note was lost
         here.reopen_recurrences()
         await here.recurrences.settle()
 
-        assert await promised(here) == [0, MINUTE_MS]
+        assert await scheduled(here) == [0, MINUTE_MS]
 
     run(story)
 
 
-def test_a_deleted_recurrence_takes_its_promise_with_it(run):
+def test_a_deleted_recurrence_takes_its_occurrence_with_it(run):
     async def story(here: TimedTopics) -> None:
         await here.recurrences.put(every())
 
         assert await here.recurrences.delete("beat")
 
-        assert await promised(here) == []
+        assert await scheduled(here) == []
         assert not await here.recurrences.delete("beat")
         assert here.metadata.items("recurrence/") == []
         here.clock.advance(HOUR_MS)
@@ -110,14 +110,14 @@ def test_a_deleted_recurrence_takes_its_promise_with_it(run):
     run(story)
 
 
-def test_a_replaced_recurrence_promises_anew_even_for_the_same_time(run):
+def test_a_replaced_recurrence_schedules_anew_even_for_the_same_time(run):
     async def story(here: TimedTopics) -> None:
         await here.recurrences.put(every())
         other = Recurring(name="beat", topic="t", rule=Rule(every_ms=MINUTE_MS), value=b"tock")
 
         await here.recurrences.put(other)
 
-        assert await promised(here) == [MINUTE_MS]
+        assert await scheduled(here) == [MINUTE_MS]
         here.clock.advance(MINUTE_MS)
         assert [m.value for m in await here.fired("t")] == [b"tock"]
 
@@ -135,12 +135,12 @@ def test_a_crash_between_noting_and_cancelling_leaves_work_for_the_next_start(ru
             crashing.setattr(here.recurrences, "_settled", crash)
             with pytest.raises(StorageFull):
                 await here.recurrences.delete("beat")
-        assert await promised(here) == [MINUTE_MS]
+        assert await scheduled(here) == [MINUTE_MS]
 
         here.reopen_recurrences()
         assert here.recurrences.list() == []
         await here.recurrences.settle()
-        assert await promised(here) == []
+        assert await scheduled(here) == []
         assert here.metadata.items("recurrence/") == []
 
     run(story)
@@ -162,13 +162,13 @@ def test_a_cancel_that_finds_no_space_is_told_and_done_once_there_is(run, monkey
         assert here.recurrences.list() == []
 
         await here.recurrences.settle()
-        assert await promised(here) == []
+        assert await scheduled(here) == []
         assert here.metadata.items("recurrence/") == []
 
     run(story)
 
 
-def test_a_clock_set_back_promises_nothing_twice(run):
+def test_a_clock_set_back_schedules_nothing_twice(run):
     async def story(here: TimedTopics) -> None:
         await here.recurrences.put(every())
         here.clock.advance(MINUTE_MS)
@@ -176,7 +176,7 @@ def test_a_clock_set_back_promises_nothing_twice(run):
         here.clock.step(-10 * MINUTE_MS)
         await here.recurrences.settle()
 
-        assert await promised(here) == [10 * MINUTE_MS, 11 * MINUTE_MS]
+        assert await scheduled(here) == [10 * MINUTE_MS, 11 * MINUTE_MS]
 
     run(story)
 
@@ -207,7 +207,7 @@ def test_a_clock_that_was_wrong_for_a_moment_silences_nothing(run, is_restarted)
     run(story)
 
 
-def test_what_was_promised_too_far_ahead_is_promised_again_when_its_time_comes(run):
+def test_what_was_scheduled_too_far_ahead_is_scheduled_again_when_its_time_comes(run):
     async def story(here: TimedTopics) -> None:
         await here.recurrences.put(every())
         start_ms = here.clock.now_ms()
@@ -216,7 +216,7 @@ def test_what_was_promised_too_far_ahead_is_promised_again_when_its_time_comes(r
                 here.clock.step(step_ms)
                 await here.recurrences.settle()
                 await here.recurrences.settle()
-        assert max(await promised(here)) < 5 * (AHEAD_MAX + 3) * MINUTE_MS  # some were cancelled
+        assert max(await scheduled(here)) < 5 * (AHEAD_MAX + 3) * MINUTE_MS  # some were cancelled
 
         for _ in range(5 * AHEAD_MAX + 30):
             here.clock.advance(MINUTE_MS)
@@ -228,18 +228,18 @@ def test_what_was_promised_too_far_ahead_is_promised_again_when_its_time_comes(r
     run(story)
 
 
-def test_what_was_promised_by_a_wrong_clock_goes_with_its_recurrence(run):
+def test_what_was_scheduled_by_a_wrong_clock_goes_with_its_recurrence(run):
     async def story(here: TimedTopics) -> None:
         await here.recurrences.put(every())
         here.clock.step(HOUR_MS)
         await here.recurrences.settle()
         here.clock.step(-HOUR_MS)
         await here.recurrences.settle()
-        assert await promised(here) == [MINUTE_MS, 2 * MINUTE_MS, HOUR_MS + MINUTE_MS]
+        assert await scheduled(here) == [MINUTE_MS, 2 * MINUTE_MS, HOUR_MS + MINUTE_MS]
 
         await here.recurrences.delete("beat")
 
-        assert await promised(here) == []
+        assert await scheduled(here) == []
 
     run(story)
 
@@ -256,7 +256,7 @@ def test_a_recurrence_that_ended_by_a_wrong_clock_goes_on(run):
         here.clock.advance(MINUTE_MS)
         await here.recurrences.settle()
 
-        assert await promised(here) == [0, MINUTE_MS]
+        assert await scheduled(here) == [0, MINUTE_MS]
         assert here.recurrences.list()[0].next_ms == here.clock.now_ms() + MINUTE_MS
 
     run(story)
@@ -283,7 +283,7 @@ def test_cron_in_a_zone_with_jitter_and_expiry(run):
     run(story)
 
 
-def test_an_ended_recurrence_stays_listed_and_promises_no_more(run):
+def test_an_ended_recurrence_stays_listed_and_schedules_no_more(run):
     async def story(here: TimedTopics) -> None:
         end = here.clock.now_ms() + 2 * MINUTE_MS
         rule = Rule(every_ms=MINUTE_MS, end_ms=end)
@@ -293,7 +293,7 @@ def test_an_ended_recurrence_stays_listed_and_promises_no_more(run):
         await here.recurrences.settle()
 
         assert [recurs.next_ms for recurs in here.recurrences.list()] == [0]
-        assert await promised(here) == [0]
+        assert await scheduled(here) == [0]
 
     run(story)
 
@@ -313,12 +313,12 @@ def test_a_full_disk_holds_a_recurrence_and_loses_none(run, monkeypatch, caplog)
         assert len(caplog.records) == 1
         await here.recurrences.settle()
 
-        assert await promised(here) == [0, MINUTE_MS]
+        assert await scheduled(here) == [0, MINUTE_MS]
 
     run(story)
 
 
-def test_a_topic_made_anew_keeps_what_others_promised_at_the_same_position(run):
+def test_a_topic_made_anew_keeps_what_others_scheduled_at_the_same_position(run):
     async def story(here: TimedTopics) -> None:
         due = Millis(here.clock.now_ms() + HOUR_MS)
         await here.recurrences.put(every())
@@ -400,7 +400,7 @@ def test_other_recurrences_go_on_while_the_files_of_a_topic_are_deleted(run):
     run(story)
 
 
-def test_a_topic_is_deleted_between_two_promises_and_never_within_one(run, monkeypatch):
+def test_a_topic_is_deleted_between_two_schedules_and_never_within_one(run, monkeypatch):
     async def story(here: TimedTopics) -> None:
         await here.recurrences.put(every())
         here.clock.advance(MINUTE_MS)
@@ -427,7 +427,7 @@ def test_a_topic_is_deleted_between_two_promises_and_never_within_one(run, monke
     run(story)
 
 
-def test_what_was_promised_to_another_topic_is_cancelled_though_this_one_is_deleted(
+def test_what_was_scheduled_to_another_topic_is_cancelled_though_this_one_is_deleted(
     run, monkeypatch
 ):
     async def story(here: TimedTopics) -> None:
@@ -445,36 +445,36 @@ def test_what_was_promised_to_another_topic_is_cancelled_though_this_one_is_dele
                 await here.recurrences.put(moved)
         await here.topics.delete("u")
         assert here.recurrences.list() == []
-        assert await promised(here) == [MINUTE_MS]
+        assert await scheduled(here) == [MINUTE_MS]
 
         await here.recurrences.settle()
 
-        assert await promised(here) == []
+        assert await scheduled(here) == []
         assert here.metadata.items("recurrence/") == []
 
     run(story)
 
 
-def test_a_promise_whose_caller_has_left_is_known_to_those_who_come_after(run, monkeypatch):
+def test_a_occurrence_whose_caller_has_left_is_known_to_those_who_come_after(run, monkeypatch):
     async def story(here: TimedTopics) -> None:
         real = here.publishing.publish_batch
-        is_promised, go_on = asyncio.Event(), asyncio.Event()
+        is_scheduled, go_on = asyncio.Event(), asyncio.Event()
 
         async def slowly(*args: Any) -> Any:
             answer = await real(*args)
-            is_promised.set()
+            is_scheduled.set()
             await go_on.wait()
             return answer
 
         monkeypatch.setattr(here.publishing, "publish_batch", slowly)
         caller = here.tasks.create_task(here.recurrences.put(every()))
-        await is_promised.wait()
+        await is_scheduled.wait()
         caller.cancel()
         await asyncio.wait([caller])
         go_on.set()
 
         assert await here.recurrences.delete("beat")
-        assert await promised(here) == []
+        assert await scheduled(here) == []
 
     run(story)
 
@@ -498,7 +498,7 @@ def test_a_delete_whose_caller_has_left_is_done_all_the_same(run, monkeypatch):
         go_on.set()
         await here.recurrences.settle()
 
-        assert await promised(here) == []
+        assert await scheduled(here) == []
         assert here.metadata.items("recurrence/") == []
 
     run(story)
@@ -520,14 +520,14 @@ def records_full(monkeypatch):
     return records_full
 
 
-def test_a_promise_that_cannot_be_written_down_is_once_there_is_space(run, records_full, caplog):
+def test_a_occurrence_that_cannot_be_written_down_is_once_there_is_space(run, records_full, caplog):
     async def story(here: TimedTopics) -> None:
         await here.recurrences.put(every())
         here.clock.advance(MINUTE_MS)
         with records_full(here):
             await here.recurrences.settle()
             await here.recurrences.settle()
-        assert await promised(here) == [0, MINUTE_MS]
+        assert await scheduled(here) == [0, MINUTE_MS]
         assert len(caplog.records) == 1
 
         await here.recurrences.settle()
@@ -535,7 +535,7 @@ def test_a_promise_that_cannot_be_written_down_is_once_there_is_space(run, recor
 
         assert [r.next_ms - here.clock.now_ms() for r in here.recurrences.list()] == [MINUTE_MS]
         await here.recurrences.delete("beat")
-        assert await promised(here) == [0]
+        assert await scheduled(here) == [0]
 
     run(story)
 
@@ -548,7 +548,7 @@ def test_a_delete_cancels_also_what_could_not_be_written_down(run, records_full)
             await here.recurrences.settle()
 
         assert await here.recurrences.delete("beat")
-        assert await promised(here) == [0]
+        assert await scheduled(here) == [0]
         await here.recurrences.settle()
         assert here.metadata.items("recurrence/") == []
 

@@ -17,7 +17,7 @@ from waterclock.node.schedule.scheduler import ALREADY_FIRED, CANCELLED, DONE, E
 def partition():
     partition = TimedPartition()
     yield partition
-    assert partition.pending() == partition.promises()
+    assert partition.pending() == partition.scheduled()
 
 
 def later(partition: TimedPartition, *delays_ms: int) -> list[int]:
@@ -68,7 +68,7 @@ def test_a_clock_set_back_holds_what_was_due(partition):
     assert partition.fire() == [offset]
 
 
-def test_a_rescheduled_promise_fires_with_the_due_time_it_has_now(partition):
+def test_a_rescheduled_message_fires_with_the_due_time_it_has_now(partition):
     now = partition.clock.now_ms()
     (offset,) = later(partition, 1_000)
 
@@ -92,7 +92,7 @@ def test_the_last_of_several_new_due_times_holds(partition):
     assert partition.pending() == {a: now + 300, b: now + 500}
 
 
-def test_a_cancelled_promise_never_fires(partition):
+def test_a_cancelled_scheduled_message_never_fires(partition):
     a, b = later(partition, 1_000, 1_000)
 
     assert partition.cancel(a, a) == [DONE, DONE]
@@ -231,7 +231,7 @@ def test_a_failed_disk_stops_firing_for_good(partition):
     partition.kill()
 
 
-async def test_the_task_fires_what_is_promised_while_it_sleeps(partition):
+async def test_the_task_fires_what_is_scheduled_while_it_sleeps(partition):
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(partition.scheduler.run())
         await asyncio.sleep(0)

@@ -11,7 +11,7 @@ import waterclock.node.schedule.read_ahead as read_ahead
 import waterclock.schedule.cold_timers as cold_timers
 import waterclock.schedule.timer_index as timer_index
 from tests.node.scheduler_histories import SchedulerHistories
-from waterclock.log.scheduled import Promised
+from waterclock.log.scheduled import ScheduledRows
 from waterclock.node.schedule.read_ahead import ReadAhead
 from waterclock.schedule.cold_timers import COLD, OPEN, ColdTimers, Run
 from waterclock.schedule.hot_timers import HotTimers
@@ -37,7 +37,7 @@ def small_steps(monkeypatch):
     monkeypatch.setattr(cold_timers, "STEP_ROWS", 2)
 
 
-def test_no_history_breaks_a_promise():
+def test_no_history_breaks_a_guarantee():
     run_state_machine_as_test(SchedulerHistories, settings=SOUND)
 
 
@@ -57,7 +57,7 @@ def shards_fired_one_after_the_other(monkeypatch):
     monkeypatch.setattr(TimerIndex, "tick", tick)
 
 
-def moved_promises_keep_their_old_row(monkeypatch):
+def moved_scheduled_keep_their_old_row(monkeypatch):
     clear = Run.clear
 
     def lax(self, rows, flag):
@@ -99,7 +99,7 @@ def a_message_read_ahead_is_that_of_its_neighbour(monkeypatch):
 
 
 def a_rescheduled_message_read_ahead_fires_with_its_old_due_time(monkeypatch):
-    monkeypatch.setattr(Promised, "due_at", lambda self, due_ms: self)
+    monkeypatch.setattr(ScheduledRows, "due_at", lambda self, due_ms: self)
 
 
 BUGS = [
@@ -107,7 +107,7 @@ BUGS = [
     a_rescheduled_message_read_ahead_fires_with_its_old_due_time,
     early,
     shards_fired_one_after_the_other,
-    moved_promises_keep_their_old_row,
+    moved_scheduled_keep_their_old_row,
     moves_since_the_seal_are_forgotten,
     expired_or_cancelled_is_not_retired,
     a_slice_that_failed_is_not_given_back,

@@ -85,7 +85,7 @@ async def test_messages_for_later_are_passed_over(tmp_path):
         assert c.groups.get("t", "g").partitions[0].committed == 4
 
 
-async def test_a_fired_message_goes_out_without_the_column_of_its_promise(tmp_path):
+async def test_a_fired_message_goes_out_without_the_column_of_its_scheduled_message(tmp_path):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
         await c.publish(b"a", b"b", due_ms=c.clock.now_ms() + 1_000)

@@ -119,7 +119,8 @@ class TimedPartition:
         return outcomes
 
     def fire(self) -> list[int]:
-        """Fire all that is due; return the offsets of the promises, in the order written."""
+        """Fire all that is due; return the offsets of the scheduled messages, in the order
+        written."""
         start = self.store.end
         ran(self.scheduler.tend())
         for _ in range(10_000):
@@ -131,18 +132,18 @@ class TimedPartition:
         return self.fired_from(start)
 
     def fired_from(self, start: int) -> list[int]:
-        """Return the promises that the log says have fired from an offset on."""
+        """Return the scheduled messages that the log says have fired from an offset on."""
         fired: list[int] = []
         for frame in self.store.frames(start):
             if frame.header.type.name == "FIRED":
-                fired += self.promises_in(frame)
+                fired += self.scheduled_in(frame)
         return fired
 
     @staticmethod
-    def promises_in(frame: Frame) -> list[int]:
-        """Return which promises a `fired` frame speaks of."""
+    def scheduled_in(frame: Frame) -> list[int]:
+        """Return which scheduled messages a `fired` frame speaks of."""
         rows = decode(frame.header, frame.body)
-        return [int(offset) for offset in rows.column("promise_offset").to_pylist()]
+        return [int(offset) for offset in rows.column("scheduled_offset").to_pylist()]
 
     def values(self) -> list[bytes | None]:
         """Return the values of all deliverable messages, in log order."""
@@ -159,13 +160,13 @@ class TimedPartition:
         ran(self.scheduler.save())
 
     def pending(self) -> dict[int, int]:
-        """Return offset and due time of each open promise, as the scheduler has them."""
+        """Return offset and due time of each open scheduled message, as the scheduler has them."""
         offsets, due = ran(self.scheduler.upcoming(0, 1 << 62, 1_000_000))
         return dict(zip(offsets.tolist(), due.tolist(), strict=True))
 
-    def promises(self) -> dict[int, int]:
-        """Return offset and due time of each open promise, as the log has them."""
-        offsets, due = self.store.open_promises()
+    def scheduled(self) -> dict[int, int]:
+        """Return offset and due time of each open scheduled message, as the log has them."""
+        offsets, due = self.store.open_scheduled()
         return dict(zip(offsets.tolist(), due.tolist(), strict=True))
 
     # Ends and beginnings

@@ -251,7 +251,7 @@ def test_rows_of_retired_timers_are_used_again(monkeypatch):
     all_of_them.check_invariants()
 
 
-def test_a_firing_promise_is_neither_moved_nor_fired_twice():
+def test_a_firing_scheduled_message_is_neither_moved_nor_fired_twice():
     all_of_them = opened(1, array(NOW))
 
     assert all_of_them.tick(NOW, 10).tolist() == [0]

@@ -1,10 +1,10 @@
-"""However the clock is set, no occurrence is promised twice, and what comes next is the next."""
+"""However the clock is set, no occurrence is scheduled twice, and what comes next is the next."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from waterclock.schedule.calendar import IntervalRule, Recurrence
-from waterclock.schedule.occurrences import SPANS_MAX, Span, next_open, with_promised, without
+from waterclock.schedule.occurrences import SPANS_MAX, Span, next_open, with_occurrence, without
 
 SECOND_MS = 1_000
 START_MS = 1_700_000_000_000
@@ -20,26 +20,26 @@ def recurrence(jitter_ms: int) -> Recurrence:
     moves=st.lists(st.integers(-100_000, 100_000), max_size=40),
     jitter_ms=st.sampled_from([0, 400, 5_000]),
 )
-def test_the_next_open_one_is_the_first_that_was_not_promised(moves, jitter_ms):
+def test_the_next_open_one_is_the_first_that_was_not_scheduled(moves, jitter_ms):
     rule, now_ms = recurrence(jitter_ms), START_MS
     spans: list[Span] = []
-    promised: set[int] = set()
+    scheduled: set[int] = set()
     for move in moves:
         now_ms = max(START_MS, now_ms + move)
         found = next_open(rule, spans, now_ms)
         assert found is not None
-        assert found not in promised
-        if len(promised) < SPANS_MAX:  # beyond, the smallest gaps may be given up
+        assert found not in scheduled
+        if len(scheduled) < SPANS_MAX:  # beyond, the smallest gaps may be given up
             expected = rule.next_after(now_ms)
-            while expected in promised:
+            while expected in scheduled:
                 assert expected is not None
                 expected = rule.next_after(expected)
             assert found == expected
-        spans = with_promised(rule, spans, found)
-        promised.add(found)
+        spans = with_occurrence(rule, spans, found)
+        scheduled.add(found)
         assert spans == sorted(spans)
         assert len(spans) <= SPANS_MAX
-        assert all(any(a <= one <= b for a, b in spans) for one in promised)
+        assert all(any(a <= one <= b for a, b in spans) for one in scheduled)
 
 
 def test_beyond_the_limit_the_nearest_become_one():
@@ -47,7 +47,7 @@ def test_beyond_the_limit_the_nearest_become_one():
     at = [0, 1_000, 1_010, *(2_000 + 100 * n for n in range(SPANS_MAX - 2))]
     spans: list[Span] = []
     for one in at:
-        spans = with_promised(rule, spans, START_MS + one * SECOND_MS)
+        spans = with_occurrence(rule, spans, START_MS + one * SECOND_MS)
     assert len(spans) == SPANS_MAX
     assert spans[:2] == [
         (START_MS, START_MS),
@@ -62,27 +62,27 @@ def test_beyond_the_limit_the_nearest_become_one():
 )
 def test_what_is_taken_out_is_open_again_and_nothing_else(spans, which, jitter_ms):
     rule = recurrence(jitter_ms)
-    promised: list[int] = []
+    scheduled: list[int] = []
     found: list[Span] = []
     for number in spans:
         due_ms = rule.next_after(START_MS + number * SECOND_MS + jitter_ms)
         assert due_ms is not None
-        if due_ms not in promised:
-            promised.append(due_ms)
-            found = with_promised(rule, found, due_ms)
-    out = promised[which % len(promised)]
+        if due_ms not in scheduled:
+            scheduled.append(due_ms)
+            found = with_occurrence(rule, found, due_ms)
+    out = scheduled[which % len(scheduled)]
 
     without_it = without(rule, found, out)
 
     assert next_open(rule, without_it, out - 1) == out
-    rest = [one for one in promised if one != out]
+    rest = [one for one in scheduled if one != out]
     assert all(any(a <= one <= b for a, b in without_it) for one in rest)
-    assert with_promised(rule, without_it, out) == found
+    assert with_occurrence(rule, without_it, out) == found
 
 
-def test_what_is_promised_one_after_the_other_is_one_span():
+def test_what_is_scheduled_one_after_the_other_is_one_span():
     rule = recurrence(0)
     spans: list[Span] = []
     for at in (1, 2, 7, 8, 3, 4, 5, 6):
-        spans = with_promised(rule, spans, START_MS + at * SECOND_MS)
+        spans = with_occurrence(rule, spans, START_MS + at * SECOND_MS)
     assert spans == [(START_MS + SECOND_MS, START_MS + 8 * SECOND_MS)]

@@ -1,7 +1,8 @@
 """Random histories of timers, checked against the plain model at every step.
 
-Rules of Hypothesis' state machine: promises are opened, moved, retired, handed out, given back; the
-clock goes on, leaps weeks, and is set back; the whole is restored from a snapshot and the tail.
+Rules of Hypothesis' state machine: scheduled messages are opened, moved, retired, handed out, given
+back; the clock goes on, leaps weeks, and is set back; the whole is restored from a snapshot and the
+tail.
 """
 
 import numpy as np
@@ -35,7 +36,7 @@ class TimerHistories(RuleBasedStateMachine):
         self.tail: list[tuple[str, Int64s, Int64s]] = []
 
     def known(self, picks: list[int]) -> list[int]:
-        """Turn numbers into offsets, most of them of open promises."""
+        """Turn numbers into offsets, most of them of open scheduled messages."""
         offsets = sorted(self.model.due)
         chosen = {offsets[p % len(offsets)] if offsets and p % 9 else p % 100 for p in picks}
         return sorted(chosen, key=lambda offset: hash((offset, len(picks))))
@@ -92,7 +93,7 @@ class TimerHistories(RuleBasedStateMachine):
 
     @rule(pick=st.integers(0, 1 << 30), off=st.sampled_from([-1, 0, 1, 9]))
     def clock_comes_close(self, pick: int, off: int) -> None:
-        """To within a moment of when some promise is due."""
+        """To within a moment of when some scheduled message is due."""
         times = sorted(set(self.model.due.values()))
         if times:
             tick_ms = self.model.tick_ms

@@ -1,7 +1,7 @@
 """Random histories of an index over segments, in which what takes long is done in small steps.
 
-Promises are opened, moved, retired and fired; segments are sealed, taken in part by part, and
-thinned of what is over; what nears is loaded part by part; in the middle of all that the clock
+Scheduled messages are opened, moved, retired and fired; segments are sealed, taken in part by part,
+and thinned of what is over; what nears is loaded part by part; in the middle of all that the clock
 leaps and everything is begun anew from what the segments say, with or without a checkpoint.
 """
 
@@ -93,7 +93,7 @@ class TimerIndexHistories(RuleBasedStateMachine):
         self.work = None
 
     def known(self, picks: list[int]) -> list[int]:
-        """Turn numbers into offsets, ascending, most of them of open promises."""
+        """Turn numbers into offsets, ascending, most of them of open scheduled messages."""
         offsets = sorted(self.open)
         chosen = {
             offsets[p % len(offsets)] if offsets and p % 9 else p % (self.end + 3) for p in picks
@@ -189,7 +189,7 @@ class TimerIndexHistories(RuleBasedStateMachine):
 
     @rule(pick=st.integers(0, 1 << 30))
     def thin(self, pick: int) -> None:
-        """Write a segment anew, the oldest first, without the promises that are over."""
+        """Write a segment anew, the oldest first, without the scheduled messages that are over."""
         if self.work is None and self.folded:
             for segment in self.sealed[: 1 + pick % self.folded]:
                 segment.opened = {o: d for o, d in segment.opened.items() if o in self.open}

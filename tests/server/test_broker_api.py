@@ -98,7 +98,7 @@ async def test_a_single_keeps_all_it_has(tmp_path):
         assert (answer.message_id, answer.offset, answer.is_new) == (b"me", 0, True)
         assert (again.offset, again.is_new) == (0, False)
         (frame,) = frames_in(fetched.frames)
-        assert frame.header.type is FrameType.PROMISE
+        assert frame.header.type is FrameType.SCHEDULED
         (row,) = decode(frame.header, frame.body).to_pylist()
         assert row == {
             "message_id": b"me",

@@ -1,4 +1,4 @@
-"""Run histories of whole nodes, seed after seed, until one breaks a promise.
+"""Run histories of whole nodes, seed after seed, until one breaks a guarantee.
 
     python -m tests.simulation.hunt --seed 17 --count 1
 
@@ -14,7 +14,7 @@ from tests.simulation.node_history import STEPS, NodeHistory
 
 
 class Broken(AssertionError):
-    """A history in which a promise was broken."""
+    """A history in which a scheduled message was broken."""
 
     def __init__(self, seed: int, story: list[str], problem: BaseException) -> None:
         super().__init__(f"{problem!r}\n\nagain with: make hunt N=1 SEED={seed}")
@@ -46,7 +46,7 @@ def main() -> None:
         except Broken as broken:
             print(*broken.story, sep="\n")
             sys.exit(f"seed {seed}: {broken}")
-    print(f"{asked.count} histories in {time.monotonic() - begun:.0f} s: no promise was broken")
+    print(f"{asked.count} histories in {time.monotonic() - begun:.0f} s: no guarantee was broken")
 
 
 if __name__ == "__main__":

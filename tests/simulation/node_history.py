@@ -27,7 +27,7 @@ ANSWERS = ["ack", "ack", "ack", "nack", "giveBack", "reject", "extend"]
 
 
 class NodeHistory:
-    """Runs one history. Whatever breaks a promise raises AssertionError."""
+    """Runs one history. Whatever breaks a guarantee raises AssertionError."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

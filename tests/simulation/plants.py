@@ -1,6 +1,6 @@
 """Bugs on purpose, most of them of a kind that was there once: the histories must find each.
 
-A plant takes away one thing that keeps a promise, and nothing else.
+A plant takes away one thing that keeps a guarantee, and nothing else.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from waterclock.delivery.leases import Leases
-from waterclock.log import scheduled as promises
+from waterclock.log import scheduled
 from waterclock.log.id_index.index import IdIndex
 from waterclock.model.clock import RunningClock
 from waterclock.node.schedule import named_changes
@@ -101,7 +101,7 @@ def what_did_not_fire_is_told_as_fired(monkeypatch: pytest.MonkeyPatch) -> None:
 @planted
 def the_end_of_a_message_stays_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """A message with an expiry is rescheduled, and its expiry is not."""
-    monkeypatch.setattr(promises, "moved", lambda rows, by_ms: rows)
+    monkeypatch.setattr(scheduled, "moved", lambda rows, by_ms: rows)
 
 
 # Time

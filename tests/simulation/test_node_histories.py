@@ -1,4 +1,5 @@
-"""No history of a whole node breaks a promise, and planted bugs are found (or this proves nothing).
+"""No history of a whole node breaks a guarantee, and planted bugs are found (or this proves
+nothing).
 
 `make hunt` runs more of them.
 """
@@ -23,7 +24,7 @@ def hunt(seeds: Iterable[int]) -> None:
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_no_history_breaks_a_promise(chunk):
+def test_no_history_breaks_a_guarantee(chunk):
     hunt(range(chunk, HISTORIES, CHUNKS))
 
 

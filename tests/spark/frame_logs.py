@@ -9,7 +9,7 @@ from waterclock.log.frame import FLAG_SPARSE, FrameType, encode_header, header_o
 from waterclock.log.schema import encode, schema_of
 
 PARTITION = 3
-_KINDS = {FrameType.DATA: "data", FrameType.PROMISE: "promise", FrameType.FIRED: "fired"}
+_KINDS = {FrameType.DATA: "data", FrameType.SCHEDULED: "scheduled", FrameType.FIRED: "fired"}
 
 
 class FrameLog(NamedTuple):
@@ -38,7 +38,7 @@ KEYS = st.none() | st.sampled_from([b"", b"a", b"ab", b"abc", b"b", b"\xffa"])
 def frame_plans(draw: st.DrawFn) -> FramePlan:
     kind = draw(
         st.sampled_from(
-            [FrameType.DATA, FrameType.DATA, FrameType.FIRED, FrameType.PROMISE, FrameType.NOOP]
+            [FrameType.DATA, FrameType.DATA, FrameType.FIRED, FrameType.SCHEDULED, FrameType.NOOP]
         )
     )
     span = draw(st.integers(1, 12))
@@ -92,7 +92,7 @@ def _frame(plan: FramePlan, rows: list[dict[str, Any]], base: int, append_ms: in
     columns = {name: [row[name] for row in rows] for name in ("message_id", "key", "value")}
     columns["headers"] = [row["headers"] for row in rows]
     columns["due_ms"] = [row["due_time"] for row in rows]
-    columns["promise_offset"] = [0] * len(rows)
+    columns["scheduled_offset"] = [0] * len(rows)
     columns["offset_delta"] = [row["offset"] - base for row in rows]
     schema = schema_of(plan.kind, flags)
     arrays = [pa.array(columns[field.name], field.type) for field in schema]

@@ -10,8 +10,8 @@ from tests.spark.spark_node import SparkNode
 from waterclock.log.frame import FrameType
 from waterclock.log.schema import MESSAGES, decode
 
-ACCEPTED = (FrameType.DATA, FrameType.PROMISE)
-"""What was published; a promise that fired is written again, and is no second message."""
+ACCEPTED = (FrameType.DATA, FrameType.SCHEDULED)
+"""What was published; a scheduled message that fired is written again, and is no second message."""
 
 
 def stored(node: SparkNode, topic: str) -> pa.Table:

@@ -53,10 +53,10 @@ def _places(*counts: int) -> list[tuple[int, int]]:
     return [(partition, n) for partition, count in enumerate(counts) for n in range(count)]
 
 
-def test_promises_show_in_the_view_all_and_fire_once(node, read, topic):
+def test_scheduled_messages_show_in_the_view_all_and_fire_once(node, read, topic):
     node.client.topics.create(topic, partitions=1)
     node.fill(topic, 0, 1)
-    promised = node.client.publish(topic, b"later", key=b"k", at="+50ms")
+    scheduled = node.client.publish(topic, b"later", key=b"k", at="+50ms")
     # One that waits for the fired one: what comes behind it is in the log by then.
     with node.client.subscribe(topic, group="g") as messages:
         due_ms = ms_of(next(m.due for m in messages if m.due is not None).replace(tzinfo=None))
@@ -69,8 +69,8 @@ def test_promises_show_in_the_view_all_and_fire_once(node, read, topic):
     _, due, fired, appended = delivered[1]
     assert ms_of(due) == due_ms
     assert due <= fired == appended
-    assert everything == [("data", b"value 0"), ("promise", b"later"), ("fired", b"later")]
-    assert promised.offset == 1
+    assert everything == [("data", b"value 0"), ("scheduled", b"later"), ("fired", b"later")]
+    assert scheduled.offset == 1
 
 
 def test_an_empty_topic_is_an_empty_table(node, read, topic):

@@ -70,7 +70,7 @@ def test_any_mix_of_range_prefix_and_columns_equals_the_plain_rows(
         {**row, "value_bytes": None if row["value"] is None else len(row["value"])}
         for row in log.rows
         if start <= row["offset"] < end
-        and (with_scheduled or row["kind"] != "promise")
+        and (with_scheduled or row["kind"] != "scheduled")
         and (prefix is None or (row["key"] is not None and row["key"].startswith(prefix)))
     ]
     assert found == [{name: row[name] for name in names} for row in rows]

@@ -44,7 +44,7 @@ def wanted(*offsets: int) -> np.ndarray:
 def test_only_deliverable_rows_that_are_wanted_are_picked():
     frames = memoryview(
         frame(FrameType.DATA, 0, 4)
-        + frame(FrameType.PROMISE, 4, 3)
+        + frame(FrameType.SCHEDULED, 4, 3)
         + frame(FrameType.FIRED, 7, 2, append_ms=9)
     )
 

@@ -182,9 +182,9 @@ class Partition:
         rows = sorted(self.rows().items())
         return [row.value for _, row in rows if row.kind in ("DATA", "FIRED")]
 
-    def promises(self) -> dict[int, int]:
-        """Return offset and due time of each open promise."""
-        found, due = self.store.open_promises()
+    def scheduled(self) -> dict[int, int]:
+        """Return offset and due time of each open scheduled message."""
+        found, due = self.store.open_scheduled()
         return dict(zip(found.tolist(), due.tolist(), strict=True))
 
     def files(self) -> dict[str, bytes]:
@@ -195,7 +195,7 @@ class Partition:
 def stored(frame: Frame) -> dict[int, Stored]:
     """Return the messages of a frame by their offsets."""
     header = frame.header
-    if header.type.name not in ("DATA", "PROMISE", "FIRED"):
+    if header.type.name not in ("DATA", "SCHEDULED", "FIRED"):
         return {}
     batch = decode(header, frame.body)
     rows = zip(row_offsets(header, batch).tolist(), batch.to_pylist(), strict=True)

@@ -158,7 +158,7 @@ def spoil_all(point: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("spoil", [spoil_a_bit, spoil_the_end, spoil_all])
-def test_a_rotten_recovery_point_may_have_promised_everything(
+def test_a_rotten_recovery_point_may_have_vouched_for_everything(
     spoil: Callable[[bytes], bytes],
 ) -> None:
     partition = one_group()
@@ -197,7 +197,7 @@ def test_a_recovery_point_ahead_of_the_log_is_a_fault():
     assert files_of(folder) == files
 
 
-def test_damage_at_the_end_reaches_as_far_as_the_promise():
+def test_damage_at_the_end_reaches_as_far_as_was_acknowledged():
     partition = Partition()
     partition.publish(message(0), message(1), message(2))
     partition.close()

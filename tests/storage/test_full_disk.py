@@ -35,7 +35,7 @@ def free(partition: Partition) -> None:
 
 @pytest.fixture
 def partition() -> Partition:
-    """Three messages and a promise; what was allocated ahead is used up."""
+    """Three messages and a scheduled message; what was allocated ahead is used up."""
     partition = Partition(preallocate_bytes=0)
     partition.fill(range(3))
     partition.publish(message(3, due_ms=partition.clock.now_ms() + 500))
@@ -70,23 +70,23 @@ ATTEMPTS: dict[str, Attempt] = {
 @pytest.mark.parametrize("room", [0, 1, 71, 100])
 @pytest.mark.parametrize("attempt", ATTEMPTS.values(), ids=list(ATTEMPTS))
 def test_what_does_not_fit_changes_nothing_and_works_when_there_is_room(partition, attempt, room):
-    before = partition.rows(), partition.promises(), partition.store.end
+    before = partition.rows(), partition.scheduled(), partition.store.end
     fill_up(partition, room=min(room, 71) if attempt is ATTEMPTS["epoch"] else room)
 
     for _ in range(2):
         with pytest.raises(StorageFull):
             attempt(partition)
-        assert (partition.rows(), partition.promises(), partition.store.end) == before
+        assert (partition.rows(), partition.scheduled(), partition.store.end) == before
         assert partition.store.epoch == 0
     free(partition)
     attempt(partition)
     partition.flush()
 
     assert partition.store.end > before[2]
-    after = partition.rows(), partition.promises(), partition.store.epoch
+    after = partition.rows(), partition.scheduled(), partition.store.epoch
     partition.cut_power()
     partition.open()
-    assert (partition.rows(), partition.promises(), partition.store.epoch) == after
+    assert (partition.rows(), partition.scheduled(), partition.store.epoch) == after
 
 
 def test_an_id_that_did_not_fit_is_new_when_it_comes_again(partition):
@@ -308,7 +308,7 @@ def test_a_rewrite_without_room_leaves_the_segment_as_it_was(room):
     freed = partition.rewrite(keep_from=40)
 
     assert freed > 0
-    assert sorted(partition.rows()) == [o for o in rows if rows[o].kind == "PROMISE"] + [40]
+    assert sorted(partition.rows()) == [o for o in rows if rows[o].kind == "SCHEDULED"] + [40]
     assert list(partition.publish(message(0)).offsets) == [0]
 
 
@@ -324,10 +324,10 @@ def test_a_rewrite_with_room_for_itself_needs_none_for_its_side_cars(room):
 
     partition.rewrite(keep_from=9)
     free(partition)
-    kept = partition.rows(), partition.promises()
+    kept = partition.rows(), partition.scheduled()
     partition.restart()
 
-    assert (partition.rows(), partition.promises()) == kept
+    assert (partition.rows(), partition.scheduled()) == kept
     assert list(kept[1]) == [5, 6, 7, 8]
     assert FIRST in partition.files()
 

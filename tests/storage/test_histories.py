@@ -1,4 +1,5 @@
-"""The partition log keeps its promises over thousands of random histories on a failing disk.
+"""The partition log keeps its guarantees over thousands of random histories on a failing
+disk.
 
 And the histories can tell: each planted bug below is found. `make sim SEED=… N=…` runs more.
 """
@@ -29,7 +30,7 @@ STEPS = 30
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
-def test_no_history_breaks_a_promise(shard: int) -> None:
+def test_no_history_breaks_a_guarantee(shard: int) -> None:
     machine = type(f"LogHistories{shard}", (LogHistories,), {})
     if SEED is not None:
         # A seed of its own: with Hypothesis' one seed for all, every shard would repeat the first.

@@ -61,25 +61,25 @@ def test_reading_starts_in_the_middle_of_a_batch(log):
         list(log.read(5))
 
 
-def test_promises_are_listed_by_due_time_and_not_read(log):
+def test_scheduled_messages_are_listed_by_due_time_and_not_read(log):
     now_ms = log.now_ms()
     dues = [now_ms + 60_000, now_ms + 30_000, None]
 
     log.publish([Message(b"m", due_ms=due_ms) for due_ms in dues])
 
     # What is due now goes first.
-    assert log.promises() == [(2, now_ms + 30_000), (1, now_ms + 60_000)]
+    assert log.scheduled() == [(2, now_ms + 30_000), (1, now_ms + 60_000)]
     assert [offset for offset, _ in log.read()] == [0]
 
 
 def test_a_log_opened_again_has_everything(tmp_path):
     with open_log(tmp_path / "log") as log:
         log.publish([*numbered(0), Message(b"later", due_ms=Millis(log.now_ms() + 60_000))])
-        promises = log.promises()
+        scheduled = log.scheduled()
 
     with open_log(tmp_path / "log", dedup=DedupConfig(enabled=True)) as log:
         assert log.publish(numbered(0)).new_count == 0
-        assert log.promises() == promises
+        assert log.scheduled() == scheduled
         assert repr(log) == "<Log [0, 2)>"
 
 
@@ -89,7 +89,7 @@ def test_a_closed_log_says_so(tmp_path):
     log.close()
 
     assert repr(log) == "<Log closed>"
-    for use in (lambda: log.publish(numbered(0)), lambda: list(log.read()), log.promises):
+    for use in (lambda: log.publish(numbered(0)), lambda: list(log.read()), log.scheduled):
         with pytest.raises(Closed, match="open it again"):
             use()
 

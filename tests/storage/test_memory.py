@@ -21,7 +21,7 @@ def store(tmp_path):
     store.close()
 
 
-def promise(store: PartitionStore, *numbers: int) -> None:
+def schedule(store: PartitionStore, *numbers: int) -> None:
     messages = [message(number, due_ms=NOW + 60_000) for number in numbers]
     store.append(batch_of(messages, NOW), now_ms=NOW)
 
@@ -34,19 +34,19 @@ def holder(array: np.ndarray) -> object:
     return found.obj if isinstance(found, memoryview) else found
 
 
-def test_a_sealed_segment_has_its_promises_and_ids_in_files(store):
-    promise(store, *range(10))
+def test_a_sealed_segment_has_its_scheduled_messages_and_ids_in_files(store):
+    schedule(store, *range(10))
     store.cancel(offsets(3), now_ms=NOW)
     store.roll(NOW)
     assert not isinstance(holder(store.deltas[0].opened), mmap.mmap)
-    before = store.open_promises()
+    before = store.open_scheduled()
 
     store.run_jobs()
 
     assert isinstance(holder(store.deltas[0].opened), mmap.mmap)
     assert store.ids is not None
     assert all(isinstance(holder(run), mmap.mmap) for run in store.ids.sealed_runs())
-    assert np.array_equal(before, store.open_promises())
+    assert np.array_equal(before, store.open_scheduled())
     answer = store.append(batch_of([message(4), message(99)], NOW), now_ms=NOW)
     assert answer.is_new is not None
     assert answer.is_new.tolist() == [False, True]
@@ -54,15 +54,15 @@ def test_a_sealed_segment_has_its_promises_and_ids_in_files(store):
 
 def test_so_has_a_segment_that_was_opened_or_rewritten(tmp_path):
     store = open_store(OsFolder(tmp_path), log=LOG, dedup=DEDUP, now_ms=NOW)
-    promise(store, *range(10))
+    schedule(store, *range(10))
     store.roll(NOW)
-    promise(store, 10)
+    schedule(store, 10)
     store.cancel(offsets(3), now_ms=NOW)
     store.close()
 
     store = open_store(OsFolder(tmp_path), log=LOG, dedup=DEDUP, now_ms=NOW)
     assert isinstance(holder(store.deltas[0].opened), mmap.mmap)
-    promises = store.open_promises()
+    scheduled = store.open_scheduled()
     for job in rewrites(store, Wanted(keep_from=store.end), now_ms=NOW):
         job.run()
         job.finish()
@@ -70,12 +70,12 @@ def test_so_has_a_segment_that_was_opened_or_rewritten(tmp_path):
     assert len(store.deltas[0].opened) == 9
     assert store.ids is not None
     assert isinstance(holder(store.ids.sealed_runs()[0]), mmap.mmap)
-    assert np.array_equal(promises, store.open_promises())
+    assert np.array_equal(scheduled, store.open_scheduled())
     store.close()
 
 
 def test_a_segment_rewritten_before_its_side_cars_were_saved_keeps_the_new_ones(store):
-    promise(store, *range(4))
+    schedule(store, *range(4))
     store.roll(NOW)
     job = store.jobs[0]
     job.run()
@@ -110,7 +110,7 @@ def test_what_is_not_mapped_is_left_alone():
 
 
 def test_a_frame_tells_what_kind_of_offset_it_has(store):
-    promise(store, 0, 1)
+    schedule(store, 0, 1)
     store.append(batch_of([message(2)], NOW), now_ms=NOW)
     store.cancel(offsets(0), now_ms=NOW)
 
@@ -118,7 +118,7 @@ def test_a_frame_tells_what_kind_of_offset_it_has(store):
 
 
 def test_ids_are_confirmed_where_they_are(store):
-    promise(store, 0, 1, 2)
+    schedule(store, 0, 1, 2)
     store.append(batch_of([message(3)], NOW), now_ms=NOW, allow_duplicate=True)
     store.cancel(offsets(0), now_ms=NOW)
     asked = [(2, b"id-2"), (2, b"id-1"), (0, b"id-0"), (3, b"id-3"), (4, b"id-0"), (99, b"id-1")]

@@ -38,7 +38,7 @@ class Sample(NamedTuple):
 
     files: dict[str, bytes]
     rows: dict[int, Stored]
-    promises: dict[int, int]
+    scheduled: dict[int, int]
     last: str
     """The name of the last segment."""
     sealed_end: int
@@ -75,10 +75,10 @@ def sample(is_closed: bool) -> Sample:
     files = partition.files()
     store = open_store(disk_of(files))
     assert not store.faults
-    promises = dict(zip(*(column.tolist() for column in store.open_promises()), strict=True))
+    scheduled = dict(zip(*(column.tolist() for column in store.open_scheduled()), strict=True))
     last = store.segments[-1]
     proven = store.end if is_closed else store.end - 3
-    return Sample(files, rows_of(store)[0], promises, last.file.name, last.base_offset, proven)
+    return Sample(files, rows_of(store)[0], scheduled, last.file.name, last.base_offset, proven)
 
 
 # The mutations
@@ -161,8 +161,8 @@ def check(sample: Sample, files: dict[str, bytes], *, proven_end: int) -> str:
         else:
             assert after[name] == data, f"{name} was changed"
     if not store.faults and store.end == max(sample.rows) + 1:
-        found = dict(zip(*(column.tolist() for column in store.open_promises()), strict=True))
-        assert found == sample.promises
+        found = dict(zip(*(column.tolist() for column in store.open_scheduled()), strict=True))
+        assert found == sample.scheduled
     return "faulty" if store.faults else "whole"
 
 

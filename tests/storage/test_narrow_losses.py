@@ -72,7 +72,7 @@ def test_a_store_cut_short_between_writing_and_noting_takes_nothing_more(
     def out_of_memory(batch: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(store, "_promise", out_of_memory)
+    monkeypatch.setattr(store, "_scheduled", out_of_memory)
     with pytest.raises(MemoryError):
         publish(store, later)
     with pytest.raises(StorageFailed, match="restart"):
@@ -80,7 +80,7 @@ def test_a_store_cut_short_between_writing_and_noting_takes_nothing_more(
     folder.close()
     store = opened(folder.reopen())
 
-    assert store.open_promises()[0].tolist() == [0]
+    assert store.open_scheduled()[0].tolist() == [0]
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
@@ -179,7 +179,7 @@ def test_a_faulty_store_still_flushes_when_it_is_closed() -> None:
     assert opened(folder.reopen().crash()).end == 2
 
 
-def test_promises_do_not_keep_their_batches_in_memory() -> None:
+def test_scheduled_messages_do_not_keep_their_batches_in_memory() -> None:
     store = opened(SimulatedFolder())
     batch = encode_batch(
         [Message(b"v", message_id=b"a", due_ms=Millis(NOW + 9))], Limits(), now_ms=NOW

@@ -172,7 +172,7 @@ def test_a_range_of_due_times_finds_every_message_due_then(seed):
         partition.clock.advance(random.choice([0, 5]))
         if random.random() < 0.2:
             partition.roll()
-    partition.store.fire(offsets(*sorted(partition.promises())[:3]), now_ms=now)
+    partition.store.fire(offsets(*sorted(partition.scheduled())[:3]), now_ms=now)
     partition.flush()
     if seed % 2:
         partition.rewrite(keep_from=partition.store.segments[-1].base_offset)
@@ -192,7 +192,7 @@ def test_a_range_of_due_times_finds_every_message_due_then(seed):
 
 
 def long_log(folder: Folder) -> PartitionStore:
-    """Five segments of three messages each, those of even numbers promises for later."""
+    """Five segments of three messages each, those of even numbers scheduled messages for later."""
     store = open_store(folder)
     for number in range(15):
         due = 5_000 if number % 2 == 0 else None
@@ -255,8 +255,8 @@ def test_a_reader_by_due_time_meets_each_frame_once_while_the_log_grows(store):
 
 
 def test_a_reader_overtaken_by_retention_is_told_where_the_log_starts_now(store):
-    promises, _ = store.open_promises()
-    store.cancel(promises, now_ms=1_000)
+    scheduled, _ = store.open_scheduled()
+    store.cancel(scheduled, now_ms=1_000)
     frames = store.frames(0)
     for _ in range(3):
         next(frames)
@@ -275,8 +275,8 @@ def test_a_reader_overtaken_by_retention_is_told_where_the_log_starts_now(store)
 def test_frames_stay_readable_after_their_segment_was_rewritten_removed_and_closed(store):
     frames = list(store.frames(0))
     raw = [bytes(frame.raw) for frame in frames]
-    promises, _ = store.open_promises()
-    store.cancel(promises, now_ms=1_000)
+    scheduled, _ = store.open_scheduled()
+    store.cancel(scheduled, now_ms=1_000)
 
     rewrite(store)
     store.append(batch_of([message(99)], 10_000_000), now_ms=10_000_000)

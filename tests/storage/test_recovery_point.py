@@ -17,7 +17,7 @@ def saved(*values: int) -> SimulatedFolder:
 
 
 @pytest.mark.parametrize("offset", [0, 1, (1 << 62) - 1])
-def test_a_promise_is_read_back(offset):
+def test_what_was_saved_is_read_back(offset):
     folder = saved(5, offset)
 
     assert load_recovery_point(folder) == offset
@@ -25,7 +25,7 @@ def test_a_promise_is_read_back(offset):
     assert folder.names() == [NAME]
 
 
-def test_a_folder_without_one_has_promised_nothing():
+def test_a_folder_without_one_vouches_for_nothing():
     assert load_recovery_point(SimulatedFolder()) == 0
 
 

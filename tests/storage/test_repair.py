@@ -80,7 +80,7 @@ def test_the_damaged_file_stays_beside_its_replacement() -> None:
     assert bytes(kept.view(0, kept.size())) == before
 
 
-def test_offsets_promised_but_missing_at_the_end_are_never_used_again() -> None:
+def test_offsets_vouched_for_but_missing_at_the_end_are_never_used_again() -> None:
     folder = written(3)
     folder.remove("00000000000000000000.seg")
     empty = SimulatedFolder()

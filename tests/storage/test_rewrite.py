@@ -1,6 +1,6 @@
 """Retention and compaction on disk: what may go goes, offsets keep their meaning, a crash is fine.
 
-Promises and ids, which outlive their segments, have test files of their own.
+Scheduled messages and ids, which outlive their segments, have test files of their own.
 """
 
 from random import Random
@@ -194,7 +194,7 @@ def test_the_middle_of_a_log_is_hollow_until_the_start_is():
     assert hollow == [0, 1, 2]
     assert segments(partition) == [2]
     assert partition.restart().start == 2
-    assert partition.promises() == {}
+    assert partition.scheduled() == {}
 
 
 # By key
@@ -274,7 +274,7 @@ def test_a_power_cut_at_any_moment_leaves_the_log_as_it_was_or_as_it_will_be():
     partition.store.cancel(offsets(0, 4, 5), now_ms=partition.clock.now_ms())
     partition.store.fire(offsets(1, 8), now_ms=partition.clock.now_ms())
     partition.flush()
-    before, promises = partition.rows(), partition.promises()
+    before, scheduled = partition.rows(), partition.scheduled()
     crashed: list[SimulatedFolder] = []
 
     def keep_half(count: int) -> int:
@@ -292,7 +292,7 @@ def test_a_power_cut_at_any_moment_leaves_the_log_as_it_was_or_as_it_will_be():
     for folder in crashed:
         survivor = Partition(folder)
         assert not survivor.store.faults
-        assert survivor.promises() == promises
+        assert survivor.scheduled() == scheduled
         assert before.items() >= survivor.rows().items() >= after.items()
         assert_dense(survivor)
         assert list(survivor.publish(message(4)).offsets) == [4]

@@ -114,7 +114,7 @@ def test_rot_met_while_a_repeat_is_confirmed_is_not_answered_with_a_guess():
     assert partition.store.end == 2
 
 
-def test_a_promise_that_has_rotted_is_not_fired():
+def test_a_scheduled_message_that_has_rotted_is_not_fired():
     partition = Partition()
     partition.publish(message(0, due_ms=partition.clock.now_ms() + 5))
     rot(partition, 0, BODY)
@@ -123,4 +123,4 @@ def test_a_promise_that_has_rotted_is_not_fired():
         partition.store.fire(offsets(0), now_ms=partition.clock.now_ms())
 
     assert partition.store.end == 1
-    assert list(partition.promises()) == [0]
+    assert list(partition.scheduled()) == [0]

@@ -27,7 +27,8 @@ SECOND = segment_name(5)
 
 
 def written() -> Partition:
-    """Two closed segments and an open one, with messages, promises and what became of them."""
+    """Two closed segments and an open one, with messages, scheduled messages and what became of
+    them."""
     partition = Partition()
     now = partition.clock.now_ms()
     partition.publish(*[message(n, due_ms=now + 50 if n > 2 else None) for n in range(5)])
@@ -57,12 +58,13 @@ def sidecars(name: str) -> list[str]:
 
 
 def facts(folder: SimulatedFolder) -> tuple[object, ...]:
-    """Return all a side-car could change: rows, promises, known ids, and what is found by time."""
+    """Return all a side-car could change: rows, scheduled messages, known ids, and what is found by
+    time."""
     partition = Partition(folder)
     assert not partition.store.faults
     repeats = partition.append(*map(message, range(14)))
     due = [f.header.base_offset for f in partition.store.frames_due(0, 1 << 60)]
-    return rows_of(partition.store)[0], partition.promises(), list(repeats.offsets), due
+    return rows_of(partition.store)[0], partition.scheduled(), list(repeats.offsets), due
 
 
 Spoil = Callable[[bytes], bytes]

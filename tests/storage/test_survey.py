@@ -23,7 +23,7 @@ SMALL = LogConfig(segment_bytes=4_096, preallocate_bytes=512)
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory):
-    """Return a log that nobody has damaged: messages and promises in several segments."""
+    """Return a log that nobody has damaged: messages and scheduled messages in several segments."""
     path = tmp_path_factory.mktemp("survey") / "log"
     with open_log(path, log=SMALL) as log:
         for first in range(0, 80, 4):
@@ -58,7 +58,7 @@ def test_a_look_reads_nothing_that_side_cars_know(folder):
         survey = look(held)
 
         assert survey.counts.frames.total() == 0
-        assert len(survey.promises[0]) == 28
+        assert len(survey.scheduled[0]) == 28
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -70,7 +70,7 @@ def test_the_verdict_is_that_of_an_opening(folder, seed):
     verdict: object
     try:
         survey = surveyed(folder)
-        verdict = (survey.end, len(survey.promises[0]), bool(survey.damage))
+        verdict = (survey.end, len(survey.scheduled[0]), bool(survey.damage))
     except WaterclockError as error:
         verdict = type(error)
 
@@ -111,7 +111,7 @@ def opened(folder) -> object:
             pass
     except WaterclockError:
         is_damaged = True
-    found = (store.end, len(store.open_promises()[0]), is_damaged)
+    found = (store.end, len(store.open_scheduled()[0]), is_damaged)
     store.folder.close()
     return found
 

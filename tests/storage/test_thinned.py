@@ -1,4 +1,5 @@
-"""A segment that promises pin is written anew only when a good part of what was left may go."""
+"""A segment that scheduled messages pin is written anew only when a good part of what was left may
+go."""
 
 import pytest
 
@@ -40,7 +41,8 @@ class Retention:
 
 
 def pinned(dedup: DedupConfig = NO_IDS) -> Partition:
-    """Return a log of two segments with a message and eight promises each, and one to append to."""
+    """Return a log of two segments with a message and eight scheduled messages each, and one to
+    append to."""
     partition = Partition(dedup=dedup)
     due = partition.clock.now_ms() + FAR_MS
     for start in (0, 9):
@@ -56,16 +58,16 @@ def kinds(partition: Partition, base: int) -> list[str]:
     return [frame.header.type.name for frame in segment.frames(HEADER_BYTES)]
 
 
-def test_what_promises_pin_is_written_once_and_then_left_alone():
+def test_what_scheduled_messages_pin_is_written_once_and_then_left_alone():
     partition = pinned()
     retain = Retention(partition)
 
     assert retain() != []
     assert retain() == []
-    assert len(partition.promises()) == 16
+    assert len(partition.scheduled()) == 16
 
 
-def test_it_is_written_anew_once_a_good_part_of_the_promises_has_ended():
+def test_it_is_written_anew_once_a_good_part_of_the_scheduled_messages_has_ended():
     partition = pinned()
     retain = Retention(partition)
     retain()
@@ -79,10 +81,10 @@ def test_it_is_written_anew_once_a_good_part_of_the_promises_has_ended():
     assert any(name.startswith("0" * 20) for name in two_of_eight)
     assert not any(name.startswith("0" * 19 + "9") for name in two_of_eight)
     assert retain() == []
-    assert sorted(partition.restart().open_promises()[0]) == [*range(3, 9), *range(10, 18)]
+    assert sorted(partition.restart().open_scheduled()[0]) == [*range(3, 9), *range(10, 18)]
 
 
-def test_the_end_of_the_last_promise_frees_the_segment():
+def test_the_end_of_the_last_scheduled_message_frees_the_segment():
     partition = pinned()
     retain = Retention(partition)
     retain()
@@ -93,7 +95,7 @@ def test_the_end_of_the_last_promise_frees_the_segment():
     assert retain.segments == [9, 18]
 
 
-def test_a_word_about_a_promise_goes_once_the_promise_is_gone():
+def test_a_word_about_a_scheduled_message_goes_once_the_scheduled_message_is_gone():
     partition = pinned()
     now = partition.clock.now_ms()
     retain = Retention(partition)
@@ -111,7 +113,7 @@ def test_a_word_about_a_promise_goes_once_the_promise_is_gone():
     assert needed == ["NOOP", "CANCEL"]
     assert quiet == []
     assert kinds(partition, 18) == ["NOOP"]
-    assert sorted(partition.restart().open_promises()[0]) == [*range(3, 9), *range(10, 18)]
+    assert sorted(partition.restart().open_scheduled()[0]) == [*range(3, 9), *range(10, 18)]
 
 
 def test_ids_that_need_no_longer_be_remembered_go_all_at_once():

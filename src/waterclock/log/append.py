@@ -5,7 +5,7 @@ fingerprint; the stored ids, read back from the log, decide. So a repeat is neve
 message is never refused. An id counts as known for `window_ms` after it was appended, to the
 millisecond; `ids_max` is the stated cap beyond which the oldest segments' ids are forgotten early.
 
-A mixed batch becomes a `data` and a `promise` frame, so that every frame is wholly deliverable or
+A mixed batch becomes a `data` and a `scheduled` frame, so that every frame is wholly deliverable or
 wholly not. The common batch, all new and all for now, is one frame whose body is the producer's
 own bytes.
 """
@@ -186,19 +186,19 @@ def _repeats_within(ids: pa.BinaryArray, first: Int64s | None) -> Int64s:
 def split_by_due(
     batch: Batch, *, now_ms: int, flags: int = 0, compression: Compression = "none"
 ) -> list[Part]:
-    """Cut a batch into what is deliverable now and what is promised for later."""
+    """Cut a batch into what is deliverable now and what is scheduled for later."""
     due = batch.due_ms
     if due is None:
         return [Part(_plan(FrameType.DATA, batch, None, flags), batch, None)]
     later = due > now_ms
     if bool(later.all()):
-        return [Part(_plan(FrameType.PROMISE, batch, due, flags), batch, None)]
+        return [Part(_plan(FrameType.SCHEDULED, batch, due, flags), batch, None)]
     if not bool(later.any()):
         return [Part(_plan(FrameType.DATA, batch, due, flags), batch, None)]
     now_rows, later_rows = batch.select(~later, compression), batch.select(later, compression)
     return [
         Part(_plan(FrameType.DATA, now_rows, now_rows.due_ms, flags), now_rows, ~later),
-        Part(_plan(FrameType.PROMISE, later_rows, later_rows.due_ms, flags), later_rows, later),
+        Part(_plan(FrameType.SCHEDULED, later_rows, later_rows.due_ms, flags), later_rows, later),
     ]
 
 

@@ -6,10 +6,11 @@ say where they stand (`offset_delta`), dropped frames become `noop` frames, and 
 `seen` frame right behind, sorted by offset. So the log stays without gaps, and compaction never
 changes the meaning of an offset.
 
-What lives: open promises; messages not yet consumed, or still within retention; on topics compacted
-by key, the latest message of each key; every word about a promise (fired, cancelled, rescheduled)
-that a rebuild would otherwise miss. The last rule needs segments to be rewritten oldest first: once
-a dead promise is gone from the log, what killed it may go too.
+What lives: open scheduled messages; messages not yet consumed, or still within retention; on topics
+compacted by key, the latest message of each key; every word about a scheduled message (fired,
+cancelled, rescheduled) that a rebuild would otherwise miss. The last rule needs segments to be
+rewritten oldest first: once a dead scheduled message is gone from the log, what killed it may go
+too.
 """
 
 from collections.abc import Iterable, Iterator
@@ -55,13 +56,14 @@ class Survivors:
 
     keep_from: int
     """Messages at or above this offset are within retention, or not consumed by every group."""
-    open_promises: Int64s
-    dead_promises: Int64s
-    """Promises that are over, but still stand in an earlier segment."""
+    open_scheduled: Int64s
+    ended_scheduled: Int64s
+    """Scheduled messages that are over, but still stand in an earlier segment."""
     seen_from_ms: int | None
     """Ids of messages appended since then are remembered; None: none are."""
     cancelled: Int64s = field(default_factory=lambda: _NO_OFFSETS)
-    """Promises of which it must be remembered that they did not fire, but were cancelled ..."""
+    """Scheduled messages of which it must be remembered that they did not fire, but were cancelled
+    ..."""
     expired: Int64s = field(default_factory=lambda: _NO_OFFSETS)
     """... or let expire."""
     latest: Int64s | None = None
@@ -167,14 +169,14 @@ class Rewriter:
         """Return which rows stay as they are."""
         wanted = self._survivors
         match header.type:
-            case FrameType.PROMISE:
-                return is_among(row_offsets(header, batch), wanted.open_promises)
+            case FrameType.SCHEDULED:
+                return is_among(row_offsets(header, batch), wanted.open_scheduled)
             case FrameType.CANCEL:
-                return is_among(_promises(batch), wanted.dead_promises)
+                return is_among(_scheduled(batch), wanted.ended_scheduled)
             case FrameType.RESCHEDULE:
-                return is_among(_promises(batch), wanted.open_promises)
+                return is_among(_scheduled(batch), wanted.open_scheduled)
             case FrameType.FIRED:
-                still_needed = is_among(_promises(batch), wanted.dead_promises)
+                still_needed = is_among(_scheduled(batch), wanted.ended_scheduled)
                 return still_needed | self._keeps_messages(header, batch)
             case FrameType.DATA:
                 return self._keeps_messages(header, batch)
@@ -204,11 +206,11 @@ class Rewriter:
         if header.append_ms < since:
             return None
         if header.type is FrameType.DATA and not header.is_tracked:
-            # Nobody is to be refused, and nothing was promised: what was delivered just goes.
+            # Nobody is to be refused, and nothing was scheduled: what was delivered just goes.
             return None
         offsets = row_offsets(header, batch)[dropped]
         endings = np.full(len(offsets), Ending.DELIVERED, np.uint8)
-        if header.type is FrameType.PROMISE:
+        if header.type is FrameType.SCHEDULED:
             endings[is_among(offsets, self._survivors.cancelled)] = Ending.CANCELLED
             endings[is_among(offsets, self._survivors.expired)] = Ending.EXPIRED
         return pa.record_batch(
@@ -295,8 +297,8 @@ def _some(batch: pa.RecordBatch) -> pa.RecordBatch | None:
     return batch if len(batch) else None
 
 
-def _promises(batch: pa.RecordBatch) -> Int64s:
-    return as_numpy(batch.column("promise_offset"))
+def _scheduled(batch: pa.RecordBatch) -> Int64s:
+    return as_numpy(batch.column("scheduled_offset"))
 
 
 _NO_BODY = memoryview(b"")

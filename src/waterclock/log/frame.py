@@ -39,7 +39,7 @@ FLAG_UNTRACKED = 2
 FLAG_EXPIRES = 4
 """Some message may have a header that says when it is of no use any more; see `expiry.py`."""
 FLAG_EXPIRED = 8
-"""Of a `CANCEL` frame: nobody wanted it, the promises were too late to be of use."""
+"""Of a `CANCEL` frame: nobody wanted it, the scheduled messages were too late to be of use."""
 _FLAGS_KNOWN = FLAG_SPARSE | FLAG_UNTRACKED | FLAG_EXPIRES | FLAG_EXPIRED
 
 BODY_BYTES_MAX = (1 << 31) - ALIGNMENT_BYTES
@@ -60,14 +60,15 @@ class FrameType(IntEnum):
 
     DATA = 1
     """Messages due when appended."""
-    PROMISE = 2
+    SCHEDULED = 2
     """Messages accepted for later; not deliverable."""
     FIRED = 3
-    """Due promises written again, now deliverable; a column names each promise's offset."""
+    """Due scheduled messages written again, now deliverable; a column names each scheduled
+    message's offset."""
     CANCEL = 4
-    """Promises that will not fire, by offset."""
+    """Scheduled messages that will not fire, by offset."""
     RESCHEDULE = 5
-    """Promises with a new due time, by offset."""
+    """Scheduled messages with a new due time, by offset."""
     EPOCH = 6
     """The first frame of a leader's reign."""
     NOOP = 7
@@ -78,12 +79,13 @@ class FrameType(IntEnum):
 
 
 DELIVERABLE = frozenset({FrameType.DATA, FrameType.FIRED})
-CARRIES_IDS = frozenset({FrameType.DATA, FrameType.PROMISE, FrameType.SEEN})
-"""Where dedup looks. A fired message repeats its promise's id, so `FIRED` is not among them."""
+CARRIES_IDS = frozenset({FrameType.DATA, FrameType.SCHEDULED, FrameType.SEEN})
+"""Where dedup looks. A fired message repeats its scheduled message's id, so `FIRED` is not among
+them."""
 BODILESS = frozenset({FrameType.EPOCH, FrameType.NOOP})
 CONTROL = frozenset({FrameType.CANCEL, FrameType.RESCHEDULE, FrameType.EPOCH, FrameType.SEEN})
 """Frames that list things about offsets instead of holding one row for each offset."""
-_MESSAGES = frozenset({FrameType.DATA, FrameType.PROMISE, FrameType.FIRED})
+_MESSAGES = frozenset({FrameType.DATA, FrameType.SCHEDULED, FrameType.FIRED})
 
 _SPANS = dict.fromkeys(FrameType, range(1, SPAN_MAX + 1))
 _SPANS |= dict.fromkeys(CONTROL, range(1, 2))

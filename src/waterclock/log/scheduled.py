@@ -1,4 +1,4 @@
-"""Frames that speak of promises: firing, cancelling and rescheduling them. Pure."""
+"""Frames that speak of scheduled messages: firing, cancelling and rescheduling them. Pure."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -23,8 +23,8 @@ FoundRows = tuple[FrameHeader, pa.RecordBatch, Int64s, Int64s]
 """A frame's header, its rows, which of them are meant, and which ask each answers."""
 
 
-class Promised(NamedTuple):
-    """Promises read back from the log, in the order they were asked for."""
+class ScheduledRows(NamedTuple):
+    """Scheduled messages read back from the log, in the order they were asked for."""
 
     offsets: Int64s
     rows: pa.RecordBatch
@@ -32,7 +32,7 @@ class Promised(NamedTuple):
     may_expire: bool
     """Some rows may say until when they are of use."""
 
-    def due_at(self, due_ms: Int64s) -> "Promised":
+    def due_at(self, due_ms: Int64s) -> "ScheduledRows":
         """Return them with the due times they have now: some may have been rescheduled.
 
         You must call it once at most: when they expire moves along, from the first due time.
@@ -43,23 +43,25 @@ class Promised(NamedTuple):
         at = rows.schema.get_field_index("due_ms")
         return self._replace(rows=rows.set_column(at, MESSAGES.field(at), from_numpy(due_ms)))
 
-    def select(self, keep: Bools) -> "Promised":
+    def select(self, keep: Bools) -> "ScheduledRows":
         """Return those for which `keep` is true."""
         return self._replace(offsets=self.offsets[keep], rows=self.rows.filter(from_numpy(keep)))
 
 
 def gather(
     found: Iterable[FoundRows], offsets: Int64s, *, bytes_max: int = BODY_BYTES_MAX
-) -> Promised:
-    """Return the promises at `offsets`, in that order: the first of them, at least one, that have
-    about `bytes_max` bytes together."""
+) -> ScheduledRows:
+    """Return the scheduled messages at `offsets`, in that order: the first of them, at least one,
+    that have about `bytes_max` bytes together."""
     if not len(offsets):
-        raise BadInput("no promises were named to fire")
+        raise BadInput("no scheduled messages were named to fire")
     frames = list(found)
     sizes = np.empty(len(offsets), np.int64)
     for header, batch, rows, asks in frames:
-        if header.type is not FrameType.PROMISE:
-            raise BadInput(f"offset {int(offsets[asks[0]])} is a {header.type.name}, not a promise")
+        if header.type is not FrameType.SCHEDULED:
+            raise BadInput(
+                f"offset {int(offsets[asks[0]])} is a {header.type.name}, not a scheduled message"
+            )
         sizes[asks] = _sizes(header, batch, rows)
     count = max(1, int(sizes.cumsum().searchsorted(bytes_max, side="right")))
     pieces, order = [], []
@@ -71,31 +73,31 @@ def gather(
     try:
         joined = pa.Table.from_batches(pieces, schema=MESSAGES).combine_chunks()
     except pa.ArrowInvalid as error:
-        raise LimitExceeded("bytes of promises fired at once", BODY_BYTES_MAX) from error
+        raise LimitExceeded("bytes of scheduled messages fired at once", BODY_BYTES_MAX) from error
     back = np.concatenate(order).argsort(kind="stable")
     messages = joined.take(from_numpy(back)).to_batches()[0]
-    return Promised(offsets[:count], messages, any(header.may_expire for header, *_ in frames))
+    return ScheduledRows(offsets[:count], messages, any(header.may_expire for header, *_ in frames))
 
 
-def fired_frame(promised: Promised, compression: Compression = "none") -> PlannedFrame:
-    """Return the frame that makes promises deliverable, in their order."""
-    count = len(promised.offsets)
-    columns = [*promised.rows.columns, from_numpy(promised.offsets)]
+def fired_frame(scheduled: ScheduledRows, compression: Compression = "none") -> PlannedFrame:
+    """Return the frame that makes scheduled messages deliverable, in their order."""
+    count = len(scheduled.offsets)
+    columns = [*scheduled.rows.columns, from_numpy(scheduled.offsets)]
     batch = pa.record_batch(columns, schema=schema_of(FrameType.FIRED))
     due = due_times(batch)
-    flags = FLAG_EXPIRES * promised.may_expire
+    flags = FLAG_EXPIRES * scheduled.may_expire
     body = encode(batch, compression)
     return PlannedFrame(FrameType.FIRED, body, count, count, int(due.min()), int(due.max()), flags)
 
 
 def cancel_frame(offsets: Int64s, *, has_expired: bool = False) -> PlannedFrame:
-    """Return the frame after which the promises at `offsets` never fire."""
+    """Return the frame after which the scheduled messages at `offsets` never fire."""
     flags = FLAG_EXPIRED * has_expired
     return _control(FrameType.CANCEL, [offsets])._replace(flags=flags)
 
 
 def reschedule_frame(offsets: Int64s, due_ms: Int64s) -> PlannedFrame:
-    """Return the frame that gives the promises at `offsets` new due times."""
+    """Return the frame that gives the scheduled messages at `offsets` new due times."""
     return _control(FrameType.RESCHEDULE, [offsets, due_ms])
 
 

@@ -23,7 +23,7 @@ from waterclock.model.sections import Compression
 
 MESSAGE_ID = pa.field("message_id", pa.binary(), nullable=False)
 OFFSET_DELTA = pa.field("offset_delta", pa.int32(), nullable=False)
-PROMISE_OFFSET = pa.field("promise_offset", pa.int64(), nullable=False)
+SCHEDULED_OFFSET = pa.field("scheduled_offset", pa.int64(), nullable=False)
 HEADERS = pa.map_(pa.string(), pa.binary())
 
 MESSAGES = pa.schema(
@@ -42,11 +42,11 @@ _IDS_AND_KEYS = pa.schema([MESSAGE_ID, MESSAGES.field("key")])
 
 _SCHEMAS = {
     FrameType.DATA: MESSAGES,
-    FrameType.PROMISE: MESSAGES,
-    FrameType.FIRED: MESSAGES.append(PROMISE_OFFSET),
-    FrameType.CANCEL: pa.schema([PROMISE_OFFSET]),
+    FrameType.SCHEDULED: MESSAGES,
+    FrameType.FIRED: MESSAGES.append(SCHEDULED_OFFSET),
+    FrameType.CANCEL: pa.schema([SCHEDULED_OFFSET]),
     FrameType.RESCHEDULE: pa.schema(
-        [PROMISE_OFFSET, pa.field("due_ms", pa.int64(), nullable=False)]
+        [SCHEDULED_OFFSET, pa.field("due_ms", pa.int64(), nullable=False)]
     ),
     FrameType.EPOCH: pa.schema([]),
     FrameType.NOOP: pa.schema([]),

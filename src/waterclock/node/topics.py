@@ -146,7 +146,7 @@ class Topics:
         """Called when its records are gone. None may fail: the topic cannot be brought back."""
         self.while_deleting: list[Callable[[str], AbstractAsyncContextManager[Records]]] = []
         """Entered before the record of a topic goes, by its name, and left when it has gone: each
-        tells records that change with it. No promise may be made in between."""
+        tells records that change with it. No occurrence may be scheduled in between."""
         self.records_of: list[Callable[[Topic], Records]] = []
         """Each tells more records that go with a topic. All are one write with its own: after a
         crash, or on a full disk, all of it was done or nothing."""

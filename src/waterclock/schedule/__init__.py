@@ -1,1 +1,1 @@
-"""The pure core of time: which promises are due, and when a recurrence comes next."""
+"""The pure core of time: which scheduled messages are due, and when a recurrence comes next."""

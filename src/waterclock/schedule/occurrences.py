@@ -1,10 +1,10 @@
-"""Which occurrences of a recurrence were promised already: a few spans of times.
+"""Which occurrences of a recurrence were scheduled already: a few spans of times.
 
-They are promised one after the other, so one span [first, last] has them all, until somebody sets
+They are scheduled one after the other, so one span [first, last] has them all, until somebody sets
 the clock, or the node was down. A clock that is put forward leaves a gap behind it, and what was
-promised there stands ahead of what comes next when it is put back:
+scheduled there stands ahead of what comes next when it is put back:
 
-    promised before    not promised     promised while the clock was wrong
+    scheduled before    not scheduled     scheduled while the clock was wrong
     [............]                      [....]
                   ^ it is this time again
 
@@ -21,13 +21,13 @@ from waterclock.model.ids import Millis
 from waterclock.schedule.calendar import Recurrence
 
 SPANS_MAX = 32
-"""Beyond it the two nearest become one: what lies between them is as if it were promised."""
+"""Beyond it the two nearest become one: what lies between them is as if it were scheduled."""
 
 Span = tuple[int, int]
 
 
 def next_open(recurrence: Recurrence, spans: Sequence[Span], now_ms: int) -> Millis | None:
-    """Return the first occurrence after now that was not promised; spans are in order."""
+    """Return the first occurrence after now that was not scheduled; spans are in order."""
     due_ms = recurrence.next_after(now_ms)
     for first, last in spans:
         if due_ms is not None and first <= due_ms <= last:
@@ -35,7 +35,7 @@ def next_open(recurrence: Recurrence, spans: Sequence[Span], now_ms: int) -> Mil
     return due_ms
 
 
-def with_promised(recurrence: Recurrence, spans: Sequence[Span], due_ms: int) -> list[Span]:
+def with_occurrence(recurrence: Recurrence, spans: Sequence[Span], due_ms: int) -> list[Span]:
     """Return the spans with one occurrence more, which is in none of them."""
     earlier = [span for span in spans if span[1] < due_ms]
     later = [span for span in spans if span[0] > due_ms]
@@ -48,7 +48,7 @@ def with_promised(recurrence: Recurrence, spans: Sequence[Span], due_ms: int) ->
 
 
 def without(recurrence: Recurrence, spans: Sequence[Span], due_ms: int) -> list[Span]:
-    """Return the spans without one occurrence, so that it can be promised again."""
+    """Return the spans without one occurrence, so that it can be scheduled again."""
     found: list[Span] = []
     for first, last in spans:
         if not first <= due_ms <= last:

@@ -39,7 +39,7 @@ BEAT_S = 0.010
 HORIZONS_CACHE_MS = 10_000
 """Counting 10 M timers by horizon takes a while."""
 HORIZONS = ("overdue", "1m", "1h", "1d", "30d", "later")
-"""The labels of `schedule.timers.HORIZONS_MS`."""
+"""The labels of `schedule.hot_timers.HORIZONS_MS`."""
 
 Sample = tuple[Sequence[str], float]
 

@@ -73,8 +73,8 @@ class ReadOptions:
     topic: str
 
     view: View = "delivered"
-    """`delivered`: what consumers get. `all`: promises too. `scheduled`: what waits for its time.
-    `dlq`: dead letters."""
+    """`delivered`: what consumers get. `all`: scheduled messages too. `scheduled`: what waits for
+    its time. `dlq`: dead letters."""
 
     starting: OffsetBounds | int = OffsetBounds("earliest")
     """By offset, or by the time it was appended (ms)."""

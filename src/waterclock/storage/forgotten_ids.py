@@ -1,9 +1,10 @@
 """Ids that the index has forgotten, but whose messages may still be pending.
 
 The index of ids in memory spans the dedup window, and holds so many at most. A message may be
-promised for longer than that; who wants to cancel it by its id is helped by the side-cars: those of
-old segments still list the ids, sorted. They are mapped when somebody asks, and searched only where
-promises may be open. A segment may have no side-car, not yet or not any more: then it is read.
+scheduled for longer than that; who wants to cancel it by its id is helped by the side-cars: those
+of old segments still list the ids, sorted. They are mapped when somebody asks, and searched only
+where scheduled messages may be open. A segment may have no side-car, not yet or not any more: then
+it is read.
 """
 
 from typing import NamedTuple
@@ -40,7 +41,8 @@ class ForgottenIds:
         """Entries by base offset and generation of the segment."""
 
     def segments(self) -> list[Forgotten]:
-        """Return the segments that opened promises and of whose ids the index lacks some."""
+        """Return the segments that opened scheduled messages and of whose ids the index lacks
+        some."""
         ids, deltas = self._store.ids, self._store.deltas
         assert ids is not None
         found = []

@@ -35,7 +35,7 @@ class Snapshot:
 
 
 class SaveJob:
-    """Save side-cars, then promise that the log is durable as far as it was when this was made."""
+    """Save side-cars, then how far the log was durable when this was made."""
 
     def __init__(self, store: "PartitionStore", snapshot: Snapshot, *, is_sealed: bool) -> None:
         self._store = store
@@ -86,7 +86,7 @@ class SaveJob:
                 self._ids = mapped
 
     def finish(self) -> None:
-        """Let the index use the merged ids, and the store the mapped promises; by the owner."""
+        """Let the index use the merged ids, and the store the mapped timers; by the owner."""
         ids, deltas = self._store.ids, self._store.deltas
         base = self._snapshot.coverage.base_offset
         if self._is_sealed and ids is not None and self._ids is not None:

@@ -40,7 +40,7 @@ class StoredMessage(NamedTuple):
     message: Message
 
 
-class Promise(NamedTuple):
+class Scheduled(NamedTuple):
     """A message for later, neither fired nor cancelled."""
 
     offset: Offset
@@ -136,12 +136,12 @@ class Log:
             if frame.header.is_deliverable:
                 yield from stored_messages(frame, start)
 
-    def promises(self) -> list[Promise]:
-        """Return the open promises, the earliest due first."""
+    def scheduled(self) -> list[Scheduled]:
+        """Return the open scheduled messages, the earliest due first."""
         self._check_open()
-        offsets, due_ms = self._store.open_promises()
+        offsets, due_ms = self._store.open_scheduled()
         order = np.lexsort((offsets, due_ms))
-        return list(map(Promise, offsets[order].tolist(), due_ms[order].tolist()))
+        return list(map(Scheduled, offsets[order].tolist(), due_ms[order].tolist()))
 
     def close(self) -> None:
         """Let the folder go. Again is harmless."""

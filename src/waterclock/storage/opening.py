@@ -195,14 +195,14 @@ class _Opening:
         return opened
 
     def _open_last(self, base: Offset) -> Opened:
-        """Open the last segment: tell torn from rotten, and mend it if nothing promised is lost."""
+        """Open the last segment: tell torn from rotten, and mend it if nothing durable is lost."""
         opened = self._open(base)
         segment, found = opened.segment, opened.scan
-        promised = load_recovery_point(self.folder)
+        recovery_point = load_recovery_point(self.folder)
         vouched = max(opened.covered, vouched_end(self.folder, segment.header))
-        proven = max(promised or 0, vouched, found.proven_end)
-        # A promise that has rotted itself may have promised everything.
-        rotten = found.damage if promised is None else found.rotten(proven)
+        proven = max(recovery_point or 0, vouched, found.proven_end)
+        # One that has rotted itself may have vouched for everything.
+        rotten = found.damage if recovery_point is None else found.rotten(proven)
         if rotten:
             end = Offset(max(proven, found.damage[-1].end))
             self.faults += found.damage_before(end, size=segment.file.size(), reason=_TOO_SHORT)

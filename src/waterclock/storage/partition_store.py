@@ -36,19 +36,19 @@ from waterclock.log.append import (
     split_by_due,
 )
 from waterclock.log.batch import Batch
-from waterclock.log.frame import (
-    FLAG_UNTRACKED,
-    Frame,
-    FrameHeader,
-    FrameType,
-    encode_header,
-)
+from waterclock.log.frame import FLAG_UNTRACKED, Frame, FrameHeader, FrameType, encode_header
 from waterclock.log.frame import HEADER_BYTES as FRAME_HEADER_BYTES
 from waterclock.log.id_index.index import IdIndex
 from waterclock.log.recovery import Damage
-from waterclock.log.scheduled import Promised, cancel_frame, fired_frame, gather, reschedule_frame
+from waterclock.log.scheduled import (
+    ScheduledRows,
+    cancel_frame,
+    fired_frame,
+    gather,
+    reschedule_frame,
+)
 from waterclock.log.segment import SegmentHeader
-from waterclock.log.sidecars.due import DueDelta, NetDelta, endings_of, open_promises
+from waterclock.log.sidecars.due import DueDelta, NetDelta, endings_of, open_scheduled
 from waterclock.log.sidecars.endings import Endings
 from waterclock.log.sidecars.sparse_index import SparseIndex
 from waterclock.model.errors import (
@@ -93,7 +93,7 @@ class PartitionStore:
         self.segments = segments
         self.ids = ids
         self.deltas = deltas
-        """Net effect on the open promises of each sealed segment, by base offset."""
+        """Net effect on the open scheduled messages of each sealed segment, by base offset."""
         self.faults = faults
         """Stretches of acknowledged messages that cannot be read; not empty means faulty."""
         self.jobs: deque[SaveJob] = deque()
@@ -147,9 +147,9 @@ class PartitionStore:
         """The identity of this log, the same in all of its segments and replicas."""
         return self.segments[0].header.log_id
 
-    def open_promises(self) -> tuple[Int64s, Int64s]:
-        """Return (offsets, due times) of the promises neither fired nor cancelled."""
-        return open_promises([*self.deltas.values(), self.active_delta.net()])
+    def open_scheduled(self) -> tuple[Int64s, Int64s]:
+        """Return (offsets, due times) of the scheduled messages neither fired nor cancelled."""
+        return open_scheduled([*self.deltas.values(), self.active_delta.net()])
 
     def endings(self, offsets: Int64s) -> Endings:
         """Return how these ended that are not open, as far as that is remembered."""
@@ -206,7 +206,7 @@ class PartitionStore:
 
     def _schedule(self, part: Part) -> tuple[Int64s, Int64s] | None:
         """Note the messages just written, the last of the log, if they are for later."""
-        if part.frame.kind is not FrameType.PROMISE:
+        if part.frame.kind is not FrameType.SCHEDULED:
             return None
         assert part.batch.due_ms is not None
         offsets = np.arange(self.end - part.batch.count, self.end, dtype=np.int64)
@@ -215,19 +215,19 @@ class PartitionStore:
         self.active_delta.open(offsets, due_ms)
         return offsets, due_ms
 
-    def fire(self, promises: Int64s | Promised, *, now_ms: int) -> Appended:
-        """Write promises, open and due (by offset, or read already), as deliverable, in order."""
+    def fire(self, scheduled: Int64s | ScheduledRows, *, now_ms: int) -> Appended:
+        """Write scheduled messages (by offset, or read already) as deliverable, in this order."""
         self.check_appendable()
-        if not isinstance(promises, Promised):
-            promises = gather(self.reader.rows(promises), promises)
-        frame = fired_frame(promises, self.log.compression)
+        if not isinstance(scheduled, ScheduledRows):
+            scheduled = gather(self.reader.rows(scheduled), scheduled)
+        frame = fired_frame(scheduled, self.log.compression)
         with self._in_step():
             base = self._write([frame], now_ms)
-            self.active_delta.retire(promises.offsets.copy())
+            self.active_delta.retire(scheduled.offsets.copy())
         return answer(None, range(base, self.end), self.end)
 
     def cancel(self, offsets: Int64s, *, now_ms: int, has_expired: bool = False) -> Offset:
-        """Write that these open promises will not fire; return the offset to be flushed."""
+        """Write that these open messages will not fire; return the offset to be flushed."""
         self.check_appendable()
         with self._in_step():
             self._write([cancel_frame(offsets, has_expired=has_expired)], now_ms)
@@ -235,7 +235,7 @@ class PartitionStore:
         return self.end
 
     def reschedule(self, offsets: Int64s, due_ms: Int64s, *, now_ms: int) -> Offset:
-        """Write new due times for these open promises; return the offset to be flushed."""
+        """Write new due times for these open messages; return the offset to be flushed."""
         self.check_appendable()
         with self._in_step():
             self._write([reschedule_frame(offsets, due_ms)], now_ms)

@@ -29,7 +29,7 @@ Keys = Sequence[bytes | None]
 
 _BOUNDS = struct.Struct("<ii")
 _HOLDS = CARRIES_IDS | {FrameType.FIRED}
-_KEEPS_IDS = frozenset({FrameType.DATA, FrameType.PROMISE})
+_KEEPS_IDS = frozenset({FrameType.DATA, FrameType.SCHEDULED})
 
 
 class Reader:

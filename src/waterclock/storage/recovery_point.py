@@ -1,4 +1,4 @@
-"""The recovery point: a promise, on disk, that everything below an offset was fsynced.
+"""The recovery point: a note, on disk, that everything below an offset was fsynced.
 
 It tells a torn tail from bit rot when no frame can (see `waterclock.log.recovery`). 32 bytes,
 drawn in `docs/formats/recovery_point.md`, replaced whole. It may lag behind the truth but never
@@ -19,14 +19,14 @@ _CRC = struct.Struct("<I")
 
 
 def save_recovery_point(folder: Folder, offset: int) -> None:
-    """Promise that everything below `offset` is durable. You must have fsynced it before."""
+    """Note that everything below `offset` is durable. You must have fsynced it before."""
     fields = _FIELDS.pack(_MAGIC, offset)
     write_whole(folder, NAME, [fields + _CRC.pack(crc32c(fields))])
     folder.sync()
 
 
 def load_recovery_point(folder: Folder) -> Offset | None:
-    """Return the promise; 0 if none was ever made, None if it is there but cannot be read."""
+    """Return it; 0 if none was ever saved, None if it is there but cannot be read."""
     if NAME not in folder.names():
         return Offset(0)
     file = folder.open(NAME)

@@ -7,8 +7,8 @@ file go on undisturbed. Segments come oldest first, and each swap is durable bef
 planned: `waterclock.log.compaction` says why. A first segment that holds nothing any more is
 removed, and the log starts later.
 
-Promises may pin a segment for months. So a segment that retention has been over is left alone until
-a good part of what was left may go: see `Thinned`.
+Scheduled messages may pin a segment for months. So a segment that retention has been over is left
+alone until a good part of what was left may go: see `Thinned`.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from waterclock.log.recovery import header_crc
 from waterclock.log.retention import SegmentFacts, expired_end
 from waterclock.log.segment import HEADER_BYTES, encode_segment_header, segment_name
 from waterclock.log.sidecars.derived import Derived
-from waterclock.log.sidecars.due import NetDelta, open_promises
+from waterclock.log.sidecars.due import NetDelta, open_scheduled
 from waterclock.log.sidecars.sidecar import SidecarKind, sidecar_name
 from waterclock.model.errors import Damaged, StorageFull
 from waterclock.model.ids import Offset
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 Int64s = npt.NDArray[np.int64]
 Thinned = WeakKeyDictionary[SegmentFile, bool]
-"""Segments from which retention has taken all messages: what is left are promises, words about
-promises, and ids; of these False says that some may still have to be remembered."""
+"""Segments from which retention has taken all messages: what is left are scheduled messages, words
+about scheduled messages, and ids; of these False says that some may still have to be remembered."""
 
 AGAIN_PART = 4
 """A thinned segment is written anew once one in so many of what was left in it may go."""
@@ -95,8 +95,9 @@ def retained_from(
 class Pass:
     """One pass over the closed segments of a store, as they are when this is made.
 
-    Everything below `end` must be durable before the first job: a promise counts as over only once
-    the frame that ended it cannot be lost any more in a crash, after the rewrite took the promise.
+    Everything below `end` must be durable before the first job: a scheduled message counts as over
+    only once the frame that ended it cannot be lost any more in a crash, after the rewrite took the
+    scheduled message.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class Pass:
         self.end = store.end
         self.wanted = wanted
         self.tombstones_from_ms = now_ms - wanted.tombstone_grace_ms
-        # What by_key keeps is not told by promises and ids.
+        # What by_key keeps is not told by scheduled messages and ids.
         self.thinned: Thinned = Thinned() if thinned is None or wanted.by_key else thinned
         self._store = store
         self._bases = [segment.base_offset for segment in store.segments[:-1]]
@@ -143,19 +144,19 @@ class Pass:
     # Asked by jobs, perhaps elsewhere: only of what does not change any more
 
     @cached_property
-    def open_promises(self) -> Int64s:
-        """The promises that were open when the pass began, sorted."""
-        return open_promises([*self._deltas, self._active_delta.net()])[0]
+    def open_scheduled(self) -> Int64s:
+        """The scheduled messages that were open when the pass began, sorted."""
+        return open_scheduled([*self._deltas, self._active_delta.net()])[0]
 
     @cached_property
     def cancelled(self) -> Int64s:
-        """The promises that had been cancelled when the pass began, sorted."""
+        """The scheduled messages that had been cancelled when the pass began, sorted."""
         active = self._active_delta.net()
         return distinct(np.concatenate([net.cancelled for net in (*self._deltas, active)]))
 
     @cached_property
     def expired(self) -> Int64s:
-        """The promises that had been let expire when the pass began, sorted."""
+        """The scheduled messages that had been let expire when the pass began, sorted."""
         active = self._active_delta.net()
         return distinct(np.concatenate([net.expired for net in (*self._deltas, active)]))
 
@@ -207,15 +208,16 @@ class RewriteJob:
         self.has_run = True
 
     def _survivors(self) -> Survivors:
-        """Return what must be left of the segment, given the promises open when the pass began."""
+        """Return what must be left of the segment, given the scheduled messages open when the pass
+        began."""
         retired = self._delta.retired
         is_standing = np.zeros(len(retired), np.bool_)
         for opened in self._earlier:
             is_standing |= is_among(retired, opened)
         return Survivors(
             keep_from=self._pass.wanted.keep_from,
-            open_promises=self._pass.open_promises,
-            dead_promises=retired[is_standing],
+            open_scheduled=self._pass.open_scheduled,
+            ended_scheduled=retired[is_standing],
             seen_from_ms=self._seen_from_ms,
             cancelled=self._pass.cancelled,
             expired=self._pass.expired,
@@ -236,9 +238,9 @@ class RewriteJob:
             return True
         net = self._delta
         before = len(net.opened) + len(net.moved) + len(net.retired)
-        left = int(is_among(net.opened, survivors.open_promises).sum())
-        left += int(is_among(net.moved, survivors.open_promises).sum())
-        left += len(survivors.dead_promises)
+        left = int(is_among(net.opened, survivors.open_scheduled).sum())
+        left += int(is_among(net.moved, survivors.open_scheduled).sum())
+        left += len(survivors.ended_scheduled)
         return 0 < before <= AGAIN_PART * (before - left)
 
     def _write_anew(self, survivors: Survivors) -> None:

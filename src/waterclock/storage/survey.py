@@ -71,7 +71,7 @@ class Survey:
     damage: list[tuple[SegmentFile, Damage]]
     """Stretches that cannot be read; after a mere look, only those that an opening notices."""
     torn: Torn | None
-    promises: tuple[Int64s, Int64s]
+    scheduled: tuple[Int64s, Int64s]
     """Offsets and due times of those neither fired nor cancelled."""
     counts: Counts = field(default_factory=Counts)
     """Nothing, after a mere look."""
@@ -100,7 +100,7 @@ def look(folder: ReadOnlyFolder) -> Survey:
     store = _open(folder)
     segments = store.segments
     damage = [(_segment_of(segments, found), found) for found in store.faults]
-    return Survey(segments, damage, _torn(folder, segments[-1]), store.open_promises())
+    return Survey(segments, damage, _torn(folder, segments[-1]), store.open_scheduled())
 
 
 def check(folder: ReadOnlyFolder, *, advance: Advance) -> Survey:
@@ -112,7 +112,7 @@ def check(folder: ReadOnlyFolder, *, advance: Advance) -> Survey:
         known = [found for at, found in survey.damage if at is segment]
         folder.read_through(segment.file.name, advance)
         damage += [(segment, found) for found in _merged(reading.read(segment), known)]
-    return Survey(survey.segments, damage, survey.torn, survey.promises, reading.counts)
+    return Survey(survey.segments, damage, survey.torn, survey.scheduled, reading.counts)
 
 
 def _open(folder: ReadOnlyFolder) -> PartitionStore:

@@ -78,7 +78,7 @@ def _plain(path: Path, survey: "Survey", seconds: float) -> dict[str, object]:
         "start": survey.start,
         "end": survey.end,
         "segments": len(survey.segments),
-        "promises": len(survey.promises[0]),
+        "scheduled": len(survey.scheduled[0]),
         "types": {
             kind.name.lower(): {
                 "frames": counts.frames[kind],
@@ -122,7 +122,7 @@ def _tell(out: Console, path: Path, survey: "Survey", seconds: float) -> None:
         )
     out.print(rows)
     out.print()
-    out.print(f"{counted(len(survey.promises[0]), 'open promise')}.")
+    out.print(f"{counted(len(survey.scheduled[0]), 'open scheduled message')}.")
     if survey.torn is not None:
         out.print(
             f"The end is torn at offset {survey.torn.offset}: it was being written when a process"

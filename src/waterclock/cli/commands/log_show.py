@@ -1,4 +1,4 @@
-"""`waterclock log show`: segments, open promises and messages of a log, from its frames.
+"""`waterclock log show`: segments, open scheduled messages and messages of a log, from its frames.
 
 It trusts side-cars for what they cover, so a large log opens as fast as a small one, and reads
 only the frames it shows. Damage that it meets stands in its place; `log check` looks for the rest.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from waterclock.storage.survey import Survey
 
 COUNT_DEFAULT = 20
-PROMISES_SHOWN = 5
+SCHEDULED_SHOWN = 5
 OFFSETS_SHOWN = 8
 ID_CHARS = 36
 KEY_CHARS = 20
@@ -70,7 +70,7 @@ def show(
     count: Annotated[int, typer.Option(min=0, help="How many messages, at most.")] = COUNT_DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show the segments of a log, its open promises, and some of its messages."""
+    """Show the segments of a log, its open scheduled messages, and some of its messages."""
     from waterclock.storage.folders.read_only_folder import ReadOnlyFolder
     from waterclock.storage.survey import look
 
@@ -111,7 +111,7 @@ def _frame_rows(frame: "Frame", offset: int) -> Iterator[Row]:
 
     header = frame.header
     kind = header.type.name.lower()
-    if header.type in (FrameType.DATA, FrameType.PROMISE, FrameType.FIRED):
+    if header.type in (FrameType.DATA, FrameType.SCHEDULED, FrameType.FIRED):
         for at, message in stored_messages(frame, offset):
             yield Row(offset=at, kind=kind, append_ms=header.append_ms, message=message)
     else:
@@ -132,13 +132,13 @@ def _note(frame: "Frame") -> str:
     if header.type is FrameType.SEEN:
         return f"{header.rows} ids of messages that are gone"
     rows = decode(header, frame.body)
-    promises = rows.column("promise_offset").slice(0, OFFSETS_SHOWN).to_pylist()
+    scheduled = rows.column("scheduled_offset").slice(0, OFFSETS_SHOWN).to_pylist()
     if header.type is FrameType.RESCHEDULE:
         dues = rows.column("due_ms").slice(0, OFFSETS_SHOWN).to_pylist()
-        shown = [f"{at} to {time_text(due)}" for at, due in zip(promises, dues, strict=True)]
+        shown = [f"{at} to {time_text(due)}" for at, due in zip(scheduled, dues, strict=True)]
     else:
-        shown = [str(at) for at in promises]
-    what = "expired promises" if header.flags & FLAG_EXPIRED else "promises"
+        shown = [str(at) for at in scheduled]
+    what = "expired scheduled messages" if header.flags & FLAG_EXPIRED else "scheduled messages"
     return f"{what} {', '.join(shown)}{', …' if header.rows > OFFSETS_SHOWN else ''}"
 
 
@@ -146,7 +146,7 @@ def _note(frame: "Frame") -> str:
 
 
 def _plain(path: Path, survey: "Survey", rows: list[Row], count: int) -> dict[str, object]:
-    offsets, dues = survey.promises
+    offsets, dues = survey.scheduled
     soonest = sorted(zip(dues.tolist(), offsets.tolist(), strict=True))[:count]
     return {
         "folder": str(path),
@@ -165,7 +165,7 @@ def _plain(path: Path, survey: "Survey", rows: list[Row], count: int) -> dict[st
             for segment in survey.segments
         ],
         "torn": None if survey.torn is None else survey.torn._asdict(),
-        "promises": {
+        "scheduled": {
             "open": len(offsets),
             "next": [{"offset": offset, "due_ms": due_ms} for due_ms, offset in soonest],
         },
@@ -201,7 +201,7 @@ def _tell(out: Console, path: Path, survey: "Survey", rows: list[Row]) -> None:
     out.print()
     _tell_segments(out, survey, rows)
     out.print()
-    _tell_promises(out, survey, now_ms)
+    _tell_scheduled(out, survey, now_ms)
     out.print()
     if not rows:
         out.print("No messages there.")
@@ -237,13 +237,13 @@ def _damage(segment: "SegmentFile", known: "list[Damage]") -> Text:
     return Text("none known", style="dim")
 
 
-def _tell_promises(out: Console, survey: "Survey", now_ms: int) -> None:
-    offsets, dues = survey.promises
-    soonest = sorted(zip(dues.tolist(), offsets.tolist(), strict=True))[:PROMISES_SHOWN]
+def _tell_scheduled(out: Console, survey: "Survey", now_ms: int) -> None:
+    offsets, dues = survey.scheduled
+    soonest = sorted(zip(dues.tolist(), offsets.tolist(), strict=True))[:SCHEDULED_SHOWN]
     if not soonest:
-        out.print("0 open promises.")
+        out.print("0 open scheduled messages.")
         return
-    out.print(f"{counted(len(offsets), 'open promise')}, the next:")
+    out.print(f"{counted(len(offsets), 'open scheduled message')}, the next:")
     lines = table(out, ">offset", "due", "")
     for due_ms, offset in soonest:
         lines.add_row(str(offset), time_text(due_ms), due_text(due_ms, now_ms))

@@ -1,4 +1,5 @@
-"""Everything derived from one segment, gathered frame by frame: sparse index, id entries, promises.
+"""Everything derived from one segment, gathered frame by frame: sparse index, id entries, scheduled
+messages.
 
 Used where a segment is read as a whole: when a side-car is missing, after a crash, after a rewrite.
 The live append path keeps the same things up to date from batches it has at hand.
@@ -47,14 +48,14 @@ class Derived:
             relative = row_offsets(header, batch) - self.base_offset
             entries = np.sort(fps << np.uint64(OFFSET_BITS) | relative.astype(np.uint64))
             (self._ids.tracked if header.is_tracked else self._ids.untracked).append(entries)
-        if kind is FrameType.PROMISE:
+        if kind is FrameType.SCHEDULED:
             batch = decode(header, frame.body)
             self.due.open(row_offsets(header, batch), due_times(batch))
         elif kind is FrameType.FIRED:
-            self.due.retire(as_numpy(decode(header, frame.body).column("promise_offset")))
+            self.due.retire(as_numpy(decode(header, frame.body).column("scheduled_offset")))
         elif kind is FrameType.CANCEL:
-            promises = as_numpy(decode(header, frame.body).column("promise_offset"))
-            self.due.cancel(promises, has_expired=bool(header.flags & FLAG_EXPIRED))
+            scheduled = as_numpy(decode(header, frame.body).column("scheduled_offset"))
+            self.due.cancel(scheduled, has_expired=bool(header.flags & FLAG_EXPIRED))
         elif kind is FrameType.SEEN:
             batch = decode(header, frame.body)
             offsets, endings = row_offsets(header, batch), as_numpy(batch.column("ending"))
@@ -63,7 +64,7 @@ class Derived:
                 self.due.cancel(offsets[endings == Ending.EXPIRED], has_expired=True)
         elif kind is FrameType.RESCHEDULE:
             batch = decode(header, frame.body)
-            self.due.move(as_numpy(batch.column("promise_offset")), due_times(batch))
+            self.due.move(as_numpy(batch.column("scheduled_offset")), due_times(batch))
 
     def entries(self) -> IdEntries:
         """Return the id entries, sorted."""

@@ -1,11 +1,14 @@
-"""Promises: opened by `promise` frames, ended by `fired` and `cancel`, moved by `reschedule`.
+"""Scheduled messages: opened by `scheduled` frames, ended by `fired` and `cancel`, moved by
+`reschedule`.
 
-Each segment has a `DueDelta`: what its frames did to the set of open promises, net. A promise may
-end in a later segment than it was opened in, so a delta speaks of earlier segments too. Folding the
-deltas in log order gives the open promises: `open = open - ended, moved, + opened`. A delta is
-derived from its segment alone, so a side-car of one segment never depends on another.
+Each segment has a `DueDelta`: what its frames did to the set of open scheduled messages, net. A
+scheduled message may end in a later segment than it was opened in, so a delta speaks of earlier
+segments too. Folding the deltas in log order gives the open scheduled messages: `open = open -
+ended, moved, + opened`. A delta is derived from its segment alone, so a side-car of one segment
+never depends on another.
 
-It also says which promises its segment cancelled, or let expire, of whatever segment they were.
+It also says which scheduled messages its segment cancelled, or let expire, of whatever segment they
+were.
 """
 
 import struct
@@ -25,7 +28,8 @@ _COUNTS = struct.Struct("<QQQQQ")
 
 
 class DueDelta:
-    """What one segment did to the open promises. Offsets and due times are parallel arrays."""
+    """What one segment did to the open scheduled messages. Offsets and due times are parallel
+    arrays."""
 
     __slots__ = ("_base_offset", "_cancelled", "_expired", "_moves", "_net", "_opened", "_retired")
 
@@ -40,27 +44,27 @@ class DueDelta:
         """What `net` returned last, or what a side-car held, while nothing has happened since."""
 
     def open(self, offsets: Int64s, due_ms: Int64s) -> None:
-        """Note promises written in this segment."""
+        """Note scheduled messages written in this segment."""
         self._net = None
         _push(self._opened, (offsets, due_ms))
 
     def retire(self, offsets: Int64s) -> None:
-        """Note promises that have ended, of this segment or an earlier one."""
+        """Note scheduled messages that have ended, of this segment or an earlier one."""
         self._net = None
         _push(self._retired, (offsets,))
 
     def cancel(self, offsets: Int64s, *, has_expired: bool = False) -> None:
-        """Note promises that have ended without firing."""
+        """Note scheduled messages that have ended without firing."""
         self.retire(offsets)
         (self._expired if has_expired else self._cancelled).add(offsets)
 
     def note_endings(self, offsets: Int64s, found: Endings) -> None:
-        """Write over `found` where a promise was cancelled or let expire here."""
+        """Write over `found` where a scheduled message was cancelled or let expire here."""
         found[self._cancelled.has(offsets)] = Ending.CANCELLED
         found[self._expired.has(offsets)] = Ending.EXPIRED
 
     def move(self, offsets: Int64s, due_ms: Int64s) -> None:
-        """Note promises that got a new due time."""
+        """Note scheduled messages that got a new due time."""
         self._net = None
         _push(self._moves, (offsets, due_ms))
 
@@ -128,7 +132,7 @@ class NetDelta:
         self.expired = expired
 
     def note_endings(self, offsets: Int64s, found: Endings) -> None:
-        """Write over `found` where a promise was cancelled or let expire here."""
+        """Write over `found` where a scheduled message was cancelled or let expire here."""
         found[is_among(offsets, self.cancelled)] = Ending.CANCELLED
         found[is_among(offsets, self.expired)] = Ending.EXPIRED
 
@@ -154,8 +158,9 @@ class NetDelta:
         return cls(offsets, due, retired, moves, moves_due, cancelled, expired)
 
 
-def open_promises(deltas: Iterable[NetDelta]) -> tuple[Int64s, Int64s]:
-    """Fold deltas, oldest first, into the open promises: (offsets, due times), sorted by offset."""
+def open_scheduled(deltas: Iterable[NetDelta]) -> tuple[Int64s, Int64s]:
+    """Fold deltas, oldest first, into the open scheduled messages: (offsets, due times), sorted by
+    offset."""
     offsets, due = _NOTHING, _NOTHING
     for delta in deltas:
         if len(delta.retired):
@@ -168,7 +173,8 @@ def open_promises(deltas: Iterable[NetDelta]) -> tuple[Int64s, Int64s]:
 
 
 def endings_of(deltas: Iterable[DueDelta | NetDelta], offsets: Int64s) -> Endings:
-    """Return an `Ending` for each promise: which were cancelled or expired, of all these tell."""
+    """Return an `Ending` for each scheduled message: which were cancelled or expired, of all these
+    tell."""
     found = np.full(len(offsets), Ending.DELIVERED, np.uint8)
     for delta in deltas:
         delta.note_endings(offsets, found)

@@ -1,8 +1,8 @@
-"""How promises ended that did not fire, so that whoever asks later can be told.
+"""How scheduled messages ended that did not fire, so that whoever asks later can be told.
 
-Each segment knows it of the `cancel` frames in it; once a promise is gone from the log, the `seen`
-frame that has its id says it, for as long as ids are remembered. Here they are gathered as frames
-are written or read, in few ordered arrays, however small the cancels.
+Each segment knows it of the `cancel` frames in it; once a scheduled message is gone from the log,
+the `seen` frame that has its id says it, for as long as ids are remembered. Here they are gathered
+as frames are written or read, in few ordered arrays, however small the cancels.
 """
 
 from enum import IntEnum
@@ -27,7 +27,7 @@ class Ending(IntEnum):
 
 
 class Ended:
-    """Offsets of promises that ended in one way."""
+    """Offsets of scheduled messages that ended in one way."""
 
     __slots__ = ("_pieces",)
 

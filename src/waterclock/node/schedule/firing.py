@@ -1,8 +1,9 @@
 """What is due is written to the log as fired, slice by slice.
 
 A slice is one synchronous step: take the first that are due, read their messages, write them,
-retire them. Nothing can come between, so no promise fires twice or after a cancel that came before
-it. The size of a slice follows the time that slices take: everyone else waits for a whole one.
+retire them. Nothing can come between, so no scheduled message fires twice or after a cancel that
+came before it. The size of a slice follows the time that slices take: everyone else waits for a
+whole one.
 
 What cannot be written is given back: without room on the disk everything is held, loses nothing,
 and is tried again. A disk that failed ends the node.
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from waterclock.log.expiry import expires_ms
-from waterclock.log.scheduled import Promised, gather
+from waterclock.log.scheduled import ScheduledRows, gather
 from waterclock.model.clock import Clock
 from waterclock.model.errors import Damaged, StorageError, StorageFull
 from waterclock.node.counters import Histogram, PartitionCounters
@@ -40,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class Firing:
-    """Fires the promises of one partition."""
+    """Fires the scheduled messages of one partition."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class Firing:
         self._ahead = ReadAhead(store, timers.is_open)
         self._reading = asyncio.Lock()
         self._read_until_ms = 0
-        """What fires until then was read ahead, but for what was promised since, ..."""
+        """What fires until then was read ahead, but for what was scheduled since, ..."""
         self._unread = 0
         """... which are so many."""
         self._rows_max = rows_max
@@ -69,7 +70,8 @@ class Firing:
         """Why nothing can be fired at the moment."""
 
     def slice(self) -> bool:
-        """Fire the first promises that are due now; tell whether to call again at once."""
+        """Fire the first scheduled messages that are due now; tell whether to call again at
+        once."""
         begun_ms = self._clock.monotonic_ms()
         now_ms = self._clock.now_ms()
         offsets = self._timers.tick(now_ms, self._slice_rows)
@@ -94,7 +96,7 @@ class Firing:
         elif took_ms < SLICE_MS:
             self._slice_rows = min(self._rows_max, 2 * self._slice_rows)
 
-    def promised(self, due_ms: Int64s) -> None:
+    def expect(self, due_ms: Int64s) -> None:
         """Take note of due times that were not known before."""
         self._unread += int(np.count_nonzero(due_ms < self._read_until_ms))
 
@@ -119,18 +121,18 @@ class Firing:
         """Write what is due; return how many of the first were dealt with."""
         offsets = offsets[: self._ahead.affordable(offsets)]
         due_ms = self._timers.due_of(offsets)
-        promised = gather(self._ahead.rows(offsets), offsets, bytes_max=FIRE_BYTES_MAX)
-        count = len(promised.offsets)
+        scheduled = gather(self._ahead.rows(offsets), offsets, bytes_max=FIRE_BYTES_MAX)
+        count = len(scheduled.offsets)
         due_ms = due_ms[:count]
-        promised = promised.due_at(due_ms)
-        if promised.may_expire:
-            expires = expires_ms(promised.rows)
+        scheduled = scheduled.due_at(due_ms)
+        if scheduled.may_expire:
+            expires = expires_ms(scheduled.rows)
             is_over = (expires > 0) & (expires <= now_ms)
             if is_over.any():
-                self._expire(promised.offsets[is_over], now_ms)
-                promised, due_ms = promised.select(~is_over), due_ms[~is_over]
-        if len(promised.offsets):
-            self._write(promised, due_ms, now_ms)
+                self._expire(scheduled.offsets[is_over], now_ms)
+                scheduled, due_ms = scheduled.select(~is_over), due_ms[~is_over]
+        if len(scheduled.offsets):
+            self._write(scheduled, due_ms, now_ms)
         self._request_flush()
         return count
 
@@ -139,9 +141,9 @@ class Firing:
         self._timers.retire(offsets)
         self._counters.expired += len(offsets)
 
-    def _write(self, promised: Promised, due_ms: Int64s, now_ms: int) -> None:
-        self._store.fire(promised, now_ms=now_ms)
-        self._timers.retire(promised.offsets)
+    def _write(self, scheduled: ScheduledRows, due_ms: Int64s, now_ms: int) -> None:
+        self._store.fire(scheduled, now_ms=now_ms)
+        self._timers.retire(scheduled.offsets)
         self._counters.fired += len(due_ms)
         _observe(self._counters.lateness_ms, self._clock.now_ms() - due_ms)
 

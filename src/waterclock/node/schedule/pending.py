@@ -209,9 +209,9 @@ _START = _Place(-1, NOWHERE, NOWHERE)
 def _read(
     host: PartitionHost, offsets: Int64s, due_ms: Int64s, *, with_values: bool
 ) -> list[ScheduledMessage]:
-    promised = gather(host.store.reader.rows(offsets), offsets).due_at(due_ms)
+    scheduled = gather(host.store.reader.rows(offsets), offsets).due_at(due_ms)
     found = []
-    for offset, row in zip(promised.offsets.tolist(), promised.rows.to_pylist(), strict=True):
+    for offset, row in zip(scheduled.offsets.tolist(), scheduled.rows.to_pylist(), strict=True):
         value = row["value"]
         message = Message(
             value,

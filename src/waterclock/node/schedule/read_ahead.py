@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from waterclock.log.frame import FLAG_EXPIRES, FrameType, header_of
 from waterclock.log.ordered import distinct, is_among
-from waterclock.log.scheduled import FoundRows, Promised, gather
+from waterclock.log.scheduled import FoundRows, ScheduledRows, gather
 from waterclock.model.errors import Damaged, OffsetOutOfRange
 from waterclock.storage.partition_store import PartitionStore
 
@@ -39,13 +39,13 @@ WORTH_ROWS = 64
 class _Chunk:
     """Messages read together. It passes for a frame of them."""
 
-    def __init__(self, parts: list[Promised]) -> None:
+    def __init__(self, parts: list[ScheduledRows]) -> None:
         self.offsets: Int64s = np.concatenate([part.offsets for part in parts])
         table = pa.Table.from_batches([part.rows for part in parts]).combine_chunks()
         self.rows: pa.RecordBatch = table.to_batches()[0]
         count = len(self.offsets)
         header = header_of(
-            FrameType.PROMISE,
+            FrameType.SCHEDULED,
             b"",
             base_offset=0,
             span=count,
@@ -58,7 +58,7 @@ class _Chunk:
 
 
 class ReadAhead:
-    """Promises read before they fire; passes for the reader of a store."""
+    """Scheduled messages read before they fire; passes for the reader of a store."""
 
     def __init__(self, store: PartitionStore, is_open: Callable[[Int64s], Bools]) -> None:
         self._store = store
@@ -103,7 +103,7 @@ class ReadAhead:
         if len(wanted) < WORTH_ROWS:
             return
         size = joined = sum(chunk.header.body_len for chunk in self._chunks)
-        parts: list[Promised] = []
+        parts: list[ScheduledRows] = []
         while len(wanted) and size < BYTES_MAX:
             part, wanted = self._step(wanted)
             if part is not None:
@@ -117,7 +117,7 @@ class ReadAhead:
         if parts:
             self._chunks.append(_Chunk(parts))
 
-    def _step(self, wanted: Int64s) -> tuple[Promised | None, Int64s]:
+    def _step(self, wanted: Int64s) -> tuple[ScheduledRows | None, Int64s]:
         """Read the first of some messages, by offset; return them, and those that come next."""
         step, rest = wanted[:STEP_ROWS], wanted[STEP_ROWS:]
         # What has fired meanwhile may be gone from the log.

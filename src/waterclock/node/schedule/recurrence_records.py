@@ -1,4 +1,4 @@
-"""What a node remembers of a recurrence: what recurs, by which rule, and what was promised."""
+"""What a node remembers of a recurrence: what recurs, by which rule, and what was scheduled."""
 
 from typing import NamedTuple
 
@@ -18,11 +18,11 @@ from waterclock.schedule.calendar import (
     zone_of,
 )
 from waterclock.schedule.cron import Cron
-from waterclock.schedule.occurrences import Span, next_open, with_promised, without
+from waterclock.schedule.occurrences import Span, next_open, with_occurrence, without
 
 AHEAD_MAX = 8
-"""Occurrences promised by a clock that was ahead that are kept. The farthest are cancelled, and
-promised again when their time comes."""
+"""Occurrences scheduled by a clock that was ahead that are kept. The farthest are cancelled, and
+scheduled again when their time comes."""
 
 _JITTER_SEED = 0x6A697474
 
@@ -67,8 +67,8 @@ class Recurring(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Promise(msgspec.Struct, frozen=True, array_like=True):
-    """A promised occurrence."""
+class Occurrence(msgspec.Struct, frozen=True, array_like=True):
+    """A scheduled occurrence."""
 
     topic: str
     partition: int
@@ -79,104 +79,110 @@ class Promise(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RecurrenceRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A recurrence and what was promised of it."""
+    """A recurrence and what was scheduled of it."""
 
     recurring: Recurring
     token: str
     anchor_ms: int
     """When an interval began to be counted, if the rule does not say."""
-    promise: Promise | None = None
-    """The occurrence that was promised last."""
+    last_scheduled: Occurrence | None = None
+    """The occurrence that was scheduled last."""
     is_over: bool = False
     """There are no more occurrences."""
-    unwanted: list[Promise] = []
-    """Promises to be cancelled: of what this has replaced, or too far ahead."""
+    unwanted: list[Occurrence] = []
+    """Occurrences to be cancelled: of what this has replaced, or too far ahead."""
     is_deleted: bool = False
-    ahead: list[Promise] = []
-    """What was promised before and may yet come: it was the last one, or the clock was ahead."""
+    ahead: list[Occurrence] = []
+    """What was scheduled before and may yet come: it was the last one, or the clock was ahead."""
     spans: list[Span] = []
-    """All that was promised (see `schedule.promised`)."""
+    """All that was scheduled (see `schedule.occurrences`)."""
     turn: int = 0
-    """Counts cancelled promises that may be made again: their ids are used up."""
+    """Counts cancelled occurrences that may be made again: their ids are used up."""
 
     @property
-    def promises(self) -> list[Promise]:
-        """Return what was promised and may not have come yet."""
-        return self.ahead if self.promise is None else [self.promise, *self.ahead]
+    def upcoming(self) -> list[Occurrence]:
+        """Return what was scheduled and may not have come yet."""
+        return self.ahead if self.last_scheduled is None else [self.last_scheduled, *self.ahead]
 
     def message_id(self, due_ms: int) -> str:
         """Return the id of an occurrence."""
         turn = f".{self.turn}" if self.turn else ""
         return f"{self.recurring.name}/{self.token}{turn}@{due_ms}"
 
-    def to_cancel(self, now_ms: int) -> list[Promise]:
+    def to_cancel(self, now_ms: int) -> list[Occurrence]:
         """Return what goes with it; what is due, but for the last one, is let go its way."""
         return self.unwanted + [
-            one for one in self.promises if one is self.promise or one.due_ms > now_ms
+            one for one in self.upcoming if one is self.last_scheduled or one.due_ms > now_ms
         ]
 
     def deleted(self, now_ms: int) -> "RecurrenceRecord":
         """Return it ended, with what is left to be cancelled."""
         return msgspec.structs.replace(
-            self, is_deleted=True, promise=None, ahead=[], unwanted=self.to_cancel(now_ms)
+            self, is_deleted=True, last_scheduled=None, ahead=[], unwanted=self.to_cancel(now_ms)
         )
 
     def without_topic(self, now_ms: int) -> "RecurrenceRecord | None":
-        """Return what is left of it when its topic goes: what it once promised to others."""
+        """Return what is left of it when its topic goes: what it once scheduled for others."""
         ended = self.deleted(now_ms)
         others = [one for one in ended.unwanted if one.topic != self.recurring.topic]
         return msgspec.structs.replace(ended, unwanted=others) if others else None
 
     def next_open(self, rule: Recurrence, now_ms: int) -> Millis | None:
-        """Return the next occurrence that was not promised yet."""
-        return next_open(rule, self._promised, now_ms)
+        """Return the next occurrence that was not scheduled yet."""
+        return next_open(rule, self._spans, now_ms)
 
     def is_due(self, now_ms: int) -> bool:
         """Tell whether there is something to do, if the clock was not set back."""
         if self.unwanted or self.is_deleted:
             return True
-        return not self.is_over if self.promise is None else self.promise.due_ms <= now_ms
+        return (
+            not self.is_over
+            if self.last_scheduled is None
+            else self.last_scheduled.due_ms <= now_ms
+        )
 
     def is_overtaken(self, rule: Recurrence, now_ms: int) -> bool:
-        """Tell whether an occurrence comes before the one that was promised last."""
+        """Tell whether an occurrence comes before the one that was scheduled last."""
         due_ms = self.next_open(rule, now_ms)
         if due_ms is None:
             return False
-        return self.promise is None or due_ms < self.promise.due_ms
+        return self.last_scheduled is None or due_ms < self.last_scheduled.due_ms
 
-    def with_promise(self, rule: Recurrence, promise: Promise, now_ms: int) -> "RecurrenceRecord":
-        """Return it with one promise more, and without those whose time has passed.
+    def with_occurrence(
+        self, rule: Recurrence, occurrence: Occurrence, now_ms: int
+    ) -> "RecurrenceRecord":
+        """Return it with one occurrence more, and without those whose time has passed.
 
         The last one is kept besides: it has come only if the clock stays where it is.
         """
-        ahead = [one for one in self.promises if one.due_ms > now_ms or one is self.promise]
+        ahead = [one for one in self.upcoming if one.due_ms > now_ms or one is self.last_scheduled]
         ahead.sort(key=_due)
         return msgspec.structs.replace(
             self,
-            promise=promise,
+            last_scheduled=occurrence,
             is_over=False,
             ahead=ahead[:AHEAD_MAX],
             unwanted=self.unwanted + ahead[AHEAD_MAX:],
-            spans=with_promised(rule, self._promised, promise.due_ms),
+            spans=with_occurrence(rule, self._spans, occurrence.due_ms),
         )
 
-    def with_cancelled(self, rule: Recurrence, cancelled: list[Promise]) -> "RecurrenceRecord":
+    def with_cancelled(self, rule: Recurrence, cancelled: list[Occurrence]) -> "RecurrenceRecord":
         """Return it with nothing left to cancel; what of its own was cancelled can come again.
 
         What has fired before it could be cancelled has come.
         """
         mine = f"{self.recurring.name}/{self.token}"
-        spans, turn = self._promised, self.turn
-        for promise in cancelled:
-            if promise.message_id.startswith((f"{mine}@", f"{mine}.")):
-                spans, turn = without(rule, spans, promise.due_ms), turn + 1
+        spans, turn = self._spans, self.turn
+        for occurrence in cancelled:
+            if occurrence.message_id.startswith((f"{mine}@", f"{mine}.")):
+                spans, turn = without(rule, spans, occurrence.due_ms), turn + 1
         return msgspec.structs.replace(self, unwanted=[], spans=spans, turn=turn)
 
     @property
-    def _promised(self) -> list[Span]:
+    def _spans(self) -> list[Span]:
         # Records of earlier versions have no spans.
-        if not self.spans and self.promise is not None:
-            return [(self.promise.due_ms, self.promise.due_ms)]
+        if not self.spans and self.last_scheduled is not None:
+            return [(self.last_scheduled.due_ms, self.last_scheduled.due_ms)]
         return self.spans
 
 
@@ -213,5 +219,5 @@ def rule_of(record: RecurrenceRecord) -> Recurrence:
     )
 
 
-def _due(promise: Promise) -> int:
-    return promise.due_ms
+def _due(occurrence: Occurrence) -> int:
+    return occurrence.due_ms

@@ -1,21 +1,21 @@
 """Recurrences: messages that come again and again, by cron or interval, in a time zone.
 
-One occurrence ahead is always promised, as an ordinary message for later; when its time has come,
-the next is promised. So a recurrence fires as exactly, and as safely, as any other message, and a
-node that was down fires the one it had promised, late, and skips what it missed besides.
+One occurrence ahead is always scheduled, as an ordinary message for later; when its time has come,
+the next is scheduled. So a recurrence fires as exactly, and as safely, as any other message, and a
+node that was down fires the one it had scheduled, late, and skips what it missed besides.
 
 A clock that is set goes unnoticed but for this: one that was put forward, and back again, has left
-a promise far ahead; what comes before it is promised then, and no occurrence comes twice
-(`schedule.promised`). The same is looked at when the node starts.
+an occurrence far ahead; what comes before it is scheduled then, and no occurrence comes twice
+(`schedule.occurrences`). The same is looked at when the node starts.
 
-A record in the metadata says what recurs and what was promised last. The id of an occurrence is
+A record in the metadata says what recurs and what was scheduled last. The id of an occurrence is
 `<name>/<token>@<due time>`, the token being new with each `put` (and `.<turn>` behind it once the
-promise of an occurrence was cancelled that may come again): a crash between promising and
-writing that down promises the same id again, which dedup recognises. A recurrence that is replaced
-or deleted first writes down which promise must go, then cancels it: a crash between leaves work for
-the next start. A promise is cancelled only where its id stands: a topic made anew has other
-messages at the same positions. Deleting a topic deletes its recurrences, in the same write: none of
-them makes it again.
+occurrence was cancelled that may come again): a crash between scheduling and writing that down
+schedules the same id again, which dedup recognises. A recurrence that is replaced or deleted first
+writes down which occurrence must go, then cancels it: a crash between leaves work for the next
+start. An occurrence is cancelled only where its id stands: a topic made anew has other messages at
+the same positions. Deleting a topic deletes its recurrences, in the same write: none of them makes
+it again.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ from waterclock.node.publish.publisher import Publishing
 from waterclock.node.schedule.named_changes import Named
 from waterclock.node.schedule.pending import PendingMessages
 from waterclock.node.schedule.recurrence_records import (
-    Promise,
+    Occurrence,
     RecurrenceRecord,
     Recurring,
     Recurs,
@@ -87,7 +87,7 @@ class Recurrences:
         self._changing = asyncio.Lock()
         self._alarm = asyncio.Event()
         self._latest_ms: int | None = None
-        """The latest time at which promises may have been made."""
+        """The latest time at which occurrences may have been scheduled."""
         self._problems: set[str] = set()
         """Recurrences with something left to do, or to write down: said once, tried again."""
 
@@ -101,7 +101,8 @@ class Recurrences:
         now_ms = self._clock.now_ms()
         record = RecurrenceRecord(recurring=recurring, token=os.urandom(6).hex(), anchor_ms=now_ms)
         self._check(record, now_ms)
-        # A caller that leaves after the promise was made must not keep it from being written down.
+        # A caller that leaves after the occurrence was scheduled must not keep it from being
+        # written down.
         return await run_detached(self._tasks, self._put(recurring.name, record))
 
     async def _put(self, name: str, record: RecurrenceRecord) -> Recurs:
@@ -109,7 +110,7 @@ class Recurrences:
             before = self._records.get(name)
             if before is None and len(self._records) >= RECURRENCES_MAX:
                 raise CapacityReached("recurrences", RECURRENCES_MAX)
-            # Its first promise would make it, too; here, who puts it is told.
+            # Its first occurrence would make it, too; here, who puts it is told.
             made = await self._publishing.topics.ensure(record.recurring.topic)
             unwanted = [] if before is None else before.to_cancel(self._now_ms())
             await self._save({name: msgspec.structs.replace(record, unwanted=unwanted)})
@@ -120,7 +121,7 @@ class Recurrences:
             return recurs._replace(made_partitions=made.made_partitions)
 
     async def delete(self, name: str) -> bool:
-        """End a recurrence and cancel what it has promised; tell whether there was one.
+        """End a recurrence and cancel what it has scheduled; tell whether there was one.
 
         If that cannot be cancelled now, this raises why, and it is tried again until it can.
         """
@@ -159,16 +160,16 @@ class Recurrences:
         ]
 
     async def run(self) -> None:
-        """Promise each next occurrence when the one before has come, until cancelled."""
+        """Schedule each next occurrence when the one before has come, until cancelled."""
         while True:
             await self.settle()
             await self._sleep()
 
     async def settle(self) -> None:
-        """Promise what is next of each recurrence whose time has come."""
+        """Schedule what is next of each recurrence whose time has come."""
         async with self._changing:
             now_ms = self._clock.now_ms()
-            # At the start nobody knows what the clock was when the last promises were made.
+            # At the start nobody knows what the clock was when the last occurrences were scheduled.
             is_set_back = self._latest_ms is None or now_ms < self._latest_ms
             self._latest_ms = now_ms
             due = {name for name, record in self._records.items() if record.is_due(now_ms)}
@@ -177,7 +178,7 @@ class Recurrences:
             await self._settle(sorted(self._problems | due))
 
     async def _overtaken(self, now_ms: int) -> AsyncIterator[str]:
-        """Yield the recurrences whose next occurrence comes before the one promised last."""
+        """Yield the recurrences whose next occurrence comes before the one scheduled last."""
         for count, (name, record) in enumerate(self._records.items(), 1):
             if record.is_overtaken(self._rules[name], now_ms):
                 yield name
@@ -192,7 +193,9 @@ class Recurrences:
 
     async def _sleep(self) -> None:
         now_ms = self._clock.now_ms()
-        times = [r.promise.due_ms for r in self._records.values() if r.promise is not None]
+        times = [
+            r.last_scheduled.due_ms for r in self._records.values() if r.last_scheduled is not None
+        ]
         sleep_ms = max(0, min(SLEEP_MS_MAX, min(times, default=now_ms + SLEEP_MS_MAX) - now_ms))
         if self._problems:
             sleep_ms = SLEEP_MS_MAX
@@ -207,7 +210,7 @@ class Recurrences:
         """Look at the clock now: it may have been set."""
         self._alarm.set()
 
-    # One step: cancel what must go, promise what is next, write down both
+    # One step: cancel what must go, schedule what is next, write down both
 
     async def _settle(self, names: Iterable[str]) -> dict[str, WaterclockError]:
         """Do what is to be done; return what could not be, and why. It is tried again later."""
@@ -237,7 +240,7 @@ class Recurrences:
             await self._save(changed)
         except WaterclockError as error:
             for name, record in changed.items():
-                if record is not None:  # a delete must find what was promised
+                if record is not None:  # a delete must find what was scheduled
                     self._keep(name, record)
             return {name: self._note_problem(name, error) for name in changed}
         self._problems.difference_update(changed)
@@ -255,37 +258,39 @@ class Recurrences:
     async def _settled(self, record: RecurrenceRecord) -> RecurrenceRecord | None:
         """Do what a record asks for; return it as it is then, None if it is done with."""
         rule = self._rules[record.recurring.name]
-        cancelled = [promise for promise in record.unwanted if await self._cancel(promise)]
+        cancelled = [occurrence for occurrence in record.unwanted if await self._cancel(occurrence)]
         if record.is_deleted:
             return None
         if record.unwanted:
             record = record.with_cancelled(rule, cancelled)
         now_ms = self._now_ms()
         due_ms = record.next_open(rule, now_ms)
-        last = record.promise
+        last = record.last_scheduled
         if last is not None and last.due_ms > now_ms and (due_ms is None or due_ms > last.due_ms):
             return record
         if due_ms is None:
             return msgspec.structs.replace(
-                record, is_over=True, promise=None, ahead=record.promises
+                record, is_over=True, last_scheduled=None, ahead=record.upcoming
             )
-        return record.with_promise(rule, await self._promise(record, due_ms), now_ms)
+        return record.with_occurrence(rule, await self._schedule(record, due_ms), now_ms)
 
-    async def _promise(self, record: RecurrenceRecord, due_ms: int) -> Promise:
+    async def _schedule(self, record: RecurrenceRecord, due_ms: int) -> Occurrence:
         recurring = record.recurring
         message_id = record.message_id(due_ms)
         message = recurring.message(message_id.encode(), due_ms)
         batch = encode_batch([message], self._limits, now_ms=self._clock.now_ms())
         answer = await self._publishing.publish_batch(recurring.topic, batch.body)
-        return Promise(recurring.topic, answer.partition, answer.first_offset, due_ms, message_id)
+        return Occurrence(
+            recurring.topic, answer.partition, answer.first_offset, due_ms, message_id
+        )
 
-    async def _cancel(self, promise: Promise) -> bool:
+    async def _cancel(self, occurrence: Occurrence) -> bool:
         """Tell whether it is cancelled, now or before; False if it has fired, or is gone."""
         # Gone with its topic, it fires no more. Anything else may pass, and then it would fire.
         with suppress(NotFound):
-            position = promise.partition, promise.offset
-            named = Named(promise.message_id.encode(), position=position)
-            changed = await self._pending.cancel(promise.topic, [named])
+            position = occurrence.partition, occurrence.offset
+            named = Named(occurrence.message_id.encode(), position=position)
+            changed = await self._pending.cancel(occurrence.topic, [named])
             return bool(changed.outcomes[0] in (DONE, CANCELLED))
         return False
 
@@ -304,7 +309,7 @@ class Recurrences:
             self._rules[name] = rule_of(record)
 
     def _check(self, record: RecurrenceRecord, now_ms: int) -> None:
-        """Raise BadInput unless each occurrence can be promised."""
+        """Raise BadInput unless each occurrence can be scheduled."""
         recurring = record.recurring
         expires = recurring.expires_after_ms
         if expires is not None and expires <= 0:
@@ -316,9 +321,9 @@ class Recurrences:
 
     def _recurs(self, record: RecurrenceRecord) -> Recurs:
         now_ms = self._clock.now_ms()
-        coming = [promise.due_ms for promise in record.promises if promise.due_ms > now_ms]
-        if not coming and record.promise is not None:
-            coming = [record.promise.due_ms]
+        coming = [occurrence.due_ms for occurrence in record.upcoming if occurrence.due_ms > now_ms]
+        if not coming and record.last_scheduled is not None:
+            coming = [record.last_scheduled.due_ms]
         if coming:
             return Recurs(record.recurring, min(coming))
         rule = self._rules[record.recurring.name]

@@ -1,8 +1,8 @@
 """The timers of one partition, driven: what is due is written to the log as fired.
 
-The log decides everything; timers are a cache of it. A promise is retired here only after the frame
-that ends it is in the log, and both happen in one synchronous step, so nothing can come between.
-Whatever becomes of the process after that, the log tells the next one.
+The log decides everything; timers are a cache of it. A scheduled message is retired here only after
+the frame that ends it is in the log, and both happen in one synchronous step, so nothing can come
+between. Whatever becomes of the process after that, the log tells the next one.
 
 Never early: `tick` compares with the wall clock as it is when it is called. The clock may be set at
 any time, so the task never sleeps for more than a second without looking at it again. A storm is
@@ -50,7 +50,8 @@ EXPIRED: Final = 4
 SLEEP_MS_MAX = 1_000
 SCAN_ROWS = 65_536
 LARGE = 1_000_000
-"""So many promises move enough memory about for what is freed to be worth giving back ..."""
+"""So many scheduled messages move enough memory about for what is freed to be worth giving back
+..."""
 TRIM_MS = 2_000
 """... so often."""
 
@@ -58,7 +59,7 @@ log = logging.getLogger(__name__)
 
 
 class Scheduler:
-    """Fires the promises of one partition. Belongs to the loop that owns the store."""
+    """Fires the scheduled messages of one partition. Belongs to the loop that owns the store."""
 
     def __init__(
         self,
@@ -112,7 +113,8 @@ class Scheduler:
         counters: PartitionCounters,
         flush_queue: FlushQueue,
     ) -> "Scheduler":
-        """Find the open promises of a store. Blocks; `folder` is for saved timers alone."""
+        """Find the open scheduled messages of a store. Blocks; `folder` is for saved timers
+        alone."""
         if isinstance(folder, Path):
             folder = OsFolder(folder, is_durable=True)  # a power cut that takes it costs only time
         files = TimerFiles(folder)
@@ -123,7 +125,7 @@ class Scheduler:
             raise
 
     def __len__(self) -> int:
-        """How many promises are open."""
+        """How many scheduled messages are open."""
         return len(self._timers)
 
     def __repr__(self) -> str:
@@ -137,7 +139,7 @@ class Scheduler:
         self._expect(due_ms)
 
     async def cancel(self, offsets: Int64s) -> Outcomes:
-        """Let promises not fire; say of each what became of it. Durable on return."""
+        """Let scheduled messages not fire; say of each what became of it. Durable on return."""
         outcomes, is_open = self._standing(offsets)
         chosen = np.unique(offsets[is_open])
         if len(chosen):
@@ -150,9 +152,9 @@ class Scheduler:
         return await self._answered(outcomes)
 
     async def reschedule(self, offsets: Int64s, due_ms: Int64s) -> Outcomes:
-        """Give promises new due times; say of each what became of it. Durable on return.
+        """Give scheduled messages new due times; say of each what became of it. Durable on return.
 
-        Of several times for one promise the last holds. You must have checked them.
+        Of several times for one scheduled message the last holds. You must have checked them.
         """
         outcomes, is_open = self._standing(offsets)
         chosen, last = np.unique(offsets[is_open][::-1], return_index=True)
@@ -195,15 +197,16 @@ class Scheduler:
     # What is there
 
     def is_open(self, offsets: Int64s) -> Bools:
-        """Tell which of these are promises neither fired nor cancelled."""
+        """Tell which of these are scheduled messages neither fired nor cancelled."""
         return self._timers.is_open(offsets)
 
     def due_of(self, offsets: Int64s) -> Int64s:
-        """Return the due time of each open promise, -1 for what is none."""
+        """Return the due time of each open scheduled message, -1 for what is none."""
         return self._timers.due_of(offsets)
 
     async def scan(self, start_ms: int, end_ms: int) -> AsyncIterator[tuple[Int64s, Int64s]]:
-        """Yield (offsets, due times) of all promises due in [start_ms, end_ms), by offset.
+        """Yield (offsets, due times) of all scheduled messages due in [start_ms, end_ms), by
+        offset.
 
         In slices, with a turn for others between two: what changes meanwhile is seen, or is not.
         """
@@ -220,7 +223,8 @@ class Scheduler:
     async def upcoming(
         self, start_ms: int, end_ms: int, limit: int, *, after: int = -1
     ) -> tuple[Int64s, Int64s]:
-        """Return (offsets, due times) of the first promises due in [start_ms, end_ms), in order.
+        """Return (offsets, due times) of the first scheduled messages due in [start_ms, end_ms), in
+        order.
 
         Of those due at `start_ms`, only those behind the offset `after`.
         """
@@ -237,7 +241,8 @@ class Scheduler:
         return offsets, due
 
     async def horizons(self, now_ms: int) -> Int64s:
-        """Count promises by how soon they are due: see `schedule.timers.HORIZONS_MS`, and later."""
+        """Count scheduled messages by how soon they are due: see `schedule.hot_timers.HORIZONS_MS`,
+        and later."""
         edges = now_ms + np.array(HORIZONS_MS, np.int64)
         counts = np.zeros(len(edges) + 1, np.int64)
         async for _, due in self.scan(0, OFFSET_MAX):
@@ -294,12 +299,13 @@ class Scheduler:
             return
 
     def _expect(self, due_ms: Int64s) -> None:
-        self._firing.promised(due_ms)
+        self._firing.expect(due_ms)
         if len(due_ms) and int(due_ms.min()) < self._wakes_at:
             self._alarm.set()
 
     def fire_slice(self) -> bool:
-        """Fire the first promises that are due now; tell whether to call again at once."""
+        """Fire the first scheduled messages that are due now; tell whether to call again at
+        once."""
         return self._firing.slice()
 
     # Cold timers, and what is saved of them
@@ -343,7 +349,7 @@ class Scheduler:
         await asyncio.to_thread(memory.trim)
 
     async def save(self) -> None:
-        """Save which promises of sealed segments are open, if that has changed."""
+        """Save which scheduled messages of sealed segments are open, if that has changed."""
         if not self._segments.is_saved and not self._segments.is_behind:
             checkpoint = self._segments.checkpoint()
             # Before the wait: what changes meanwhile is to be saved again.
@@ -352,7 +358,7 @@ class Scheduler:
                 self._segments.is_saved = False
 
     def close(self) -> None:
-        """Save which promises are open, and let go of the files."""
+        """Save which scheduled messages are open, and let go of the files."""
         # What is not saved is in the log: the next opening only takes longer.
         try:
             if self._segments.is_torn:

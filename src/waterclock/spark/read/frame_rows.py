@@ -25,7 +25,7 @@ BATCH_BYTES_MAX = 16 * MIB
 """Frames are put together up to this, whatever their rows."""
 US_PER_MS = 1_000
 
-_KINDS = {FrameType.DATA: "data", FrameType.PROMISE: "promise", FrameType.FIRED: "fired"}
+_KINDS = {FrameType.DATA: "data", FrameType.SCHEDULED: "scheduled", FrameType.FIRED: "fired"}
 _STORED = {"message_id", "key", "value", "headers"}
 """Columns that are in the log as they are in Spark."""
 
@@ -70,7 +70,7 @@ class FrameRows:
         self._key_prefix = key_prefix
         self._types = {FrameType.DATA, FrameType.FIRED}
         if with_scheduled:
-            self._types.add(FrameType.PROMISE)
+            self._types.add(FrameType.SCHEDULED)
         self._columns_read = _columns_read(schema.names, by_key=key_prefix is not None)
         self._no_times = pa.nulls(batch_rows, TIMESTAMP)
 

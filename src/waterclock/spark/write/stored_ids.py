@@ -26,7 +26,7 @@ Fetch = Callable[[int, int], Fetched]
 """Read frames of every kind of a partition, from an offset on."""
 
 _SEED = 0x57726974
-_BEAR_IDS = {FrameType.DATA, FrameType.PROMISE, FrameType.FIRED, FrameType.SEEN}
+_BEAR_IDS = {FrameType.DATA, FrameType.SCHEDULED, FrameType.FIRED, FrameType.SEEN}
 
 
 class StoredIds:
