@@ -164,13 +164,13 @@ def verdict(found: Sequence[Measured]) -> list[str]:
 def page(found: Sequence[Measured], machine: dict[str, str | int | float], seconds: float) -> str:
     """Return lease.md."""
     names = ("cpu", "cores", "memory_gb", "kernel", "python", "load_1m")
-    told = ", ".join(f"{name} {machine[name]}" for name in names)
+    about = ", ".join(f"{name} {machine[name]}" for name in names)
     return "\n".join(
         wrapped(line)
         for line in [
             "# How long should the lease be?",
             "",
-            f"Measured {datetime.now(UTC):%Y-%m-%d} at {version()}: {told}. Redis 7 with"
+            f"Measured {datetime.now(UTC):%Y-%m-%d} at {version()}: {about}. Redis 7 with"
             f" `appendfsync always`, a leader and two standbys, two workers, {RATE} messages a"
             f" second for {seconds:g} s a row; the four rows of a lease run side by side. Kills"
             " come every lease + 4 s, and the killed is replaced; pauses (SIGSTOP) every 5 s, the"
@@ -221,13 +221,13 @@ def main() -> None:
     """Measure, and write the page and the picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where to write them")
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     seconds = scaled(SECONDS, least=8)
     with scratch_folder() as folder:
         machine = facts(folder)
     found = measure(seconds)
-    (told.folder / "lease.md").write_text(page(found, machine, seconds))
-    (told.folder / "lease.svg").write_text(picture(found))
+    (arguments.folder / "lease.md").write_text(page(found, machine, seconds))
+    (arguments.folder / "lease.svg").write_text(picture(found))
     print("\n".join(table(found)))
 
 

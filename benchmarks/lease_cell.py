@@ -53,11 +53,11 @@ class Cell:
         """When the leader is hit, and how long it is paused: the same pauses for every lease."""
         rng = Random("pauses of 0.3 to 3 s")
         between_s = self.lease_s + BETWEEN_S if self.trouble == "kills" else BETWEEN_S + 1
-        told, at_s = [], FIRST_S
+        pauses, at_s = [], FIRST_S
         while at_s < self.seconds - 1:
-            told.append((at_s, rng.uniform(*PAUSE_S)))
+            pauses.append((at_s, rng.uniform(*PAUSE_S)))
             at_s += between_s
-        return told
+        return pauses
 
 
 @dataclass(slots=True)
@@ -149,8 +149,8 @@ class Trial:
 
     def _is_ready(self) -> bool:
         journals = read_journals(self._folder.glob("worker-*.jsonl"))
-        told = [any(line["what"] == "followed" for line in each) for each in journals.values()]
-        return len(told) == self._plan.workers and all(told)
+        followed = [any(line["what"] == "followed" for line in each) for each in journals.values()]
+        return len(followed) == self._plan.workers and all(followed)
 
     def _start_dispatcher(self) -> None:
         self._fleet.start_dispatcher()
@@ -199,17 +199,17 @@ class Trial:
         last = [
             [line for line in each if line["what"] == "counts"][-1:] for each in journals.values()
         ]
-        told: Counter[str] = Counter()
+        totals: Counter[str] = Counter()
         for lines in last:
             for line in lines:
-                told.update(
+                totals.update(
                     {name: line.get(name, 0) for name in ("received", "redelivered", "gaps")}
                 )
         measured = Measured(self._cell, len(published), len(self._hits))
         measured.lost = sum(not counts[each.n] for each in published)
         measured.written_twice = sum(count - 1 for count in counts.values())
         measured.delays = sorted(at_ms / 1_000 - sent_s[n] for n, at_ms in first.items())
-        measured.gaps = told["gaps"]
+        measured.gaps = totals["gaps"]
         received = sum(
             line["received"]
             for name, lines in zip(journals, last, strict=True)

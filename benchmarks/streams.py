@@ -176,8 +176,8 @@ def compare(report: Report) -> None:
     for theirs in report.peers:
         name = theirs.case.removeprefix("nchan_")
         if name in values:
-            told = name.removesuffix("_ops").removesuffix("_ms")
-            report.ratios[f"{told}_vs_nchan"] = values[name] / theirs.value
+            label = name.removesuffix("_ops").removesuffix("_ms")
+            report.ratios[f"{label}_vs_nchan"] = values[name] / theirs.value
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from benchmarks.polling import Setting, hold, match
 
 def send_to(name: str, body: bytes = BODY, *, size: int | None = None) -> bytes:
     """Encode a send."""
-    told = b"" if size is None else b',"inMemoryStreamSize":%d' % size
-    return post("/streams/send", b'{"streamId":"%b","message":%b%b}' % (name.encode(), body, told))
+    extra = b"" if size is None else b',"inMemoryStreamSize":%d' % size
+    return post("/streams/send", b'{"streamId":"%b","message":%b%b}' % (name.encode(), body, extra))
 
 
 def receive_from(name: str) -> bytes:

@@ -10,7 +10,7 @@ NOW_MS = 1_000_000
 LEASE_MS = 30_000
 
 
-def told(
+def delivery_of(
     offsets: list[int], *, partition: int = 0, generation: int = 1, deadline_ms: int = 0
 ) -> broker_pb2.Delivery:
     """Return what the node says when it hands out messages."""
@@ -30,7 +30,7 @@ def told(
 def delivered(offsets: list[int], outbox: AckQueue, lease: Lease | None = None) -> Delivery:
     """Return messages as a member has them."""
     lease = lease or Lease(0, 1)
-    about = told(offsets, partition=lease.partition, generation=lease.generation)
+    about = delivery_of(offsets, partition=lease.partition, generation=lease.generation)
     return Delivery("orders", about, lease, outbox)
 
 

@@ -104,12 +104,12 @@ class FakeSession:
                 self.group.attempts[offset] += 1
 
     def next_delivery(self, count_max: int) -> SubscribeResponse | None:
-        group, room = self.group, max(self.credit - len(self.held), 0)
+        group, unused = self.group, max(self.credit - len(self.held), 0)
         free = [
             offset
             for offset in range(len(self.topic.rows))
             if offset not in group.done and offset not in group.held
-        ][: min(room, count_max)]
+        ][: min(unused, count_max)]
         # One delivery is of one attempt.
         free = [offset for offset in free if group.attempts[offset] == group.attempts[free[0]]]
         if not free:
@@ -271,8 +271,8 @@ class FakeNode(broker_pb2_grpc.BrokerServicer, admin_pb2_grpc.AdminServicer):
             )
             await context.write(broker_pb2.ReplayResponse(batch=batch))
             if begin.name:
-                told = (await context.read()).done[0].offset
-                self.replayed = self.replayed if self.replay_forgets else told
+                reported = (await context.read()).done[0].offset
+                self.replayed = self.replayed if self.replay_forgets else reported
             if self.replay_breaks:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, self.replay_breaks.pop())
         finished = broker_pb2.ReplayResponse.Finished(messages=len(rows))

@@ -17,7 +17,7 @@ def batch(*keys: bytes | None) -> Columns:
     return made
 
 
-def lane(in_flight_max: int = 4) -> Accumulator[Columns]:
+def accumulator(in_flight_max: int = 4) -> Accumulator[Columns]:
     return Accumulator(in_flight_max=in_flight_max)
 
 
@@ -28,14 +28,14 @@ def opened(at: Accumulator[Columns], *keys: bytes | None, now_ms: float = 0.0) -
 
 
 def test_with_nothing_in_flight_a_message_never_waits():
-    at = lane()
+    at = accumulator()
     first = opened(at, None)
 
     assert at.next_batch(0.0, linger_ms=LINGER_MS) is first
 
 
 def test_with_something_in_flight_a_batch_gathers_until_the_answer():
-    at = lane()
+    at = accumulator()
     first = opened(at, None)
     at.next_batch(0.0, linger_ms=LINGER_MS)
     second = opened(at, None)
@@ -46,7 +46,7 @@ def test_with_something_in_flight_a_batch_gathers_until_the_answer():
 
 
 def test_nobody_lingers_longer_than_asked():
-    at = lane()
+    at = accumulator()
     opened(at, None)
     at.next_batch(0.0, linger_ms=LINGER_MS)
     second = opened(at, None, now_ms=1.0)
@@ -56,7 +56,7 @@ def test_nobody_lingers_longer_than_asked():
 
 
 def test_a_full_batch_does_not_linger_but_needs_a_free_place():
-    at = lane(in_flight_max=2)
+    at = accumulator(in_flight_max=2)
     for _ in range(3):
         opened(at, None)
         at.fill()
@@ -69,7 +69,7 @@ def test_a_full_batch_does_not_linger_but_needs_a_free_place():
 
 
 def test_a_batch_that_shares_a_key_waits_and_so_does_all_behind_it():
-    at = lane()
+    at = accumulator()
     first = opened(at, b"a", None)
     at.fill()
     second = opened(at, b"b", b"a")
@@ -85,7 +85,7 @@ def test_a_batch_that_shares_a_key_waits_and_so_does_all_behind_it():
 
 
 def test_messages_without_a_key_bind_nothing():
-    at = lane()
+    at = accumulator()
     for _ in range(2):
         opened(at, None)
         at.fill()
@@ -94,12 +94,12 @@ def test_messages_without_a_key_bind_nothing():
     assert at.next_batch(0.0, linger_ms=LINGER_MS) is not None
 
 
-class LaneHistory(RuleBasedStateMachine):
+class AccumulatorHistory(RuleBasedStateMachine):
     """Messages come, time passes, answers come in any order; what leaves is what came, in order."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.at = lane(in_flight_max=3)
+        self.at = accumulator(in_flight_max=3)
         self.now_ms = 0.0
         self.came: list[tuple[bytes | None, bytes]] = []
         self.left: list[tuple[bytes | None, bytes]] = []
@@ -153,12 +153,12 @@ class LaneHistory(RuleBasedStateMachine):
         assert sorted(self.left, key=str) == sorted(self.came, key=str)
 
 
-TestLaneHistory = LaneHistory.TestCase
+TestAccumulatorHistory = AccumulatorHistory.TestCase
 
 
 @given(st.integers(1, 5))
 def test_what_was_not_sent_can_be_taken_out(count):
-    at = lane()
+    at = accumulator()
     made = []
     for number in range(count):
         made.append(opened(at, b"%d" % number))

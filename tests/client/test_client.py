@@ -35,7 +35,7 @@ def failed(code: grpc.StatusCode, details: str = "", **trailers: str) -> grpc.ai
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(*pairs), details)
 
 
-def told(error: WaterclockError) -> WaterclockError:
+def as_raised(error: WaterclockError) -> WaterclockError:
     """Return an error as it arrives, having travelled as a node sends it."""
     status = status_of(error, "a test")
     metadata = grpc.aio.Metadata(*status.trailers)
@@ -189,7 +189,7 @@ async def test_a_client_outside_its_block_says_so():
     ],
 )
 def test_an_error_arrives_as_it_was_raised(error):
-    arrived = told(error)
+    arrived = as_raised(error)
 
     assert type(arrived) is type(error)
     assert str(arrived) == str(error)

@@ -234,9 +234,9 @@ async def test_a_node_that_refuses_to_store_is_there_for_who_subscribes(caplog):
             assert await take(messages, 20) == numbers(20)
             node.fails_before.clear()
             await publishing
-        told = f"waiting for the node at {node.address}, which refuses: no space left"
+        warning = f"waiting for the node at {node.address}, which refuses: no space left"
         *waits, ends = said(caplog)
-        assert waits == [told]
+        assert waits == [warning]
         assert ends == f"the node at {node.address} accepts again, after 0 s"
 
 

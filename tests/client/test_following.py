@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.client.http_peers import Proxy, ok, proxy_of, refusal, scripted
-from tests.client.test_streams import QUICK, connected, told_to
+from tests.client.test_streams import QUICK, connected, directed_to
 from tests.server.http_client import until
 from tests.server.served import Served, running_server
 from waterclock.client._sync.client import connect_blocking
@@ -208,7 +208,7 @@ async def test_trouble_that_passes_is_waited_out_and_a_mistake_is_told(tmp_path)
         refusal(400, b'{"error":"BadField","detail":"resumeToken: no","field":"resumeToken"}'),
         refusal(404, b'{"error":"NotFound","detail":"no"}'),
     ]
-    async with scripted(lambda n: said[n]) as peer, told_to(tmp_path, peer.url) as client:
+    async with scripted(lambda n: said[n]) as peer, directed_to(tmp_path, peer.url) as client:
         following = client.streams.follow("s")
         assert await values(following, 1) == [1]
         with pytest.raises(BadInput, match="resumeToken: no"):

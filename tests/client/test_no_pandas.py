@@ -57,10 +57,10 @@ def trap(tmp_path, monkeypatch):
     """Return the file that tells whether any process that begins now has asked for pandas."""
     (tmp_path / "trap" / "pandas").mkdir(parents=True)
     (tmp_path / "trap" / "pandas" / "__init__.py").write_text(TRAP)
-    told = tmp_path / "told"
-    monkeypatch.setenv("PANDAS_TRAP", str(told))
+    report = tmp_path / "report"
+    monkeypatch.setenv("PANDAS_TRAP", str(report))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "trap"))
-    return told
+    return report
 
 
 def test_the_trap_catches(trap):

@@ -1,4 +1,4 @@
-"""The pipe matches answers to batches, and a broken stream is everyone's news and nobody's loss."""
+"""The stream matches answers to batches; one that breaks is everyone's news and nobody's loss."""
 
 import asyncio
 import contextlib
@@ -19,16 +19,16 @@ LONG_MS = 20_000
 
 
 @contextlib.asynccontextmanager
-async def piped(call_timeout_ms: int = 15_000) -> AsyncIterator[tuple[FakeNode, PublishStream]]:
+async def streamed(call_timeout_ms: int = 15_000) -> AsyncIterator[tuple[FakeNode, PublishStream]]:
     async with fake_node() as node:
         connection = Connection(node.address, ClientSettings(call_timeout_ms=call_timeout_ms))
         await connection.open()
         async with asyncio.TaskGroup() as tasks:
-            pipe = PublishStream(connection, tasks)
+            stream = PublishStream(connection, tasks)
             try:
-                yield node, pipe
+                yield node, stream
             finally:
-                pipe.close()
+                stream.close()
         await connection.close()
 
 
@@ -46,10 +46,10 @@ def batch(value: bytes) -> PublishBatchRequest:
 
 
 async def test_each_batch_gets_its_own_answer():
-    async with piped() as (node, pipe):
+    async with streamed() as (node, stream):
         node.fails_before.extend([None, BadInput("no"), None])
         answers = await asyncio.gather(
-            *(pipe.publish(batch(b"%d" % n), LONG_MS) for n in range(3)),
+            *(stream.publish(batch(b"%d" % n), LONG_MS) for n in range(3)),
             return_exceptions=True,
         )
 
@@ -61,19 +61,19 @@ async def test_each_batch_gets_its_own_answer():
 
 
 async def test_batches_arrive_in_the_order_they_were_sent():
-    async with piped() as (node, pipe):
+    async with streamed() as (node, stream):
         values = [b"%d" % n for n in range(50)]
-        await asyncio.gather(*(pipe.publish(batch(value), LONG_MS) for value in values))
+        await asyncio.gather(*(stream.publish(batch(value), LONG_MS) for value in values))
 
         assert [value for (value,) in node.batches] == values
 
 
 async def test_when_the_stream_breaks_all_that_wait_hear_of_it_and_the_next_opens_another():
-    async with piped() as (node, pipe):
+    async with streamed() as (node, stream):
         node.is_open.clear()
         async with asyncio.TaskGroup() as tasks:
             waiting = [
-                tasks.create_task(failure_of(pipe.publish(batch(b"%d" % n), LONG_MS)))
+                tasks.create_task(failure_of(stream.publish(batch(b"%d" % n), LONG_MS)))
                 for n in range(5)
             ]
             await node.until(lambda: len(node.batches) == 5)
@@ -82,31 +82,31 @@ async def test_when_the_stream_breaks_all_that_wait_hear_of_it_and_the_next_open
         assert {type(task.result()) for task in waiting[1:]} <= {Unreachable, type(None)}
         assert type(waiting[0].result()) is Unreachable
 
-        answer = await pipe.publish(batch(b"next"), LONG_MS)
+        answer = await stream.publish(batch(b"next"), LONG_MS)
         assert answer.count == 1
 
 
 async def test_a_batch_that_ran_out_of_time_does_not_take_others_along():
-    async with piped() as (node, pipe), asyncio.TaskGroup() as tasks:
+    async with streamed() as (node, stream), asyncio.TaskGroup() as tasks:
         node.is_open.clear()
-        patient = tasks.create_task(pipe.publish(batch(b"patient"), LONG_MS))
+        waiting = tasks.create_task(stream.publish(batch(b"waiting"), LONG_MS))
         with pytest.raises(TimedOut):
-            await pipe.publish(batch(b"impatient"), 10)
-        assert not patient.done()
+            await stream.publish(batch(b"impatient"), 10)
+        assert not waiting.done()
         node.is_open.set()
-        assert (await patient).count == 1
+        assert (await waiting).count == 1
 
 
 async def test_a_stream_that_hangs_is_given_up():
-    async with piped(call_timeout_ms=30) as (node, pipe):
+    async with streamed(call_timeout_ms=30) as (node, stream):
         node.is_open.clear()
         failures = await asyncio.gather(
-            *(failure_of(pipe.publish(batch(b"x"), LONG_MS)) for _ in range(3))
+            *(failure_of(stream.publish(batch(b"x"), LONG_MS)) for _ in range(3))
         )
         assert {type(failure) for failure in failures} == {TimedOut}
-        assert repr(pipe) == "<PublishStream closed, 0 batches wait for their answers>"
+        assert repr(stream) == "<PublishStream closed, 0 batches wait for their answers>"
         node.is_open.set()
-        assert (await pipe.publish(batch(b"next"), LONG_MS)).count == 1
+        assert (await stream.publish(batch(b"next"), LONG_MS)).count == 1
 
 
 async def failure_of(publishing):

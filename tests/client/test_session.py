@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.client.deliveries import LEASE_MS, NOW_MS, assigned, opened, revoked, told
+from tests.client.deliveries import LEASE_MS, NOW_MS, assigned, delivery_of, opened, revoked
 from waterclock.client.consumer.delivery import ReceivedMessage
 from waterclock.client.consumer.session import Session
 from waterclock.model.errors import NodeFailed
@@ -23,7 +23,7 @@ def session(*, keep_alive: bool = False, offsets: tuple[list[int], ...] = ([0, 1
     made.handle(opened())
     made.handle(assigned())
     for each in offsets:
-        made.handle(SubscribeResponse(delivery=told(each)))
+        made.handle(SubscribeResponse(delivery=delivery_of(each)))
     return made
 
 
@@ -124,7 +124,7 @@ def test_a_partition_that_stays_after_all_gives_nothing_back():
 def test_a_lost_partition_answers_nothing_and_hands_out_nothing():
     at = session()
     first = handed(at, 1)[0]
-    at.handle(SubscribeResponse(delivery=told([3])))
+    at.handle(SubscribeResponse(delivery=delivery_of([3])))
     at.handle(SubscribeResponse(lost=SubscribeResponse.Lost(partition=0, generation=1)))
 
     assert not first.ack()
@@ -167,12 +167,12 @@ def test_after_the_end_no_answer_counts():
 def test_messages_of_a_partition_nobody_assigned_are_refused():
     at = session()
     with pytest.raises(NodeFailed, match="never assigned"):
-        at.handle(SubscribeResponse(delivery=told([0], generation=9)))
+        at.handle(SubscribeResponse(delivery=delivery_of([0], generation=9)))
 
 
 def test_a_delivery_that_contradicts_itself_is_refused():
     at = session()
-    wrong = told([0, 1])
+    wrong = delivery_of([0, 1])
     wrong.bounds[:] = [0, 3]
     with pytest.raises(NodeFailed, match="2 messages came for 3 offsets"):
         at.handle(SubscribeResponse(delivery=wrong))
@@ -184,7 +184,7 @@ def test_a_delivery_that_contradicts_itself_is_refused():
 def test_a_program_that_holds_most_of_its_credit_starves():
     at = session(offsets=())
     at.handle(opened(credit=4))
-    at.handle(SubscribeResponse(delivery=told([0, 1])))
+    at.handle(SubscribeResponse(delivery=delivery_of([0, 1])))
     assert not at.is_starving
-    at.handle(SubscribeResponse(delivery=told([2])))
+    at.handle(SubscribeResponse(delivery=delivery_of([2])))
     assert at.is_starving

@@ -79,11 +79,11 @@ async def test_single_messages_come_with_their_offsets_too(tmp_path):
         await stream.write(pb.ReplayRequest(begin=begin))
         await stream.done_writing()
         found = []
-        while (told := await stream.read()) is not EOF:
-            bounds = told.batch.bounds
+        while (response := await stream.read()) is not EOF:
+            bounds = response.batch.bounds
             spans = zip(bounds[::2], bounds[1::2], strict=True)
             offsets = [offset for start, end in spans for offset in range(start, end)]
-            rows = told.batch.messages.rows
+            rows = response.batch.messages.rows
             found += [(o, m.value) for o, m in zip(offsets, rows, strict=True)]
         assert found == [(row.offset, row.value) for row in EXPECTED]
 

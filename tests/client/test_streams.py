@@ -51,7 +51,7 @@ async def connected(folder: Path, **sections: Any) -> AsyncIterator[tuple[Served
 
 
 @asynccontextmanager
-async def told_to(folder: Path, url: str, **options: Any) -> AsyncIterator[Client]:
+async def directed_to(folder: Path, url: str, **options: Any) -> AsyncIterator[Client]:
     """Give a client of a node, whose streams are elsewhere."""
     async with running_server(folder) as served:
         address, chosen = served.server.addresses.grpc, ClientSettings(retry_delay_ms=1, **options)
@@ -200,7 +200,7 @@ async def test_streams_are_listed_looked_at_resized_and_deleted(tmp_path):
     ],
 )
 async def test_what_is_no_json_is_refused_before_anything_is_sent(tmp_path, message, words):
-    async with scripted(lambda n: [END]) as peer, told_to(tmp_path, peer.url) as client:
+    async with scripted(lambda n: [END]) as peer, directed_to(tmp_path, peer.url) as client:
         with pytest.raises(BadInput, match=words):
             await client.streams.send("chat", message)
         assert peer.requests == []
@@ -300,7 +300,7 @@ async def test_what_the_node_refused_to_begin_is_sent_again(tmp_path):
     moved = b'{"status":424,"error":"NotOwner","detail":"elsewhere"}'
     sent = b'{"streamId":"s","messageUuid":"m","position":7,"delivered":true}'
     said = [refusal(429, busy), refusal(424, moved), ok(sent)]
-    async with scripted(lambda n: said[n]) as peer, told_to(tmp_path, peer.url) as client:
+    async with scripted(lambda n: said[n]) as peer, directed_to(tmp_path, peer.url) as client:
         assert (await client.streams.send("s", 1)).position == 7
         assert len(peer.requests) == 3
 
@@ -321,7 +321,7 @@ async def test_an_answer_that_is_no_nodes_is_an_error_of_ours(tmp_path, said, er
     patience_ms = 15_000 if said else 500
     async with (
         scripted(lambda n: said) as peer,
-        told_to(tmp_path, peer.url, call_timeout_ms=patience_ms) as client,
+        directed_to(tmp_path, peer.url, call_timeout_ms=patience_ms) as client,
     ):
         with pytest.raises(error):
             await client.streams.send("s", 1, timeout=0)
@@ -331,7 +331,7 @@ async def test_what_is_stored_is_tried_for_as_long_as_told(tmp_path):
     away = refusal(503, b'{"error":"StoreUnavailable"}')
     async with (
         scripted(lambda n: away) as peer,
-        told_to(tmp_path, peer.url, delivery_timeout_ms=500) as client,
+        directed_to(tmp_path, peer.url, delivery_timeout_ms=500) as client,
     ):
         # The last attempt may not have had the time to be refused.
         with pytest.raises((StoreUnavailable, TimedOut, Unreachable)):
@@ -344,7 +344,7 @@ async def test_what_is_stored_is_tried_for_as_long_as_told(tmp_path):
 async def test_nobody_at_the_http_address_is_told(tmp_path):
     async with scripted(lambda n: [END]) as peer:
         pass
-    async with told_to(tmp_path, peer.url, call_timeout_ms=50) as client:
+    async with directed_to(tmp_path, peer.url, call_timeout_ms=50) as client:
         with pytest.raises(Unreachable, match="no Waterclock node answers at http://127"):
             await client.streams.list()
 
@@ -368,7 +368,7 @@ async def test_a_client_that_is_not_open_says_so(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("told", "grpc", "url"),
+    ("named", "grpc", "url"),
     [
         ("http://10.0.0.1:80", "10.0.0.1:9000", "http://10.0.0.1:80"),
         ("http://0.0.0.0:8080", "node-1:9000", "http://node-1:8080"),
@@ -377,8 +377,8 @@ async def test_a_client_that_is_not_open_says_so(tmp_path):
         ("http://127.0.0.1:8080", "node-1:9000", "http://node-1:8080"),
     ],
 )
-def test_streams_are_looked_for_where_the_node_can_be_reached(told, grpc, url):
-    assert reachable(told, grpc) == url
+def test_streams_are_looked_for_where_the_node_can_be_reached(named, grpc, url):
+    assert reachable(named, grpc) == url
 
 
 def test_a_wait_is_text_a_timedelta_or_seconds():

@@ -46,18 +46,18 @@ def test_a_file_knows_its_chunks():
 
 
 def test_fields_that_later_releases_add_are_ignored():
-    told = json.loads(MANIFEST.encode()) | {"colour": "blue"}
+    manifest = json.loads(MANIFEST.encode()) | {"colour": "blue"}
 
-    assert parse_manifest(json.dumps(told).encode()) == MANIFEST
+    assert parse_manifest(json.dumps(manifest).encode()) == MANIFEST
 
 
 def changed(path: list[str | int], value: object) -> bytes:
-    told: Any = json.loads(MANIFEST.encode())
-    at = told
+    manifest: Any = json.loads(MANIFEST.encode())
+    at = manifest
     for step in path[:-1]:
         at = at[step]
     at[path[-1]] = value
-    return json.dumps(told).encode()
+    return json.dumps(manifest).encode()
 
 
 FILE: list[str | int] = ["partitions", 0, "files", 0]
