@@ -11,8 +11,8 @@ from waterclock.cli.output.messages import value_text
 from waterclock.cli.output.terminal import bytes_text
 from waterclock.client.client import Client
 from waterclock.client.consumer.delivery import ReceivedMessage
-from waterclock.client.results import DeadLetter
 from waterclock.model.message import Message
+from waterclock.model.views import DeadLetter
 
 TOPIC = "payments"
 GROUP = "billing"

@@ -15,11 +15,11 @@ from waterclock.cli.output.figures import quantiles
 from waterclock.cli.output.messages import millis_of
 from waterclock.cli.output.terminal import bytes_text
 from waterclock.client.client import Client
-from waterclock.client.results import ScheduledMessage
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.sections import ScheduleConfig
 from waterclock.model.units import HOUR_MS
+from waterclock.model.views import ScheduledMessage
 
 TOPIC = "reminders"
 SOON = 600

@@ -17,18 +17,13 @@ if TYPE_CHECKING:
     from waterclock.client.consumer.subscription import Subscription
     from waterclock.client.due import Cron, Every
     from waterclock.client.results import (
-        DeadLetter,
-        GroupInfo,
-        NodeInfo,
         Receipt,
         Recurrence,
-        ScheduledMessage,
         SomeFailed,
-        TopicInfo,
     )
     from waterclock.client.settings import ClientSettings
     from waterclock.client.streams.following import Following
-    from waterclock.client.streams.results import Sent, StoredAt, StreamInfo, StreamMessage
+    from waterclock.client.streams.results import Sent, StoredAt, StreamMessage
     from waterclock.model.errors import (
         AlreadyExists,
         BadInput,
@@ -52,6 +47,14 @@ if TYPE_CHECKING:
         WaterclockError,
     )
     from waterclock.model.message import Message
+    from waterclock.model.views import (
+        DeadLetter,
+        GroupInfo,
+        NodeInfo,
+        ScheduledMessage,
+        StreamInfo,
+        TopicInfo,
+    )
     from waterclock.storage.local_log import open_log
 
 __all__ = [
@@ -118,18 +121,13 @@ _NAMES = {
     "waterclock.client.streams.following": ["Following"],
     "waterclock.client.consumer.delivery": ["ReceivedBatch", "ReceivedMessage"],
     "waterclock.client.results": [
-        "DeadLetter",
-        "GroupInfo",
-        "NodeInfo",
         "Receipt",
         "Recurrence",
-        "ScheduledMessage",
         "SomeFailed",
-        "TopicInfo",
     ],
     "waterclock.client.consumer.rows": ["LoggedMessage"],
     "waterclock.client.settings": ["ClientSettings"],
-    "waterclock.client.streams.results": ["Sent", "StoredAt", "StreamInfo", "StreamMessage"],
+    "waterclock.client.streams.results": ["Sent", "StoredAt", "StreamMessage"],
     "waterclock.model.errors": [
         "AlreadyExists",
         "BadInput",
@@ -153,6 +151,14 @@ _NAMES = {
         "WaterclockError",
     ],
     "waterclock.model.message": ["Message"],
+    "waterclock.model.views": [
+        "DeadLetter",
+        "GroupInfo",
+        "NodeInfo",
+        "ScheduledMessage",
+        "StreamInfo",
+        "TopicInfo",
+    ],
     "waterclock.storage.local_log": ["open_log"],
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}

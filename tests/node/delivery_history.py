@@ -24,10 +24,10 @@ from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.sections import DeliveryConfig, LogConfig
 from waterclock.model.units import KIB
+from waterclock.model.views import TopicSettings
 from waterclock.node.groups.cleaner import GroupCleaner
 from waterclock.node.groups.outbound import Assigned, Delivery, Lost
 from waterclock.node.groups.session import AnswerKind
-from waterclock.node.topics import TopicSettings
 from waterclock.storage.rewrite import Wanted, rewrites
 
 PARTITIONS = 2

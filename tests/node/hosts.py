@@ -14,10 +14,11 @@ from waterclock.model.config import Config
 from waterclock.model.errors import WaterclockError
 from waterclock.model.message import Message
 from waterclock.model.sections import NodeConfig
+from waterclock.model.views import TopicSettings
 from waterclock.node.metadata import Metadata, open_metadata
 from waterclock.node.publish.publisher import Publishing
 from waterclock.node.task_groups import task_group
-from waterclock.node.topics import Topic, Topics, TopicSettings
+from waterclock.node.topics import Topic, Topics
 from waterclock.storage.flush import BackgroundThreads
 
 T = TypeVar("T")

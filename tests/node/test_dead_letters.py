@@ -9,12 +9,12 @@ from waterclock.log.schema import decode
 from waterclock.model.errors import BadInput, StorageFull, UnknownTopic
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
+from waterclock.model.views import TopicSettings
 from waterclock.node.dead_letters import writer
 from waterclock.node.dead_letters.dead_letters import DeadLetters
 from waterclock.node.groups.outbound import Delivery
 from waterclock.node.groups.session import AnswerKind
 from waterclock.node.metadata import Metadata
-from waterclock.node.topics import TopicSettings
 
 NACK, REJECT = AnswerKind.NACK, AnswerKind.REJECT
 

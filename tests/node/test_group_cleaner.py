@@ -12,10 +12,10 @@ from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig, GroupConfig, LogConfig, RetentionConfig
 from waterclock.model.units import DAY_MS, HOUR_MS, KIB
+from waterclock.model.views import TopicSettings
 from waterclock.node.groups.cleaner import GroupCleaner, _overlap
 from waterclock.node.groups.session import AnswerKind
 from waterclock.node.log_cleaner import LogCleaner
-from waterclock.node.topics import TopicSettings
 
 assert GROUPS.expire_ms is not None
 EXPIRE_MS = GROUPS.expire_ms

@@ -14,6 +14,7 @@ from waterclock.model.errors import (
     StorageFull,
     UnknownTopic,
 )
+from waterclock.model.views import TopicSettings
 from waterclock.node.dead_letters import writer
 from waterclock.node.groups import groups
 from waterclock.node.groups import host as group_host
@@ -22,7 +23,6 @@ from waterclock.node.groups.positions import Start
 from waterclock.node.groups.session import AnswerKind
 from waterclock.node.metadata import Metadata
 from waterclock.node.partition.host import PartitionHost
-from waterclock.node.topics import TopicSettings
 
 NACK = AnswerKind.NACK
 

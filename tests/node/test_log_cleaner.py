@@ -16,11 +16,12 @@ from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig, LogConfig, RetentionConfig
 from waterclock.model.units import DAY_MS, KIB
+from waterclock.model.views import TopicSettings
 from waterclock.node import log_cleaner as module
 from waterclock.node import metadata as metadata_module
 from waterclock.node.log_cleaner import LogCleaner
 from waterclock.node.partition.host import PartitionHost
-from waterclock.node.topics import Topic, TopicSettings
+from waterclock.node.topics import Topic
 from waterclock.storage.local_log import stored_messages
 from waterclock.storage.rewrite import RewriteJob
 

@@ -10,10 +10,10 @@ from tests.kit.clock import ManualClock
 from tests.node.hosts import batch_of, config_in, run
 from waterclock.model.errors import StorageFull
 from waterclock.model.message import Message
+from waterclock.model.views import TopicSettings
 from waterclock.node.node import running_node
 from waterclock.node.replay.records import Request
 from waterclock.node.schedule.recurrence_records import Recurring, Rule
-from waterclock.node.topics import TopicSettings
 from waterclock.storage.clock import SystemClock
 
 

@@ -10,12 +10,12 @@ from waterclock.model.errors import BadInput, LimitExceeded, NotFound
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig
+from waterclock.model.views import CancelCount, TopicSettings
 from waterclock.node.schedule.named_changes import Named
 from waterclock.node.schedule.pending import Page
 from waterclock.node.schedule.pending_filter import Filter
 from waterclock.node.schedule.pending_ids import IdSearch
 from waterclock.node.schedule.scheduler import ALREADY_FIRED, CANCELLED, DONE, UNKNOWN
-from waterclock.node.topics import TopicSettings
 from waterclock.storage.rewrite import Wanted, rewrites
 
 HOUR_MS = 3_600_000
@@ -397,10 +397,10 @@ def test_all_that_match_are_listed_and_cancelled_and_nothing_else(run, wanted, e
 
         assert set(await listed(here, wanted)) == expected
         counted = await here.pending.cancel_where("t", wanted, dry_run=True)
-        assert counted == (len(expected), 0)
+        assert counted == CancelCount(len(expected), 0)
         assert set(await listed(here)) == everything
         done = await here.pending.cancel_where("t", wanted)
-        assert done == (len(expected), len(expected))
+        assert done == CancelCount(len(expected), len(expected))
         assert set(await listed(here)) == everything - expected
 
     run(story)
@@ -416,7 +416,7 @@ def test_a_filter_by_time_and_partition_needs_no_look_inside(run):
         wanted = Filter(start_ms=now + 2_000, end_ms=now + 4_000, partitions=[0, 2, 2])
 
         assert await listed(here, wanted) == ["0-1", "2-1", "0-2", "2-2"]
-        assert await here.pending.cancel_where("t", wanted) == (4, 4)
+        assert await here.pending.cancel_where("t", wanted) == CancelCount(4, 4)
         assert len(await listed(here)) == 8
         with pytest.raises(NotFound):
             await listed(here, Filter(partitions=[3]))

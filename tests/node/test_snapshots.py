@@ -24,9 +24,9 @@ from waterclock.model.errors import (
     WaterclockError,
 )
 from waterclock.model.message import Message
+from waterclock.model.views import TopicSettings
 from waterclock.node.replay import snapshots as module
 from waterclock.node.replay.snapshots import SNAPSHOT, Snapshots
-from waterclock.node.topics import TopicSettings
 
 ROWS = [Row(n, b"id-%d" % n, b"k%d" % (n % 3), b"v%d" % n) for n in range(10)]
 
@@ -66,8 +66,8 @@ async def test_a_snapshot_is_registered_listed_remembered_and_forgotten(tmp_path
         info = await snapshots.register("orders", str(folder))
         again = await snapshots.register("orders", str(folder))
         assert info == again
-        part = info.parts[0]
-        assert (part.start, part.end, part.rows, part.files) == (0, 10, 3, 1)
+        part = info.partitions[0]
+        assert (part.start_offset, part.end_offset, part.rows, part.files) == (0, 10, 3, 1)
     async with known(tmp_path) as (hosts, snapshots):
         assert snapshots.list("orders") == [info]
         assert await snapshots.delete("orders", "s1")
@@ -85,7 +85,7 @@ async def test_the_one_that_reaches_farthest_is_used(tmp_path):
         assert [info.snapshot for info in snapshots.list("orders")] == ["b", "c", "a"]
         newest = snapshots.newest(hosts.topics.get("orders").partition(0))
         assert newest is not None
-        assert (newest[0], newest[1].end) == ("b", 9)
+        assert (newest[0], newest[1].end_offset) == ("b", 9)
 
 
 async def test_one_of_another_topic_or_log_is_refused(tmp_path):
@@ -138,8 +138,8 @@ async def test_one_partition_of_another_log_is_not_used(tmp_path):
     async with known(tmp_path) as (hosts, snapshots):
         await hosts.topics.update("orders", TopicSettings(partitions=2))
         info = await snapshots.register("orders", str(folder))
-        strange = msgspec.structs.replace(info.parts[0], log_id="00" * 16)
-        info = msgspec.structs.replace(info, parts=[strange, info.parts[1]])
+        strange = msgspec.structs.replace(info.partitions[0], log_id="00" * 16)
+        info = msgspec.structs.replace(info, partitions=(strange, info.partitions[1]))
         await hosts.metadata.put(f"{SNAPSHOT}orders/s1", msgspec.json.encode(info))
     async with known(tmp_path) as (hosts, snapshots):
         first, second = hosts.topics.get("orders").partitions

@@ -18,9 +18,10 @@ from waterclock.model.errors import (
 )
 from waterclock.model.message import Message
 from waterclock.model.sections import TopicsConfig
+from waterclock.model.views import TopicSettings
 from waterclock.node import topics as topics_module
 from waterclock.node.partition.host import PartitionHost, open_host
-from waterclock.node.topics import Topic, TopicSettings
+from waterclock.node.topics import Topic
 
 
 def test_a_topic_and_its_messages_are_there_after_a_restart(tmp_path):

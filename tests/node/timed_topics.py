@@ -13,12 +13,13 @@ from waterclock.model.limits import Limits
 from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.model.units import KIB
+from waterclock.model.views import TopicSettings
 from waterclock.node.metadata import open_metadata
 from waterclock.node.publish.publisher import Published, Publishing
 from waterclock.node.schedule.pending import PendingMessages
 from waterclock.node.schedule.recurrences import Recurrences
 from waterclock.node.task_groups import task_group
-from waterclock.node.topics import Topics, TopicSettings
+from waterclock.node.topics import Topics
 from waterclock.storage.flush import BackgroundThreads
 from waterclock.storage.local_log import stored_messages
 

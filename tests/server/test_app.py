@@ -184,8 +184,9 @@ async def test_a_member_may_finish_what_it_holds_while_the_node_stops(tmp_path):
         await stopping
 
         assert ended == (StatusCode.UNAVAILABLE, "the node is stopping")
-        group = it.node.groups.get("orders", "g")
-        assert (group.partitions[0].committed, group.counters.delivered) == (2, 2)
+        (host,) = it.node.groups.hosts()
+        (partition,) = it.node.groups.get("orders", "g").partitions
+        assert (partition.committed, host.counters.delivered) == (2, 2)
     async with running_server(tmp_path) as it:
         member = Member(it)
         await member.open()

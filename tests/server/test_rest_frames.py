@@ -9,7 +9,7 @@ from tests.server.http_client import RawClient, raw_client, until
 from tests.server.http_serving import get
 from tests.server.served import Served, running_server
 from waterclock.client.consumer.fetch import Fetched
-from waterclock.node.topics import TopicSettings
+from waterclock.model.views import TopicSettings
 from waterclock.server.rest.frames import FRAMES_BYTES_MAX, PIECE_BYTES
 from waterclock.storage.rewrite import Wanted, rewrites
 from waterclock.v1 import broker_pb2 as pb

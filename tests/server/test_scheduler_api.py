@@ -7,7 +7,7 @@ from tests.kit.clock import ManualClock
 from tests.server.served import arrow_of, failure, running_server
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
-from waterclock.server.grpc.scheduler import timer_id
+from waterclock.node.schedule.pending import timer_id
 from waterclock.v1 import broker_pb2 as broker
 from waterclock.v1 import scheduler_pb2 as pb
 

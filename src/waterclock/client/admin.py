@@ -6,17 +6,9 @@ from typing import Literal
 
 from waterclock.client.connection import Connection
 from waterclock.client.due import When, past_ms, span_ms
-from waterclock.client.results import (
-    DeadLetter,
-    GroupInfo,
-    GroupPartitionInfo,
-    NodeInfo,
-    PartitionInfo,
-    ReplayInfo,
-    TopicInfo,
-    time_of,
-)
 from waterclock.model.errors import BadInput
+from waterclock.model.protobuf import from_proto
+from waterclock.model.views import DeadLetter, GroupInfo, Position, ReplayInfo, TopicInfo
 from waterclock.v1 import admin_pb2, broker_pb2
 
 Span = timedelta | str
@@ -103,7 +95,7 @@ class Topics:
         answer = await self._connection.call(
             self._connection.admin.ListTopics, admin_pb2.ListTopicsRequest()
         )
-        return [_topic(told) for told in answer.topics]
+        return [from_proto(each, TopicInfo) for each in answer.topics]
 
     async def delete(self, name: str) -> None:
         """Delete a topic and all its messages."""
@@ -129,7 +121,7 @@ class Groups:
         """Return the groups of a topic, or of all."""
         request = admin_pb2.ListGroupsRequest(topic=topic or "")
         answer = await self._connection.call(self._connection.admin.ListGroups, request)
-        return [_group(told) for told in answer.groups]
+        return [from_proto(each, GroupInfo) for each in answer.groups]
 
     async def get(self, topic: str, group: str) -> GroupInfo:
         """Return a group; raises NotFound."""
@@ -165,8 +157,8 @@ class DeadLetters:
         request = admin_pb2.ListDeadLettersRequest(topic=topic, limit=page_size)
         while True:
             answer = await self._connection.call(self._connection.admin.ListDeadLetters, request)
-            for told in answer.dead_letters:
-                yield _dead_letter(told)
+            for each in answer.dead_letters:
+                yield from_proto(each, DeadLetter)
             if not answer.next_page:
                 return
             request.page = answer.next_page
@@ -178,7 +170,7 @@ class DeadLetters:
         return answer.total
 
     async def redrive(
-        self, topic: str, letters: Iterable[DeadLetter] | None = None, *, limit: int = 0
+        self, topic: str, letters: Iterable[DeadLetter | Position] | None = None, *, limit: int = 0
     ) -> int:
         """Publish dead letters again where they came from, all there are now unless some are
         named; return how many."""
@@ -190,7 +182,9 @@ class DeadLetters:
         answer = await self._connection.call(self._connection.admin.Redrive, request)
         return answer.redriven
 
-    async def purge(self, topic: str, letters: Iterable[DeadLetter] | None = None) -> int:
+    async def purge(
+        self, topic: str, letters: Iterable[DeadLetter | Position] | None = None
+    ) -> int:
         """Let dead letters go, all there are now unless some are named; return how many."""
         request = admin_pb2.PurgeDeadLettersRequest(topic=topic)
         if letters is not None:
@@ -211,10 +205,7 @@ class Replays:
         """Return the named replays that are not deleted."""
         request = admin_pb2.ListReplaysRequest()
         answer = await self._connection.call(self._connection.admin.ListReplays, request)
-        return [
-            ReplayInfo(told.name, told.topic, _places(told.done), _places(told.ends))
-            for told in answer.replays
-        ]
+        return [from_proto(each, ReplayInfo) for each in answer.replays]
 
     async def delete(self, name: str) -> bool:
         """Forget a replay; tell whether there was one of that name."""
@@ -230,21 +221,6 @@ def start_of(at: StartAt, now_ms: int) -> tuple[broker_pb2.Start.ValueType, int]
     if at == "latest":
         return broker_pb2.START_LATEST, 0
     return broker_pb2.START_TIME, past_ms(at, now_ms, field="start")
-
-
-def node_info(told: admin_pb2.NodeInfo) -> NodeInfo:
-    """Return what a node says of itself."""
-    return NodeInfo(
-        name=told.name,
-        version=told.version,
-        started=time_of(told.started_ms),
-        data_folder=told.data_folder,
-        http_address=told.http_address,
-        message_bytes_max=told.limits.message_bytes_max,
-        batch_bytes_max=told.limits.batch_bytes_max,
-        batch_messages_max=told.limits.batch_messages_max,
-        auto_create=told.auto_create,
-    )
 
 
 def _settings(
@@ -271,79 +247,15 @@ def _settings(
         raise BadInput(f"topic settings: {error}") from error
 
 
-def _topic(told: admin_pb2.Topic) -> TopicInfo:
-    settings = told.settings
-    return TopicInfo(
-        name=told.topic,
-        retention=timedelta(milliseconds=settings.retention_ms) if settings.retention_ms else None,
-        retention_bytes=settings.retention_bytes or None,
-        retention_wait_for_groups=(
-            settings.retention_wait_for_groups
-            if settings.HasField("retention_wait_for_groups")
-            else None
-        ),
-        is_compacted=settings.is_compacted,
-        retries_max=settings.retries_max if settings.HasField("retries_max") else None,
-        ack_timeout=(
-            timedelta(milliseconds=settings.ack_timeout_ms)
-            if settings.HasField("ack_timeout_ms")
-            else None
-        ),
-        partitions=tuple(
-            PartitionInfo(
-                partition=each.partition,
-                start_offset=each.start_offset,
-                end_offset=each.end_offset,
-                size_bytes=each.size_bytes,
-                scheduled=each.scheduled,
-                problem=each.problem,
-            )
-            for each in told.partitions
-        ),
-    )
+def _topic(response: admin_pb2.Topic) -> TopicInfo:
+    return from_proto(response, TopicInfo)
 
 
-def _group(told: admin_pb2.Group) -> GroupInfo:
-    return GroupInfo(
-        topic=told.topic,
-        name=told.group,
-        generation=told.generation,
-        members=tuple(told.members),
-        partitions=tuple(
-            GroupPartitionInfo(
-                partition=each.partition,
-                member=each.member,
-                committed=each.committed,
-                end_offset=each.end_offset,
-                lag=each.lag,
-                unacked=each.unacked,
-                waiting=each.waiting,
-                missed=each.missed,
-            )
-            for each in told.partitions
-        ),
-    )
+def _group(response: admin_pb2.Group) -> GroupInfo:
+    return from_proto(response, GroupInfo)
 
 
-def _dead_letter(told: admin_pb2.DeadLetter) -> DeadLetter:
-    message = told.message
-    return DeadLetter(
-        partition=told.position.partition,
-        offset=told.position.offset,
-        message_id=message.message_id,
-        key=message.key if message.HasField("key") else None,
-        value=message.value if message.HasField("value") else None,
-        headers=dict(message.headers),
-        group=told.group,
-        reason=told.reason,
-        attempts=told.attempts,
-        origin_partition=told.origin.partition,
-        origin_offset=told.origin.offset,
-        dead_lettered=time_of(told.dead_lettered_ms),
-    )
-
-
-def _of_letters(letters: Iterable[DeadLetter]) -> list[broker_pb2.Position]:
+def _of_letters(letters: Iterable[DeadLetter | Position]) -> list[broker_pb2.Position]:
     return [_position(letter.partition, letter.offset) for letter in letters]
 
 

@@ -22,7 +22,6 @@ from waterclock.client.admin import (
     Replays,
     StartAt,
     Topics,
-    node_info,
     start_of,
 )
 from waterclock.client.connection import Connection
@@ -34,7 +33,7 @@ from waterclock.client.producer.arrow import ArrowReceipt
 from waterclock.client.producer.checks import as_bytes, checked_headers
 from waterclock.client.producer.columns import HeaderPairs
 from waterclock.client.producer.producer import Producer
-from waterclock.client.results import NodeInfo, Receipt, Recurrence
+from waterclock.client.results import Receipt, Recurrence
 from waterclock.client.schedule import SchedulerCalls, recurrence_name
 from waterclock.client.settings import ClientSettings
 from waterclock.client.snapshots import Snapshots
@@ -43,6 +42,8 @@ from waterclock.client.write_registry import WriteRegistry
 from waterclock.log.expiry import HEADER as EXPIRES_HEADER
 from waterclock.model.errors import BadInput
 from waterclock.model.message import Message
+from waterclock.model.protobuf import from_proto
+from waterclock.model.views import NodeInfo
 from waterclock.v1 import admin_pb2, broker_pb2
 
 
@@ -86,7 +87,7 @@ class Client(SchedulerCalls):
         return f"<Client of {self._connection.address}{state}>"
 
     async def __aenter__(self) -> "Client":
-        node = node_info(await self._connection.open())
+        node = from_proto(await self._connection.open(), NodeInfo)
         self.streams.open(node.http_address)
         self._tasks = asyncio.TaskGroup()
         await self._tasks.__aenter__()
@@ -327,7 +328,8 @@ class Client(SchedulerCalls):
     async def node(self) -> NodeInfo:
         """Return what the node says of itself."""
         request = admin_pb2.GetNodeRequest()
-        return node_info(await self._connection.call(self._connection.admin.GetNode, request))
+        response = await self._connection.call(self._connection.admin.GetNode, request)
+        return from_proto(response, NodeInfo)
 
     def _expiring(self, pairs: HeaderPairs, expires: When, due_ms: int | None) -> HeaderPairs:
         now_ms = self._connection.now_ms()

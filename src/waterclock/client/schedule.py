@@ -11,16 +11,10 @@ from datetime import timedelta
 from waterclock.client.connection import Connection
 from waterclock.client.due import Cron, Every, Rule, When, instant_ms, rule_of, span_ms
 from waterclock.client.producer.checks import as_bytes, checked_headers
-from waterclock.client.results import (
-    CancelCount,
-    Horizon,
-    Outcome,
-    Receipt,
-    Recurrence,
-    ScheduledMessage,
-    time_of,
-)
+from waterclock.client.results import Outcome, Receipt, Recurrence
 from waterclock.model.errors import BadInput, NodeFailed
+from waterclock.model.protobuf import from_proto
+from waterclock.model.views import CancelCount, Horizon, ScheduledMessage
 from waterclock.v1 import broker_pb2, scheduler_pb2
 
 Pending = bytes | Receipt | ScheduledMessage
@@ -105,7 +99,7 @@ class SchedulerCalls:
             topic=topic, filter=found, all=everything, dry_run=dry_run
         )
         answer = await self._connection.call(self._connection.scheduler.CancelWhere, request)
-        return CancelCount(answer.matched, answer.cancelled)
+        return from_proto(answer, CancelCount)
 
     async def scheduled(
         self,
@@ -129,7 +123,7 @@ class SchedulerCalls:
         while True:
             answer = await self._connection.call(self._connection.scheduler.ListScheduled, request)
             for each in answer.scheduled:
-                yield _scheduled(topic, each)
+                yield from_proto(each, ScheduledMessage)
             if not answer.next_page:
                 return
             request.page = answer.next_page
@@ -138,12 +132,7 @@ class SchedulerCalls:
         """Return how many messages wait for how long, of one topic or of all."""
         request = scheduler_pb2.CountScheduledRequest(topic=topic or "")
         answer = await self._connection.call(self._connection.scheduler.CountScheduled, request)
-        return [
-            Horizon(
-                None if each.within_ms < 0 else timedelta(milliseconds=each.within_ms), each.count
-            )
-            for each in answer.horizons
-        ]
+        return [from_proto(each, Horizon) for each in answer.horizons]
 
     async def repeat(
         self,
@@ -294,19 +283,3 @@ def _told(
         Outcome(words[outcome], reached)
         for outcome, reached in zip(answer.outcomes, answer.reached, strict=True)
     ]
-
-
-def _scheduled(topic: str, told: scheduler_pb2.ScheduledMessage) -> ScheduledMessage:
-    message = told.message
-    return ScheduledMessage(
-        topic=topic,
-        partition=told.partition,
-        offset=told.offset,
-        message_id=message.message_id,
-        key=message.key if message.HasField("key") else None,
-        headers=dict(message.headers),
-        due=time_of(message.due_ms),
-        value=message.value if message.HasField("value") else None,
-        value_bytes=told.value_bytes,
-        timer_id=told.timer_id,
-    )

@@ -11,11 +11,11 @@ With DONE and COMMITTED there is nothing to do. When all tasks of a batch are do
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from enum import IntEnum
 
 from waterclock.client.connection import Connection
-from waterclock.client.results import time_of
+from waterclock.model.protobuf import from_proto
+from waterclock.model.views import WriterInfo
 from waterclock.v1 import write_registry_pb2
 
 
@@ -37,18 +37,6 @@ class WriteBegun:
     """NEW and BEGUN: what the task stores, or has stored, lies at these offsets or behind them."""
     rows: int
     """DONE: how many it stored."""
-
-
-@dataclass(frozen=True, slots=True)
-class WriterInfo:
-    """A writer and how far it has come."""
-
-    name: str
-    committed: int | None
-    """The last batch committed; None: none yet."""
-    open_tasks: int
-    """Tasks begun or done in batches that are not committed."""
-    changed: datetime
 
 
 class WriteRegistry:
@@ -92,12 +80,4 @@ class WriteRegistry:
         """Return the writers of a topic, by name."""
         request = write_registry_pb2.ListWritersRequest(topic=topic)
         answer = await self._connection.call(self._connection.write_registry.ListWriters, request)
-        return [
-            WriterInfo(
-                name=told.writer,
-                committed=told.committed if told.HasField("committed") else None,
-                open_tasks=told.open_tasks,
-                changed=time_of(told.changed_ms),
-            )
-            for told in answer.writers
-        ]
+        return [from_proto(each, WriterInfo) for each in answer.writers]

@@ -14,9 +14,17 @@ Cores have no clock at all: they are handed `now_ms`. Shells ask `waterclock.sto
 tests turn `tests.kit.clock` by hand.
 """
 
+from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
 from waterclock.model.ids import Millis
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def time_of(ms: int) -> datetime:
+    """Return the UTC time so many milliseconds after 1970."""
+    return _EPOCH + timedelta(milliseconds=ms)
 
 
 class Clock(Protocol):

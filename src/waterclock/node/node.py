@@ -20,10 +20,12 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 
+import waterclock
 from waterclock.model.clock import Clock
 from waterclock.model.config import Config
 from waterclock.model.errors import ForgedToken, StorageError, WaterclockError
 from waterclock.model.ids import Millis
+from waterclock.model.views import NodeInfo, RequestLimits
 from waterclock.node.dead_letters.dead_letters import DeadLetters
 from waterclock.node.disk_watch import DiskWatch
 from waterclock.node.groups.cleaner import GroupCleaner
@@ -142,6 +144,20 @@ class Node:
     def is_ready(self) -> bool:
         """It does what everyone wants of it: no problem is blocking."""
         return self.is_serving and not self.has_failed and self.disk.shortage is None
+
+    def view(self) -> NodeInfo:
+        """Return who this is."""
+        limits = self.config.limits
+        return NodeInfo(
+            name=self.name,
+            version=waterclock.__version__,
+            started_ms=self.started_ms,
+            now_ms=self.clock.now_ms(),
+            limits=RequestLimits(
+                limits.message_bytes_max, limits.batch_bytes_max, limits.batch_messages_max
+            ),
+            auto_create=self.config.topics.auto_create,
+        )
 
     def problems(self) -> list[Problem]:
         """Return what is wrong, the worst first; empty if all is well."""

@@ -37,6 +37,7 @@ from waterclock.model.ids import Offset
 from waterclock.model.names import check_topic_name
 from waterclock.model.sections import DeliveryConfig
 from waterclock.model.units import DAY_MS
+from waterclock.model.views import TopicInfo, TopicSettings
 from waterclock.node.detached import run_detached
 from waterclock.node.metadata import Metadata, Records
 from waterclock.node.partition.host import PartitionHost, open_all, open_host
@@ -49,19 +50,6 @@ RETENTION_MS_MAX = 36_500 * DAY_MS
 RETENTION_BYTES_MAX = 1 << 53
 
 log = logging.getLogger(__name__)
-
-
-class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be said about a topic; None and 0 leave it to the node's configuration."""
-
-    partitions: int = 1
-    retention_ms: int | None = None
-    """None: as configured; 0: for ever."""
-    retention_bytes: int | None = None
-    retention_wait_for_groups: bool | None = None
-    is_compacted: bool = False
-    retries_max: int | None = None
-    ack_timeout_ms: int | None = None
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +70,10 @@ class Topic:
 
     def __repr__(self) -> str:
         return f"<Topic {self.name} {len(self.partitions)} partitions>"
+
+    def view(self) -> TopicInfo:
+        """Return the topic as it is now."""
+        return TopicInfo(self.name, self.settings, tuple(host.view() for host in self.partitions))
 
     def partition(self, number: int) -> PartitionHost:
         """Return a partition by its number."""

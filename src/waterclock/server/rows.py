@@ -6,7 +6,6 @@ from typing import Any
 import pyarrow as pa
 
 from waterclock.delivery.spans import Range
-from waterclock.model.message import Message
 from waterclock.model.units import MIB
 from waterclock.node.groups.outbound import DeliveryBatch
 from waterclock.node.replay.snapshot_files import SnapshotBatch
@@ -16,17 +15,6 @@ ROWS_MAX = 500
 ROWS_BYTES_MAX = 1 * MIB
 """About how much goes out at once to clients without Arrow: making the objects takes the loop some
 3 us each, and gRPC clients take no more than 4 MiB unless they are configured to."""
-
-
-def to_proto(message: Message) -> pb.Message:
-    """Return a message for a client."""
-    return pb.Message(
-        message_id=message.message_id or b"",
-        key=message.key,
-        value=message.value,
-        headers=message.headers or {},
-        due_ms=message.due_ms,
-    )
 
 
 def fields_of(rows: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:

@@ -867,14 +867,14 @@ class Snapshot(_message.Message):
         START_OFFSET_FIELD_NUMBER: _builtins.int
         END_OFFSET_FIELD_NUMBER: _builtins.int
         ROWS_FIELD_NUMBER: _builtins.int
-        BYTES_FIELD_NUMBER: _builtins.int
+        SIZE_BYTES_FIELD_NUMBER: _builtins.int
         FILES_FIELD_NUMBER: _builtins.int
         partition: _builtins.int
         start_offset: _builtins.int
         end_offset: _builtins.int
         """the log goes on from here"""
         rows: _builtins.int
-        bytes: _builtins.int
+        size_bytes: _builtins.int
         files: _builtins.int
         def __init__(
             self,
@@ -883,12 +883,12 @@ class Snapshot(_message.Message):
             start_offset: _builtins.int = ...,
             end_offset: _builtins.int = ...,
             rows: _builtins.int = ...,
-            bytes: _builtins.int = ...,
+            size_bytes: _builtins.int = ...,
             files: _builtins.int = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "end_offset", b"end_offset", "files", b"files", "partition", b"partition", "rows", b"rows", "start_offset", b"start_offset"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "files", b"files", "partition", b"partition", "rows", b"rows", "size_bytes", b"size_bytes", "start_offset", b"start_offset"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

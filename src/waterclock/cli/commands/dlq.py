@@ -29,7 +29,7 @@ from waterclock.model.errors import BadInput, NotFound
 
 if TYPE_CHECKING:
     from waterclock.client.client import Client
-    from waterclock.client.results import DeadLetter
+    from waterclock.model.views import DeadLetter
 
 LIMIT = 20
 PAGE_MAX = 1_000

@@ -15,7 +15,7 @@ from waterclock.model.errors import BadInput
 
 if TYPE_CHECKING:
     from waterclock.client.client import Client
-    from waterclock.client.results import GroupInfo
+    from waterclock.model.views import GroupInfo
 
 app = typer.Typer(invoke_without_command=True)
 

@@ -132,7 +132,7 @@ def _publish_one(wanted: _Wanted, address: str | None, *, as_json: bool) -> None
 
 async def _publish(client: "Client", wanted: _Wanted) -> "tuple[Receipt, int | None, int]":
     from waterclock.client.due import instant_ms
-    from waterclock.client.results import time_of
+    from waterclock.model.clock import time_of
 
     now_ms = node_now_ms(client)
     due_ms = None if wanted.at is None else instant_ms(wanted.at, now_ms, field="--at")

@@ -20,7 +20,7 @@ from waterclock.model.errors import BadInput, NotFound
 if TYPE_CHECKING:
     from waterclock.client.client import Client
     from waterclock.client.consumer.replay import Replay
-    from waterclock.client.results import ReplayInfo
+    from waterclock.model.views import ReplayInfo
 
 replays_app = typer.Typer(invoke_without_command=True)
 

@@ -38,7 +38,8 @@ from waterclock.model.errors import BadInput
 
 if TYPE_CHECKING:
     from waterclock.client.client import Client
-    from waterclock.client.results import CancelCount, Horizon, Outcome, Receipt, ScheduledMessage
+    from waterclock.client.results import Outcome, Receipt
+    from waterclock.model.views import CancelCount, Horizon, ScheduledMessage
 
     Pending = bytes | Receipt
     Change = Callable[[Sequence[Pending]], Awaitable[Sequence[Outcome]]]

@@ -12,7 +12,7 @@ from waterclock.model.errors import NotFound
 
 if TYPE_CHECKING:
     from waterclock.client.client import Client
-    from waterclock.client.streams.results import StreamInfo
+    from waterclock.model.views import StreamInfo
 
 NAME_CHARS = 100
 

@@ -23,7 +23,7 @@ from waterclock.model.errors import BadInput
 
 if TYPE_CHECKING:
     from waterclock.client.client import Client
-    from waterclock.client.results import TopicInfo
+    from waterclock.model.views import TopicInfo
 
 app = typer.Typer(invoke_without_command=True)
 

@@ -2,18 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from waterclock.client.admin import (
-    DeadLetters,
-    Groups,
-    Replays,
-    Span,
-    StartAt,
-    Topics,
-    _dead_letter,
-)
+from waterclock.client.admin import DeadLetters, Groups, Replays, Span, StartAt, Topics
 from waterclock.client.due import When
 from waterclock.client.loop_thread import Blocking
-from waterclock.client.results import DeadLetter, GroupInfo, ReplayInfo, TopicInfo
+from waterclock.model.protobuf import from_proto
+from waterclock.model.views import DeadLetter, GroupInfo, Position, ReplayInfo, TopicInfo
 from waterclock.v1 import admin_pb2
 
 
@@ -128,8 +121,8 @@ class BlockingDeadLetters(Blocking[DeadLetters]):
             answer = self._loop.run(
                 self._twin._connection.call(self._twin._connection.admin.ListDeadLetters, request)
             )
-            for told in answer.dead_letters:
-                yield _dead_letter(told)
+            for each in answer.dead_letters:
+                yield from_proto(each, DeadLetter)
             if not answer.next_page:
                 return
             request.page = answer.next_page
@@ -139,13 +132,13 @@ class BlockingDeadLetters(Blocking[DeadLetters]):
         return self._loop.run(self._twin.count(topic))
 
     def redrive(
-        self, topic: str, letters: Iterable[DeadLetter] | None = None, *, limit: int = 0
+        self, topic: str, letters: Iterable[DeadLetter | Position] | None = None, *, limit: int = 0
     ) -> int:
         """Publish dead letters again where they came from, all there are now unless some are
         named; return how many."""
         return self._loop.run(self._twin.redrive(topic, letters, limit=limit))
 
-    def purge(self, topic: str, letters: Iterable[DeadLetter] | None = None) -> int:
+    def purge(self, topic: str, letters: Iterable[DeadLetter | Position] | None = None) -> int:
         """Let dead letters go, all there are now unless some are named; return how many."""
         return self._loop.run(self._twin.purge(topic, letters))
 

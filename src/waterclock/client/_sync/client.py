@@ -24,9 +24,10 @@ from waterclock.client.consumer.rows import LoggedMessage
 from waterclock.client.due import Cron, Every, When
 from waterclock.client.loop_thread import LoopOwner, LoopThread
 from waterclock.client.producer.arrow import ArrowReceipt
-from waterclock.client.results import NodeInfo, Receipt, Recurrence
+from waterclock.client.results import Receipt, Recurrence
 from waterclock.client.settings import ClientSettings
 from waterclock.model.message import Message
+from waterclock.model.views import NodeInfo
 
 
 def connect_blocking(

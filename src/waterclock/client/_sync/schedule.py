@@ -5,8 +5,10 @@ from datetime import timedelta
 
 from waterclock.client.due import Cron, Every, Rule, When
 from waterclock.client.loop_thread import Blocking
-from waterclock.client.results import CancelCount, Horizon, Outcome, Recurrence, ScheduledMessage
-from waterclock.client.schedule import Pending, SchedulerCalls, _scheduled
+from waterclock.client.results import Outcome, Recurrence
+from waterclock.client.schedule import Pending, SchedulerCalls
+from waterclock.model.protobuf import from_proto
+from waterclock.model.views import CancelCount, Horizon, ScheduledMessage
 from waterclock.v1 import scheduler_pb2
 
 
@@ -94,7 +96,7 @@ class BlockingSchedulerCalls(Blocking[SchedulerCalls]):
                 self._twin._connection.call(self._twin._connection.scheduler.ListScheduled, request)
             )
             for each in answer.scheduled:
-                yield _scheduled(topic, each)
+                yield from_proto(each, ScheduledMessage)
             if not answer.next_page:
                 return
             request.page = answer.next_page

@@ -3,7 +3,8 @@
 import os
 
 from waterclock.client.loop_thread import Blocking
-from waterclock.client.snapshots import SnapshotInfo, Snapshots
+from waterclock.client.snapshots import Snapshots
+from waterclock.model.views import SnapshotInfo
 
 
 class BlockingSnapshots(Blocking[Snapshots]):

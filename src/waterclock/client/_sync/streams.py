@@ -5,8 +5,9 @@ from typing import overload
 from waterclock.client._sync.following import BlockingFollowing
 from waterclock.client.loop_thread import Blocking
 from waterclock.client.streams.calls import Wait
-from waterclock.client.streams.results import Json, Sent, StoredAt, StreamInfo, StreamMessage
+from waterclock.client.streams.results import Json, Sent, StoredAt, StreamMessage
 from waterclock.client.streams.streams import Streams
+from waterclock.model.views import StreamInfo
 
 
 class BlockingStreams(Blocking[Streams]):

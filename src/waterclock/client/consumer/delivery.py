@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from waterclock.client.consumer.rows import LoggedMessage, MessageRows
 from waterclock.client.due import When, instant_ms, span_ms
-from waterclock.client.results import time_of
+from waterclock.model.clock import time_of
 from waterclock.model.errors import BadInput
 from waterclock.v1 import broker_pb2
 

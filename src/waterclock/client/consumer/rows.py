@@ -9,8 +9,8 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from waterclock.client.results import time_of
 from waterclock.log.schema import MESSAGES
+from waterclock.model.clock import time_of
 from waterclock.model.errors import NodeFailed
 from waterclock.v1 import broker_pb2
 

@@ -33,7 +33,7 @@ from waterclock.client.producer.checks import (
 from waterclock.client.producer.columns import HeaderPairs
 from waterclock.client.producer.publish_stream import PublishStream
 from waterclock.client.producer.send_buffer import SendBuffer
-from waterclock.client.results import NodeInfo, Receipt
+from waterclock.client.results import Receipt
 from waterclock.client.retry import is_transient
 from waterclock.model.errors import (
     BadBatch,
@@ -45,6 +45,7 @@ from waterclock.model.errors import (
 )
 from waterclock.model.message import Message
 from waterclock.model.names import check_topic_name
+from waterclock.model.views import NodeInfo
 from waterclock.v1 import broker_pb2
 
 Destination = tuple[str, int | None, bool]

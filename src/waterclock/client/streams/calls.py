@@ -14,6 +14,8 @@ from math import isfinite
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
+
 from waterclock.client.connection import Connection
 from waterclock.client.due import span_ms
 from waterclock.client.errors import error_of_answer
@@ -124,7 +126,7 @@ class StreamCalls:
         """Raise NodeFailed where an answer lacks what every node tells."""
         try:
             yield
-        except (KeyError, TypeError, IndexError) as error:
+        except (KeyError, TypeError, IndexError, msgspec.ValidationError) as error:
             raise NodeFailed(f"an answer about streams lacks something: {error!r}") from error
 
 

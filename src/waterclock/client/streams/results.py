@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from waterclock.client.results import time_of
+from waterclock.model.clock import time_of
 from waterclock.model.errors import BadInput, NodeFailed
 
 Json = Any
@@ -55,22 +55,6 @@ class StreamMessage:
     """To go on after it, with `receive` or `follow`, also in another program."""
     missed: int
     """So many messages right before it came too fast for this receiver, and are lost to it."""
-
-
-@dataclass(frozen=True, slots=True)
-class StreamInfo:
-    """A stream in memory."""
-
-    name: str
-    size: int | None
-    """Messages it holds at most; None before the first was sent."""
-    messages: int
-    first_position: int
-    last_position: int
-    waiting: int
-    """Senders and receivers that wait."""
-    consumers: Mapping[str, int]
-    """How far each named consumer has come."""
 
 
 def encoded(value: Json) -> str:
@@ -119,16 +103,3 @@ def page_of(stream: str, told: Mapping[str, Any]) -> list[StreamMessage]:
         message_of(stream, each, missed=0 if at else missed)
         for at, each in enumerate(told["messages"])
     ]
-
-
-def info_of(told: Mapping[str, Any]) -> StreamInfo:
-    """Return a stream as the node tells of it."""
-    return StreamInfo(
-        name=told["streamId"],
-        size=told["inMemoryStreamSize"],
-        messages=told["messages"],
-        first_position=told["firstPosition"],
-        last_position=told["lastPosition"],
-        waiting=told["waiting"],
-        consumers=told["consumers"],
-    )

@@ -11,6 +11,8 @@ from typing import Any, overload
 from urllib.parse import quote
 from uuid import uuid4
 
+import msgspec
+
 from waterclock.client.connection import Connection
 from waterclock.client.streams.calls import StreamCalls, Wait, wait_ms_of
 from waterclock.client.streams.following import Following
@@ -19,14 +21,13 @@ from waterclock.client.streams.results import (
     Json,
     Sent,
     StoredAt,
-    StreamInfo,
     StreamMessage,
     encoded,
-    info_of,
     message_of,
     page_of,
 )
 from waterclock.model.errors import BadInput, MatchTimeout
+from waterclock.model.views import StreamInfo
 
 NAMES_AT_ONCE = 1_000
 
@@ -236,7 +237,7 @@ class Streams:
 
     def _info(self, answer: Mapping[str, Any]) -> StreamInfo:
         with self._calls.reading():
-            return info_of(answer)
+            return msgspec.convert(answer, StreamInfo)
 
 
 def _message(

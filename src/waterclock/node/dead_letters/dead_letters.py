@@ -21,6 +21,7 @@ from waterclock.log.batch import Batch
 from waterclock.model.clock import Clock
 from waterclock.model.errors import BadInput
 from waterclock.model.names import DEAD_LETTERS
+from waterclock.model.views import DeadLetter, TopicSettings
 from waterclock.node.dead_letters.progress import progress_key
 from waterclock.node.dead_letters.redrive import (
     DeadLetterPartition,
@@ -29,7 +30,6 @@ from waterclock.node.dead_letters.redrive import (
     wanted_by_partition,
 )
 from waterclock.node.dead_letters.rows import (
-    DeadLetter,
     batch_of,
     dead_headers,
     dead_letters_of,
@@ -39,7 +39,7 @@ from waterclock.node.groups.outbound import DeliveryBatch, read_batch
 from waterclock.node.groups.partition import GroupPartition
 from waterclock.node.metadata import Metadata
 from waterclock.node.partition.host import PartitionHost
-from waterclock.node.topics import Topic, Topics, TopicSettings
+from waterclock.node.topics import Topic, Topics
 
 WRITTEN_AT_ONCE = 500
 LIST_MAX = 1_000

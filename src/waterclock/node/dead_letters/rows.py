@@ -7,7 +7,6 @@ the message was due, and until when it was of use.
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -17,6 +16,7 @@ from waterclock.log.expiry import HEADER as EXPIRES
 from waterclock.log.schema import HEADERS, MESSAGES, encode
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
+from waterclock.model.views import DeadLetter, Position
 
 PREFIX = "wc-dlq-"
 REDRIVEN = "wc-redriven"
@@ -24,23 +24,6 @@ ID_BYTES_MAX = 160
 """A longer id is replaced by its hash: ids are stored, hashed and limited."""
 
 Pairs = list[tuple[str, bytes]]
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """A dead letter as people see it."""
-
-    partition: int
-    """Where it lies in the dead letter topic."""
-    offset: int
-    message: Message
-    """As it was."""
-    group: str
-    reason: str
-    attempts: int
-    origin_partition: int
-    origin_offset: int
-    dead_lettered_ms: Millis
 
 
 def dead_headers(
@@ -110,15 +93,13 @@ def dead_letters_of(
             due_ms=was_due_ms,
         )
         yield DeadLetter(
-            partition,
-            offset,
-            message,
-            facts.get("group", b"").decode(errors="replace"),
-            facts.get("reason", b"unknown").decode(errors="replace"),
-            _number(facts, "attempts"),
-            _number(facts, "partition"),
-            _number(facts, "offset"),
-            Millis(_number(facts, "dead-lettered-ms")),
+            message=message,
+            position=Position(partition, offset),
+            group=facts.get("group", b"").decode(errors="replace"),
+            reason=facts.get("reason", b"unknown").decode(errors="replace"),
+            attempts=_number(facts, "attempts"),
+            origin=Position(_number(facts, "partition"), _number(facts, "offset")),
+            dead_lettered_ms=_number(facts, "dead-lettered-ms"),
         )
 
 

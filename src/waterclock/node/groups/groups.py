@@ -26,6 +26,7 @@ from waterclock.model.errors import (
     StorageFull,
 )
 from waterclock.model.names import DEAD_LETTERS, check_name
+from waterclock.model.views import GroupInfo
 from waterclock.node.dead_letters.dead_letters import DeadLetters
 from waterclock.node.groups.host import GroupHost
 from waterclock.node.groups.partition import GroupPartition, cursor_from
@@ -40,7 +41,7 @@ from waterclock.node.groups.records import (
     progress_of,
 )
 from waterclock.node.groups.session import Ending, Session
-from waterclock.node.groups.views import GroupView, view_of
+from waterclock.node.groups.views import view_of
 from waterclock.node.metadata import Metadata, Records
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.partition.log_reader import LogReader
@@ -335,7 +336,7 @@ class Groups:
 
     # For administrators
 
-    def list(self, topic: str = "") -> list[GroupView]:
+    def list(self, topic: str = "") -> list[GroupInfo]:
         """Return all groups, or those of a topic."""
         hosts = [host for key, host in sorted(self._hosts.items()) if topic in ("", key[0])]
         return [view_of(host) for host in hosts]
@@ -344,7 +345,7 @@ class Groups:
         """Return every group's host, for what they count."""
         return tuple(self._hosts.values())
 
-    def get(self, topic: str, group: str) -> GroupView:
+    def get(self, topic: str, group: str) -> GroupInfo:
         """Return a group; raises NotFound."""
         return view_of(self._host(topic, group))
 
@@ -364,7 +365,7 @@ class Groups:
         start: Start = Start.EARLIEST,
         start_ms: int = 0,
         positions: dict[int, int] | None = None,
-    ) -> GroupView:
+    ) -> GroupInfo:
         """Set where a group goes on: everywhere by `start`, or in some partitions by offset. Raises
         Busy while it has members, or dead messages that wait to be written."""
         found = self._topics.get(topic)

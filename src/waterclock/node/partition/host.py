@@ -18,6 +18,7 @@ from waterclock.model.clock import Clock
 from waterclock.model.config import Config
 from waterclock.model.errors import PartitionFaulty, StorageError, WaterclockError
 from waterclock.model.ids import Millis
+from waterclock.model.views import PartitionInfo
 from waterclock.node.counters import PartitionCounters
 from waterclock.node.schedule.scheduler import Scheduler
 from waterclock.storage.flush import BackgroundThreads, FlushQueue
@@ -62,6 +63,20 @@ class PartitionHost:
     def is_open(self) -> bool:
         """It can be read and, unless it is faulty, written."""
         return self._opened is not None
+
+    def view(self) -> PartitionInfo:
+        """Return the partition as it is now."""
+        if not self.is_open:
+            return PartitionInfo(self.partition, problem=self.problem or "is not open")
+        store = self.store
+        return PartitionInfo(
+            self.partition,
+            start_offset=store.start,
+            end_offset=store.acknowledged_end,
+            size_bytes=sum(segment.end_position for segment in store.segments),
+            scheduled=len(self.scheduler),
+            problem=f"damaged, takes no publishes: {store.faults[0]}" if store.faults else "",
+        )
 
     def now_ms(self) -> Millis:
         """Return the time of the node."""

@@ -27,6 +27,7 @@ from waterclock.model.clock import Clock
 from waterclock.model.errors import BadInput, CapacityReached, NotFound
 from waterclock.model.names import check_name
 from waterclock.model.units import DAY_MS
+from waterclock.model.views import WriterInfo
 from waterclock.node.metadata import Metadata, Records
 from waterclock.node.topics import Topic, Topics
 
@@ -99,16 +100,6 @@ class Begun:
     positions: dict[int, int]
     """Where each partition ended when the task first began; one that is not named: its start."""
     rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class WriterView:
-    """A writer, as people see it."""
-
-    writer: str
-    committed: int | None
-    open_tasks: int
-    changed_ms: int
 
 
 class WriteRegistry:
@@ -238,11 +229,11 @@ class WriteRegistry:
         await self._tidy()
         return True
 
-    def list(self, topic_name: str) -> list[WriterView]:
+    def list(self, topic_name: str) -> list[WriterInfo]:
         """Return the writers of a topic, by name."""
         self._topics.get(topic_name)
         return [
-            WriterView(
+            WriterInfo(
                 name,
                 None if writer.record.committed < 0 else writer.record.committed,
                 len(writer.tasks),

@@ -32,6 +32,7 @@ from waterclock.model.errors import (
     StorageFull,
 )
 from waterclock.model.names import check_name
+from waterclock.model.views import ReplayInfo
 from waterclock.node.groups.outbound import DeliveryBatch
 from waterclock.node.metadata import Metadata, Records
 from waterclock.node.partition.host import PartitionHost
@@ -68,16 +69,6 @@ class ReplayBatch:
     messages: DeliveryBatch | SnapshotBatch
     next_offset: int
     """Report this as done once they are."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayInfo:
-    """A named replay, as people see it."""
-
-    name: str
-    topic: str
-    done: dict[int, int]
-    ends: dict[int, int]
 
 
 class Replay:
@@ -331,8 +322,8 @@ class Replays:
         if newest is None:
             return Stretch(host.partition, store.acknowledged_end, store.start)
         snapshot, part = newest
-        base = SnapshotBase(snapshot, part.start, part.end)
-        return Stretch(host.partition, store.acknowledged_end, part.start, base)
+        base = SnapshotBase(snapshot, part.start_offset, part.end_offset)
+        return Stretch(host.partition, store.acknowledged_end, part.start_offset, base)
 
     def _bound_by_time(
         self, record: ReplayRecord, times: TimeRange, hosts: list[PartitionHost]

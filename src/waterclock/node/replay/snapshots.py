@@ -28,6 +28,7 @@ from waterclock.model.errors import (
     FrameDamaged,
     OffsetOutOfRange,
 )
+from waterclock.model.views import SnapshotInfo, SnapshotPartitionInfo
 from waterclock.node.metadata import Metadata, Records
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.replay.snapshot_files import PartitionRows, check_files, read_manifest
@@ -39,27 +40,17 @@ SNAPSHOTS_MAX = 100
 FOLDER_CHARS_MAX = 4_096
 
 
-class SnapshotPart(msgspec.Struct, frozen=True):
-    """What a snapshot has of one partition."""
+class SnapshotPart(SnapshotPartitionInfo, frozen=True):
+    """What a snapshot has of one partition, and of which log."""
 
-    partition: int
-    start: int
-    end: int
-    rows: int
-    size_bytes: int
-    files: int
     log_id: str
 
 
-class SnapshotInfo(msgspec.Struct, frozen=True):
+class SnapshotRecord(SnapshotInfo, frozen=True):
     """A snapshot, as it is remembered."""
 
-    topic: str
-    snapshot: str
-    folder: str
-    created_ms: int
+    partitions: tuple[SnapshotPart, ...]
     manifest_crc: int
-    parts: list[SnapshotPart]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +71,7 @@ class Snapshots:
     def __init__(self, topics: Topics, metadata: Metadata) -> None:
         self._topics = topics
         self._metadata = metadata
-        self._known: dict[str, dict[str, SnapshotInfo]] = {}
+        self._known: dict[str, dict[str, SnapshotRecord]] = {}
         """By topic, then by name."""
         topics.records_of.append(self._records_of)
         topics.on_deleted.append(self._topic_deleted)
@@ -92,15 +83,15 @@ class Snapshots:
         """Remember those that still speak for a topic."""
         strangers: dict[str, bytes | None] = {}
         for key, value in self._metadata.items(SNAPSHOT):
-            info = msgspec.json.decode(value, type=SnapshotInfo)
+            info = msgspec.json.decode(value, type=SnapshotRecord)
             topic = self._topics.find(info.topic)
-            if topic is None or not any(_is_of(part, topic) for part in info.parts):
+            if topic is None or not any(_is_of(part, topic) for part in info.partitions):
                 strangers[key] = None
             else:
                 self._known.setdefault(info.topic, {})[info.snapshot] = info
         await self._metadata.put_many(strangers)
 
-    async def register(self, topic_name: str, folder: str) -> SnapshotInfo:
+    async def register(self, topic_name: str, folder: str) -> SnapshotRecord:
         """Use a snapshot from now on. Again is harmless; raises BadInput or Damaged."""
         topic = self._topics.get(topic_name)
         if not folder.startswith("/") or len(folder) > FOLDER_CHARS_MAX or "\0" in folder:
@@ -127,7 +118,7 @@ class Snapshots:
         await self._metadata.wait_flushed(end)
         return info
 
-    def list(self, topic_name: str) -> list[SnapshotInfo]:
+    def list(self, topic_name: str) -> list[SnapshotRecord]:
         """Return the snapshots of a topic, the one that reaches farthest first."""
         self._topics.get(topic_name)
         known = self._known.get(topic_name, {}).values()
@@ -148,11 +139,11 @@ class Snapshots:
         found = [
             (info.snapshot, part)
             for info in self._known.get(host.topic, {}).values()
-            for part in info.parts
+            for part in info.partitions
             # One that reaches beyond the end speaks of messages that a crash has taken back.
-            if part.partition == host.partition and part.log_id == log_id and part.end <= end
+            if part.partition == host.partition and part.log_id == log_id and part.end_offset <= end
         ]
-        return max(found, key=lambda each: (each[1].end, each[0]), default=None)
+        return max(found, key=lambda each: (each[1].end_offset, each[0]), default=None)
 
     async def sources(self, topic_name: str, wanted: Sequence[tuple[str, int]]) -> Sources:
         """Return where partitions of snapshots are read, or why they cannot be."""
@@ -187,12 +178,12 @@ class Snapshots:
         self._known.pop(topic.name, None)
 
 
-def _key(info: SnapshotInfo) -> str:
+def _key(info: SnapshotRecord) -> str:
     return f"{SNAPSHOT}{info.topic}/{info.snapshot}"
 
 
-def _reach(info: SnapshotInfo) -> tuple[int, int, str]:
-    return sum(part.end for part in info.parts), info.created_ms, info.snapshot
+def _reach(info: SnapshotRecord) -> tuple[int, int, str]:
+    return sum(part.end_offset for part in info.partitions), info.created_ms, info.snapshot
 
 
 def _is_of(part: SnapshotPart, topic: Topic) -> bool:
@@ -203,8 +194,8 @@ def _is_of(part: SnapshotPart, topic: Topic) -> bool:
     return not host.is_open or host.store.log_id.hex() == part.log_id
 
 
-def _info(topic: Topic, manifest: Manifest, folder: str, crc: int) -> SnapshotInfo:
-    parts = [
+def _info(topic: Topic, manifest: Manifest, folder: str, crc: int) -> SnapshotRecord:
+    parts = tuple(
         SnapshotPart(
             each.partition,
             each.start_offset,
@@ -215,8 +206,8 @@ def _info(topic: Topic, manifest: Manifest, folder: str, crc: int) -> SnapshotIn
             topic.partition(each.partition).store.log_id.hex(),
         )
         for each in manifest.partitions
-    ]
-    return SnapshotInfo(topic.name, manifest.snapshot, folder, manifest.created_ms, crc, parts)
+    )
+    return SnapshotRecord(topic.name, manifest.snapshot, folder, manifest.created_ms, parts, crc)
 
 
 def _check_place(topic: Topic, manifest: Manifest) -> None:

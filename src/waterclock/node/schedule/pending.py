@@ -23,6 +23,7 @@ from waterclock.model.errors import BadInput, LimitExceeded
 from waterclock.model.ids import Millis
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
+from waterclock.model.views import CancelCount, ScheduledMessage
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.schedule.named_changes import (
     CHANGE_SLICE,
@@ -50,15 +51,6 @@ LATER = -1
 _TOKEN = struct.Struct("<qiq")
 
 
-class ScheduledMessage(NamedTuple):
-    """A pending message as it is listed; its due time is the one it has now."""
-
-    partition: int
-    offset: int
-    message: Message
-    value_bytes: int
-
-
 _Scheduled = list[ScheduledMessage]
 
 
@@ -68,13 +60,6 @@ class Page(NamedTuple):
     scheduled: list[ScheduledMessage]
     next_page: str
     """Asks for those that follow; empty if there are none."""
-
-
-class Cancelling(NamedTuple):
-    """What became of a bulk cancel."""
-
-    matched: int
-    cancelled: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +109,7 @@ class PendingMessages:
 
     async def cancel_where(
         self, topic: str, wanted: Filter, *, dry_run: bool = False
-    ) -> Cancelling:
+    ) -> CancelCount:
         """Cancel all that match, in slices; what fires meanwhile fires."""
         found = self._topics.get(topic)
         matched = cancelled = 0
@@ -134,7 +119,7 @@ class PendingMessages:
                 for part in [] if dry_run else slices(offsets, CHANGE_SLICE):
                     outcomes = await host.scheduler.cancel(part)
                     cancelled += int((outcomes == DONE).sum())
-        return Cancelling(matched, cancelled)
+        return CancelCount(matched, cancelled)
 
     async def _matching(self, host: PartitionHost, wanted: Filter) -> AsyncIterator[Int64s]:
         """Yield the pending messages of a partition that match, as there were at the beginning."""
@@ -185,7 +170,8 @@ class PendingMessages:
             if ahead:
                 after = ahead[-1]
             if len(chosen) == limit:
-                last = _Place(int(chosen[-1].message.due_ms or 0), *chosen[-1][:2])
+                end = chosen[-1]
+                last = _Place(int(end.message.due_ms or 0), end.partition, end.offset)
                 is_end &= last == after
                 after = last
             if is_end:
@@ -222,8 +208,23 @@ def _read(
         )
         size = 0 if value is None else len(value)
         shown = message if with_values else replace(message, value=None)
-        found.append(ScheduledMessage(host.partition, offset, shown, size))
+        found.append(
+            ScheduledMessage(
+                message=shown,
+                topic=host.topic,
+                partition=host.partition,
+                offset=offset,
+                timer_id=timer_id(row["message_id"], offset),
+                value_bytes=size,
+            )
+        )
     return found
+
+
+def timer_id(message_id: bytes, offset: int) -> str:
+    """Return `message_id-offset`; an id that is no text is shown in hexadecimal."""
+    text = message_id.decode("ascii", "replace")
+    return f"{text if text.isascii() and text.isprintable() else message_id.hex()}-{offset}"
 
 
 def _encoded(place: _Place) -> str:

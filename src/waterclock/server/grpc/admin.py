@@ -1,34 +1,21 @@
 """Topics, groups, dead letters, replays and the node: for administrators."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
-import msgspec
+from msgspec import structs
 
-import waterclock
 from waterclock.model.errors import BadInput, LimitExceeded
-from waterclock.node.dead_letters.rows import DeadLetter
+from waterclock.model.protobuf import to_proto
+from waterclock.model.views import GroupInfo, TopicSettings
 from waterclock.node.groups.positions import Start
-from waterclock.node.groups.views import GroupView
 from waterclock.node.node import Node
-from waterclock.node.partition.host import PartitionHost
-from waterclock.node.replay.snapshots import SnapshotInfo
-from waterclock.node.topics import Topic, TopicSettings
+from waterclock.node.topics import Topic
 from waterclock.server.grpc.fields import check_not_negative, member_of
-from waterclock.server.rows import to_proto
 from waterclock.v1 import admin_pb2 as pb
 from waterclock.v1 import broker_pb2 as broker
 
 POSITIONS_MAX = 100_000
-_SETTINGS = (
-    "partitions",
-    "retention_ms",
-    "retention_bytes",
-    "retention_wait_for_groups",
-    "is_compacted",
-    "retries_max",
-    "ack_timeout_ms",
-)
 
 
 class AdminApi:
@@ -115,7 +102,7 @@ class AdminApi:
             request.topic, limit=request.limit, page=request.page
         )
         return pb.ListDeadLettersResponse(
-            dead_letters=map(_dead_letter, page.dead_letters),
+            dead_letters=[to_proto(each, pb.DeadLetter) for each in page.dead_letters],
             next_page=page.next_page,
             total=page.total,
         )
@@ -141,16 +128,8 @@ class AdminApi:
 
     async def list_replays(self, _: pb.ListReplaysRequest) -> pb.ListReplaysResponse:
         """Return the named replays."""
-        replays = [
-            pb.ReplayInfo(
-                name=info.name,
-                topic=info.topic,
-                done=_at(info.done),
-                ends=_at(info.ends),
-            )
-            for info in self._node.replays.list()
-        ]
-        return pb.ListReplaysResponse(replays=replays)
+        replays = self._node.replays.list()
+        return pb.ListReplaysResponse(replays=[to_proto(each, pb.ReplayInfo) for each in replays])
 
     async def delete_replay(self, request: pb.DeleteReplayRequest) -> pb.DeleteReplayResponse:
         """Forget a named replay."""
@@ -160,12 +139,13 @@ class AdminApi:
 
     async def register_snapshot(self, request: pb.RegisterSnapshotRequest) -> pb.Snapshot:
         """Have a compacted copy of a topic used for compacted replays."""
-        return _snapshot(await self._node.snapshots.register(request.topic, request.folder))
+        made = await self._node.snapshots.register(request.topic, request.folder)
+        return to_proto(made, pb.Snapshot)
 
     async def list_snapshots(self, request: pb.ListSnapshotsRequest) -> pb.ListSnapshotsResponse:
         """Return the snapshots of a topic, the one in use first."""
         found = self._node.snapshots.list(request.topic)
-        return pb.ListSnapshotsResponse(snapshots=map(_snapshot, found))
+        return pb.ListSnapshotsResponse(snapshots=[to_proto(each, pb.Snapshot) for each in found])
 
     async def delete_snapshot(self, request: pb.DeleteSnapshotRequest) -> pb.DeleteSnapshotResponse:
         """Use a snapshot no more."""
@@ -176,74 +156,24 @@ class AdminApi:
 
     async def get_node(self, _: pb.GetNodeRequest) -> pb.NodeInfo:
         """Tell who this is."""
-        node = self._node
-        limits = node.config.limits
-        return pb.NodeInfo(
-            name=node.name,
-            version=waterclock.__version__,
-            started_ms=node.started_ms,
-            now_ms=node.clock.now_ms(),
-            data_folder=self._data_folder,
-            http_address=self._http_address,
-            auto_create=node.config.topics.auto_create,
-            limits=pb.NodeInfo.Limits(
-                message_bytes_max=limits.message_bytes_max,
-                batch_bytes_max=limits.batch_bytes_max,
-                batch_messages_max=limits.batch_messages_max,
-            ),
+        view = structs.replace(
+            self._node.view(), data_folder=self._data_folder, http_address=self._http_address
         )
+        return to_proto(view, pb.NodeInfo)
 
 
 def _changed(settings: TopicSettings, given: pb.TopicSettings) -> TopicSettings:
     """Return settings with what a request gives."""
-    changes = {name: getattr(given, name) for name in _SETTINGS if given.HasField(name)}  # type: ignore[arg-type]
-    return msgspec.structs.replace(settings, **changes)
+    changes = {field.name: value for field, value in given.ListFields()}
+    return structs.replace(settings, **changes)
 
 
 def _topic(topic: Topic) -> pb.Topic:
-    settings = {name: getattr(topic.settings, name) for name in _SETTINGS}
-    return pb.Topic(
-        topic=topic.name,
-        settings=pb.TopicSettings(**settings),
-        partitions=map(_partition, topic.partitions),
-    )
+    return to_proto(topic.view(), pb.Topic)
 
 
-def _partition(host: PartitionHost) -> pb.Topic.Partition:
-    if not host.is_open:
-        return pb.Topic.Partition(partition=host.partition, problem=host.problem or "is not open")
-    store = host.store
-    return pb.Topic.Partition(
-        partition=host.partition,
-        start_offset=store.start,
-        end_offset=store.acknowledged_end,
-        size_bytes=sum(segment.end_position for segment in store.segments),
-        scheduled=len(host.scheduler),
-        problem=f"damaged, takes no publishes: {store.faults[0]}" if store.faults else "",
-    )
-
-
-def _group(view: GroupView) -> pb.Group:
-    partitions = [
-        pb.Group.Partition(
-            partition=place.partition,
-            member=place.member,
-            committed=place.committed,
-            end_offset=place.end_offset,
-            lag=place.lag,
-            unacked=place.unacked,
-            waiting=place.waiting,
-            missed=place.missed,
-        )
-        for place in view.partitions
-    ]
-    return pb.Group(
-        topic=view.topic,
-        group=view.group,
-        generation=view.generation,
-        members=view.members,
-        partitions=partitions,
-    )
+def _group(view: GroupInfo) -> pb.Group:
+    return to_proto(view, pb.Group)
 
 
 def _positions(given: Iterable[broker.Position]) -> list[tuple[int, int]]:
@@ -253,40 +183,3 @@ def _positions(given: Iterable[broker.Position]) -> list[tuple[int, int]]:
     if any(partition < 0 or offset < 0 for partition, offset in positions):
         raise BadInput("positions: partitions and offsets must not be negative")
     return positions
-
-
-def _at(offsets: Mapping[int, int]) -> list[broker.Position]:
-    return [broker.Position(partition=number, offset=at) for number, at in offsets.items()]
-
-
-def _snapshot(info: SnapshotInfo) -> pb.Snapshot:
-    parts = [
-        pb.Snapshot.Partition(
-            partition=part.partition,
-            start_offset=part.start,
-            end_offset=part.end,
-            rows=part.rows,
-            bytes=part.size_bytes,
-            files=part.files,
-        )
-        for part in info.parts
-    ]
-    return pb.Snapshot(
-        topic=info.topic,
-        snapshot=info.snapshot,
-        folder=info.folder,
-        created_ms=info.created_ms,
-        partitions=parts,
-    )
-
-
-def _dead_letter(letter: DeadLetter) -> pb.DeadLetter:
-    return pb.DeadLetter(
-        position=broker.Position(partition=letter.partition, offset=letter.offset),
-        message=to_proto(letter.message),
-        group=letter.group,
-        reason=letter.reason,
-        attempts=letter.attempts,
-        origin=broker.Position(partition=letter.origin_partition, offset=letter.origin_offset),
-        dead_lettered_ms=letter.dead_lettered_ms,
-    )

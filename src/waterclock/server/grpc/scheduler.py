@@ -3,13 +3,12 @@
 from collections.abc import Iterable
 
 from waterclock.model.errors import BadInput, LimitExceeded
+from waterclock.model.protobuf import to_proto
 from waterclock.node.node import Node
 from waterclock.node.schedule.named_changes import NAMED_MAX, Named
-from waterclock.node.schedule.pending import ScheduledMessage
 from waterclock.node.schedule.pending_filter import Filter
 from waterclock.node.schedule.recurrence_records import Recurring, Recurs, Rule
 from waterclock.server.grpc.fields import check_not_negative
-from waterclock.server.rows import to_proto
 from waterclock.v1 import broker_pb2 as broker
 from waterclock.v1 import scheduler_pb2 as pb
 
@@ -47,7 +46,7 @@ class SchedulerApi:
         if wanted.is_empty and not request.all:
             raise BadInput("filter: an empty one cancels everything; say so with `all`")
         done = await self._node.pending.cancel_where(request.topic, wanted, dry_run=request.dry_run)
-        return pb.CancelWhereResponse(matched=done.matched, cancelled=done.cancelled)
+        return to_proto(done, pb.CancelWhereResponse)
 
     async def list_scheduled(self, request: pb.ListScheduledRequest) -> pb.ListScheduledResponse:
         """List pending messages by due time."""
@@ -59,7 +58,7 @@ class SchedulerApi:
             page=request.page,
             with_values=request.with_values,
         )
-        scheduled = map(_scheduled, page.scheduled)
+        scheduled = [to_proto(each, pb.ScheduledMessage) for each in page.scheduled]
         return pb.ListScheduledResponse(scheduled=scheduled, next_page=page.next_page)
 
     async def count_scheduled(self, request: pb.CountScheduledRequest) -> pb.CountScheduledResponse:
@@ -120,22 +119,6 @@ def _filter(wanted: pb.Filter) -> Filter:
         end_ms=wanted.end_ms,
         partitions=tuple(wanted.partitions),
     )
-
-
-def _scheduled(one: ScheduledMessage) -> pb.ScheduledMessage:
-    return pb.ScheduledMessage(
-        partition=one.partition,
-        offset=one.offset,
-        timer_id=timer_id(one.message.message_id or b"", one.offset),
-        message=to_proto(one.message),
-        value_bytes=one.value_bytes,
-    )
-
-
-def timer_id(message_id: bytes, offset: int) -> str:
-    """Return `message_id-offset`; an id that is no text is shown in hexadecimal."""
-    text = message_id.decode("ascii", "replace")
-    return f"{text if text.isascii() and text.isprintable() else message_id.hex()}-{offset}"
 
 
 def _recurring(given: pb.Recurrence) -> Recurring:

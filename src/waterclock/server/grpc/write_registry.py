@@ -1,7 +1,8 @@
 """The registry of writers over gRPC."""
 
+from waterclock.model.protobuf import to_proto
 from waterclock.node.node import Node
-from waterclock.node.publish.write_registry import WriterView, WriteState
+from waterclock.node.publish.write_registry import WriteState
 from waterclock.v1 import broker_pb2 as broker
 from waterclock.v1 import write_registry_pb2 as pb
 
@@ -46,17 +47,10 @@ class WriteRegistryApi:
 
     async def list_writers(self, request: pb.ListWritersRequest) -> pb.ListWritersResponse:
         """Return the writers of a topic."""
-        return pb.ListWritersResponse(writers=map(_writer, self._registry.list(request.topic)))
+        return pb.ListWritersResponse(
+            writers=[to_proto(each, pb.Writer) for each in self._registry.list(request.topic)]
+        )
 
 
 def _state(state: WriteState) -> pb.WriteState.ValueType:
     return pb.WriteState.Value(f"WRITE_STATE_{state.name}")
-
-
-def _writer(view: WriterView) -> pb.Writer:
-    return pb.Writer(
-        writer=view.writer,
-        committed=view.committed,
-        open_tasks=view.open_tasks,
-        changed_ms=view.changed_ms,
-    )

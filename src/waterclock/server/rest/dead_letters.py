@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from waterclock.model.errors import NotFound
 from waterclock.model.names import DEAD_LETTERS
-from waterclock.node.dead_letters.rows import DeadLetter
+from waterclock.model.views import Position
 from waterclock.node.node import Node
 from waterclock.server.http.input import END, body_of, matching, parameters_of
 from waterclock.server.http.messages import Request, Response, json
@@ -17,9 +17,9 @@ from waterclock.server.rest.models import (
     PositionRequest,
     RequestModel,
     ResponseModel,
-    render_message,
+    with_message,
 )
-from waterclock.server.rest.topics import POSITIONS_MAX, PositionResponse
+from waterclock.server.rest.topics import POSITIONS_MAX
 
 
 class DeadLettersParameters(RequestModel):
@@ -36,8 +36,8 @@ class DeadLettersParameters(RequestModel):
 class DeadLetterResponse(MessageResponse, kw_only=True):
     """A message that failed for good."""
 
-    position: PositionResponse
-    origin: PositionResponse
+    position: Position
+    origin: Position
     group: str
     reason: str
     attempts: int
@@ -86,7 +86,7 @@ class DeadLettersApi:
         """Return dead letters of a topic."""
         asked = parameters_of(request, DeadLettersParameters)
         page = await self._node.dead_letters.list(asked.topic, limit=asked.limit, page=asked.page)
-        letters = list(map(_letter, page.dead_letters))
+        letters = [with_message(DeadLetterResponse, each) for each in page.dead_letters]
         return json(
             200,
             DeadLettersResponse(dead_letters=letters, next_page=page.next_page, total=page.total),
@@ -159,15 +159,3 @@ class DeadLettersApi:
                 problems=(404, 507),
             ),
         ]
-
-
-def _letter(letter: DeadLetter) -> DeadLetterResponse:
-    return DeadLetterResponse(
-        position=PositionResponse(partition=letter.partition, offset=letter.offset),
-        origin=PositionResponse(partition=letter.origin_partition, offset=letter.origin_offset),
-        group=letter.group,
-        reason=letter.reason,
-        attempts=letter.attempts,
-        dead_lettered_ms=letter.dead_lettered_ms,
-        **render_message(letter.message),
-    )

@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
+from waterclock.model.views import GroupInfo
 from waterclock.node.groups.positions import Start
-from waterclock.node.groups.views import GroupView
 from waterclock.node.node import Node
 from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import Request, Response, json
@@ -37,34 +37,10 @@ class SeekRequest(RequestModel):
     positions: Annotated[tuple[PositionRequest, ...], Meta(max_length=POSITIONS_MAX)] = ()
 
 
-class GroupPartitionResponse(ResponseModel):
-    """A group in one partition."""
-
-    partition: int
-    member: str
-    committed: int
-    end_offset: int
-    lag: int
-    unacked: int
-    waiting: int
-    missed: int
-    """Messages that retention took before they were done."""
-
-
-class GroupResponse(ResponseModel):
-    """A group."""
-
-    topic: str
-    group: str
-    generation: int
-    members: list[str]
-    partitions: list[GroupPartitionResponse]
-
-
 class GroupsResponse(ResponseModel):
     """Groups by name."""
 
-    groups: list[GroupResponse]
+    groups: list[GroupInfo]
 
 
 class GroupsApi:
@@ -77,16 +53,16 @@ class GroupsApi:
         """Return the groups of a topic."""
         topic = parameters_of(request, TopicParameters).topic
         self._node.topics.get(topic)
-        return json(200, GroupsResponse(groups=list(map(_group, self._node.groups.list(topic)))))
+        return json(200, GroupsResponse(groups=self._node.groups.list(topic)))
 
     def list_all_groups(self, _: Request) -> Response:
         """Return all groups."""
-        return json(200, GroupsResponse(groups=list(map(_group, self._node.groups.list()))))
+        return json(200, GroupsResponse(groups=self._node.groups.list()))
 
     def get_group(self, request: Request) -> Response:
         """Return a group."""
         asked = parameters_of(request, GroupParameters)
-        return json(200, _group(self._node.groups.get(asked.topic, asked.group)))
+        return json(200, self._node.groups.get(asked.topic, asked.group))
 
     async def delete_group(self, request: Request) -> Response:
         """Forget a group and its progress."""
@@ -108,13 +84,13 @@ class GroupsApi:
             start_ms=start_ms,
             positions={one.partition: one.offset for one in given.positions},
         )
-        return json(200, _group(view))
+        return json(200, view)
 
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
         path = "/topics/{topic}/groups"
         one = path + "/{group}"
-        group = ResponseSpec("The group.", GroupResponse)
+        group = ResponseSpec("The group.", GroupInfo)
         groups = ResponseSpec("By name.", GroupsResponse)
         rows: list[Any] = [
             ("GET", "/groups", self.list_all_groups, "listAllGroups", "List all groups."),
@@ -143,26 +119,3 @@ class GroupsApi:
             },
         }
         return operations_of(rows, more, "groups", GroupParameters)
-
-
-def _group(view: GroupView) -> GroupResponse:
-    partitions = [
-        GroupPartitionResponse(
-            partition=place.partition,
-            member=place.member,
-            committed=place.committed,
-            end_offset=place.end_offset,
-            lag=place.lag,
-            unacked=place.unacked,
-            waiting=place.waiting,
-            missed=place.missed,
-        )
-        for place in view.partitions
-    ]
-    return GroupResponse(
-        topic=view.topic,
-        group=view.group,
-        generation=view.generation,
-        members=list(view.members),
-        partitions=partitions,
-    )

@@ -11,7 +11,7 @@ import re
 import uuid
 from collections.abc import Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -20,6 +20,7 @@ from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7
 from waterclock.model.limits import Limits, check
 from waterclock.model.message import Message
 from waterclock.model.names import DEAD_LETTERS, NAME_CHARS_MAX, check_name, check_topic_name
+from waterclock.model.views import DeadLetter, ScheduledMessage
 from waterclock.node.topics import PARTITIONS_MAX
 from waterclock.schedule.cron import TEXT_CHARS_MAX
 from waterclock.schedule.duration import parse_duration
@@ -33,6 +34,7 @@ TIME_MS_MAX = 253_402_300_799_999
 """The end of the year 9999; what is later is microseconds taken for milliseconds."""
 DURATION_FORMAT, TIME_FORMAT = "waterclock-duration", "waterclock-time"
 """What descriptions call texts that no pattern can tell."""
+Model = TypeVar("Model", bound="MessageResponse")
 OFFSET_MAX = (1 << 53) - 1
 """What every JSON parser reads exactly."""
 _TIME_EXAMPLE, _DELAY_EXAMPLE = "2026-11-15T10:00:00Z", "90s"
@@ -334,3 +336,10 @@ def text_of(raw: bytes) -> str | None:
         return raw.decode()
     except UnicodeDecodeError:
         return None
+
+
+def with_message(kind: type[Model], view: DeadLetter | ScheduledMessage) -> Model:
+    """Return a view of a message as HTTP has it: the fields of the message beside its own."""
+    fields = set(kind.__struct_fields__) - set(MessageResponse.__struct_fields__)
+    own = {name: getattr(view, name) for name in fields}
+    return kind(**own, **render_message(view.message))

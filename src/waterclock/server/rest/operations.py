@@ -3,7 +3,6 @@
 Handlers make the same calls of the node as the services in `server/grpc`.
 """
 
-import waterclock
 from waterclock.node.node import Node
 from waterclock.server.calls import BytesInFlight
 from waterclock.server.http.operations import Operation
@@ -28,7 +27,7 @@ def topic_operations(
         *ScheduleApi(node).operations(),
         *RecurrencesApi(node).operations(),
         *GroupsApi(node).operations(),
-        *TopicsApi(node, waterclock.__version__).operations(),
+        *TopicsApi(node).operations(),
         *ReplayApi(node).operations(),
         *DeadLettersApi(node).operations(),
     ]

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from waterclock.model.errors import NotFound
+from waterclock.model.views import Position
 from waterclock.node.node import Node
 from waterclock.node.replay.records import OffsetRange, TimeRange
 from waterclock.node.replay.records import Request as ReplayRequest
@@ -32,7 +33,6 @@ from waterclock.server.rest.models import (
     past_of,
     render_fields,
 )
-from waterclock.server.rest.topics import PositionResponse
 from waterclock.server.rows import fields_of, in_slices
 
 
@@ -64,7 +64,7 @@ class ReplayedResponse(MessageResponse, kw_only=True):
     finished: bool = False
     messages: int | UnsetType = UNSET
     """How many there were, at the end."""
-    ends: list[PositionResponse] | UnsetType = UNSET
+    ends: list[Position] | UnsetType = UNSET
     """Of a replay with a name: what to report once all of it is processed."""
 
 
@@ -85,8 +85,8 @@ class ReplayResponse(ResponseModel):
 
     name: str
     topic: str
-    done: list[PositionResponse]
-    ends: list[PositionResponse]
+    done: list[Position]
+    ends: list[Position]
 
 
 class ReplaysResponse(ResponseModel):
@@ -254,5 +254,5 @@ def _request(asked: ReplayParameters, now_ms: int) -> ReplayRequest:
     return ReplayRequest(asked.topic, partitions, times, None)
 
 
-def _at(offsets: Mapping[int, int]) -> list[PositionResponse]:
-    return [PositionResponse(partition=number, offset=at) for number, at in offsets.items()]
+def _at(offsets: Mapping[int, int]) -> list[Position]:
+    return [Position(partition=number, offset=at) for number, at in offsets.items()]

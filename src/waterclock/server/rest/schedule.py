@@ -4,11 +4,11 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
+from waterclock.model.views import CancelCount, Horizon
 from waterclock.node.node import Node
 from waterclock.node.schedule.named_changes import NAMED_MAX, Changed, Named
-from waterclock.node.schedule.pending import PAGE_MAX, ScheduledMessage
+from waterclock.node.schedule.pending import PAGE_MAX
 from waterclock.node.schedule.pending_filter import Filter
-from waterclock.server.grpc.scheduler import timer_id
 from waterclock.server.http.input import END, body_of, matching, parameters_of
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
@@ -29,7 +29,7 @@ from waterclock.server.rest.models import (
     TimeMs,
     bytes_of,
     due_of,
-    render_message,
+    with_message,
 )
 
 Outcome = Literal["unknown", "done", "alreadyFired", "cancelled", "expired"]
@@ -136,13 +136,6 @@ class Outcomes(ResponseModel):
     reached: list[int]
 
 
-class CancelledWhere(ResponseModel):
-    """How many matched, and how many of them were cancelled."""
-
-    matched: int
-    cancelled: int
-
-
 class ScheduledResponse(MessageResponse, kw_only=True):
     """A pending message."""
 
@@ -158,13 +151,6 @@ class ScheduledPage(ResponseModel):
     scheduled: list[ScheduledResponse]
     next_page: str
     """Asks for those that follow; empty if there are none."""
-
-
-class Horizon(ResponseModel):
-    """Messages due within so many milliseconds, without those before; -1: later still."""
-
-    within_ms: int
-    count: int
 
 
 class ScheduledCounts(ResponseModel):
@@ -196,13 +182,13 @@ class ScheduleApi:
         page = await self._node.pending.list(
             asked.topic, wanted, limit=asked.limit, page=asked.page, with_values=asked.values
         )
-        scheduled = list(map(_scheduled, page.scheduled))
+        scheduled = [with_message(ScheduledResponse, each) for each in page.scheduled]
         return json(200, ScheduledPage(scheduled=scheduled, next_page=page.next_page))
 
     async def count_scheduled(self, request: Request) -> Response:
         """Count pending messages by how soon they are due."""
         counts = await self._node.pending.count(parameters_of(request, TopicOnly).topic)
-        horizons = [Horizon(within_ms=within, count=count) for within, count in counts.horizons]
+        horizons = [Horizon(within, count) for within, count in counts.horizons]
         return json(200, ScheduledCounts(total=counts.total, horizons=horizons))
 
     async def cancel(self, request: Request) -> Response:
@@ -229,11 +215,11 @@ class ScheduleApi:
         wanted = Filter() if asked.filter is UNSET else _filter(asked.filter)
         if wanted is None:
             self._node.topics.get(topic)
-            return json(200, CancelledWhere(matched=0, cancelled=0))
+            return json(200, CancelCount(0, 0))
         if wanted.is_empty and not asked.all:
             raise BadField("filter", "an empty one cancels everything; say so with `all`")
         done = await self._node.pending.cancel_where(topic, wanted, dry_run=asked.dry_run)
-        return json(200, CancelledWhere(matched=done.matched, cancelled=done.cancelled))
+        return json(200, done)
 
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
@@ -305,7 +291,7 @@ class ScheduleApi:
                 parameters=TopicOnly,
                 body=Annotated[CancelWhere, Meta(extra_json_schema=_SOME)],
                 body_example={"filter": {"key": "ada"}, "dryRun": True},
-                responses={200: ResponseSpec("How many.", CancelledWhere)},
+                responses={200: ResponseSpec("How many.", CancelCount)},
                 problems=(404, 409, 507),
             ),
         ]
@@ -346,14 +332,4 @@ def _filter(given: FilterRequest) -> Filter | None:
         start_ms=given.from_ms,
         end_ms=given.to_ms,
         partitions=given.partitions,
-    )
-
-
-def _scheduled(one: ScheduledMessage) -> ScheduledResponse:
-    return ScheduledResponse(
-        timer_id=timer_id(one.message.message_id or b"", one.offset),
-        partition=one.partition,
-        offset=one.offset,
-        value_bytes=one.value_bytes,
-        **render_message(one.message),
     )

@@ -7,15 +7,13 @@ from msgspec import UNSET, Meta, UnsetType
 
 from waterclock.model.errors import Busy
 from waterclock.model.units import HOUR_MS
+from waterclock.model.views import NodeInfo, Position, TopicInfo, TopicSettings
 from waterclock.node.node import Node
-from waterclock.node.partition.host import PartitionHost
 from waterclock.node.topics import (
     PARTITIONS_MAX,
     RETENTION_BYTES_MAX,
     RETENTION_MS_MAX,
-    TopicSettings,
 )
-from waterclock.node.topics import Topic as NodeTopic
 from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
@@ -62,41 +60,10 @@ class CreateTopic(SettingsRequest, kw_only=True):
     if_absent: Annotated[bool, Meta(description="One that exists is returned as it is.")] = False
 
 
-class PartitionResponse(ResponseModel):
-    """A partition of a topic."""
-
-    partition: int
-    start_offset: int = -1
-    end_offset: int = -1
-    size_bytes: int = -1
-    scheduled: int = -1
-    problem: str = ""
-
-
-class SettingsResponse(ResponseModel):
-    """The settings of a topic; what is left out is as configured."""
-
-    partitions: int
-    retention_ms: int | UnsetType = UNSET
-    retention_bytes: int | UnsetType = UNSET
-    retention_wait_for_groups: bool | UnsetType = UNSET
-    is_compacted: bool = False
-    retries_max: int | UnsetType = UNSET
-    ack_timeout_ms: int | UnsetType = UNSET
-
-
-class TopicResponse(ResponseModel):
-    """A topic."""
-
-    topic: str
-    settings: SettingsResponse
-    partitions: list[PartitionResponse]
-
-
 class TopicsResponse(ResponseModel):
     """Topics by name."""
 
-    topics: list[TopicResponse]
+    topics: list[TopicInfo]
 
 
 class OffsetsParameters(RequestModel):
@@ -106,49 +73,23 @@ class OffsetsParameters(RequestModel):
     time_ms: Annotated[TimeMs, Meta(examples=[0])]
 
 
-class PositionResponse(ResponseModel):
-    """A position in a topic."""
-
-    partition: int
-    offset: int
-
-
 class PositionsResponse(ResponseModel):
     """A position in each partition."""
 
-    positions: list[PositionResponse]
-
-
-class LimitsResponse(ResponseModel):
-    """What one request may ask."""
-
-    message_bytes_max: int
-    batch_bytes_max: int
-    batch_messages_max: int
-
-
-class NodeResponse(ResponseModel):
-    """A node."""
-
-    name: str
-    version: str
-    started_ms: int
-    now_ms: int
-    limits: LimitsResponse
+    positions: list[Position]
 
 
 class TopicsApi:
     """Answers administrators about topics."""
 
-    def __init__(self, node: Node, version: str) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
-        self._version = version
 
     # Topics
 
     def list_topics(self, _: Request) -> Response:
         """Return all topics, by name."""
-        return json(200, TopicsResponse(topics=list(map(_topic, self._node.topics.all()))))
+        return json(200, TopicsResponse(topics=[topic.view() for topic in self._node.topics.all()]))
 
     async def create_topic(self, request: Request) -> Response:
         """Make a topic."""
@@ -157,11 +98,11 @@ class TopicsApi:
         existed = topics.find(given.topic) is not None
         settings = _changed(topics.default_settings(), given)
         made = await topics.create(given.topic, settings, if_absent=given.if_absent)
-        return json(200 if existed else 201, _topic(made))
+        return json(200 if existed else 201, made.view())
 
     def get_topic(self, request: Request) -> Response:
         """Return a topic."""
-        return json(200, _topic(self._node.topics.get(_of(request).topic)))
+        return json(200, self._node.topics.get(_of(request).topic).view())
 
     async def update_topic(self, request: Request) -> Response:
         """Give a topic other settings, or more partitions."""
@@ -174,7 +115,7 @@ class TopicsApi:
                 f"partitions: {name} has {len(topic.partitions)}, and none can be taken away"
             )
         settings = _changed(topic.settings, given)
-        return json(200, _topic(await topics.update(name, settings)))
+        return json(200, (await topics.update(name, settings)).view())
 
     async def delete_topic(self, request: Request) -> Response:
         """Delete a topic and its messages."""
@@ -185,7 +126,7 @@ class TopicsApi:
         """Return where each partition stood at a time."""
         asked = parameters_of(request, OffsetsParameters)
         positions = [
-            PositionResponse(partition=host.partition, offset=host.store.offset_at(asked.time_ms))
+            Position(host.partition, host.store.offset_at(asked.time_ms))
             for host in self._node.topics.get(asked.topic).partitions
         ]
         return json(200, PositionsResponse(positions=positions))
@@ -194,19 +135,7 @@ class TopicsApi:
 
     def get_node(self, _: Request) -> Response:
         """Tell who this is."""
-        node, limits = self._node, self._node.config.limits
-        response = NodeResponse(
-            name=node.name,
-            version=self._version,
-            started_ms=node.started_ms,
-            now_ms=node.clock.now_ms(),
-            limits=LimitsResponse(
-                message_bytes_max=limits.message_bytes_max,
-                batch_bytes_max=limits.batch_bytes_max,
-                batch_messages_max=limits.batch_messages_max,
-            ),
-        )
-        return json(200, response)
+        return json(200, self._node.view())
 
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
@@ -214,7 +143,7 @@ class TopicsApi:
 
     def _of_topics(self) -> list[Operation]:
         path = "/topics/{topic}"
-        topic = ResponseSpec("The topic.", TopicResponse)
+        topic = ResponseSpec("The topic.", TopicInfo)
         rows: list[Any] = [
             ("GET", "/topics", self.list_topics, "listTopics", "List topics."),
             ("POST", "/topics", self.create_topic, "createTopic", "Make a topic."),
@@ -228,7 +157,7 @@ class TopicsApi:
             "createTopic": {
                 "body": CreateTopic,
                 "body_example": {"topic": "orders", "partitions": 4},
-                "responses": {200: ResponseSpec("It existed.", TopicResponse), 201: topic},
+                "responses": {200: ResponseSpec("It existed.", TopicInfo), 201: topic},
                 "problems": (409, 507),
             },
             "getTopic": {"responses": {200: topic}, "problems": (404,)},
@@ -260,7 +189,7 @@ class TopicsApi:
             name="getNode",
             tag="node",
             summary="Tell who this is.",
-            responses={200: ResponseSpec("The node.", NodeResponse)},
+            responses={200: ResponseSpec("The node.", NodeInfo)},
         )
 
 
@@ -290,26 +219,3 @@ def _changed(settings: TopicSettings, given: SettingsRequest) -> TopicSettings:
         if getattr(given, name) is not UNSET
     }
     return msgspec.structs.replace(settings, **changes)
-
-
-def _topic(topic: NodeTopic) -> TopicResponse:
-    given = msgspec.structs.asdict(topic.settings)
-    settings = SettingsResponse(
-        **{name: value for name, value in given.items() if value is not None}
-    )
-    partitions = list(map(_partition, topic.partitions))
-    return TopicResponse(topic=topic.name, settings=settings, partitions=partitions)
-
-
-def _partition(host: PartitionHost) -> PartitionResponse:
-    if not host.is_open:
-        return PartitionResponse(partition=host.partition, problem=host.problem or "is not open")
-    store = host.store
-    return PartitionResponse(
-        partition=host.partition,
-        start_offset=store.start,
-        end_offset=store.acknowledged_end,
-        size_bytes=sum(segment.end_position for segment in store.segments),
-        scheduled=len(host.scheduler),
-        problem=f"damaged, takes no publishes: {store.faults[0]}" if store.faults else "",
-    )

@@ -20,6 +20,7 @@ from msgspec import Meta
 from waterclock.model.errors import CapacityReached
 from waterclock.model.limits import check
 from waterclock.model.sections import MatchingConfig
+from waterclock.model.views import StreamInfo
 from waterclock.node.node import Node
 from waterclock.node.streams.host import StreamHost
 from waterclock.server.http.input import body_of, parameters_of
@@ -49,7 +50,6 @@ from waterclock.server.streams.models import (
     SendResponse,
     StoreBody,
     StoreResponse,
-    StreamFacts,
     StreamId,
     StreamList,
     span_ms,
@@ -260,7 +260,7 @@ class StreamsApi:
         if stream is None:
             return problem(404, f"there is no stream {name!r} in memory", error="NotFound")
         ring = stream.ring
-        facts = StreamFacts(
+        facts = StreamInfo(
             name,
             None if ring is None else ring.size,
             0 if ring is None else len(ring),
@@ -351,13 +351,13 @@ class StreamsApi:
             ),
             Operation(
                 "GET", "/streams/{streamId}", self.get, "getStream", "Look at a stream.",
-                {200: ResponseSpec("What is known of it.", StreamFacts)}, **common,
+                {200: ResponseSpec("What is known of it.", StreamInfo)}, **common,
                 parameters=_Named, problems=(404,),
             ),
             Operation(
                 "PATCH", "/streams/{streamId}", self.resize, "resizeStream",
                 "Let a stream hold another number of messages.",
-                {200: ResponseSpec("What is known of it.", StreamFacts)}, **common,
+                {200: ResponseSpec("What is known of it.", StreamInfo)}, **common,
                 parameters=_Named, body=ResizeBody, problems=(404,),
             ),
             Operation(

@@ -220,18 +220,6 @@ class ReceivedPage(msgspec.Struct, rename="camel"):
     resume_token: str
 
 
-class StreamFacts(msgspec.Struct, rename="camel"):
-    """A stream in memory."""
-
-    stream_id: str
-    in_memory_stream_size: int | None
-    messages: int
-    first_position: int
-    last_position: int
-    waiting: int
-    consumers: dict[str, int]
-
-
 class StreamList(msgspec.Struct, rename="camel"):
     """Some of the streams in memory."""
 

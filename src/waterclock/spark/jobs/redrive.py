@@ -18,8 +18,8 @@ from pyspark.sql import types as T
 from pyspark.sql.window import Window
 
 from waterclock.client.due import instant_ms, span_ms
-from waterclock.client.results import DeadLetter, time_of
 from waterclock.model.errors import BadInput
+from waterclock.model.views import Position
 from waterclock.spark.jobs.job import (
     JobOptions,
     Reporter,
@@ -195,34 +195,16 @@ def _writer(picked: DataFrame, options: RedriveOptions) -> str:
 def _purge(picked: DataFrame, options: RedriveOptions) -> int:
     """Take letters off the list, some thousands at a time."""
     purged = 0
-    waiting: list[DeadLetter] = []
+    waiting: list[Position] = []
     with node_client(options) as client:
         for row in picked.select("partition", "offset").toLocalIterator():
-            waiting.append(_at(row["partition"], row["offset"]))
+            waiting.append(Position(row["partition"], row["offset"]))
             if len(waiting) == PURGED_AT_ONCE:
                 purged += client.dead_letters.purge(options.topic, waiting)
                 waiting.clear()
         if waiting:
             purged += client.dead_letters.purge(options.topic, waiting)
     return purged
-
-
-def _at(partition: int, offset: int) -> DeadLetter:
-    """Return a letter of which only the place is known, which is all that a purge looks at."""
-    return DeadLetter(
-        partition=partition,
-        offset=offset,
-        message_id=b"",
-        key=None,
-        value=None,
-        headers={},
-        group="",
-        reason="",
-        attempts=0,
-        origin_partition=0,
-        origin_offset=0,
-        dead_lettered=time_of(0),
-    )
 
 
 def _sample(messages: DataFrame) -> list[dict[str, str | None]]:

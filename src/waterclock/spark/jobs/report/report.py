@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from waterclock.client._sync.client import BlockingClient
 from waterclock.client.due import span_ms
-from waterclock.client.results import GroupInfo, PartitionInfo, TopicInfo
 from waterclock.model.errors import BadInput, WaterclockError
 from waterclock.model.names import INTERNAL
+from waterclock.model.views import GroupInfo, PartitionInfo, TopicInfo
 from waterclock.spark.jobs.job import JobOptions, Reporter, Summary, node_client
 from waterclock.spark.jobs.report.advice import advise
 from waterclock.spark.jobs.report.figures import (

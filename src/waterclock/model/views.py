@@ -1,0 +1,374 @@
+"""Views: what a node shows of its topics, groups, messages and streams, and of itself.
+
+Each has one definition, from the node that fills it to the program that reads it. gRPC carries it
+as the protobuf message with the same fields (`protobuf.py`), HTTP as JSON in camel case, and the
+client hands it out. Fields are plain numbers, as on the wire; properties say the same for people:
+times are aware datetimes in UTC.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from waterclock.model.clock import time_of
+from waterclock.model.message import Message
+
+
+class View(msgspec.Struct, frozen=True, rename="camel"):
+    """What stands at one moment."""
+
+
+class Position(View, frozen=True):
+    """A place in a topic."""
+
+    partition: int
+    offset: int
+
+
+class TopicSettings(View, frozen=True, omit_defaults=True):
+    """What can be said about a topic; None and 0 leave it to the node's configuration."""
+
+    # A factory makes JSON always have them: only what is as configured is left out.
+    partitions: int = msgspec.field(default_factory=lambda: 1)
+    retention_ms: int | None = None
+    """None: as configured; 0: for ever."""
+    retention_bytes: int | None = None
+    retention_wait_for_groups: bool | None = None
+    is_compacted: bool = msgspec.field(default_factory=lambda: False)
+    retries_max: int | None = None
+    ack_timeout_ms: int | None = None
+
+
+class PartitionInfo(View, frozen=True):
+    """One log of a topic; of one that is not open only the problem is known."""
+
+    partition: int
+    start_offset: int = -1
+    end_offset: int = -1
+    """Of what can be read."""
+    size_bytes: int = -1
+    scheduled: int = -1
+    problem: str = ""
+    """Empty: healthy."""
+
+
+class TopicInfo(View, frozen=True):
+    """A topic, its settings, and where its partitions stand."""
+
+    topic: str
+    settings: TopicSettings
+    partitions: tuple[PartitionInfo, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the topic."""
+        return self.topic
+
+    @property
+    def retention(self) -> timedelta | None:
+        """How long messages are kept; None: for ever, or as the node is configured."""
+        kept_ms = self.settings.retention_ms
+        return timedelta(milliseconds=kept_ms) if kept_ms else None
+
+    @property
+    def retention_bytes(self) -> int | None:
+        """How much of each partition is kept; None: all, or as the node is configured."""
+        return self.settings.retention_bytes or None
+
+    @property
+    def retention_wait_for_groups(self) -> bool | None:
+        """Whether what some group has yet to read is kept longer; None: as configured."""
+        return self.settings.retention_wait_for_groups
+
+    @property
+    def is_compacted(self) -> bool:
+        """Only the latest message of each key is kept."""
+        return self.settings.is_compacted
+
+    @property
+    def retries_max(self) -> int | None:
+        """How often its groups try again; None: as the node is configured."""
+        return self.settings.retries_max
+
+    @property
+    def ack_timeout(self) -> timedelta | None:
+        """How long its groups have for a message; None: as the node is configured."""
+        timeout_ms = self.settings.ack_timeout_ms
+        return None if timeout_ms is None else timedelta(milliseconds=timeout_ms)
+
+
+class GroupPartitionInfo(View, frozen=True):
+    """Where a group stands in one partition."""
+
+    partition: int
+    member: str
+    """The owner; empty if nobody owns it."""
+    committed: int
+    end_offset: int
+    lag: int
+    """Offsets not done, those with nothing to deliver included."""
+    unacked: int
+    waiting: int
+    """Messages that wait for a retry or for the dead letter topic."""
+    missed: int
+    """Messages that retention took before they were done."""
+
+
+class GroupInfo(View, frozen=True):
+    """A group on one topic, its members, and where it stands."""
+
+    topic: str
+    group: str
+    generation: int
+    members: tuple[str, ...]
+    partitions: tuple[GroupPartitionInfo, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the group."""
+        return self.group
+
+    @property
+    def lag(self) -> int:
+        """Offsets not done, over all partitions."""
+        return sum(each.lag for each in self.partitions)
+
+    @property
+    def missed(self) -> int:
+        """Messages that retention took before they were done, over all partitions."""
+        return sum(each.missed for each in self.partitions)
+
+
+class _MessageView(View, frozen=True):
+    """A view of a message, whose fields can be asked for without it."""
+
+    message: Message
+
+    @property
+    def message_id(self) -> bytes:
+        """The message id."""
+        return self.message.message_id or b""
+
+    @property
+    def key(self) -> bytes | None:
+        """The key, if it has one."""
+        return self.message.key
+
+    @property
+    def value(self) -> bytes | None:
+        """The body; None is a tombstone, or was not asked for."""
+        return self.message.value
+
+    @property
+    def headers(self) -> Mapping[str, bytes]:
+        """Small facts about the message."""
+        return self.message.headers or {}
+
+
+class ScheduledMessage(_MessageView, frozen=True):
+    """A message that waits for its time."""
+
+    topic: str
+    partition: int
+    offset: int
+    timer_id: str
+    """`message_id-offset`."""
+    value_bytes: int
+
+    @property
+    def due(self) -> datetime:
+        """When it is due, as it stands now."""
+        return time_of(self.message.due_ms or 0)
+
+
+class DeadLetter(_MessageView, frozen=True):
+    """A message that failed too often, or was rejected."""
+
+    position: Position
+    """In the dead letter topic."""
+    group: str
+    reason: str
+    attempts: int
+    origin: Position
+    dead_lettered_ms: int
+
+    @property
+    def partition(self) -> int:
+        """Its partition in the dead letter topic."""
+        return self.position.partition
+
+    @property
+    def offset(self) -> int:
+        """Its offset in the dead letter topic."""
+        return self.position.offset
+
+    @property
+    def origin_partition(self) -> int:
+        """The partition it was delivered from."""
+        return self.origin.partition
+
+    @property
+    def origin_offset(self) -> int:
+        """The offset it was delivered from."""
+        return self.origin.offset
+
+    @property
+    def dead_lettered(self) -> datetime:
+        """When it was given up."""
+        return time_of(self.dead_lettered_ms)
+
+
+class CancelCount(View, frozen=True):
+    """What a bulk cancel found and did."""
+
+    matched: int
+    cancelled: int
+
+
+class Horizon(View, frozen=True):
+    """How many messages wait for up to so long, without those of a nearer horizon."""
+
+    within_ms: int
+    """0: overdue; -1: longer than all others."""
+    count: int
+
+    @property
+    def within(self) -> timedelta | None:
+        """None: longer than all others. Zero: overdue."""
+        return None if self.within_ms < 0 else timedelta(milliseconds=self.within_ms)
+
+
+class ReplayInfo(View, frozen=True):
+    """A named replay and how far it has come, by partition."""
+
+    name: str
+    topic: str
+    done: dict[int, int]
+    ends: dict[int, int]
+
+
+class SnapshotPartitionInfo(View, frozen=True):
+    """What a snapshot has of one partition."""
+
+    partition: int
+    start_offset: int
+    end_offset: int
+    """A replay goes on with the log from here."""
+    rows: int
+    size_bytes: int
+    files: int
+
+
+class SnapshotInfo(View, frozen=True):
+    """A snapshot the node knows of."""
+
+    topic: str
+    snapshot: str
+    folder: str
+    created_ms: int
+    partitions: tuple[SnapshotPartitionInfo, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the snapshot."""
+        return self.snapshot
+
+    @property
+    def created(self) -> datetime:
+        """When it was made."""
+        return time_of(self.created_ms)
+
+    @property
+    def rows(self) -> int:
+        """Messages in all partitions."""
+        return sum(each.rows for each in self.partitions)
+
+
+class WriterInfo(View, frozen=True):
+    """A writer and how far it has come."""
+
+    writer: str
+    committed: int | None
+    """The last batch committed; None: none yet."""
+    open_tasks: int
+    """Tasks begun or done in batches that are not committed."""
+    changed_ms: int
+
+    @property
+    def name(self) -> str:
+        """The name of the writer."""
+        return self.writer
+
+    @property
+    def changed(self) -> datetime:
+        """When it was last heard of."""
+        return time_of(self.changed_ms)
+
+
+class RequestLimits(View, frozen=True):
+    """What one request may ask of a node."""
+
+    message_bytes_max: int
+    batch_bytes_max: int
+    batch_messages_max: int
+
+
+class NodeInfo(View, frozen=True, omit_defaults=True):
+    """A node."""
+
+    name: str
+    version: str
+    started_ms: int
+    now_ms: int
+    limits: RequestLimits
+    auto_create: bool
+    """Whether whoever uses a topic that is not there makes it."""
+    data_folder: str = ""
+    """With `http_address`: told over gRPC."""
+    http_address: str = ""
+
+    @property
+    def message_bytes_max(self) -> int:
+        """How large a message may be."""
+        return self.limits.message_bytes_max
+
+    @property
+    def batch_bytes_max(self) -> int:
+        """How large a batch may be."""
+        return self.limits.batch_bytes_max
+
+    @property
+    def batch_messages_max(self) -> int:
+        """How many messages a batch may have."""
+        return self.limits.batch_messages_max
+
+    @property
+    def started(self) -> datetime:
+        """When it was started."""
+        return time_of(self.started_ms)
+
+
+class StreamInfo(View, frozen=True):
+    """A stream in memory."""
+
+    stream_id: str
+    in_memory_stream_size: int | None
+    """Messages it holds at most; None before the first was sent."""
+    messages: int
+    first_position: int
+    last_position: int
+    waiting: int
+    """Senders and receivers that wait."""
+    consumers: dict[str, int]
+    """How far each named consumer has come."""
+
+    @property
+    def name(self) -> str:
+        """The name of the stream."""
+        return self.stream_id
+
+    @property
+    def size(self) -> int | None:
+        """Messages it holds at most; None before the first was sent."""
+        return self.in_memory_stream_size
