@@ -109,9 +109,9 @@ async def retry(client: Client) -> Retried:
 
 async def redrive(client: Client) -> Redriven:
     """List the dead letters, publish them again, and do them with a consumer that was mended."""
-    letters = [letter async for letter in client.dead_letters.list(TOPIC)]
+    dead_letters = [letter async for letter in client.dead_letters.list(TOPIC)]
     redriven = await client.dead_letters.redrive(TOPIC)
-    wanted = {(letter.key, letter.value) for letter in letters}
+    wanted = {(letter.key, letter.value) for letter in dead_letters}
     done: set[tuple[bytes | None, bytes | None]] = set()
     async with client.subscribe(TOPIC, group=GROUP) as messages:
         with suppress(TimeoutError):
@@ -121,7 +121,7 @@ async def redrive(client: Client) -> Redriven:
                     done.add((message.key, message.value))
                     message.ack()
     return Redriven(
-        dead_letters=[_row(letter) for letter in letters],
+        dead_letters=[_row(letter) for letter in dead_letters],
         redriven=redriven,
         done=len(done & wanted),
         left=await client.dead_letters.count(TOPIC),

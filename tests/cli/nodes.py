@@ -13,12 +13,12 @@ class RunningNode(NamedTuple):
     """A node and what it said of itself."""
 
     process: "subprocess.Popen[str]"
-    told: dict[str, Any]
+    shown: dict[str, Any]
 
     @property
     def address(self) -> str:
         """Where it listens for gRPC."""
-        return str(self.told["grpc_address"])
+        return str(self.shown["grpc_address"])
 
 
 @contextmanager

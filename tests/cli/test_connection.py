@@ -45,10 +45,10 @@ def test_an_address_that_is_none_is_refused(waterclock):
 
 
 def test_the_port_of_http_is_told_and_what_to_type(waterclock, node):
-    host, _, port = node.told["http_address"].removeprefix("http://").rpartition(":")
+    host, _, port = node.shown["http_address"].removeprefix("http://").rpartition(":")
 
     bare = waterclock("topics", "--address", f"{host}:{port}")
-    whole = waterclock("topics", "--address", node.told["http_address"])
+    whole = waterclock("topics", "--address", node.shown["http_address"])
 
     assert (bare.exit_code, whole.exit_code) == (2, 2)
     assert f"{host}:{port} speaks HTTP, and clients need gRPC" in bare.stderr

@@ -11,7 +11,7 @@ def failed(call, ask, topic):
     for number in range(3):
         call("publish", topic, f"value {number}", "--key", f"k-{number}", "-H", "trace=1")
     ask("subscribe", topic, "-g", "g", "-n", 3, "--reject")
-    for _ in range(LOOKS_MAX):  # they are buried aside
+    for _ in range(LOOKS_MAX):  # they are written aside
         if ask("dlq", "list", topic)["total"] == 3:
             return topic
     pytest.fail("the rejected messages are no dead letters")
@@ -19,14 +19,14 @@ def failed(call, ask, topic):
 
 def test_dead_letters_are_listed_with_their_reason(call, ask, failed):
     found = ask("dlq", "list", failed, "--limit", 2)
-    told = call("dlq", "list", failed, "--limit", 2)
+    said = call("dlq", "list", failed, "--limit", 2)
 
     assert (found["total"], len(found["dead_letters"])) == (3, 2)
     first = found["dead_letters"][0]
     assert (first["value"], first["key"], first["group"]) == ("value 0", "k-0", "g")
     assert (first["origin_partition"], first["origin_offset"], first["attempts"]) == (0, 0, 1)
-    assert "value 0" in told.stdout
-    assert "… and 1 more: --limit shows more" in told.stdout
+    assert "value 0" in said.stdout
+    assert "… and 1 more: --limit shows more" in said.stdout
 
 
 def test_topics_with_dead_letters_are_counted(call, ask, failed):
@@ -35,11 +35,11 @@ def test_topics_with_dead_letters_are_counted(call, ask, failed):
 
 
 def test_a_dead_letter_is_shown_whole(call, ask, failed):
-    told = call("dlq", "show", failed, "0/1").stdout
+    said = call("dlq", "show", failed, "0/1").stdout
     found = ask("dlq", "show", failed, "0/1")
 
-    assert "value 1" in told
-    assert "header trace" in told
+    assert "value 1" in said
+    assert "header trace" in said
     assert found["value"] == "value 1"
 
 
@@ -72,8 +72,8 @@ def test_purging_needs_consent(call, ask, failed):
 @pytest.mark.parametrize(
     ("args", "line"),
     [
-        (["redrive"], "say which: places as `dlq list` shows them, or --all"),
-        (["purge", "0/1", "--all"], "say which: places as `dlq list` shows them, or --all"),
+        (["redrive"], "say which: positions as `dlq list` shows them, or --all"),
+        (["purge", "0/1", "--all"], "say which: positions as `dlq list` shows them, or --all"),
         (["show", "0/7"], "there is no dead letter '0/7 of "),
         (["show", "seven"], "write partition/offset, as in 0/12"),
     ],

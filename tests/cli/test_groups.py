@@ -14,22 +14,22 @@ def read(call, ask, topic):
 
 def test_groups_are_listed_with_their_lag(call, ask, read):
     (found,) = ask("groups", "list", read)["groups"]
-    told = call("groups", "list", read)
+    said = call("groups", "list", read)
 
     assert (found["topic"], found["group"], found["lag"], found["members"]) == (read, "g", 3, [])
-    assert told.stdout.splitlines()[1].split() == [read, "g", "0", "3", "0", "0", "0"]
+    assert said.stdout.splitlines()[1].split() == [read, "g", "0", "3", "0", "0", "0"]
 
 
 def test_a_group_is_shown_by_partition(call, ask, read):
     (place,) = ask("groups", "show", read, "g")["partitions"]
-    told = call("groups", "show", read, "g")
+    said = call("groups", "show", read, "g")
 
     assert place == {
         "partition": 0, "member": None, "committed": 2, "end_offset": 5, "lag": 3, "unacked": 0,
         "waiting": 0, "missed": 0,
     }  # fmt: skip
-    assert told.stdout.splitlines()[0] == f"g of {read}: 0 members, lag 3"
-    assert "nobody" in told.stdout
+    assert said.stdout.splitlines()[0] == f"g of {read}: 0 members, lag 3"
+    assert "nobody" in said.stdout
 
 
 @pytest.mark.parametrize(

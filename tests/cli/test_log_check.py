@@ -163,13 +163,13 @@ def test_all_logs_of_a_data_folder_are_checked(waterclock, log_folder):
     whole = waterclock("log", "check", data)
     flip(segments(partition)[0], IN_A_BODY)
     damaged = waterclock("log", "check", data)
-    told = waterclock("log", "check", data, "--json").stdout.splitlines()
+    shown = waterclock("log", "check", data, "--json").stdout.splitlines()
 
     assert whole.exit_code == 0
     assert f"2 logs in {data}: All is whole." in whole.stdout
     assert damaged.exit_code == 1
     assert f"2 logs in {data}: 1 of 2 logs are damaged." in damaged.stdout
-    assert [(log["folder"], log["ok"]) for log in map(json.loads, told)] == [
+    assert [(log["folder"], log["ok"]) for log in map(json.loads, shown)] == [
         (str(log_folder), True), (str(partition), False),
     ]  # fmt: skip
 

@@ -28,8 +28,8 @@ def no_spark(monkeypatch):
     """Let jobs run without Spark and without a node; return the sessions asked for."""
     asked, offsets = [], 5
 
-    def session(**told):
-        asked.append(told)
+    def session(**shown):
+        asked.append(shown)
         return SimpleNamespace(stop=lambda: None)
 
     monkeypatch.setattr(sessions, "session", session)
@@ -57,7 +57,7 @@ def ran(monkeypatch, no_spark):
 
 
 def test_a_job_is_told_what_was_typed(waterclock, ran, no_spark):
-    told = ran(schedule, Summary(job="schedule", rows=3))
+    shown = ran(schedule, Summary(job="schedule", rows=3))
     result = waterclock(
         "pipeline", "schedule", "later", "rows.csv", "--due", "at", "-H", "kind=upper(kind)",
         "--id", "uuid", "--send-late", "--dry-run", "--json", "--address", "h:1",
@@ -65,7 +65,7 @@ def test_a_job_is_told_what_was_typed(waterclock, ran, no_spark):
     )  # fmt: skip
 
     assert result.exit_code == 0, result.output
-    (options,) = told
+    (options,) = shown
     assert (options.topic, options.source, options.servers) == ("later", "rows.csv", "h:1")
     assert (options.is_dry_run, options.sends_late) == (True, True)
     assert options.mapped.headers == {"kind": "upper(kind)"}
@@ -83,7 +83,7 @@ def test_a_job_with_little_to_read_has_a_jvm_for_short_work(waterclock, ran, no_
     monkeypatch.setattr(pipeline_run, "SHORT_OFFSETS_MAX", 4)
     waterclock("pipeline", "report")
 
-    assert [told["is_short"] for told in no_spark] == [True, False, False]
+    assert [shown["is_short"] for shown in no_spark] == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -168,10 +168,10 @@ def test_a_failure_leaves_the_log_of_spark_and_says_where(waterclock, ran, tmp_p
 
 
 def test_redrive_takes_what_repeats(waterclock, ran):
-    told = ran(redrive, Summary(job="redrive", rows=0))
+    shown = ran(redrive, Summary(job="redrive", rows=0))
     waterclock("pipeline", "redrive", "orders", "--reason", "a%", "--reason", "b", "--set", "key=1")
 
-    assert (told[0].reasons, told[0].changes) == (("a%", "b"), ("key=1",))
+    assert (shown[0].reasons, shown[0].changes) == (("a%", "b"), ("key=1",))
 
 
 def test_people_see_plain_figures_and_why_rows_were_refused():

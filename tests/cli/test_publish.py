@@ -40,10 +40,10 @@ def test_an_id_published_again_is_told(call, topic):
 def test_a_message_for_later_tells_when_it_is_due(call, ask, topic):
     before_ms = time.time_ns() // 1_000_000
     made = ask("publish", topic, "later", "--at", "+1h")
-    told = call("publish", topic, "later", "--at", "+1h")
+    said = call("publish", topic, "later", "--at", "+1h")
 
     assert 3_600_000 <= made["due_ms"] - before_ms < 3_700_000
-    assert ", due in 1 h (2" in told.stdout
+    assert ", due in 1 h (2" in said.stdout
     assert ask("schedule", "count", topic)["total"] == 2
 
 

@@ -59,7 +59,7 @@ def test_values_are_shown_if_asked_for(ask, call, planned):
 def test_the_table_stands_above_a_histogram(call, planned):
     lines = call("schedule", "list", planned).stdout.splitlines()
 
-    assert lines[0].split() == ["due", "in", "key", "id", "size", "place"]
+    assert lines[0].split() == ["due", "in", "key", "id", "size", "position"]
     assert lines[3].split()[2:5] == ["1", "h", "59"]
     assert lines[3].split()[-5:] == ["table-2", "m-2", "7", "B", "0/2"]
     assert lines[7] == f"5 messages scheduled in {planned}:"
@@ -154,11 +154,11 @@ def test_a_message_repeats_until_it_is_ended(call, ask, topic):
     name = f"daily-{topic[-8:]}"
     made = ask("schedule", "repeat", name, topic, "wake up", "--every", "90s")
     (found,) = ask("schedule", "repeats", topic)["recurrences"]
-    told = call("schedule", "repeats", topic)
+    said = call("schedule", "repeats", topic)
 
     assert found == made
     assert (made["name"], made["topic"], made["every_ms"]) == (name, topic, 90_000)
-    assert "every 1 min 30 s" in told.stdout
+    assert "every 1 min 30 s" in said.stdout
     assert call("schedule", "unrepeat", name).exit_code == 2
     assert call("schedule", "unrepeat", name, "--yes").stdout == f"Ended {name}.\n"
     assert ask("schedule", "repeats", topic) == {"recurrences": []}

@@ -35,10 +35,10 @@ def test_what_is_no_json_is_text(typed, value):
 
 
 def test_a_message_is_sent_and_told_of(call, ask, topic):
-    told = call("send", topic, "hello", "--id", "m-1", "--size", 5)
+    said = call("send", topic, "hello", "--id", "m-1", "--size", 5)
     more = ask("send", topic, '{"n": 1}', "--ttl", "1h")
 
-    assert told.stdout == f"{topic} 1: sent, id m-1\n"
+    assert said.stdout == f"{topic} 1: sent, id m-1\n"
     assert (more["stream"], more["position"], more["is_delivered"]) == (topic, 2, False)
     assert more["resume_token"] is None
     assert [each["message"] for each in received(ask, topic, "-n", 9)] == ["hello", {"n": 1}]

@@ -30,10 +30,10 @@ def test_lines_are_for_people_and_raw_values_for_pipes(call, topic):
     call("publish", topic, "hello", "--key", "k")
     call("publish", topic, "late", "--at", "2020-01-01T00:00Z")
 
-    told = call("subscribe", topic, "--from", "earliest", "-n", 2)
+    shown = call("subscribe", topic, "--from", "earliest", "-n", 2)
     raw = call("subscribe", topic, "--from", "earliest", "-n", 2, "--raw")
 
-    first, second = told.stdout.splitlines()
+    first, second = shown.stdout.splitlines()
     assert first == "0/0  k  hello"
     assert second.startswith("0/1  late  (")
     assert second.endswith(" s late)")
@@ -75,7 +75,7 @@ def test_what_is_rejected_is_a_dead_letter_at_once(call, ask, topic):
 
 
 def dead_letters(ask, topic):
-    """Return the values of the dead letters, once there are some: they are buried aside."""
+    """Return the values of the dead letters, once there are some: the node writes them later."""
     for _ in range(LOOKS_MAX):
         if found := ask("dlq", "list", topic)["dead_letters"]:
             return [letter["value"] for letter in found]

@@ -19,7 +19,7 @@ def test_a_topic_is_made_as_told_and_shown(call, ask, topic):
         "--retention-bytes", "1GiB", "--wait-for-groups", "--compacted", "--retries", 5,
         "--ack-timeout", "10s",
     )  # fmt: skip
-    told = call("topics", "show", topic)
+    said = call("topics", "show", topic)
 
     assert made == ask("topics", "show", topic)
     assert {key: made[key] for key in made if key not in ("topic", "partitions")} == {
@@ -28,7 +28,7 @@ def test_a_topic_is_made_as_told_and_shown(call, ask, topic):
         "retries_max": 5, "ack_timeout_ms": 10_000,
     }  # fmt: skip
     assert len(made["partitions"]) == 3
-    assert told.stdout.splitlines()[0] == (
+    assert said.stdout.splitlines()[0] == (
         f"{topic}: 3 partitions, kept for 7 d and up to 1 GiB a partition,"
         " retention waits for groups, compacted, at most 5 retries, ack within 10 s"
     )

@@ -15,14 +15,14 @@ from tests.cli.nodes import running
 
 
 def test_a_program_is_told_the_ports(node, tmp_path):
-    told = node.told
+    shown = node.shown
 
-    assert told["version"] == package.__version__
-    assert told["pid"] == node.process.pid
-    assert told["grpc_address"] == f"127.0.0.1:{told['grpc_port']}"
-    assert told["http_address"] == f"http://127.0.0.1:{told['http_port']}"
-    assert Path(told["data_folder"]).is_dir()
-    with urllib.request.urlopen(f"{told['http_address']}/health/ready") as answer:
+    assert shown["version"] == package.__version__
+    assert shown["pid"] == node.process.pid
+    assert shown["grpc_address"] == f"127.0.0.1:{shown['grpc_port']}"
+    assert shown["http_address"] == f"http://127.0.0.1:{shown['http_port']}"
+    assert Path(shown["data_folder"]).is_dir()
+    with urllib.request.urlopen(f"{shown['http_address']}/health/ready") as answer:
         assert answer.status == 200
 
 
@@ -37,13 +37,13 @@ def test_a_person_is_told_what_to_type_and_what_stopping_does(tmp_path):
         process.send_signal(signal.SIGTERM)
         rest, complaints = process.communicate()
 
-    told = "".join(said)
+    shown = "".join(said)
     assert said[0] == f"Waterclock {package.__version__}: node one is ready\n"
-    address = re.search(r"gRPC +(\S+)", told)
+    address = re.search(r"gRPC +(\S+)", shown)
     assert address is not None
-    assert f"export WATERCLOCK_ADDRESS={address[1]}" in told
+    assert f"export WATERCLOCK_ADDRESS={address[1]}" in shown
     for command_word in ("publish", "subscribe", "schedule list", "/metrics"):
-        assert command_word in told
+        assert command_word in shown
     assert "Stopping: calls have up to 10 s to finish" in rest
     assert "everything is on disk." in rest
     assert (process.returncode, complaints) == (0, "")
@@ -55,9 +55,9 @@ def test_what_was_published_is_there_after_a_restart(waterclock, tmp_path):
         node.process.send_signal(signal.SIGTERM)
         assert node.process.wait() == 0
     with running(tmp_path / "data") as node:
-        told = waterclock("replay", "orders", "--address", node.address)
+        shown = waterclock("replay", "orders", "--address", node.address)
 
-    assert told.stdout == "0/0  hello\n"
+    assert shown.stdout == "0/0  hello\n"
 
 
 def test_a_taken_port_is_told_in_one_line(waterclock, tmp_path):
@@ -73,7 +73,7 @@ def test_a_taken_port_is_told_in_one_line(waterclock, tmp_path):
 
 
 def test_a_folder_in_use_is_told_in_one_line(waterclock, node):
-    folder = node.told["data_folder"]
+    folder = node.shown["data_folder"]
 
     result = waterclock("up", "--data", folder, "--grpc-port", 0, "--http-port", 0)
 

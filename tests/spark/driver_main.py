@@ -13,19 +13,19 @@ from tests.spark import faults
 from waterclock.spark.session import session
 
 
-def main(told: dict[str, Any]) -> None:
+def main(said: dict[str, Any]) -> None:
     """Run until everything is copied."""
     small = {"spark.sql.execution.arrow.maxRecordsPerBatch": "20"}
     spark = session(master="local[2]", settings=small, is_short=True)
     faults.register(spark)
-    reader = spark.readStream.format("waterclock").option("servers", told["servers"])
-    limits = {"maxOffsetsPerTrigger": told["batch_rows"], "minPartitions": 2}
-    rows = reader.options(topic=told["source"], **limits).load()
+    reader = spark.readStream.format("waterclock").option("servers", said["servers"])
+    limits = {"maxOffsetsPerTrigger": said["batch_rows"], "minPartitions": 2}
+    rows = reader.options(topic=said["source"], **limits).load()
     writer = rows.selectExpr("key", "value").writeStream.format("waterclock_faulty")
     query = (
-        writer.options(servers=told["servers"], topic=told["sink"], **told["options"])
+        writer.options(servers=said["servers"], topic=said["sink"], **said["options"])
         .option("faultGroup", os.getpgrp())
-        .option("checkpointLocation", told["checkpoint"])
+        .option("checkpointLocation", said["checkpoint"])
         .trigger(availableNow=True)
         .start()
     )

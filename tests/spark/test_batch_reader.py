@@ -253,8 +253,8 @@ def test_a_topic_is_a_view_in_sql(spark, node, topic):
     node.fill(topic, 0, 3)
 
     spark.sql(
-        f"CREATE OR REPLACE TEMPORARY VIEW letters USING waterclock "
+        f"CREATE OR REPLACE TEMPORARY VIEW dead_letters USING waterclock "
         f"OPTIONS (servers '{node.servers}', topic '{topic}')"
     )
 
-    assert spark.sql("SELECT max(offset) FROM letters").collect()[0][0] == 2
+    assert spark.sql("SELECT max(offset) FROM dead_letters").collect()[0][0] == 2

@@ -102,12 +102,12 @@ def test_rows_go_to_the_partition_that_is_named(spark, node, write, made):
 
 
 def test_a_named_write_run_again_writes_nothing(spark, node, write, made, tmp_path):
-    told = tmp_path / "told.jsonl"
+    said = tmp_path / "told.jsonl"
     for _ in range(2):
-        write(texts(spark, 1_000), made, writeId="nightly", summaryFile=told)
+        write(texts(spark, 1_000), made, writeId="nightly", summaryFile=said)
 
     check_once(node, made, values(1_000), "the same write twice")
-    first, again = map(json.loads, told.read_text().splitlines())
+    first, again = map(json.loads, said.read_text().splitlines())
     assert (first["rows"], first["stored"], first["tasks"]) == (1_000, 1_000, 2)
     assert (again["rows"], again["stored"], again["found"]) == (1_000, 0, 0)
 
@@ -155,18 +155,18 @@ def test_a_bad_row_fails_the_write_and_is_named(spark, node, write, made):
 
 
 def test_bad_rows_are_skipped_counted_and_told_of(spark, node, write, made, tmp_path):
-    told = tmp_path / "told.jsonl"
+    said = tmp_path / "told.jsonl"
     rows = spark.range(0, 3_000, 1, 2).selectExpr(
         "cast(id as string) as value",
         "if(id % 100 = 7, repeat('k', 70000), 'k') as key",
         "if(id % 100 = 8, -5L, null) as due_ms",
     )
 
-    write(rows, made, onBadRow="skip", summaryFile=told)
+    write(rows, made, onBadRow="skip", summaryFile=said)
 
     good = [b"%d" % n for n in range(3_000) if n % 100 not in (7, 8)]
     check_once(node, made, good, "60 bad rows of 3000 skipped")
-    summary = json.loads(told.read_text())
+    summary = json.loads(said.read_text())
     assert (summary["rows"], summary["stored"], summary["skipped"]) == (3_000, 2_940, 60)
     assert len(summary["problems"]) == 10
     assert "row 8 of task 0: due time is before 1970 (got -5 ms) (its key is b'k')" in str(summary)

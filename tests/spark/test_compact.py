@@ -65,7 +65,7 @@ class Compacted:
         """Return the snapshots the node knows of, the newest first."""
         return [each.name for each in self.node.client.snapshots.list(self.topic)]
 
-    def living(self) -> list[Row]:
+    def live_rows(self) -> list[Row]:
         """Return what must be left, by looking at every message."""
         rows: list[Row] = []
         for each in self.node.client.topics.get(self.topic).partitions:
@@ -143,7 +143,7 @@ def test_the_latest_of_each_key_is_left_and_what_has_no_key(compacted):
         (None, b"3"), (b"a", b"4"), (None, b"5"), (b"c", b"6"), (b"d", b"7"),
         (b"a", b"other"), (b"", b"empty key"),
     ]  # fmt: skip
-    assert rows_of(folder) == compacted.living() == compacted.replayed()
+    assert rows_of(folder) == compacted.live_rows() == compacted.replayed()
     assert summary.rows == 7
     assert compacted.names() == [summary.facts["snapshot"]]
 
@@ -216,7 +216,7 @@ def test_going_on_from_a_snapshot_is_the_same_as_beginning_anew(
         ).startswith("goes on from")
         name = str(anew.facts["snapshot"])
         compacted.node.client.snapshots.delete(compacted.topic, name)
-        expected = compacted.living()
+        expected = compacted.live_rows()
         assert rows_of(compacted.folder / str(gone_on.facts["snapshot"])) == expected
         assert rows_of(tmp_path / compacted.topic / name) == expected
         assert compacted.replayed() == expected
@@ -237,7 +237,7 @@ def test_a_file_that_lost_nothing_is_linked_not_written(compacted, monkeypatch):
     (cold,) = folder.glob("partition=0/*")
     (hot,) = folder.glob("partition=1/*")
     assert (os.stat(cold).st_nlink, os.stat(hot).st_nlink) == (2, 1)
-    assert rows_of(folder) == compacted.living()
+    assert rows_of(folder) == compacted.live_rows()
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_cut_off_anywhere_the_last_snapshot_stays_and_the_next_run_makes_it_good
     name = str(summary.facts["snapshot"])
     assert compacted.notes == [note.format(name) for note in notes]
     assert compacted.names() == [name, before]
-    assert rows_of(compacted.folder / name) == compacted.living() == compacted.replayed()
+    assert rows_of(compacted.folder / name) == compacted.live_rows() == compacted.replayed()
 
 
 def test_older_snapshots_go_but_for_those_to_keep(compacted):
@@ -293,7 +293,7 @@ def test_a_damaged_snapshot_is_not_gone_on_from(compacted):
     summary = compacted.run()
 
     assert str(summary.facts["reads"]).startswith("there is no snapshot")
-    assert rows_of(compacted.folder / str(summary.facts["snapshot"])) == compacted.living()
+    assert rows_of(compacted.folder / str(summary.facts["snapshot"])) == compacted.live_rows()
 
 
 def test_a_topic_made_anew_does_not_take_over_the_old_ones_snapshots(compacted, monkeypatch):

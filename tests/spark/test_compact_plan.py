@@ -149,12 +149,12 @@ def test_every_chunk_is_written_or_linked_once_and_files_stay_in_order(counts, c
                 old.setdefault(partition, []).append(made)
     partitions = [SnapshotPartition(p, 0, 99 * CHUNK, tuple(files)) for p, files in old.items()]
     last = Manifest("t", "s", 0, tuple(partitions))
-    told = [
+    said = [
         ChunkCount(partition, chunk, data.draw(st.booleans()), rows)
         for (partition, chunk), rows in counts.items()
     ]
 
-    layout = plan_layout(told, last, cores=cores, link_rows_min=1)
+    layout = plan_layout(said, last, cores=cores, link_rows_min=1)
 
     spans = [(partition, file.chunks.start, file.chunks.stop) for partition, file in layout.links]
     spans += [(each.partition, each.chunks[0], each.chunks[-1] + 1) for each in layout.slices]

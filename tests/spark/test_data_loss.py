@@ -34,8 +34,8 @@ def fill(node: SparkNode, first: int) -> None:
 def forget(node: SparkNode, beyond: int) -> None:
     """Have retention take what is below, and a little more: it may still be at it."""
     node.client.topics.update("orders", retention_bytes=8 << 10)
-    with closing(HttpNode(f"http://127.0.0.1:{node.http_port}")) as told:
-        while told.ends("orders")[0].retained <= beyond:
+    with closing(HttpNode(f"http://127.0.0.1:{node.http_port}")) as said:
+        while said.ends("orders")[0].retained <= beyond:
             pass
     node.client.topics.update("orders", retention_bytes=0)
 

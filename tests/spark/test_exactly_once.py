@@ -160,7 +160,7 @@ def test_a_node_killed_and_started_again_in_mid_batch(small_batches, own_node, t
 
 def test_a_driver_killed_in_mid_batch_and_after_its_commit(small_batches, node, topic, tmp_path):
     source, sink, values = make_topics(node, topic)
-    told = {
+    said = {
         "servers": node.servers,
         "source": source,
         "sink": sink,
@@ -172,10 +172,10 @@ def test_a_driver_killed_in_mid_batch_and_after_its_commit(small_batches, node, 
         wait_for_rows(node, sink, 500, lambda: process.poll() is None)
         os.killpg(process.pid, signal.SIGKILL)
 
-    first = run_driver({**told, "options": {"rateLimit": 200}}, killed_in_mid_batch)
+    first = run_driver({**said, "options": {"rateLimit": 200}}, killed_in_mid_batch)
     stored = rows_stored(node, sink)
     fault = {"fault": "kill-driver", "faultFile": str(tmp_path / "struck")}
-    second = run_driver({**told, "options": fault})
+    second = run_driver({**said, "options": fault})
     (writer,) = node.client.write_registry.list(sink)
     noted = {file.name for file in (tmp_path / "checkpoint" / "commits").iterdir()}
     copying(small_batches, node, source, sink, tmp_path).awaitTermination()
@@ -188,10 +188,10 @@ def test_a_driver_killed_in_mid_batch_and_after_its_commit(small_batches, node, 
     check_once(node, sink, values, "driver killed in mid-batch, then right after the sink's commit")
 
 
-def run_driver(told: dict[str, Any], meanwhile: Any = None) -> int:
+def run_driver(said: dict[str, Any], meanwhile: Any = None) -> int:
     """Run a driver in a process group of its own; return its exit code."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.driver_main", json.dumps(told)],
+        [sys.executable, "-m", "tests.spark.driver_main", json.dumps(said)],
         cwd=ROOT,
         start_new_session=True,
         stdin=subprocess.DEVNULL,

@@ -116,10 +116,10 @@ def test_who_stops_in_the_middle_leaves_no_thread():
 
 
 def test_ends_and_problems_of_partitions_are_told():
-    told = {"partition": 0, "startOffset": 2, "retainedOffset": 3, "endOffset": 5}
+    said = {"partition": 0, "startOffset": 2, "retainedOffset": 3, "endOffset": 5}
     broken = {"partition": 1, "startOffset": -1, "endOffset": -1, "problem": "is damaged"}
-    one = answer(json.dumps({"partitions": [told]}).encode())
-    two = answer(json.dumps({"partitions": [told, broken]}).encode())
+    one = answer(json.dumps({"partitions": [said]}).encode())
+    two = answer(json.dumps({"partitions": [said, broken]}).encode())
     with faking(one, one, two, two) as fake:
         node = HttpNode(fake.address)
         assert node.ends("orders", {0: 5}, wait_ms=7) == {0: (2, 5, 3)}

@@ -58,9 +58,9 @@ def run(spark, node, topic, tmp_path, schema):
     fill(node, topic, [json.dumps({"id": 1}).encode(), json.dumps(GOOD).encode(), *BAD.values()])
 
     def run_job(**options):
-        told = {"servers": node.servers, "source": topic, "schema": schema, **options}
-        told.setdefault("checkpoint", str(tmp_path / "checkpoint"))
-        return ingest.run(spark, IngestOptions(**told), SilentReporter())
+        shown = {"servers": node.servers, "source": topic, "schema": schema, **options}
+        shown.setdefault("checkpoint", str(tmp_path / "checkpoint"))
+        return ingest.run(spark, IngestOptions(**shown), SilentReporter())
 
     return run_job
 
@@ -83,9 +83,9 @@ def test_every_row_goes_where_it_belongs_and_a_second_run_finds_nothing_new(run,
     assert first.exit_code == EXIT_REJECTED
     assert (again.rows, again.rejected) == (0, {})
     assert sorted(map(json.loads, values(node, f"{topic}-good")), key=len) == [{"id": 1}, GOOD]
-    letters = list(node.client.dead_letters.list(topic))
-    assert {each.reason: each.value for each in letters} == BAD
-    assert {each.origin_offset for each in letters} == set(range(2, 2 + len(BAD)))
+    dead_letters = list(node.client.dead_letters.list(topic))
+    assert {each.reason: each.value for each in dead_letters} == BAD
+    assert {each.origin_offset for each in dead_letters} == set(range(2, 2 + len(BAD)))
 
 
 def test_a_second_run_goes_on_where_the_first_was(run, node, topic):
@@ -163,13 +163,13 @@ def test_a_dry_run_counts_and_writes_nothing(run, node, topic):
 def test_a_schema_can_be_written_in_ddl_and_as_sparks_json(spark, node, run, tmp_path, topic):
     ddl = tmp_path / "schema.ddl"
     ddl.write_text("id bigint not null, -- a number\namount double\n")
-    told = load_rules(str(ddl))
+    shown = load_rules(str(ddl))
 
-    assert [(each.name, each.is_required) for each in told.fields] == [
+    assert [(each.name, each.is_required) for each in shown.fields] == [
         ("id", True),
         ("amount", False),
     ]
-    assert parse_rules(told.struct.json()).struct == told.struct
+    assert parse_rules(shown.struct.json()).struct == shown.struct
     summary = run(schema=str(ddl), to_topic=f"{topic}-good", is_dry_run=True)
     assert summary.rejected["field id: is not a whole number"] == 1
     assert summary.rows == 8

@@ -19,21 +19,21 @@ def run(spark, node, topic):
     node.fill(f"{topic}.dlq", 0, 6, headers=[death(number) for number in range(6)])
 
     def run_job(**options):
-        told = RedriveOptions(servers=node.servers, topic=topic, **options)
-        return redrive.run(spark, told, SilentReporter())
+        shown = RedriveOptions(servers=node.servers, topic=topic, **options)
+        return redrive.run(spark, shown, SilentReporter())
 
     return run_job
 
 
 def death(number):
     """Return the headers of a dead letter: every other had no money."""
-    told = {
+    shown = {
         "group": "billing", "reason": "no money" if number % 2 else "no address",
         "attempts": 3, "partition": 0, "offset": number,
         "dead-lettered-ms": 1_700_000_000_000 + number,
         "id": f"id-{number}",
     }  # fmt: skip
-    return [(f"wc-dlq-{name}", str(value).encode()) for name, value in told.items()]
+    return [(f"wc-dlq-{name}", str(value).encode()) for name, value in shown.items()]
 
 
 def sent_back(node, topic):
@@ -59,7 +59,7 @@ def test_a_crash_before_the_letters_are_taken_off_sends_none_twice(run, node, to
         with pytest.raises(RuntimeError, match="killed"):
             run()
     stored = sent_back(node, topic)
-    # Another pick of the same letters: another write, the same ids.
+    # Another pick of the same dead letters: another write, the same ids.
     run(reasons=["no money"], changes=["value = 'other'"])
     again = run()
 

@@ -17,8 +17,8 @@ def run(spark, node, topic):
         node.fill(topic, partition, 100, first=100 * partition)
 
     def run_job(**options):
-        told = ReplayOptions(servers=node.servers, topic=topic, **options)
-        return replay.run(spark, told, SilentReporter())
+        shown = ReplayOptions(servers=node.servers, topic=topic, **options)
+        return replay.run(spark, shown, SilentReporter())
 
     return run_job
 

@@ -23,8 +23,8 @@ def run(spark, node, topic):
     node.client.topics.create(topic, partitions=2)
 
     def run_job(**options):
-        told = ScheduleOptions(servers=node.servers, **{"topic": topic, **options})
-        return schedule.run(spark, told, SilentReporter())
+        shown = ScheduleOptions(servers=node.servers, **{"topic": topic, **options})
+        return schedule.run(spark, shown, SilentReporter())
 
     return run_job
 

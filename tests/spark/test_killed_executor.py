@@ -101,22 +101,22 @@ class HeldSource(WaterclockSource):
         return faults.FaultyStreamWriter(hold, options, schema)
 
 
-def write_batch(spark: Any, options: dict[str, str], told: dict[str, str]) -> None:
+def write_batch(spark: Any, options: dict[str, str], shown: dict[str, str]) -> None:
     """Write a thousand rows from two tasks; some of them say the same."""
     rows = spark.range(0, 1_000, 1, 2).selectExpr("cast(id % 700 as string) as value")
-    rows.write.format("waterclock_held").mode("append").options(**options).save(told["sink"])
+    rows.write.format("waterclock_held").mode("append").options(**options).save(shown["sink"])
 
 
-def copy_stream(spark: Any, options: dict[str, str], told: dict[str, str]) -> None:
+def copy_stream(spark: Any, options: dict[str, str], shown: dict[str, str]) -> None:
     """Copy a topic to its end, in micro-batches of two tasks."""
     reader = spark.readStream.format("waterclock").option("servers", options["servers"])
     # So few rows would else be one task.
     reader = reader.options(maxOffsetsPerTrigger=BATCH_ROWS, minPartitions=2)
-    rows = reader.options(topic=told["source"]).load()
+    rows = reader.options(topic=shown["source"]).load()
     query = (
         rows.selectExpr("key", "value")
         .writeStream.format("waterclock_held")
-        .options(topic=told["sink"], checkpointLocation=told["checkpoint"], **options)
+        .options(topic=shown["sink"], checkpointLocation=shown["checkpoint"], **options)
         .trigger(availableNow=True)
         .start()
     )
@@ -146,9 +146,9 @@ def drive(master: str, log_file: str) -> None:
         )
         spark.dataSource.register(HeldSource)
         for line in sys.stdin:
-            told = json.loads(line)
-            jobs[told["job"]](spark, told["options"], told)
-            Path(told["done"]).touch()
+            shown = json.loads(line)
+            jobs[shown["job"]](spark, shown["options"], shown)
+            Path(shown["done"]).touch()
         spark.stop()
 
 
@@ -172,10 +172,10 @@ class Driver:
                 text=True,
             )
 
-    def tell(self, told: dict[str, Any]) -> None:
+    def tell(self, shown: dict[str, Any]) -> None:
         """Give it a job."""
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(told) + "\n")
+        self.process.stdin.write(json.dumps(shown) + "\n")
         self.process.stdin.flush()
 
     def wait_until(self, is_so: Callable[[], bool], what: str) -> None:
@@ -226,9 +226,9 @@ def forgetful(tmp_path_factory):
 def test_an_executor_killed_in_a_batch_write(driver, forgetful, folder, topic, tmp_path):
     forgetful.client.topics.create(topic, partitions=3)
     values = [b"%d" % (n % 700) for n in range(1_000)]
-    told = {"job": "batch", "sink": topic}
+    shown = {"job": "batch", "sink": topic}
 
-    check_killed(driver, forgetful, folder, tmp_path, told, values, before=0)
+    check_killed(driver, forgetful, folder, tmp_path, shown, values, before=0)
 
 
 def test_an_executor_killed_in_a_stream(driver, forgetful, folder, topic, tmp_path):
@@ -242,14 +242,14 @@ def test_an_executor_killed_in_a_stream(driver, forgetful, folder, topic, tmp_pa
         mine = [b"%d/%d" % (partition, n % 450) for n in range(ROWS)]
         forgetful.fill(source, partition, ROWS, value=mine, key=[None] * ROWS)
         values += mine
-    told = {
+    shown = {
         "job": "stream",
         "source": source,
         "sink": topic,
         "checkpoint": str(tmp_path / "checkpoint"),
     }
 
-    check_killed(driver, forgetful, folder, tmp_path, told, values, before=BATCH_ROWS)
+    check_killed(driver, forgetful, folder, tmp_path, shown, values, before=BATCH_ROWS)
 
 
 def check_killed(
@@ -257,7 +257,7 @@ def check_killed(
     node: SparkNode,
     folder: Path,
     tmp_path: Path,
-    told: dict[str, Any],
+    shown: dict[str, Any],
     values: list[bytes],
     *,
     before: int,
@@ -266,13 +266,13 @@ def check_killed(
 
     `before` is how many rows are stored before the tasks that are held begin.
     """
-    done, summary_file, sink = tmp_path / "done", tmp_path / "summary", told["sink"]
+    done, summary_file, sink = tmp_path / "done", tmp_path / "summary", shown["sink"]
     options = {
         "servers": node.servers,
         "holdFolder": str(tmp_path),
         "summaryFile": str(summary_file),
     }
-    driver.tell({**told, "done": str(done), "options": options})
+    driver.tell({**shown, "done": str(done), "options": options})
 
     notes = [tmp_path / "held-0", tmp_path / "held-1"]
     driver.wait_until(lambda: all(note.exists() for note in notes), "both tasks in their middle")
@@ -297,7 +297,7 @@ def check_killed(
         f"{held[0]['rows']} of them by the task it ran"
     )
     assert 0 < held[0]["rows"] < handed < len(values)
-    check_once(node, sink, values, f"executor killed, {told['job']}")
+    check_once(node, sink, values, f"executor killed, {shown['job']}")
     # What the killed attempt had stored, and nothing else, was found by the next.
     lines = [json.loads(line) for line in summary_file.read_text().splitlines()]
     assert sum(line["found"] for line in lines) == held[0]["rows"]

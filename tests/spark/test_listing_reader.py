@@ -55,16 +55,16 @@ def test_dead_letters_are_a_table(node, read, topic):
     assert sorted(rows_of(table, *columns), key=lambda row: row[-1]) == [
         (b"key-%d" % n, b"value %d" % n, "billing", 1, 0, n) for n in range(3)
     ]
-    ((reason, died, headers),) = set(
+    ((reason, dead_lettered, headers),) = set(
         map(_hashable, rows_of(table, "reason", "dead_lettered_time", "headers"))
     )
     assert "reject" in reason
-    assert isinstance(died, datetime.datetime)
+    assert isinstance(dead_lettered, datetime.datetime)
     assert headers == (("h", b"1"),)
     assert rows_of(read(topic, view="dlq", keyPrefix="key-1"), "value") == [(b"value 1",)]
     assert read(topic, view="dlq", startingTimestamp=FAR_MS).count() == 0
 
 
 def _hashable(row):
-    reason, died, headers = row
-    return reason, died, tuple(sorted(headers.items()))
+    reason, dead_lettered, headers = row
+    return reason, dead_lettered, tuple(sorted(headers.items()))

@@ -120,9 +120,9 @@ def test_a_stream_has_no_end_and_no_listing():
 @example({"endingTimestamp": "9" * 30})
 @example({"minPartitions": "\u0661"})
 @example({"keyPrefix": "\ud800"})
-def test_whatever_is_told_is_taken_or_refused_in_one_line(told):
+def test_whatever_is_told_is_taken_or_refused_in_one_line(said):
     try:
-        ReadOptions.parse({"topic": "orders", **told})
+        ReadOptions.parse({"topic": "orders", **said})
     except BadOption as refused:
         words = str(refused)
         assert len(words.splitlines()) == 1

@@ -70,8 +70,8 @@ def test_the_figures_are_what_is_in_the_topic(spark, filled, tmp_path):
 
     summary = made(spark, node, tmp_path / "report.html")
 
-    told = json.loads(json.dumps(summary.plain()))
-    (figures,) = told["report"]["topics"]
+    said = json.loads(json.dumps(summary.plain()))
+    (figures,) = said["report"]["topics"]
     assert figures["topic"] == topic
     assert summary.rows == figures["messages"] == 14
     assert (figures["tombstones"], figures["keyless"], figures["keys"]) == (1, 5, 4)

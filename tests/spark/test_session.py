@@ -93,11 +93,11 @@ def test_a_cache_that_cannot_be_written_makes_no_home_and_fails_nothing(tmp_path
 
 def test_an_archive_is_used_once_it_is_whole(tmp_path):
     java = Java(Path("/java"), "17")
-    (told, _) = quickstart.class_options(tmp_path, tmp_path / "home", java)
-    written = Path(told.removeprefix("-XX:ArchiveClassesAtExit="))
+    (shown, _) = quickstart.class_options(tmp_path, tmp_path / "home", java)
+    written = Path(shown.removeprefix("-XX:ArchiveClassesAtExit="))
 
     written.write_bytes(bytes(100))  # its JVM was killed: no magic number
-    assert quickstart.class_options(tmp_path, tmp_path / "home", java)[0] == told
+    assert quickstart.class_options(tmp_path, tmp_path / "home", java)[0] == shown
     assert not written.exists()
     with written.open("wb") as file:  # its JVM is still at it
         file.write(quickstart.MAGIC.to_bytes(4, "little"))

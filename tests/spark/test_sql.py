@@ -9,8 +9,8 @@ def view(spark, node):
     """Return a function that makes a temporary view of a topic."""
 
     def make(name, topic, **options):
-        told = {"servers": node.servers, "topic": topic, **options}
-        listed = ", ".join(f"{key} '{value}'" for key, value in told.items())
+        said = {"servers": node.servers, "topic": topic, **options}
+        listed = ", ".join(f"{key} '{value}'" for key, value in said.items())
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} USING waterclock OPTIONS ({listed})")
 
     return make

@@ -35,10 +35,10 @@ def test_partitions_stand_in_the_order_of_their_numbers():
     assert list(to_json({10: 1, 9: 1, 0: 1})) == ["0", "9", "10"]
 
 
-@pytest.mark.parametrize("told", [{"x": 1}, {"0": "1"}, {"0": -1}, {"0": 1.5}, {"0": True}])
-def test_a_checkpoint_of_something_else_is_refused(told):
+@pytest.mark.parametrize("said", [{"x": 1}, {"0": "1"}, {"0": -1}, {"0": 1.5}, {"0": True}])
+def test_a_checkpoint_of_something_else_is_refused(said):
     with pytest.raises(BadInput, match="checkpoint folder of its own"):
-        from_json(told)
+        from_json(said)
 
 
 @given(OFFSETS, OFFSETS, st.integers(1, 3000))

@@ -48,15 +48,15 @@ def values(count, start=0):
 
 
 def test_a_query_writes_each_row_once_and_goes_on_where_it_was(node, copy, source, sink, tmp_path):
-    told = tmp_path / "told.jsonl"
-    writer = copy(source, sink, summaryFile=told)
+    said = tmp_path / "told.jsonl"
+    writer = copy(source, sink, summaryFile=said)
     check_once(node, sink, values(100), "a query")
     node.fill(source, 0, 10, first=100)
 
-    assert copy(source, sink, summaryFile=told) == writer
+    assert copy(source, sink, summaryFile=said) == writer
 
     check_once(node, sink, values(110), "the query, gone on")
-    batches = [json.loads(line) for line in told.read_text().splitlines()]
+    batches = [json.loads(line) for line in said.read_text().splitlines()]
     assert [batch["batch"] for batch in batches] == list(range(len(batches)))
     assert sum(batch["stored"] for batch in batches) == 110
     assert {batch["writer"] for batch in batches} == {writer}
@@ -98,9 +98,9 @@ def count_values(spark, node: SparkNode, tmp_path):
 def test_complete_mode_adds_the_whole_result_of_each_batch(node, count_values, source, sink):
     count_values(source, sink, "complete")
 
-    told = [(message.key, message.value) for message in node.client.replay(sink)]
-    assert dict(told) == {b"key-%d" % number: b"10" for number in range(10)}
-    assert len(told) == 20
+    said = [(message.key, message.value) for message in node.client.replay(sink)]
+    assert dict(said) == {b"key-%d" % number: b"10" for number in range(10)}
+    assert len(said) == 20
 
 
 def test_spark_itself_refuses_update_mode(count_values, source, sink):

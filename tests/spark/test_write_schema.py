@@ -48,8 +48,8 @@ def options(node: SparkNode, topic):
     """Return a function that makes options for a topic of three partitions."""
     node.client.topics.create(topic, partitions=3)
 
-    def make(**told):
-        return WriteOptions.parse({"servers": node.servers, "topic": topic, **told})
+    def make(**said):
+        return WriteOptions.parse({"servers": node.servers, "topic": topic, **said})
 
     return make
 
@@ -141,15 +141,13 @@ def test_many_rows_that_the_node_refuses_are_found_in_few_requests(options, node
 
 
 def test_dead_letters_may_say_what_only_the_node_says_elsewhere(node, topic):
-    letters = f"{topic}.dlq"
-    options = WriteOptions.parse(
-        {"servers": node.servers, "topic": letters, "createPartitions": "1"}
-    )
+    dlq = f"{topic}.dlq"
+    options = WriteOptions.parse({"servers": node.servers, "topic": dlq, "createPartitions": "1"})
     rows = [{"value": b"v", "headers": {"wc-dlq-reason": b"not JSON"}}]
 
     write_task(options, TaskKey("w", 0, 0), [batch(rows)])
 
-    assert stored(node, letters).column("headers").to_pylist() == [[("wc-dlq-reason", b"not JSON")]]
+    assert stored(node, dlq).column("headers").to_pylist() == [[("wc-dlq-reason", b"not JSON")]]
 
 
 def test_tombstones_and_empty_values_are_messages(options, node):
@@ -270,7 +268,7 @@ def test_columns_that_cannot_be_written_are_named(fields, words):
 
 
 @pytest.mark.parametrize(
-    ("told", "words"),
+    ("said", "words"),
     [
         ({}, "option topic: is missing"),
         ({"topic": "a/b"}, "option topic: topic name 'a/b': only letters"),
@@ -284,10 +282,10 @@ def test_columns_that_cannot_be_written_are_named(fields, words):
         ({"partition": "x"}, "option partition: must be a whole number from 0"),
     ],
 )
-def test_options_that_make_no_sense_are_named(told, words):
-    topic = {} if not told or "topic" in told else {"topic": "t"}
+def test_options_that_make_no_sense_are_named(said, words):
+    topic = {} if not said or "topic" in said else {"topic": "t"}
     with pytest.raises(BadOption, match=words):
-        WriteOptions.parse({**topic, **told})
+        WriteOptions.parse({**topic, **said})
 
 
 def test_a_stream_has_a_name_of_its_own():

@@ -36,10 +36,10 @@ EXIT_ERROR = 2
 
 def _say_no_type_of_flags() -> None:
     """Keep `<bool>` out of the help: it reads as if `--json` took a value."""
-    told = TyperOption.display_type_rich
+    display = TyperOption.display_type_rich
 
     def display_type_rich(option: TyperOption, ctx: object) -> str | None:
-        return None if option.is_flag else told(option, cast(Any, ctx))
+        return None if option.is_flag else display(option, cast(Any, ctx))
 
     cast(Any, TyperOption).display_type_rich = display_type_rich
 
@@ -51,12 +51,12 @@ class Commands(TyperGroup):
     """A group whose commands fail with one line instead of a traceback."""
 
     def invoke(self, ctx: object) -> object:
-        """Run the command; an error of ours is the user's to mend, so it is told, not traced."""
+        """Run the command; an error of ours is one line: the user can mend it."""
         try:
             try:
                 return super().invoke(cast(typer.Context, ctx))
             finally:
-                sys.stdout.flush()  # what cannot be written is told here, not after the end
+                sys.stdout.flush()  # what cannot be written fails here, not after the end
         except WaterclockError as error:
             print(f"error: {one_line(str(error))}", file=sys.stderr)
             raise typer.Exit(EXIT_ERROR) from error

@@ -1,7 +1,7 @@
 """Calling a node: connect, do one thing, hang up.
 
-Whoever types a command does not wait long for a node that is not there, and is told how to start
-one. Ctrl-C and SIGTERM end the work where it waits, with all it holds given back.
+Whoever types a command does not wait long for a node that is not there, and the error says how to
+start one. Ctrl-C and SIGTERM end the work where it waits, with all it holds given back.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ async def _connected(address: str | None, work: "Callable[[Client], Awaitable[Re
 
 
 async def _worked(client: "Client", work: "Callable[[Client], Awaitable[Result]]") -> Result:
-    """Do the work; what went wrong in several tasks at once is told by the first that is ours."""
+    """Do the work; of errors of several tasks at once, raise the first that is ours."""
     try:
         return await work(client)
     except ExceptionGroup as problems:

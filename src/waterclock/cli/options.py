@@ -37,10 +37,10 @@ def _topics(address: str) -> list[str]:
     with grpc.insecure_channel(address) as channel:
         try:
             asked = admin_pb2.ListTopicsRequest()
-            told = admin_pb2_grpc.AdminStub(channel).ListTopics(asked, timeout=ANSWER_S)
+            listed = admin_pb2_grpc.AdminStub(channel).ListTopics(asked, timeout=ANSWER_S)
         except grpc.RpcError:
             return []
-        return [topic.topic for topic in told.topics]
+        return [topic.topic for topic in listed.topics]
 
 
 Address = Annotated[

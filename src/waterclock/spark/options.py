@@ -1,4 +1,4 @@
-"""What a reader may be told, checked before anything is read; each field says what it trades.
+"""The options of a read, checked before anything is read; each field says what it trades.
 
 Spark hands options over as text, names in any case. A name that is not known is refused, with the
 nearest that is: an option that was silently ignored would read the wrong rows.
@@ -114,24 +114,24 @@ class ReadOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "ReadOptions":
         """Return the options of a read; raise BadOption with the first that is wrong."""
-        told = known_options(options, READ_OPTIONS)
+        given = known_options(options, READ_OPTIONS)
         parsed = cls(
-            servers=told.servers(),
-            topic=told.topic(),
-            view=_view(told.text("view")),
-            starting=told.bound("starting", "earliest"),
-            ending=told.bound("ending", "latest"),
-            partitions=_partitions(told.text("partitions")),
-            key_prefix=_prefix(told.text("keyPrefix")),
-            partitions_min=told.number("minPartitions", 1, PARTITIONS_MAX, cls.partitions_min),
-            partition_rows_max=told.number(
+            servers=given.servers(),
+            topic=given.topic(),
+            view=_view(given.text("view")),
+            starting=given.bound("starting", "earliest"),
+            ending=given.bound("ending", "latest"),
+            partitions=_partitions(given.text("partitions")),
+            key_prefix=_prefix(given.text("keyPrefix")),
+            partitions_min=given.number("minPartitions", 1, PARTITIONS_MAX, cls.partitions_min),
+            partition_rows_max=given.number(
                 "maxRowsPerPartition", 1, ROWS_MAX, cls.partition_rows_max
             ),
-            trigger_offsets_max=told.number("maxOffsetsPerTrigger", 1, ROWS_MAX, 0) or None,
-            fail_on_data_loss=told.flag("failOnDataLoss", cls.fail_on_data_loss),
-            wait_ms=told.number("waitMs", 0, MINUTE_MS, cls.wait_ms),
-            batch_rows=told.number("batchRows", 1, BATCH_ROWS_MAX, cls.batch_rows),
-            fetch_bytes=told.number("fetchBytes", 1, FETCH_BYTES_MAX, cls.fetch_bytes),
+            trigger_offsets_max=given.number("maxOffsetsPerTrigger", 1, ROWS_MAX, 0) or None,
+            fail_on_data_loss=given.flag("failOnDataLoss", cls.fail_on_data_loss),
+            wait_ms=given.number("waitMs", 0, MINUTE_MS, cls.wait_ms),
+            batch_rows=given.number("batchRows", 1, BATCH_ROWS_MAX, cls.batch_rows),
+            fetch_bytes=given.number("fetchBytes", 1, FETCH_BYTES_MAX, cls.fetch_bytes),
         )
         parsed._check_view()
         return parsed
@@ -194,15 +194,15 @@ def known_options(options: Mapping[str, str], names: Iterable[str]) -> "OptionRe
 class OptionReader:
     """Options as text, read one by one."""
 
-    def __init__(self, told: Mapping[str, str]) -> None:
-        self._told = told
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = given
 
     def __repr__(self) -> str:
-        return f"<OptionReader {', '.join(self._told) or 'none'}>"
+        return f"<OptionReader {', '.join(self._given) or 'none'}>"
 
     def text(self, name: str) -> str | None:
         """Return one; None if it was not given, or is empty."""
-        return self._told.get(name) or None
+        return self._given.get(name) or None
 
     def topic(self) -> str:
         """Return the topic, which must be given."""
@@ -260,13 +260,13 @@ def _places(name: str, text: str, default: Literal["earliest", "latest"]) -> Off
         return OffsetBounds("latest")
     wanted = 'must be earliest, latest, or JSON such as {"0": 123, "1": "latest"}'
     try:
-        told = json.loads(text, object_pairs_hook=_once)
+        bounds = json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError):
         raise BadOption(name, f"{wanted}; not {_shown(text)}") from None
-    if not isinstance(told, dict):
+    if not isinstance(bounds, dict):
         raise BadOption(name, f"{wanted}; not {_shown(text)}")
     named: dict[int, OffsetBound] = {}
-    for partition, place in told.items():
+    for partition, place in bounds.items():
         number = _whole(name, partition, 0, PARTITIONS_MAX - 1)
         if place not in ("earliest", "latest") and not (
             type(place) is int and 0 <= place <= OFFSET_MAX
@@ -277,10 +277,10 @@ def _places(name: str, text: str, default: Literal["earliest", "latest"]) -> Off
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    told = dict(pairs)
-    if len(told) != len(pairs):
+    named = dict(pairs)
+    if len(named) != len(pairs):
         raise ValueError("a partition is named twice")
-    return told
+    return named
 
 
 def _time_ms(name: str, text: str) -> int:

@@ -1,6 +1,6 @@
 """The columns of each view, for Spark and for Arrow, and the projection that works.
 
-Spark's `select` does not reach a Python source, so a reader is told what to leave out by the
+Spark's `select` does not reach a Python source, so a reader learns what to leave out from the
 schema it is given: any of the view's columns, in any order, with the types they have. Arrow's types
 are the only ones Spark takes for them; it compares names, order, types and nullability.
 """
@@ -93,10 +93,10 @@ def arrow_schema(view: View, fields: Sequence[StructField]) -> pa.Schema:
             raise BadOption(
                 "schema", f"view {view} has no column {wanted.name!r}, only {', '.join(columns)}"
             )
-        told = wanted.dataType.simpleString()
-        if told != column.spark:
+        given = wanted.dataType.simpleString()
+        if given != column.spark:
             raise BadOption(
-                "schema", f"column {column.name} is {column.spark}, not {told}: cast it afterwards"
+                "schema", f"column {column.name} is {column.spark}, not {given}: cast it afterwards"
             )
         if column.may_be_null and not wanted.nullable:
             raise BadOption("schema", f"column {column.name} may be null: leave out its NOT NULL")

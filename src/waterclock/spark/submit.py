@@ -1,4 +1,4 @@
-"""What spark-submit runs: a job of the pipeline, told as on the command line.
+"""What spark-submit runs: a job of the pipeline, with the arguments of the command line.
 
     spark-submit --master spark://host:7077 --py-files waterclock.zip submit.py report orders
 

@@ -41,9 +41,9 @@ WHOLE_CHARS = 100_000
 
 app = typer.Typer(invoke_without_command=True)
 
-Places = Annotated[
+Positions = Annotated[
     list[str] | None,
-    typer.Argument(metavar="PLACE...", help="Which, as `list` shows them: 0/12."),
+    typer.Argument(metavar="POSITION...", help="Which, as `list` shows them: 0/12."),
 ]
 All = Annotated[bool, typer.Option("--all", help="All there are now.")]
 
@@ -52,20 +52,20 @@ All = Annotated[bool, typer.Option("--all", help="All there are now.")]
 def dlq(context: typer.Context, address: Address = None, as_json: AsJson = False) -> None:
     """Look at dead letters, publish them again or let them go. Alone, it counts them."""
     if context.invoked_subcommand is None:
-        list_letters(address=address, as_json=as_json)
+        list_dead_letters(address=address, as_json=as_json)
     else:
         pass_on(context, address=address, as_json=as_json)
 
 
 @app.command("list")
-def list_letters(
+def list_dead_letters(
     topic: SomeTopic = None, limit: Limit = LIMIT, address: Address = None, as_json: AsJson = False
 ) -> None:
     """Show the dead letters of a topic; without one, how many each topic has."""
     if topic is None:
         _tell_counts(call(address, _counts), as_json=as_json)
         return
-    found, total = call(address, lambda client: _letters(client, topic, limit))
+    found, total = call(address, lambda client: _first(client, topic, limit))
     if as_json:
         print_json(
             {"topic": topic, "total": total, "dead_letters": [plain(each) for each in found]}
@@ -79,12 +79,12 @@ def list_letters(
 @app.command("show")
 def show(
     topic: Topic,
-    place: Annotated[str, typer.Argument(metavar="PLACE", help="As `list` shows it: 0/12.")],
+    position: Annotated[str, typer.Argument(metavar="POSITION", help="As `list` shows it: 0/12.")],
     address: Address = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a dead letter whole: value, headers, and what became of it."""
-    (letter,) = call(address, lambda client: _chosen(client, topic, [place]))
+    (letter,) = call(address, lambda client: _chosen(client, topic, [position]))
     if as_json:
         print_json(plain(letter))
     else:
@@ -94,17 +94,17 @@ def show(
 @app.command("redrive")
 def redrive(
     topic: Topic,
-    places: Places = None,
+    positions: Positions = None,
     everything: All = False,
     address: Address = None,
     as_json: AsJson = False,
 ) -> None:
     """Publish dead letters again where they came from, and take them off the list."""
-    _check_which(places, everything)
+    _check_which(positions, everything)
 
     async def work(client: "Client") -> int:
-        letters = await _chosen(client, topic, places) if places else None
-        return await client.dead_letters.redrive(topic, letters)
+        dead_letters = await _chosen(client, topic, positions) if positions else None
+        return await client.dead_letters.redrive(topic, dead_letters)
 
     count = call(address, work)
     if as_json:
@@ -116,20 +116,22 @@ def redrive(
 @app.command("purge")
 def purge(
     topic: Topic,
-    places: Places = None,
+    positions: Positions = None,
     everything: All = False,
     yes: Yes = False,
     address: Address = None,
     as_json: AsJson = False,
 ) -> None:
     """Let dead letters go, for good."""
-    _check_which(places, everything)
+    _check_which(positions, everything)
 
     async def work(client: "Client") -> int:
-        letters = await _chosen(client, topic, places) if places else None
-        count = await client.dead_letters.count(topic) if letters is None else len(letters)
+        dead_letters = await _chosen(client, topic, positions) if positions else None
+        count = (
+            await client.dead_letters.count(topic) if dead_letters is None else len(dead_letters)
+        )
         ask(f"Purge {counted(count, 'dead letter')} of {topic}, for good?", is_agreed=yes)
-        return await client.dead_letters.purge(topic, letters)
+        return await client.dead_letters.purge(topic, dead_letters)
 
     gone = call(address, work)
     if as_json:
@@ -138,9 +140,9 @@ def purge(
         console().print(f"{counted(gone, 'dead letter')} of {topic} purged.")
 
 
-def _check_which(places: list[str] | None, everything: bool) -> None:
-    if bool(places) is everything:
-        raise BadInput("say which: places as `dlq list` shows them, or --all")
+def _check_which(positions: list[str] | None, everything: bool) -> None:
+    if bool(positions) is everything:
+        raise BadInput("say which: positions as `dlq list` shows them, or --all")
 
 
 async def _counts(client: "Client") -> dict[str, int]:
@@ -150,7 +152,7 @@ async def _counts(client: "Client") -> dict[str, int]:
     return {origin: count for origin, count in counts.items() if count}
 
 
-async def _letters(client: "Client", topic: str, limit: int) -> "tuple[list[DeadLetter], int]":
+async def _first(client: "Client", topic: str, limit: int) -> "tuple[list[DeadLetter], int]":
     """Return the first dead letters, and how many there are."""
     found: list[DeadLetter] = []
     async for letter in client.dead_letters.list(topic, page_size=min(limit, PAGE_MAX)):
@@ -160,17 +162,17 @@ async def _letters(client: "Client", topic: str, limit: int) -> "tuple[list[Dead
     return found, await client.dead_letters.count(topic)
 
 
-async def _chosen(client: "Client", topic: str, places: list[str]) -> "list[DeadLetter]":
-    """Return the dead letters at these places; raise NotFound if one is not there."""
-    wanted = {position_of(text): text for text in places}
+async def _chosen(client: "Client", topic: str, positions: list[str]) -> "list[DeadLetter]":
+    """Return the dead letters at these positions; raise NotFound if one is not there."""
+    wanted = {position_of(text): text for text in positions}
     found: dict[tuple[int, int], DeadLetter] = {}
     async for letter in client.dead_letters.list(topic):
-        if (place := (letter.partition, letter.offset)) in wanted:
-            found[place] = letter
+        if (position := (letter.partition, letter.offset)) in wanted:
+            found[position] = letter
             if len(found) == len(wanted):
                 break
-    for place, text in wanted.items():
-        if place not in found:
+    for position, text in wanted.items():
+        if position not in found:
             raise NotFound("dead letter", f"{text} of {topic}")
     return [*found.values()]
 
@@ -212,10 +214,10 @@ def _tell_counts(counts: dict[str, int], *, as_json: bool) -> None:
         console().print("No dead letters.")
 
 
-def tell_all(out: Console, letters: "list[DeadLetter]", total: int) -> None:
+def tell_all(out: Console, dead_letters: "list[DeadLetter]", total: int) -> None:
     """Show a line for each dead letter."""
-    lines = table(out, ">place", "died", "group", "reason", ">attempts", "~key", "~value")
-    for letter in letters:
+    lines = table(out, ">position", "since", "group", "reason", ">attempts", "~key", "~value")
+    for letter in dead_letters:
         lines.add_row(
             f"{letter.partition}/{letter.offset}",
             time_text(millis_of(letter.dead_lettered)),
@@ -226,8 +228,10 @@ def tell_all(out: Console, letters: "list[DeadLetter]", total: int) -> None:
             value_text(letter.value, VALUE_CHARS),
         )
     out.print(lines)
-    if total > len(letters):
-        out.print(Text(f"… and {total - len(letters):,} more: --limit shows more", style="dim"))
+    if total > len(dead_letters):
+        out.print(
+            Text(f"… and {total - len(dead_letters):,} more: --limit shows more", style="dim")
+        )
 
 
 def tell(out: Console, letter: "DeadLetter") -> None:
@@ -235,9 +239,9 @@ def tell(out: Console, letter: "DeadLetter") -> None:
     facts = Table.grid(padding=(0, 2))
     origin = f"{letter.origin_partition}/{letter.origin_offset}"
     rows = [
-        ("place", f"{letter.partition}/{letter.offset}, from {origin}"),
+        ("position", f"{letter.partition}/{letter.offset}, from {origin}"),
         ("id", bytes_text(letter.message_id, chars_max=WHOLE_CHARS)),
-        ("died", f"{time_text(millis_of(letter.dead_lettered))} in group {letter.group}"),
+        ("since", f"{time_text(millis_of(letter.dead_lettered))} in group {letter.group}"),
         ("reason", f"{one_line(letter.reason)}, after {counted(letter.attempts, 'attempt')}"),
     ]
     if letter.key is not None:

@@ -46,8 +46,10 @@ def check(
     found = logs_in(folder)
     damaged = [log for log in found if not _is_whole(log, as_json=as_json)]
     if len(found) > 1 and not as_json:
-        told = f"{len(damaged)} of {len(found)} logs are damaged." if damaged else "All is whole."
-        console().print(f"{counted(len(found), 'log')} in {folder}: {told}", soft_wrap=True)
+        verdict = (
+            f"{len(damaged)} of {len(found)} logs are damaged." if damaged else "All is whole."
+        )
+        console().print(f"{counted(len(found), 'log')} in {folder}: {verdict}", soft_wrap=True)
     if damaged:
         raise typer.Exit(EXIT_DAMAGED)
 
@@ -126,7 +128,7 @@ def _tell(out: Console, path: Path, survey: "Survey", seconds: float) -> None:
     if survey.torn is not None:
         out.print(
             f"The end is torn at offset {survey.torn.offset}: it was being written when a process"
-            " died. Nobody was told that it is safe, and the next opening cuts it off.",
+            " died. It was never acknowledged, and the next opening cuts it off.",
             style="yellow",
         )
     if survey.damage:

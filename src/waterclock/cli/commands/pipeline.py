@@ -1,7 +1,7 @@
 """`waterclock pipeline`: bulk jobs on Spark, which the command starts by itself.
 
 The same commands run on a cluster: `--master spark://…` or `sc://…`, or by spark-submit (see
-docs/spark.md). They end with 0; 1 if something failed; 2 if they were told nonsense; 3 if all is
+docs/spark.md). They end with 0; 1 if something failed; 2 if an option is nonsense; 3 if all is
 done but some rows were refused.
 """
 
@@ -249,7 +249,7 @@ def redrive(
     to_topic: Annotated[
         str | None, typer.Option(metavar="TOPIC", help="Elsewhere.", show_default="TOPIC")
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the letters on the list.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave them on the list.")] = False,
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="So many at most.")] = None,
     dry_run: DryRun = False,
     address: Address = None,

@@ -48,7 +48,7 @@ _PYTHON_ERROR = re.compile(r"^\s*(\w+(?:Error|Exception|Exit)): (.+)$", re.MULTI
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Where a job runs, and who is told."""
+    """Where a job runs, and how its summary is printed."""
 
     address: str | None
     master: str | None
@@ -70,7 +70,7 @@ def run(launch: Launch, prepare: "Callable[[], Job]", *, reads: Sequence[str] | 
     """Run a job and end the command with its exit code; `prepare` imports what needs Spark.
 
     `reads` are the topics it reads, all if empty; None if it reads something else. One that is not
-    there is told before Spark is started.
+    there is an error before Spark is started.
     """
     began = time.monotonic()
     try:

@@ -124,10 +124,10 @@ def _publish_one(wanted: _Wanted, address: str | None, *, as_json: bool) -> None
         return
     place = f"{receipt.topic} {receipt.partition}/{receipt.offset}"
     what = place if receipt.is_new else f"{place}: published before, nothing changed"
-    told = f"{what}, id {bytes_text(receipt.message_id, chars_max=ID_CHARS)}"
+    line = f"{what}, id {bytes_text(receipt.message_id, chars_max=ID_CHARS)}"
     if due_ms is not None and receipt.is_new:
-        told += f", due {due_text(due_ms, now_ms)} ({time_text(due_ms)})"
-    console().print(told, soft_wrap=True)
+        line += f", due {due_text(due_ms, now_ms)} ({time_text(due_ms)})"
+    console().print(line, soft_wrap=True)
 
 
 async def _publish(client: "Client", wanted: _Wanted) -> "tuple[Receipt, int | None, int]":
@@ -196,10 +196,10 @@ def _publish_lines(
         print_json({"topic": wanted.topic, "messages": count, "seconds": round(seconds, 3)})
     else:
         rate = rate_text(count, seconds)
-        told = (
+        line = (
             f"Published {counted(count, 'message')} to {wanted.topic} in {seconds:.2f} s ({rate})."
         )
-        console().print(told, soft_wrap=True)
+        console().print(line, soft_wrap=True)
 
 
 async def _send_lines(client: "Client", number: int, wanted: _Wanted) -> int:

@@ -1,8 +1,8 @@
 """`waterclock receive`: the next message of a stream, or with `--follow` all there are and will be.
 
 To receive takes part: of those who wait without a name, one gets the message. To follow only
-reads, from the oldest message on. A pipe whose reader is gone ends it, as Ctrl-C does; a person is
-then told how to go on.
+reads, from the oldest message on. A pipe whose reader is gone ends it, as Ctrl-C does; it then
+says how to go on.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ def _follow(watch: "_Follow", address: str | None) -> None:
     try:
         call(address, watch.run)
     except typer.Exit as end:
-        # Nothing else ends it, so being told to is no failure.
+        # Nothing else ends it, so being ended is no failure.
         if end.exit_code != EXIT_INTERRUPTED:
             raise
     note(f"{counted(watch.shown, 'message')}.")

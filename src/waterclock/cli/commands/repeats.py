@@ -125,10 +125,10 @@ def tell_recurrence(made: "Recurrence", *, as_json: bool) -> None:
     if as_json:
         print_json(plain(made))
         return
-    told = f"{made.name} repeats on {made.topic}: {_rule(made)}"
+    line = f"{made.name} repeats on {made.topic}: {_rule(made)}"
     if made.next_ms:
-        told += f", next {_next(made)} ({time_text(made.next_ms)})"
-    console().print(told, soft_wrap=True)
+        line += f", next {_next(made)} ({time_text(made.next_ms)})"
+    console().print(line, soft_wrap=True)
 
 
 def plain(found: "Recurrence") -> dict[str, object]:

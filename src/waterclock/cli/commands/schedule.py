@@ -184,7 +184,7 @@ EXIT_NOT_ALL = 1
 
 Ids = Annotated[
     list[str],
-    typer.Argument(metavar="ID...", help="Ids of messages, or places as in 0/12."),
+    typer.Argument(metavar="ID...", help="Ids of messages, or positions as in 0/12."),
 ]
 OfKey = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only those of this key.")]
 
@@ -298,14 +298,14 @@ def _meanings(topic: str, text: str) -> "list[Pending]":
 def _tell_outcomes(
     texts: Sequence[str], outcomes: "list[Outcome]", *, done: str, as_json: bool
 ) -> None:
-    told = list(zip(texts, outcomes, strict=True))
+    pairs = list(zip(texts, outcomes, strict=True))
     if as_json:
-        found = [{"id": id_, "outcome": out, "reached": out.reached} for id_, out in told]
+        found = [{"id": id_, "outcome": out, "reached": out.reached} for id_, out in pairs]
         print_json({"outcomes": found})
     else:
         out = console()
         lines = table(out, "~id", "outcome", "messages")
-        for text, outcome in told:
+        for text, outcome in pairs:
             lines.add_row(one_line(text), outcome, f"{outcome.reached:,}")
         out.print(lines)
     if any(outcome != done for outcome in outcomes):
@@ -358,7 +358,7 @@ def tell(
     """Show a line for each message, then the counts of all."""
     if found:
         now_ms = time.time_ns() // 1_000_000
-        columns = ["due", ">in", "~key", "~id", ">size", ">place"]
+        columns = ["due", ">in", "~key", "~id", ">size", ">position"]
         lines = table(out, *([] if topic else ["topic"]), *columns, *["~value"] * with_values)
         for each in found:
             cells = [

@@ -81,7 +81,7 @@ def send(
     if as_json:
         print_json(_plain(sent))
     else:
-        console().print(_told(sent), soft_wrap=True)
+        console().print(_sent_line(sent), soft_wrap=True)
 
 
 def value_of(text: str) -> Any:  # noqa: ANN401 - any JSON
@@ -135,7 +135,7 @@ def _plain(sent: "Sent | StoredAt") -> dict[str, object]:
     return facts | {"is_new": sent.is_new}
 
 
-def _told(sent: "Sent | StoredAt") -> str:
+def _sent_line(sent: "Sent | StoredAt") -> str:
     from waterclock.client.streams.results import Sent
 
     if isinstance(sent, Sent):
@@ -163,8 +163,8 @@ def _send_lines(wanted: _Wanted, address: str | None, *, as_json: bool) -> None:
         return
     rate = rate_text(count, seconds)
     name = bytes_text(wanted.stream.encode(errors="replace"), chars_max=ID_CHARS)
-    told = f"Sent {counted(count, 'message')} to {name} in {seconds:.2f} s ({rate})."
-    console().print(told, soft_wrap=True)
+    line = f"Sent {counted(count, 'message')} to {name} in {seconds:.2f} s ({rate})."
+    console().print(line, soft_wrap=True)
 
 
 async def _sent_lines(client: "Client", wanted: _Wanted, number: int) -> int:

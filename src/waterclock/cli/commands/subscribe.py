@@ -75,7 +75,7 @@ def subscribe(
     try:
         call(address, watch.run)
     except typer.Exit as end:
-        # Nothing else ends it, so being told to is no failure.
+        # Nothing else ends it, so being ended is no failure.
         if end.exit_code != EXIT_INTERRUPTED:
             raise
     note(f"{counted(watch.shown, 'message')}.")
@@ -128,7 +128,7 @@ class _Watch:
             keep_alive=self._answer == "none",
         ) as messages:
             tell_made(self._topic, messages.made_partitions)
-            note(f"Subscribed to {self._topic}{self._manner()}. Ctrl-C ends it.")
+            note(f"Subscribed to {self._topic}{self._ack_words()}. Ctrl-C ends it.")
             async for message in messages:
                 self._printer.show(message, attempt=message.attempt)
                 self._give(message)
@@ -136,7 +136,7 @@ class _Watch:
                 if self.shown == self._count:
                     return
 
-    def _manner(self) -> str:
+    def _ack_words(self) -> str:
         return f", from {self._start}" if self._group is None else f" in group {self._group}"
 
     def _give(self, message: "ReceivedMessage") -> None:

@@ -1,4 +1,4 @@
-"""`waterclock up`: run a node until it is told to stop.
+"""`waterclock up`: run a node until it is stopped.
 
 Settings come from flags, the environment and a file, in that order (docs/configuration.md). When
 the node takes requests it says where, and what to type next; with `--json` that is one line, for
@@ -80,7 +80,7 @@ def up(
 
 
 class _Run:
-    """One life of a node, told as it goes."""
+    """One run of a node, printed as it goes."""
 
     def __init__(
         self, config: "Config", out: Console, starting: ExitStack, *, as_json: bool

@@ -44,7 +44,7 @@ _PROGRESS_BYTES = 1 * MIB
 
 class _Stdout(Console):
     def on_broken_pipe(self) -> None:
-        """Let it be told with all other errors: Rich would end the process as failed."""
+        """Let `Commands` print it as all other errors: Rich would end the process as failed."""
         raise
 
 
@@ -115,7 +115,7 @@ def busy(what: str) -> Iterator[Callable[[str], None]]:
 
 
 def note(text: str) -> None:
-    """Tell a person at a terminal something on stderr; a pipe is not told."""
+    """Print something for a person at a terminal, on stderr; a pipe gets nothing."""
     err = Console(stderr=True, highlight=False, markup=False, emoji=False)
     if err.is_terminal:
         err.print(Text(text, style="dim"), soft_wrap=True)

@@ -299,7 +299,7 @@ def _id(tag: str) -> Column:
 
 def _bad_rows(checked: DataFrame) -> DataFrame:
     """Return bad rows as dead letters, with the headers by which the node knows them."""
-    told = {
+    headers = {
         "group": F.lit("ingest"),
         "reason": F.col("reason"),
         "attempts": F.lit("1"),
@@ -310,7 +310,7 @@ def _bad_rows(checked: DataFrame) -> DataFrame:
     }
     pairs = [
         F.struct(F.lit(f"wc-dlq-{name}").alias("key"), value.cast("binary").alias("value"))
-        for name, value in told.items()
+        for name, value in headers.items()
     ]
     facts = F.filter(F.array(*pairs), lambda pair: pair["value"].isNotNull())
     kept = F.filter(

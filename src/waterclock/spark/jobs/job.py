@@ -1,4 +1,4 @@
-"""What all jobs share: how they are told where the node is, and what they answer with.
+"""What all jobs share: the options that say where the node is, and the summary they return.
 
 A job is a module with `run(spark, options, reporter) -> Summary`. It may be run again at any time:
 what it has written it knows again, by the ids of its messages and by the node's write registry.
@@ -33,7 +33,7 @@ CONNECT_MS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOptions:
-    """What every job is told."""
+    """The options that every job has."""
 
     servers: str = ""
     """`host:port`, or several by commas; without, WATERCLOCK_ADDRESS or localhost:9000."""
@@ -73,7 +73,7 @@ class Summary:
 
 
 class Reporter(Protocol):
-    """Who is told how a job gets on."""
+    """Shows how a job gets on."""
 
     def stage(self, what: str, *, rows: int | None = None) -> AbstractContextManager[None]:
         """Show what is being done while the block runs, and how much of it Spark has done;
@@ -117,9 +117,9 @@ def make_topic(options: JobOptions, topic: str, *, like: str | None = None) -> N
 
 
 def digest(*parts: object) -> str:
-    """Return a short name for what a job was told: the same for the same, on any machine."""
-    told = json.dumps(parts, sort_keys=True, default=str)
-    return hashlib.blake2b(told.encode(), digest_size=12).hexdigest()
+    """Return a short name for the options of a job: the same for the same, on any machine."""
+    options = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.blake2b(options.encode(), digest_size=12).hexdigest()
 
 
 SOURCE_BYTES_MAX = 120

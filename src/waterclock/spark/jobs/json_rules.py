@@ -1,7 +1,7 @@
 """What a JSON value must look like, and why one does not: rules made into Spark expressions.
 
 A schema is written in one of three ways: as Spark's DDL (`id bigint not null, paid boolean`), as
-Spark's JSON (`{"type": "struct", "fields": [...]}`), or as the part of JSON Schema that can be told
+Spark's JSON (`{"type": "struct", "fields": [...]}`), or as the part of JSON Schema that can be said
 of one field at a time. Every rule gives one reason, and a row has the first that applies. All is
 evaluated inside the JVM: no row becomes a Python object.
 """
@@ -112,16 +112,16 @@ def parse_rules(text: str) -> JsonRules:
     if not text.lstrip().startswith("{"):
         return _of_struct(_ddl(text))
     try:
-        told = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"not JSON: {error}") from error
-    if "fields" in told:
+    if "fields" in document:
         try:
-            return _of_struct(T.StructType.fromJson(told))
+            return _of_struct(T.StructType.fromJson(document))
         except Exception as error:  # whatever pyspark stumbles over first
             raise BadInput(f"not a schema of Spark: {error!r}") from error
-    if "properties" in told:
-        return _of_json_schema(told)
+    if "properties" in document:
+        return _of_json_schema(document)
     raise BadInput("JSON with neither `fields` (Spark's) nor `properties` (JSON Schema)")
 
 
@@ -145,12 +145,12 @@ def _of_struct(struct: T.StructType) -> JsonRules:
     )
 
 
-def _of_json_schema(told: Mapping[str, Any]) -> JsonRules:
-    _check_keywords("", told)
-    properties = told["properties"]
+def _of_json_schema(document: Mapping[str, Any]) -> JsonRules:
+    _check_keywords("", document)
+    properties = document["properties"]
     if not isinstance(properties, dict):
         raise BadInput("properties must be an object of fields")
-    required = set(told.get("required", ()))
+    required = set(document.get("required", ()))
     if unknown := required - set(properties):
         raise BadInput(f"required names {min(unknown)!r}, which properties does not have")
     return _rules(
@@ -158,7 +158,7 @@ def _of_json_schema(told: Mapping[str, Any]) -> JsonRules:
             FieldRule(name, _type_of(name, rule), name in required, _limits(rule))
             for name, rule in properties.items()
         ),
-        is_closed=told.get("additionalProperties") is False,
+        is_closed=document.get("additionalProperties") is False,
     )
 
 
@@ -184,7 +184,7 @@ def _type_of(name: str, rule: Any) -> T.DataType:  # noqa: ANN401 - JSON as a pe
         case "object" if rule.get("properties"):
             inner = rule["properties"].items()
             return T.StructType(
-                [T.StructField(each, _type_of(f"{name}.{each}", told)) for each, told in inner]
+                [T.StructField(each, _type_of(f"{name}.{each}", part)) for each, part in inner]
             )
         case "object":
             return T.MapType(T.StringType(), T.VariantType())

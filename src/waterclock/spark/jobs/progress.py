@@ -41,7 +41,7 @@ class BarReporter:
     @contextmanager
     def stage(self, what: str, *, rows: int | None = None) -> Iterator[None]:
         """Show the tasks of all Spark jobs that the block runs."""
-        told = what if rows is None else f"{what} ({rows:,} rows)"
+        label = what if rows is None else f"{what} ({rows:,} rows)"
         columns = (
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -50,7 +50,7 @@ class BarReporter:
             TimeElapsedColumn(),
         )
         with Progress(*columns, console=self._console, transient=True) as bars:
-            task = bars.add_task(told, total=None, done="")
+            task = bars.add_task(label, total=None, done="")
             ended = threading.Event()
             watch = threading.Thread(
                 target=self._watch, args=(bars, task, ended), name="progress", daemon=True
@@ -61,7 +61,7 @@ class BarReporter:
             finally:
                 ended.set()
                 watch.join()
-        self._console.print(f"[dim]{told}: done[/dim]", highlight=False)
+        self._console.print(f"[dim]{label}: done[/dim]", highlight=False)
 
     def note(self, text: str) -> None:
         """Print a line."""

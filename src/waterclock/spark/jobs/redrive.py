@@ -3,7 +3,7 @@
 A letter is taken off the list only after its message is stored. If the job dies in between, the
 next run finds the letter still there and sends it under the same id, made from the letter, which
 the topic knows: nothing is sent twice, and nothing is lost. What is picked is fixed before the
-first is sent, so letters that come meanwhile wait for the next run.
+first is sent, so dead letters that come meanwhile wait for the next run.
 """
 
 import re
@@ -64,7 +64,7 @@ class RedriveOptions(JobOptions):
     to_topic: str | None = None
     """Without, where they came from."""
     keeps_dead_letters: bool = False
-    """Send copies, and leave the letters on the list."""
+    """Send copies, and leave the dead letters on the list."""
     limit: int | None = None
 
     def check(self) -> None:
@@ -78,11 +78,11 @@ class RedriveOptions(JobOptions):
 
 
 def run(spark: "SparkSession", options: RedriveOptions, reporter: Reporter) -> Summary:
-    """Send the letters that are picked, then take them off the list."""
+    """Send the dead letters that are picked, then take them off the list."""
     options.check()
-    letters = read(spark, options, topic=options.topic, view="dlq")
+    dead_letters = read(spark, options, topic=options.topic, view="dlq")
     with reporter.stage(f"reading the dead letters of {options.topic}"):
-        picked = _picked(letters, options).localCheckpoint()
+        picked = _picked(dead_letters, options).localCheckpoint()
         counts = _by_reason(picked)
     messages = _messages(picked, options)
     count = sum(counts.values())
@@ -117,8 +117,8 @@ def change_of(text: str) -> tuple[str, str]:
     return match[1], match[2].strip()
 
 
-def _picked(letters: DataFrame, options: RedriveOptions) -> DataFrame:
-    picked = letters
+def _picked(dead_letters: DataFrame, options: RedriveOptions) -> DataFrame:
+    picked = dead_letters
     if options.reasons:
         likes = [F.col("reason").like(reason) for reason in options.reasons]
         either = likes[0]
@@ -139,7 +139,7 @@ def _by_reason(picked: DataFrame) -> dict[str, int]:
 
 
 def _messages(picked: DataFrame, options: RedriveOptions) -> DataFrame:
-    """Return letters as messages, mended and with new times."""
+    """Return dead letters as messages, mended and with new times."""
     due = F.lit(None).cast("timestamp") if options.due is None else _due(options.due)
     rows = picked.withColumn("due_time", due)
     made: dict[str, Column] = {name: F.col(name) for name in CHANGEABLE}
@@ -175,7 +175,7 @@ def _due(text: str) -> Column:
 
 
 def _spread(due: Column, text: str, count: int) -> Column:
-    """Return due times that lie evenly over a span, in the order in which letters died."""
+    """Return due times that lie evenly over a span, in the order in which they failed."""
     over_ms = span_ms(text)
     place = F.row_number().over(Window.orderBy("dead_lettered_time", "partition", "offset")) - 1
     start = F.coalesce(due, F.timestamp_millis(F.lit(int(time.time() * 1_000))))
@@ -184,16 +184,16 @@ def _spread(due: Column, text: str, count: int) -> Column:
 
 
 def _writer(picked: DataFrame, options: RedriveOptions) -> str:
-    """Return a name for this pick of letters: the same pick, sent before, is not sent again."""
+    """Return a name for what is picked: the same pick, sent before, is not sent again."""
     place = F.xxhash64("partition", "offset", "message_id")
     row = picked.agg(F.count("*"), F.bit_xor(place), F.sum(place.cast("decimal(38,0)"))).first()
     assert row is not None
-    told = [str(each) for each in row]
-    return f"redrive-{digest(options.topic, options.to_topic, told)}"
+    counts = [str(each) for each in row]
+    return f"redrive-{digest(options.topic, options.to_topic, counts)}"
 
 
 def _purge(picked: DataFrame, options: RedriveOptions) -> int:
-    """Take letters off the list, some thousands at a time."""
+    """Take dead letters off the list, some thousands at a time."""
     purged = 0
     waiting: list[Position] = []
     with node_client(options) as client:

@@ -147,11 +147,11 @@ class ReplayOptions(JobOptions):
     @property
     def run_name(self) -> str:
         """The name of this replay, the same for the same options."""
-        told = (
+        chosen = (
             self.topic, self.since, self.until, self.from_offsets, self.to_offsets, self.where,
             self.to_topic, self.to_parquet, self.to_stream, self.speed,
         )  # fmt: skip
-        return self.name or digest("replay", *told)
+        return self.name or digest("replay", *chosen)
 
 
 def run(spark: "SparkSession", options: ReplayOptions, reporter: Reporter) -> Summary:

@@ -104,8 +104,8 @@ def run(spark: "SparkSession", options: ScheduleOptions, reporter: Reporter) -> 
             "topic": options.topic,
             "made_partitions": made_partitions or None,
             "already_stored": found.good if is_stored else 0,
-            "first_due": _told(found.first_due),
-            "last_due": _told(found.last_due),
+            "first_due": _time_text(found.first_due),
+            "last_due": _time_text(found.last_due),
             "write_id": writer,
             "rejected_samples": _samples(checked, found.rejected),
         },
@@ -234,6 +234,6 @@ def _samples(checked: DataFrame, reasons: Iterable[str]) -> dict[str, list[str]]
     }
 
 
-def _told(when: datetime | None) -> str | None:
+def _time_text(when: datetime | None) -> str | None:
     """Return a time as text; collected timestamps are naive, in the zone of this machine."""
     return None if when is None else when.astimezone(UTC).isoformat()

@@ -114,7 +114,7 @@ class FrameRows:
     def _decoded(self, header: FrameHeader, body: memoryview) -> pa.RecordBatch:
         schema = schema_of(header.type, header.flags)
         if not header.is_sparse:
-            # Arrow reads as many columns as it is told of; the offsets of a sparse one stand last.
+            # Arrow reads as many columns as the schema has; the offsets of a sparse one stand last.
             schema = _PREFIXES[self._columns_read]
         try:
             rows = pa.ipc.read_record_batch(pa.py_buffer(body), schema)

@@ -3,7 +3,7 @@
 gRPC would take a tenth of a second to import in each of Spark's workers, and copy every frame once
 more. Everything asked here can be asked again: what is read does not change. So a connection that
 is lost, or a node that restarts or is busy, is waited for, as long as `PATIENCE_S`; who waits in
-vain is told in one line where nobody answers, and what to do.
+vain says in one line where nobody answers, and what to do.
 """
 
 import contextlib
@@ -108,9 +108,9 @@ class HttpNode:
         query = f"?waitMs={wait_ms}"
         if known:
             query += "&beyond=" + ",".join(f"{each}:{end}" for each, end in known.items())
-        told = self.ask(f"{path_of(topic)}/ends{query}", _document)
+        answer_json = self.ask(f"{path_of(topic)}/ends{query}", _document)
         found = {}
-        for each in told["partitions"]:
+        for each in answer_json["partitions"]:
             partition = int(each["partition"])
             if each.get("problem") and (needed is None or partition in needed):
                 raise NodeFailed(
@@ -124,8 +124,8 @@ class HttpNode:
 
     def offsets_at(self, topic: str, time_ms: int) -> dict[int, int]:
         """Return the first offset of each partition that was appended at or after a time."""
-        told = self.ask(f"{path_of(topic)}/offsets?timeMs={time_ms}", _document)
-        return {int(each["partition"]): int(each["offset"]) for each in told["positions"]}
+        answer_json = self.ask(f"{path_of(topic)}/offsets?timeMs={time_ms}", _document)
+        return {int(each["partition"]): int(each["offset"]) for each in answer_json["positions"]}
 
     def _once(self, path: str, take: Callable[[Answer], Taken]) -> Taken:
         connection = self._connection
@@ -156,24 +156,24 @@ def path_of(topic: str) -> str:
 
 
 def _document(answer: Answer) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(answer.response.read())
-    return told
+    answer_json: dict[str, Any] = json.loads(answer.response.read())
+    return answer_json
 
 
 def problem_of(response: HTTPResponse, path: str, address: str) -> WaterclockError:
     """Return the error that an answer means."""
     body = response.read(PROBLEM_BYTES_MAX)
     try:
-        told = json.loads(body)
+        answer_json = json.loads(body)
     except ValueError:
-        told = {}
-    told = told if isinstance(told, dict) else {}
-    detail = str(told.get("detail") or f"answered {response.status} to {path}")
-    kind = getattr(errors, str(told.get("error")), None)
+        answer_json = {}
+    answer_json = answer_json if isinstance(answer_json, dict) else {}
+    detail = str(answer_json.get("detail") or f"answered {response.status} to {path}")
+    kind = getattr(errors, str(answer_json.get("error")), None)
     if kind is UnknownTopic:
         return named(UnknownTopic, f"{detail} at {address}: create it first, or mind its name")
     if kind is OffsetOutOfRange:
-        facts = {name: int(told.get(name, 0)) for name in ("offset", "start", "end")}
+        facts = {name: int(answer_json.get(name, 0)) for name in ("offset", "start", "end")}
         return OffsetOutOfRange(facts["offset"], start=facts["start"], end=facts["end"])
     if isinstance(kind, type) and issubclass(kind, WaterclockError):
         return named(kind, detail)

@@ -47,10 +47,10 @@ def first_answer(
     ) from unreachable
 
 
-def reachable_at(told: str, server: str) -> str:
+def reachable_at(http_address_of_node: str, server: str) -> str:
     """Return a node's HTTP address for others: its own host if that means the same everywhere,
     otherwise the one it was found at."""
-    parts = urlsplit(told)
+    parts = urlsplit(http_address_of_node)
     host = server.rpartition(":")[0] if (parts.hostname or "") in _ELSEWHERE else parts.hostname
     assert host is not None
     if ":" in host and not host.startswith("["):

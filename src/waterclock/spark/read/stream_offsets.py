@@ -15,10 +15,10 @@ def to_json(offsets: Mapping[int, int]) -> dict[str, int]:
     return {str(partition): offsets[partition] for partition in sorted(offsets)}
 
 
-def from_json(told: Mapping[str, object]) -> dict[int, int]:
+def from_json(stored: Mapping[str, object]) -> dict[int, int]:
     """Return offsets that Spark kept; raise BadInput if they are not ours."""
     found = {}
-    for partition, offset in told.items():
+    for partition, offset in stored.items():
         if not partition.isdecimal() or type(offset) is not int or offset < 0:
             raise BadInput(
                 f"the checkpoint has {partition!r}: {offset!r} for an offset, which no waterclock "

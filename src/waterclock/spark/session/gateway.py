@@ -25,7 +25,7 @@ from pyspark.serializers import UTF8Deserializer, read_int
 from waterclock.model.errors import Unreachable
 
 LOOK_EVERY_S = 0.02
-DEAF_TO_CTRL_C = """trap '' INT; exec "$@" """
+IGNORING_CTRL_C = """trap '' INT; exec "$@" """
 PORT = "PYSPARK_GATEWAY_PORT"
 SECRET = "PYSPARK_GATEWAY_SECRET"
 
@@ -33,7 +33,7 @@ SECRET = "PYSPARK_GATEWAY_SECRET"
 def start_gateway(conf: SparkConf, log: IO[bytes] | None) -> JavaGateway:
     """Start a JVM and return what pyspark talks to it through; `proc` of it is the process."""
     with tempfile.TemporaryDirectory(prefix="waterclock-spark-") as folder:
-        told = Path(folder, "port")
+        port_file = Path(folder, "port")
         jvm = subprocess.Popen(
             _command(conf),
             stdin=subprocess.PIPE,
@@ -42,11 +42,11 @@ def start_gateway(conf: SparkConf, log: IO[bytes] | None) -> JavaGateway:
             env={
                 **os.environ,
                 "SPARK_CONNECT_MODE": "0",
-                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told),
+                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(port_file),
             },
         )
         try:
-            port, secret = _wait_for(jvm, told)
+            port, secret = _wait_for(jvm, port_file)
             gateway = _attached(port, secret)
         except BaseException:
             jvm.kill()
@@ -60,19 +60,19 @@ def _command(conf: SparkConf) -> list[str]:
     submit = str(Path(_find_spark_home(), "bin", "spark-submit"))
     settings = [f"--conf={name}={value}" for name, value in conf.getAll()]
     asked = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-    return ["/bin/sh", "-c", DEAF_TO_CTRL_C, submit, submit, *settings, *asked]
+    return ["/bin/sh", "-c", IGNORING_CTRL_C, submit, submit, *settings, *asked]
 
 
-def _wait_for(jvm: subprocess.Popen[bytes], told: Path) -> tuple[int, str]:
-    """Return the port and the secret that the JVM tells by a file, which comes whole."""
-    while not told.is_file():
+def _wait_for(jvm: subprocess.Popen[bytes], port_file: Path) -> tuple[int, str]:
+    """Return the port and the secret that the JVM writes to a file, whole."""
+    while not port_file.is_file():
         if (code := jvm.poll()) is not None:
             raise Unreachable(
                 f"the JVM of Spark ended with {code} before it was there; why, it wrote to stderr "
                 "(or to the log it was given)"
             )
         time.sleep(LOOK_EVERY_S)
-    with told.open("rb") as file:
+    with port_file.open("rb") as file:
         port = read_int(file)  # type: ignore[no-untyped-call]
         return port, UTF8Deserializer().loads(file)  # type: ignore[no-untyped-call]
 

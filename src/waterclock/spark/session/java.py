@@ -44,7 +44,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
     if command is None or not os.access(command, os.X_OK):
         raise _unusable(f"{where}, where there is no java")
     found = Path(command).resolve()
-    version = _told_by_release(found) or _told_by_itself(found)
+    version = _version_in_release(found) or _version_printed(found)
     if version is None:
         raise _unusable(f"{found} does not tell its version")
     if major_of(version) < VERSION_MIN:
@@ -64,7 +64,7 @@ def _unusable(problem: str) -> BadConfig:
     return BadConfig("JAVA_HOME", f"Spark needs Java {VERSION_MIN} or newer; {problem}: {_HINT}")
 
 
-def _told_by_release(command: Path) -> str | None:
+def _version_in_release(command: Path) -> str | None:
     try:
         match = _RELEASE.search((command.parent.parent / "release").read_text(errors="replace"))
     except OSError:
@@ -72,7 +72,7 @@ def _told_by_release(command: Path) -> str | None:
     return None if match is None else match[1]
 
 
-def _told_by_itself(command: Path) -> str | None:
+def _version_printed(command: Path) -> str | None:
     try:
         answer = subprocess.run(
             [command, "-version"],

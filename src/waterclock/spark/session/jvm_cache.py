@@ -5,7 +5,7 @@ each. The home is a folder of links that looks like Spark's own, with folders in
 zips; what pip compiled is then used.
 
 **An archive of classes.** Half of a JVM's start is reading and checking classes. The first JVM is
-told to write down those it used when it ends, which is after the command has ended and aside of
+asked to write down those it used when it ends, which is after the command has ended and aside of
 all; later ones map that file. It is whole or not there: a JVM writes the magic number last, and
 only a file that has it, left by a process that is gone, gets its final name.
 

@@ -26,7 +26,7 @@ class TaskWritten(WriterCommitMessage):
 
 
 def summaries_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskSummary]:
-    """Return what tasks told; those that failed told nothing."""
+    """Return the summaries of the tasks; a task that failed has none."""
     return [message.summary for message in messages if isinstance(message, TaskWritten)]
 
 

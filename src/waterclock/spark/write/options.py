@@ -1,4 +1,4 @@
-"""What a write may be told, checked before anything is written; each field says what it trades."""
+"""The options of a write, checked before anything is written; each field says what it trades."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -64,18 +64,18 @@ class WriteOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "WriteOptions":
         """Return the options of a write; raise BadOption with the first that is wrong."""
-        told = known_options(options, WRITE_OPTIONS)
+        given = known_options(options, WRITE_OPTIONS)
         parsed = cls(
-            servers=told.servers(),
-            topic=told.topic(),
-            write_id=_name(told.text("writeId")),
-            write_batch=told.number("writeBatch", 0, BATCH_MAX, 0),
-            partition=_optional(told, "partition", 0, PARTITIONS_MAX - 1),
-            create_partitions=_optional(told, "createPartitions", 1, PARTITIONS_MAX),
-            on_bad_row=_on_bad_row(told.text("onBadRow")),
-            rate_limit=_optional(told, "rateLimit", 1, RATE_MAX),
-            in_flight=told.number("inFlight", 1, IN_FLIGHT_MAX, IN_FLIGHT),
-            summary_file=told.text("summaryFile"),
+            servers=given.servers(),
+            topic=given.topic(),
+            write_id=_name(given.text("writeId")),
+            write_batch=given.number("writeBatch", 0, BATCH_MAX, 0),
+            partition=_optional(given, "partition", 0, PARTITIONS_MAX - 1),
+            create_partitions=_optional(given, "createPartitions", 1, PARTITIONS_MAX),
+            on_bad_row=_on_bad_row(given.text("onBadRow")),
+            rate_limit=_optional(given, "rateLimit", 1, RATE_MAX),
+            in_flight=given.number("inFlight", 1, IN_FLIGHT_MAX, IN_FLIGHT),
+            summary_file=given.text("summaryFile"),
         )
         if parsed.write_batch and parsed.write_id is None:
             raise BadOption("writeBatch", "is a batch of writeId: give that too")
@@ -97,8 +97,8 @@ def _name(text: str | None) -> str | None:
     return text
 
 
-def _optional(told: OptionReader, name: str, least: int, most: int) -> int | None:
-    return None if told.text(name) is None else told.number(name, least, most, 0)
+def _optional(given: OptionReader, name: str, least: int, most: int) -> int | None:
+    return None if given.text(name) is None else given.number(name, least, most, 0)
 
 
 def _on_bad_row(text: str | None) -> OnBadRow:

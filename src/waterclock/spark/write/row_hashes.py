@@ -12,7 +12,7 @@ A column of bytes is read as 64-bit little-endian lanes, the last one of a row p
 with odd multipliers `m` drawn from a seed, twice, for two halves of 64 bits. Each column has a seed
 of its own, so that columns cannot trade places; a null has a value of its own, so that it is not
 the empty string. The rows' halves are the finished sums over the columns. Headers are a sum over
-finished pairs: a map has no order, and Spark promises none.
+finished pairs: a map has no order, and Spark guarantees none.
 
 The seed comes from the name of the write. Who does not know that cannot choose rows that collide.
 """
@@ -151,12 +151,12 @@ def _ragged_hashes(
         step = max(1, _CHUNK_BYTES // max(1, lanes * _LANE_BYTES))
         for at in range(0, len(group), step):
             rows = group[at : at + step]
-            mine = _gathered(window, ends[rows] - first, sizes[rows], lanes)
+            mine = _collected(window, ends[rows] - first, sizes[rows], lanes)
             found[rows] = _of_lanes(mine, sizes[rows].astype(np.uint64)[:, None], seed)
     return found
 
 
-def _gathered(
+def _collected(
     window: bytes, starts: npt.NDArray[np.int32], sizes: npt.NDArray[np.int32], lanes: int
 ) -> Uint64s:
     if not lanes:

@@ -38,8 +38,8 @@ class RowIds:
     """The ids of one task's rows."""
 
     def __init__(self, *, writer: str, batch: int, task: int) -> None:
-        told = json.dumps([_FORMAT, writer, batch, task]).encode()
-        digest = hashlib.blake2b(told, digest_size=PREFIX_BYTES + 8).digest()
+        writer_key = json.dumps([_FORMAT, writer, batch, task]).encode()
+        digest = hashlib.blake2b(writer_key, digest_size=PREFIX_BYTES + 8).digest()
         self.prefix = digest[:PREFIX_BYTES]
         self._seed = int.from_bytes(digest[PREFIX_BYTES:])
         self._occurrences = Occurrences()

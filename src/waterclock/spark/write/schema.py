@@ -90,10 +90,10 @@ def check_columns(fields: "Sequence[StructField]") -> None:
             raise BadColumn(repr(field.name), f"is not one a write takes; {_hint(name)}")
         if names.count(name) > 1:
             raise BadColumn(name, "is there twice")
-        told = field.dataType.simpleString().split(" collate ")[0]
-        if told not in _TAKEN[name]:
+        given = field.dataType.simpleString().split(" collate ")[0]
+        if given not in _TAKEN[name]:
             hint = f": {_HINTS[name]}" if name in _HINTS else ""
-            raise BadColumn(name, f"must be {' or '.join(_TAKEN[name])}, not {told}{hint}")
+            raise BadColumn(name, f"must be {' or '.join(_TAKEN[name])}, not {given}{hint}")
     if "value" not in names:
         raise BadColumn("value", "is missing: what is the message to say?")
     if "due_time" in names and "due_ms" in names:

@@ -46,7 +46,7 @@ from waterclock.spark.write.schema import Rows, header_bytes, pair_bounds, sizes
 Int64s = npt.NDArray[np.int64]
 Result = TypeVar("Result")
 OnBadRow = Callable[[int, str], None]
-"""Told a row's number in the task and what is wrong with it; may raise."""
+"""Called with a row's number in the task and what is wrong with it; may raise."""
 
 PATIENCE_S = 60.0
 """How long a node may be away: enough for one that is started again, and recovers."""
@@ -254,7 +254,7 @@ class BatchSender:
 
 
 class UnknownTopicToWrite(UnknownTopic):
-    """There is no such topic, and the write is not told to make it."""
+    """There is no such topic, and the write has no option to make it."""
 
     def __init__(self, name: str) -> None:
         WaterclockError.__init__(

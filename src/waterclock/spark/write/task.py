@@ -32,7 +32,7 @@ from waterclock.spark.write.sender import BatchSender, TaskKey
 from waterclock.spark.write.stored_ids import StoredIds, read_back
 
 PROBLEMS_SHOWN = 10
-"""Bad rows that are told of in words; the others are counted."""
+"""Bad rows that are named in words; the others are counted."""
 
 Int64s = npt.NDArray[np.int64]
 

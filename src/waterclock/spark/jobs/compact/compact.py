@@ -50,7 +50,7 @@ KEEP_MAX = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactOptions(JobOptions):
-    """What a compaction is told."""
+    """Which topic, and what becomes of its snapshots."""
 
     topic: str
     to: str = ""
@@ -128,7 +128,7 @@ class Compaction:
         facts = facts_of(self.client, self.options.topic)
         self.last = self._last_registered(facts)
         ranges = self._ranges(facts)
-        return self._told(ranges, None, is_new=not self._is_up_to_date(ranges))
+        return self._summary(ranges, None, is_new=not self._is_up_to_date(ranges))
 
     def run(self) -> Summary:
         """Make a new snapshot if there is anything new, and register it."""
@@ -143,18 +143,18 @@ class Compaction:
             assert self.last is not None
             self._let_old_ones_go(facts)
             self.reporter.note(f"nothing new since snapshot {self.last[1].snapshot}")
-            return self._told(ranges, self.last[1], is_new=False)
-        manifest, layout, living = self._make(facts, ranges)
+            return self._summary(ranges, self.last[1], is_new=False)
+        manifest, layout, live_rows = self._make(facts, ranges)
         self.client.snapshots.register(
             self.options.topic, str(self.folder.folder / manifest.snapshot)
         )
         self._let_old_ones_go(facts)
-        told = self._told(ranges, manifest, is_new=True)
+        summary = self._summary(ranges, manifest, is_new=True)
         more = {
             "files_linked": len(layout.links),
-            "overtaken": living - manifest.rows,
+            "overtaken": live_rows - manifest.rows,
         }
-        return Summary(job=told.job, rows=told.rows, facts={**told.facts, **more})
+        return Summary(job=summary.job, rows=summary.rows, facts={**summary.facts, **more})
 
     # The new snapshot
 
@@ -175,7 +175,7 @@ class Compaction:
     ) -> tuple[Manifest, Layout, int]:
         with self.reporter.stage("finding the latest of each key", rows=ranges.offsets):
             counts = shuffle.count()
-        living = sum(each.rows for each in counts)
+        live_rows = sum(each.rows for each in counts)
         cores = int(self.spark.conf.get("spark.sql.shuffle.partitions") or 1)
         layout = plan_layout(counts, base[1] if base else None, cores=cores)
         name = f"{facts.now_ms}-{os.urandom(3).hex()}"
@@ -192,7 +192,7 @@ class Compaction:
             files += take_written(folder)
         manifest = _manifest(self.options.topic, name, facts, ranges, files)
         finish(folder, manifest)
-        return manifest, layout, living
+        return manifest, layout, live_rows
 
     def _bodies(self, ranges: Ranges, folder: Path, base: tuple[str, Manifest] | None) -> "Bodies":
         from waterclock.spark.jobs.compact.snapshot_writer import Bodies
@@ -250,7 +250,7 @@ class Compaction:
                     self.client.snapshots.delete(self.options.topic, name)
                 self.folder.remove(name)
 
-    # What is told
+    # The summary
 
     def _ranges(self, facts: Facts) -> Ranges:
         last = None if self.last is None or self.options.is_full else self.last[1]
@@ -259,7 +259,7 @@ class Compaction:
     def _is_up_to_date(self, ranges: Ranges) -> bool:
         return is_up_to_date(ranges, None if self.last is None else self.last[1])
 
-    def _told(self, ranges: Ranges, manifest: Manifest | None, *, is_new: bool) -> Summary:
+    def _summary(self, ranges: Ranges, manifest: Manifest | None, *, is_new: bool) -> Summary:
         facts: dict[str, object] = {
             "topic": self.options.topic,
             "is_new": is_new,

@@ -74,8 +74,8 @@ def plan_ranges(
         PartitionRange(partition, start, max(start, ends.get(partition, 0)), end)
         for partition, (start, end) in sorted(bounds.items())
     )
-    told = why or (f"goes on from snapshot {last.snapshot}" if last else "")
-    return Ranges(tuple(ranges), is_incremental=not why, why=told)
+    reason = why or (f"goes on from snapshot {last.snapshot}" if last else "")
+    return Ranges(tuple(ranges), is_incremental=not why, why=reason)
 
 
 def is_up_to_date(ranges: Ranges, last: Manifest | None) -> bool:
@@ -128,14 +128,14 @@ def plan_layout(
     link_rows_min: int = LINK_ROWS_MIN,
 ) -> Layout:
     """Return how what lives is laid out in files."""
-    living: dict[int, dict[int, tuple[int, int]]] = {}
+    live_rows: dict[int, dict[int, tuple[int, int]]] = {}
     for partition, chunk, is_new, rows in counts:
-        chunks = living.setdefault(partition, {})
+        chunks = live_rows.setdefault(partition, {})
         old_rows, new_rows = chunks.get(chunk, (0, 0))
         chunks[chunk] = (old_rows, new_rows + rows) if is_new else (old_rows + rows, new_rows)
     links: list[tuple[int, SnapshotFile]] = []
     for each in () if last is None else last.partitions:
-        chunks = living.get(each.partition, {})
+        chunks = live_rows.get(each.partition, {})
         links += [
             (each.partition, file)
             for file in each.files
@@ -146,7 +146,7 @@ def plan_layout(
         partition: {
             chunk: sum(rows) for chunk, rows in chunks.items() if (partition, chunk) not in linked
         }
-        for partition, chunks in living.items()
+        for partition, chunks in live_rows.items()
     }
     total = sum(sum(chunks.values()) for chunks in rest.values())
     rows_max = min(SLICE_ROWS_MAX, max(SLICE_ROWS_MIN, -(-total // (2 * cores))))

@@ -1,7 +1,7 @@
 """What Spark does in a compaction: find out which messages live, and have tasks write them.
 
 Only (partition, key, offset and whether it is a tombstone) enter the JVM: one number says the last
-two, so one maximum for each key decides. Which chunks of offsets the living are in is counted, the
+two, so one maximum for each key decides. Which chunks of offsets they are in is counted, the
 files are planned from that, and offsets alone go on to the tasks that write.
 
 Messages without a key all live. They would be as many groups as rows, so they are left out of the
@@ -44,7 +44,7 @@ class Shuffle:
         self._topic = topic
         self._ranges = ranges
         self._last = last if ranges.is_incremental else None
-        self._living: DataFrame | None = None
+        self._live_rows: DataFrame | None = None
         self._kept: list[DataFrame] = []
 
     def __enter__(self) -> "Shuffle":
@@ -64,19 +64,19 @@ class Shuffle:
             .selectExpr("partition", "shiftright(last, 1) as offset", "key is null as is_mark")
         )
         self._kept.append(groups.persist())
-        living = groups.where("not is_mark").select("partition", "offset")
+        live_rows = groups.where("not is_mark").select("partition", "offset")
         marked = {row.partition for row in groups.where("is_mark").select("partition").collect()}
         if marked:
             some = [each for each in self._ranges.partitions if each.partition in marked]
             keyless = self._scan(some).where("key is null and not is_tombstone")
-            living = living.union(keyless.select("partition", "offset"))
-            self._kept.append(living.persist())
-        self._living = living
-        return self._counts(living)
+            live_rows = live_rows.union(keyless.select("partition", "offset"))
+            self._kept.append(live_rows.persist())
+        self._live_rows = live_rows
+        return self._counts(live_rows)
 
     def write(self, layout: Layout, bodies: Bodies) -> None:
         """Have one task write the file of each slice; the sink tells what was written."""
-        assert self._living is not None
+        assert self._live_rows is not None
         self._spark.dataSource.register(SnapshotSink)
         slices = [
             (each.partition, chunk, each.number) for each in layout.slices for chunk in each.chunks
@@ -88,7 +88,7 @@ class Shuffle:
         )
         chunk = f.expr(f"shiftright(offset, {CHUNK_BITS})").alias("chunk")
         (
-            self._living.select("partition", "offset", chunk)
+            self._live_rows.select("partition", "offset", chunk)
             .join(f.broadcast(self._spark.createDataFrame(places)), ["partition", "chunk"])
             .repartitionById(len(layout.slices), "slice")
             .select("partition", "offset")
@@ -99,11 +99,11 @@ class Shuffle:
             .save()
         )
 
-    def _counts(self, living: "DataFrame") -> list[ChunkCount]:
+    def _counts(self, live_rows: "DataFrame") -> list[ChunkCount]:
         is_new = _in_each(self._ranges.partitions, "offset >= {from_offset}")
         chunk = f.expr(f"shiftright(offset, {CHUNK_BITS})")
         rows = (
-            living.groupBy("partition", chunk.alias("chunk"), f.expr(is_new).alias("is_new"))
+            live_rows.groupBy("partition", chunk.alias("chunk"), f.expr(is_new).alias("is_new"))
             .count()
             .collect()
         )

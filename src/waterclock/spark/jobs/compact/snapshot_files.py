@@ -18,7 +18,7 @@ from waterclock.model.errors import Busy, StorageError
 
 LOCK = ".lock"
 WRITTEN = "written.json"
-"""What the tasks wrote, told by the sink to the job; gone before there is a manifest."""
+"""What the tasks wrote, left by the sink for the job; gone before there is a manifest."""
 
 
 class SnapshotFolder:
@@ -111,17 +111,17 @@ def link_file(source: Path, target: Path, file: SnapshotFile) -> SnapshotFile:
 
 def tell_written(folder: Path, files: Iterable[tuple[int, SnapshotFile]]) -> None:
     """Note which files count: of a task that ran twice, one attempt's."""
-    told = [
+    rows = [
         [partition, file.path, file.rows, file.size_bytes, file.first_offset, file.last_offset]
         for partition, file in files
     ]
-    write_durably(folder / WRITTEN, json.dumps(told).encode())
+    write_durably(folder / WRITTEN, json.dumps(rows).encode())
 
 
 def take_written(folder: Path) -> list[tuple[int, SnapshotFile]]:
     """Return what `tell_written` noted, and forget the note and the files that do not count."""
-    told = json.loads((folder / WRITTEN).read_bytes())
-    files = [(partition, SnapshotFile(*facts)) for partition, *facts in told]
+    rows = json.loads((folder / WRITTEN).read_bytes())
+    files = [(partition, SnapshotFile(*facts)) for partition, *facts in rows]
     for _, file in files:
         path = folder / file.path
         if not path.exists() or path.stat().st_size != file.size_bytes:

@@ -1,6 +1,6 @@
 """The messages that live, taken out of frames and of an older snapshot, and put into Parquet.
 
-Bodies go from the log into the file without a Python object or a JVM between: a task is told which
+Bodies go from the log into the file without a Python object or a JVM between: a task gets which
 offsets live, and picks them with Arrow. Everything is bounded: a few replies of the node, and one
 row group.
 """

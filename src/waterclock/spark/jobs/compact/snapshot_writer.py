@@ -56,16 +56,16 @@ class Bodies:
 
     def encode(self) -> str:
         """Return it as an option of a sink, which is text."""
-        told = {str(number): each for number, each in self.partitions.items()}
-        return json.dumps([self.address, self.topic, self.folder, self.last_folder, told])
+        partitions = {str(number): each for number, each in self.partitions.items()}
+        return json.dumps([self.address, self.topic, self.folder, self.last_folder, partitions])
 
     @classmethod
     def decode(cls, text: str) -> "Bodies":
         """Return what `encode` made a text of."""
-        address, topic, folder, last_folder, told = json.loads(text)
+        address, topic, folder, last_folder, partitions = json.loads(text)
         partitions = {
             int(number): (from_offset, tuple(paths))
-            for number, (from_offset, paths) in told.items()
+            for number, (from_offset, paths) in partitions.items()
         }
         return cls(address, topic, folder, last_folder, partitions)
 

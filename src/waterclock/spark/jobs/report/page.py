@@ -111,9 +111,9 @@ def _tiles(topic: TopicFigures) -> str:
     if late.p50_ms is not None and late.p99_ms is not None:
         tiles.append((span_text(late.p50_ms), f"late at p50, {span_text(late.p99_ms)} at p99"))
     if topic.groups:
-        told = span_text(behind) if behind else "up to date"
+        lag = span_text(behind) if behind else "up to date"
         groups = f"{len(topic.groups)} group{'s' if len(topic.groups) != 1 else ''}"
-        tiles.append((told, f"furthest behind of {groups}" if behind else groups))
+        tiles.append((lag, f"furthest behind of {groups}" if behind else groups))
     if topic.scheduled_messages:
         tiles.append((count_text(topic.scheduled_messages), "scheduled"))
     tiles.append((count_text(topic.dead_messages), "dead letters"))

@@ -177,12 +177,12 @@ def _over_time(
         drawn += [_path(frame, centres, run, each) for run in _gapless(each.values)]
     slot = frame.plot_width / len(starts_ms)
     for i, at in enumerate(starts_ms):
-        told = [
+        lines = [
             f"{each.name}: {show(value)}"
             for each in series
             if (value := each.values[i]) is not None
         ]
-        title = f"{span_text(at, step_ms)}\n" + "\n".join(told)
+        title = f"{span_text(at, step_ms)}\n" + "\n".join(lines)
         drawn.append(
             f'<rect class="hit" x="{frame.left + slot * i:.1f}" y="{_TOP}" width="{slot:.2f}" '
             f'height="{frame.plot_height}"><title>{escape(title)}</title></rect>'

@@ -1,4 +1,4 @@
-"""What Spark counts for a report: one pass for times, one for keys, one for ids, one for letters.
+"""What Spark counts for a report: a pass each for times, keys, ids and dead letters.
 
 Every query groups and counts in the executors; what comes to the driver is as many rows as the page
 shows, whatever the size of the topic. Bodies are not read into the JVM: their sizes are enough.
@@ -116,7 +116,7 @@ class Queries:
 
     def dead(self) -> tuple[DeadReason, ...]:
         """Count dead letters by group and reason, the most frequent first."""
-        letters = read(
+        dead_letters = read(
             self._spark,
             self._options,
             schema="group string, reason string, attempts int, dead_lettered_time timestamp",
@@ -124,14 +124,14 @@ class Queries:
             view="dlq",
         )
         rows = (
-            letters.withColumn("reason", f.substring("reason", 1, REASON_CHARS_MAX))
+            dead_letters.withColumn("reason", f.substring("reason", 1, REASON_CHARS_MAX))
             .groupBy("group", "reason")
             .agg(
-                f.count("*").alias("letters"),
+                f.count("*").alias("dead_letters"),
                 f.max("attempts").alias("attempts"),
                 f.max(f.expr("unix_millis(dead_lettered_time)")).alias("newest"),
             )
-            .orderBy(f.desc("letters"), "group", "reason")
+            .orderBy(f.desc("dead_letters"), "group", "reason")
             .limit(REASONS_MAX)
             .collect()
         )
@@ -139,7 +139,7 @@ class Queries:
             DeadReason(
                 group=row["group"] or "",
                 reason=row["reason"] or "",
-                messages=row["letters"],
+                messages=row["dead_letters"],
                 attempts_max=row["attempts"] or 0,
                 newest_ms=row["newest"] or 0,
             )

@@ -51,7 +51,7 @@ GROWTH_SPAN_MS_MIN = 10 * 60_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportOptions(JobOptions):
-    """What a report is told."""
+    """What a report is about, and where it goes."""
 
     topics: tuple[str, ...] = ()
     """None: all topics, dead letter topics aside."""
@@ -151,7 +151,7 @@ class Subject:
     """Since, until, now."""
 
     def figures(self, data_folder: str) -> TopicFigures:
-        """Return all that is told of it."""
+        """Return all figures of the topic."""
         from waterclock.spark.jobs.report.queries import Queries
 
         since_ms, until_ms, now_ms = self.times
@@ -301,13 +301,13 @@ class Subject:
         )
 
 
-def _partition(told: PartitionInfo, messages: int, keys: Mapping[int, int]) -> PartitionFigures:
+def _partition(info: PartitionInfo, messages: int, keys: Mapping[int, int]) -> PartitionFigures:
     return PartitionFigures(
-        partition=told.partition,
+        partition=info.partition,
         messages=messages,
-        keys=keys.get(told.partition, 0),
-        size_bytes=told.size_bytes,
-        offsets=told.end_offset - told.start_offset,
-        scheduled=told.scheduled,
-        problem=told.problem,
+        keys=keys.get(info.partition, 0),
+        size_bytes=info.size_bytes,
+        offsets=info.end_offset - info.start_offset,
+        scheduled=info.scheduled,
+        problem=info.problem,
     )

@@ -1,7 +1,7 @@
 """How a report looks: one style sheet, light and dark, for a desk and for a phone.
 
-Colours of marks are told apart by people who see colours differently (blue, orange, green, after
-Okabe and Ito), and stand out by 3:1 at least from what is behind them; text by 4.5:1.
+People who see colours differently can distinguish the colours (blue, orange, green, after Okabe and
+Ito), which stand out by 3:1 at least from what is behind them; text by 4.5:1.
 """
 
 STYLE = """
