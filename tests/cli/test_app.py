@@ -2,9 +2,8 @@
 
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
-from pathlib import Path
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -14,16 +13,12 @@ from typer.core import TyperGroup
 import waterclock as package
 from waterclock.cli.app import app
 
-ROOT = Path(__file__).parents[2]
-
 
 def test_the_version_is_that_of_the_project(waterclock):
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-
     result = waterclock("--version")
 
-    assert (result.exit_code, result.stdout) == (0, f"waterclock {project['version']}\n")
-    assert package.__version__ == project["version"]
+    assert (result.exit_code, result.stdout) == (0, f"waterclock {version('waterclock')}\n")
+    assert package.__version__ == version("waterclock")
 
 
 def paths(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import waterclock
 from tests.server.served import running_server
 from waterclock.client.client import Client, connect
 from waterclock.client.due import Cron, Every
@@ -402,7 +403,7 @@ async def test_the_node_tells_about_itself(tmp_path):
     async with connected(tmp_path) as client:
         node = await client.node()
 
-        assert (node.name, node.version) == ("test", "0.1.0")
+        assert (node.name, node.version) == ("test", waterclock.__version__)
         assert node.message_bytes_max == 10 * 1024 * 1024
 
 
