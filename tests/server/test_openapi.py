@@ -16,8 +16,8 @@ import uvloop
 from tests.server.http_client import raw_client
 from tests.server.served import running_server
 from waterclock.model.sections import TopicsConfig
-from waterclock.server.rest import consume as topics_api_consume
-from waterclock.server.rest import frames as topics_api_frames
+from waterclock.server.calls import Calls
+from waterclock.server.rest import consume
 from waterclock.server.streams.api import StreamsApi
 
 EXAMPLES = 3
@@ -63,9 +63,12 @@ def served_aside(folder: Path) -> Iterator[int]:
 @pytest.fixture
 def brief_waits(monkeypatch):
     """Let polls and streams end soon."""
-    monkeypatch.setattr(topics_api_consume, "WAIT_MS_MAX", WAIT_MS)
-    monkeypatch.setattr(topics_api_frames, "WAIT_MS_MAX", WAIT_MS)
-    monkeypatch.setattr(topics_api_consume, "LISTEN_S", WAIT_MS / 1_000)
+    monkeypatch.setattr(consume, "WAIT_MS_MAX", WAIT_MS)
+    monkeypatch.setattr(consume, "LISTEN_S", WAIT_MS / 1_000)
+    waiting = Calls.waiting
+    monkeypatch.setattr(
+        Calls, "waiting", lambda calls, seconds: waiting(calls, min(seconds, WAIT_MS / 1_000))
+    )
     timeout = StreamsApi._timeout
     monkeypatch.setattr(
         StreamsApi, "_timeout", lambda *given, **named: min(WAIT_MS, timeout(*given, **named))

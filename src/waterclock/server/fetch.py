@@ -47,8 +47,6 @@ class FetchedFrames:
 
 
 class FrameFetcher:
-    """Finds frames."""
-
     def __init__(self, node: Node, calls: Calls) -> None:
         self._node = node
         self._calls = calls

@@ -82,7 +82,7 @@ class PublishApi:
 
 
 class Producer:
-    """One producer."""
+    """One producer's stream."""
 
     def __init__(
         self, node: Node, publishing: BytesInFlight, stream: Stream, tasks: asyncio.TaskGroup

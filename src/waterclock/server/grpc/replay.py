@@ -68,7 +68,7 @@ class Reading:
         self._is_arrow = is_arrow
 
     async def run(self, stream: Stream) -> None:
-        """Send all of it."""
+        """Send the batches, then wait for the last reports of a named replay."""
         async with task_group() as tasks:
             listening = tasks.create_task(self._listen(stream))
             async for batch in self._replay:

@@ -1,16 +1,18 @@
 """HTTP/1.1 on llhttp, without a framework: 90 K small requests a second where those do 5.
 
 One connection is one `asyncio.Protocol`. Requests may be pipelined; they are answered in order, the
-next one once the one before is answered. Who closes, or half-closes, is gone: what was asked and
-is not answered yet is cancelled. To see that, reading never pauses while an answer is waited for:
-what comes then is queued, or dropped once it is too much. What bounds a client:
+next one once the one before is answered. A client that closes, or half-closes, is gone: its
+requests that are not answered yet are cancelled. To see that, the server never stops reading while
+an answer is under way: what comes then is queued, or dropped once it is too much. What bounds a
+client:
 
 - head, body, pipelined requests and connections have limits (`HttpLimits`); over one of them is 4xx
   or 503, said in its turn, and the connection ends;
 - a request must be whole within `request_s` of its first byte, and a connection without one is
   closed after `idle_s`, so those who drip bytes do not hold a connection (slow loris);
-- who does not read answers gets no more: nothing is read or answered until the socket drains, and
-  of an answer in pieces no further piece is made. Who reads none for `request_s` is cut off.
+- a client that does not read answers gets no more: nothing is read or answered until the socket
+  drains, and of an answer in pieces no further piece is made. One that reads none for `request_s`
+  is cut off.
 
 Time is counted in sweeps, about one a second, for all connections together: no timer each. A
 connection that waits, or has nothing to do, keeps no parser, no queue and no task.
@@ -84,14 +86,13 @@ class RequestQueue:
         return request
 
     def clear(self) -> None:
-        """Forget all."""
         self._bodies.release(self.size_bytes)
         self._requests.clear()
         self.size_bytes = 0
 
 
 class HttpConnection(RequestParser):
-    """One client."""
+    """The connection of one client."""
 
     __slots__ = (
         "_final_response",
@@ -117,9 +118,9 @@ class HttpConnection(RequestParser):
         self._final_response: Response | None = None
         """What to send last, once reading has stopped and all requests are answered."""
         self._is_over = False
-        """Nothing more is said or heard."""
+        """Nothing more is sent or read."""
 
-    # What the transport tells
+    # Called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection, or turn it away if there are too many."""
@@ -335,7 +336,7 @@ class HttpConnection(RequestParser):
         return not self._is_blocked
 
     def sent(self, sending: Sending, *, is_whole: bool) -> None:
-        """Take note that all pieces of an answer are sent, or that there will be no more."""
+        """Note that all pieces of an answer are sent, or that there will be no more."""
         if self._work is not sending:
             return
         self._work = None
@@ -355,7 +356,7 @@ class HttpConnection(RequestParser):
     # Ending
 
     def _refuse(self, response: Response) -> None:
-        """Hear no more, and say why, behind the answers to what was asked before."""
+        """Read no more, and answer why, behind the answers to earlier requests."""
         if isinstance(self._work, Sending) and not self._is_read_closed:
             # In the midst of pieces, perhaps for long, there is no place for an answer.
             self.abort()
@@ -364,7 +365,7 @@ class HttpConnection(RequestParser):
             self._stop_reading()
 
     def _stop_reading(self) -> None:
-        """Hear no more; end once all that was asked is answered."""
+        """Read no more; close once all requests are answered."""
         if self._is_read_closed:
             return
         self._is_read_closed = True
@@ -396,7 +397,7 @@ class HttpConnection(RequestParser):
             work.cancel()
 
     def _end(self) -> None:
-        """Say no more, and hear no more. The client closes, or the next sweeps do: with bytes of
+        """Send no more, and read no more. The client closes, or the next sweeps do: with bytes of
         it unread, closing at once would throw away what it has yet to read (RST)."""
         self._is_read_closed = self._is_over = True
         self._since = self._server.sweeps
@@ -404,7 +405,7 @@ class HttpConnection(RequestParser):
         self._let_go()
         self._transport.write_eof()
 
-    # What the server tells
+    # Called by the server
 
     def sweep(self) -> None:
         """Close the connection if it has been idle or slow for too long."""

@@ -62,7 +62,7 @@ class Request(msgspec.Struct):
 
 
 class Response(NamedTuple):
-    """What to answer."""
+    """A whole answer."""
 
     status: int
     body: bytes = b""
@@ -220,5 +220,4 @@ def problem(status: int, detail: str, headers: bytes = b"", **members: object) -
 
 
 def json(status: int, value: object, headers: bytes = b"") -> Response:
-    """Return a value as JSON."""
     return Response(status, msgspec.json.encode(value), JSON, headers)

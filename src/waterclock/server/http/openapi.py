@@ -86,7 +86,6 @@ def with_description(table: Sequence[Operation], limits: Limits, now_ms: int) ->
 
 
 def describe(operations: Sequence[Operation], *, title: str, version: str) -> Json:
-    """Return the description."""
     models = [Problem, *_models(operations)]
     schemas, components = msgspec.json.schema_components(models, ref_template=REF)
     schema_of = dict(zip(map(id, models), schemas, strict=True))

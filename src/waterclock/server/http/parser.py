@@ -12,6 +12,7 @@ answered; small ones do not, for a connection has but one of them at a time.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from httptools import (
@@ -50,7 +51,7 @@ class Refused(Exception):
         self.response = response
 
 
-class RequestParser(asyncio.Protocol):
+class RequestParser(asyncio.Protocol, ABC):
     """What a connection knows of the request it is receiving."""
 
     __slots__ = (
@@ -91,7 +92,7 @@ class RequestParser(asyncio.Protocol):
         self._ahead_bytes = 0
         """Of requests whose turn has not come."""
         self._is_read_closed = False
-        """What comes is dropped; what was asked is answered yet."""
+        """What comes is dropped; requests that were read are answered yet."""
         self._begin_request()
 
     def _feed(self, data: bytes) -> None:
@@ -137,23 +138,24 @@ class RequestParser(asyncio.Protocol):
         if self._fed_bytes > self._server.limits.head_bytes_max:
             self._refuse(self._head_too_large())
 
+    @abstractmethod
     def _refuse(self, response: Response) -> None:
-        """Hear no more, and answer so."""
-        raise AssertionError("a connection refuses")
+        """Read no more, and answer so."""
 
+    @abstractmethod
     def _stop_reading(self) -> None:
-        """Hear no more."""
-        raise AssertionError("a connection hears no more")
+        """Read no more; close once all requests are answered."""
 
+    @abstractmethod
     def _received(self, request: Request) -> None:
         """Take a whole request."""
-        raise AssertionError("a connection takes its requests")
 
+    @abstractmethod
     def _continue_if_due(self) -> None:
-        """Tell the client to send its body, if it waits for that and it is its turn."""
+        """Send 100 Continue, if the client waits for that and it is its turn."""
 
     def on_message_begin(self) -> None:
-        """Take note that a request has begun."""
+        """Note that a request has begun."""
         self._is_receiving = True
         self._since = self._server.sweeps
 
@@ -197,7 +199,7 @@ class RequestParser(asyncio.Protocol):
             raise Refused(problem(501, "the only transfer coding is chunked"))
 
     def on_headers_complete(self) -> None:
-        """The head is whole."""
+        """Note that the head is whole; the client may wait for 100 Continue."""
         self._in_head = False
         if self._is_continue_due:
             self._continue_if_due()
@@ -228,7 +230,6 @@ class RequestParser(asyncio.Protocol):
         self._held_bytes = self._body_bytes
 
     def on_message_complete(self) -> None:
-        """Hand the request on."""
         parser = self._parser
         assert parser is not None
         method = parser.get_method()

@@ -108,8 +108,6 @@ class EventsParameters(ConsumerParameters):
 
 
 class AcksParameters(RequestModel):
-    """Of which topic."""
-
     topic: AnyTopic
 
 

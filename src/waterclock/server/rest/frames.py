@@ -36,7 +36,6 @@ from waterclock.server.rest.models import (
 from waterclock.storage.partition_store import PartitionStore
 
 FRAMES = b"application/vnd.waterclock.frames"
-WAIT_MS_MAX = FETCH_WAIT_MS_MAX
 FRAMES_BYTES_DEFAULT = 8 * MIB
 FRAMES_BYTES_MAX = 32 * MIB
 PIECE_BYTES = 1 * MIB
@@ -46,15 +45,13 @@ SMALL_BYTES_MAX = 64 * KIB
 
 WaitMs = Annotated[
     int,
-    Meta(ge=0, le=WAIT_MS_MAX, description="How long to wait if there is nothing new."),
+    Meta(ge=0, le=FETCH_WAIT_MS_MAX, description="How long to wait if there is nothing new."),
 ]
 _PARTITION_OFFSET = r"(0|[1-9][0-9]{0,3}):(0|[1-9][0-9]{0,15})"
 BEYOND = rf"^{_PARTITION_OFFSET}(,{_PARTITION_OFFSET})*" + END
 
 
 class FramesParameters(RequestModel):
-    """Which frames."""
-
     topic: AnyTopic
     partition: Annotated[Partition, Meta(examples=[0])]
     offset: Annotated[Offset, Meta(description="From the frame with this one on.")] = 0
@@ -130,7 +127,7 @@ class FramesApi:
             offset=asked.offset,
             end_offset=asked.end_offset,
             bytes_max=asked.bytes_max,
-            wait_ms=min(asked.wait_ms, WAIT_MS_MAX),
+            wait_ms=asked.wait_ms,
             deliverable_only=asked.deliverable_only,
         )
         topic = self._node.topics.get(query.topic)
@@ -148,9 +145,8 @@ class FramesApi:
         asked = parameters_of(request, EndsParameters)
         topic = self._node.topics.get(asked.topic)
         known = _known(asked.beyond)
-        wait_ms = min(asked.wait_ms, WAIT_MS_MAX)
-        if wait_ms and not _has_news(topic, known):
-            return self._ends_later(topic, known, wait_ms)
+        if asked.wait_ms and not _has_news(topic, known):
+            return self._ends_later(topic, known, asked.wait_ms)
         return _ends(topic)
 
     async def _ends_later(self, topic: Topic, known: dict[int, int], wait_ms: int) -> Response:

@@ -30,8 +30,6 @@ from waterclock.server.rest.models import (
 
 
 class PublishParameters(RequestModel):
-    """Where to."""
-
     topic: Topic
 
 
@@ -86,8 +84,6 @@ class PublishedMany(ResponseModel):
 
 
 class PublishApi:
-    """Answers publishes."""
-
     def __init__(self, node: Node, publishing: BytesInFlight) -> None:
         self._node = node
         self._publishing = publishing

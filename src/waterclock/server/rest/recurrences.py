@@ -82,14 +82,10 @@ Zone = Annotated[
 
 
 class RecurrenceParameters(RequestModel):
-    """Which one."""
-
     name: Name
 
 
 class RecurrencesParameters(RequestModel):
-    """Which ones."""
-
     topic: Annotated[AnyTopic, Meta(description="Only to this topic.")] | None = None
 
 
@@ -168,7 +164,6 @@ class RecurrencesApi:
         return json(200, _render(await self._node.recurrences.put(recurring)))
 
     def get(self, request: Request) -> Response:
-        """Return a recurrence."""
         name = parameters_of(request, RecurrenceParameters).name
         for recurs in self._node.recurrences.list(""):
             if recurs.recurring.name == name:
@@ -176,14 +171,12 @@ class RecurrencesApi:
         raise NotFound("recurrence", name)
 
     async def delete(self, request: Request) -> Response:
-        """End a recurrence."""
         name = parameters_of(request, RecurrenceParameters).name
         if not await self._node.recurrences.delete(name):
             raise NotFound("recurrence", name)
         return Response(204)
 
     def list_all(self, request: Request) -> Response:
-        """Return recurrences by name."""
         topic = parameters_of(request, RecurrencesParameters).topic or ""
         found = [_render(recurs) for recurs in self._node.recurrences.list(topic)]
         return json(200, RecurrencesResponse(recurrences=found))

@@ -54,11 +54,9 @@ class Poll(Pending):
         return held + self.limit
 
     def take(self, messages: list[DeliveredMessage]) -> bool:
-        """Answer with messages."""
         return self.answer(page_of(messages, self.made_partitions))
 
     def fail(self, error: WaterclockError) -> None:
-        """Answer with an error."""
         self.answer(problem_of(error))
 
     def gone(self) -> None:

@@ -55,7 +55,7 @@ from waterclock.server.streams.models import (
     span_ms,
 )
 from waterclock.server.streams.reader import StoredReader
-from waterclock.server.streams.responses import message_uuid, received, render, sent
+from waterclock.server.streams.responses import incarnation_of, message_uuid, received, render, sent
 from waterclock.stores.base import Record, Stored
 from waterclock.streams.ring import Item
 from waterclock.streams.tokens import STORED, Token
@@ -111,7 +111,7 @@ class StreamsApi:
         if patience is None and not body.write_to_db:
             position = self._host.put(body.stream_id, item)
             if position:
-                incarnation = self._incarnation(body.stream_id)
+                incarnation = incarnation_of(self._host, body.stream_id)
                 uuid = message_uuid(item, incarnation, position)
                 return sent(body.stream_id, body.field_names, uuid, position, is_delivered=False)
         if body.write_to_db:
@@ -295,10 +295,6 @@ class StreamsApi:
     def _check_size(self, size: int) -> None:
         if size > self._config.ring_messages_max:
             raise CapacityReached("inMemoryStreamSize", self._config.ring_messages_max, got=size)
-
-    def _incarnation(self, name: str) -> int:
-        stream = self._host.table.find(name)
-        return 0 if stream is None else stream.incarnation
 
     def _elsewhere(self, stream: str) -> Response | None:
         """Return what to answer if another node owns the stream."""

@@ -13,6 +13,7 @@ from waterclock.server.streams.responses import (
     MATCH_TIMEOUT,
     OVERWRITTEN,
     gone_members,
+    incarnation_of,
     message_uuid,
     received,
     received_list,
@@ -49,8 +50,7 @@ class Call(Pending):
 
     def incarnation(self) -> int:
         """Return which stream of this name it is."""
-        stream = self._host.table.find(self.stream)
-        return 0 if stream is None else stream.incarnation
+        return incarnation_of(self._host, self.stream)
 
     def timed_out(self) -> None:
         """Answer that there was no match in time."""
@@ -67,8 +67,6 @@ def _leave(call: Call) -> None:
 
 
 class SendCall(Call):
-    """A request to send."""
-
     __slots__ = ("_token",)
 
     def __init__(
@@ -90,8 +88,6 @@ class SendCall(Call):
 
 
 class ReceiveCall(Call):
-    """A request to receive."""
-
     __slots__ = ("_is_list", "_on_store", "_tokens", "is_stored")
 
     def __init__(

@@ -19,7 +19,12 @@ from waterclock.server.http.messages import EVENTS, Answered, Request, Streamed,
 from waterclock.server.http.problems import RETRY_AFTER
 from waterclock.server.streams.models import FIELD_NAMES, ReceiveParameters
 from waterclock.server.streams.reader import CONFIRMED, EARLIEST, LATEST, deliver_of
-from waterclock.server.streams.responses import FORGOTTEN, gone_members, render_messages
+from waterclock.server.streams.responses import (
+    FORGOTTEN,
+    gone_members,
+    incarnation_of,
+    render_messages,
+)
 from waterclock.stores.base import END
 from waterclock.streams.effects import Deliver
 from waterclock.streams.tokens import LIVE, STORED, Token
@@ -135,7 +140,9 @@ class _Subscriber:
             found = self._node.token_of(self._name, token)
             self._is_stored = found.kind == STORED
             self._after = found.position
-            self.is_gone = not self._is_stored and found.incarnation != self._incarnation()
+            self.is_gone = not self._is_stored and found.incarnation != incarnation_of(
+                self._host, self._name
+            )
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yield events until the time is over, the node stops, or whoever listens has gone."""
@@ -212,7 +219,7 @@ class _Subscriber:
             self._after = given.positions[-1]
         tokens = self._node.stream_tokens
         messages = render_messages(
-            given, self._incarnation(), self._name, self._field_names, tokens
+            given, incarnation_of(self._host, self._name), self._name, self._field_names, tokens
         )
         missed = b'"missed":%d,' % given.missed if given.missed else b""
         name = msgspec.json.encode(self._name)
@@ -228,13 +235,9 @@ class _Subscriber:
 
     def _id(self) -> bytes:
         """Return where this listener stands, so that it can come back to it."""
-        incarnation = self._incarnation()
+        incarnation = incarnation_of(self._host, self._name)
         if self._after is None or not (self._is_stored or incarnation):
             return b""
         facts = (STORED, 0) if self._is_stored else (LIVE, incarnation)
         token = self._node.stream_tokens.encode(self._name, Token(*facts, self._after))
         return b"id: %b\n" % token.encode()
-
-    def _incarnation(self) -> int:
-        stream = self._host.table.find(self._name)
-        return 0 if stream is None else stream.incarnation

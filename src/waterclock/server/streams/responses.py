@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from waterclock.node.streams.host import StreamHost
 from waterclock.server.http.messages import JSON, Response
 from waterclock.server.streams.models import FieldNames
 from waterclock.streams.effects import Deliver
@@ -29,6 +30,12 @@ class RenderedMessage(NamedTuple):
 def gone_members(missed: int, token: str) -> dict[str, Any]:
     """Return the members of a 410 besides its detail."""
     return {"error": "Gone", "field": "resumeToken", "missed": missed, "resumeToken": token}
+
+
+def incarnation_of(host: StreamHost, name: str) -> int:
+    """Return which stream of this name is in memory; 0 if there is none."""
+    stream = host.table.find(name)
+    return 0 if stream is None else stream.incarnation
 
 
 def message_uuid(item: Item, incarnation: int, position: int) -> str:
