@@ -243,47 +243,30 @@ class ConsumeApi:
         """Return its part of the table."""
         return [
             Operation(
-                "GET",
-                "/topics/{topic}/messages",
-                self.poll,
-                name="poll",
+                "GET", "/topics/{topic}/messages", self.poll, "poll",
+                "Take messages for a group; waits for the first.",
+                {200: ResponseSpec("Messages; none if the time is up.", DeliveredPage)},
                 tag="messages",
-                summary="Take messages for a group; waits for the first.",
                 description="Each comes with a lease. Answer for it before its deadline with "
                 "POST /topics/{topic}/acks, or it comes again.",
-                parameters=PollParameters,
-                is_taking=True,
-                responses={200: ResponseSpec("Messages; none if the time is up.", DeliveredPage)},
-                problems=(404, 409),
+                parameters=PollParameters, is_taking=True, problems=(404, 409),
             ),
             Operation(
-                "GET",
-                "/topics/{topic}/events",
-                self.events,
-                name="listen",
-                tag="messages",
-                summary="Take messages for a group as they come, as server-sent events.",
+                "GET", "/topics/{topic}/events", self.events, "listen",
+                "Take messages for a group as they come, as server-sent events.",
+                {200: ResponseSpec("Events.", content_type=EVENTS)}, tag="messages",
                 description="The data of an event is a message as in a poll, its id the lease.",
-                parameters=EventsParameters,
-                is_taking=True,
-                responses={200: ResponseSpec("Events.", content_type=EVENTS)},
-                problems=(404, 409),
+                parameters=EventsParameters, is_taking=True, problems=(404, 409),
             ),
             Operation(
-                "POST",
-                "/topics/{topic}/acks",
-                self.acks,
-                name="ack",
-                tag="messages",
-                summary="Say what became of messages: ack, nack, give back, reject, extend.",
-                parameters=AcksParameters,
-                body=Acks,
-                body_example={"group": "billing", "ack": ["0-1-0-1"]},
-                responses={200: ResponseSpec("What was accepted.", AcksResponse)},
-                problems=(404, 409),
+                "POST", "/topics/{topic}/acks", self.acks, "ack",
+                "Say what became of messages: ack, nack, give back, reject, extend.",
+                {200: ResponseSpec("What was accepted.", AcksResponse)}, tag="messages",
+                parameters=AcksParameters, body=Acks,
+                body_example={"group": "billing", "ack": ["0-1-0-1"]}, problems=(404, 409),
                 is_last_to_stop=True,
             ),
-        ]
+        ]  # fmt: skip
 
 
 def _acks_answer(response: AcksResponse) -> Response:

@@ -183,33 +183,23 @@ class FramesApi:
         """Return its part of the table."""
         return [
             Operation(
-                "GET",
-                "/topics/{topic}/partitions/{partition}/frames",
-                self.frames,
-                name="readFrames",
-                tag="past",
-                summary="Read a partition's frames as they lie in its log: the fast way out.",
+                "GET", "/topics/{topic}/partitions/{partition}/frames", self.frames, "readFrames",
+                "Read a partition's frames as they lie in its log: the fast way out.",
+                {200: ResponseSpec("Frames, or none.", content_type=FRAMES)}, tag="past",
                 description="Whole frames back to back, checksums and all; docs/formats/frame.md. "
                 "The headers Waterclock-Next-Offset, -Start-Offset and -End-Offset say where to "
                 "go on, and what can be read.",
-                parameters=FramesParameters,
-                responses={200: ResponseSpec("Frames, or none.", content_type=FRAMES)},
-                problems=(404, 409),
+                parameters=FramesParameters, problems=(404, 409),
             ),
             Operation(
-                "GET",
-                "/topics/{topic}/ends",
-                self.ends,
-                name="waitForEnds",
-                tag="past",
-                summary="Tell how far each partition reaches; wait until one has moved.",
+                "GET", "/topics/{topic}/ends", self.ends, "waitForEnds",
+                "Tell how far each partition reaches; wait until one has moved.",
+                {200: ResponseSpec("All partitions.", EndsResponse)}, tag="past",
                 description="Answers at once if a partition reaches beyond what is known of it, "
                 "or nothing is known of it.",
-                parameters=EndsParameters,
-                responses={200: ResponseSpec("All partitions.", EndsResponse)},
-                problems=(404,),
+                parameters=EndsParameters, problems=(404,),
             ),
-        ]
+        ]  # fmt: skip
 
 
 def _streamed(topic: Topic, host: PartitionHost, found: FetchedFrames) -> Streamed:

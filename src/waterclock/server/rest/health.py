@@ -61,30 +61,19 @@ def operations(node: Node, metrics: Metrics) -> list[Operation]:
     operation = partial(Operation, tag="node", is_last_to_stop=True)
     return [
         operation(
-            "GET",
-            "/health/live",
-            live,
-            name="live",
-            summary="Tell whether the process lives.",
-            responses={200: ResponseSpec("It does.", Live)},
+            "GET", "/health/live", live, "live", "Tell whether the process lives.",
+            {200: ResponseSpec("It does.", Live)},
         ),
         operation(
-            "GET",
-            "/health/ready",
-            ready,
-            name="ready",
-            summary="Tell whether the node takes requests and can store what it takes.",
-            responses={
+            "GET", "/health/ready", ready, "ready",
+            "Tell whether the node takes requests and can store what it takes.",
+            {
                 200: ResponseSpec("It does; problems, if any, concern a part of it.", Ready),
                 503: ResponseSpec("It does not; see the problems that are blocking.", Ready),
             },
         ),
         operation(
-            "GET",
-            "/metrics",
-            scrape,
-            name="metrics",
-            summary="Metrics for Prometheus.",
-            responses={200: ResponseSpec("Metrics.", content_type=CONTENT_TYPE)},
+            "GET", "/metrics", scrape, "metrics", "Metrics for Prometheus.",
+            {200: ResponseSpec("Metrics.", content_type=CONTENT_TYPE)},
         ),
-    ]
+    ]  # fmt: skip

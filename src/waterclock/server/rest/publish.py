@@ -93,12 +93,13 @@ class PublishApi:
         models = (PublishedOne, PublishedMany)
         return [
             Operation(
-                "POST",
-                "/topics/{topic}/messages",
-                self.publish,
-                name="publish",
+                "POST", "/topics/{topic}/messages", self.publish, "publish",
+                "Publish a message, or several as `messages`.",
+                {
+                    200: ResponseSpec("It was published before.", models),
+                    201: ResponseSpec("It is stored.", models),
+                },
                 tag="messages",
-                summary="Publish a message, or several as `messages`.",
                 description="What is stored is durable when this is answered. A message without "
                 "`messageId` gets one; publishing an id again changes nothing and tells where it "
                 "is. If one of several is refused, so are all. A topic that is not there is made "
@@ -106,13 +107,9 @@ class PublishApi:
                 parameters=PublishParameters,
                 body=(Annotated[PublishOne, Meta(extra_json_schema=ONE_OF_EACH)], PublishMany),
                 body_example={"value": "hello", "key": "ada", "delay": "5s"},
-                responses={
-                    200: ResponseSpec("It was published before.", models),
-                    201: ResponseSpec("It is stored.", models),
-                },
                 problems=(404, 409, 507),
             ),
-        ]
+        ]  # fmt: skip
 
     async def publish(self, request: Request) -> Response:
         """Publish what the body says."""

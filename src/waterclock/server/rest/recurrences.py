@@ -187,56 +187,30 @@ class RecurrencesApi:
         path = "/recurrences/{name}"
         return [
             Operation(
-                "GET",
-                "/recurrences",
-                self.list_all,
-                name="listRecurrences",
-                tag="schedule",
-                summary="List what recurs.",
+                "GET", "/recurrences", self.list_all, "listRecurrences", "List what recurs.",
+                {200: ResponseSpec("All, by name.", RecurrencesResponse)}, tag="schedule",
                 parameters=RecurrencesParameters,
-                responses={200: ResponseSpec("All, by name.", RecurrencesResponse)},
             ),
             Operation(
-                "GET",
-                path,
-                self.get,
-                name="getRecurrence",
-                tag="schedule",
-                summary="Show a recurrence.",
-                parameters=RecurrenceParameters,
-                responses=recurrence,
-                problems=(404,),
+                "GET", path, self.get, "getRecurrence", "Show a recurrence.", recurrence,
+                tag="schedule", parameters=RecurrenceParameters, problems=(404,),
             ),
             Operation(
-                "PUT",
-                path,
-                self.put,
-                name="putRecurrence",
-                tag="schedule",
-                summary="Let a message come again and again.",
-                parameters=RecurrenceParameters,
+                "PUT", path, self.put, "putRecurrence", "Let a message come again and again.",
+                recurrence, tag="schedule", parameters=RecurrenceParameters,
                 body=Annotated[RecurrenceRequest, Meta(extra_json_schema=_ONE_OF_EACH)],
                 body_example={
-                    "topic": "reports",
-                    "cron": "0 9 * * MON",
-                    "zone": "Europe/Berlin",
+                    "topic": "reports", "cron": "0 9 * * MON", "zone": "Europe/Berlin",
                     "value": "weekly",
                 },
-                responses=recurrence,
                 problems=(404, 409, 507),
             ),
             Operation(
-                "DELETE",
-                path,
-                self.delete,
-                name="deleteRecurrence",
-                tag="schedule",
-                summary="End a recurrence.",
-                parameters=RecurrenceParameters,
-                responses={204: ResponseSpec("It is over.")},
+                "DELETE", path, self.delete, "deleteRecurrence", "End a recurrence.",
+                {204: ResponseSpec("It is over.")}, tag="schedule", parameters=RecurrenceParameters,
                 problems=(404, 409, 507),
             ),
-        ]
+        ]  # fmt: skip
 
 
 def _recurring(name: str, request: Request, now_ms: int) -> Recurring:
