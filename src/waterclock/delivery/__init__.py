@@ -1,1 +1,1 @@
-"""The pure core of delivery: who gets which offsets, until when, and what is done."""
+"""The pure core of delivery: which member gets which offsets, until when, and what is done."""

@@ -1,9 +1,9 @@
-"""Who should own which partition: balanced to within one, and moving as little as can be.
+"""Which member should own which partition: balanced to within one, and moving as little as can be.
 
-With n partitions and m members, n mod m members have one more than the others. Everybody keeps what
-they own up to their share, the lowest first, and those who own most have the larger shares; so what
-moves is only what somebody has too much of, or nobody has. (Kafka's sticky assignor reaches for the
-same, for members that subscribe to different topics, at many times the price.)
+With n partitions and m members, n mod m members have one more than the others. Members keep what
+they own up to their share, the lowest first, and those that own most have the larger shares; so
+only partitions that a member has too many of, or that have no owner, move. (Kafka's sticky assignor
+reaches for the same, for members that subscribe to different topics, at many times the price.)
 """
 
 from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ bounds what a member has to keep in memory.
 A message larger than the whole byte credit would never fit. A member that holds nothing at all is
 therefore given one message, whatever its size, if it has any credit: as Kafka does with a fetch.
 
-The credit of a session is one object, shared by the cursors of its partitions: whoever has
+The credit of a session is one object, shared by the cursors of its partitions: any of them that has
 messages may use it.
 """
 

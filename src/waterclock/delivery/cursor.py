@@ -1,6 +1,6 @@
 """One group in one partition: what is handed out next, to whom, and what is done.
 
-The cursor is told of the log in order, from `read_from` on: ranges to deliver and ranges to skip.
+The shell reads the log to the cursor in order, from `read_from` on: ranges to deliver or to skip.
 It hands them to the member that owns the partition, as far as credit reaches, and keeps a message
 in mind until it is acked or durably dead (`leases.py`). Rules:
 
@@ -8,7 +8,7 @@ in mind until it is acked or durably dead (`leases.py`). Rules:
   nothing to deliver; everything else is handed out again, also after a restart from `encode`.
 - First deliveries are in log order. What comes again is handed out before anything new.
 - Never more in a member's hands than its credit, nor than `unacked_max`.
-- Only the generation that owns the partition is listened to; others are refused, in words.
+- The cursor takes answers of the generation that owns the partition, and refuses all others.
 - Progress is bounded by holding back, never by forgetting. Each run of done offsets has an
   outstanding message below it, so with at most `runs_max` of these there are no more runs. What is
   to be skipped is for this reason marked done in its turn, not when it is read.
@@ -74,7 +74,7 @@ class Cursor:
         self._is_draining = False
         self._is_drained = False
         self.timed_out = 0
-        """Messages whose lease ended without a word, so far."""
+        """Messages whose lease ended without an answer, so far."""
 
     @classmethod
     def decode(
@@ -173,7 +173,7 @@ class Cursor:
     def encode(self, *, shift_ms: int = 0) -> bytes:
         """Return progress as bytes, for `decode` after a restart; its times are moved by a shift.
 
-        After the restart they mean the wall clock's time, whatever clock told `now_ms` before.
+        After the restart they mean the wall clock's time, whatever clock `now_ms` came from before.
         """
         rows = (*self._leases.past_rows(), rows_of(self._past))
         return encode_progress(self._tracker, *rows, shift_ms=shift_ms)
@@ -228,7 +228,7 @@ class Cursor:
         return None if deadline is None else Millis(deadline)
 
     def check_invariants(self) -> None:
-        """Fail if an offset is neither done nor in anyone's care, or both."""
+        """Fail if an offset is neither done nor leased, queued, waiting or dead, or is both."""
         leases = self._leases
         leases.check_invariants()
         self._tracker.check_invariants()

@@ -1,6 +1,6 @@
-"""What a cursor is told, and what it answers: past tense in, imperative out.
+"""The events a cursor handles, and the effects it returns: past tense in, imperative out.
 
-All of it speaks of ranges. Effects stand in the order they must be performed.
+All of them hold ranges. Effects stand in the order they must be performed.
 """
 
 from dataclasses import dataclass
@@ -163,7 +163,7 @@ class UnknownLease:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Tell the sender."""
+    """Send the member a refusal."""
 
     problem: StaleGeneration | UnknownLease
 

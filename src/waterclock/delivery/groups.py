@@ -1,8 +1,8 @@
 """A group on one topic: its members, and which of them owns which partition.
 
-Members say that they are there (`HeartbeatReceived`); who is silent for `session_timeout_ms` is
-expired, and whose connection breaks (`MemberLost`) is at once. Each change of members begins a new
-generation and a new assignment (`assignment.py`):
+Members send heartbeats (`HeartbeatReceived`); the group expires a member that is silent for
+`session_timeout_ms`, and at once one whose connection breaks (`MemberLost`). Each change of members
+begins a new generation and a new assignment (`assignment.py`):
 
     owned ──revoked──▶ draining ──drained, or grace over──▶ free ──assigned──▶ owned
       │                   │  ▲ a later change may cancel this
@@ -169,12 +169,10 @@ class Group:
 
     @property
     def generation(self) -> int:
-        """The present generation."""
         return self._generation
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Who is in the group."""
         return tuple(self._heard_ms)
 
     def owners(self) -> tuple[tuple[str, int] | None, ...]:

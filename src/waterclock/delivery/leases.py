@@ -70,7 +70,7 @@ class Leases:
         self.leased.put(start, end, terms)
 
     def take(self, ranges: Iterable[Range]) -> tuple[list[Piece], list[Range]]:
-        """Remove leases; return them, and the parts of the ranges that nobody held."""
+        """Remove leases; return them, and the parts of the ranges that were not leased."""
         pieces: list[Piece] = []
         unknown: list[Range] = []
         cut = self.leased.cut
@@ -82,7 +82,7 @@ class Leases:
         return pieces, unknown
 
     def extend(self, ranges: Iterable[Range], *, until_ms: int) -> list[Range]:
-        """Move ack deadlines; return the parts of the ranges that nobody held."""
+        """Move ack deadlines; return the parts of the ranges that were not leased."""
         unknown: list[Range] = []
         for span in ranges:  # one by one: a message named twice is still held the second time
             pieces, strange = self.take([span])
@@ -248,7 +248,7 @@ def deliveries(
 
 
 def refusal(unknown: list[Range]) -> list[Effect]:
-    """Return the answer to whoever named messages that nobody holds."""
+    """Return the refusal of messages that the member named and does not hold."""
     return [Refuse(UnknownLease(tuple(unknown)))] if unknown else []
 
 

@@ -68,11 +68,10 @@ class SpanMap(Generic[Value]):
         return iter(list(zip(self._starts, self._ends, self._values, strict=True)))
 
     def columns(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], list[Value]]:
-        """Return starts, ends and values, for those who work on all of them at once."""
+        """Return starts, ends and values, for work on all of them at once."""
         return np.array(self._starts, np.int64), np.array(self._ends, np.int64), self._values
 
     def first(self) -> tuple[int, int, Value]:
-        """Return the lowest span."""
         return self._starts[0], self._ends[0], self._values[0]
 
     def put(self, start: int, end: int, value: Value) -> None:

@@ -1,15 +1,16 @@
-"""What a store of streams is: a few calls, and the promises all of them keep.
+"""What a store of streams is: a few calls, and the guarantees all of them give.
 
 A stream is a list of messages with the positions 1, 2, 3 ... Whatever the database, these hold:
 
 - *Durable and in order*: when `store` returns, its records are there and stay there; positions are
   dense and follow the order of storing, however many nodes write to the stream at once.
-- *Once*: an id is stored once while its message can be read; repeats are told its first position.
-  From its `expires_ms` on the id is new, and what is stored under it has a position of its own.
-- *Nothing appears in the past*: who has seen position n never finds a smaller one afterwards.
+- *Once*: an id is stored once while its message can be read; repeats are answered with its first
+  position. From its `expires_ms` on the id is new, and what is stored under it has a position of
+  its own.
+- *Nothing appears in the past*: a reader that has seen position n finds no smaller one later.
 - *Expired is gone*: no message is read from its `expires_ms` on. Positions are never given twice.
 - *Patient*: a database that cannot be reached is `StoreUnavailable`; when it is back, the same
-  object works again by itself. What a failed call did is known to nobody; repeating it is safe.
+  object works again by itself. What a failed call did is not known; repeating it is safe.
 
 Names and ids are any text, compared by their bytes. Therefore every store keeps them as bytes.
 `tests/stores` proves all of this for each store, against the real server.
@@ -83,7 +84,7 @@ class StreamStore(Protocol):
     async def store(self, stream: str, records: Sequence[Record], *, now_ms: int) -> list[Stored]:
         """Store all of them in order. They are durable on return.
 
-        If it fails, nobody knows which: none, all, or, where a database must cut a long call into
+        If it fails, some may be stored: none, all, or, where a database must cut a long call into
         several, the first ones. Repeating it is safe.
         """
         ...

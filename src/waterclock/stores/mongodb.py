@@ -9,9 +9,9 @@ once is the duty of a unique index: a batch is written as if all its ids were ne
 index objects are they looked up. Transactions need a replica set; one member is enough.
 
 Two transactions on one stream do not queue in MongoDB, the later one fails at once. Within a store
-callers take turns (`turns.py`); between nodes it tries again. A node that dies within a transaction
-leaves it open on the server, which would keep it for a minute and refuse all others: whoever is
-refused for long ends such transactions.
+calls are queued (`write_queue.py`); between nodes, the later one tries again. A node that dies in
+a transaction leaves it open on the server, which would keep it for a minute and refuse all others:
+a node that is refused for long ends such transactions.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ from waterclock.stores.base import (
     StoredMessage,
     stream_key,
 )
-from waterclock.stores.turns import Entry, Known, Turns, place_entries
+from waterclock.stores.write_queue import Entry, Known, WriteQueues, place_entries
 
 Document = dict[str, Any]
 
@@ -87,7 +87,9 @@ class MongodbStore:
         self._url = url
         self._client: AsyncMongoClient[Document] | None = None
         self._away_until = 0.0
-        self._turns = Turns(self._write, records_max=GROUP_RECORDS_MAX, bytes_max=GROUP_BYTES_MAX)
+        self._queues = WriteQueues(
+            self._write, records_max=GROUP_RECORDS_MAX, bytes_max=GROUP_BYTES_MAX
+        )
 
     def __repr__(self) -> str:
         return f"<MongodbStore {self._url.rpartition('@')[2]}>"
@@ -121,7 +123,7 @@ class MongodbStore:
 
     async def store(self, stream: str, records: Sequence[Record], *, now_ms: int) -> list[Stored]:
         """Store all of them in order, or none. They are durable on return."""
-        return await self._turns.store(stream_key(stream), records, now_ms=now_ms)
+        return await self._queues.store(stream_key(stream), records, now_ms=now_ms)
 
     async def read(
         self, stream: str, *, after: int, limit: int, now_ms: int, bytes_max: int = READ_BYTES_MAX

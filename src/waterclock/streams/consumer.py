@@ -24,7 +24,7 @@ class Consumer:
     def __init__(self, position: int) -> None:
         self.position = position
         self.missed = 0
-        """Messages it was too late for, and was not told of yet."""
+        """Messages it was too late for, not yet reported to it."""
         self.seen_ms = 0
 
     def confirm_stored(self, ring: Ring | None, stored: int) -> None:

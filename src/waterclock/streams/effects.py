@@ -1,4 +1,4 @@
-"""What streams tell the shell to do, in this order."""
+"""What the shell has to do for streams, in this order."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ class Deliver(NamedTuple):
     missed: int = 0
     """Messages it was too late for: overwritten before it came."""
     sender: Sender | None = None
-    """Who waits to hear that this was taken; answer it after the receiver, and only then."""
+    """The sender that waits until this is taken; answer it after the receiver, and only then."""
     others: int = 0
     """How many more are given the same by that sender."""
 
@@ -39,7 +39,7 @@ class Refuse(NamedTuple):
 
 
 class ReadStore(NamedTuple):
-    """Read what a receiver wants from the store: there is more than it was told of."""
+    """Read what a receiver wants from the store: there is more than it has seen."""
 
     receiver: Receiver
 

@@ -1,14 +1,14 @@
-"""One stream: a ring, who has read how far, and who waits for whom.
+"""One stream: its ring, the positions of its receivers, and the queues of those that wait.
 
-Receivers that compete share one position, `taken`; what is given back to them goes first. Named
-consumers each have a position of their own. Whoever waits has read everything: so a new message
-goes to all with a position who wait, to the first of each name and to the first of those who
-compete, and then it is in the ring.
+Competing receivers share one position, `taken`; what one of them gives back goes out first. Named
+consumers each have a position of their own. A receiver that waits has read everything: so a new
+message goes to all waiting receivers with a position, to the first of each name and to the first of
+the competing ones, and then it is in the ring.
 
-In a stream of size 0 nothing is kept: a sender waits until somebody waits for its message, and then
-it goes to the same as in any other stream.
-A full ring overwrites its oldest message, unless the sender would rather wait until everyone has
-read that: everyone we know of, so consumers that have left are to be forgotten.
+A stream of size 0 keeps nothing: a sender waits until a receiver does, and then the message goes to
+the same receivers as in any other stream. A full ring overwrites its oldest message, unless a
+blocking sender waits until all known consumers have read that; so consumers that have left are to
+be forgotten.
 """
 
 from heapq import heappop, heappush
@@ -30,7 +30,7 @@ GIVEN_BYTES_MAX = 16 << 20
 
 
 class Stream:
-    """Decides who gets what; its table (`streams.py`) keeps the time."""
+    """Matches senders and receivers; its table (`streams.py`) keeps the time."""
 
     __slots__ = (
         "competing",
@@ -58,11 +58,11 @@ class Stream:
         """Made by the first send, which says how large."""
         self.touched_ms = 0
         self.taken = 0
-        """How far those who compete have come."""
+        """The position of the competing receivers."""
         self.is_shared = False
-        """Somebody has competed."""
+        """There was a competing receiver."""
         self.missed = 0
-        """Messages that those who compete were too late for, and nobody was told of yet."""
+        """Messages that the competing receivers were too late for, not yet reported to one."""
         self.displaced = self.displaced_bytes = 0
         """What has left the ring since the table asked; bytes of consumers too, if any came."""
         self.returned: list[int] | None = None
@@ -70,9 +70,9 @@ class Stream:
         self.consumers: dict[str, Consumer] | None = None
         self.competing: WaitQueue[Receiver] | None = None
         self.watching: WaitQueue[Receiver] | None = None
-        """Those with a name or a position."""
+        """Receivers with a name or a position."""
         self.tail_queue: WaitQueue[Receiver] | None = None
-        """Those who wait for what is stored."""
+        """Receivers that wait for stored messages."""
         self.senders: WaitQueue[Sender] | None = None
 
     def __repr__(self) -> str:
@@ -92,18 +92,18 @@ class Stream:
 
     @property
     def is_quiet(self) -> bool:
-        """Nobody waits for a message, or for room."""
+        """There is no waiter for a message, or for room."""
         return not (self.competing or self.watching or self.senders)
 
     def drop_empty_queues(self) -> None:
-        """Keep no queues in which nobody waits: there may be a million streams."""
+        """Keep no empty queues: there may be a million streams."""
         self.competing = self.competing or None
         self.watching = self.watching or None
         self.tail_queue = self.tail_queue or None
         self.senders = self.senders or None
 
     def is_full(self) -> bool:
-        """One more message would overwrite one that somebody has not read."""
+        """One more message would overwrite one that a consumer has not read."""
         ring = self.ring
         if ring is None:
             return False
@@ -140,7 +140,7 @@ class Stream:
         return effects
 
     def _put(self, sender: Sender, now_ms: int, effects: list[Effect]) -> None:
-        """Put a message into the ring and give it to who waits for it."""
+        """Put a message into the ring and give it to the receivers that wait for it."""
         ring, item = self.ring, sender.item
         assert ring is not None
         displaced = ring.put(item)
@@ -166,7 +166,7 @@ class Stream:
         effects.insert(at, Accept(sender, position, receivers))
 
     def _admit(self, now_ms: int, effects: list[Effect]) -> None:
-        """Let in the senders who wait, as far as there is room, or somebody to meet."""
+        """Serve the waiting senders, as far as there is room, or a receiver to meet."""
         ring, senders = self.ring, self.senders
         if ring is None or senders is None:
             return
@@ -215,7 +215,7 @@ class Stream:
         return effects
 
     def _take(self, receiver: Receiver, now_ms: int) -> Deliver | None:
-        """Take the next messages for one who competes."""
+        """Take the next messages for a competing receiver."""
         ring = self.ring
         if ring is None:
             return None
@@ -331,7 +331,7 @@ class Stream:
         return effects
 
     def _give_to_namesake(self, given: Deliver, effects: list[Effect]) -> None:
-        """Give what was for a consumer to another who waits under its name, or later."""
+        """Give what was for a consumer to another receiver of its name, now or later."""
         consumer = self._consumer(given.receiver.consumer)
         receiver = leave_as(self.watching, given.receiver.consumer)
         done = 0 if receiver is None or receiver.is_confirming else receiver.limit
@@ -344,7 +344,7 @@ class Stream:
             self.drop_empty_queues()
 
     def _offer(self, now_ms: int, effects: list[Effect]) -> None:
-        """Give what was given back to those who compete for it."""
+        """Give what was given back to the competing receivers."""
         while self.competing is not None and (receiver := self.competing.first()) is not None:
             found = self._take(receiver, now_ms)
             if found is None:
@@ -379,7 +379,7 @@ class Stream:
     # Other changes
 
     def forget_consumer(self, name: str, now_ms: int) -> list[Effect]:
-        """Forget how far a consumer has come: nobody waits for it any more."""
+        """Forget a consumer's position: blocking senders wait for it no more."""
         effects: list[Effect] = []
         if self.consumers is not None:
             if self.consumers.pop(name, None) is not None:
@@ -404,7 +404,7 @@ class Stream:
         self.ring = self.returned = self.consumers = None
 
     def dismiss(self) -> list[Effect]:
-        """Send everyone who waits away."""
+        """Dismiss all waiters."""
         effects: list[Effect] = []
         for queue in (self.senders, self.competing, self.watching, self.tail_queue):
             effects += [Dismiss(waiter) for waiter in queue.clear()] if queue is not None else []

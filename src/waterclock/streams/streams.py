@@ -1,7 +1,7 @@
 """All streams of a node: found by name, made by their first use, forgotten when idle.
 
-There is no task and no timer for a stream. `tick` ends the waiting of those whose time is over and
-walks over some of the streams, to forget those that nobody has used for long.
+There is no task and no timer for a stream. `tick` times out the waiters whose deadline has passed
+and walks over some of the streams, to forget those that are idle.
 """
 
 from collections import deque
@@ -43,14 +43,14 @@ class Taken(NamedTuple):
 
 
 class _Reads:
-    """Those who read one stream from the store at this moment."""
+    """The reads of one stream from the store that are under way."""
 
     __slots__ = ("count", "stored_end")
 
     def __init__(self) -> None:
         self.count = 0
         self.stored_end = 0
-        """The last position we heard of since the first of them began."""
+        """The last position stored since the first of them began, as far as is known."""
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class StreamCounters:
     polled: int = 0
     """Polls that were answered with messages."""
     matched: int = 0
-    """Messages for which somebody was waiting."""
+    """Messages for which a receiver was waiting."""
     overwritten: int = 0
     missed: int = 0
     send_timeouts: int = 0
@@ -79,7 +79,7 @@ class Streams:
         self._config = config
         self.counters = StreamCounters()
         self.size_bytes = 0
-        """About what messages take, in all rings and of all who wait to send, and consumers."""
+        """About what messages take, in rings and with waiting senders, and consumers."""
         self._streams: dict[str, Stream] = {}
         self._deadlines = Deadlines()
         self._waiting = 0
@@ -116,7 +116,7 @@ class Streams:
     # What senders and receivers do
 
     def put(self, name: str, item: Item, *, now_ms: int) -> int:
-        """Put a message into a ring where nobody waits, and return its position.
+        """Put a message into a ring that has no waiters, and return its position.
 
         The short way for what happens most: 0 means that it must be sent.
         """
@@ -138,7 +138,7 @@ class Streams:
         return stream.ring.end
 
     def take(self, name: str, *, now_ms: int) -> Taken | None:
-        """Take the next message of those who compete for it, if that is simple.
+        """Take the next message for a competing receiver, if that is simple.
 
         The short way for what happens most: None means that it must be received.
         """

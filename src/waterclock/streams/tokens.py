@@ -27,7 +27,7 @@ _TAG_BYTES = 13
 
 
 class Token(NamedTuple):
-    """What a token says."""
+    """Where a reader stands: in memory or in the store, in which incarnation, at which position."""
 
     kind: int
     incarnation: int
@@ -45,7 +45,6 @@ class Tokens:
         self._keyed.insert(0, _keyed(key))
 
     def encode(self, stream: str, token: Token) -> str:
-        """Return a token as text."""
         facts = _FACTS.pack(*token)
         return (facts + _tag(self._keyed[0], stream, facts)).hex()
 

@@ -48,7 +48,7 @@ class ReceiverHandle(WaiterHandle, Protocol):
         ...
 
     def must_read(self, receiver: "Receiver") -> None:
-        """There is more in the store than the receiver was told of."""
+        """There is more in the store than the receiver has seen."""
         ...
 
 

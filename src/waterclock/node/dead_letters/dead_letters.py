@@ -93,7 +93,7 @@ class DeadLetters:
     ) -> None:
         """Write dead messages to the dead letter topic; they are durable on return.
 
-        Messages that are gone from the log are passed over: nobody can be shown them any more.
+        Messages that are gone from the log are passed over.
         """
         topic = await self._topic(partition.host.topic, partition.number + 1)
         host = topic.partition(partition.number)

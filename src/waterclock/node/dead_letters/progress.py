@@ -29,7 +29,6 @@ def progress_key(host: PartitionHost) -> str:
 
 
 def encode_progress(log_id: bytes, done: OffsetTracker) -> bytes:
-    """Return as bytes what is done in a log."""
     body = log_id + done.encode()
     return _HEAD.pack(MAGIC, VERSION, crc32c(body)) + body
 

@@ -21,7 +21,7 @@ from waterclock.node.groups.session import Session
 RETRY_S = 1.0
 RETRY_S_MAX = 30.0
 WRITTEN_S = 10.0
-"""Whoever waits for dead letters is answered after so long, written or not."""
+"""`wait_written` returns after so long, written or not."""
 
 log = logging.getLogger("waterclock.delivery")
 

@@ -1,14 +1,14 @@
-"""What becomes of groups while nobody looks: they miss what retention takes, and they expire.
+"""Groups and retention: which messages a group misses, and when a group expires.
 
 Retention waits for no group, unless the topic says that it must: a consumer that is gone for good
 is to cost a few numbers, not a disk. A group that had messages left to read goes on at the first
-that is left, and is told what it missed: in its description, as a metric and in the log. What its
-members hold at that moment they may finish.
+that is left; its description, a metric and the node's log say what it missed. What its members hold
+at that moment they may finish.
 
-A group that nobody has used for `groups.expire` is forgotten. When it was last used is remembered
-with its generation, and while it has members as often as `NOTED_PARTS` asks, so that it costs next
-to nothing. A wall clock that is set forward expires nobody: it is believed only as far as the time
-that has passed since the node started.
+The cleaner forgets a group that was not used for `groups.expire`. When it was last used is
+remembered with its generation, and while it has members as often as `NOTED_PARTS` asks, so that it
+costs next to nothing. A wall clock that is set forward expires no group: it is believed only as far
+as the time that has passed since the node started.
 """
 
 import asyncio
@@ -33,8 +33,8 @@ from waterclock.storage.segment_file import SegmentFile
 SLICE_FRAMES = 256
 """Frames looked at in one go: nobody else is served meanwhile."""
 GRACE_MS = 1 * HOUR_MS
-"""A node that has just started expires nobody: its clock may have been wrong when it last ran, and
-its consumers have yet to come back."""
+"""A node that has just started expires no group: its clock may have been wrong when it last ran,
+and its consumers have yet to come back."""
 NOTED_PARTS = 8
 """Into how many parts the time to expire is divided by notes that a group is in use; at most a day
 each."""
@@ -89,7 +89,7 @@ class GroupCleaner:
     # Expiry
 
     async def expire(self) -> None:
-        """Forget the groups that nobody has used for too long, and note which are in use."""
+        """Forget the groups that were not used for too long, and note which are in use."""
         limit_ms = self._config.expire_ms
         if limit_ms is None:
             return

@@ -68,7 +68,7 @@ class GroupDelivery:
         self.config = config
         self._host = host
         self._wall = wall
-        """Tells which messages have expired. Everything else goes by the other."""
+        """For the expiry of messages. Everything else goes by the other clock."""
         self._clock = clock
         self._counters = host.counters
 
@@ -195,7 +195,7 @@ class GroupDelivery:
         self.handle(partition, PartitionAssigned(generation, session.credit))
 
     def release(self, partition: GroupPartition, generation: int, *, is_counted: bool) -> None:
-        """Have nobody own a partition. What never went out is not counted against it."""
+        """Have a partition owned by no session. What never went out is not counted against it."""
         session, now_ms = partition.session, self._clock.now_ms()
         assert session is not None
         unsent = session.withdraw(partition)

@@ -3,8 +3,8 @@
 A group is `group/<topic>/<group>` (its generation, and more) and, for each partition,
 `progress/<topic>/<group>/<partition>` (its cursor, as drawn in docs/formats/progress.md). Progress
 is saved every second if it has changed, all groups in one write, and when a partition moves: so a
-crash delivers about a second's acks again, and loses none. Generations are durable before anyone
-hears of them.
+crash delivers about a second's acks again, and loses none. Generations are durable before any
+member hears of them.
 """
 
 import asyncio

@@ -117,12 +117,10 @@ class GroupHost:
 
     @property
     def generation(self) -> int:
-        """The present generation."""
         return self._group.generation
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Who is in the group."""
         return self._group.members
 
     # Members

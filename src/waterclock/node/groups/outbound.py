@@ -67,7 +67,8 @@ class Lost:
 @dataclass(frozen=True, slots=True)
 class Refused:
     """An answer spoke of messages the member does not hold, or (`is_stale`) of a partition it does
-    not own in that generation. A member that reads no refusals is not told which messages."""
+    not own in that generation. The ranges are empty for a member that does not read its
+    refusals."""
 
     partition: int
     generation: int

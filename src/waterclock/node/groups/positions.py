@@ -1,4 +1,4 @@
-"""Where a group begins in a log, or goes on when somebody moves it."""
+"""Where a group begins in a log, or goes on after a seek."""
 
 from enum import IntEnum
 

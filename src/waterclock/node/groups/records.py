@@ -38,7 +38,6 @@ def progress_key(topic: str, group: str, partition: int) -> str:
 
 
 def group_record(host: GroupHost, generation: int) -> dict[str, bytes | None]:
-    """Return the record of a group."""
     partitions = host.partitions
     record = GroupRecord(
         generation,

@@ -1,4 +1,4 @@
-"""Groups as administrators see them: frozen views, made when somebody asks."""
+"""Groups as administrators see them: frozen views, made on request."""
 
 from waterclock.model.views import GroupInfo, GroupPartitionInfo
 from waterclock.node.groups.host import GroupHost

@@ -1,9 +1,9 @@
-"""The registry of writers: what lets a job that may be run again, in whole or in part, write once.
+"""The write registry: it lets a job that may be run again, in whole or in part, write once.
 
-A writer writes batches, each in tasks. A task that begins is noted with where the topic's logs end
-at that moment; whoever begins it again is told those places, for what the first attempt stored lies
-behind them. A task that is done is noted too, and when all are, the batch is committed: one number
-then stands for it and everything before.
+A writer writes batches, each in tasks. When a task begins, the registry notes where the topic's
+logs end at that moment, and gives these offsets to an attempt that begins it again: what the first
+attempt stored lies behind them. The registry notes a task that is done too, and when all are, the
+writer commits the batch: one number then stands for it and everything before.
 
     writer/<topic>/<writer>                   the last batch committed
     write/<topic>/<writer>/<batch>/<task>     a task of a batch that is not
@@ -80,7 +80,7 @@ class _TaskRecord(msgspec.Struct, frozen=True):
 class _Task:
     record: _TaskRecord
     durable_at: int
-    """Where the node's own log must be durable before anyone may be told."""
+    """Where the node's own log must be durable before a call is answered."""
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class _Writer:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What somebody who begins a task is told."""
+    """The answer to a task that begins."""
 
     state: WriteState
     positions: dict[int, int]
@@ -147,7 +147,7 @@ class WriteRegistry:
         await self._tidy()
 
     async def begin(self, topic_name: str, name: str, batch: int, number: int) -> Begun:
-        """Note that a task begins, or tell how far it came when it began before."""
+        """Note that a task begins, or return how far it came when it began before."""
         topic = self._topics.get(topic_name)
         _check(name, batch, number)
         writer = self._writers.get(topic_name, {}).get(name)

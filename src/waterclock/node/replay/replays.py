@@ -1,8 +1,8 @@
 """Replays: a stretch of the past read once more, in order, without a group.
 
 A replay is bounded when it begins: by append times, due times or offsets, or by what there is. Each
-partition is read from its start to its end, one after the other, at the pace at which somebody
-takes what is read. Only deliverable messages are handed out, also those that would be too late for
+partition is read from its start to its end, one after the other, at the pace of its
+reader. Only deliverable messages are handed out, also those that would be too late for
 a group.
 
 One that is `compacted` reads, of each partition, the newest snapshot there is of it first, and the
@@ -11,7 +11,7 @@ log from where that ends: the last word about every key, without most of what we
 A replay with a name is remembered (`replay/<name>`), with its bounds and how far its consumer has
 reported to have come; saved every so many messages. After a crash of either side it goes on there:
 what was handed out and not reported, or reported and not saved, comes again. The last reports may
-come when nobody reads it any more: all is handed out before all is processed.
+come after the last read: all is handed out before all is processed.
 """
 
 import logging
@@ -149,7 +149,8 @@ class Replay:
         self.close()
 
     def _settle(self, number: int) -> None:
-        """Nothing more is handed out of a stretch: who reports the last of it has all of it."""
+        """Nothing more is handed out of a stretch: a report of the last of it is one of all of
+        it."""
         stretch = self._record.stretches[number]
         stretch.last = self._scans[number].handed_out
         # To be saved also if nothing was reported: reports may come after a restart.
@@ -337,7 +338,6 @@ class Replays:
             record.stretches.append(_within(times, host, self._clock.now_ms()))
 
     def list(self) -> list[ReplayInfo]:
-        """Return the named replays."""
         found = []
         for key, value in self._metadata.items(REPLAY):
             record = msgspec.json.decode(value, type=ReplayRecord)
@@ -348,7 +348,7 @@ class Replays:
         return found
 
     async def delete(self, name: str) -> bool:
-        """Forget a named replay, ending whoever reads it; False if there is none."""
+        """Forget a named replay, and end its reading; False if there is none."""
         open_one = self._open.get(name)
         if open_one is not None:
             open_one.replace()

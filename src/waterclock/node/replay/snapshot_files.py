@@ -70,7 +70,6 @@ class SnapshotBatch:
 
     @cached_property
     def ranges(self) -> tuple[Range, ...]:
-        """The offsets as ranges."""
         return tuple(ranges_of(self.offsets))
 
     @property

@@ -8,7 +8,7 @@ nothing holds two row groups and no more.
 If the snapshot cannot be read, and nothing of it was handed out, the log is read instead, all of
 it. Once something was, that would leave a hole: retention may have taken from the log what the rest
 of the snapshot has, and nobody could tell (what is gone is spanned by frames without rows). So the
-reader is told, and begins anew.
+reader gets an error, and begins anew.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ class CompactedScan:
         return following
 
     def close(self) -> None:
-        """Let go of the files, once nobody reads them any more."""
+        """Close the files, once the read under way has ended."""
         rows, self._rows = self._rows, None
         self._batches.clear()
         if rows is None:
@@ -142,6 +142,6 @@ class CompactedScan:
 
 
 def _retrieve(prefetched: "asyncio.Future[Group] | None") -> None:
-    """Look at a result that nobody waits for any more: a failure of it is nobody's."""
+    """Look at a result that is not awaited any more, so that a failure of it is not reported."""
     if prefetched is not None and not prefetched.cancelled():
         prefetched.exception()

@@ -1,4 +1,4 @@
-"""The snapshots a node was told of: compacted copies of topics, from which replays begin.
+"""The snapshots registered with a node: compacted copies of topics, from which replays begin.
 
 A snapshot is a folder with a manifest and Parquet files (docs/formats/snapshot.md), written by a
 job and left where it is. What is kept of it is a record, `snapshot/<topic>/<snapshot>`: where it

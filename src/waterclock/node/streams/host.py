@@ -1,4 +1,4 @@
-"""In-memory streams in a running node: the core, its clock, and the handles of those who wait.
+"""In-memory streams in a running node: the core, its clock, and the handles of waiters.
 
 Callers bring a handle for each sender and receiver; the host calls it once with the outcome,
 perhaps before the call returns. Nobody waits in a task. One task ticks all streams.
@@ -69,13 +69,13 @@ class StreamHost:
         return f"<StreamHost {self.table!r}>"
 
     def now_ms(self) -> int:
-        """Return the time by which deadlines and expiry are told."""
+        """Return the time of deadlines and expiry."""
         return self._clock.now_ms()
 
     # What callers do
 
     def put(self, name: str, item: Item) -> int:
-        """Put a message into a ring where nobody waits; 0: it must be sent."""
+        """Put a message into a ring that has no waiters; 0: it must be sent."""
         return self.table.put(name, item, now_ms=self.now_ms())
 
     def take(self, name: str) -> Taken | None:
@@ -86,11 +86,11 @@ class StreamHost:
         return taken
 
     def send(self, sender: Sender, *, size: int) -> None:
-        """Take a message; the sender's handle hears of it, now or later."""
+        """Take a message; call the sender's handle, now or later."""
         self._perform(self.table.send(sender, size=size, now_ms=self.now_ms()))
 
     def offer(self, name: str, item: Item) -> None:
-        """Put a stored message into a stream for whoever wants it, if there is room in memory.
+        """Put a stored message into a stream for its receivers, if there is room in memory.
 
         No sender waits for that, and none is refused: the message is stored, and can be read.
         """
@@ -140,7 +140,7 @@ class StreamHost:
         return is_known
 
     def stop(self) -> None:
-        """Dismiss all who wait, and whoever comes from now on."""
+        """Dismiss all waiters, and all that come from now on."""
         self._perform(self.table.drain())
 
     async def run(self) -> None:

@@ -68,7 +68,6 @@ class CassandraSession:
         self._places = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def connect(self) -> None:
-        """Connect to the hosts."""
         await self._on_thread(self._connect)
 
     async def define(self, statements: Iterable[str]) -> None:

@@ -38,7 +38,7 @@ from waterclock.stores.cassandra.tables import (
     definitions,
     statements,
 )
-from waterclock.stores.turns import Entry, Known, Turns, place_entries, write_in_chunks
+from waterclock.stores.write_queue import Entry, Known, WriteQueues, place_entries, write_in_chunks
 
 SCHEMA_VERSION = 1
 PORT = 9042
@@ -80,7 +80,9 @@ class CassandraStore:
         self._session = CassandraSession(hosts, port=port, credentials=credentials)
         self._heads = CassandraHeads(self._session)
         self._removing = CassandraPurge(self._session, self._heads)
-        self._turns = Turns(self._write, records_max=GROUP_RECORDS_MAX, bytes_max=GROUP_BYTES_MAX)
+        self._queues = WriteQueues(
+            self._write, records_max=GROUP_RECORDS_MAX, bytes_max=GROUP_BYTES_MAX
+        )
 
     def __repr__(self) -> str:
         return f"<CassandraStore {self._keyspace}>"
@@ -109,7 +111,7 @@ class CassandraStore:
 
     async def store(self, stream: str, records: Sequence[Record], *, now_ms: int) -> list[Stored]:
         """Store all of them in order. They are durable on return."""
-        return await self._turns.store(stream_key(stream), records, now_ms=now_ms)
+        return await self._queues.store(stream_key(stream), records, now_ms=now_ms)
 
     async def read(
         self, stream: str, *, after: int, limit: int, now_ms: int, bytes_max: int = READ_BYTES_MAX

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from waterclock.model.units import HOUR_MS, KIB, MIB
 from waterclock.stores.base import StoredMessage
-from waterclock.stores.turns import Entry
+from waterclock.stores.write_queue import Entry
 
 Item = dict[str, dict[str, Any]]
 TransactItem = dict[str, dict[str, Any]]
@@ -96,7 +96,6 @@ def message_sk(position: int) -> bytes:
 
 
 def part_key(ref: bytes, index: int) -> Item:
-    """Give the key of a part."""
     return {"pk": {"B": b"p" + ref}, "sk": {"B": index.to_bytes(2, "big")}}
 
 
@@ -123,7 +122,6 @@ def position_of(item: Item) -> int:
 
 
 def message_item(stream: bytes, position: int, entry: Entry, body: Body | None) -> Item:
-    """Give the item of a message."""
     item = {
         **stream_item(stream, message_sk(position)),
         "id": {"B": entry.key},

@@ -50,7 +50,7 @@ from waterclock.stores.dynamodb.items import (
 )
 from waterclock.stores.dynamodb.table import DynamodbTable, Reason
 from waterclock.stores.together import together
-from waterclock.stores.turns import Entry, Known, Turns, place_entries, write_in_chunks
+from waterclock.stores.write_queue import Entry, Known, WriteQueues, place_entries, write_in_chunks
 
 SCHEMA_VERSION = 1
 GROUP_RECORDS_MAX = 500
@@ -72,7 +72,9 @@ class DynamodbStore:
     def __init__(self, url: str) -> None:
         self._table = _table(url)
         self._heads: dict[bytes, Head] = {}
-        self._turns = Turns(self._write, records_max=GROUP_RECORDS_MAX, bytes_max=GROUP_BYTES_MAX)
+        self._queues = WriteQueues(
+            self._write, records_max=GROUP_RECORDS_MAX, bytes_max=GROUP_BYTES_MAX
+        )
 
     def __repr__(self) -> str:
         return f"<DynamodbStore {self._table.name}>"
@@ -93,7 +95,7 @@ class DynamodbStore:
 
     async def store(self, stream: str, records: Sequence[Record], *, now_ms: int) -> list[Stored]:
         """Store all of them in order. They are durable on return."""
-        return await self._turns.store(stream_key(stream), records, now_ms=now_ms)
+        return await self._queues.store(stream_key(stream), records, now_ms=now_ms)
 
     async def read(
         self, stream: str, *, after: int, limit: int, now_ms: int, bytes_max: int = READ_BYTES_MAX

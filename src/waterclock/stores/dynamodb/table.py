@@ -131,7 +131,6 @@ class DynamodbTable:
         return found
 
     async def put(self, item: Item) -> None:
-        """Write an item."""
         await self._call("put_item", {"TableName": self.name, "Item": item})
 
     async def delete_many(self, keys: Sequence[Item]) -> None:

@@ -5,8 +5,8 @@ message, some 400 a stream) and fingerprints tell which ids may be known (12 byt
 are made anew from the log when it is opened. Calls of `store` in one turn of the loop become one
 frame, and all that wait share an fsync.
 
-What is indexed but not yet durable is seen by those who store, so that positions and repeats are
-right, and by no reader. Removals are rows of the log too; what they leave behind is dropped when
+Calls of `store` see what is indexed but not yet durable, so that positions and repeats are right;
+readers do not. Removals are rows of the log too; what they leave behind is dropped when
 the log is rewritten, which `purge` does once most of it is of no use. One process has the folder.
 """
 

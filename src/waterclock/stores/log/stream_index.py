@@ -19,7 +19,7 @@ CUT_MIN = 1_024
 
 
 class StreamIndex:
-    """One stream."""
+    """The messages of one stream: the offset and the times of each position."""
 
     __slots__ = ("_expires_ms", "_offsets", "_stored_ms", "first", "kept", "last", "removal")
 

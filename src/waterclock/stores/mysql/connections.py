@@ -45,7 +45,7 @@ Rows = list[tuple[Any, ...]]
 
 
 class Connection:
-    """One connection."""
+    """A connection of the driver, and when it was last used."""
 
     def __init__(self, driver: asyncmy.Connection, now_s: float) -> None:
         self._driver = driver

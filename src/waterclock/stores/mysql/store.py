@@ -1,8 +1,8 @@
 """Streams in MySQL (8 or newer) or MariaDB (10.6 or newer), through asyncmy.
 
-A stream has a row with its last position. Who stores locks that row until the commit: so writers of
-a stream, on whatever node, take turns, positions are dense, and nobody sees a position before all
-smaller ones. Two round trips: lock and look for repeats, then insert and commit.
+A stream has a row with its last position. A call of `store` locks that row until the commit: so
+writers of a stream, on whatever node, take turns, positions are dense, and nobody sees a position
+before all smaller ones. Two round trips: lock and look for repeats, then insert and commit.
 
 All values are written into the statements as numbers or as hexadecimal literals, so there is
 nothing to escape, whatever `sql_mode` and character set the server has. Large bodies are sent in

@@ -1,4 +1,4 @@
-"""Who writes to a stream, and with whom: decided without a database."""
+"""The queue of writes to a stream, and which calls go together: decided without a database."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from waterclock.model.errors import StoreUnavailable
 from waterclock.stores.base import Record, Stored
 from waterclock.stores.dynamodb.items import ACTIONS_MAX, INLINE_BYTES_MAX, in_transactions
-from waterclock.stores.turns import Entry, Known, Turns, place_entries, write_in_chunks
+from waterclock.stores.write_queue import Entry, Known, WriteQueues, place_entries, write_in_chunks
 
 S = b"s"
 
@@ -45,9 +45,9 @@ def records(*ids):
     return [Record(id_, b"") for id_ in ids]
 
 
-async def start(turns, tasks, *calls):
+async def start(queues, tasks, *calls):
     """Begin calls in order, and let each come as far as it can."""
-    begun = [tasks.create_task(turns.store(S, records(*ids), now_ms=0)) for ids in calls]
+    begun = [tasks.create_task(queues.store(S, records(*ids), now_ms=0)) for ids in calls]
     for _ in range(5):
         await asyncio.sleep(0)
     return begun
@@ -55,9 +55,9 @@ async def start(turns, tasks, *calls):
 
 async def test_those_who_wait_go_together_and_each_gets_its_own_answers():
     database = Database(answers=0)
-    turns = Turns(database.write, records_max=10, bytes_max=10)
+    queues = WriteQueues(database.write, records_max=10, bytes_max=10)
     async with asyncio.TaskGroup() as tasks:
-        begun = await start(turns, tasks, "a", "bc", "cd")
+        begun = await start(queues, tasks, "a", "bc", "cd")
         assert database.writes == [[b"a"]]
         open_up(database)
 
@@ -71,38 +71,38 @@ async def test_those_who_wait_go_together_and_each_gets_its_own_answers():
 
 async def test_no_more_go_together_than_the_limit_allows():
     database = Database(answers=0)
-    turns = Turns(database.write, records_max=3, bytes_max=10)
+    queues = WriteQueues(database.write, records_max=3, bytes_max=10)
     async with asyncio.TaskGroup() as tasks:
-        await start(turns, tasks, "a", "bc", "d", "efgh", "i")
+        await start(queues, tasks, "a", "bc", "d", "efgh", "i")
         open_up(database)
 
     assert database.writes == [[b"a"], [b"b", b"c", b"d"], [b"e", b"f", b"g", b"h"], [b"i"]]
 
 
-async def test_when_a_carrier_is_cancelled_the_carried_are_told_that_theirs_is_new():
+async def test_when_a_writing_call_is_cancelled_those_written_with_it_still_count_as_new():
     database = Database(answers=0)
-    turns = Turns(database.write, records_max=10, bytes_max=10)
+    queues = WriteQueues(database.write, records_max=10, bytes_max=10)
     async with asyncio.TaskGroup() as tasks:
-        first, carrier, carried = await start(turns, tasks, "a", "b", "c")
-        # The first is done, the second carries the third and is stopped half-way.
+        first, writing, waiting = await start(queues, tasks, "a", "b", "c")
+        # The first is done, the second writes the third too and is stopped half-way.
         database.answers.release()
         await first
         await asyncio.sleep(0)
         assert database.writes == [[b"a"], [b"b", b"c"]]
-        carrier.cancel()
-        await asyncio.wait([carrier])
+        writing.cancel()
+        await asyncio.wait([writing])
         open_up(database)
 
-    assert carrier.cancelled()
-    assert carried.result() == [Stored(3, True)]
-    assert turns._lines == {}
+    assert writing.cancelled()
+    assert waiting.result() == [Stored(3, True)]
+    assert queues._queues == {}
 
 
-async def test_everyone_who_was_carried_hears_of_the_problem_and_the_next_call_works():
+async def test_every_call_written_together_fails_and_the_next_call_works():
     database = Database(answers=0)
-    turns = Turns(database.write, records_max=10, bytes_max=10)
+    queues = WriteQueues(database.write, records_max=10, bytes_max=10)
     database.is_away = True
-    calls = [turns.store(S, records(id_), now_ms=0) for id_ in "abc"]
+    calls = [queues.store(S, records(id_), now_ms=0) for id_ in "abc"]
     answers = asyncio.gather(*calls, return_exceptions=True)
     await asyncio.sleep(0)
     open_up(database)
@@ -111,7 +111,7 @@ async def test_everyone_who_was_carried_hears_of_the_problem_and_the_next_call_w
     assert [str(problem) for problem in problems] == ["away"] * 3
     assert len({id(problem) for problem in problems}) == 3
     database.is_away = False
-    assert await turns.store(S, records("d"), now_ms=0) == [Stored(4, True)]
+    assert await queues.store(S, records("d"), now_ms=0) == [Stored(4, True)]
 
 
 def entries_of(keys, token=b"t"):

@@ -1,12 +1,13 @@
-"""Who writes to a stream, and with whom: one at a time, and those who wait meanwhile go together.
+"""Writes to a stream are queued: one call of the database at a time, and waiting calls go together.
 
 Databases whose writers collide instead of queueing (a conflict, a lost compare-and-set) would spend
-their time on retries if every caller went by itself. So the callers of one store object take turns
-on each stream, and whoever has the turn carries the records of those behind it as well: one round
+their time on retries if every caller wrote by itself. So the callers of one store object queue for
+each stream, and the first in the queue writes the records of those behind it as well: one round
 trip serves many. Between store objects, in other processes, the database decides.
 
-A carrier may be cancelled half-way. Those it carried go on with the next carrier, and a *token* in
-every stored message tells them that what they find there is their own, so that it counts as new.
+A caller that writes may be cancelled half-way. The calls it wrote for are written by the next one,
+and a *token* in every stored message shows them which messages are their own, so that these count
+as new.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from waterclock.stores.base import Placed, Record, Stored, check_records, place
 
 TOKEN_BYTES = 8
 STORE_S_MAX = 60.0
-"""For a call of `store`, with the time it waits for its turn."""
+"""For a call of `store`, with the time it is queued."""
 
 
 class Entry(NamedTuple):
@@ -54,48 +55,48 @@ class Call:
 
     @property
     def is_done(self) -> bool:
-        """Say whether somebody brought it to its end."""
+        """The call was written, or has failed."""
         return self.stored is not None or self.problem is not None
 
 
 Write = Callable[[bytes, list[Entry]], Awaitable[list[Stored]]]
 
 
-class Turns:
-    """The lines of callers before the streams of a store."""
+class WriteQueues:
+    """The queues of callers, one for each stream that is written to."""
 
     def __init__(self, write: Write, *, records_max: int, bytes_max: int) -> None:
         self._write = write
         self._records_max = records_max
         self._bytes_max = bytes_max
-        self._lines: dict[bytes, _Queue] = {}
+        self._queues: dict[bytes, _Queue] = {}
 
     async def store(self, stream: bytes, records: Sequence[Record], *, now_ms: int) -> list[Stored]:
-        """Have the records written, by this call's own turn or by one before it."""
+        """Write the records, or have a call before this one write them."""
         call = Call(records, now_ms=now_ms)
         if not records:
             return []
-        line = self._lines.setdefault(stream, _Queue())
-        line.waiting.append(call)
-        line.count += 1
+        queue = self._queues.setdefault(stream, _Queue())
+        queue.waiting.append(call)
+        queue.count += 1
         try:
-            async with asyncio.timeout(STORE_S_MAX), line.turn:
+            async with asyncio.timeout(STORE_S_MAX), queue.lock:
                 while not call.is_done:
-                    await self._carry(stream, line)
+                    await self._write_next(stream, queue)
         except TimeoutError as error:
             raise StoreUnavailable(f"storing took longer than {STORE_S_MAX} s") from error
         finally:
-            if not call.is_done and call in line.waiting:
-                line.waiting.remove(call)
-            line.count -= 1
-            if not line.count:
-                del self._lines[stream]
+            if not call.is_done and call in queue.waiting:
+                queue.waiting.remove(call)
+            queue.count -= 1
+            if not queue.count:
+                del self._queues[stream]
         if call.stored is None:
             raise StoreUnavailable(call.problem)
         return call.stored
 
-    async def _carry(self, stream: bytes, line: "_Queue") -> None:
-        calls = self._next(line.waiting)
+    async def _write_next(self, stream: bytes, queue: "_Queue") -> None:
+        calls = self._next(queue.waiting)
         try:
             answers = iter(await self._write(stream, [e for call in calls for e in call.entries]))
         except StoreUnavailable as error:
@@ -104,7 +105,7 @@ class Turns:
                 call.problem = str(error)
             return
         except BaseException:  # cancelled, or a bug: the others must not suffer from it
-            line.waiting.extendleft(reversed(calls))
+            queue.waiting.extendleft(reversed(calls))
             raise
         for call in calls:
             call.stored = [next(answers) for _ in call.entries]
@@ -123,10 +124,10 @@ class Turns:
 
 
 class _Queue:
-    """Those who want to write to one stream."""
+    """The calls that wait to write to one stream."""
 
     def __init__(self) -> None:
-        self.turn = asyncio.Lock()
+        self.lock = asyncio.Lock()
         self.waiting: deque[Call] = deque()
         self.count = 0
 
