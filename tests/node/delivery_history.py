@@ -123,7 +123,7 @@ class DeliveryHistory(RuleBasedStateMachine):
         self.stop = asyncio.Event()
         self.running = self.loop.create_task(self.run(opened))
         self.c = await opened
-        self.upkeep = GroupCleaner(self.c.groups, GROUPS, self.clock)
+        self.cleaner = GroupCleaner(self.c.groups, GROUPS, self.clock)
         settings = TopicSettings(partitions=PARTITIONS)
         await self.c.hosts.topics.create("t", settings, if_absent=True)
 
@@ -431,7 +431,7 @@ class DeliveryHistory(RuleBasedStateMachine):
 
         async def retain() -> None:
             store.roll(self.clock.now_ms())
-            await self.upkeep.trim(consumed.host, start)
+            await self.cleaner.trim(consumed.host, start)
             assert consumed.missed - missed == taken, "what was missed is not what was told"
             for job in rewrites(store, Wanted(keep_from=start), now_ms=self.clock.now_ms()):
                 job.run()

@@ -26,10 +26,10 @@ SECTIONS: dict[str, Any] = {
 }
 
 
-def keeper(c: Consuming) -> LogCleaner:
+def log_cleaner(c: Consuming) -> LogCleaner:
     config = c.hosts.config
-    upkeep = GroupCleaner(c.groups, config.groups, c.clock)
-    return LogCleaner(c.hosts.topics, c.hosts.metadata, config, upkeep)
+    cleaner = GroupCleaner(c.groups, config.groups, c.clock)
+    return LogCleaner(c.hosts.topics, c.hosts.metadata, config, cleaner)
 
 
 async def fill(c: Consuming, count: int, *, later: bool = False) -> None:
@@ -66,7 +66,7 @@ async def test_an_abandoned_group_goes_on_at_the_first_message_that_is_left(tmp_
         await fill(c, 50)
 
         with caplog.at_level(logging.WARNING, "waterclock.delivery"):
-            await keeper(c).once()
+            await log_cleaner(c).once()
         start = start_of(c)
         (place,) = c.groups.get("t", "g").partitions
         assert start > 20
@@ -76,7 +76,7 @@ async def test_an_abandoned_group_goes_on_at_the_first_message_that_is_left(tmp_
         assert f"missed topic=t/0 group=g messages={place.missed} goes_on_at={start}" in (
             caplog.text
         )
-        await keeper(c).once()
+        await log_cleaner(c).once()
         assert c.groups.get("t", "g").partitions[0].missed == place.missed, "once is enough"
         c.has_crashed = True
     async with consuming(tmp_path, clock=c.clock, **SECTIONS) as c:
@@ -94,7 +94,7 @@ async def test_a_topic_that_waits_for_its_groups_keeps_what_they_have_not_read(t
         await fill(c, 1)
         await leave(c, await c.join())
         await fill(c, 60)
-        await keeper(c).once()
+        await log_cleaner(c).once()
 
         (place,) = c.groups.get("t", "g").partitions
         assert (start_of(c), place.committed, place.missed) == (0, 0, 0)
@@ -106,7 +106,7 @@ async def test_what_a_member_holds_it_may_finish_though_the_log_is_gone(tmp_path
         await fill(c, 60)
         member = await c.join(credit=2)
         member.take()
-        await keeper(c).once()
+        await log_cleaner(c).once()
         start = start_of(c)
         (place,) = c.groups.get("t", "g").partitions
         assert (place.committed, place.unacked, place.missed) == (0, 2, start - 2)
@@ -132,7 +132,7 @@ async def test_retention_that_finds_all_done_is_missed_by_nobody(tmp_path, caplo
         await c.settle()
         member.take()
         member.ack_all()
-        await keeper(c).once()
+        await log_cleaner(c).once()
 
         assert start_of(c) > 20
         assert c.groups.get("t", "g").partitions[0].missed == 0
@@ -153,7 +153,7 @@ def test_overlaps_are_counted_however_the_ranges_lie():
 async def test_a_group_nobody_has_used_for_so_long_is_forgotten_for_good(tmp_path):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
-        upkeep = keeper(c)
+        cleaner = log_cleaner(c)
         await c.publish(b"a", b"b")
         member = await c.join()
         member.take()
@@ -161,10 +161,10 @@ async def test_a_group_nobody_has_used_for_so_long_is_forgotten_for_good(tmp_pat
         await leave(c, member)
 
         c.clock.advance(EXPIRE_MS - 1)
-        await upkeep.once()
+        await cleaner.once()
         assert c.groups.get("t", "g").partitions[0].committed == 2
         c.clock.advance(1)
-        await upkeep.once()
+        await cleaner.once()
         with pytest.raises(NotFound):
             c.groups.get("t", "g")
         c.has_crashed = True
@@ -181,45 +181,45 @@ async def test_how_long_a_group_was_idle_is_known_after_a_restart(tmp_path):
         await leave(c, await c.join())
         c.clock.advance(EXPIRE_MS // 2)
     async with consuming(tmp_path, clock=c.clock) as c:
-        upkeep = keeper(c)
-        await upkeep.once()
+        cleaner = log_cleaner(c)
+        await cleaner.once()
         c.clock.advance(EXPIRE_MS // 2 - 1)
-        await upkeep.once()
+        await cleaner.once()
         assert len(c.groups.list()) == 1
         c.clock.advance(1)
-        await upkeep.once()
+        await cleaner.once()
         assert c.groups.list() == []
 
 
 async def test_a_group_with_members_does_not_expire_and_a_crash_forgets_little_of_that(tmp_path):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
-        upkeep = keeper(c)
+        cleaner = log_cleaner(c)
         member = await c.join()
         for _ in range(3 * EXPIRE_MS // DAY_MS):
             c.clock.advance(DAY_MS)
             member.session.heartbeat()
-            await upkeep.once()
+            await cleaner.once()
         assert c.host().members == ("m",)
         c.has_crashed = True
     async with consuming(tmp_path, clock=c.clock) as c:
-        upkeep = keeper(c)
+        cleaner = log_cleaner(c)
         c.clock.advance(EXPIRE_MS - DAY_MS)
-        await upkeep.once()
+        await cleaner.once()
         assert len(c.groups.list()) == 1
 
 
 async def test_a_clock_that_is_set_forward_expires_nobody(tmp_path):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
-        upkeep = keeper(c)
+        cleaner = log_cleaner(c)
         await leave(c, await c.join())
         c.clock.advance(2 * HOUR_MS)
         c.clock.step(10 * EXPIRE_MS)
-        await upkeep.once()
+        await cleaner.once()
         assert len(c.groups.list()) == 1
         c.clock.step(-11 * EXPIRE_MS)
-        await upkeep.once()
+        await cleaner.once()
         assert len(c.groups.list()) == 1
 
 
@@ -229,12 +229,12 @@ async def test_a_node_that_has_just_started_expires_nobody(tmp_path):
         await leave(c, await c.join())
         c.clock.advance(2 * EXPIRE_MS)
     async with consuming(tmp_path, clock=c.clock) as c:
-        upkeep = keeper(c)
+        cleaner = log_cleaner(c)
         c.clock.advance(HOUR_MS - 1)
-        await upkeep.once()
+        await cleaner.once()
         assert len(c.groups.list()) == 1
         c.clock.advance(1)
-        await upkeep.once()
+        await cleaner.once()
         assert c.groups.list() == []
 
 
@@ -242,8 +242,8 @@ async def test_groups_may_be_kept_for_ever(tmp_path):
     kept = GroupConfig(expire_ms=None)
     async with consuming(tmp_path, groups=kept) as c:
         await c.hosts.topic("t")
-        upkeep = keeper(c)
+        cleaner = log_cleaner(c)
         await leave(c, await c.join())
         c.clock.advance(3_650 * DAY_MS + SETTLE_MS)
-        await upkeep.once()
+        await cleaner.once()
         assert len(c.groups.list()) == 1

@@ -129,8 +129,8 @@ class Node:
             self._note_full,
         )
         self.store_poller = StorePoller(self.streams, self.persister)
-        upkeep = GroupCleaner(self.groups, config.groups, clock)
-        self.log_cleaner = LogCleaner(self.topics, self.metadata, config, upkeep)
+        group_cleaner = GroupCleaner(self.groups, config.groups, clock)
+        self.log_cleaner = LogCleaner(self.topics, self.metadata, config, group_cleaner)
 
     def __repr__(self) -> str:
         return f"<Node {self.name} {self.topics!r}>"
