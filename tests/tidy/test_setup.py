@@ -37,6 +37,7 @@ def run_suite(folder: Path, **environment: str) -> tuple[int, str]:
     """Run the planted tests below a copy of our conftest; return exit status and output."""
     shutil.copy(ROOT / "tests" / "conftest.py", folder)
     inherited = {key: value for key, value in os.environ.items() if key != "CI"}
+    inherited["PYTHONPATH"] = str(ROOT)
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
         cwd=folder, env=inherited | environment, capture_output=True, text=True, check=False,
