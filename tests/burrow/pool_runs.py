@@ -2,22 +2,13 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 from tests.burrow.memory_source import MemoryBroker
 from waterclock.burrow.core.records import Record
 from waterclock.burrow.runtime.pool import Pool
 
 PATIENCE_S = 20
-
-
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            await test()
-
-    asyncio.run(bounded())
 
 
 async def until(check: Callable[[], object]) -> None:

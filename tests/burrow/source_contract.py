@@ -10,7 +10,6 @@ from waterclock.burrow.core.records import Record
 from waterclock.burrow.runtime.pool import Pool
 from waterclock.burrow.runtime.source import Source
 
-PATIENCE_S = 60
 QUIET_S = 1.5
 """How long nothing may come to believe that nothing will."""
 
@@ -60,16 +59,6 @@ class Seen:
         except TimeoutError:
             return
         raise AssertionError(f"{self.values[-1]} came again")
-
-
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a test, for as long as patience lasts."""
-
-    async def bounded() -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            await test()
-
-    asyncio.run(bounded())
 
 
 def pool_of(bench: Bench, process: Any, **options: Any) -> Pool:

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from tests.burrow import source_contract as contract
 from tests.burrow.memory_source import MemoryBroker, MemorySource
-from tests.burrow.source_contract import Bench, run
+from tests.burrow.source_contract import Bench
 from tests.server.served import running_server
 from waterclock.burrow.kafka.source import KafkaSource
 from waterclock.burrow.runtime.source import Source
@@ -76,16 +76,16 @@ async def node_bench(folder: Path) -> AsyncIterator[Bench]:
 
 
 @pytest.mark.parametrize("guarantee", contract.ALONE, ids=lambda each: each.__name__)
-def test_memory(guarantee):
-    run(lambda: guarantee(MemoryBench()))
+async def test_memory(guarantee):
+    await guarantee(MemoryBench())
 
 
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
-def test_mock_cluster(strategy):
+async def test_mock_cluster(strategy):
     # One pool only: the next member would wait there for the session of the last to run out.
     settings: dict[str, Any] = {"partition.assignment.strategy": strategy}
     bench = MockBench(**settings)
-    run(lambda: contract.everything_is_done_once_and_a_key_in_its_order(bench))
+    await contract.everything_is_done_once_and_a_key_in_its_order(bench)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ retry comes at once. Tests make it fail, wait or say what they like.
 import asyncio
 import contextlib
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 import grpc
@@ -348,13 +348,3 @@ async def fake_node() -> AsyncIterator[FakeNode]:
         yield node
     finally:
         await node.stop()
-
-
-def run(test: Coroutine[object, object, object]) -> None:
-    """Run a test that waits; one that waits for ever fails."""
-
-    async def bounded() -> None:
-        async with asyncio.timeout(30):
-            await test
-
-    asyncio.run(bounded())

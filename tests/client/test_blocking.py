@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.client.fake_node import fake_node, run
+from tests.client.fake_node import fake_node
 from tests.node.snapshot_writing import write_snapshot
 from tests.server.served import running_server
 from waterclock.client._sync.client import BlockingClient, connect_blocking
@@ -27,7 +27,7 @@ def with_node(folder: Path, program: Callable[[str], None]) -> None:
         async with running_server(folder) as served:
             await asyncio.to_thread(program, served.server.addresses.grpc)
 
-    run(test())
+    asyncio.run(test())
 
 
 def test_publishing_and_consuming_without_a_loop(tmp_path):

@@ -1,7 +1,6 @@
 """Parts of a node on a real disk, without its servers, for tests."""
 
-import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,11 +22,6 @@ from waterclock.storage.flush import BackgroundThreads
 
 T = TypeVar("T")
 START_MS = 1_700_000_000_000
-
-
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a test's coroutine to its end."""
-    return asyncio.run(main)
 
 
 def config_in(folder: Path, **sections: Any) -> Config:

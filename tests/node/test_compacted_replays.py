@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.node.hosts import Hosts, batch_of, opened, run
+from tests.node.hosts import Hosts, batch_of, opened
 from tests.node.snapshot_writing import Row, latest, write_snapshot
 from waterclock.model.errors import BadInput, Damaged, Overloaded
 from waterclock.model.message import Message
@@ -297,7 +297,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Row], int, int, int, list[int]]:
 
 @settings(max_examples=40)
 @given(histories())
-def test_it_is_the_latest_of_each_key_at_the_snapshot_then_the_tail(history):
+async def test_it_is_the_latest_of_each_key_at_the_snapshot_then_the_tail(history):
     rows, end, file_rows, group_rows, breaks = history
 
     async def main(folder: Path) -> None:
@@ -316,12 +316,14 @@ def test_it_is_the_latest_of_each_key_at_the_snapshot_then_the_tail(history):
             assert state_of(r for r in got if r.key is not None) == state_of(keyed)
 
     with TemporaryDirectory() as folder:
-        run(main(Path(folder)))
+        await main(Path(folder))
 
 
 @settings(max_examples=40)
 @given(histories(), st.integers(0, 100), st.sampled_from(["gone", "short", "garbage"]))
-def test_whatever_breaks_the_last_word_about_each_key_is_heard_or_it_says_so(history, which, harm):
+async def test_whatever_breaks_the_last_word_about_each_key_is_heard_or_it_says_so(
+    history, which, harm
+):
     rows, end, file_rows, group_rows, breaks = history
     rows = [row for row in rows if row.key is not None]
     rows = [row._replace(offset=at) for at, row in enumerate(rows)]
@@ -352,4 +354,4 @@ def test_whatever_breaks_the_last_word_about_each_key_is_heard_or_it_says_so(his
             assert offsets == sorted(set(offsets))
 
     with TemporaryDirectory() as folder:
-        run(main(Path(folder)))
+        await main(Path(folder))

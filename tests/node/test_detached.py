@@ -3,7 +3,6 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.node.hosts import run
 from waterclock.model.errors import NotFound, Stopping
 from waterclock.node.detached import run_detached
 from waterclock.node.task_groups import task_group
@@ -37,16 +36,16 @@ async def leave(tasks: asyncio.TaskGroup, work: Work) -> None:
     assert caller.cancelled()
 
 
-def test_who_waits_gets_the_answer_or_the_problem():
+async def test_who_waits_gets_the_answer_or_the_problem():
     async def ask(end: Callable[[], str]) -> str:
         async with task_group() as tasks:
             work = Work(end)
             work.go_on.set()
             return await run_detached(tasks, work.run())
 
-    assert run(ask(lambda: "done")) == "done"
+    assert await ask(lambda: "done") == "done"
     with pytest.raises(NotFound):
-        run(ask(missing))
+        await ask(missing)
 
 
 async def test_work_goes_on_when_its_caller_has_left():

@@ -8,7 +8,7 @@ from typing import Self
 import pytest
 
 from tests.kit.clock import ManualClock
-from tests.node.hosts import START_MS, Hosts, batch_of, config_in, opened, run
+from tests.node.hosts import START_MS, Hosts, batch_of, config_in, opened
 from waterclock.log.segment import segment_name
 from waterclock.model.config import Config
 from waterclock.model.errors import Closed, FrameDamaged, StorageFailed, StorageFull
@@ -73,7 +73,7 @@ def _compact_small_logs(monkeypatch):
     monkeypatch.setattr(module, "COMPACT_BYTES_MIN", 4 * KIB)
 
 
-def test_what_is_too_old_goes_once_all_have_read_it_if_that_is_awaited(tmp_path):
+async def test_what_is_too_old_goes_once_all_have_read_it_if_that_is_awaited(tmp_path):
     clock = ManualClock(START_MS)
 
     async def retain():
@@ -92,7 +92,7 @@ def test_what_is_too_old_goes_once_all_have_read_it_if_that_is_awaited(tmp_path)
             await keeper(hosts, readers).once()
             return held, min(offsets(topic))
 
-    held, freed = run(retain())
+    held, freed = await retain()
 
     assert 0 < held <= 20
     assert held < freed <= 30
@@ -131,7 +131,7 @@ async def test_a_topic_may_keep_less_than_the_node_or_all(tmp_path):
     assert first_kept == 0
 
 
-def test_a_compacted_topic_keeps_the_latest_of_each_key_and_what_is_unread(tmp_path):
+async def test_a_compacted_topic_keeps_the_latest_of_each_key_and_what_is_unread(tmp_path):
     async def compact():
         async with opened(tmp_path, config=small_segments(tmp_path)) as hosts:
             topic = await hosts.topics.create("t", TopicSettings(is_compacted=True))
@@ -145,7 +145,7 @@ def test_a_compacted_topic_keeps_the_latest_of_each_key_and_what_is_unread(tmp_p
             await keeper(hosts, readers).once()
             return unread, set(offsets(topic)), topic.partition(0).store.segments[-1].base_offset
 
-    unread, latest, active = run(compact())
+    unread, latest, active = await compact()
 
     assert set(range(10, 60)) <= unread
     assert set(range(active, 120)) | {117, 118, 119} == latest
@@ -214,7 +214,9 @@ def retaining(folder: Path) -> Config:
 
 
 @pytest.mark.parametrize("problem", [StorageFull, FrameDamaged, Closed])
-def test_a_problem_puts_it_off_for_one_topic_and_not_for_the_others(tmp_path, monkeypatch, problem):
+async def test_a_problem_puts_it_off_for_one_topic_and_not_for_the_others(
+    tmp_path, monkeypatch, problem
+):
     real = RewriteJob.run
 
     async def retain():
@@ -233,14 +235,14 @@ def test_a_problem_puts_it_off_for_one_topic_and_not_for_the_others(tmp_path, mo
             await keeper(hosts, Readers()).once()
             return later, min(offsets(first))
 
-    (first, second), again = run(retain())
+    (first, second), again = await retain()
 
     assert first == 0
     assert second > 30
     assert again > 30
 
 
-def test_rot_met_on_the_way_is_a_problem_of_its_partition_alone(tmp_path):
+async def test_rot_met_on_the_way_is_a_problem_of_its_partition_alone(tmp_path):
     async def retain():
         async with opened(tmp_path, config=retaining(tmp_path)) as hosts:
             first, second = await two_topics(hosts)
@@ -253,7 +255,7 @@ def test_rot_met_on_the_way_is_a_problem_of_its_partition_alone(tmp_path):
             left = [path.name for path in segment.parent.glob("*.tmp")]
             return len(first.partition(0).store.faults), left, min(offsets(second))
 
-    faults, left, second = run(retain())
+    faults, left, second = await retain()
 
     assert faults == 1
     assert left == []

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.node.hosts import START_MS, opened, run
+from tests.node.hosts import START_MS, opened
 from waterclock.log.compaction import latest_offsets
 from waterclock.log.frame import Frame
 from waterclock.model.errors import FolderInUse
@@ -13,7 +13,7 @@ from waterclock.storage import rewrite as rewriting
 from waterclock.storage.flush import Work
 
 
-def test_what_was_put_is_there_after_a_restart(tmp_path):
+async def test_what_was_put_is_there_after_a_restart(tmp_path):
     async def first():
         async with opened(tmp_path) as hosts:
             await hosts.metadata.put("a/1", b"one")
@@ -24,9 +24,9 @@ def test_what_was_put_is_there_after_a_restart(tmp_path):
         async with opened(tmp_path) as hosts:
             return hosts.metadata.items("a/"), hosts.metadata.get("b/1")
 
-    run(first())
+    await first()
 
-    assert run(second()) == ([("a/1", b"newer"), ("a/2", b"two")], None)
+    assert await second() == ([("a/1", b"newer"), ("a/2", b"two")], None)
 
 
 async def test_a_folder_serves_one_node(tmp_path):
@@ -36,7 +36,7 @@ async def test_a_folder_serves_one_node(tmp_path):
                 pass
 
 
-def test_history_is_dropped_once_there_is_much_of_it(tmp_path, monkeypatch):
+async def test_history_is_dropped_once_there_is_much_of_it(tmp_path, monkeypatch):
     monkeypatch.setattr(metadata_module, "HISTORY_BYTES_MIN", 100_000)
 
     async def write():
@@ -53,10 +53,10 @@ def test_history_is_dropped_once_there_is_much_of_it(tmp_path, monkeypatch):
         async with opened(tmp_path) as hosts:
             return [(name, value[:3]) for name, value in hosts.metadata.items("k/")]
 
-    before, after = run(write())
+    before, after = await write()
 
     assert after < before / 10
-    assert run(read()) == [("k/0", b"297"), ("k/1", b"298"), ("k/2", b"299")]
+    assert await read() == [("k/0", b"297"), ("k/1", b"298"), ("k/2", b"299")]
 
 
 async def test_what_is_latest_is_found_out_aside(tmp_path, monkeypatch):

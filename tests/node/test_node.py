@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.kit.clock import ManualClock
-from tests.node.hosts import batch_of, config_in, run
+from tests.node.hosts import batch_of, config_in
 from waterclock.model.errors import StorageFull
 from waterclock.model.message import Message
 from waterclock.model.views import TopicSettings
@@ -40,7 +40,7 @@ async def test_a_topic_deleted_in_the_middle_of_a_storm_takes_nothing_with_it(
         assert (node.problems(), len(node._schedulers)) == ([], 1)
 
 
-def test_a_topic_is_deleted_with_all_that_is_known_of_it_or_not_at_all(tmp_path, monkeypatch):
+async def test_a_topic_is_deleted_with_all_that_is_known_of_it_or_not_at_all(tmp_path, monkeypatch):
     async def delete(room: int) -> list[str]:
         """Return what is known of a topic deleted when there is room for so many writes."""
         folder = tmp_path / str(room)
@@ -71,8 +71,8 @@ def test_a_topic_is_deleted_with_all_that_is_known_of_it_or_not_at_all(tmp_path,
             return found
 
     whole = ["topic/t", "recurrence/r", "replay/read", "replay/unread", "writer/t/writer"]
-    assert run(delete(0)) == [*whole, "group/t/g", "t", "r"]
-    assert run(delete(1)) == []
+    assert await delete(0) == [*whole, "group/t/g", "t", "r"]
+    assert await delete(1) == []
 
 
 async def test_a_store_that_cannot_be_closed_keeps_no_progress_from_being_saved(

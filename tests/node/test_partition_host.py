@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.node.hosts import START_MS, Hosts, batch_of, opened, run
+from tests.node.hosts import START_MS, Hosts, batch_of, opened
 from waterclock.model.errors import StorageFailed, StorageFull
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
@@ -75,20 +75,16 @@ def spoilt(folder: Path) -> None:
     (folder / "timers").mkdir()
 
 
-def make_two(folder: Path) -> list[Path]:
+async def make_two(folder: Path) -> list[Path]:
     """Make two topics with a pending message each; return their folders for timers."""
-
-    async def make() -> None:
-        async with opened(folder) as hosts:
-            for name in ("a", "b"):
-                host = (await hosts.topic(name)).partition(0)
-                await host.publish(batch_of(Message(b"one", due_ms=Millis(START_MS + 5_000))))
-
-    run(make())
-    return sorted(folder.glob("topics/*/0/timers"))
+    async with opened(folder) as hosts:
+        for name in ("a", "b"):
+            host = (await hosts.topic(name)).partition(0)
+            await host.publish(batch_of(Message(b"one", due_ms=Millis(START_MS + 5_000))))
+    return sorted(folder.glob("topics/*/0/timers"))  # noqa: ASYNC240
 
 
-def test_a_checkpoint_that_cannot_be_read_counts_as_none(tmp_path, caplog):
+async def test_a_checkpoint_that_cannot_be_read_counts_as_none(tmp_path, caplog):
     async def reopen():
         async with opened(tmp_path) as hosts:
             host = hosts.topics.get("a").partition(0)
@@ -97,10 +93,10 @@ def test_a_checkpoint_that_cannot_be_read_counts_as_none(tmp_path, caplog):
             await host.scheduler.save()
             return len(host.scheduler)
 
-    timers, _ = make_two(tmp_path)
+    timers, _ = await make_two(tmp_path)
     spoilt(timers)
 
-    assert run(reopen()) == 1
+    assert await reopen() == 1
     assert "timers_not_read" in caplog.text
     assert "timers_not_saved" in caplog.text
 
@@ -122,8 +118,10 @@ def left_open(monkeypatch) -> Callable[[Path], list[OsFolder]]:
     return lambda path: [f for f in folders if is_open(f) and f.path.is_relative_to(path)]
 
 
-def test_timers_that_cannot_be_opened_are_the_problem_of_their_partition_alone(tmp_path, left_open):
-    timers, _ = make_two(tmp_path)
+async def test_timers_that_cannot_be_opened_are_the_problem_of_their_partition_alone(
+    tmp_path, left_open
+):
+    timers, _ = await make_two(tmp_path)
     (timers / LOCK_NAME).unlink()
     (timers / LOCK_NAME).mkdir()
 
@@ -134,7 +132,7 @@ def test_timers_that_cannot_be_opened_are_the_problem_of_their_partition_alone(t
             assert (a.is_open, b.is_open) == (False, True)
             assert left_open(timers.parent) == []
 
-    run(reopen())
+    await reopen()
 
 
 @pytest.mark.parametrize("part", ["log", "timers"])
@@ -180,8 +178,8 @@ async def test_a_caller_who_leaves_while_a_topic_is_made_leaves_no_file_open(
         assert list((tmp_path / "topics").iterdir()) == []
 
 
-def test_partitions_are_opened_side_by_side_and_not_in_the_loop(tmp_path, monkeypatch):
-    make_two(tmp_path)
+async def test_partitions_are_opened_side_by_side_and_not_in_the_loop(tmp_path, monkeypatch):
+    await make_two(tmp_path)
     both = threading.Barrier(2)
 
     def met(*args: Any, **settings: Any) -> PartitionHost:
@@ -193,7 +191,7 @@ def test_partitions_are_opened_side_by_side_and_not_in_the_loop(tmp_path, monkey
         async with opened(tmp_path) as hosts:
             return [topic.partition(0).is_open for topic in hosts.topics.all()]
 
-    assert run(reopen()) == [True, True]
+    assert await reopen() == [True, True]
 
 
 async def test_a_topic_without_messages_takes_a_few_kilobytes(tmp_path):
@@ -204,7 +202,7 @@ async def test_a_topic_without_messages_takes_a_few_kilobytes(tmp_path):
     assert sum(path.stat().st_blocks * 512 for path in files) < 64 * KIB
 
 
-def test_trash_that_cannot_be_removed_waits_for_the_next_start(tmp_path, monkeypatch, caplog):
+async def test_trash_that_cannot_be_removed_waits_for_the_next_start(tmp_path, monkeypatch, caplog):
     def fail(path: Path) -> None:
         raise PermissionError(13, "not yours", str(path))
 
@@ -220,6 +218,6 @@ def test_trash_that_cannot_be_removed_waits_for_the_next_start(tmp_path, monkeyp
         async with opened(tmp_path):
             return len(list((tmp_path / "topics").iterdir()))
 
-    assert run(delete()) == 1
+    assert await delete() == 1
     assert "trash_not_removed" in caplog.text
-    assert run(restart()) == 0
+    assert await restart() == 0

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.node.hosts import START_MS, Hosts, batch_of, config_in, opened, run
+from tests.node.hosts import START_MS, Hosts, batch_of, config_in, opened
 from waterclock.log.schema import encode, from_messages
 from waterclock.model.config import Config
 from waterclock.model.errors import BadBatch, LimitExceeded, NotFound, Stopping
@@ -46,7 +46,7 @@ def stored(hosts: Hosts, topic: str) -> dict[tuple[int, int], Message]:
     is_sticky=st.booleans(),
 )
 @settings(max_examples=30, deadline=None)
-def test_each_message_is_where_the_answer_says_and_where_its_key_belongs(
+async def test_each_message_is_where_the_answer_says_and_where_its_key_belongs(
     tmp_path_factory, keys, partitions, is_sticky
 ):
     async def publish():
@@ -60,7 +60,7 @@ def test_each_message_is_where_the_answer_says_and_where_its_key_belongs(
             again = await hosts.publishing.publish_batch("t", arrow, is_sticky=is_sticky)
             return messages, first, again, stored(hosts, "t")
 
-    messages, first, again, found = run(publish())
+    messages, first, again, found = await publish()
 
     assert first.count == len(messages)
     assert first.duplicates is None

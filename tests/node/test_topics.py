@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.node.hosts import batch_of, config_in, opened, run
+from tests.node.hosts import batch_of, config_in, opened
 from waterclock.model.errors import (
     AlreadyExists,
     BadInput,
@@ -24,7 +24,7 @@ from waterclock.node.partition.host import PartitionHost, open_host
 from waterclock.node.topics import Topic
 
 
-def test_a_topic_and_its_messages_are_there_after_a_restart(tmp_path):
+async def test_a_topic_and_its_messages_are_there_after_a_restart(tmp_path):
     async def first():
         async with opened(tmp_path) as hosts:
             topic = await hosts.topic("orders", partitions=3)
@@ -35,9 +35,9 @@ def test_a_topic_and_its_messages_are_there_after_a_restart(tmp_path):
             topic = hosts.topics.get("orders")
             return [host.store.end for host in topic.partitions]
 
-    run(first())
+    await first()
 
-    assert run(second()) == [0, 0, 1]
+    assert await second() == [0, 0, 1]
 
 
 async def test_a_topic_made_again_has_nothing_of_the_old_one(tmp_path):
@@ -52,7 +52,7 @@ async def test_a_topic_made_again_has_nothing_of_the_old_one(tmp_path):
         assert (topic.partition(0).store.end, folders) == (0, 1)
 
 
-def test_a_crash_while_a_topic_is_deleted_leaves_no_files_behind(tmp_path, monkeypatch):
+async def test_a_crash_while_a_topic_is_deleted_leaves_no_files_behind(tmp_path, monkeypatch):
     def crash(*_: object) -> None:
         raise RuntimeError("killed")
 
@@ -67,13 +67,13 @@ def test_a_crash_while_a_topic_is_deleted_leaves_no_files_behind(tmp_path, monke
         async with opened(tmp_path) as hosts:
             return hosts.topics.all(), list((tmp_path / "topics").iterdir())
 
-    run(delete())
+    await delete()
     monkeypatch.undo()
 
-    assert run(restart()) == ([], [])
+    assert await restart() == ([], [])
 
 
-def test_a_partition_whose_folder_is_gone_is_not_begun_anew(tmp_path):
+async def test_a_partition_whose_folder_is_gone_is_not_begun_anew(tmp_path):
     async def first():
         async with opened(tmp_path) as hosts:
             topic = await hosts.topic("orders", partitions=2)
@@ -89,9 +89,9 @@ def test_a_partition_whose_folder_is_gone_is_not_begun_anew(tmp_path):
             await hosts.topics.get("orders").partition(1).publish(batch_of(Message(b"goes on")))
             await hosts.topics.get("others").partition(0).publish(batch_of(Message(b"too")))
 
-    shutil.rmtree(tmp_path / "topics" / run(first()) / "0")
+    shutil.rmtree(tmp_path / "topics" / await first() / "0")
 
-    run(second())
+    await second()
 
 
 async def test_disk_full_while_a_topic_is_made_leaves_nothing(tmp_path, monkeypatch):
@@ -112,7 +112,7 @@ async def test_disk_full_while_a_topic_is_made_leaves_nothing(tmp_path, monkeypa
         assert (left, len(topic.partitions)) == ([], 2)
 
 
-def test_what_is_left_of_a_topic_made_by_halves_goes_and_a_strangers_folder_stays(
+async def test_what_is_left_of_a_topic_made_by_halves_goes_and_a_strangers_folder_stays(
     tmp_path, monkeypatch
 ):
     real = open_host
@@ -133,14 +133,14 @@ def test_what_is_left_of_a_topic_made_by_halves_goes_and_a_strangers_folder_stay
         async with opened(tmp_path) as hosts:
             return hosts.topics.all(), [folder.name for folder in (tmp_path / "topics").iterdir()]
 
-    run(make())
+    await make()
     monkeypatch.undo()
     (tmp_path / "topics" / "orders-of-a-stranger").mkdir()
 
-    assert run(restart()) == ([], ["orders-of-a-stranger"])
+    assert await restart() == ([], ["orders-of-a-stranger"])
 
 
-def test_a_folder_that_cannot_be_made_is_an_error_of_ours(tmp_path):
+async def test_a_folder_that_cannot_be_made_is_an_error_of_ours(tmp_path):
     (tmp_path / "meta").write_text("a file where the folder should be")
 
     async def start():
@@ -148,10 +148,10 @@ def test_a_folder_that_cannot_be_made_is_an_error_of_ours(tmp_path):
             pass
 
     with pytest.raises(ForeignFile, match="meta is not a folder; move it away"):
-        run(start())
+        await start()
 
 
-def test_partitions_are_added_and_never_taken_away(tmp_path):
+async def test_partitions_are_added_and_never_taken_away(tmp_path):
     async def grow():
         async with opened(tmp_path) as hosts:
             seen = []
@@ -166,8 +166,8 @@ def test_partitions_are_added_and_never_taken_away(tmp_path):
         async with opened(tmp_path) as hosts:
             return len(hosts.topics.get("orders").partitions)
 
-    assert run(grow()) == [0, 1, 2, 3]
-    assert run(count()) == 4
+    assert await grow() == [0, 1, 2, 3]
+    assert await count() == 4
 
 
 async def test_many_who_make_the_same_topic_at_once_get_one(tmp_path):

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kit.clock import ManualClock
-from tests.node.hosts import START_MS, Hosts, batch_of, opened, run
+from tests.node.hosts import START_MS, Hosts, batch_of, opened
 from waterclock.model.errors import BadInput, CapacityReached, NotFound, UnknownTopic
 from waterclock.model.message import Message
 from waterclock.node.publish import write_registry as registries
@@ -310,7 +310,7 @@ async def say(word: tuple[Any, ...], hosts: Hosts, registry: WriteRegistry, mode
 
 @settings(max_examples=25)
 @given(st.lists(CALLS, max_size=30))
-def test_whatever_is_said_and_killed_it_says_what_the_model_says(calls):
+async def test_whatever_is_said_and_killed_it_says_what_the_model_says(calls):
     async def main(folder: Path) -> None:
         model, left = Model(), list(calls)
         while True:
@@ -326,4 +326,4 @@ def test_whatever_is_said_and_killed_it_says_what_the_model_says(calls):
                 folder = killed(folder)
 
     with TemporaryDirectory() as folder:
-        run(main(Path(folder) / "data"))
+        await main(Path(folder) / "data")

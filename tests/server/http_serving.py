@@ -1,24 +1,11 @@
 """Routes served on a real socket, for tests of the protocol alone."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-
-import uvloop
 
 from waterclock.server.http.cors import Cors
 from waterclock.server.http.routes import Routes, answer_from
 from waterclock.server.http.server import HttpLimits, HttpServer, serve_http
-
-
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    """Run a test in a loop as nodes have it, with an end for those that hang."""
-
-    async def bounded() -> None:
-        async with asyncio.timeout(30):
-            await test()
-
-    uvloop.run(bounded())
 
 
 @asynccontextmanager

@@ -1,14 +1,13 @@
 """A real node in a folder, served on real sockets, and a client of plain stubs."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import grpc
-import uvloop
 
 from waterclock.log.schema import encode, from_messages
 from waterclock.model.clock import Clock
@@ -26,8 +25,6 @@ from waterclock.v1 import (
     write_registry_pb2_grpc,
 )
 from waterclock.v1 import broker_pb2 as pb
-
-TEST_S = 60
 
 
 @dataclass
@@ -81,16 +78,6 @@ async def running_server(
         ) as channel,
     ):
         yield Served(node, server, channel)
-
-
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    """Run a test in a loop as nodes have it, with an end for those that hang."""
-
-    async def bounded() -> None:
-        async with asyncio.timeout(TEST_S):
-            await test()
-
-    uvloop.run(bounded())
 
 
 async def failure(call: Awaitable[object]) -> tuple[grpc.StatusCode, str, dict[str, str]]:

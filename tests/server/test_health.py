@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.server.http_client import raw_client, until
-from tests.server.served import run, running_server
+from tests.server.served import running_server
 from tests.server.test_app import NOT_SERVING, SERVING, health
 from waterclock.model.errors import StorageFailed, StorageFull, StoreUnavailable
 from waterclock.model.sections import StreamsConfig
@@ -121,7 +121,7 @@ async def test_a_database_that_is_away_is_told_while_all_else_is_served(
 
 
 @pytest.mark.parametrize("name", ["", "topics"])
-def test_nothing_is_acknowledged_in_a_data_folder_that_was_deleted(tmp_path, name):
+async def test_nothing_is_acknowledged_in_a_data_folder_that_was_deleted(tmp_path, name):
     async def test():
         async with (
             running_server(tmp_path / "data") as it,
@@ -133,10 +133,10 @@ def test_nothing_is_acknowledged_in_a_data_folder_that_was_deleted(tmp_path, nam
             await it.node._failure
 
     with pytest.raises(StorageFailed, match="it was deleted while it was in use"):
-        run(test)
+        await test()
 
 
-def test_a_data_folder_that_was_moved_away_ends_the_node(tmp_path, caplog):
+async def test_a_data_folder_that_was_moved_away_ends_the_node(tmp_path, caplog):
     async def test():
         async with (
             running_server(tmp_path / "data") as it,
@@ -151,5 +151,5 @@ def test_a_data_folder_that_was_moved_away_ends_the_node(tmp_path, caplog):
             await it.node._failure
 
     with pytest.raises(StorageFailed, match="is gone, under the running node"):
-        run(test)
+        await test()
     assert "data_folder_gone" in caplog.text

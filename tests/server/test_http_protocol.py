@@ -2,11 +2,10 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
-import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,14 +61,6 @@ async def running_server(
     }
     async with serve_http(answer_from(routes), host="127.0.0.1", port=0, limits=limits) as server:
         yield server, echo
-
-
-def run(test: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(30):
-            await test()
-
-    uvloop.run(bounded())
 
 
 def post(body: bytes) -> bytes:

@@ -13,9 +13,10 @@ from typing import Any
 
 import grpc
 import pytest
+import uvloop
 
 from tests.server.http_client import until
-from tests.server.served import arrow_of, config_in, run
+from tests.server.served import arrow_of, config_in
 from waterclock.model.errors import BadConfig, FolderInUse
 from waterclock.model.message import Message
 from waterclock.model.sections import ClusterConfig
@@ -67,7 +68,7 @@ def test_a_signal_stops_a_node_well(tmp_path, number):
             assert await call.code() == grpc.StatusCode.UNAVAILABLE
 
     with node_process(tmp_path) as (process, address):
-        run(lambda: test(process, address))
+        uvloop.run(test(process, address))
         assert process.stdout is not None
         assert process.stdout.read() == "ended\n"
         assert process.wait() == 0
@@ -94,9 +95,9 @@ def test_a_second_signal_ends_it_at_once_and_loses_nothing(tmp_path):
             assert (await broker.Fetch(pb.FetchRequest(topic="orders"))).end_offset == 1
 
     with node_process(tmp_path) as (process, address):
-        run(lambda: hold(process, address))
+        uvloop.run(hold(process, address))
     with node_process(tmp_path) as (_, address):
-        run(lambda: fetch(address))
+        uvloop.run(fetch(address))
 
 
 async def test_what_keeps_it_from_starting_is_raised_as_ours(tmp_path):

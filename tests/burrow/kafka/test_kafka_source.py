@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from tests.burrow import source_contract as contract
-from tests.burrow.source_contract import run
 from waterclock.burrow.kafka.source import KafkaSource
 from waterclock.burrow.runtime.source import Source
 
@@ -51,8 +50,8 @@ SLOW = contract.a_full_partition_is_paused_and_resumed
     [run for run in RUNS if run[1] is not SLOW],
     ids=lambda each: each if isinstance(each, str) else each.__name__,
 )
-def test_real_kafka(broker, topic, protocol, guarantee):
+async def test_real_kafka(broker, topic, protocol, guarantee):
     bench = KafkaBench(broker, topic, PROTOCOLS[protocol])
 
-    run(lambda: guarantee(bench))
+    await guarantee(bench)
     assert sum(broker.committed(topic, f"group-of-{topic}").values()) in (1_000, 4_000)
