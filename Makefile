@@ -53,7 +53,7 @@ stores-big: $(STAMP)  ## Every store with N= messages in one stream, read page b
 
 # Material warns of its own end of life in 2027; until then it is the one with an API reference that is done.
 docs: $(SITE)  ## Build the docs site with the API reference into ./site; a broken link fails
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict >$(LOG) 2>&1 || { grep -v INFO $(LOG); exit 1; }
 	@echo "The docs are at site/index.html"
 
 docs-run: $(SPARK)  ## Run every page and example twice from the wheel, also what starts Spark (some minutes)
