@@ -20,7 +20,7 @@ from demos.dispatch.run import DemoOptions, run
 from demos.dispatch.screen import Screen
 from waterclock.cli.app import run as run_program
 from waterclock.cli.connection import EXIT_INTERRUPTED
-from waterclock.cli.daemon import require_redis, told_error
+from waterclock.cli.daemon import first_error, require_redis
 from waterclock.cli.options import AsJson
 from waterclock.cli.output.terminal import console, print_json
 from waterclock.model.errors import BadInput
@@ -87,7 +87,7 @@ def _run(options: DemoOptions, *, as_json: bool) -> Outcome:
         except (KeyboardInterrupt, asyncio.CancelledError):
             raise typer.Exit(EXIT_INTERRUPTED) from None
         except ExceptionGroup as problems:
-            raise told_error(problems) from problems
+            raise first_error(problems) from problems
 
 
 async def _until_sigterm(work: Coroutine[Any, Any, Outcome]) -> Outcome:

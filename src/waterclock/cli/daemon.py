@@ -112,11 +112,11 @@ def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(work)
     except ExceptionGroup as problems:
-        raise told_error(problems) from problems
+        raise first_error(problems) from problems
 
 
-def told_error(problems: ExceptionGroup[Exception]) -> Exception:
-    """Return, of what went wrong in several tasks at once, the first that is told in one line."""
+def first_error(problems: ExceptionGroup[Exception]) -> Exception:
+    """Return, of what went wrong in several tasks at once, the first that is one line on stderr."""
     found = problems.subgroup((WaterclockError, OSError)) or problems
     error: Exception = found
     while isinstance(error, ExceptionGroup):

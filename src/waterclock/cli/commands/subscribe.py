@@ -128,7 +128,7 @@ class _Watch:
             keep_alive=self._answer == "none",
         ) as messages:
             tell_made(self._topic, messages.made_partitions)
-            note(f"Subscribed to {self._topic}{self._ack_words()}. Ctrl-C ends it.")
+            note(f"Subscribed to {self._topic}{self._where()}. Ctrl-C ends it.")
             async for message in messages:
                 self._printer.show(message, attempt=message.attempt)
                 self._give(message)
@@ -136,7 +136,7 @@ class _Watch:
                 if self.shown == self._count:
                     return
 
-    def _ack_words(self) -> str:
+    def _where(self) -> str:
         return f", from {self._start}" if self._group is None else f" in group {self._group}"
 
     def _give(self, message: "ReceivedMessage") -> None:

@@ -99,13 +99,13 @@ class BatchSender:
         self._in_flight: deque[tuple[_Chunk, Future[ArrowReceipt]]] = deque()
         self._may_send_at_s = 0.0
         self._client: Client
-        self._background: LoopThread
+        self._loop_thread: LoopThread
 
     def __repr__(self) -> str:
         return f"<BatchSender to {self.topic}, {len(self._in_flight)} chunks on their way>"
 
     def __enter__(self) -> "BatchSender":
-        self._client, self._background = _line(self._servers)
+        self._client, self._loop_thread = _client_of(self._servers)
         return self
 
     def __exit__(
@@ -123,7 +123,7 @@ class BatchSender:
     def check_topic(self) -> None:
         """Raise UnknownTopicToWrite if the node says that there is no such topic."""
         try:
-            self._background.run(self._client.topics.get(self.topic))
+            self._loop_thread.run(self._client.topics.get(self.topic))
         except UnknownTopic:
             raise UnknownTopicToWrite(self.topic) from None
 
@@ -178,7 +178,7 @@ class BatchSender:
         pause_s = PAUSE_S
         while True:
             try:
-                return self._background.run(call())
+                return self._loop_thread.run(call())
             except WaterclockError as error:
                 if not is_transient(error) or time.monotonic() + pause_s > gives_up_s:
                     raise
@@ -204,7 +204,7 @@ class BatchSender:
             self._settle()
 
     def _start(self, chunk: _Chunk) -> Future[ArrowReceipt]:
-        return self._background.begin(
+        return self._loop_thread.begin(
             self._client.publish_arrow(self.topic, chunk.rows, partition=chunk.partition)
         )
 
@@ -283,17 +283,17 @@ def _chunks(chunk: _Chunk) -> list[_Chunk]:
 _SETTINGS = ClientSettings(
     connect_timeout_ms=CONNECT_MS, delivery_timeout_ms=int(PATIENCE_S) * SECOND_MS
 )
-_lines: dict[tuple[str, ...], tuple[Client, LoopThread]] = {}
-_lines_lock = threading.Lock()
+_clients: dict[tuple[str, ...], tuple[Client, LoopThread]] = {}
+_clients_lock = threading.Lock()
 
 
-def _line(servers: tuple[str, ...]) -> tuple[Client, LoopThread]:
+def _client_of(servers: tuple[str, ...]) -> tuple[Client, LoopThread]:
     """Return a client for the first of these addresses that answers. It stays open: Spark's workers
     live for many tasks, and each would begin with a new connection."""
-    with _lines_lock:
-        if servers not in _lines:
-            _lines[servers] = _opened(servers)
-        return _lines[servers]
+    with _clients_lock:
+        if servers not in _clients:
+            _clients[servers] = _opened(servers)
+        return _clients[servers]
 
 
 def _opened(servers: tuple[str, ...]) -> tuple[Client, LoopThread]:
@@ -305,17 +305,17 @@ def _opened(servers: tuple[str, ...]) -> tuple[Client, LoopThread]:
 
 def _open(server: str) -> tuple[Client, LoopThread]:
     client = Client(server, _SETTINGS)
-    background = LoopThread(client)
-    background.start()
-    return client, background
+    loop_thread = LoopThread(client)
+    loop_thread.start()
+    return client, loop_thread
 
 
 def close_clients() -> None:
     """Close all connections of this process; the next task opens its own."""
-    with _lines_lock:
-        for _, background in _lines.values():
-            background.stop()
-        _lines.clear()
+    with _clients_lock:
+        for _, loop_thread in _clients.values():
+            loop_thread.stop()
+        _clients.clear()
 
 
 Bools = npt.NDArray[np.bool_]
