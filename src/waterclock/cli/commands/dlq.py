@@ -13,7 +13,7 @@ from rich.text import Text
 from waterclock.cli.arguments import position_of
 from waterclock.cli.connection import call
 from waterclock.cli.options import Address, AsJson, Limit, SomeTopic, Topic, Yes, pass_on
-from waterclock.cli.output.messages import headers_json, millis_of, value_text
+from waterclock.cli.output.messages import headers_json, value_text
 from waterclock.cli.output.terminal import (
     ask,
     bytes_json,
@@ -194,7 +194,7 @@ def plain(letter: "DeadLetter") -> dict[str, object]:
         "attempts": letter.attempts,
         "origin_partition": letter.origin_partition,
         "origin_offset": letter.origin_offset,
-        "dead_lettered_ms": millis_of(letter.dead_lettered),
+        "dead_lettered_ms": letter.dead_lettered_ms,
     }
 
 
@@ -220,7 +220,7 @@ def tell_all(out: Console, dead_letters: "list[DeadLetter]", total: int) -> None
     for letter in dead_letters:
         lines.add_row(
             f"{letter.partition}/{letter.offset}",
-            time_text(millis_of(letter.dead_lettered)),
+            time_text(letter.dead_lettered_ms),
             letter.group,
             one_line(letter.reason),
             str(letter.attempts),
@@ -241,7 +241,7 @@ def tell(out: Console, letter: "DeadLetter") -> None:
     rows = [
         ("position", f"{letter.partition}/{letter.offset}, from {origin}"),
         ("id", bytes_text(letter.message_id, chars_max=WHOLE_CHARS)),
-        ("since", f"{time_text(millis_of(letter.dead_lettered))} in group {letter.group}"),
+        ("since", f"{time_text(letter.dead_lettered_ms)} in group {letter.group}"),
         ("reason", f"{one_line(letter.reason)}, after {counted(letter.attempts, 'attempt')}"),
     ]
     if letter.key is not None:

@@ -10,6 +10,7 @@ from waterclock.cli.arguments import position_of
 from waterclock.cli.connection import call
 from waterclock.cli.local_zone import here
 from waterclock.cli.options import Address, AsJson, Group, SomeTopic, Topic, Yes, pass_on
+from waterclock.cli.output.messages import view_json
 from waterclock.cli.output.terminal import ask, console, counted, print_json, table
 from waterclock.model.errors import BadInput
 
@@ -98,28 +99,8 @@ def seek(
 
 
 def plain(group: "GroupInfo") -> dict[str, object]:
-    """Return a group for machines."""
-    return {
-        "topic": group.topic,
-        "group": group.name,
-        "generation": group.generation,
-        "members": list(group.members),
-        "lag": group.lag,
-        "missed": group.missed,
-        "partitions": [
-            {
-                "partition": each.partition,
-                "member": each.member or None,
-                "committed": each.committed,
-                "end_offset": each.end_offset,
-                "lag": each.lag,
-                "unacked": each.unacked,
-                "waiting": each.waiting,
-                "missed": each.missed,
-            }
-            for each in group.partitions
-        ],
-    }
+    """Return a group for machines, with the sums over its partitions."""
+    return view_json(group) | {"lag": group.lag, "missed": group.missed}
 
 
 def _answer(group: "GroupInfo", *, as_json: bool) -> None:

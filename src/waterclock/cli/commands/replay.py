@@ -13,7 +13,7 @@ from rich.console import Console
 from waterclock.cli.connection import call
 from waterclock.cli.local_zone import here
 from waterclock.cli.options import Address, AsJson, Raw, Topic, Yes, pass_on
-from waterclock.cli.output.messages import MessagePrinter, form_of
+from waterclock.cli.output.messages import MessagePrinter, form_of, view_json
 from waterclock.cli.output.terminal import ask, console, counted, note, print_json, table
 from waterclock.model.errors import BadInput, NotFound
 
@@ -108,7 +108,7 @@ def list_replays(address: Address = None, as_json: AsJson = False) -> None:
     """Show the named replays and how far they have come."""
     found = call(address, lambda client: client.replays.list())
     if as_json:
-        print_json({"replays": [plain(each) for each in found]})
+        print_json({"replays": [view_json(each) for each in found]})
     elif found:
         tell_all(console(), found)
     else:
@@ -130,16 +130,6 @@ def delete(
         print_json({"name": name, "deleted": True})
     else:
         console().print(f"Forgot replay {name}.")
-
-
-def plain(found: "ReplayInfo") -> dict[str, object]:
-    """Return a replay for machines: offsets by partition."""
-    return {
-        "name": found.name,
-        "topic": found.topic,
-        "done": {str(number): offset for number, offset in found.done.items()},
-        "ends": {str(number): offset for number, offset in found.ends.items()},
-    }
 
 
 def tell_all(out: Console, found: "list[ReplayInfo]") -> None:

@@ -334,12 +334,7 @@ def plain(found: "ScheduledMessage") -> dict[str, object]:
 def horizons_json(horizons: "list[Horizon]") -> list[dict[str, object]]:
     """Return the counts for machines: `within_ms` is 0 for overdue, null for later than all."""
     return [
-        {
-            "within_ms": None
-            if each.within is None
-            else round(each.within.total_seconds() * 1_000),
-            "count": each.count,
-        }
+        {"within_ms": None if each.within is None else each.within_ms, "count": each.count}
         for each in horizons
     ]
 
@@ -395,7 +390,7 @@ def _labelled(horizons: "list[Horizon]") -> list[tuple[str, int]]:
         if each.within is None:
             counts.append((f"beyond {latest}" if latest else "later", each.count))
         elif each.within:
-            latest = span_text(round(each.within.total_seconds() * 1_000))
+            latest = span_text(each.within_ms)
             counts.append((f"within {latest}", each.count))
         elif each.count:
             counts.append(("overdue", each.count))

@@ -1,6 +1,5 @@
 """`waterclock topics`: what topics there are, and making, changing and deleting them."""
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
@@ -9,6 +8,7 @@ from rich.text import Text
 
 from waterclock.cli.connection import call
 from waterclock.cli.options import Address, AsJson, Topic, Yes, pass_on
+from waterclock.cli.output.messages import view_json
 from waterclock.cli.output.terminal import (
     ask,
     console,
@@ -198,31 +198,15 @@ def _bytes(text: str) -> int:
 
 
 def plain(topic: "TopicInfo") -> dict[str, object]:
-    """Return a topic for machines."""
+    """Return a topic for machines, its settings among the rest; what is kept for ever is null."""
+    found, settings = view_json(topic), view_json(topic.settings)
     return {
-        "topic": topic.name,
-        "retention_ms": _ms(topic.retention),
-        "retention_bytes": topic.retention_bytes,
-        "retention_wait_for_groups": topic.retention_wait_for_groups,
-        "is_compacted": topic.is_compacted,
-        "retries_max": topic.retries_max,
-        "ack_timeout_ms": _ms(topic.ack_timeout),
-        "partitions": [
-            {
-                "partition": each.partition,
-                "start_offset": each.start_offset,
-                "end_offset": each.end_offset,
-                "size_bytes": each.size_bytes,
-                "scheduled": each.scheduled,
-                "problem": each.problem or None,
-            }
-            for each in topic.partitions
-        ],
+        "topic": found["topic"],
+        **settings,
+        "retention_ms": settings["retention_ms"] or None,
+        "retention_bytes": settings["retention_bytes"] or None,
+        "partitions": found["partitions"],
     }
-
-
-def _ms(span: timedelta | None) -> int | None:
-    return None if span is None else round(span.total_seconds() * 1_000)
 
 
 # For people
@@ -271,7 +255,7 @@ def tell(out: Console, topic: "TopicInfo") -> None:
 def _said(topic: "TopicInfo") -> list[str]:
     said = [counted(len(topic.partitions), "partition")]
     kept = []
-    if (retention := _ms(topic.retention)) is not None:
+    if retention := topic.settings.retention_ms:
         kept.append(f"for {span_text(retention)}")
     if topic.retention_bytes is not None:
         kept.append(f"up to {size_text(topic.retention_bytes)} a partition")
@@ -283,7 +267,7 @@ def _said(topic: "TopicInfo") -> list[str]:
         said.append("compacted")
     if topic.retries_max is not None:
         said.append(f"at most {topic.retries_max} retries")
-    if (timeout := _ms(topic.ack_timeout)) is not None:
+    if (timeout := topic.settings.ack_timeout_ms) is not None:
         said.append(f"ack within {span_text(timeout)}")
     return said
 

@@ -3,12 +3,15 @@
 import sys
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from rich.text import Text
 
 from waterclock.cli.output.figures import ms_text
 from waterclock.cli.output.terminal import bytes_json, bytes_text, console, print_json
+
+if TYPE_CHECKING:
+    from waterclock.model.views import View
 
 KEY_CHARS = 40
 VALUE_CHARS = 500
@@ -119,3 +122,18 @@ def message_json(message: StoredMessage, *, attempt: int | None = None) -> dict[
 def headers_json(headers: Mapping[str, bytes]) -> dict[str, object]:
     """Return headers for machines."""
     return {name: bytes_json(value) for name, value in headers.items()}
+
+
+def view_json(view: "View") -> dict[str, object]:
+    """Return a view for machines: its fields by name, null for empty text."""
+    return {name: _field_json(getattr(view, name)) for name in view.__struct_fields__}
+
+
+def _field_json(value: object) -> object:
+    if hasattr(value, "__struct_fields__"):
+        return view_json(cast("View", value))
+    if isinstance(value, tuple):
+        return [_field_json(each) for each in value]
+    if isinstance(value, dict):
+        return {str(name): each for name, each in value.items()}
+    return None if value == "" else value
