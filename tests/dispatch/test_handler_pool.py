@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from waterclock.dispatch.worker.handler_pool import Coroutines, HandlerPool, Item, Threads
+from waterclock.dispatch.worker.handler_pool import Item, handler_pool
 from waterclock.dispatch.worker.handlers import handler_of
 
 LINK = object()
@@ -18,42 +18,42 @@ def items(count: int) -> list[Item]:
     return [(n.to_bytes(16, "big"), 0, str(n).encode(), 1, LINK) for n in range(count)]
 
 
+class Pool:
+    """A pool for a function, and what came of its items."""
+
+    def __init__(self, function: Callable[..., Any], tasks: asyncio.TaskGroup, count: int) -> None:
+        self.results: list[tuple[Item, object]] = []
+        self._has_results = asyncio.Event()
+        self.workers = handler_pool(
+            handler_of(function), count=count, parse=int, prepare=str, settle=self._settled,
+            tasks=tasks,
+        )  # fmt: skip
+
+    def _settled(self, item: Item, result: object, seconds: float) -> None:
+        self.results.append((item, result))
+        self._has_results.set()
+
+    async def collected(self, count: int) -> list[tuple[Item, object]]:
+        while len(self.results) < count:
+            self._has_results.clear()
+            await self._has_results.wait()
+        return self.results
+
+
 def run(
-    function: Callable[..., Any],
-    work: Callable[[HandlerPool, asyncio.Event], Awaitable[Any]],
-    *,
-    count: int = 4,
+    function: Callable[..., Any], work: Callable[[Pool], Awaitable[Any]], *, count: int = 4
 ) -> Any:
-    """Run a story with a pool for a function, and the event that tells of results."""
+    """Run a story with a pool for a function."""
 
     async def story() -> Any:
-        said = asyncio.Event()
-        handler = handler_of(function)
-        facts: dict[str, Any] = {"count": count, "parse": int, "prepare": str, "tell": said.set}
         async with asyncio.TaskGroup() as tasks:
-            pool: HandlerPool
-            if handler.is_async:
-                pool = Coroutines(handler, tasks=tasks, **facts)
-            else:
-                pool = Threads(handler, **facts)
+            pool = Pool(function, tasks, count)
             try:
-                return await work(pool, said)
+                return await work(pool)
             finally:
-                pool.stop()
+                pool.workers.stop()
 
     return asyncio.run(story())
-
-
-async def collected(
-    pool: HandlerPool, said: asyncio.Event, count: int
-) -> list[tuple[Item, object]]:
-    found: list[tuple[Item, object]] = []
-    while len(found) < count:
-        await said.wait()
-        said.clear()
-        while pool.results:
-            found.append(pool.results.popleft())
-    return found
 
 
 def double(number: int) -> int | None:
@@ -69,10 +69,10 @@ async def double_later(number: int) -> int | None:
 
 @pytest.mark.parametrize("function", [double, double_later])
 def test_every_item_has_its_result_and_errors_are_results(function):
-    async def work(pool: HandlerPool, said: asyncio.Event) -> list[tuple[Item, object]]:
+    async def work(pool: Pool) -> list[tuple[Item, object]]:
         for start in range(0, 1_000, 100):
-            pool.give(items(1_000)[start : start + 100])
-        return await collected(pool, said, 1_000)
+            pool.workers.give(items(1_000)[start : start + 100])
+        return await pool.collected(1_000)
 
     results = {int(item[2]): result for item, result in run(function, work)}
 
@@ -90,9 +90,9 @@ def test_functions_that_block_run_side_by_side():
     def meet(number: int) -> int:
         return together.wait(30)  # returns only if all four are here
 
-    async def work(pool: HandlerPool, said: asyncio.Event) -> list[tuple[Item, object]]:
-        pool.give(items(4))
-        return await collected(pool, said, 4)
+    async def work(pool: Pool) -> list[tuple[Item, object]]:
+        pool.workers.give(items(4))
+        return await pool.collected(4)
 
     assert sorted(str(result) for _, result in run(meet, work)) == ["0", "1", "2", "3"]
 
@@ -108,9 +108,9 @@ def test_coroutines_run_side_by_side_and_no_more_than_told():
         running -= 1
         return number
 
-    async def work(pool: HandlerPool, said: asyncio.Event) -> list[tuple[Item, object]]:
-        pool.give(items(40))
-        return await collected(pool, said, 40)
+    async def work(pool: Pool) -> list[tuple[Item, object]]:
+        pool.workers.give(items(40))
+        return await pool.collected(40)
 
     run(count, work)
 
@@ -129,15 +129,15 @@ def test_what_nobody_has_begun_can_be_taken_back(is_async):
         await asyncio.to_thread(go_on.wait, 30)
         return number
 
-    async def work(pool: HandlerPool, said: asyncio.Event) -> tuple[int, int]:
-        pool.give(items(10))
-        while len(pool.at_work()) < 2:  # noqa: ASYNC110 - a pool tells of results only
+    async def work(pool: Pool) -> tuple[int, int]:
+        pool.workers.give(items(10))
+        while len(pool.workers.at_work()) < 2:  # noqa: ASYNC110 - a pool tells of results only
             await asyncio.sleep(0.001)
-        taken = pool.take_back()
-        begun = pool.at_work()
+        taken = pool.workers.take_back()
+        begun = pool.workers.at_work()
         assert all(since <= time.monotonic() for _, since in begun)
         go_on.set()
-        results = await collected(pool, said, 10 - len(taken))
+        results = await pool.collected(10 - len(taken))
         return len(taken), len(results)
 
     taken, done = run(wait_for_it if is_async else block, work, count=2)
@@ -151,9 +151,9 @@ def test_a_coroutine_that_cancels_itself_is_a_failed_message_and_no_end():
             raise asyncio.CancelledError
         return number
 
-    async def work(pool: HandlerPool, said: asyncio.Event) -> list[tuple[Item, object]]:
-        pool.give(items(3))
-        return await collected(pool, said, 3)
+    async def work(pool: Pool) -> list[tuple[Item, object]]:
+        pool.workers.give(items(3))
+        return await pool.collected(3)
 
     results = {int(item[2]): result for item, result in run(give_up, work)}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.dispatch.test_handler_pool import collected, items, run
+from tests.dispatch.test_handler_pool import Pool, items, run
 from waterclock.dispatch.sinks.redis import CALL_BYTES_MAX, RedisSink, _pieces
 from waterclock.dispatch.sinks.sink import Writing
 from waterclock.dispatch.worker.handlers import PermanentError, reason_of
@@ -77,9 +77,9 @@ def ends_its_thread(number: int) -> int:
 
 @pytest.mark.parametrize("function", [ends_its_task, ends_its_thread])
 def test_a_function_that_cancels_or_exits_fails_alone_and_the_crew_goes_on(function):
-    async def story(pool: Any, said: asyncio.Event) -> list[Any]:
-        pool.give(items(6))
-        return await collected(pool, said, 6)
+    async def story(pool: Pool) -> list[Any]:
+        pool.workers.give(items(6))
+        return await pool.collected(6)
 
     found = {int(item[2]): value for item, value in run(function, story, count=1)}
 

@@ -6,16 +6,13 @@ starts. A trace is carried by the W3C header `traceparent`; `trace_headers` hand
 
 import re
 from collections.abc import Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
 
 from waterclock.burrow.core.records import Header, Record
+from waterclock.runtime.worker_pool import current_item
 
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 _NO_TRACE, _NO_SPAN = b"0" * 32, b"0" * 16
-
-current: ContextVar[Record | list[Record] | None] = ContextVar("waterclock.burrow", default=None)
-"""The record a worker is at, or the list of them. Set by workers; read it by the functions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +35,7 @@ class Trace:
 
 def current_record() -> Record | None:
     """Return the record that is worked on; the first, for a function of lists."""
-    found = current.get()
+    found: Record | list[Record] | None = current_item.get()
     return found[0] if isinstance(found, list) else found
 
 

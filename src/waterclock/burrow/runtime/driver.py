@@ -23,9 +23,9 @@ from waterclock.burrow.core.failures import Failed, PermanentError
 from waterclock.burrow.core.records import Assignment, Record, TopicPartition
 from waterclock.burrow.runtime.dead_letters import DeadLetters
 from waterclock.burrow.runtime.metrics import PoolMetrics
-from waterclock.burrow.runtime.results import Results
+from waterclock.burrow.runtime.results import Item, Results, parted
 from waterclock.burrow.runtime.source import RETRY_CODES, Outlet, Output, Source
-from waterclock.burrow.runtime.workers import WorkerPool
+from waterclock.runtime.worker_pool import WorkerPool
 
 POLL_S = 0.1
 """How long a poll waits for records: commits wait for it, and so does a stop."""
@@ -85,7 +85,7 @@ class Driver:
         self.results = Results()
         if self._outlet is not None:
             self.results.check = self._outlet.check
-        self.workers: WorkerPool
+        self.workers: WorkerPool[Item]
         self.is_stopping = False
         self.is_over = False
 
@@ -121,7 +121,6 @@ class Driver:
         """Take in what was done, and hand out more."""
         self._is_turn_due = False
         results = self.results
-        self.workers.collect_results(results)
         if results.failed:
             failed, results.failed = results.failed, []
             for records, error in failed:
@@ -286,7 +285,9 @@ class Driver:
     def _take_back(self, names: Sequence[TopicPartition]) -> None:
         """Let go of what no worker has begun with: it is void, and its key is free."""
         gone = set(names)
-        back = self.workers.take_back(lambda record: (record.topic, record.partition) in gone)
+        queued = self.workers.take_back()
+        back, kept = parted(queued, lambda record: (record.topic, record.partition) in gone)
+        self.workers.give(kept)
         self._out -= len(back)
         self._perform(self._engine.failed(back, RuntimeError("not begun"), self.now_ms()))
         self._hand_out()

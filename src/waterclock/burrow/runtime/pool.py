@@ -25,11 +25,13 @@ from waterclock.burrow.core.scaling import Scaling
 from waterclock.burrow.runtime.dead_letters import DeadLetters
 from waterclock.burrow.runtime.driver import Driver
 from waterclock.burrow.runtime.metrics import Health, PoolMetrics, State
+from waterclock.burrow.runtime.results import Item
 from waterclock.burrow.runtime.source import LagTeller, Outlet, PoolHalted, Source
 from waterclock.burrow.runtime.tracing import traced
-from waterclock.burrow.runtime.workers import Coroutines, Threads, WorkerPool
+from waterclock.burrow.runtime.workers import coroutine_workers, thread_workers
 from waterclock.model.errors import BadConfig, Busy, WaterclockError
 from waterclock.runtime.lifecycle import raise_single, stopping_on_signals
+from waterclock.runtime.worker_pool import WorkerPool
 
 SAMPLE_S = 1.0
 STUCK_S = 300.0
@@ -269,12 +271,17 @@ class Pool:
             self._is_source_ours = False
             raise
 
-    def _worker_pool(self, driver: Driver, tasks: asyncio.TaskGroup) -> WorkerPool:
+    def _worker_pool(self, driver: Driver, tasks: asyncio.TaskGroup) -> WorkerPool[Item]:
         wants_outputs = isinstance(self._source, Outlet)
         process = traced(self._process, is_async=self._is_async)
         if not self._is_async:
-            return Threads(process, report_soon=driver.turn_soon, wants_outputs=wants_outputs)
-        return Coroutines(
+            return thread_workers(
+                process,
+                results=driver.results,
+                report_soon=driver.turn_soon,
+                wants_outputs=wants_outputs,
+            )
+        return coroutine_workers(
             process,
             tasks=tasks,
             results=driver.results,

@@ -12,6 +12,7 @@ forgotten if it is not written yet: its leader, or the next one, hands it to som
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -37,12 +38,13 @@ from waterclock.dispatch.metrics import WorkerCounts
 from waterclock.dispatch.redis.client import RedisClient
 from waterclock.dispatch.redis.keys import Keys
 from waterclock.dispatch.sinks.sink import AWAY, KNOWN, LATE, STALE, WRITTEN, Sink, Writing
-from waterclock.dispatch.worker.handler_pool import Coroutines, HandlerPool, Item, Result, Threads
+from waterclock.dispatch.worker.handler_pool import Item, Result, handler_pool
 from waterclock.dispatch.worker.handlers import Handler, PermanentError, parse_json, reason_of
 from waterclock.dispatch.worker.in_flight import InFlight
 from waterclock.dispatch.worker.leader_search import LeaderSearch
 from waterclock.model.errors import BadInput
 from waterclock.model.failure_kinds import FailureKinds
+from waterclock.runtime.worker_pool import WorkerPool
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +76,8 @@ class Worker:
             workers=config.concurrency,
             handler_s_max=config.handler_ms_max / 1_000,
         )
-        self._pool: HandlerPool | None = None
+        self._pool: WorkerPool[Item] | None = None
+        self._results: deque[Result] = deque()
         self._has_results = asyncio.Event()
         self._is_stopping = asyncio.Event()
         self._later: list[Result] = []
@@ -111,7 +114,14 @@ class Worker:
     async def run(self) -> None:
         """Work until `stop`."""
         async with asyncio.TaskGroup() as tasks:
-            self._pool = pool = self._pool_of(tasks)
+            self._pool = pool = handler_pool(
+                self._handler,
+                count=self._config.concurrency,
+                parse=parse_json if self._config.parse == "json" else bytes,
+                prepare=self._sink.prepare,
+                settle=self._handled,
+                tasks=tasks,
+            )
             loops = [tasks.create_task(self._write()) for _ in range(WRITERS)]
             loops += [tasks.create_task(self._tick())]
             seeking = [tasks.create_task(self._search.run())]
@@ -129,14 +139,9 @@ class Worker:
             for task in loops:
                 task.cancel()
 
-    def _pool_of(self, tasks: asyncio.TaskGroup) -> HandlerPool:
-        parse = parse_json if self._config.parse == "json" else bytes
-        count, prepare, tell = self._config.concurrency, self._sink.prepare, self._has_results.set
-        if self._handler.is_async:
-            return Coroutines(
-                self._handler, count=count, parse=parse, prepare=prepare, tell=tell, tasks=tasks
-            )
-        return Threads(self._handler, count=count, parse=parse, prepare=prepare, tell=tell)
+    def _handled(self, item: Item, result: object, seconds: float) -> None:
+        self._results.append((item, result))
+        self._has_results.set()
 
     async def _drain(self) -> None:
         """Wait until everything in flight is answered, but not for ever."""
@@ -254,8 +259,7 @@ class Worker:
 
     async def _write(self) -> None:
         """Write and answer what the pool has done, in as large batches as came together."""
-        assert self._pool is not None
-        results = self._pool.results
+        results = self._results
         while True:
             if not results:
                 self._has_results.clear()
@@ -361,7 +365,7 @@ class Worker:
                 continue  # we were held up; what leaders said meanwhile is about to be read
             if self._later and now >= retry_at:
                 retry_at = now + RETRY_S
-                self._pool.results.extend(self._later)
+                self._results.extend(self._later)
                 self._later = []
                 self._has_results.set()
             for link in [*self._links]:
