@@ -236,7 +236,7 @@ def takes_everything_twice() -> AbstractContextManager[Any]:
     """What the source brings again is taken for new."""
 
     def take_in(self: MessageTable, batch: Batch, stored_id: bytes | None) -> int:
-        batch.place = BatchState.WAITING
+        batch.state = BatchState.WAITING
         self.name(batch)
         self.bytes += batch.bytes
         return 0

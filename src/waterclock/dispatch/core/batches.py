@@ -119,8 +119,8 @@ class Batch:
         "entries",
         "home",
         "left",
-        "place",
         "shunned",
+        "state",
         "uuids",
         "worker",
     )
@@ -146,13 +146,13 @@ class Batch:
         """How many workers went away while they held these."""
         self.shunned = -1
         """The worker that had them last and failed: another one is better."""
-        self.place = BatchState.WAITING
+        self.state = BatchState.WAITING
         self.worker = -1
         """Who has them, while they are out."""
         self.deadline_ms = 0
 
     def __repr__(self) -> str:
-        return f"<Batch {self.left} of {len(self.uuids)} {self.place.value}>"
+        return f"<Batch {self.left} of {len(self.uuids)} {self.state.value}>"
 
     def first(self, count: int) -> "Batch":
         """Take the first messages out, as a batch with the same history."""
@@ -208,7 +208,7 @@ class Batch:
     ) -> "Batch":
         part = Batch(uuids, births_ms, bodies, entries, self.deliveries)
         part.home, part.crashes, part.shunned = self.home, self.crashes, self.shunned
-        part.place, part.worker, part.deadline_ms = self.place, self.worker, self.deadline_ms
+        part.state, part.worker, part.deadline_ms = self.state, self.worker, self.deadline_ms
         return part
 
     def _set(

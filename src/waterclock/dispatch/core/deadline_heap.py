@@ -17,8 +17,8 @@ DONE_MIN = 1_000
 class DeadlineHeap:
     """Batches at one place, each due at its `deadline_ms`."""
 
-    def __init__(self, place: BatchState) -> None:
-        self._place = place
+    def __init__(self, state: BatchState) -> None:
+        self._state = state
         self._heap: list[tuple[int, int, Batch]] = []
         self._sequence = 0
         self._length_max = DONE_MIN
@@ -56,7 +56,7 @@ class DeadlineHeap:
         return any(each is batch for _, _, each in self._heap)
 
     def _is_current(self, batch: Batch) -> bool:
-        return batch.left > 0 and batch.place is self._place
+        return batch.left > 0 and batch.state is self._state
 
     def _drop_done(self) -> None:
         self._heap = [entry for entry in self._heap if self._is_current(entry[2])]

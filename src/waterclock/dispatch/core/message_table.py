@@ -49,10 +49,10 @@ class MessageTable:
         """Let the index name this batch for all its messages."""
         self.index.update(zip(batch.uuids, repeat(batch)))
 
-    def is_at(self, uuid: bytes, place: BatchState) -> bool:
+    def is_at(self, uuid: bytes, state: BatchState) -> bool:
         """Say whether a message is here, in a batch at this place."""
         batch = self.index.get(uuid)
-        return batch is not None and batch.place is place
+        return batch is not None and batch.state is state
 
     def at_worker(self, worker: int, uuids: Iterable[bytes]) -> dict[Batch, list[bytes]]:
         """Return which of these messages a worker has, by batch, each once."""

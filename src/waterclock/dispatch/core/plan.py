@@ -245,7 +245,7 @@ class Plan:
             if is_permanent or part.deliveries >= self._config.deliveries_max:
                 self._give_up(part, reason, dead_letters)
             else:
-                part.place = BatchState.RESTING
+                part.state = BatchState.RESTING
                 part.deadline_ms = now_ms + self._retry_ms(part.deliveries)
                 self._resting.put(part)
         self._pool.answered(worker)
@@ -276,12 +276,12 @@ class Plan:
     def check_invariants(self) -> None:
         """Raise AssertionError if the plan contradicts itself; slow, for tests."""
         left = self._table.check_invariants()
-        waiting = sum(count for batch, count in left.items() if batch.place is BatchState.WAITING)
+        waiting = sum(count for batch, count in left.items() if batch.state is BatchState.WAITING)
         assert self.waiting == waiting == sum(b.left for q in (self._again, self._fresh) for b in q)
-        out = [batch for batch in left if batch.place is BatchState.OUT]
+        out = [batch for batch in left if batch.state is BatchState.OUT]
         assert set(out) == {batch for worker in self._pool for batch in worker.batches}
         assert all(self._out.has(batch) for batch in out)
-        assert all(self._resting.has(b) for b in left if b.place is BatchState.RESTING)
+        assert all(self._resting.has(b) for b in left if b.state is BatchState.RESTING)
         for worker in self._pool:
             assert worker.held == sum(batch.left for batch in worker.batches), worker
             assert worker.suspects == sum(b.crashes >= SUSPECT_CRASHES for b in worker.batches)
@@ -306,7 +306,7 @@ class Plan:
         if batch.deliveries:
             self.counts.redelivered += batch.left
         batch.deliveries += 1
-        batch.place, batch.worker = BatchState.OUT, worker.key
+        batch.state, batch.worker = BatchState.OUT, worker.key
         batch.deadline_ms = now_ms + self._config.deadline_ms
         worker.held += batch.left
         self._pool.took(worker, batch)
@@ -341,12 +341,12 @@ class Plan:
 
     def _wait(self, batch: Batch) -> None:
         self._table.tidy(batch)
-        batch.place = BatchState.WAITING
+        batch.state = BatchState.WAITING
         self.waiting += batch.left
         self._again.append(batch)
 
     def _give_up(self, batch: Batch, reason: str, dead_letters: list[DeadLetter]) -> None:
-        batch.place = BatchState.DEAD
+        batch.state = BatchState.DEAD
         stored_id = batch.home.stored_id if batch.home is not None else None
         entries: Sequence[bytes | None] = batch.entries or [None] * batch.left
         dead_letters += [
@@ -363,10 +363,10 @@ class Plan:
 
     def _done(self, batch: Batch, uuids: Sequence[bytes], settle: Settle) -> None:
         """Let go of messages that are popped from the index; add what is settled thereby."""
-        if batch.place is BatchState.OUT:
+        if batch.state is BatchState.OUT:
             self._pool.uncount(batch.worker, len(uuids))
             if len(uuids) == batch.left:
                 self._pool.lost(batch)
-        elif batch.place is BatchState.WAITING:
+        elif batch.state is BatchState.WAITING:
             self.waiting -= len(uuids)
         self._table.settle(batch, uuids, settle)
