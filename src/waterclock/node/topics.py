@@ -37,7 +37,7 @@ from waterclock.model.ids import Offset
 from waterclock.model.names import check_topic_name
 from waterclock.model.sections import DeliveryConfig
 from waterclock.model.units import DAY_MS
-from waterclock.model.views import TopicInfo, TopicSettings
+from waterclock.model.views import Position, TopicInfo, TopicSettings
 from waterclock.node.detached import run_detached
 from waterclock.node.metadata import Metadata, Records
 from waterclock.node.partition.host import PartitionHost, open_all, open_host
@@ -74,6 +74,10 @@ class Topic:
     def view(self) -> TopicInfo:
         """Return the topic as it is now."""
         return TopicInfo(self.name, self.settings, tuple(host.view() for host in self.partitions))
+
+    def positions_at(self, time_ms: int) -> list[Position]:
+        """Return where each partition stood at a time."""
+        return [Position(host.partition, host.store.offset_at(time_ms)) for host in self.partitions]
 
     def partition(self, number: int) -> PartitionHost:
         """Return a partition by its number."""

@@ -5,6 +5,9 @@ from enum import IntEnum
 from waterclock.model.errors import BadInput, OffsetOutOfRange
 from waterclock.node.groups.partition import GroupPartition
 
+POSITIONS_MAX = 100_000
+"""Positions that one request may name."""
+
 
 class Start(IntEnum):
     """Where a new group begins. The numbers are those of the API."""

@@ -8,14 +8,12 @@ from msgspec import structs
 from waterclock.model.errors import BadInput, LimitExceeded
 from waterclock.model.protobuf import to_proto
 from waterclock.model.views import GroupInfo, TopicSettings
-from waterclock.node.groups.positions import Start
+from waterclock.node.groups.positions import POSITIONS_MAX, Start
 from waterclock.node.node import Node
 from waterclock.node.topics import Topic
 from waterclock.server.grpc.fields import check_not_negative, member_of
 from waterclock.v1 import admin_pb2 as pb
 from waterclock.v1 import broker_pb2 as broker
-
-POSITIONS_MAX = 100_000
 
 
 class AdminApi:
@@ -29,7 +27,6 @@ class AdminApi:
     # Topics
 
     async def create_topic(self, request: pb.CreateTopicRequest) -> pb.Topic:
-        """Make a topic."""
         topics = self._node.topics
         settings = _changed(topics.default_settings(), request.settings)
         return _topic(await topics.create(request.topic, settings, if_absent=request.if_absent))
@@ -41,26 +38,22 @@ class AdminApi:
         return _topic(await topics.update(request.topic, settings))
 
     async def delete_topic(self, request: pb.DeleteTopicRequest) -> pb.DeleteTopicResponse:
-        """Delete a topic and its messages."""
         await self._node.topics.delete(request.topic)
         return pb.DeleteTopicResponse()
 
     async def get_topic(self, request: pb.GetTopicRequest) -> pb.Topic:
-        """Return a topic."""
         return _topic(self._node.topics.get(request.topic))
 
     async def list_topics(self, _: pb.ListTopicsRequest) -> pb.ListTopicsResponse:
-        """Return all topics, by name."""
         return pb.ListTopicsResponse(topics=map(_topic, self._node.topics.all()))
 
     async def find_offsets(self, request: pb.FindOffsetsRequest) -> pb.FindOffsetsResponse:
         """Return where each partition stood at a time."""
         check_not_negative(time_ms=request.time_ms)
-        positions = [
-            broker.Position(partition=host.partition, offset=host.store.offset_at(request.time_ms))
-            for host in self._node.topics.get(request.topic).partitions
-        ]
-        return pb.FindOffsetsResponse(positions=positions)
+        positions = self._node.topics.get(request.topic).positions_at(request.time_ms)
+        return pb.FindOffsetsResponse(
+            positions=[to_proto(each, broker.Position) for each in positions]
+        )
 
     # Groups
 
@@ -71,7 +64,6 @@ class AdminApi:
         return pb.ListGroupsResponse(groups=map(_group, self._node.groups.list(request.topic)))
 
     async def get_group(self, request: pb.GetGroupRequest) -> pb.Group:
-        """Return a group."""
         return _group(self._node.groups.get(request.topic, request.group))
 
     async def delete_group(self, request: pb.DeleteGroupRequest) -> pb.DeleteGroupResponse:
@@ -96,7 +88,6 @@ class AdminApi:
     async def list_dead_letters(
         self, request: pb.ListDeadLettersRequest
     ) -> pb.ListDeadLettersResponse:
-        """Return dead letters of a topic."""
         check_not_negative(limit=request.limit)
         page = await self._node.dead_letters.list(
             request.topic, limit=request.limit, page=request.page
@@ -127,12 +118,10 @@ class AdminApi:
     # Replays
 
     async def list_replays(self, _: pb.ListReplaysRequest) -> pb.ListReplaysResponse:
-        """Return the named replays."""
         replays = self._node.replays.list()
         return pb.ListReplaysResponse(replays=[to_proto(each, pb.ReplayInfo) for each in replays])
 
     async def delete_replay(self, request: pb.DeleteReplayRequest) -> pb.DeleteReplayResponse:
-        """Forget a named replay."""
         return pb.DeleteReplayResponse(existed=await self._node.replays.delete(request.name))
 
     # Snapshots

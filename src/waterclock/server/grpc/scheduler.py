@@ -23,7 +23,6 @@ class SchedulerApi:
         self._node = node
 
     async def cancel(self, request: pb.CancelRequest) -> pb.CancelResponse:
-        """Cancel pending messages."""
         changed = await self._node.pending.cancel(request.topic, _named(request.pending))
         return pb.CancelResponse(
             outcomes=changed.outcomes.tolist(), reached=changed.reached.tolist()
@@ -79,14 +78,12 @@ class SchedulerApi:
     async def delete_recurrence(
         self, request: pb.DeleteRecurrenceRequest
     ) -> pb.DeleteRecurrenceResponse:
-        """End a recurrence."""
         existed = await self._node.recurrences.delete(request.name)
         return pb.DeleteRecurrenceResponse(existed=existed)
 
     async def list_recurrences(
         self, request: pb.ListRecurrencesRequest
     ) -> pb.ListRecurrencesResponse:
-        """Return recurrences by name."""
         found = self._node.recurrences.list(request.topic)
         return pb.ListRecurrencesResponse(recurrences=map(_recurrence, found))
 

@@ -46,7 +46,6 @@ class WriteRegistryApi:
         return pb.AbandonWriteResponse(existed=existed)
 
     async def list_writers(self, request: pb.ListWritersRequest) -> pb.ListWritersResponse:
-        """Return the writers of a topic."""
         return pb.ListWritersResponse(
             writers=[to_proto(each, pb.Writer) for each in self._registry.list(request.topic)]
         )

@@ -31,14 +31,13 @@ from waterclock.server.http.problems import problem_of
 from waterclock.server.rest.consumer import HttpConsumer, Key, Lease
 from waterclock.server.rest.consumers import HttpConsumers
 from waterclock.server.rest.models import (
-    AnyTopic,
     Duration,
     Earlier,
     Group,
     Name,
     RequestModel,
     ResponseModel,
-    Topic,
+    TopicParameters,
     past_of,
 )
 from waterclock.server.rest.waiters import NO_STORE, Batch, DeliveredPage, Listening, Poll, event_of
@@ -66,10 +65,9 @@ LeaseText = Annotated[str, matching(_LEASE, "As it came with the message.", "0-1
 Leases = Annotated[tuple[LeaseText, ...], Meta(max_length=LEASES_MAX)]
 
 
-class ConsumerParameters(RequestModel):
+class ConsumerParameters(TopicParameters):
     """Which consumer of which group."""
 
-    topic: Topic
     group: Group
     consumer: Annotated[
         Name, Meta(description="Consumers of a group that give the same name, or none, are one.")
@@ -105,10 +103,6 @@ class EventsParameters(ConsumerParameters):
         Literal["manual", "auto"],
         Meta(description="auto: what was sent is acked, whether it was processed or not."),
     ] = "manual"
-
-
-class AcksParameters(RequestModel):
-    topic: AnyTopic
 
 
 class Acks(RequestModel):
@@ -214,7 +208,7 @@ class ConsumeApi:
 
     def acks(self, request: Request) -> Answered | Later:
         """Take what a consumer says of messages."""
-        topic = parameters_of(request, AcksParameters).topic
+        topic = parameters_of(request, TopicParameters).topic
         said = body_of(request, Acks)
         self._node.topics.get(topic)
         answers = [
@@ -262,7 +256,7 @@ class ConsumeApi:
                 "POST", "/topics/{topic}/acks", self.acks, "ack",
                 "Say what became of messages: ack, nack, give back, reject, extend.",
                 {200: ResponseSpec("What was accepted.", AcksResponse)}, tag="messages",
-                parameters=AcksParameters, body=Acks,
+                parameters=TopicParameters, body=Acks,
                 body_example={"group": "billing", "ack": ["0-1-0-1"]}, problems=(404, 409),
                 is_last_to_stop=True,
             ),

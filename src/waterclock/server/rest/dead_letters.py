@@ -12,20 +12,16 @@ from waterclock.server.http.input import END, body_of, matching, parameters_of
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.rest.models import (
-    AnyTopic,
     MessageResponse,
-    PositionRequest,
+    Positions,
     RequestModel,
     ResponseModel,
+    TopicParameters,
     with_message,
 )
-from waterclock.server.rest.topics import POSITIONS_MAX
 
 
-class DeadLettersParameters(RequestModel):
-    """Which dead letters."""
-
-    topic: AnyTopic
+class DeadLettersParameters(TopicParameters):
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
     page: Annotated[
         str,
@@ -45,23 +41,15 @@ class DeadLetterResponse(MessageResponse, kw_only=True):
 
 
 class DeadLettersResponse(ResponseModel):
-    """Dead letters of a topic."""
-
     dead_letters: list[DeadLetterResponse]
     next_page: str
     total: int
 
 
-class DeadLettersTopic(RequestModel):
-    """Of which topic."""
-
-    topic: AnyTopic
-
-
 class DeadLettersRequest(RequestModel):
     """Which dead letters; none named: all there are."""
 
-    positions: Annotated[tuple[PositionRequest, ...], Meta(max_length=POSITIONS_MAX)] = ()
+    positions: Positions = ()
 
 
 class RedriveRequest(DeadLettersRequest):
@@ -77,24 +65,23 @@ class CountResponse(ResponseModel):
 
 
 class DeadLettersApi:
-    """Answers questions about dead letters."""
+    """Answers requests about dead letters."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     async def list_dead_letters(self, request: Request) -> Response:
-        """Return dead letters of a topic."""
         asked = parameters_of(request, DeadLettersParameters)
         page = await self._node.dead_letters.list(asked.topic, limit=asked.limit, page=asked.page)
-        letters = [with_message(DeadLetterResponse, each) for each in page.dead_letters]
+        found = [with_message(DeadLetterResponse, each) for each in page.dead_letters]
         return json(
             200,
-            DeadLettersResponse(dead_letters=letters, next_page=page.next_page, total=page.total),
+            DeadLettersResponse(dead_letters=found, next_page=page.next_page, total=page.total),
         )
 
     async def redrive(self, request: Request) -> Response:
         """Publish dead letters again where they came from."""
-        topic = parameters_of(request, DeadLettersTopic).topic
+        topic = parameters_of(request, TopicParameters).topic
         given = body_of(request, RedriveRequest)
         count = await self._node.dead_letters.redrive(
             topic, self._named(topic, given), limit=given.limit
@@ -103,7 +90,7 @@ class DeadLettersApi:
 
     async def purge(self, request: Request) -> Response:
         """Take dead letters off the list."""
-        topic = parameters_of(request, DeadLettersTopic).topic
+        topic = parameters_of(request, TopicParameters).topic
         given = body_of(request, DeadLettersRequest)
         count = await self._node.dead_letters.purge(topic, self._named(topic, given))
         return json(200, CountResponse(count=count))
@@ -118,44 +105,24 @@ class DeadLettersApi:
 
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
-        letters = "/topics/{topic}/dead-letters"
+        path = "/topics/{topic}/dead-letters"
         count = {200: ResponseSpec("How many.", CountResponse)}
         return [
             Operation(
-                "GET",
-                letters,
-                self.list_dead_letters,
-                name="listDeadLetters",
-                tag="past",
-                summary="List messages that failed for good.",
-                parameters=DeadLettersParameters,
-                responses={200: ResponseSpec("A page.", DeadLettersResponse)},
-                problems=(404,),
+                "GET", path, self.list_dead_letters, "listDeadLetters",
+                "List messages that failed for good.",
+                {200: ResponseSpec("A page.", DeadLettersResponse)}, tag="past",
+                parameters=DeadLettersParameters, problems=(404,),
             ),
             Operation(
-                "POST",
-                letters + "/redrive",
-                self.redrive,
-                name="redrive",
-                tag="past",
-                summary="Publish dead letters again where they came from.",
-                parameters=DeadLettersTopic,
-                body=RedriveRequest,
-                body_example={"limit": 100},
-                responses=count,
+                "POST", path + "/redrive", self.redrive, "redrive",
+                "Publish dead letters again where they came from.", count, tag="past",
+                parameters=TopicParameters, body=RedriveRequest, body_example={"limit": 100},
                 problems=(404, 409, 507),
             ),
             Operation(
-                "POST",
-                letters + "/purge",
-                self.purge,
-                name="purgeDeadLetters",
-                tag="past",
-                summary="Take dead letters off the list.",
-                parameters=DeadLettersTopic,
-                body=DeadLettersRequest,
-                body_example={},
-                responses=count,
-                problems=(404, 507),
+                "POST", path + "/purge", self.purge, "purgeDeadLetters",
+                "Take dead letters off the list.", count, tag="past", parameters=TopicParameters,
+                body=DeadLettersRequest, body_example={}, problems=(404, 507),
             ),
-        ]
+        ]  # fmt: skip

@@ -27,11 +27,10 @@ from waterclock.server.http.messages import Later, Piece, Request, Response, Str
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.rest.models import (
     OFFSET_MAX,
-    AnyTopic,
     Offset,
     Partition,
-    RequestModel,
     ResponseModel,
+    TopicParameters,
 )
 from waterclock.storage.partition_store import PartitionStore
 
@@ -51,8 +50,7 @@ _PARTITION_OFFSET = r"(0|[1-9][0-9]{0,3}):(0|[1-9][0-9]{0,15})"
 BEYOND = rf"^{_PARTITION_OFFSET}(,{_PARTITION_OFFSET})*" + END
 
 
-class FramesParameters(RequestModel):
-    topic: AnyTopic
+class FramesParameters(TopicParameters):
     partition: Annotated[Partition, Meta(examples=[0])]
     offset: Annotated[Offset, Meta(description="From the frame with this one on.")] = 0
     end_offset: (
@@ -70,10 +68,9 @@ class FramesParameters(RequestModel):
     ] = False
 
 
-class EndsParameters(RequestModel):
+class EndsParameters(TopicParameters):
     """Of which topic, and what is known."""
 
-    topic: AnyTopic
     beyond: (
         Annotated[
             str,

@@ -1,8 +1,8 @@
 """Groups over HTTP: how far they are, where they go on."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
 
 from waterclock.model.views import GroupInfo
 from waterclock.node.groups.positions import Start
@@ -11,21 +11,17 @@ from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.rest.models import (
-    AnyTopic,
     Earlier,
     Group,
-    PositionRequest,
+    Positions,
     RequestModel,
     ResponseModel,
+    TopicParameters,
     past_of,
 )
-from waterclock.server.rest.topics import POSITIONS_MAX, TopicParameters, operations_of
 
 
-class GroupParameters(RequestModel):
-    """Which group."""
-
-    topic: AnyTopic
+class GroupParameters(TopicParameters):
     group: Group
 
 
@@ -34,12 +30,10 @@ class SeekRequest(RequestModel):
 
     start: Literal["earliest", "latest"] = "earliest"
     since: Earlier | UnsetType = UNSET
-    positions: Annotated[tuple[PositionRequest, ...], Meta(max_length=POSITIONS_MAX)] = ()
+    positions: Positions = ()
 
 
 class GroupsResponse(ResponseModel):
-    """Groups by name."""
-
     groups: list[GroupInfo]
 
 
@@ -56,11 +50,9 @@ class GroupsApi:
         return json(200, GroupsResponse(groups=self._node.groups.list(topic)))
 
     def list_all_groups(self, _: Request) -> Response:
-        """Return all groups."""
         return json(200, GroupsResponse(groups=self._node.groups.list()))
 
     def get_group(self, request: Request) -> Response:
-        """Return a group."""
         asked = parameters_of(request, GroupParameters)
         return json(200, self._node.groups.get(asked.topic, asked.group))
 
@@ -92,30 +84,27 @@ class GroupsApi:
         one = path + "/{group}"
         group = ResponseSpec("The group.", GroupInfo)
         groups = ResponseSpec("By name.", GroupsResponse)
-        rows: list[Any] = [
-            ("GET", "/groups", self.list_all_groups, "listAllGroups", "List all groups."),
-            ("GET", path, self.list_groups, "listGroups", "List the groups of a topic."),
-            ("GET", one, self.get_group, "getGroup", "Show a group and its lag."),
-            ("DELETE", one, self.delete_group, "deleteGroup", "Forget a group."),
-            ("POST", one + "/seek", self.seek_group, "seekGroup", "Set where a group goes on."),
-        ]
-        more: dict[str, dict[str, Any]] = {
-            "listAllGroups": {"responses": {200: groups}},
-            "listGroups": {
-                "parameters": TopicParameters,
-                "responses": {200: groups},
-                "problems": (404,),
-            },
-            "getGroup": {"responses": {200: group}, "problems": (404,)},
-            "deleteGroup": {
-                "responses": {204: ResponseSpec("It is forgotten.")},
-                "problems": (404, 409, 507),
-            },
-            "seekGroup": {
-                "body": SeekRequest,
-                "body_example": {"start": "latest"},
-                "responses": {200: group},
-                "problems": (404, 409, 507),
-            },
-        }
-        return operations_of(rows, more, "groups", GroupParameters)
+        common: dict[str, Any] = {"tag": "groups", "parameters": GroupParameters}
+        return [
+            Operation(
+                "GET", "/groups", self.list_all_groups, "listAllGroups", "List all groups.",
+                {200: groups}, tag="groups",
+            ),
+            Operation(
+                "GET", path, self.list_groups, "listGroups", "List the groups of a topic.",
+                {200: groups}, tag="groups", parameters=TopicParameters, problems=(404,),
+            ),
+            Operation(
+                "GET", one, self.get_group, "getGroup", "Show a group and its lag.",
+                {200: group}, **common, problems=(404,),
+            ),
+            Operation(
+                "DELETE", one, self.delete_group, "deleteGroup", "Forget a group.",
+                {204: ResponseSpec("It is forgotten.")}, **common, problems=(404, 409, 507),
+            ),
+            Operation(
+                "POST", one + "/seek", self.seek_group, "seekGroup", "Set where a group goes on.",
+                {200: group}, **common, body=SeekRequest, body_example={"start": "latest"},
+                problems=(404, 409, 507),
+            ),
+        ]  # fmt: skip

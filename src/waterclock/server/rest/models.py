@@ -21,6 +21,7 @@ from waterclock.model.limits import Limits, check
 from waterclock.model.message import Message
 from waterclock.model.names import DEAD_LETTERS, NAME_CHARS_MAX, check_name, check_topic_name
 from waterclock.model.views import DeadLetter, ScheduledMessage
+from waterclock.node.groups.positions import POSITIONS_MAX
 from waterclock.node.topics import PARTITIONS_MAX
 from waterclock.schedule.cron import TEXT_CHARS_MAX
 from waterclock.schedule.duration import parse_duration
@@ -52,11 +53,11 @@ def _name(what: str, example: str) -> Meta:
     )
 
 
-_LETTERS = {
+_DEAD_LETTERS = {
     "maxLength": NAME_CHARS_MAX + len(DEAD_LETTERS),
     "pattern": re.escape(DEAD_LETTERS) + END,
 }
-Topic = Annotated[
+TopicName = Annotated[
     str,
     text(
         check_topic_name,
@@ -64,11 +65,9 @@ Topic = Annotated[
         "orders",
         pattern=NAME,
         minLength=1,
-        anyOf=[{"maxLength": NAME_CHARS_MAX}, _LETTERS],
+        anyOf=[{"maxLength": NAME_CHARS_MAX}, _DEAD_LETTERS],
     ),
 ]
-AnyTopic = Topic
-"""Its name where the node's own class has the other."""
 Group = Annotated[str, _name("group", "billing")]
 Name = Annotated[str, _name("name", "nightly")]
 Duration = Annotated[
@@ -136,11 +135,18 @@ class ResponseModel(msgspec.Struct, rename="camel", kw_only=True):
     """A body that the server sends; fields that are not set are left out."""
 
 
+class TopicParameters(RequestModel):
+    topic: TopicName
+
+
 class PositionRequest(RequestModel):
     """A position in a topic."""
 
     partition: Partition
     offset: Offset
+
+
+Positions = Annotated[tuple[PositionRequest, ...], Meta(max_length=POSITIONS_MAX)]
 
 
 class MessageRequest(RequestModel):

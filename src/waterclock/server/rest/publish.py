@@ -23,14 +23,10 @@ from waterclock.server.rest.models import (
     Partition,
     RequestModel,
     ResponseModel,
-    Topic,
+    TopicParameters,
     expires_of,
     message_of,
 )
-
-
-class PublishParameters(RequestModel):
-    topic: Topic
 
 
 class PublishOne(MessageRequest):
@@ -104,7 +100,7 @@ class PublishApi:
                 "`messageId` gets one; publishing an id again changes nothing and tells where it "
                 "is. If one of several is refused, so are all. A topic that is not there is made "
                 "(unless `topics.auto_create` is off), and `madePartitions` says so.",
-                parameters=PublishParameters,
+                parameters=TopicParameters,
                 body=(Annotated[PublishOne, Meta(extra_json_schema=ONE_OF_EACH)], PublishMany),
                 body_example={"value": "hello", "key": "ada", "delay": "5s"},
                 problems=(404, 409, 507),
@@ -113,7 +109,7 @@ class PublishApi:
 
     async def publish(self, request: Request) -> Response:
         """Publish what the body says."""
-        topic = parameters_of(request, PublishParameters).topic
+        topic = parameters_of(request, TopicParameters).topic
         with self._publishing.holding(len(request.body)):
             given = body_of(request, _Publish)
             now_ms = self._node.clock.now_ms()

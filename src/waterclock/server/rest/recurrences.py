@@ -22,7 +22,6 @@ from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.http.problems import BadField
 from waterclock.server.rest.models import (
-    AnyTopic,
     Base64,
     Duration,
     Headers,
@@ -31,7 +30,7 @@ from waterclock.server.rest.models import (
     RequestModel,
     ResponseModel,
     TimeMs,
-    Topic,
+    TopicName,
     bytes_of,
     exclusive,
     one_of,
@@ -86,13 +85,13 @@ class RecurrenceParameters(RequestModel):
 
 
 class RecurrencesParameters(RequestModel):
-    topic: Annotated[AnyTopic, Meta(description="Only to this topic.")] | None = None
+    topic: Annotated[TopicName, Meta(description="Only to this topic.")] | None = None
 
 
 class RecurrenceRequest(RequestModel):
     """What recurs, and when: `cron` or `every`."""
 
-    topic: Topic
+    topic: TopicName
     cron: CronText | UnsetType = UNSET
     every: LongDuration | UnsetType = UNSET
     zone: Zone = "UTC"

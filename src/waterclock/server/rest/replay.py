@@ -21,7 +21,6 @@ from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import JSON_LINES, Request, Response, Streamed, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.rest.models import (
-    AnyTopic,
     Earlier,
     MessageResponse,
     Name,
@@ -30,16 +29,16 @@ from waterclock.server.rest.models import (
     PositionRequest,
     RequestModel,
     ResponseModel,
+    TopicParameters,
     past_of,
     render_fields,
 )
 from waterclock.server.rows import fields_of, in_slices
 
 
-class ReplayParameters(RequestModel):
+class ReplayParameters(TopicParameters):
     """What is to be replayed: everything, or what was appended, or due, within times."""
 
-    topic: AnyTopic
     since: Annotated[Earlier, Meta(description="Appended from then on.")] | None = None
     until: Annotated[Earlier, Meta(description="And before; without it, until now.")] | None = None
     by_due: Annotated[bool, Meta(description="By due times instead.")] = False
@@ -47,10 +46,9 @@ class ReplayParameters(RequestModel):
     name: Annotated[Name, Meta(description="Remember it, or go on with it.")] | None = None
 
 
-class ReadParameters(RequestModel):
+class ReadParameters(TopicParameters):
     """A partition, from an offset on."""
 
-    topic: AnyTopic
     partition: Annotated[Partition, Meta(examples=[0])]
     offset: Annotated[Offset, Meta(description="From this one on.")] = 0
     count: Annotated[Offset, Meta(description="So many messages; 0 is all there are.")] = 0
@@ -144,73 +142,39 @@ class ReplayApi:
         """Return its part of the table."""
         return [
             Operation(
-                "GET",
-                "/topics/{topic}/replay",
-                self.replay,
-                name="replay",
-                tag="past",
-                summary="Read a stretch of the past, in order, without a group.",
+                "GET", "/topics/{topic}/replay", self.replay, "replay",
+                "Read a stretch of the past, in order, without a group.",
+                {200: ResponseSpec("Messages, one a line.", content_type=JSON_LINES)}, tag="past",
                 description="Lines of JSON; the last says that it is finished, or it was cut off.",
-                parameters=ReplayParameters,
-                responses={200: ResponseSpec("Messages, one a line.", content_type=JSON_LINES)},
-                problems=(404, 409),
+                parameters=ReplayParameters, problems=(404, 409),
             ),
             Operation(
-                "GET",
-                "/topics/{topic}/partitions/{partition}/messages",
-                self.read,
-                name="read",
-                tag="past",
-                summary="Read a partition from an offset on, without a group.",
+                "GET", "/topics/{topic}/partitions/{partition}/messages", self.read, "read",
+                "Read a partition from an offset on, without a group.",
+                {200: ResponseSpec("Messages, one a line.", content_type=JSON_LINES)}, tag="past",
                 description="Lines of JSON; the last says that it is finished, or it was cut off.",
-                parameters=ReadParameters,
-                responses={200: ResponseSpec("Messages, one a line.", content_type=JSON_LINES)},
-                problems=(404, 409),
-            ),
-            *self._of_names(),
-        ]
-
-    def _of_names(self) -> list[Operation]:
-        return [
-            Operation(
-                "GET",
-                "/replays",
-                self.list_replays,
-                name="listReplays",
-                tag="past",
-                summary="List the named replays.",
-                responses={200: ResponseSpec("All.", ReplaysResponse)},
+                parameters=ReadParameters, problems=(404, 409),
             ),
             Operation(
-                "POST",
-                "/replays/{name}/done",
-                self.done,
-                name="reportReplay",
-                tag="past",
-                summary="Say how far the reader of a named replay has come.",
-                parameters=NameParameters,
-                body=ReplayDone,
+                "GET", "/replays", self.list_replays, "listReplays", "List the named replays.",
+                {200: ResponseSpec("All.", ReplaysResponse)}, tag="past",
+            ),
+            Operation(
+                "POST", "/replays/{name}/done", self.done, "reportReplay",
+                "Say how far the reader of a named replay has come.",
+                {204: ResponseSpec("Noted; durable, or saved now and then while it is read.")},
+                tag="past", parameters=NameParameters, body=ReplayDone,
                 body_example={"positions": [{"partition": 0, "offset": 10}]},
                 description="While it is read, and after: the last line of a replay says what "
                 "there is to report when all of it is processed. Again is harmless.",
-                responses={
-                    204: ResponseSpec("Noted; durable, or saved now and then while it is read.")
-                },
-                problems=(404, 507),
-                is_last_to_stop=True,
+                problems=(404, 507), is_last_to_stop=True,
             ),
             Operation(
-                "DELETE",
-                "/replays/{name}",
-                self.delete_replay,
-                name="deleteReplay",
-                tag="past",
-                summary="Forget a named replay.",
-                parameters=NameParameters,
-                responses={204: ResponseSpec("It is forgotten.")},
-                problems=(404, 507),
+                "DELETE", "/replays/{name}", self.delete_replay, "deleteReplay",
+                "Forget a named replay.", {204: ResponseSpec("It is forgotten.")}, tag="past",
+                parameters=NameParameters, problems=(404, 507),
             ),
-        ]
+        ]  # fmt: skip
 
 
 async def _lines(replay: Replay) -> AsyncIterator[bytes]:

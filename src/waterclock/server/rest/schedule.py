@@ -15,7 +15,6 @@ from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.http.problems import BadField
 from waterclock.server.rest.models import (
     TIME_MS_MAX,
-    AnyTopic,
     Base64,
     Delay,
     DueMs,
@@ -27,6 +26,7 @@ from waterclock.server.rest.models import (
     ResponseModel,
     Time,
     TimeMs,
+    TopicParameters,
     bytes_of,
     due_of,
     with_message,
@@ -38,16 +38,9 @@ PARTITIONS_MAX = 1_024
 _PAGE = "^([A-Za-z0-9_-]{27}=)?" + END
 
 
-class TopicOnly(RequestModel):
-    """Of which topic."""
-
-    topic: AnyTopic
-
-
-class ListParameters(RequestModel):
+class ListParameters(TopicParameters):
     """Which pending messages, and how many."""
 
-    topic: AnyTopic
     limit: Annotated[int, Meta(ge=1, le=PAGE_MAX, description="Messages of a page.")] = 100
     page: Annotated[str, matching(_PAGE, "The nextPage of an answer.")] = ""
     values: Annotated[bool, Meta(description="With their values.")] = False
@@ -161,7 +154,7 @@ class ScheduledCounts(ResponseModel):
 
 
 class ScheduleApi:
-    """Answers questions about messages for later."""
+    """Answers requests about scheduled messages."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -187,19 +180,19 @@ class ScheduleApi:
 
     async def count_scheduled(self, request: Request) -> Response:
         """Count pending messages by how soon they are due."""
-        counts = await self._node.pending.count(parameters_of(request, TopicOnly).topic)
+        counts = await self._node.pending.count(parameters_of(request, TopicParameters).topic)
         horizons = [Horizon(within, count) for within, count in counts.horizons]
         return json(200, ScheduledCounts(total=counts.total, horizons=horizons))
 
     async def cancel(self, request: Request) -> Response:
         """Cancel pending messages."""
-        topic = parameters_of(request, TopicOnly).topic
+        topic = parameters_of(request, TopicParameters).topic
         named = _named(body_of(request, Cancel).messages)
         return json(200, _outcomes(await self._node.pending.cancel(topic, named)))
 
     async def reschedule(self, request: Request) -> Response:
         """Give pending messages another due time."""
-        topic = parameters_of(request, TopicOnly).topic
+        topic = parameters_of(request, TopicParameters).topic
         asked = body_of(request, Reschedule)
         limits, now_ms = self._node.config.limits, self._node.clock.now_ms()
         due_ms = due_of(asked.at, asked.due_ms, asked.delay, now_ms, limits)
@@ -210,7 +203,7 @@ class ScheduleApi:
 
     async def cancel_where(self, request: Request) -> Response:
         """Cancel all pending messages that match."""
-        topic = parameters_of(request, TopicOnly).topic
+        topic = parameters_of(request, TopicParameters).topic
         asked = body_of(request, CancelWhere)
         wanted = Filter() if asked.filter is UNSET else _filter(asked.filter)
         if wanted is None:
@@ -223,78 +216,42 @@ class ScheduleApi:
 
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
-        return [
-            Operation(
-                "GET",
-                "/topics/{topic}/scheduled",
-                self.list_scheduled,
-                name="listScheduled",
-                tag="schedule",
-                summary="List messages for later, by due time.",
-                parameters=ListParameters,
-                responses={
-                    200: ResponseSpec("A page; a short one may have a next one.", ScheduledPage)
-                },
-                problems=(404,),
-            ),
-            Operation(
-                "GET",
-                "/topics/{topic}/scheduled/count",
-                self.count_scheduled,
-                name="countScheduled",
-                tag="schedule",
-                summary="Count messages for later by how soon they are due.",
-                parameters=TopicOnly,
-                responses={200: ResponseSpec("Counts.", ScheduledCounts)},
-                problems=(404,),
-            ),
-            *self._of_changes(),
-        ]
-
-    def _of_changes(self) -> list[Operation]:
         outcomes = {200: ResponseSpec("What became of each.", Outcomes)}
         one = [{"messageId": "reminder-7"}]
         return [
             Operation(
-                "POST",
-                "/topics/{topic}/cancel",
-                self.cancel,
-                name="cancel",
-                tag="schedule",
-                summary="Cancel messages for later.",
-                parameters=TopicOnly,
-                body=Cancel,
-                body_example={"messages": one},
-                responses=outcomes,
-                problems=(404, 409, 507),
+                "GET", "/topics/{topic}/scheduled", self.list_scheduled, "listScheduled",
+                "List scheduled messages by due time.",
+                {200: ResponseSpec("A page; a short one may have a next one.", ScheduledPage)},
+                tag="schedule", parameters=ListParameters, problems=(404,),
             ),
             Operation(
-                "POST",
-                "/topics/{topic}/reschedule",
-                self.reschedule,
-                name="reschedule",
-                tag="schedule",
-                summary="Give messages for later another due time.",
-                parameters=TopicOnly,
+                "GET", "/topics/{topic}/scheduled/count", self.count_scheduled, "countScheduled",
+                "Count scheduled messages by how soon they are due.",
+                {200: ResponseSpec("Counts.", ScheduledCounts)}, tag="schedule",
+                parameters=TopicParameters, problems=(404,),
+            ),
+            Operation(
+                "POST", "/topics/{topic}/cancel", self.cancel, "cancel",
+                "Cancel scheduled messages.", outcomes, tag="schedule", parameters=TopicParameters,
+                body=Cancel, body_example={"messages": one}, problems=(404, 409, 507),
+            ),
+            Operation(
+                "POST", "/topics/{topic}/reschedule", self.reschedule, "reschedule",
+                "Give scheduled messages another due time.", outcomes, tag="schedule",
+                parameters=TopicParameters,
                 body=Annotated[Reschedule, Meta(extra_json_schema=_WHEN)],
-                body_example={"messages": one, "delay": "1h"},
-                responses=outcomes,
-                problems=(404, 409, 507),
+                body_example={"messages": one, "delay": "1h"}, problems=(404, 409, 507),
             ),
             Operation(
-                "POST",
-                "/topics/{topic}/cancel-where",
-                self.cancel_where,
-                name="cancelWhere",
-                tag="schedule",
-                summary="Cancel all messages for later that match.",
-                parameters=TopicOnly,
+                "POST", "/topics/{topic}/cancel-where", self.cancel_where, "cancelWhere",
+                "Cancel all scheduled messages that match.",
+                {200: ResponseSpec("How many.", CancelCount)}, tag="schedule",
+                parameters=TopicParameters,
                 body=Annotated[CancelWhere, Meta(extra_json_schema=_SOME)],
-                body_example={"filter": {"key": "ada"}, "dryRun": True},
-                responses={200: ResponseSpec("How many.", CancelCount)},
-                problems=(404, 409, 507),
+                body_example={"filter": {"key": "ada"}, "dryRun": True}, problems=(404, 409, 507),
             ),
-        ]
+        ]  # fmt: skip
 
 
 def _outcomes(changed: Changed) -> Outcomes:

@@ -18,20 +18,12 @@ from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.rest.models import (
-    AnyTopic,
     RequestModel,
     ResponseModel,
     TimeMs,
-    Topic,
+    TopicName,
+    TopicParameters,
 )
-
-POSITIONS_MAX = 100_000
-
-
-class TopicParameters(RequestModel):
-    """Which topic."""
-
-    topic: AnyTopic
 
 
 class SettingsRequest(RequestModel):
@@ -54,22 +46,18 @@ class SettingsRequest(RequestModel):
 
 
 class CreateTopic(SettingsRequest, kw_only=True):
-    """A topic to be made."""
-
-    topic: Topic
+    topic: TopicName
     if_absent: Annotated[bool, Meta(description="One that exists is returned as it is.")] = False
 
 
 class TopicsResponse(ResponseModel):
-    """Topics by name."""
-
     topics: list[TopicInfo]
 
 
 class OffsetsParameters(RequestModel):
     """Where was which topic when."""
 
-    topic: AnyTopic
+    topic: TopicName
     time_ms: Annotated[TimeMs, Meta(examples=[0])]
 
 
@@ -88,11 +76,9 @@ class TopicsApi:
     # Topics
 
     def list_topics(self, _: Request) -> Response:
-        """Return all topics, by name."""
         return json(200, TopicsResponse(topics=[topic.view() for topic in self._node.topics.all()]))
 
     async def create_topic(self, request: Request) -> Response:
-        """Make a topic."""
         given = body_of(request, CreateTopic)
         topics = self._node.topics
         existed = topics.find(given.topic) is not None
@@ -101,12 +87,13 @@ class TopicsApi:
         return json(200 if existed else 201, made.view())
 
     def get_topic(self, request: Request) -> Response:
-        """Return a topic."""
-        return json(200, self._node.topics.get(_of(request).topic).view())
+        return json(
+            200, self._node.topics.get(parameters_of(request, TopicParameters).topic).view()
+        )
 
     async def update_topic(self, request: Request) -> Response:
         """Give a topic other settings, or more partitions."""
-        name = _of(request).topic
+        name = parameters_of(request, TopicParameters).topic
         topics = self._node.topics
         given = body_of(request, SettingsRequest)
         topic = topics.get(name)
@@ -119,17 +106,14 @@ class TopicsApi:
 
     async def delete_topic(self, request: Request) -> Response:
         """Delete a topic and its messages."""
-        await self._node.topics.delete(_of(request).topic)
+        await self._node.topics.delete(parameters_of(request, TopicParameters).topic)
         return Response(204)
 
     def find_offsets(self, request: Request) -> Response:
         """Return where each partition stood at a time."""
         asked = parameters_of(request, OffsetsParameters)
-        positions = [
-            Position(host.partition, host.store.offset_at(asked.time_ms))
-            for host in self._node.topics.get(asked.topic).partitions
-        ]
-        return json(200, PositionsResponse(positions=positions))
+        topic = self._node.topics.get(asked.topic)
+        return json(200, PositionsResponse(positions=topic.positions_at(asked.time_ms)))
 
     # The node
 
@@ -139,80 +123,49 @@ class TopicsApi:
 
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
-        return [*self._of_topics(), self._of_node()]
-
-    def _of_topics(self) -> list[Operation]:
         path = "/topics/{topic}"
+        common: dict[str, Any] = {"tag": "topics", "parameters": TopicParameters}
         topic = ResponseSpec("The topic.", TopicInfo)
-        rows: list[Any] = [
-            ("GET", "/topics", self.list_topics, "listTopics", "List topics."),
-            ("POST", "/topics", self.create_topic, "createTopic", "Make a topic."),
-            ("GET", path, self.get_topic, "getTopic", "Show a topic."),
-            ("PATCH", path, self.update_topic, "updateTopic", "Change settings; add partitions."),
-            ("DELETE", path, self.delete_topic, "deleteTopic", "Delete a topic, with messages."),
-            ("GET", path + "/offsets", self.find_offsets, "findOffsets", "Find where it stood."),
-        ]
-        more: dict[str, dict[str, Any]] = {
-            "listTopics": {"responses": {200: ResponseSpec("All, by name.", TopicsResponse)}},
-            "createTopic": {
-                "body": CreateTopic,
-                "body_example": {"topic": "orders", "partitions": 4},
-                "responses": {200: ResponseSpec("It existed.", TopicInfo), 201: topic},
-                "problems": (409, 507),
-            },
-            "getTopic": {"responses": {200: topic}, "problems": (404,)},
-            "updateTopic": {
-                "body": SettingsRequest,
-                "body_example": {"retentionMs": 86_400_000},
-                "responses": {200: topic},
-                "problems": (404, 409, 507),
-            },
-            "deleteTopic": {
-                "responses": {204: ResponseSpec("It is gone.")},
-                "problems": (404, 507),
-            },
-            "findOffsets": {
-                "parameters": OffsetsParameters,
-                "responses": {
-                    200: ResponseSpec("An offset for each partition.", PositionsResponse)
-                },
-                "problems": (404, 409),
-            },
-        }
-        return operations_of(rows, more, "topics", TopicParameters)
-
-    def _of_node(self) -> Operation:
-        return Operation(
-            "GET",
-            "/node",
-            self.get_node,
-            name="getNode",
-            tag="node",
-            summary="Tell who this is.",
-            responses={200: ResponseSpec("The node.", NodeInfo)},
-        )
-
-
-def operations_of(
-    rows: list[Any], more: dict[str, dict[str, Any]], tag: str, parameters: object
-) -> list[Operation]:
-    """Return operations; those whose path has names take `parameters`, unless they say."""
-    found = []
-    for method, path, handler, name, summary in rows:
-        if "{" in path:
-            more[name].setdefault("parameters", parameters)
-        found.append(
-            Operation(method, path, handler, name=name, tag=tag, summary=summary, **more[name])
-        )
-    return found
-
-
-def _of(request: Request) -> TopicParameters:
-    return parameters_of(request, TopicParameters)
+        topics = ResponseSpec("All, by name.", TopicsResponse)
+        positions = ResponseSpec("An offset for each partition.", PositionsResponse)
+        return [
+            Operation(
+                "GET", "/topics", self.list_topics, "listTopics", "List topics.", {200: topics},
+                tag="topics",
+            ),
+            Operation(
+                "POST", "/topics", self.create_topic, "createTopic", "Make a topic.",
+                {200: ResponseSpec("It existed.", TopicInfo), 201: topic}, tag="topics",
+                body=CreateTopic, body_example={"topic": "orders", "partitions": 4},
+                problems=(409, 507),
+            ),
+            Operation(
+                "GET", path, self.get_topic, "getTopic", "Show a topic.", {200: topic}, **common,
+                problems=(404,),
+            ),
+            Operation(
+                "PATCH", path, self.update_topic, "updateTopic",
+                "Change settings; add partitions.", {200: topic}, **common, body=SettingsRequest,
+                body_example={"retentionMs": 86_400_000}, problems=(404, 409, 507),
+            ),
+            Operation(
+                "DELETE", path, self.delete_topic, "deleteTopic",
+                "Delete a topic, with messages.", {204: ResponseSpec("It is gone.")}, **common,
+                problems=(404, 507),
+            ),
+            Operation(
+                "GET", path + "/offsets", self.find_offsets, "findOffsets",
+                "Find where it stood.", {200: positions}, tag="topics",
+                parameters=OffsetsParameters, problems=(404, 409),
+            ),
+            Operation(
+                "GET", "/node", self.get_node, "getNode", "Tell who this is.",
+                {200: ResponseSpec("The node.", NodeInfo)}, tag="node",
+            ),
+        ]  # fmt: skip
 
 
 def _changed(settings: TopicSettings, given: SettingsRequest) -> TopicSettings:
-    """Return settings with what a request gives."""
     changes = {
         name: getattr(given, name)
         for name in SettingsRequest.__struct_fields__
