@@ -24,7 +24,6 @@ from prometheus_client.registry import Collector, CollectorRegistry
 import waterclock
 from waterclock.node.counters import Histogram
 from waterclock.node.groups.host import GroupHost
-from waterclock.node.groups.views import view_of
 from waterclock.node.node import Node
 from waterclock.node.partition.host import PartitionHost
 from waterclock.server.calls import Calls
@@ -304,9 +303,9 @@ class Metrics:
 
     def _each_group_partition(self, attribute: str) -> Iterator[Sample]:
         for host in self._node.groups.hosts():
-            for place in view_of(host).partitions:
-                labels = (host.topic, host.name, str(place.partition))
-                yield labels, getattr(place, attribute)
+            for partition in host.info().partitions:
+                labels = (host.topic, host.name, str(partition.partition))
+                yield labels, getattr(partition, attribute)
 
     def _scheduled(self) -> Iterator[Sample]:
         totals: dict[str, list[int]] = {}

@@ -41,7 +41,6 @@ from waterclock.node.groups.records import (
     progress_of,
 )
 from waterclock.node.groups.session import Ending, Session
-from waterclock.node.groups.views import view_of
 from waterclock.node.metadata import Metadata, Records
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.partition.log_reader import LogReader
@@ -339,7 +338,7 @@ class Groups:
     def list(self, topic: str = "") -> list[GroupInfo]:
         """Return all groups, or those of a topic."""
         hosts = [host for key, host in sorted(self._hosts.items()) if topic in ("", key[0])]
-        return [view_of(host) for host in hosts]
+        return [host.info() for host in hosts]
 
     def hosts(self) -> Iterable[GroupHost]:
         """Return every group's host, for what they count."""
@@ -347,7 +346,7 @@ class Groups:
 
     def get(self, topic: str, group: str) -> GroupInfo:
         """Return a group; raises NotFound."""
-        return view_of(self._host(topic, group))
+        return self._host(topic, group).info()
 
     async def delete(self, topic: str, group: str) -> None:
         """Forget a group; raises Busy while it has members."""
@@ -386,7 +385,7 @@ class Groups:
                     partition.cursor, partition.run_id = cursor, run_id
                 raise
             await self._metadata.wait_flushed(end)
-        return view_of(host)
+        return host.info()
 
     def min_committed(self, topic: str, partition: int) -> int | None:
         """Return what every group of a topic has done in a partition; None without groups."""

@@ -27,6 +27,7 @@ from waterclock.delivery.events import (
 from waterclock.model.clock import Clock, SteadyClock
 from waterclock.model.errors import CapacityReached, Stopping, StorageFull, Unavailable
 from waterclock.model.sections import DeliveryConfig, GroupConfig
+from waterclock.model.views import GroupInfo
 from waterclock.node.counters import GroupCounters
 from waterclock.node.dead_letters.dead_letters import DeadLetters
 from waterclock.node.dead_letters.writer import DeadLetterWriter
@@ -122,6 +123,11 @@ class GroupHost:
     @property
     def members(self) -> tuple[str, ...]:
         return self._group.members
+
+    def info(self) -> GroupInfo:
+        """Return the group as it is now, for administrators."""
+        partitions = tuple(partition.info() for partition in self.partitions)
+        return GroupInfo(self.topic, self.name, self.generation, self.members, partitions)
 
     # Members
 

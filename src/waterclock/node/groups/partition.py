@@ -6,6 +6,7 @@ from waterclock.delivery.cursor import Cursor
 from waterclock.delivery.spans import SpanMap
 from waterclock.model.errors import BadInput, PartitionFaulty
 from waterclock.model.sections import DeliveryConfig
+from waterclock.model.views import GroupPartitionInfo
 from waterclock.node.groups.session import Session
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.partition.log_reader import LogReader
@@ -59,6 +60,20 @@ class GroupPartition:
         """
         set_by_ms = abs(shift_ms - self._saved_shift_ms)
         return self.is_changed or (self._has_saved_waits and set_by_ms >= SET_BY_MS_MIN)
+
+    def info(self) -> GroupPartitionInfo:
+        """Return how far the group is here now, for administrators."""
+        cursor, end = self.cursor, self.end
+        return GroupPartitionInfo(
+            self.number,
+            "" if self.session is None else self.session.member,
+            cursor.committed,
+            end,
+            cursor.lag(end),
+            cursor.unacked,
+            cursor.waiting,
+            self.missed,
+        )
 
     @property
     def log(self) -> LogReader:
