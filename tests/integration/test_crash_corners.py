@@ -12,7 +12,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import uvloop
 from grpc import StatusCode
 from grpc.aio import EOF, AioRpcError
 
@@ -116,14 +115,6 @@ async def victim(folder: Path, seed: int) -> AsyncIterator[Victim]:
         await it.node.kill()
 
 
-def run(folder: Path, seed: int, test: Callable[[Victim], Awaitable[None]]) -> None:
-    async def whole() -> None:
-        async with victim(folder, seed) as it:
-            await test(it)
-
-    uvloop.run(whole())
-
-
 async def reject(it: Victim, count: int) -> None:
     """Have as many dead letters."""
     await it.publish(*(f"m-{n}" for n in range(count)))
@@ -159,8 +150,8 @@ async def dead(it: Victim) -> int:
     return int(listed.total)
 
 
-def test_a_redrive_that_is_killed_and_repeated_publishes_each_dead_letter_once(tmp_path):
-    async def test(it: Victim) -> None:
+async def test_a_redrive_that_is_killed_and_repeated_publishes_each_dead_letter_once(tmp_path):
+    async with victim(tmp_path, 1) as it:
         await reject(it, 700)
         redrive = ap.RedriveRequest(topic=TOPIC)
         for _ in range(4):
@@ -171,11 +162,9 @@ def test_a_redrive_that_is_killed_and_repeated_publishes_each_dead_letter_once(t
         assert len(copies) == 700
         assert max(Counter(copies).values()) == 1
 
-    run(tmp_path, 1, test)
 
-
-def test_a_named_replay_that_is_killed_goes_on_without_a_gap(tmp_path):
-    async def test(it: Victim) -> None:
+async def test_a_named_replay_that_is_killed_goes_on_without_a_gap(tmp_path):
+    async with victim(tmp_path, 2) as it:
         for part in range(20):
             await it.publish(*(f"m-{part}-{n}" for n in range(100)))
         seen: list[int] = []
@@ -209,11 +198,9 @@ def test_a_named_replay_that_is_killed_goes_on_without_a_gap(tmp_path):
             await read(**begin)
         assert set(seen) == set(range(2_000))
 
-    run(tmp_path, 2, test)
 
-
-def test_a_recurrence_comes_once_each_time_over_kills_and_never_after_its_end(tmp_path):
-    async def test(it: Victim) -> None:
+async def test_a_recurrence_comes_once_each_time_over_kills_and_never_after_its_end(tmp_path):
+    async with victim(tmp_path, 3) as it:
         every_ms = 1_000
         recurrence = sp.Recurrence(name="tick", topic=TOPIC, rule=sp.Rule(every_ms=every_ms))
         put = await it.scheduler.PutRecurrence(sp.PutRecurrenceRequest(recurrence=recurrence))
@@ -233,11 +220,9 @@ def test_a_recurrence_comes_once_each_time_over_kills_and_never_after_its_end(tm
         assert {due % every_ms for due in dues} == {put.next_ms % every_ms}
         assert max(dues) <= ended_ms
 
-    run(tmp_path, 3, test)
 
-
-def test_topics_are_there_or_gone_as_was_said_over_kills(tmp_path):
-    async def test(it: Victim) -> None:
+async def test_topics_are_there_or_gone_as_was_said_over_kills(tmp_path):
+    async with victim(tmp_path, 4) as it:
         there: set[str] = set()
         gone: set[str] = set()
         numbers = iter(range(1_000))
@@ -267,8 +252,6 @@ def test_topics_are_there_or_gone_as_was_said_over_kills(tmp_path):
             assert any(ends), name
         assert it.folders() == names
 
-    run(tmp_path, 4, test)
-
 
 async def _fetched(it: Victim, topic: str, partition: int) -> pb.FetchResponse:
     answer: pb.FetchResponse = await it.broker.Fetch(
@@ -277,8 +260,8 @@ async def _fetched(it: Victim, topic: str, partition: int) -> pb.FetchResponse:
     return answer
 
 
-def test_where_a_group_was_put_it_stays_over_a_kill(tmp_path):
-    async def test(it: Victim) -> None:
+async def test_where_a_group_was_put_it_stays_over_a_kill(tmp_path):
+    async with victim(tmp_path, 5) as it:
         await it.publish(*(f"m-{n}" for n in range(100)))
         async with asyncio.TaskGroup() as tasks:
             consumer = Consumer(it.broker, TOPIC)
@@ -303,8 +286,6 @@ def test_where_a_group_was_put_it_stays_over_a_kill(tmp_path):
             await consumer.until({b"m-%d" % n for n in range(90, 100)})
             assert consumer.ids == [b"m-%d" % n for n in range(90, 100)]
             await consumer.close()
-
-    run(tmp_path, 5, test)
 
 
 async def test_a_node_killed_while_it_starts_for_the_first_time_starts_the_next_time(tmp_path):

@@ -1,6 +1,5 @@
 """Nobody is told that a message will not fire which a partition that is not open still holds."""
 
-import asyncio
 import re
 from pathlib import Path
 
@@ -31,24 +30,20 @@ def log_of(path: Path, partition: int) -> Path:
     return log
 
 
-def run(path: Path, while_closed, after) -> None:
+async def take_one_away(path: Path, while_closed, after) -> None:
     """Have ids x and y pending in partitions 0 to 2; take 1 away for a while, then restore it."""
-
-    async def main() -> None:
-        clock = ManualClock()
-        async with timed_topics(path, clock) as here:
-            await here.create("t", 3)
-            await scheduled(here, b"x", b"y")
-        log = log_of(path, 1)
-        away = log.rename(log.with_name("away"))
-        async with timed_topics(path, clock) as here:
-            assert [host.is_open for host in here.topics.get("t").partitions] == [True, False, True]
-            await while_closed(here)
-        away.rename(log)
-        async with timed_topics(path, clock) as here:
-            await after(here)
-
-    asyncio.run(main())
+    clock = ManualClock()
+    async with timed_topics(path, clock) as here:
+        await here.create("t", 3)
+        await scheduled(here, b"x", b"y")
+    log = log_of(path, 1)
+    away = log.rename(log.with_name("away"))
+    async with timed_topics(path, clock) as here:
+        assert [host.is_open for host in here.topics.get("t").partitions] == [True, False, True]
+        await while_closed(here)
+    away.rename(log)
+    async with timed_topics(path, clock) as here:
+        await after(here)
 
 
 async def fired(here: TimedTopics) -> list[tuple[bytes | None, bytes | None]]:
@@ -59,7 +54,7 @@ async def fired(here: TimedTopics) -> list[tuple[bytes | None, bytes | None]]:
 OF_Y = [(b"y", b"0"), (b"y", b"1"), (b"y", b"2")]
 
 
-def test_a_cancel_by_id_fails_and_says_how_far_it_came(tmp_path):
+async def test_a_cancel_by_id_fails_and_says_how_far_it_came(tmp_path):
     async def while_closed(here: TimedTopics) -> None:
         with pytest.raises(PartitionFaulty, match=r"t/1 is not open.* 2 pending .*were cancelled"):
             await here.pending.cancel("t", [Named(b"x")])
@@ -73,10 +68,10 @@ def test_a_cancel_by_id_fails_and_says_how_far_it_came(tmp_path):
         assert (outcomes.tolist(), reached.tolist()) == ([DONE, UNKNOWN], [1, 0])
         assert await fired(here) == OF_Y
 
-    run(tmp_path, while_closed, after)
+    await take_one_away(tmp_path, while_closed, after)
 
 
-def test_what_a_cancel_that_failed_has_reached_stays_cancelled(tmp_path):
+async def test_what_a_cancel_that_failed_has_reached_stays_cancelled(tmp_path):
     async def while_closed(here: TimedTopics) -> None:
         named = [Named(b"x"), Named(position=(0, 1)), Named(b"y", position=(2, 1))]
         with pytest.raises(PartitionFaulty, match="4 pending elsewhere were cancelled"):
@@ -85,10 +80,10 @@ def test_what_a_cancel_that_failed_has_reached_stays_cancelled(tmp_path):
     async def after(here: TimedTopics) -> None:
         assert await fired(here) == [(b"x", b"1"), (b"y", b"1")]
 
-    run(tmp_path, while_closed, after)
+    await take_one_away(tmp_path, while_closed, after)
 
 
-def test_a_move_by_id_fails_and_what_it_reached_is_moved(tmp_path):
+async def test_a_move_by_id_fails_and_what_it_reached_is_moved(tmp_path):
     async def while_closed(here: TimedTopics) -> None:
         due_ms = here.clock.now_ms() + 10 * DELAY_MS
         with pytest.raises(PartitionFaulty, match="2 pending elsewhere were rescheduled"):
@@ -97,10 +92,10 @@ def test_a_move_by_id_fails_and_what_it_reached_is_moved(tmp_path):
     async def after(here: TimedTopics) -> None:
         assert await fired(here) == [(b"x", b"1"), *OF_Y]
 
-    run(tmp_path, while_closed, after)
+    await take_one_away(tmp_path, while_closed, after)
 
 
-def test_positions_in_open_partitions_are_not_concerned(tmp_path):
+async def test_positions_in_open_partitions_are_not_concerned(tmp_path):
     async def while_closed(here: TimedTopics) -> None:
         named = [Named(position=(0, 0)), Named(b"x", position=(2, 0))]
         outcomes, reached = await here.pending.cancel("t", named)
@@ -109,11 +104,13 @@ def test_positions_in_open_partitions_are_not_concerned(tmp_path):
     async def after(here: TimedTopics) -> None:
         assert await fired(here) == [(b"x", b"1"), *OF_Y]
 
-    run(tmp_path, while_closed, after)
+    await take_one_away(tmp_path, while_closed, after)
 
 
 @pytest.mark.parametrize("message_id", [b"", b"x"])
-def test_a_position_in_a_closed_partition_fails_when_all_others_are_done(tmp_path, message_id):
+async def test_a_position_in_a_closed_partition_fails_when_all_others_are_done(
+    tmp_path, message_id
+):
     async def while_closed(here: TimedTopics) -> None:
         named = [Named(message_id, position=(1, 0)), Named(position=(2, 0))]
         with pytest.raises(PartitionFaulty, match=re.escape("t/1 is not open")):
@@ -124,4 +121,4 @@ def test_a_position_in_a_closed_partition_fails_when_all_others_are_done(tmp_pat
         outcomes, _ = await here.pending.cancel("t", [Named(position=(1, 0))])
         assert outcomes.tolist() == [ALREADY_FIRED]
 
-    run(tmp_path, while_closed, after)
+    await take_one_away(tmp_path, while_closed, after)

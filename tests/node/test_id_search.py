@@ -2,11 +2,12 @@
 
 import asyncio
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
 
-from tests.node.timed_topics import TimedTopics, timed_topics
+from tests.node.timed_topics import TimedTopics, with_topic
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig
@@ -21,18 +22,9 @@ OFTEN = b"often used"
 
 
 @pytest.fixture
-def run(tmp_path):
-    """Run a story with a topic `t` of one partition."""
-
-    def run(story, *, dedup: DedupConfig | None = None) -> None:
-        async def main() -> None:
-            async with timed_topics(tmp_path, dedup=dedup) as here:
-                await here.create("t")
-                await story(here)
-
-        asyncio.run(main())
-
-    return run
+def topics(tmp_path):
+    """Return a way to open the topics of one folder, with a topic `t` of one partition."""
+    return partial(with_topic, tmp_path, partitions=1)
 
 
 @pytest.fixture
@@ -78,42 +70,36 @@ async def publish(here: TimedTopics, count: int, *, delay_ms: int | None = None)
 
 
 @pytest.mark.parametrize("delay_ms", [None, DELAY_MS])
-def test_others_have_a_turn_after_each_slice(run, compared, delay_ms):
-    async def story(here: TimedTopics) -> None:
+async def test_others_have_a_turn_after_each_slice(topics, compared, delay_ms):
+    async with topics() as here:
         await publish(here, COUNT, delay_ms=delay_ms)
         outcomes, _ = await here.pending.cancel("t", [Named(OFTEN, b"nobody's")])
         assert outcomes.tolist() == [UNKNOWN]
-
-    run(story)
     assert compared.total() == COUNT
     assert max(compared.values()) < 2 * pending_ids.CONFIRM_SLICE
 
 
 @pytest.mark.parametrize("delay_ms", [None, DELAY_MS])
-def test_equal_names_are_searched_for_once(run, compared, delay_ms):
-    async def story(here: TimedTopics) -> None:
+async def test_equal_names_are_searched_for_once(topics, compared, delay_ms):
+    async with topics() as here:
         await publish(here, COUNT, delay_ms=delay_ms)
         named = [Named(OFTEN, b"nobody's"), Named(b"other")] * 50
         outcomes, reached = await here.pending.cancel("t", named)
         assert (set(outcomes.tolist()), int(reached.sum())) == ({UNKNOWN}, 0)
-
-    run(story)
     assert compared.total() == COUNT
 
 
-def test_messages_named_by_id_and_position_are_compared_in_slices(run, compared):
-    async def story(here: TimedTopics) -> None:
+async def test_messages_named_by_id_and_position_are_compared_in_slices(topics, compared):
+    async with topics() as here:
         await publish(here, COUNT, delay_ms=DELAY_MS)
         named = [Named(OFTEN, position=(0, offset)) for offset in range(COUNT)]
         _, reached = await here.pending.cancel("t", named)
         assert reached.tolist() == [1] * COUNT
-
-    run(story)
     assert max(compared.values()) <= pending_ids.CONFIRM_SLICE
 
 
-def test_equal_names_have_the_same_answer_and_the_last_time_holds(run):
-    async def story(here: TimedTopics) -> None:
+async def test_equal_names_have_the_same_answer_and_the_last_time_holds(topics):
+    async with topics() as here:
         await publish(here, 3, delay_ms=DELAY_MS)
         now_ms = here.clock.now_ms()
         named = [Named(OFTEN), Named(b"nobody"), Named(OFTEN), Named(OFTEN, b"1")]
@@ -128,15 +114,13 @@ def test_equal_names_have_the_same_answer_and_the_last_time_holds(run):
         here.clock.advance(500)
         assert [m.key for m in await here.fired("t")] == [b"0", b"2"]
 
-    run(story)
 
-
-def test_more_than_fit_into_memory_at_once_are_all_reached(run, monkeypatch):
+async def test_more_than_fit_into_memory_at_once_are_all_reached(topics, monkeypatch):
     monkeypatch.setattr(named_changes, "PLACES_MAX", 10)
     monkeypatch.setattr(pending_ids, "CONFIRM_SLICE", 4)
     monkeypatch.setattr(pending_ids, "ENTRIES_SLICE", 7)
 
-    async def story(here: TimedTopics) -> None:
+    async with topics() as here:
         await publish(here, 100, delay_ms=DELAY_MS)
         await publish(here, 50)
         outcomes, reached = await here.pending.cancel("t", [Named(OFTEN), Named(OFTEN, b"7")])
@@ -145,11 +129,9 @@ def test_more_than_fit_into_memory_at_once_are_all_reached(run, monkeypatch):
         outcomes, _ = await here.pending.cancel("t", [Named(OFTEN), Named(OFTEN, b"7")])
         assert outcomes.tolist() == [ALREADY_FIRED, ALREADY_FIRED]
 
-    run(story)
 
-
-def test_what_the_index_forgot_is_found_while_its_side_car_is_not_saved_and_after(run):
-    async def story(here: TimedTopics) -> None:
+async def test_what_the_index_forgot_is_found_while_its_side_car_is_not_saved_and_after(topics):
+    async with topics(dedup=DedupConfig(ids_max=1)) as here:
         due_ms = Millis(here.clock.now_ms() + DELAY_MS)
         messages = [Message(b"v", message_id=name, due_ms=due_ms) for name in (b"x", b"y", b"z")]
         await here.publish("t", messages)
@@ -165,5 +147,3 @@ def test_what_the_index_forgot_is_found_while_its_side_car_is_not_saved_and_afte
 
         offsets, _ = host.store.open_scheduled()
         assert np.array_equal(offsets, [2])
-
-    run(story, dedup=DedupConfig(ids_max=1))

@@ -1,11 +1,11 @@
 """Pending messages are found by id or position, wherever they are, and by what is asked of them."""
 
-import asyncio
+from functools import partial
 
 import numpy as np
 import pytest
 
-from tests.node.timed_topics import TimedTopics, timed_topics
+from tests.node.timed_topics import TimedTopics, timed_topics, with_topic
 from waterclock.model.errors import BadInput, LimitExceeded, NotFound
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
@@ -22,18 +22,9 @@ HOUR_MS = 3_600_000
 
 
 @pytest.fixture
-def run(tmp_path):
-    """Run a story with a topic `t` of three partitions."""
-
-    def run(story, *, partitions: int = 3, dedup: DedupConfig | None = None) -> None:
-        async def main() -> None:
-            async with timed_topics(tmp_path, dedup=dedup) as here:
-                await here.create("t", partitions)
-                await story(here)
-
-        asyncio.run(main())
-
-    return run
+def topics(tmp_path):
+    """Return a way to open the topics of one folder, with a topic `t` of three partitions."""
+    return partial(with_topic, tmp_path, partitions=3)
 
 
 def later(
@@ -60,8 +51,8 @@ def ids_of(page: Page) -> list[str]:
     return [(one.message.message_id or b"").decode() for one in page.scheduled]
 
 
-def test_messages_are_cancelled_by_id_whatever_partition_they_are_in(run):
-    async def story(here: TimedTopics) -> None:
+async def test_messages_are_cancelled_by_id_whatever_partition_they_are_in(topics):
+    async with topics() as here:
         messages = [later(here, f"m{n}", key=b"k%d" % (n % 7)) for n in range(50)]
         await here.publish("t", messages)
 
@@ -76,11 +67,9 @@ def test_messages_are_cancelled_by_id_whatever_partition_they_are_in(run):
             m.message_id or b"" for m in messages[40:]
         )
 
-    run(story)
 
-
-def test_an_id_may_be_any_bytes(run):
-    async def story(here: TimedTopics) -> None:
+async def test_an_id_may_be_any_bytes(topics):
+    async with topics() as here:
         ids = [bytes([byte]) for byte in range(256)] + [bytes(range(k, 256)) for k in range(1, 9)]
         due = Millis(here.clock.now_ms() + HOUR_MS)
         await here.publish("t", [Message(None, message_id=i, due_ms=due) for i in ids])
@@ -89,15 +78,13 @@ def test_an_id_may_be_any_bytes(run):
 
         assert outcomes.tolist() == [DONE] * len(ids)
 
-    run(story)
 
-
-def test_ids_that_look_alike_to_the_index_are_told_apart(run, monkeypatch):
+async def test_ids_that_look_alike_to_the_index_are_told_apart(topics, monkeypatch):
     monkeypatch.setattr(
         "waterclock.log.id_index.index.fingerprints", lambda ids, _: np.full(len(ids), 7, np.uint64)
     )
 
-    async def story(here: TimedTopics) -> None:
+    async with topics(partitions=1) as here:
         await here.publish("t", [later(here, f"m{n}") for n in range(9)])
 
         outcomes, _ = await here.pending.cancel("t", [Named(b"m4"), Named(b"m"), Named(b"m44")])
@@ -105,11 +92,9 @@ def test_ids_that_look_alike_to_the_index_are_told_apart(run, monkeypatch):
         assert outcomes.tolist() == [DONE, UNKNOWN, UNKNOWN]
         assert sorted(await listed(here)) == [f"m{n}" for n in range(9) if n != 4]
 
-    run(story, partitions=1)
 
-
-def test_a_key_whose_partition_has_changed_does_not_hide_a_message(run):
-    async def story(here: TimedTopics) -> None:
+async def test_a_key_whose_partition_has_changed_does_not_hide_a_message(topics):
+    async with topics() as here:
         await here.publish("t", [later(here, f"m{n}", key=b"k%d" % n) for n in range(20)])
         await here.topics.update("t", TopicSettings(partitions=7))
 
@@ -117,11 +102,9 @@ def test_a_key_whose_partition_has_changed_does_not_hide_a_message(run):
 
         assert (await here.pending.cancel("t", named)).outcomes.tolist() == [DONE] * 20
 
-    run(story)
 
-
-def test_a_message_is_named_by_its_position(run):
-    async def story(here: TimedTopics) -> None:
+async def test_a_message_is_named_by_its_position(topics):
+    async with topics() as here:
         published = await here.publish("t", [later(here, "m")])
         position = published.partition, published.first_offset
 
@@ -132,11 +115,9 @@ def test_a_message_is_named_by_its_position(run):
         other = Named(position=(0, 77))
         assert (await here.pending.cancel("t", [other])).outcomes.tolist() == [UNKNOWN]
 
-    run(story)
 
-
-def test_a_repeat_that_was_allowed_is_cancelled_by_its_id(run):
-    async def story(here: TimedTopics) -> None:
+async def test_a_repeat_that_was_allowed_is_cancelled_by_its_id(topics):
+    async with topics() as here:
         await here.publish("t", [later(here, "c")])
         assert (await here.pending.cancel("t", [Named(b"c")])).outcomes.tolist() == [DONE]
         await here.publish("t", [later(here, "c", 2_000)], allow_duplicate=True)
@@ -147,11 +128,9 @@ def test_a_repeat_that_was_allowed_is_cancelled_by_its_id(run):
         here.clock.advance(2 * HOUR_MS)
         assert await here.fired("t") == []
 
-    run(story)
 
-
-def test_an_id_names_every_pending_message_that_has_it(run):
-    async def story(here: TimedTopics) -> None:
+async def test_an_id_names_every_pending_message_that_has_it(topics):
+    async with topics() as here:
         for number, key in enumerate((b"a", b"b", b"c")):
             await here.publish("t", [later(here, "x", key=key)], partition=number)
         await here.publish("t", [later(here, "x", key=b"a")] * 3, allow_duplicate=True)
@@ -168,11 +147,9 @@ def test_an_id_names_every_pending_message_that_has_it(run):
         here.clock.advance(2 * HOUR_MS)
         assert await here.fired("t") == []
 
-    run(story)
 
-
-def test_the_search_goes_on_behind_a_partition_where_the_id_has_fired(run):
-    async def story(here: TimedTopics) -> None:
+async def test_the_search_goes_on_behind_a_partition_where_the_id_has_fired(topics):
+    async with topics() as here:
         for number in range(3):
             await here.publish("t", [later(here, "x", 1_000)], partition=number)
         here.clock.advance(1_000)
@@ -185,8 +162,6 @@ def test_the_search_goes_on_behind_a_partition_where_the_id_has_fired(run):
 
         assert (outcomes.tolist(), reached.tolist()) == ([DONE], [4])
         assert await listed(here) == []
-
-    run(story)
 
 
 @pytest.mark.parametrize(
@@ -225,8 +200,10 @@ async def test_allowed_repeats_are_found_by_id_whatever_became_of_their_segment(
         assert reached.tolist() == [2, 2]
 
 
-def test_one_of_an_id_that_fires_while_the_others_are_looked_for_is_not_counted(run, monkeypatch):
-    async def story(here: TimedTopics) -> None:
+async def test_one_of_an_id_that_fires_while_the_others_are_looked_for_is_not_counted(
+    topics, monkeypatch
+):
+    async with topics() as here:
         for number, delay_ms in enumerate((1_000, HOUR_MS, HOUR_MS)):
             await here.publish("t", [later(here, "x", delay_ms)], partition=number)
         pending = IdSearch.pending
@@ -245,16 +222,14 @@ def test_one_of_an_id_that_fires_while_the_others_are_looked_for_is_not_counted(
         assert (outcomes.tolist(), reached.tolist()) == ([DONE], [2])
         assert len(await here.fired("t")) == 1
 
-    run(story)
-
 
 def expiring(here: TimedTopics, name: str, delay_ms: int, span_ms: int) -> Message:
     end_ms = here.clock.now_ms() + delay_ms + span_ms
     return later(here, name, delay_ms, headers={"a": b"b", "wc-expires-ms": b"%d" % end_ms})
 
 
-def test_when_a_message_expires_moves_along_with_its_due_time(run):
-    async def story(here: TimedTopics) -> None:
+async def test_when_a_message_expires_moves_along_with_its_due_time(topics):
+    async with topics() as here:
         begun_ms = here.clock.now_ms()
         names = ["later", "sooner", "now", "late"]
         await here.publish("t", [expiring(here, name, 60_000, 5_000) for name in names])
@@ -279,22 +254,20 @@ def test_when_a_message_expires_moves_along_with_its_due_time(run):
         fired = {m.message_id: m.headers for m in await here.fired("t")}
         assert fired[b"later"] == {"a": b"b", "wc-expires-ms": b"%d" % (due[0] + 5_000)}
 
-    run(story)
 
-
-def test_without_an_index_of_ids_only_positions_name_messages(run):
-    async def story(here: TimedTopics) -> None:
+async def test_without_an_index_of_ids_only_positions_name_messages(topics):
+    async with topics(dedup=DedupConfig(enabled=False)) as here:
         await here.publish("t", [later(here, "m")])
 
         with pytest.raises(BadInput, match="name the message by its partition and offset"):
             await here.pending.cancel("t", [Named(b"m")])
 
-    run(story, dedup=DedupConfig(enabled=False))
-
 
 @pytest.mark.parametrize("is_rewritten", [False, True])
-def test_a_message_outlives_the_memory_of_dedup_and_is_still_found_by_its_id(run, is_rewritten):
-    async def story(here: TimedTopics) -> None:
+async def test_a_message_outlives_the_memory_of_dedup_and_is_still_found_by_its_id(
+    topics, is_rewritten
+):
+    async with topics(partitions=1, dedup=DedupConfig(window_ms=1000)) as here:
         names = [f"m{n}" for n in range(20)]
         await here.publish("t", [later(here, name) for name in names])
         await here.pending.cancel("t", [Named(b"m3")])
@@ -320,11 +293,9 @@ def test_a_message_outlives_the_memory_of_dedup_and_is_still_found_by_its_id(run
         expected[20] = UNKNOWN
         assert outcomes.tolist() == expected
 
-    run(story, partitions=1, dedup=DedupConfig(window_ms=1_000))
 
-
-def test_what_has_fired_is_told_apart_from_what_never_was(run):
-    async def story(here: TimedTopics) -> None:
+async def test_what_has_fired_is_told_apart_from_what_never_was(topics):
+    async with topics() as here:
         await here.publish("t", [later(here, "soon", 1_000), later(here, "late")])
         here.clock.advance(1_000)
         await here.fired("t")
@@ -336,11 +307,9 @@ def test_what_has_fired_is_told_apart_from_what_never_was(run):
         outcomes, _ = await here.pending.cancel("t", named)
         assert outcomes.tolist() == [ALREADY_FIRED, DONE, UNKNOWN]
 
-    run(story)
 
-
-def test_new_due_times_are_checked_before_anything_is_moved(run):
-    async def story(here: TimedTopics) -> None:
+async def test_new_due_times_are_checked_before_anything_is_moved(topics):
+    async with topics() as here:
         await here.publish("t", [later(here, "m")])
         named = [Named(b"m")]
 
@@ -353,11 +322,9 @@ def test_new_due_times_are_checked_before_anything_is_moved(run):
         with pytest.raises(BadInput, match="neither"):
             await here.pending.cancel("t", [Named()])
 
-    run(story)
 
-
-def test_each_message_gets_the_due_time_beside_it(run):
-    async def story(here: TimedTopics) -> None:
+async def test_each_message_gets_the_due_time_beside_it(topics):
+    async with topics() as here:
         now = here.clock.now_ms()
         await here.publish("t", [later(here, f"m{n}") for n in range(9)])
 
@@ -366,8 +333,6 @@ def test_each_message_gets_the_due_time_beside_it(run):
         await here.pending.reschedule("t", named, due)
 
         assert await listed(here) == [f"m{n}" for n in reversed(range(9))]
-
-    run(story)
 
 
 FILTERS = [
@@ -383,8 +348,8 @@ FILTERS = [
 
 
 @pytest.mark.parametrize(("wanted", "expected"), FILTERS)
-def test_all_that_match_are_listed_and_cancelled_and_nothing_else(run, wanted, expected):
-    async def story(here: TimedTopics) -> None:
+async def test_all_that_match_are_listed_and_cancelled_and_nothing_else(topics, wanted, expected):
+    async with topics() as here:
         messages = [
             later(here, "a1", 1_000, key=b"a1", headers={"x": b"1"}),
             later(here, "a2", 2_000, key=b"a2", headers={"x": b"2"}),
@@ -403,11 +368,9 @@ def test_all_that_match_are_listed_and_cancelled_and_nothing_else(run, wanted, e
         assert done == CancelCount(len(expected), len(expected))
         assert set(await listed(here)) == everything - expected
 
-    run(story)
 
-
-def test_a_filter_by_time_and_partition_needs_no_look_inside(run):
-    async def story(here: TimedTopics) -> None:
+async def test_a_filter_by_time_and_partition_needs_no_look_inside(topics):
+    async with topics() as here:
         now = here.clock.now_ms()
         for partition in range(3):
             batch = [later(here, f"{partition}-{n}", 1_000 * (n + 1)) for n in range(4)]
@@ -421,13 +384,11 @@ def test_a_filter_by_time_and_partition_needs_no_look_inside(run):
         with pytest.raises(NotFound):
             await listed(here, Filter(partitions=[3]))
 
-    run(story)
-
 
 @pytest.mark.parametrize("limit", [1, 3, 4, 1000])
 @pytest.mark.parametrize("wanted", [Filter(), Filter(key_prefix=b"k")])
-def test_pages_follow_each_other_without_gap_or_repeat(run, limit, wanted):
-    async def story(here: TimedTopics) -> None:
+async def test_pages_follow_each_other_without_gap_or_repeat(topics, limit, wanted):
+    async with topics() as here:
         for partition in range(3):
             batch = [
                 later(here, f"{partition}-{n}", 1_000 * (1 + n // 5), key=b"k") for n in range(12)
@@ -447,11 +408,9 @@ def test_pages_follow_each_other_without_gap_or_repeat(run, limit, wanted):
         expected = sorted((1 + n // 5, p, n) for p in range(3) for n in range(12))
         assert seen == [f"{p}-{n}" for _, p, n in expected]
 
-    run(story)
 
-
-def test_a_listed_message_is_whole_and_due_when_it_is_due_now(run):
-    async def story(here: TimedTopics) -> None:
+async def test_a_listed_message_is_whole_and_due_when_it_is_due_now(topics):
+    async with topics() as here:
         now = here.clock.now_ms()
         message = later(here, "m", key=b"k", headers={"a": b"b"})
         published = await here.publish("t", [message])
@@ -471,22 +430,18 @@ def test_a_listed_message_is_whole_and_due_when_it_is_due_now(run):
         assert bare.message.value is None
         assert bare.value_bytes == len(b"value of m")
 
-    run(story)
-
 
 @pytest.mark.parametrize("page", ["x", "####", "AAAA", "é"])
-def test_a_page_that_nobody_gave_out_is_refused(run, page):
-    async def story(here: TimedTopics) -> None:
+async def test_a_page_that_nobody_gave_out_is_refused(topics, page):
+    async with topics() as here:
         with pytest.raises(BadInput, match="page"):
             await here.pending.list("t", Filter(), page=page)
         with pytest.raises(LimitExceeded, match="limit"):
             await here.pending.list("t", Filter(), limit=1_001)
 
-    run(story)
 
-
-def test_pending_messages_are_counted_by_how_soon_they_are_due(run):
-    async def story(here: TimedTopics) -> None:
+async def test_pending_messages_are_counted_by_how_soon_they_are_due(topics):
+    async with topics() as here:
         await here.create("other")
         delays = [1_000, 30_000, 600_000, 40 * 24 * HOUR_MS]
         await here.publish("t", [later(here, f"m{d}", d) for d in delays])
@@ -498,5 +453,3 @@ def test_pending_messages_are_counted_by_how_soon_they_are_due(run):
         assert counts.horizons[0][0] == 0
         assert counts.horizons[-1][0] == -1
         assert (await here.pending.count()).total == 5
-
-    run(story)

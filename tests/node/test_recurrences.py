@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,17 +26,9 @@ def clock():
 
 
 @pytest.fixture
-def run(tmp_path, clock):
-    """Run a story on the topics of one folder."""
-
-    def run(story) -> None:
-        async def main() -> None:
-            async with timed_topics(tmp_path, clock) as here:
-                await story(here)
-
-        asyncio.run(main())
-
-    return run
+def opened(tmp_path, clock):
+    """Return a way to open the topics of one folder."""
+    return partial(timed_topics, tmp_path, clock)
 
 
 def every(ms: int = MINUTE_MS, name: str = "beat", **more: Any) -> Recurring:
@@ -48,8 +41,8 @@ async def scheduled(here: TimedTopics) -> list[int]:
     return [int(one.message.due_ms or 0) - here.clock.now_ms() for one in page.scheduled]
 
 
-def test_the_next_occurrence_is_scheduled_when_one_has_come(run):
-    async def story(here: TimedTopics) -> None:
+async def test_the_next_occurrence_is_scheduled_when_one_has_come(opened):
+    async with opened() as here:
         recurs = await here.recurrences.put(every())
         assert recurs.next_ms == here.clock.now_ms() + MINUTE_MS
         assert await scheduled(here) == [MINUTE_MS]
@@ -60,25 +53,19 @@ def test_the_next_occurrence_is_scheduled_when_one_has_come(run):
         assert await scheduled(here) == [0, MINUTE_MS]
         assert [m.value for m in await here.fired("t")] == [b"tick"]
 
-    run(story)
 
-
-def test_what_was_scheduled_before_downtime_fires_late_and_the_rest_is_skipped(run, clock):
-    async def before(here: TimedTopics) -> None:
+async def test_what_was_scheduled_before_downtime_fires_late_and_the_rest_is_skipped(opened, clock):
+    async with opened() as here:
         await here.recurrences.put(every())
-
-    async def after(here: TimedTopics) -> None:
+    clock.advance(100 * MINUTE_MS + 7)
+    async with opened() as here:
         await here.recurrences.settle()
         assert await scheduled(here) == [-99 * MINUTE_MS - 7, MINUTE_MS - 7]
         assert len(await here.fired("t")) == 1
 
-    run(before)
-    clock.advance(100 * MINUTE_MS + 7)
-    run(after)
 
-
-def test_a_crash_between_scheduling_and_noting_it_doubles_nothing(run):
-    async def story(here: TimedTopics) -> None:
+async def test_a_crash_between_scheduling_and_noting_it_doubles_nothing(opened):
+    async with opened() as here:
         await here.recurrences.put(every())
         before = here.metadata.items("recurrence/")
         here.clock.advance(MINUTE_MS)
@@ -91,11 +78,9 @@ def test_a_crash_between_scheduling_and_noting_it_doubles_nothing(run):
 
         assert await scheduled(here) == [0, MINUTE_MS]
 
-    run(story)
 
-
-def test_a_deleted_recurrence_takes_its_occurrence_with_it(run):
-    async def story(here: TimedTopics) -> None:
+async def test_a_deleted_recurrence_takes_its_occurrence_with_it(opened):
+    async with opened() as here:
         await here.recurrences.put(every())
 
         assert await here.recurrences.delete("beat")
@@ -107,11 +92,9 @@ def test_a_deleted_recurrence_takes_its_occurrence_with_it(run):
         await here.recurrences.settle()
         assert await here.fired("t") == []
 
-    run(story)
 
-
-def test_a_replaced_recurrence_schedules_anew_even_for_the_same_time(run):
-    async def story(here: TimedTopics) -> None:
+async def test_a_replaced_recurrence_schedules_anew_even_for_the_same_time(opened):
+    async with opened() as here:
         await here.recurrences.put(every())
         other = Recurring(name="beat", topic="t", rule=Rule(every_ms=MINUTE_MS), value=b"tock")
 
@@ -121,11 +104,11 @@ def test_a_replaced_recurrence_schedules_anew_even_for_the_same_time(run):
         here.clock.advance(MINUTE_MS)
         assert [m.value for m in await here.fired("t")] == [b"tock"]
 
-    run(story)
 
-
-def test_a_crash_between_noting_and_cancelling_leaves_work_for_the_next_start(run, monkeypatch):
-    async def story(here: TimedTopics) -> None:
+async def test_a_crash_between_noting_and_cancelling_leaves_work_for_the_next_start(
+    opened, monkeypatch
+):
+    async with opened() as here:
         await here.recurrences.put(every())
 
         async def crash(*_: object) -> None:
@@ -143,11 +126,9 @@ def test_a_crash_between_noting_and_cancelling_leaves_work_for_the_next_start(ru
         assert await scheduled(here) == []
         assert here.metadata.items("recurrence/") == []
 
-    run(story)
 
-
-def test_a_cancel_that_finds_no_space_is_told_and_done_once_there_is(run, monkeypatch):
-    async def story(here: TimedTopics) -> None:
+async def test_a_cancel_that_finds_no_space_is_told_and_done_once_there_is(opened, monkeypatch):
+    async with opened() as here:
         await here.recurrences.put(every())
 
         async def full(*_: object) -> None:
@@ -165,11 +146,9 @@ def test_a_cancel_that_finds_no_space_is_told_and_done_once_there_is(run, monkey
         assert await scheduled(here) == []
         assert here.metadata.items("recurrence/") == []
 
-    run(story)
 
-
-def test_a_clock_set_back_schedules_nothing_twice(run):
-    async def story(here: TimedTopics) -> None:
+async def test_a_clock_set_back_schedules_nothing_twice(opened):
+    async with opened() as here:
         await here.recurrences.put(every())
         here.clock.advance(MINUTE_MS)
         await here.recurrences.settle()
@@ -178,12 +157,10 @@ def test_a_clock_set_back_schedules_nothing_twice(run):
 
         assert await scheduled(here) == [10 * MINUTE_MS, 11 * MINUTE_MS]
 
-    run(story)
-
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_clock_that_was_wrong_for_a_moment_silences_nothing(run, is_restarted):
-    async def story(here: TimedTopics) -> None:
+async def test_a_clock_that_was_wrong_for_a_moment_silences_nothing(opened, is_restarted):
+    async with opened() as here:
         await here.recurrences.put(every())
         start_ms = here.clock.now_ms()
         here.clock.step(HOUR_MS)
@@ -204,11 +181,9 @@ def test_a_clock_that_was_wrong_for_a_moment_silences_nothing(run, is_restarted)
 
         assert sorted(due) == [start_ms + (1 + n) * MINUTE_MS for n in range(91)]
 
-    run(story)
 
-
-def test_what_was_scheduled_too_far_ahead_is_scheduled_again_when_its_time_comes(run):
-    async def story(here: TimedTopics) -> None:
+async def test_what_was_scheduled_too_far_ahead_is_scheduled_again_when_its_time_comes(opened):
+    async with opened() as here:
         await here.recurrences.put(every())
         start_ms = here.clock.now_ms()
         for minutes in range(5 * (AHEAD_MAX + 4), 0, -5):
@@ -225,11 +200,9 @@ def test_what_was_scheduled_too_far_ahead_is_scheduled_again_when_its_time_comes
 
         assert sorted(due) == [start_ms + n * MINUTE_MS for n in range(1, 5 * AHEAD_MAX + 31)]
 
-    run(story)
 
-
-def test_what_was_scheduled_by_a_wrong_clock_goes_with_its_recurrence(run):
-    async def story(here: TimedTopics) -> None:
+async def test_what_was_scheduled_by_a_wrong_clock_goes_with_its_recurrence(opened):
+    async with opened() as here:
         await here.recurrences.put(every())
         here.clock.step(HOUR_MS)
         await here.recurrences.settle()
@@ -241,11 +214,9 @@ def test_what_was_scheduled_by_a_wrong_clock_goes_with_its_recurrence(run):
 
         assert await scheduled(here) == []
 
-    run(story)
 
-
-def test_a_recurrence_that_ended_by_a_wrong_clock_goes_on(run):
-    async def story(here: TimedTopics) -> None:
+async def test_a_recurrence_that_ended_by_a_wrong_clock_goes_on(opened):
+    async with opened() as here:
         rule = Rule(every_ms=MINUTE_MS, end_ms=here.clock.now_ms() + 10 * MINUTE_MS)
         await here.recurrences.put(Recurring(name="beat", topic="t", rule=rule, value=b""))
         here.clock.step(HOUR_MS)
@@ -259,11 +230,9 @@ def test_a_recurrence_that_ended_by_a_wrong_clock_goes_on(run):
         assert await scheduled(here) == [0, MINUTE_MS]
         assert here.recurrences.list()[0].next_ms == here.clock.now_ms() + MINUTE_MS
 
-    run(story)
 
-
-def test_cron_in_a_zone_with_jitter_and_expiry(run):
-    async def story(here: TimedTopics) -> None:
+async def test_cron_in_a_zone_with_jitter_and_expiry(opened):
+    async with opened() as here:
         rule = Rule(cron="30 9 * * *", zone="Europe/Berlin", jitter_ms=5_000)
         recurring = Recurring(
             name="daily", topic="t", rule=rule, value=b"v", key=b"k", headers={"a": b"b"},
@@ -280,11 +249,9 @@ def test_cron_in_a_zone_with_jitter_and_expiry(run):
         assert here.recurrences.list("t") == [again]
         assert here.recurrences.list("other") == []
 
-    run(story)
 
-
-def test_an_ended_recurrence_stays_listed_and_schedules_no_more(run):
-    async def story(here: TimedTopics) -> None:
+async def test_an_ended_recurrence_stays_listed_and_schedules_no_more(opened):
+    async with opened() as here:
         end = here.clock.now_ms() + 2 * MINUTE_MS
         rule = Rule(every_ms=MINUTE_MS, end_ms=end)
         await here.recurrences.put(Recurring(name="beat", topic="t", rule=rule, value=b""))
@@ -295,11 +262,9 @@ def test_an_ended_recurrence_stays_listed_and_schedules_no_more(run):
         assert [recurs.next_ms for recurs in here.recurrences.list()] == [0]
         assert await scheduled(here) == [0]
 
-    run(story)
 
-
-def test_a_full_disk_holds_a_recurrence_and_loses_none(run, monkeypatch, caplog):
-    async def story(here: TimedTopics) -> None:
+async def test_a_full_disk_holds_a_recurrence_and_loses_none(opened, monkeypatch, caplog):
+    async with opened() as here:
         await here.recurrences.put(every())
         here.clock.advance(MINUTE_MS)
 
@@ -315,11 +280,9 @@ def test_a_full_disk_holds_a_recurrence_and_loses_none(run, monkeypatch, caplog)
 
         assert await scheduled(here) == [0, MINUTE_MS]
 
-    run(story)
 
-
-def test_a_topic_made_anew_keeps_what_others_scheduled_at_the_same_position(run):
-    async def story(here: TimedTopics) -> None:
+async def test_a_topic_made_anew_keeps_what_others_scheduled_at_the_same_position(opened):
+    async with opened() as here:
         due = Millis(here.clock.now_ms() + HOUR_MS)
         await here.recurrences.put(every())
         for change in (here.recurrences.put(every()), here.recurrences.delete("beat")):
@@ -331,11 +294,9 @@ def test_a_topic_made_anew_keeps_what_others_scheduled_at_the_same_position(run)
             page = await here.pending.list("t", Filter())
             assert b"theirs" in [one.message.message_id for one in page.scheduled]
 
-    run(story)
 
-
-def test_a_deleted_topic_is_not_made_again_by_what_recurred_there(run):
-    async def before(here: TimedTopics) -> None:
+async def test_a_deleted_topic_is_not_made_again_by_what_recurred_there(opened):
+    async with opened() as here:
         await here.create("t")
         await here.create("other")
         await here.recurrences.put(every())
@@ -345,19 +306,15 @@ def test_a_deleted_topic_is_not_made_again_by_what_recurred_there(run):
         await here.topics.delete("t")
 
         assert [one.recurring.name for one in here.recurrences.list()] == ["kept"]
-
-    async def after(here: TimedTopics) -> None:
+    async with opened() as here:
         here.clock.advance(HOUR_MS)
         await here.recurrences.settle()
         assert [topic.name for topic in here.topics.all()] == ["other"]
         assert [name for name, _ in here.metadata.items("recurrence/")] == ["recurrence/kept"]
 
-    run(before)
-    run(after)
 
-
-def test_a_crash_leaves_topic_and_recurrences_or_neither(run, monkeypatch):
-    async def story(here: TimedTopics) -> None:
+async def test_a_crash_leaves_topic_and_recurrences_or_neither(opened, monkeypatch):
+    async with opened() as here:
         await here.recurrences.put(every())
         real, writes = here.metadata.write, []
 
@@ -372,11 +329,9 @@ def test_a_crash_leaves_topic_and_recurrences_or_neither(run, monkeypatch):
         assert deleted["topic/t"] is None
         assert deleted["recurrence/beat"] is None
 
-    run(story)
 
-
-def test_other_recurrences_go_on_while_the_files_of_a_topic_are_deleted(run):
-    async def story(here: TimedTopics) -> None:
+async def test_other_recurrences_go_on_while_the_files_of_a_topic_are_deleted(opened):
+    async with opened() as here:
         await here.create("other")
         await here.recurrences.put(every())
         is_closing, go_on = asyncio.Event(), asyncio.Event()
@@ -397,11 +352,9 @@ def test_other_recurrences_go_on_while_the_files_of_a_topic_are_deleted(run):
 
         assert len(await here.fired("t")) == 3
 
-    run(story)
 
-
-def test_a_topic_is_deleted_between_two_schedules_and_never_within_one(run, monkeypatch):
-    async def story(here: TimedTopics) -> None:
+async def test_a_topic_is_deleted_between_two_schedules_and_never_within_one(opened, monkeypatch):
+    async with opened() as here:
         await here.recurrences.put(every())
         here.clock.advance(MINUTE_MS)
         real, is_at_it, go_on = here.publishing.publish_batch, asyncio.Event(), asyncio.Event()
@@ -424,13 +377,11 @@ def test_a_topic_is_deleted_between_two_schedules_and_never_within_one(run, monk
         assert here.recurrences.list() == []
         assert here.metadata.items("recurrence/") == []
 
-    run(story)
 
-
-def test_what_was_scheduled_to_another_topic_is_cancelled_though_this_one_is_deleted(
-    run, monkeypatch
+async def test_what_was_scheduled_to_another_topic_is_cancelled_though_this_one_is_deleted(
+    opened, monkeypatch
 ):
-    async def story(here: TimedTopics) -> None:
+    async with opened() as here:
         await here.create("t")
         await here.create("u")
         await here.recurrences.put(every())
@@ -452,11 +403,11 @@ def test_what_was_scheduled_to_another_topic_is_cancelled_though_this_one_is_del
         assert await scheduled(here) == []
         assert here.metadata.items("recurrence/") == []
 
-    run(story)
 
-
-def test_a_occurrence_whose_caller_has_left_is_known_to_those_who_come_after(run, monkeypatch):
-    async def story(here: TimedTopics) -> None:
+async def test_a_occurrence_whose_caller_has_left_is_known_to_those_who_come_after(
+    opened, monkeypatch
+):
+    async with opened() as here:
         real = here.publishing.publish_batch
         is_scheduled, go_on = asyncio.Event(), asyncio.Event()
 
@@ -476,11 +427,9 @@ def test_a_occurrence_whose_caller_has_left_is_known_to_those_who_come_after(run
         assert await here.recurrences.delete("beat")
         assert await scheduled(here) == []
 
-    run(story)
 
-
-def test_a_delete_whose_caller_has_left_is_done_all_the_same(run, monkeypatch):
-    async def story(here: TimedTopics) -> None:
+async def test_a_delete_whose_caller_has_left_is_done_all_the_same(opened, monkeypatch):
+    async with opened() as here:
         await here.recurrences.put(every())
         real = here.pending.cancel
         has_begun, go_on = asyncio.Event(), asyncio.Event()
@@ -501,8 +450,6 @@ def test_a_delete_whose_caller_has_left_is_done_all_the_same(run, monkeypatch):
         assert await scheduled(here) == []
         assert here.metadata.items("recurrence/") == []
 
-    run(story)
-
 
 @pytest.fixture
 def records_full(monkeypatch):
@@ -520,8 +467,10 @@ def records_full(monkeypatch):
     return records_full
 
 
-def test_a_occurrence_that_cannot_be_written_down_is_once_there_is_space(run, records_full, caplog):
-    async def story(here: TimedTopics) -> None:
+async def test_a_occurrence_that_cannot_be_written_down_is_once_there_is_space(
+    opened, records_full, caplog
+):
+    async with opened() as here:
         await here.recurrences.put(every())
         here.clock.advance(MINUTE_MS)
         with records_full(here):
@@ -537,11 +486,9 @@ def test_a_occurrence_that_cannot_be_written_down_is_once_there_is_space(run, re
         await here.recurrences.delete("beat")
         assert await scheduled(here) == [0]
 
-    run(story)
 
-
-def test_a_delete_cancels_also_what_could_not_be_written_down(run, records_full):
-    async def story(here: TimedTopics) -> None:
+async def test_a_delete_cancels_also_what_could_not_be_written_down(opened, records_full):
+    async with opened() as here:
         await here.recurrences.put(every())
         here.clock.advance(MINUTE_MS)
         with records_full(here):
@@ -551,8 +498,6 @@ def test_a_delete_cancels_also_what_could_not_be_written_down(run, records_full)
         assert await scheduled(here) == [0]
         await here.recurrences.settle()
         assert here.metadata.items("recurrence/") == []
-
-    run(story)
 
 
 @pytest.mark.parametrize(
@@ -570,10 +515,8 @@ def test_a_delete_cancels_also_what_could_not_be_written_down(run, records_full)
         (every(expires_after_ms=0), "expires_after_ms"),
     ],
 )
-def test_what_cannot_recur_is_refused_and_leaves_nothing_behind(run, recurring, problem):
-    async def story(here: TimedTopics) -> None:
+async def test_what_cannot_recur_is_refused_and_leaves_nothing_behind(opened, recurring, problem):
+    async with opened() as here:
         with pytest.raises(BadInput, match=problem):
             await here.recurrences.put(recurring)
         assert here.recurrences.list() == []
-
-    run(story)

@@ -102,3 +102,13 @@ async def timed_topics(
             rest.callback(here.close)
             await here.topics.open()
             yield here
+
+
+@asynccontextmanager
+async def with_topic(
+    path: Path, *, partitions: int, dedup: DedupConfig | None = None
+) -> AsyncIterator[TimedTopics]:
+    """The same, with a topic `t`."""
+    async with timed_topics(path, dedup=dedup) as here:
+        await here.create("t", partitions)
+        yield here
