@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.kit.clock import ManualClock
 from tests.node.consuming import GROUPS, Consuming, Member, consuming
+from tests.node.delivery_model import Fact, Model, Position
 from tests.node.hosts import START_MS
 from waterclock.model.clock import PAUSE_MS, SETTLE_MS
 from waterclock.model.ids import Millis
@@ -43,44 +44,6 @@ DELIVERY = DeliveryConfig(
 )
 LOG = LogConfig(segment_bytes=64 * KIB, preallocate_bytes=4 * KIB)
 NAMES = st.sampled_from(["ann", "bob", "cid"])
-
-Position = tuple[int, int]
-"""(partition, offset)"""
-
-
-@dataclass
-class Fact:
-    """What is known of one message."""
-
-    value: bytes
-    expires_ms: int | None
-    failed_min: int = 0
-    failed_max: int = 0
-    """Failures counted against it; a crash may forget those that were not saved."""
-    is_done: bool = False
-    """Acked, and known to be; after a crash only if it was saved."""
-    was_acked: bool = False
-    is_dead: bool = False
-    was_given_back: bool = False
-    is_trimmed: bool = False
-    """Retention took it before it was done."""
-    seen_in: int = -1
-    """The run of the node that delivered it last."""
-    saved: tuple[int, bool] = (0, False)
-    """Failures and whether it was done, when progress was last saved."""
-
-
-@dataclass
-class Model:
-    """A session and what the history knows of it."""
-
-    member: Member
-    credit_max: int
-    """The most it could hold since its line was last empty."""
-    held: dict[Position, tuple[int, int]] = field(default_factory=dict)
-    """Generation of each message it holds, and when its lease ends, by the monotonic clock."""
-    owned: set[tuple[int, int]] = field(default_factory=set)
-    taken: int = 0
 
 
 class DeliveryHistory(RuleBasedStateMachine):
