@@ -223,9 +223,9 @@ class Matrix:
             table.add_row(f"delivered again: {cause}", str(count))
         table.add_section()
         for kind in FORBIDDEN:
-            table.add_row(kind, str(history.findings.counts[kind]), style="bold")
+            table.add_row(kind, str(history.findings[kind]), style="bold")
         console.print(table)
-        if history.findings.counts:
+        if history.findings:
             console.print(str(history.findings), markup=False, soft_wrap=True)
 
 
@@ -281,12 +281,12 @@ def main() -> int:
     run_matrix(matrix)
     console = Console()
     matrix.report(console)
-    if matrix.history.findings.counts and options.keep:
+    if matrix.history.findings and options.keep:
         console.print(f"its data and log are in {folder}")
     else:
         with suppress(OSError):
             shutil.rmtree(folder)
-    return bool(matrix.history.findings.counts)
+    return bool(matrix.history.findings)
 
 
 if __name__ == "__main__":

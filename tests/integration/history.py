@@ -15,8 +15,10 @@ one clock. What only shows once all is quiet (lost, passed over, twice in the lo
 """
 
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
+
+from tests.kit.verdict import Findings
 
 UNSAVED_MS_MAX = 3_000
 """Progress is saved every second. What was acked longer than this before a kill, with time for a
@@ -24,8 +26,6 @@ busy computer to spare, must not come again."""
 LATE_MS = 800
 """How long an answer may take to the node's cursor: later than its deadline less this may be too
 late."""
-TEXTS_MAX = 12
-"""Findings told in full, of each kind."""
 
 Place = tuple[int, int]
 """Partition and offset."""
@@ -128,27 +128,6 @@ class GroupHistory:
     first_until: dict[tuple[int, int], int] = field(default_factory=dict)
     """By partition and run: up to where first deliveries have come."""
     deliveries: int = 0
-
-
-class Findings:
-    """What must not be, counted by kind."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.texts: dict[str, list[str]] = defaultdict(list)
-
-    def add(self, kind: str, text: str) -> None:
-        """Note one."""
-        self.counts[kind] += 1
-        if len(self.texts[kind]) < TEXTS_MAX:
-            self.texts[kind].append(text)
-
-    def __str__(self) -> str:
-        lines = []
-        for kind, texts in self.texts.items():
-            lines.append(f"{kind}: {self.counts[kind]}")
-            lines += [f"    {text}" for text in texts]
-        return "\n".join(lines) or "nothing found"
 
 
 class History:

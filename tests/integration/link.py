@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 from grpc import StatusCode
 
-from tests.integration.history import Findings
+from tests.kit.verdict import Findings
 from waterclock.v1 import admin_pb2_grpc, broker_pb2_grpc, scheduler_pb2_grpc
 
 OPTIONS = [

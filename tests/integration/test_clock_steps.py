@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from tests.integration.consumer import Consumer
-from tests.integration.history import Findings, now_ms
+from tests.integration.history import now_ms
 from tests.integration.link import Link
 from tests.integration.node_process import NodeProcess
+from tests.kit.verdict import Findings
 from waterclock.log.schema import encode, from_messages
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message

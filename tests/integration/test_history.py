@@ -83,12 +83,12 @@ class Steps:
     @property
     def found(self) -> dict[str, int]:
         self.history.settle_suspects()
-        return dict(self.history.findings.counts)
+        return dict(self.history.findings)
 
     @property
     def excused(self) -> dict[str, int]:
         self.history.settle_suspects()
-        assert not self.history.findings.counts, str(self.history.findings)
+        assert not self.history.findings, str(self.history.findings)
         return dict(self.history.repeats)
 
 

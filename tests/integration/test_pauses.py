@@ -5,9 +5,9 @@ import os
 import signal
 
 from tests.integration.consumer import Consumer
-from tests.integration.history import Findings
 from tests.integration.link import Link
 from tests.integration.node_process import NodeProcess
+from tests.kit.verdict import Findings
 from waterclock.v1 import admin_pb2 as ap
 from waterclock.v1 import broker_pb2 as pb
 

@@ -12,9 +12,10 @@ from grpc import StatusCode
 from grpc.aio import AioRpcError
 
 from tests.integration.consumer import Consumer
-from tests.integration.history import Findings, now_ms
+from tests.integration.history import now_ms
 from tests.integration.link import Link
 from tests.integration.node_process import HOST, NodeProcess
+from tests.kit.verdict import Findings
 from waterclock.v1 import admin_pb2 as ap
 from waterclock.v1 import broker_pb2 as pb
 from waterclock.v1 import scheduler_pb2 as sp

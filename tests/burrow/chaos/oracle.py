@@ -28,39 +28,31 @@ told by a commit that others had. Only these are allowed for rebalances:
 """
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from signal import SIGTERM
 
 from tests.burrow.chaos.history import NEVER, CommitSeen, History, ProcessRun
 from tests.burrow.chaos.journal import Position, What
 from tests.burrow.chaos.plan import OUTAGES, PARTITIONS
+from tests.kit import verdict as kit
 from waterclock.burrow.core.offset_map import OffsetMaps
 
 RESUME_S = 10.0
 CLOCK_NS = 3_000_000
 """The broker's clock has milliseconds, and ours stands beside it."""
-SHOWN = 3
 MAPS = OffsetMaps(units_max=4_095, text="base32768")
 Lane = tuple[int, bytes]
 
 
 @dataclass
-class Verdict:
-    """What was found, and what was counted."""
+class Verdict(kit.Verdict):
+    """What was found and counted, and how soon it went on."""
 
-    findings: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    counts: Counter[str] = field(default_factory=Counter)
     resume_s: float = 0.0
     """The longest that a partition finished nothing, from the end of the last fault on."""
-
-    def find(self, kind: str, text: str) -> None:
-        self.findings[kind] += 1
-        if len(self.examples[kind]) < SHOWN:
-            self.examples[kind].append(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +71,7 @@ class Oracle:
     def __init__(self, history: History) -> None:
         self._history = history
         self._verdict = Verdict()
+        self._find = self._verdict.findings.add
         self._natures = {
             place: history.plan.nature(number) for place, number in history.log.items()
         }
@@ -126,11 +119,11 @@ class Oracle:
         for place, number in self._history.log.items():
             nature = self._natures[place]
             if place not in self._done_ns:
-                self._verdict.find("lost", f"message {number} at {place}")
+                self._find("lost", f"message {number} at {place}")
             elif nature.is_poison and number not in dead:
-                self._verdict.find("no dead letter", f"message {number} at {place}")
+                self._find("no dead letter", f"message {number} at {place}")
             elif not nature.is_poison and number in dead:
-                self._verdict.find("dead-lettered", f"message {number} at {place}")
+                self._find("dead-lettered", f"message {number} at {place}")
 
     # Commits
 
@@ -146,12 +139,12 @@ class Oracle:
             for commit in commits:
                 now_ns = commit.at_ns + CLOCK_NS
                 if latest_ns[bisect_left(offsets, commit.offset)] > now_ns:
-                    self._verdict.find("ahead", f"{commit}")
+                    self._find("ahead", f"{commit}")
                 for offset in self._mapped(commit, offsets):
                     if self._done_ns.get((partition, offset), NEVER) > now_ns:
-                        self._verdict.find("map", f"{offset} in {commit}")
+                        self._find("map", f"{offset} in {commit}")
                 if commit.offset < highest:
-                    self._verdict.find("back", f"{commit} after {highest}")
+                    self._find("back", f"{commit} after {highest}")
                 highest = max(highest, commit.offset)
         self._judge_final()
 
@@ -168,7 +161,7 @@ class Oracle:
             if commit is None or place[1] >= commit.offset:
                 covered = set() if commit is None else set(self._mapped(commit, [place[1]]))
                 if place[1] not in covered:
-                    self._verdict.find("uncovered", f"{place}, committed is {commit}")
+                    self._find("uncovered", f"{place}, committed is {commit}")
 
     # What is done again
 
@@ -182,7 +175,7 @@ class Oracle:
             self._verdict.counts["repeats"] += 1
             if not is_excused:
                 text = f"{span.place} by {span.run.name}, finished by {doer.name}"
-                self._verdict.find("repeated", text)
+                self._find("repeated", text)
 
     # Lanes
 
@@ -212,7 +205,7 @@ class Oracle:
         latest_ns = [0, *accumulate(done_ns, max)]
         for span in intervals:
             if latest_ns[bisect_left(offsets, span.place[1])] > span.begun_ns:
-                self._verdict.find("order", f"{span.place} of {lane[1]!r} by {span.run.name}")
+                self._find("order", f"{span.place} of {lane[1]!r} by {span.run.name}")
 
     def _judge_overlaps(self, lane: Lane, intervals: list[Span]) -> None:
         running: list[Span] = []
@@ -226,7 +219,7 @@ class Oracle:
                 self._verdict.counts["overlaps"] += 1
                 if not is_excused:
                     text = f"{span.place} by {span.run.name}, {other.place} by {other.run.name}"
-                    self._verdict.find("overlap", f"{lane[1]!r}: {text}")
+                    self._find("overlap", f"{lane[1]!r}: {text}")
             running.append(span)
 
     # Ends and progress
@@ -237,7 +230,7 @@ class Oracle:
             if run.killed_ns != NEVER or (run.code == -SIGTERM and not has_begun):
                 continue  # who was asked while it was still starting need not end better
             if run.asked_ns > run.ended_ns or run.code != 0:
-                self._verdict.find("ended", f"{run.name} with {run.code}: {run.output}")
+                self._find("ended", f"{run.name} with {run.code}: {run.output}")
 
     def _judge_progress(self) -> None:
         last_ns = max((fault.over_ns for fault in self._history.faults), default=0)
@@ -252,7 +245,7 @@ class Oracle:
             seconds = max(waits, default=NEVER) / 1e9
             self._verdict.resume_s = max(self._verdict.resume_s, seconds)
             if seconds > RESUME_S and self._history.plan.kind != "mock":
-                self._verdict.find("slow", f"partition {partition} stood still for {seconds:.1f} s")
+                self._find("slow", f"partition {partition} stood still for {seconds:.1f} s")
 
 
 def _intervals(run: ProcessRun) -> Iterator[Span]:

@@ -10,7 +10,6 @@ from tests.burrow.chaos.oracle import RESUME_S, Verdict
 from tests.burrow.chaos.plan import SESSION_MS, Plan, StepKind
 
 COUNTED = ("messages", "failures", "dead letters", "repeats", "overlaps", "commits", "maps")
-WIDTH = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +30,7 @@ class RoundResult:
             "is_async": plan.is_async,
             "seconds": round(self.seconds, 1),
             "resume_s": round(verdict.resume_s, 2),
-            "counts": dict(verdict.counts),
-            "findings": dict(verdict.findings),
-            "examples": {kind: list(each) for kind, each in verdict.examples.items()},
+            **verdict.as_json(),
         }
 
 
@@ -43,20 +40,11 @@ def faults_text(verdict: Verdict) -> str:
     return ", ".join(f"{act.value} {counts[act.value]}" for act in StepKind if counts[act.value])
 
 
-def findings_text(verdict: Verdict) -> str:
-    """Return what was found, and how often."""
-    return ", ".join(f"{kind} {count}" for kind, count in sorted(verdict.findings.items()))
-
-
-def show_round(console: Console, said: RoundResult) -> None:
-    """Print a line for a round, and what was found in it."""
-    plan, verdict = said.plan, said.verdict
-    result = findings_text(verdict) or "every promise kept"
+def round_text(said: RoundResult) -> str:
+    """Return what a round was, in a line."""
+    plan = said.plan
     text = f"seed {plan.seed} {plan.kind} {plan.assignor} {plan.order}"
-    console.print(f"{text}, {said.seconds:.0f} s: {faults_text(verdict)}: {result}", soft_wrap=True)
-    for kind, examples in verdict.examples.items():
-        for example in examples:
-            console.print(f"    {kind}: {example}", soft_wrap=True, markup=False)
+    return f"{text}, {said.seconds:.0f} s: {faults_text(said.verdict)}"
 
 
 def show_table(console: Console, rounds: Sequence[RoundResult]) -> None:
@@ -67,7 +55,7 @@ def show_table(console: Console, rounds: Sequence[RoundResult]) -> None:
     for said in rounds:
         plan, verdict = said.plan, said.verdict
         counts = [f"{verdict.counts[name]:,}" for name in COUNTED]
-        ends = [faults_text(verdict), f"{verdict.resume_s:.1f}", findings_text(verdict) or "-"]
+        ends = [faults_text(verdict), f"{verdict.resume_s:.1f}", verdict.findings.summary or "-"]
         kind = f"{plan.kind} {plan.assignor} {plan.order}"
         table.add_row(str(plan.seed), kind, *counts, *ends)
     sums = [f"{sum(said.verdict.counts[name] for said in rounds):,}" for name in COUNTED]

@@ -35,7 +35,7 @@ def test_every_promise_is_kept(cluster, tmp_path, seed, kind):
 
     verdict = judged(Conductor(cluster, plan, tmp_path))
 
-    assert not verdict.findings, dict(verdict.examples)
+    assert not verdict.findings, str(verdict.findings)
 
 
 def test_every_promise_is_kept_when_commits_fail_and_the_coordinator_moves(tmp_path):
@@ -44,7 +44,7 @@ def test_every_promise_is_kept_when_commits_fail_and_the_coordinator_moves(tmp_p
 
     verdict = judged(Conductor(MockCluster(plan.assignor), plan, tmp_path))
 
-    assert not verdict.findings, dict(verdict.examples)
+    assert not verdict.findings, str(verdict.findings)
 
 
 def test_a_planted_bug_is_found(cluster, tmp_path):

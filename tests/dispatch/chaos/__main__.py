@@ -6,55 +6,20 @@ what is in the streams and at what everybody wrote down. With `--plants` every r
 planted in its processes, and it must be found.
 """
 
-import argparse
-import json
 import sys
-import tempfile
-from contextlib import ExitStack
-from pathlib import Path
-
-from rich.console import Console
 
 from tests.dispatch.chaos.plan import THEMES, Plan
 from tests.dispatch.chaos.planted import PLANTS
-from tests.dispatch.chaos.report import (
-    WIDTH,
-    RoundResult,
-    findings_of,
-    is_late,
-    show_round,
-    show_table,
-)
+from tests.dispatch.chaos.report import RoundResult, is_late, round_text, show_table
 from tests.dispatch.chaos.rounds import Rounds
+from tests.kit.rounds import arguments, look_for, print_json, show_round, workplace
+from tests.kit.verdict import Findings
 
 PLANT_PATIENCE_S = 4.0
 PLANT_TRIES = 3
 LATE_SHARE_MAX = 0.02
 """Take-overs that may be late for the machine's sake: it is shared, and a standby must run to take
 over. All of them are stated."""
-
-
-def run_plant(rounds: Rounds, name: str, *, seed: int, console: Console) -> bool:
-    """Say whether a planted bug is found, by a finding that names it."""
-    plant = PLANTS[name]
-    for attempt in range(PLANT_TRIES):
-        said = rounds.play(plant.plan(seed + attempt), plant=name, patience_s=PLANT_PATIENCE_S)
-        findings = set(said.verdict.findings)
-        if any(map(is_late, said.verdict.take_overs)):
-            findings.add("late take-over")
-        is_found = bool(plant.gives_away & findings)
-        result = f"{'found' if is_found else 'not found'} ({findings_of(said.verdict) or findings})"
-        console.print(f"{name}: {result}, {said.seconds:.0f} s", soft_wrap=True, highlight=False)
-        if is_found:
-            return True
-    return False
-
-
-def run_plants(rounds: Rounds, names: list[str], *, seed: int, console: Console) -> dict[str, bool]:
-    """Look for each of these bugs."""
-    found = {name: run_plant(rounds, name, seed=seed, console=console) for name in names}
-    console.print(f"{sum(found.values())} of {len(found)} planted bugs found")
-    return found
 
 
 def late_findings(rounds: list[RoundResult]) -> str:
@@ -66,48 +31,38 @@ def late_findings(rounds: list[RoundResult]) -> str:
     return ""
 
 
-def parsed() -> argparse.Namespace:
-    """Return what was asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--first", type=int, default=0, help="the number of the first round")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--source-kind", choices=["stream", "pubsub"], default="stream")
-    parser.add_argument("--theme", choices=sorted(set(THEMES)), default="", help="only this one")
-    parser.add_argument("--plant", choices=list(PLANTS), help="one bug: is it found?")
-    parser.add_argument("--plants", action="store_true", help="all of them")
-    parser.add_argument("--json", action="store_true", help="nothing else on the output")
-    parser.add_argument("--keep", type=Path, help="a folder for the logs and journals")
-    return parser.parse_args()
-
-
 def main() -> int:
     """Run what is asked for; the result says whether something was found."""
-    said = parsed()
-    console = Console(stderr=said.json, width=None if sys.stdout.isatty() else WIDTH)
-    with ExitStack() as stack:
-        folder = said.keep or Path(
-            stack.enter_context(tempfile.TemporaryDirectory(prefix="waterclock-chaos-"))
-        )
-        rounds = stack.enter_context(Rounds(folder))
+    parser = arguments(__doc__, PLANTS)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first round")
+    parser.add_argument("--source-kind", choices=["stream", "pubsub"], default="stream")
+    parser.add_argument("--theme", choices=sorted(set(THEMES)), default="", help="only this one")
+    said = parser.parse_args()
+    with workplace(said) as (console, folder), Rounds(folder) as rounds:
+
+        def play(name: str, attempt: int) -> tuple[Findings, float]:
+            plan = PLANTS[name].plan(said.seed + attempt)
+            played = rounds.play(plan, plant=name, patience_s=PLANT_PATIENCE_S)
+            for late in filter(is_late, played.verdict.take_overs):
+                played.verdict.findings.add("late take-over", str(late))
+            return played.verdict.findings, played.seconds
+
         if said.plants or said.plant:
             names = [said.plant] if said.plant else list(PLANTS)
-            found = run_plants(rounds, names, seed=said.seed, console=console)
-            if said.json:
-                print(json.dumps(found))
+            found = look_for(PLANTS, names, play, tries=PLANT_TRIES, console=console)
+            print_json(said, found)
             return sum(not each for each in found.values())
-        played: list[RoundResult] = []
+        results: list[RoundResult] = []
         for number in range(said.first, said.first + said.rounds):
             plan = Plan.of(said.seed, number, said.source_kind, theme=said.theme)
-            played.append(rounds.play(plan))
-            show_round(console, played[-1])
-        show_table(console, played)
-        late = late_findings(played)
+            results.append(rounds.play(plan))
+            show_round(console, round_text(results[-1]), results[-1].verdict.findings)
+        show_table(console, results)
+        late = late_findings(results)
         if late:
             console.print(f"Found: {late}.", highlight=False)
-        if said.json:
-            print(json.dumps([each.as_json() for each in played], indent=1))
-        return min(100, sum(bool(each.verdict.findings) for each in played) + bool(late))
+        print_json(said, [each.as_json() for each in results])
+        return min(100, sum(bool(each.verdict.findings) for each in results) + bool(late))
 
 
 if __name__ == "__main__":

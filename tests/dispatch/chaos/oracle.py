@@ -11,15 +11,15 @@
 - Nothing hangs: in the end nothing is pending, and nobody stumbled over an error of its own.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tests.dispatch.chaos.history import Entry, History, Performed
 from tests.dispatch.chaos.plan import Fault
+from tests.kit import verdict as kit
 
 POISON = frozenset({"spoiled", "refuse", "fail", "crash"})
-EXAMPLES_MAX = 3
 BACK_S = 1.5
 """How long after its cause a subscription may still be down: those who lost it try again at once,
 and find out only after a silence."""
@@ -46,22 +46,13 @@ class TakeOver:
     seconds: float
 
 
-@dataclass(slots=True)
-class Verdict:
-    """What was found, and what was counted."""
+@dataclass
+class Verdict(kit.Verdict):
+    """What was found and counted, and how long take-overs and the end took."""
 
-    findings: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    counts: Counter[str] = field(default_factory=Counter)
     take_overs: list[TakeOver] = field(default_factory=list)
     settle_s: float = 0.0
     """From the end of the last fault until nothing was left to do."""
-
-    def found(self, what: str, example: str) -> None:
-        """Note a broken promise."""
-        self.findings[what] += 1
-        if len(self.examples[what]) < EXAMPLES_MAX:
-            self.examples[what].append(example)
 
 
 def judge(history: History, *, errors: Iterable[str] = ()) -> Verdict:
@@ -74,9 +65,9 @@ def judge(history: History, *, errors: Iterable[str] = ()) -> Verdict:
     _judge_epochs(history.entries, verdict)
     _judge_workers(history, verdict)
     if not history.is_settled:
-        verdict.found("unsettled", "messages were still pending when patience ended")
+        verdict.findings.add("unsettled", "messages were still pending when patience ended")
     for line in errors:
-        verdict.found("error", line)
+        verdict.findings.add("error", line)
     _count(history, verdict)
     _measure(history, verdict)
     return verdict
@@ -102,13 +93,17 @@ def _judge_presence(
         if any(start <= each.to_s and each.from_s <= end for start, end in windows):
             allowed += 1
         else:
-            verdict.found("lost", f"message {each.n} at {each.from_s:.3f}, {_steps(history)}")
+            verdict.findings.add(
+                "lost", f"message {each.n} at {each.from_s:.3f}, {_steps(history)}"
+            )
     verdict.counts["lost in a gap"] = allowed
     if allowed and not (_counted(history, "gaps") or _counted(history, "lost") >= allowed):
-        verdict.found("uncounted", f"{allowed} messages are missing, and nobody counted a gap")
+        verdict.findings.add(
+            "uncounted", f"{allowed} messages are missing, and nobody counted a gap"
+        )
     known = {each.n for each in history.published}
     for n in (written.keys() | dead_lettered.keys()) - known:
-        verdict.found("invented", f"message {n} was never published")
+        verdict.findings.add("invented", f"message {n} was never published")
 
 
 def _windows(history: History) -> list[tuple[float, float]]:
@@ -137,12 +132,12 @@ def _is_without_hot_standby(history: History, fault: Performed) -> bool:
 def _judge_repeats(verdict: Verdict, written: Counter[int], dead_lettered: Counter[int]) -> None:
     for n, count in written.items():
         if count > 1:
-            verdict.found("written twice", f"message {n}, {count} times")
+            verdict.findings.add("written twice", f"message {n}, {count} times")
     for n, count in dead_lettered.items():
         if count > 1:
-            verdict.found("dead-lettered twice", f"message {n}, {count} times")
+            verdict.findings.add("dead-lettered twice", f"message {n}, {count} times")
     for n in written.keys() & dead_lettered.keys():
-        verdict.found("written and dead-lettered", f"message {n}")
+        verdict.findings.add("written and dead-lettered", f"message {n}")
 
 
 def _judge_burials(history: History, verdict: Verdict, written: Counter[int]) -> None:
@@ -150,12 +145,12 @@ def _judge_burials(history: History, verdict: Verdict, written: Counter[int]) ->
     for dead_letter in history.dead_letters:
         is_worn = dead_letter.deliveries >= history.plan.deliveries_max
         if kinds.get(dead_letter.n) not in POISON and not is_worn:
-            verdict.found(
+            verdict.findings.add(
                 "dead-lettered too soon", f"message {dead_letter.n}: {dead_letter.reason}"
             )
     for n in written:
         if kinds.get(n) in POISON:
-            verdict.found("poison written", f"message {n}, {kinds[n]}")
+            verdict.findings.add("poison written", f"message {n}, {kinds[n]}")
 
 
 def _judge_epochs(entries: Iterable[Entry], verdict: Verdict) -> None:
@@ -164,7 +159,7 @@ def _judge_epochs(entries: Iterable[Entry], verdict: Verdict) -> None:
         before = highest.get(entry.stream, 0)
         if entry.epoch < before:
             said = f"message {entry.n} by {entry.by}: {entry.epoch} after {before}"
-            verdict.found("two epochs", said)
+            verdict.findings.add("two epochs", said)
         highest[entry.stream] = max(before, entry.epoch)
 
 
@@ -176,7 +171,7 @@ def _judge_workers(history: History, verdict: Verdict) -> None:
                 followed = max(followed, line["epoch"])
             elif line["what"] == "accepted" and line["epoch"] < followed:
                 said = f"{name}: {line['epoch']}, and follows {followed}"
-                verdict.found("old epoch accepted", said)
+                verdict.findings.add("old epoch accepted", said)
 
 
 def _counted(history: History, name: str) -> int:

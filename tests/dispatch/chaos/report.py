@@ -10,7 +10,6 @@ from rich.table import Table
 from tests.dispatch.chaos.oracle import TakeOver, Verdict
 from tests.dispatch.chaos.plan import Fault, Plan
 
-WIDTH = 190
 SPARE_S = 0.5
 """A take-over is in time if it needs no longer than the lease and this."""
 SUMS = (
@@ -39,9 +38,7 @@ class RoundResult:
             "seconds": round(self.seconds, 2),
             "settle_s": round(verdict.settle_s, 2),
             "take_over_s": [round(each.seconds, 3) for each in verdict.take_overs],
-            "counts": {name: count for name, count in verdict.counts.items() if count},
-            "findings": dict(verdict.findings),
-            "examples": {name: list(each) for name, each in verdict.examples.items()},
+            **verdict.as_json(),
         }
 
 
@@ -50,29 +47,18 @@ def faults_of(counts: Counter[str]) -> str:
     return ", ".join(f"{each.value} {counts[each.value]}" for each in Fault if counts[each.value])
 
 
-def findings_of(verdict: Verdict) -> str:
-    """Return what was found, and how often."""
-    return ", ".join(f"{what} {count}" for what, count in sorted(verdict.findings.items()))
-
-
 def is_late(take_over: TakeOver) -> bool:
     """Say whether it took longer than it may."""
     return take_over.seconds > take_over.lease_s + SPARE_S
 
 
-def show_round(console: Console, said: RoundResult) -> None:
-    """Print a line for a round, and what was found in it."""
+def round_text(said: RoundResult) -> str:
+    """Return what a round was, in a line."""
     plan, verdict = said.plan, said.verdict
-    result = findings_of(verdict) or "every promise kept"
     taken = "".join(f", take-over {each.seconds:.2f} s" for each in verdict.take_overs)
-    console.print(
-        f"round {plan.number} {plan.theme}, lease {plan.lease_ms / 1_000:g} s,"
-        f" {said.seconds:.1f} s: {faults_of(verdict.counts) or 'poison only'}{taken}: {result}",
-        soft_wrap=True, highlight=False,
-    )  # fmt: skip
-    for what, examples in verdict.examples.items():
-        for example in examples:
-            console.print(f"    {what}: {example}", soft_wrap=True, markup=False)
+    faults = faults_of(verdict.counts) or "poison only"
+    lease = f"lease {plan.lease_ms / 1_000:g} s"
+    return f"round {plan.number} {plan.theme}, {lease}, {said.seconds:.1f} s: {faults}{taken}"
 
 
 def show_table(console: Console, rounds: Sequence[RoundResult]) -> None:
