@@ -296,10 +296,10 @@ class SimulatedFolder:
         """What was done since this disk came to be, by all handles."""
         return self._medium.counters
 
-    def durable(self, name: str) -> bytes | None:
+    def durable_bytes(self, name: str) -> bytes | None:
         """Return what of `name` no crash can take, or None if the name itself may not survive."""
         with self._medium.mutex:
-            return self._medium.durable(name)
+            return self._medium.durable_bytes(name)
 
     @classmethod
     def _on(cls, medium: Medium) -> "SimulatedFolder":

@@ -108,10 +108,10 @@ class Medium:
         del self._pending[:count]
         self._settled += count
 
-    def durable(self, name: str) -> bytes | None:
+    def durable_bytes(self, name: str) -> bytes | None:
         """Return what of `name` no crash can take, or None if the name itself may go."""
         platter = self._names_durable.get(name)
-        return None if platter is None else platter.durable()
+        return None if platter is None else platter.durable_bytes()
 
     def survivor(self, choose: Choose) -> "Medium":
         """Return a disk with what a power cut now could leave, all of it durable."""

@@ -56,7 +56,7 @@ class Platter:
         """Return the current bytes, live until the backing is outgrown."""
         return memoryview(self._current).toreadonly()[start:end]
 
-    def durable(self) -> bytes:
+    def durable_bytes(self) -> bytes:
         """Return what no crash can take."""
         return bytes(self._durable)
 

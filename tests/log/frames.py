@@ -106,7 +106,7 @@ class LogBuilder:
         return self._add(FrameType.RESCHEDULE, rows, span=1)
 
     def epoch(self) -> Frame:
-        """Append the beginning of a reign."""
+        """Append the beginning of a leader epoch."""
         return self._add(FrameType.EPOCH, None, span=1)
 
     def noop(self, span: int) -> Frame:

@@ -93,7 +93,7 @@ def test_a_producer_is_told_where_each_message_is_be_it_new_or_a_repeat(sent, st
     written: range | np.ndarray = range(0)
     if batch.count:
         written = landed(split_by_due(batch, now_ms=NOW_MS), batch.count, 100)
-    told = answer(repeats, written, 100 + batch.count)
+    answered = answer(repeats, written, 100 + batch.count)
 
     fresh = [row for row in range(len(sent)) if known[row] < 0 and same[row] < 0]
     places = dict(zip(fresh, list(written), strict=True))
@@ -101,20 +101,20 @@ def test_a_producer_is_told_where_each_message_is_be_it_new_or_a_repeat(sent, st
         stored.get(message.message_id or b"", places.get(first[message.message_id], -1))
         for message in sent
     ]
-    assert list(told.offsets) == expected
-    assert told.is_new is not None
-    assert np.flatnonzero(told.is_new).tolist() == fresh
-    assert (told.new_count, told.durable_at) == (len(fresh), max(expected) + 1)
+    assert list(answered.offsets) == expected
+    assert answered.is_new is not None
+    assert np.flatnonzero(answered.is_new).tolist() == fresh
+    assert (answered.new_count, answered.durable_at) == (len(fresh), max(expected) + 1)
 
 
 def test_a_batch_without_repeats_is_durable_when_its_end_is():
-    told = answer(None, range(7, 10), 10)
+    answered = answer(None, range(7, 10), 10)
 
-    assert told == Appended(range(7, 10), None, Offset(10))
-    assert told.new_count == 3
+    assert answered == Appended(range(7, 10), None, Offset(10))
+    assert answered.new_count == 3
 
 
 def test_a_repeat_is_no_safer_than_its_original():
-    told = answer(Repeats(np.array([40, 7]), np.array([-1, -1])), range(0), 100)
+    answered = answer(Repeats(np.array([40, 7]), np.array([-1, -1])), range(0), 100)
 
-    assert (list(told.offsets), told.new_count, told.durable_at) == ([40, 7], 0, 41)
+    assert (list(answered.offsets), answered.new_count, answered.durable_at) == ([40, 7], 0, 41)

@@ -68,7 +68,7 @@ def rewritten(
     return [read_frame(encode_header(header) + bytes(body)) for header, body in written]
 
 
-def lives(row: Row, wanted: Survivors) -> bool:
+def survives(row: Row, wanted: Survivors) -> bool:
     """Say whether a row must stay, one rule at a time."""
     values = row.values
     if row.kind is FrameType.SCHEDULED:
@@ -116,7 +116,7 @@ def to_remember(frames: list[Frame], wanted: Survivors) -> list[Seen]:
         is_meant = row.kind in CARRIES_IDS and row.append_ms >= wanted.seen_from_ms
         # Of what was delivered with `allow_duplicate` nothing is left.
         is_meant &= row.is_tracked or row.kind is not FrameType.DATA
-        if is_meant and not lives(row, wanted):
+        if is_meant and not survives(row, wanted):
             ending = int(row.kind is FrameType.SCHEDULED and row.offset in wanted.cancelled)
             message_id = row.values["message_id"]
             found.append((row.offset, message_id, row.append_ms, row.is_tracked, ending))
@@ -150,9 +150,9 @@ def test_what_must_live_stays_where_it_was_and_nothing_else(log, survivors, comp
     after = rewritten(log.frames, survivors, compression)
 
     check_chain(log.frames, after)
-    assert kept_rows(after) == [row for row in rows_in(log.frames) if lives(row, survivors)]
-    reigns = [frame for frame in log.frames if frame.header.type is FrameType.EPOCH]
-    assert [frame for frame in after if frame.header.type is FrameType.EPOCH] == reigns
+    assert kept_rows(after) == [row for row in rows_in(log.frames) if survives(row, survivors)]
+    epochs = [frame for frame in log.frames if frame.header.type is FrameType.EPOCH]
+    assert [frame for frame in after if frame.header.type is FrameType.EPOCH] == epochs
 
 
 @given(LOGS, SURVIVORS)
@@ -207,7 +207,7 @@ def test_a_frame_of_which_all_lives_keeps_its_bytes(log, survivors):
 
     for frame in log.frames:
         rows = list(rows_in([frame]))
-        if rows and all(lives(row, survivors) for row in rows):
+        if rows and all(survives(row, survivors) for row in rows):
             assert frame.raw.tobytes() in after
 
 

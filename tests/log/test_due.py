@@ -147,8 +147,8 @@ def test_how_a_scheduled_message_ended_is_told_while_it_is_written_and_afterward
             truth |= dict.fromkeys(offsets, ending)
 
     asked = array(list(truth))
-    for told in (delta, delta.net(), delta.frozen()):
-        assert endings_of([DueDelta(0), told], asked).tolist() == list(truth.values())
+    for each in (delta, delta.net(), delta.frozen()):
+        assert endings_of([DueDelta(0), each], asked).tolist() == list(truth.values())
 
 
 @given(EVENTS, st.integers(1, 200))

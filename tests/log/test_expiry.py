@@ -12,7 +12,7 @@ from waterclock.log.batch import Batch, encode_batch, parse_batch
 from waterclock.log.compaction import Rewriter, Survivors
 from waterclock.log.expiry import HEADER, expires_ms, moved
 from waterclock.log.frame import FLAG_EXPIRES, Frame, FrameType
-from waterclock.log.scheduled import fired_frame, gather
+from waterclock.log.scheduled import fired_frame, scheduled_rows
 from waterclock.log.schema import decode, encode, from_messages
 from waterclock.model.errors import BadBatch
 from waterclock.model.ids import Millis
@@ -61,10 +61,10 @@ def test_it_moves_row_by_row_and_nothing_else_changes(rows, data):
 
     found.validate(full=True)
     expected = batch.to_pylist()
-    for told, (_, expires, by) in zip(expected, rows, strict=True):
+    for row, (_, expires, by) in zip(expected, rows, strict=True):
         if expires is not None:
             end_ms = min(max(expires + by, 1), 10**18 - 1) if by else expires
-            told["headers"] = [*told["headers"][:-1], (HEADER, b"%d" % end_ms)]
+            row["headers"] = [*row["headers"][:-1], (HEADER, b"%d" % end_ms)]
     assert found.to_pylist() == expected
 
 
@@ -133,10 +133,12 @@ def test_fired_and_rewritten_messages_keep_the_flag():
     rows = decode(frame.header, frame.body)
     flagged = frame.header._replace(flags=FLAG_EXPIRES)
 
-    fired = fired_frame(gather([(flagged, rows, np.array([1]), np.array([0]))], np.array([51])))
+    fired = fired_frame(
+        scheduled_rows([(flagged, rows, np.array([1]), np.array([0]))], np.array([51]))
+    )
     assert (fired.kind, fired.flags) == (FrameType.FIRED, FLAG_EXPIRES)
     plain = fired_frame(
-        gather([(frame.header, rows, np.array([0]), np.array([0]))], np.array([50]))
+        scheduled_rows([(frame.header, rows, np.array([0]), np.array([0]))], np.array([50]))
     )
     assert plain.flags == 0
 

@@ -12,7 +12,13 @@ from waterclock.log.append import PlannedFrame
 from waterclock.log.compaction import Rewriter, Survivors
 from waterclock.log.frame import CONTROL, Frame, FrameType, header_of
 from waterclock.log.rows import row_numbers
-from waterclock.log.scheduled import FoundRows, cancel_frame, fired_frame, gather, reschedule_frame
+from waterclock.log.scheduled import (
+    FoundRows,
+    cancel_frame,
+    fired_frame,
+    reschedule_frame,
+    scheduled_rows,
+)
 from waterclock.log.schema import decode
 from waterclock.model.errors import BadInput
 from waterclock.model.ids import Millis
@@ -54,7 +60,9 @@ def test_scheduled_messages_fire_in_the_order_asked_whatever_frames_they_lie_in(
         log.epoch()
     offsets = data.draw(st.lists(st.sampled_from(sorted(log.scheduled)), min_size=1, unique=True))
 
-    planned = fired_frame(gather(found_in(log.frames, offsets), np.array(offsets)), compression)
+    planned = fired_frame(
+        scheduled_rows(found_in(log.frames, offsets), np.array(offsets)), compression
+    )
 
     scheduled = [log.scheduled[offset] for offset in offsets]
     rows = rows_of(planned).to_pylist()
@@ -80,7 +88,7 @@ def test_scheduled_messages_left_in_a_thinned_frame_fire_like_any_other():
     asked = np.array([53, 51])
 
     planned = fired_frame(
-        gather([(header, rows, row_numbers(header, rows, asked), np.arange(2))], asked)
+        scheduled_rows([(header, rows, row_numbers(header, rows, asked), np.arange(2))], asked)
     )
 
     fired = rows_of(planned).to_pylist()
@@ -96,7 +104,7 @@ def test_what_is_no_scheduled_message_does_not_fire():
     log.publish([sample(1), sample(2)])
 
     with pytest.raises(BadInput, match="offset 2 is a DATA, not a scheduled message"):
-        gather(found_in(log.frames, [0, 2]), np.array([0, 2]))
+        scheduled_rows(found_in(log.frames, [0, 2]), np.array([0, 2]))
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)), max_size=5))

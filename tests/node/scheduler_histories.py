@@ -81,10 +81,10 @@ class SchedulerHistories(RuleBasedStateMachine):
         if offset not in self.ids:
             is_copy = store.reader.types(int64s([offset]))[0] == FrameType.FIRED
             return {ALREADY_FIRED, UNKNOWN} if is_copy else {UNKNOWN}
-        told = CANCELLED if offset in self.cancelled else ALREADY_FIRED
+        outcome = CANCELLED if offset in self.cancelled else ALREADY_FIRED
         # What dedup remembers is remembered whole; of the rest, what is still there.
         is_remembered = self.appended_ms[offset] >= store.log_time_ms - DEDUP.window_ms
-        return {told} if is_remembered else {told, UNKNOWN}
+        return {outcome} if is_remembered else {outcome, UNKNOWN}
 
     @rule(picks=PICKS)
     def cancel(self, picks: list[int]) -> None:

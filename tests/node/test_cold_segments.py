@@ -69,22 +69,22 @@ def test_what_nears_is_loaded_and_fires_in_order_with_what_came_later(partition)
 
 
 def test_nothing_overtakes_what_is_still_to_be_loaded(partition):
-    (near,) = schedule(partition, 9_000)
-    (far,) = schedule(partition, 10_500)
+    (sooner,) = schedule(partition, 9_000)
+    (later,) = schedule(partition, 10_500)
     now = partition.clock.now_ms()
-    partition.reschedule((near, now + 11_000))
+    partition.reschedule((sooner, now + 11_000))
     seal(partition)
-    partition.reschedule((near, now + 9_900))
-    partition.reschedule((far, now + 10_100))
+    partition.reschedule((sooner, now + 9_900))
+    partition.reschedule((later, now + 10_100))
 
     partition.clock.step(DAY_MS)
     start = partition.store.end
     while partition.scheduler.fire_slice():
         pass
     partition.flush()
-    assert partition.fired_from(start) in ([], [near])
+    assert partition.fired_from(start) in ([], [sooner])
     partition.fire()
-    assert partition.fired_from(start) == [near, far]
+    assert partition.fired_from(start) == [sooner, later]
 
 
 def test_cold_timers_are_cancelled_and_moved_where_they_lie(partition):

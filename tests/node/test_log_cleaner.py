@@ -328,9 +328,9 @@ async def test_what_scheduled_messages_pin_is_written_anew_once_and_not_each_tim
             await topic.partition(0).publish(batch_of(message))
         topic.partition(0).store.run_jobs()
         monkeypatch.setattr(RewriteJob, "_write_anew", noted)
-        housekeeping = keeper(hosts, Readers())
+        cleaner = keeper(hosts, Readers())
         for _ in range(3):
-            await housekeeping.once()
+            await cleaner.once()
         segments = len(topic.partition(0).store.segments)
 
     assert len(written) == len(set(written))
@@ -340,8 +340,8 @@ async def test_what_scheduled_messages_pin_is_written_anew_once_and_not_each_tim
 async def test_partitions_of_deleted_topics_are_forgotten(tmp_path):
     async with opened(tmp_path, config=retaining(tmp_path)) as hosts:
         await two_topics(hosts)
-        housekeeping = keeper(hosts, Readers())
-        await housekeeping.once()
+        cleaner = keeper(hosts, Readers())
+        await cleaner.once()
         await hosts.topics.delete("first")
         gc.collect()
-        assert [host.topic for host in housekeeping._compacted_bytes] == ["second"]
+        assert [host.topic for host in cleaner._compacted_bytes] == ["second"]

@@ -87,7 +87,7 @@ async def live_through(here: TimedTopics, *, allow_duplicate: bool) -> None:
 REWRITES = ("rewritten", "thinned", "twice", "rebuilt")
 
 
-def told(turn: str, *, allow_duplicate: bool) -> list[int]:
+def expected(turn: str, *, allow_duplicate: bool) -> list[int]:
     """Return what must be told of each of the messages of `OUTCOMES`."""
     if allow_duplicate and turn in REWRITES:
         # Nothing was scheduled, and no repeat is refused: of these nothing is left.
@@ -117,12 +117,12 @@ async def test_what_became_of_a_message_is_told_whatever_became_of_its_segment(
             await here.publish("t", [message(here, b"more", None)])
             roll(here)
             rewrite(here)
-        assert await outcomes_of(here, *OUTCOMES) == told(turn, allow_duplicate=allow_duplicate)
+        assert await outcomes_of(here, *OUTCOMES) == expected(turn, allow_duplicate=allow_duplicate)
     if turn == "rebuilt":
         for sidecar in [*tmp_path.rglob("*.ids"), *tmp_path.rglob("*.due")]:
             sidecar.unlink()
     async with topics(tmp_path, clock) as here:
-        assert await outcomes_of(here, *OUTCOMES) == told(turn, allow_duplicate=allow_duplicate)
+        assert await outcomes_of(here, *OUTCOMES) == expected(turn, allow_duplicate=allow_duplicate)
 
 
 @pytest.mark.parametrize("allow_duplicate", [False, True])
@@ -162,11 +162,11 @@ async def test_the_last_message_of_an_id_is_the_one_that_is_told_of(tmp_path):
         here.clock.advance(1_000)
         await here.fired("t")
 
-        told = [ALREADY_FIRED, ALREADY_FIRED, CANCELLED]
-        assert await outcomes_of(here, b"x", b"y", b"z") == told
+        answered = [ALREADY_FIRED, ALREADY_FIRED, CANCELLED]
+        assert await outcomes_of(here, b"x", b"y", b"z") == answered
         by_key = [CANCELLED, CANCELLED, ALREADY_FIRED]
         assert await outcomes_of(here, b"x", b"y", b"z", key=b"k") == by_key
-        assert await outcomes_of(here, b"x", b"y", b"z", key=b"other") == told
+        assert await outcomes_of(here, b"x", b"y", b"z", key=b"other") == answered
         assert await outcomes_of(here, b"x", key=b"nobody's") == [UNKNOWN]
 
 

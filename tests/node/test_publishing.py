@@ -108,10 +108,10 @@ async def test_a_sticky_batch_without_keys_is_one_append(tmp_path):
 async def test_anonymous_singles_go_to_the_partitions_by_turns(tmp_path):
     async with opened(tmp_path) as hosts, asyncio.TaskGroup() as tasks:
         await hosts.topic("t", 3)
-        gathering = PublishBatcher(hosts.topics, Limits(), hosts.clock, linger_ms=0)
-        running = tasks.create_task(gathering.run())
+        batcher = PublishBatcher(hosts.topics, Limits(), hosts.clock, linger_ms=0)
+        running = tasks.create_task(batcher.run())
         await asyncio.sleep(0)
-        answers = [await gathering.publish("t", Message(b"")) for _ in range(6)]
+        answers = [await batcher.publish("t", Message(b"")) for _ in range(6)]
         running.cancel()
         turns = [answer.partition for answer in answers]
 
@@ -159,11 +159,11 @@ async def test_messages_for_later_reach_the_scheduler(tmp_path):
 async def test_singles_share_a_batch(tmp_path):
     async def singles(hosts):
         async with asyncio.TaskGroup() as tasks:
-            gathering = PublishBatcher(hosts.topics, Limits(), hosts.clock, linger_ms=1)
-            running = tasks.create_task(gathering.run())
+            batcher = PublishBatcher(hosts.topics, Limits(), hosts.clock, linger_ms=1)
+            running = tasks.create_task(batcher.run())
             await asyncio.sleep(0)
             answers = await asyncio.gather(
-                *(gathering.publish("t", Message(b"%d" % i)) for i in range(100))
+                *(batcher.publish("t", Message(b"%d" % i)) for i in range(100))
             )
             running.cancel()
         return answers, hosts.topics.get("t").partition(0).counters.batches
@@ -183,12 +183,12 @@ async def test_nobody_suffers_for_a_neighbours_mistake(tmp_path):
 
     async with opened(tmp_path) as hosts, asyncio.TaskGroup() as tasks:
         await hosts.topic("t")
-        gathering = PublishBatcher(hosts.topics, limits, hosts.clock, linger_ms=1)
-        running = tasks.create_task(gathering.run())
+        batcher = PublishBatcher(hosts.topics, limits, hosts.clock, linger_ms=1)
+        running = tasks.create_task(batcher.run())
         await asyncio.sleep(0)
         values = [b"ok", b"x" * 2_000, b"ok", b"y" * 900]
         answers = await asyncio.gather(
-            *(gathering.publish("t", Message(value)) for value in values * 20),
+            *(batcher.publish("t", Message(value)) for value in values * 20),
             return_exceptions=True,
         )
         running.cancel()
@@ -203,17 +203,15 @@ async def test_a_gathering_that_stops_answers_everyone(tmp_path):
     async with opened(tmp_path) as hosts:
         await hosts.topic("t")
         async with asyncio.TaskGroup() as tasks:
-            gathering = PublishBatcher(hosts.topics, Limits(), hosts.clock, linger_ms=60_000)
-            running = tasks.create_task(gathering.run())
+            batcher = PublishBatcher(hosts.topics, Limits(), hosts.clock, linger_ms=60_000)
+            running = tasks.create_task(batcher.run())
             await asyncio.sleep(0)
-            waiting = [
-                asyncio.ensure_future(gathering.publish("t", Message(b"x"))) for _ in range(3)
-            ]
+            waiting = [asyncio.ensure_future(batcher.publish("t", Message(b"x"))) for _ in range(3)]
             await asyncio.sleep(0)
             running.cancel()
         answers = await asyncio.gather(*waiting, return_exceptions=True)
         with pytest.raises(Stopping):
-            await gathering.publish("t", Message(b"late"))
+            await batcher.publish("t", Message(b"late"))
         assert [type(answer) for answer in answers] == [Stopping] * 3
 
 
@@ -221,11 +219,11 @@ async def test_a_full_batch_does_not_wait_for_company(tmp_path):
     async with opened(tmp_path) as hosts:
         await hosts.topic("t")
         async with asyncio.TaskGroup() as tasks:
-            gathering = PublishBatcher(hosts.topics, Limits(), hosts.clock, linger_ms=3_600_000)
-            running = tasks.create_task(gathering.run())
+            batcher = PublishBatcher(hosts.topics, Limits(), hosts.clock, linger_ms=3_600_000)
+            running = tasks.create_task(batcher.run())
             await asyncio.sleep(0)
             await asyncio.gather(
-                *(gathering.publish("t", Message(b"x")) for _ in range(BATCH_MESSAGES_MAX))
+                *(batcher.publish("t", Message(b"x")) for _ in range(BATCH_MESSAGES_MAX))
             )
             running.cancel()
 

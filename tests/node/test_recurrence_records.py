@@ -69,10 +69,10 @@ class World:
         return record.with_occurrence(self.rule, Occurrence("t", 0, 0, due_ms, name), self.now_ms)
 
 
-def live(world: World, life: Iterable[tuple[int, int]]) -> list[int]:
+def live(world: World, steps: Iterable[tuple[int, int]]) -> list[int]:
     """Return what was left out while the clock went on as it should."""
     left_out: list[int] = []
-    for by_ms, ticks in life:
+    for by_ms, ticks in steps:
         world.set_clock(by_ms)
         for _ in range(ticks):
             before_ms = world.now_ms
@@ -90,10 +90,10 @@ def live(world: World, life: Iterable[tuple[int, int]]) -> list[int]:
 )
 @example([(0, 40), *GLITCH * 12, (0, 7_300)])
 @example([(60 * TICK_MS, 0), *[(-3 * TICK_MS, 0)] * 20, (0, 80)])
-def test_each_occurrence_comes_once_and_a_steady_clock_leaves_none_out(life):
+def test_each_occurrence_comes_once_and_a_steady_clock_leaves_none_out(steps):
     world = World()
 
-    assert live(world, life) == []
+    assert live(world, steps) == []
     assert set(world.came.values()) <= {1}
 
 

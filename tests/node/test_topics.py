@@ -175,8 +175,8 @@ async def test_many_who_make_the_same_topic_at_once_get_one(tmp_path):
         made = await asyncio.gather(*(hosts.topics.ensure("orders") for _ in range(20)))
         with pytest.raises(AlreadyExists):
             await hosts.topics.create("orders", TopicSettings())
-        topics, told = len({one.topic for one in made}), [one.made_partitions for one in made]
-    assert (topics, sorted(told)) == (1, [0] * 19 + [1])
+        topics, counts = len({one.topic for one in made}), [one.made_partitions for one in made]
+    assert (topics, sorted(counts)) == (1, [0] * 19 + [1])
 
 
 async def test_topics_are_not_made_by_accident_if_the_node_is_told_so(tmp_path):

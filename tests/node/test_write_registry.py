@@ -120,11 +120,11 @@ async def test_no_answer_goes_out_before_it_is_durable(tmp_path):
 
     async with writing(tmp_path) as (hosts, registry):
         disk = asyncio.Event()
-        durable = hosts.metadata.wait_flushed
+        wait_flushed = hosts.metadata.wait_flushed
 
         async def slow(end: int) -> None:
             await disk.wait()
-            await durable(end)
+            await wait_flushed(end)
 
         hosts.metadata.wait_flushed = slow
         async with asyncio.TaskGroup() as tasks:

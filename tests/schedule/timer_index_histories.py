@@ -219,7 +219,7 @@ class TimerIndexHistories(RuleBasedStateMachine):
         assert set(soon.tolist()) <= set(self.open)
 
     @invariant()
-    def agenda_and_dict_agree(self) -> None:
+    def index_and_dict_agree(self) -> None:
         if not hasattr(self, "index"):
             return
         asked = sorted({*self.open, *range(min(self.end, 60))})

@@ -118,7 +118,7 @@ def thinned_by_a_rewrite() -> None:
     assert pending(index) == {2: COLD_MS + 1, 3: COLD_MS + 2}
 
 
-def in_wings() -> TimerIndex:
+def in_shards() -> TimerIndex:
     """Return an index in which 1 to 6 came out of order and fire in order."""
     index = index_of(changes({n: COLD_MS + n for n in range(1, 7)}))
     for offset in (5, 3, 6, 1, 4, 2):
@@ -127,14 +127,14 @@ def in_wings() -> TimerIndex:
 
 
 def out_of_order_arrivals_fire_in_order() -> None:
-    assert fired(in_wings(), NOW + 2_000) == [1, 2, 3, 4, 5, 6]
+    assert fired(in_shards(), NOW + 2_000) == [1, 2, 3, 4, 5, 6]
 
 
 def one_at_a_time() -> None:
-    assert fired(in_wings(), NOW + 2_000, limit=1) == [1, 2, 3, 4, 5, 6]
+    assert fired(in_shards(), NOW + 2_000, limit=1) == [1, 2, 3, 4, 5, 6]
 
 
-def joined_wings() -> None:
+def joined_shards() -> None:
     index = index_of(changes(dict.fromkeys(range(40), COLD_MS)))
     for offset in range(39, -1, -1):
         assert index.move(array(offset), array(NOW + 1_000)).all()
@@ -152,5 +152,5 @@ STORIES: list[Callable[[], None]] = [
     thinned_by_a_rewrite,
     out_of_order_arrivals_fire_in_order,
     one_at_a_time,
-    joined_wings,
+    joined_shards,
 ]

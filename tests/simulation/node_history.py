@@ -133,8 +133,8 @@ class NodeHistory:
         answer = self.during(lambda: self.node.call("GET", path, limit=1_000, values="true"))
         assert answer.status == 200, answer
         found = {
-            int(told["value"]): (told["partition"], told["offset"], told["dueMs"])
-            for told in answer.body["scheduled"]
+            int(one["value"]): (one["partition"], one["offset"], one["dueMs"])
+            for one in answer.body["scheduled"]
         }
         assert len(found) == len(answer.body["scheduled"]), f"listed twice: {answer}"
         self.messages.listed(found, self.clock.now_ms())

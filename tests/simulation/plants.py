@@ -88,7 +88,7 @@ def a_cancel_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @planted
-def what_did_not_fire_is_told_as_fired(monkeypatch: pytest.MonkeyPatch) -> None:
+def what_did_not_fire_is_reported_as_fired(monkeypatch: pytest.MonkeyPatch) -> None:
     """How a message ended is not remembered."""
     swap(
         monkeypatch,

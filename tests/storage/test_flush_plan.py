@@ -72,7 +72,7 @@ class FlushHistory(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.plan = plan()
-        self.durable = 0
+        self.on_disk = 0
         self.in_flight: int | None = None
         self.now_ms = 0
 
@@ -90,21 +90,21 @@ class FlushHistory(RuleBasedStateMachine):
     @rule()
     def finish(self):
         assert self.in_flight is not None
-        self.durable = max(self.durable, self.in_flight)
+        self.on_disk = max(self.on_disk, self.in_flight)
         self.plan.finish(self.in_flight)
         self.in_flight = None
 
     @rule()
     def seal(self):
         """Beginning a segment flushes the one before, also while an fsync is in flight."""
-        self.durable = self.plan.appended_end
+        self.on_disk = self.plan.appended_end
         self.plan.advance(self.plan.appended_end)
 
     @invariant()
     def the_plan_knows_the_disk(self):
-        assert self.plan.flushed_end == self.durable == self.plan.acknowledged_end
+        assert self.plan.flushed_end == self.on_disk == self.plan.acknowledged_end
         assert self.plan.is_syncing == (self.in_flight is not None)
-        is_behind = self.durable < self.plan.appended_end
+        is_behind = self.on_disk < self.plan.appended_end
         assert self.plan.wants_sync(self.now_ms) == (is_behind and self.in_flight is None)
 
 

@@ -334,13 +334,13 @@ def test_a_rewrite_run_elsewhere_takes_effect_when_the_owner_finishes_it(partiti
     job = next(jobs)
 
     job.run()
-    old = partition.folder.durable(FIRST)
+    old = partition.folder.durable_bytes(FIRST)
     partition.publish(message(20))
     unchanged = {o: row for o, row in partition.rows().items() if o < 13}
     job.finish()
 
     assert unchanged == rows
-    assert old != partition.folder.durable(FIRST) == partition.files()[FIRST], "it is durable"
+    assert old != partition.folder.durable_bytes(FIRST) == partition.files()[FIRST], "it is durable"
     assert sorted(partition.rows()) == [*range(3, 14)]
     assert partition.store.segments[0].header.generation == 1
     assert {o for f in partition.store.frames(0, 3) for o in stored(f)} == set()

@@ -298,12 +298,12 @@ def test_a_sealed_segment_is_durable_to_its_last_byte_before_the_next_is_begun()
     partition.append(message(0))
     partition.store.roll(partition.clock.now_ms())
 
-    durable = partition.folder.durable(FIRST)
+    on_disk = partition.folder.durable_bytes(FIRST)
 
-    assert durable is not None
-    assert [header.base_offset for _, header in places(durable)] == [0]
-    assert durable == partition.files()[FIRST]
-    assert partition.folder.durable(segment_name(1)) is not None
+    assert on_disk is not None
+    assert [header.base_offset for _, header in places(on_disk)] == [0]
+    assert on_disk == partition.files()[FIRST]
+    assert partition.folder.durable_bytes(segment_name(1)) is not None
     assert ends(partition.store) == (1, 1, 1)
 
 

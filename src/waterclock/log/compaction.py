@@ -45,9 +45,9 @@ Bools = npt.NDArray[np.bool_]
 
 _NO_OFFSETS: Int64s = np.zeros(0, dtype=np.int64)
 SEEN_ROWS_MAX = 4096
-"""Ids of dropped frames are gathered up to this many: few large frames read faster than many."""
+"""Ids of dropped frames are collected up to this many: few large frames read faster than many."""
 LATEST_ROWS_MIN = 65_536
-"""Rows gathered at least before they are reduced to the latest of each key."""
+"""Rows collected at least before they are reduced to the latest of each key."""
 
 
 @dataclass(frozen=True, slots=True)

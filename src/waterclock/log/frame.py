@@ -70,7 +70,7 @@ class FrameType(IntEnum):
     RESCHEDULE = 5
     """Scheduled messages with a new due time, by offset."""
     EPOCH = 6
-    """The first frame of a leader's reign."""
+    """The first frame of a leader epoch."""
     NOOP = 7
     """Nothing: stands over offsets whose messages compaction dropped."""
     SEEN = 8

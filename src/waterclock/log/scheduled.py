@@ -48,7 +48,7 @@ class ScheduledRows(NamedTuple):
         return self._replace(offsets=self.offsets[keep], rows=self.rows.filter(from_numpy(keep)))
 
 
-def gather(
+def scheduled_rows(
     found: Iterable[FoundRows], offsets: Int64s, *, bytes_max: int = BODY_BYTES_MAX
 ) -> ScheduledRows:
     """Return the scheduled messages at `offsets`, in that order: the first of them, at least one,

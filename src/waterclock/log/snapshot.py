@@ -103,7 +103,7 @@ class Manifest:
 
     def encode(self) -> bytes:
         """Return the bytes of `manifest.json`."""
-        told = {
+        fields = {
             "format": FORMAT,
             "topic": self.topic,
             "snapshot": self.snapshot,
@@ -129,7 +129,7 @@ class Manifest:
                 for each in self.partitions
             ],
         }
-        return json.dumps(told, indent=1).encode() + b"\n"
+        return json.dumps(fields, indent=1).encode() + b"\n"
 
 
 def parse_manifest(data: bytes) -> Manifest:
@@ -137,37 +137,37 @@ def parse_manifest(data: bytes) -> Manifest:
     if len(data) > MANIFEST_BYTES_MAX:
         raise BadManifest(f"manifest has {len(data)} bytes; at most {MANIFEST_BYTES_MAX}")
     try:
-        told = json.loads(data)
+        fields = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise BadManifest(f"manifest is not JSON: {error}") from error
-    if not isinstance(told, dict):
+    if not isinstance(fields, dict):
         raise BadManifest("manifest is not a JSON object")
-    if told.get("format") != FORMAT:
+    if fields.get("format") != FORMAT:
         raise BadManifest(
-            f"format is {told.get('format')!r}; this release reads {FORMAT}: use the release that "
-            "wrote it, or a newer one"
+            f"format is {fields.get('format')!r}; this release reads {FORMAT}: use the release "
+            "that wrote it, or a newer one"
         )
-    topic, snapshot = _text(told, "topic"), _text(told, "snapshot")
+    topic, snapshot = _text(fields, "topic"), _text(fields, "snapshot")
     check_topic_name(topic)
     check_name("snapshot", snapshot)
-    partitions = tuple(_partition(each) for each in _objects(told, "partitions"))
+    partitions = tuple(_partition(each) for each in _objects(fields, "partitions"))
     if len({each.partition for each in partitions}) != len(partitions):
         raise BadManifest("partitions: one is listed twice")
-    return Manifest(topic, snapshot, _count(told, "created_ms"), partitions)
+    return Manifest(topic, snapshot, _count(fields, "created_ms"), partitions)
 
 
-def _partition(told: Mapping[str, Any]) -> SnapshotPartition:
-    files = tuple(_file(each) for each in _objects(told, "files"))
+def _partition(fields: Mapping[str, Any]) -> SnapshotPartition:
+    files = tuple(_file(each) for each in _objects(fields, "files"))
     partition = SnapshotPartition(
-        _count(told, "partition"),
-        _count(told, "start_offset"),
-        _count(told, "end_offset"),
+        _count(fields, "partition"),
+        _count(fields, "start_offset"),
+        _count(fields, "end_offset"),
         files,
-        _count(told, "log_tag"),
+        _count(fields, "log_tag"),
     )
     where = f"partition {partition.partition}"
-    if _count(told, "rows") != partition.rows:
-        raise BadManifest(f"{where}: rows is {told['rows']}, but its files have {partition.rows}")
+    if _count(fields, "rows") != partition.rows:
+        raise BadManifest(f"{where}: rows is {fields['rows']}, but its files have {partition.rows}")
     if partition.start_offset > partition.end_offset:
         raise BadManifest(f"{where}: start_offset is above end_offset")
     after = partition.start_offset
@@ -178,39 +178,39 @@ def _partition(told: Mapping[str, Any]) -> SnapshotPartition:
     return partition
 
 
-def _file(told: Mapping[str, Any]) -> SnapshotFile:
-    path = _text(told, "path")
+def _file(fields: Mapping[str, Any]) -> SnapshotFile:
+    path = _text(fields, "path")
     parts = path.split("/")
     if "\\" in path or "\0" in path or any(part in ("", ".", "..") for part in parts):
         raise BadManifest(f"path {path[:200]!r} leads out of the snapshot's folder")
     file = SnapshotFile(
         path,
-        _count(told, "rows"),
-        _count(told, "bytes"),
-        _count(told, "first_offset"),
-        _count(told, "last_offset"),
+        _count(fields, "rows"),
+        _count(fields, "bytes"),
+        _count(fields, "first_offset"),
+        _count(fields, "last_offset"),
     )
     if not 0 < file.rows <= file.last_offset - file.first_offset + 1:
         raise BadManifest(f"{path}: {file.rows} rows do not fit its offsets")
     return file
 
 
-def _objects(told: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    value = told.get(name)
+def _objects(fields: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    value = fields.get(name)
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
         raise BadManifest(f"{name} is not a list of objects")
     return value
 
 
-def _text(told: Mapping[str, Any], name: str) -> str:
-    value = told.get(name)
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    value = fields.get(name)
     if not isinstance(value, str) or not value:
         raise BadManifest(f"{name} is not a text")
     return value
 
 
-def _count(told: Mapping[str, Any], name: str) -> int:
-    value = told.get(name)
+def _count(fields: Mapping[str, Any], name: str) -> int:
+    value = fields.get(name)
     if type(value) is not int or not 0 <= value <= OFFSET_MAX:
         raise BadManifest(f"{name} is {str(value)[:50]}, not a whole number of 0 to 2^62-1")
     return value

@@ -98,7 +98,7 @@ class RunningClock(SteadyClock):
         """How long all pauses were, together."""
         self._pulsed_ms: int | None = None
         self._pulsed_cpu_ms = 0
-        self._told_ms = 0
+        self._shown_ms = 0
         self._uncounted_ms = 0
         self._grace_ms = GRACE_MS
         self._earns_from_ms = 0
@@ -107,8 +107,8 @@ class RunningClock(SteadyClock):
         """Return the time; it never goes back."""
         monotonic_ms, pulsed_ms = self._clock.monotonic_ms(), self._pulsed_ms
         if pulsed_ms is None or monotonic_ms - pulsed_ms < PAUSE_MS:
-            self._told_ms = max(self._told_ms, monotonic_ms - self._uncounted_ms)
-        return Millis(self._told_ms + self._ahead_ms)
+            self._shown_ms = max(self._shown_ms, monotonic_ms - self._uncounted_ms)
+        return Millis(self._shown_ms + self._ahead_ms)
 
     def pulse(self, cpu_ms: int) -> None:
         """Note that the process runs, and how much time of processors it has had so far."""
@@ -122,12 +122,12 @@ class RunningClock(SteadyClock):
         if cpu_ms * _BUSY_SHARE < stall_ms:
             self.paused_ms += stall_ms
             counted_ms = PAUSE_MS
-        told_ms = max(self._told_ms, from_ms - self._uncounted_ms)
-        grace_ms = min(GRACE_MS, self._grace_ms + told_ms - self._earns_from_ms)
+        shown_ms = max(self._shown_ms, from_ms - self._uncounted_ms)
+        grace_ms = min(GRACE_MS, self._grace_ms + shown_ms - self._earns_from_ms)
         forgiven_ms = min(counted_ms, grace_ms)
         settle_ms = min(SETTLE_MS, grace_ms - forgiven_ms)
         self._grace_ms = grace_ms - forgiven_ms - settle_ms
         # Some of it may have been told before anybody knew.
-        told_ms = min(told_ms + counted_ms - forgiven_ms, until_ms - self._uncounted_ms)
-        self._told_ms = self._earns_from_ms = told_ms
-        self._uncounted_ms = until_ms + settle_ms - told_ms
+        shown_ms = min(shown_ms + counted_ms - forgiven_ms, until_ms - self._uncounted_ms)
+        self._shown_ms = self._earns_from_ms = shown_ms
+        self._uncounted_ms = until_ms + settle_ms - shown_ms

@@ -25,8 +25,8 @@ class FailureReport:
 
 @dataclass(slots=True)
 class _Kind:
-    untold: int
-    told_at_s: float
+    unreported: int
+    reported_at_s: float
     wait_s: float = AGAIN_S
 
 
@@ -60,14 +60,15 @@ class FailureKinds:
         if kind is None:
             self._kinds[key] = _Kind(0, now_s)
             return FailureReport(self.last_error, is_first=True)
-        kind.untold += 1
-        if now_s - kind.told_at_s < kind.wait_s:
+        kind.unreported += 1
+        if now_s - kind.reported_at_s < kind.wait_s:
             return None
-        since_s = now_s - kind.told_at_s
+        since_s = now_s - kind.reported_at_s
         report = FailureReport(
-            f"{self.last_error}; {kind.untold} more of this kind in {since_s:.0f} s", is_first=False
+            f"{self.last_error}; {kind.unreported} more of this kind in {since_s:.0f} s",
+            is_first=False,
         )
-        kind.untold, kind.told_at_s = 0, now_s
+        kind.unreported, kind.reported_at_s = 0, now_s
         kind.wait_s = min(2 * kind.wait_s, AGAIN_S_MAX)
         return report
 

@@ -28,7 +28,7 @@ Millis = NewType("Millis", int)
 """Milliseconds: since 1970 UTC for a point in time, or a length of time."""
 
 Epoch = NewType("Epoch", int)
-"""The reign of one partition leader; a later leader has a greater one."""
+"""The epoch of one partition leader; a later leader has a greater one."""
 
 UUID7_ENTROPY_BYTES = 10
 """How many random bytes an id, or a batch of ids, uses."""

@@ -156,7 +156,7 @@ def _putting_off(what: str) -> Iterator[None]:
     except StorageFailed:
         raise
     except WaterclockError as error:
-        log.warning("housekeeping_put_off of=%s error=%s", what, error)
+        log.warning("cleaning_put_off of=%s error=%s", what, error)
 
 
 def _size(store: PartitionStore) -> int:

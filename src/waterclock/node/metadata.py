@@ -99,8 +99,8 @@ class Metadata:
     async def compact(self) -> None:
         """Drop the history, if there is much of it."""
         size = sum(segment.end_position for segment in self._store.segments)
-        living = sum(len(name) + len(value) for name, value in self._records.items())
-        if size < HISTORY_BYTES_MIN or size < 4 * living or self._store.jobs:
+        live_bytes = sum(len(name) + len(value) for name, value in self._records.items())
+        if size < HISTORY_BYTES_MIN or size < 4 * live_bytes or self._store.jobs:
             return
         now_ms = self._clock.now_ms()
         self._store.roll(now_ms)

@@ -1,11 +1,11 @@
 """A node: one process, one loop, everything that runs in it.
 
     metadata ── topics ── partitions (log, fsyncs, timers)
-                  ├── publishing, gathering        in
+                  ├── publishing, batcher          in
                   ├── groups, replays, snapshots   out
                   ├── pending, recurrences         time
                   ├── write_registry               who writes what, once
-                  └── dead letters, housekeeping
+                  └── dead letters, log cleaner
     streams ── persister                           in-memory streams, and their store
 
 A node is a context: inside, it runs; leaving it, all that was accepted is flushed, timers and

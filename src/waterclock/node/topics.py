@@ -215,7 +215,7 @@ class Topics:
             await self._empty_trash()
             raise
         self._topics[name] = topic
-        self._announce(topic, 0)
+        self._tell_opened(topic, 0)
         await self._metadata.wait_flushed(end)
         return topic
 
@@ -240,7 +240,7 @@ class Topics:
                 self._close_partitions(topic, before)
                 topic.settings = old
                 raise
-            self._announce(topic, before)
+            self._tell_opened(topic, before)
             for callback in self.on_updated:
                 callback(topic)
             await self._metadata.wait_flushed(end)
@@ -303,7 +303,7 @@ class Topics:
         for topic, count in zip(topics, counts, strict=True):
             topic.partitions = list(islice(hosts, count))
             self._topics[topic.name] = topic
-            self._announce(topic, 0)
+            self._tell_opened(topic, 0)
 
     def close(self) -> None:
         """Flush and close every partition."""
@@ -345,7 +345,7 @@ class Topics:
             is_new=is_new,
         )
 
-    def _announce(self, topic: Topic, first: int) -> None:
+    def _tell_opened(self, topic: Topic, first: int) -> None:
         for host in topic.partitions[first:]:
             for callback in self.on_opened:
                 callback(topic, host)

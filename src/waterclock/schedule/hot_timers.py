@@ -150,7 +150,7 @@ class HotTimers:
 
     def open_from(self, offset: int, limit: int) -> tuple[Int64s, Int64s]:
         """Return (offsets, due times) of the first timers at or above an offset, by offset."""
-        rows = self._table.living_from(offset, limit)
+        rows = self._table.open_from(offset, limit)
         return self._table.offset[rows], self._table.due[rows]
 
     def snapshot(self) -> tuple[Int64s, Int64s]:

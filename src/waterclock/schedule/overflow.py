@@ -41,7 +41,7 @@ class Piece:
         self.is_alive[rows] = False
         self.count -= len(rows)
 
-    def living(self) -> Timers:
+    def open_ones(self) -> Timers:
         """Return what is alive."""
         if self.count == len(self.offsets):
             return self.offsets, self.due
@@ -70,7 +70,7 @@ class Overflow:
             if pieces[-2].count + pieces[-1].count > PIECE_MAX:
                 break
             last, before = pieces.pop(), pieces.pop()
-            pieces.append(Piece(*joined([before.living(), last.living()])))
+            pieces.append(Piece(*joined([before.open_ones(), last.open_ones()])))
 
     def retire(self, offsets: Int64s, due: Int64s | None = None) -> Bools:
         """Forget timers, all different; return which were here, with that due time if given."""
@@ -113,7 +113,7 @@ class Overflow:
 
     def check_invariants(self) -> None:
         """Raise AssertionError if something contradicts itself. Slow: for tests."""
-        alive = [piece.living()[0] for piece in self._pieces]
+        alive = [piece.open_ones()[0] for piece in self._pieces]
         for piece in self._pieces:
             assert (np.diff(piece.offsets) > 0).all()
             assert piece.count == int(piece.is_alive.sum()) > 0

@@ -104,7 +104,7 @@ class Table:
         np.minimum(rows, len(self.offset) - 1, out=rows)
         return rows
 
-    def living_from(self, offset: int, count: int) -> Rows:
+    def open_from(self, offset: int, count: int) -> Rows:
         """Return the rows of the first `count` timers at or above an offset."""
         parts = []
         for start, end in ((0, self.head), (self._tail, self.count)):

@@ -44,8 +44,8 @@ from waterclock.log.scheduled import (
     ScheduledRows,
     cancel_frame,
     fired_frame,
-    gather,
     reschedule_frame,
+    scheduled_rows,
 )
 from waterclock.log.segment import SegmentHeader
 from waterclock.log.sidecars.due import DueDelta, NetDelta, endings_of, open_scheduled
@@ -219,7 +219,7 @@ class PartitionStore:
         """Write scheduled messages (by offset, or read already) as deliverable, in this order."""
         self.check_appendable()
         if not isinstance(scheduled, ScheduledRows):
-            scheduled = gather(self.reader.rows(scheduled), scheduled)
+            scheduled = scheduled_rows(self.reader.rows(scheduled), scheduled)
         frame = fired_frame(scheduled, self.log.compression)
         with self._in_step():
             base = self._write([frame], now_ms)

@@ -155,7 +155,7 @@ def _merged(read: list[Damage], known: list[Damage]) -> list[Damage]:
 
 
 class _Reading:
-    """What reading every frame gathers."""
+    """What reading every frame finds."""
 
     def __init__(self, advance: Advance) -> None:
         self.counts = Counts()

@@ -1,5 +1,5 @@
-"""Everything derived from one segment, gathered frame by frame: sparse index, id entries, scheduled
-messages.
+"""Everything derived from one segment, collected frame by frame: sparse index, id entries,
+scheduled messages.
 
 Used where a segment is read as a whole: when a side-car is missing, after a crash, after a rewrite.
 The live append path keeps the same things up to date from batches it has at hand.

@@ -1,7 +1,7 @@
 """How scheduled messages ended that did not fire, so that whoever asks later can be told.
 
 Each segment knows it of the `cancel` frames in it; once a scheduled message is gone from the log,
-the `seen` frame that has its id says it, for as long as ids are remembered. Here they are gathered
+the `seen` frame that has its id says it, for as long as ids are remembered. Here they are collected
 as frames are written or read, in few ordered arrays, however small the cancels.
 """
 

@@ -1,4 +1,4 @@
-"""Single publishes, gathered: those that arrive within a few milliseconds share a batch.
+"""Single publishes, batched: those that arrive within a few milliseconds share a batch.
 
 A message alone costs as much as a small batch, in Arrow, in the log and on disk. So singles wait
 `linger_ms` for company, not longer, and not at all once there are enough of them. A batch that is
@@ -41,7 +41,7 @@ Waiter = asyncio.Future[PublishedOne]
 
 
 @dataclass(slots=True)
-class _Gathered:
+class _PendingBatch:
     """Messages for one partition on their way into one batch."""
 
     messages: list[Message] = field(default_factory=list)
@@ -56,8 +56,8 @@ class PublishBatcher:
         self._topics = topics
         self._limits = limits
         self._clock = clock
-        self._gather_s = linger_ms / 1_000
-        self._open: dict[tuple[PartitionHost, bool], _Gathered] = {}
+        self._linger_s = linger_ms / 1_000
+        self._open: dict[tuple[PartitionHost, bool], _PendingBatch] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
@@ -68,8 +68,8 @@ class PublishBatcher:
                 await asyncio.get_running_loop().create_future()
             finally:
                 self._tasks = None
-                for gathered in self._open.values():
-                    _fail(gathered.waiters, Stopping("the node is stopping"))
+                for pending in self._open.values():
+                    _fail(pending.waiters, Stopping("the node is stopping"))
                 self._open.clear()
 
     async def publish(
@@ -110,31 +110,31 @@ class PublishBatcher:
         if self._tasks is None:
             raise Stopping("the node is stopping")
         key = host, allow_duplicate
-        gathered = self._open.get(key)
-        if gathered is None:
-            gathered = self._open[key] = _Gathered()
-            asyncio.get_running_loop().call_later(self._gather_s, self._send, key, gathered)
-        gathered.messages.append(message)
-        gathered.waiters.append(waiter)
-        gathered.size_bytes += len(message.value or b"") + len(message.key or b"")
-        is_full = len(gathered.messages) >= BATCH_MESSAGES_MAX
-        if is_full or gathered.size_bytes >= BATCH_BYTES_MAX:
-            self._send(key, gathered)
+        pending = self._open.get(key)
+        if pending is None:
+            pending = self._open[key] = _PendingBatch()
+            asyncio.get_running_loop().call_later(self._linger_s, self._send, key, pending)
+        pending.messages.append(message)
+        pending.waiters.append(waiter)
+        pending.size_bytes += len(message.value or b"") + len(message.key or b"")
+        is_full = len(pending.messages) >= BATCH_MESSAGES_MAX
+        if is_full or pending.size_bytes >= BATCH_BYTES_MAX:
+            self._send(key, pending)
 
-    def _send(self, key: tuple[PartitionHost, bool], gathered: _Gathered) -> None:
-        if self._open.get(key) is not gathered or self._tasks is None:
+    def _send(self, key: tuple[PartitionHost, bool], pending: _PendingBatch) -> None:
+        if self._open.get(key) is not pending or self._tasks is None:
             return  # it was full before its time
         del self._open[key]
         host, allow_duplicate = key
         topic = self._topics.find(host.topic)
         if topic is not None:
             topic.next_turn()
-        self._tasks.create_task(self._publish(host, gathered, allow_duplicate=allow_duplicate))
+        self._tasks.create_task(self._publish(host, pending, allow_duplicate=allow_duplicate))
 
     async def _publish(
-        self, host: PartitionHost, gathered: _Gathered, *, allow_duplicate: bool
+        self, host: PartitionHost, pending: _PendingBatch, *, allow_duplicate: bool
     ) -> None:
-        messages, waiters = gathered.messages, gathered.waiters
+        messages, waiters = pending.messages, pending.waiters
         try:
             now_ms = self._clock.now_ms()
             batch = encode_batch(messages, self._limits, now_ms=now_ms)
@@ -143,7 +143,7 @@ class PublishBatcher:
             if len(messages) == 1:
                 _fail(waiters, error)
                 return
-            for part in self._apart(gathered):
+            for part in self._apart(pending):
                 await self._publish(host, part, allow_duplicate=allow_duplicate)
         except WaterclockError as error:
             _fail(waiters, error)
@@ -159,11 +159,11 @@ class PublishBatcher:
                     offset = int(appended.offsets[i])
                     waiter.set_result(PublishedOne(host.partition, offset, id_, is_new))
 
-    def _apart(self, gathered: _Gathered) -> list[_Gathered]:
+    def _apart(self, pending: _PendingBatch) -> list[_PendingBatch]:
         """Answer the messages that are wrong by themselves; return the others, in smaller batches
         if all of them are right and only too much together."""
-        good = _Gathered()
-        for message, waiter in zip(gathered.messages, gathered.waiters, strict=True):
+        good = _PendingBatch()
+        for message, waiter in zip(pending.messages, pending.waiters, strict=True):
             try:
                 encode_batch([message], self._limits, now_ms=self._clock.now_ms())
             except BadInput as error:
@@ -172,12 +172,12 @@ class PublishBatcher:
                 good.messages.append(message)
                 good.waiters.append(waiter)
         count = len(good.messages)
-        if not count or count < len(gathered.messages):
+        if not count or count < len(pending.messages):
             return [good] if count else []
         half = count // 2
         return [
-            _Gathered(good.messages[:half], good.waiters[:half]),
-            _Gathered(good.messages[half:], good.waiters[half:]),
+            _PendingBatch(good.messages[:half], good.waiters[:half]),
+            _PendingBatch(good.messages[half:], good.waiters[half:]),
         ]
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from waterclock.log.expiry import expires_ms
-from waterclock.log.scheduled import ScheduledRows, gather
+from waterclock.log.scheduled import ScheduledRows, scheduled_rows
 from waterclock.model.clock import Clock
 from waterclock.model.errors import Damaged, StorageError, StorageFull
 from waterclock.node.counters import Histogram, PartitionCounters
@@ -121,7 +121,7 @@ class Firing:
         """Write what is due; return how many of the first were dealt with."""
         offsets = offsets[: self._ahead.affordable(offsets)]
         due_ms = self._timers.due_of(offsets)
-        scheduled = gather(self._ahead.rows(offsets), offsets, bytes_max=FIRE_BYTES_MAX)
+        scheduled = scheduled_rows(self._ahead.rows(offsets), offsets, bytes_max=FIRE_BYTES_MAX)
         count = len(scheduled.offsets)
         due_ms = due_ms[:count]
         scheduled = scheduled.due_at(due_ms)

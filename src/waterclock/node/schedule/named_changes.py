@@ -60,7 +60,7 @@ class Changed(NamedTuple):
     """How many pending messages were cancelled or moved under it."""
 
 
-class _Places(NamedTuple):
+class _Found(NamedTuple):
     """Messages that are meant."""
 
     rows: Int64s
@@ -112,9 +112,9 @@ class NamedChanges:
         outcomes = np.full(len(named), UNKNOWN, np.uint8)
         reached = np.zeros(len(named), np.int64)
         async for places in self._places(topic, named, same):
-            told = await _changed(topic, places, change)
-            outcomes[places.rows] = told
-            reached += np.bincount(places.rows[told == DONE], minlength=len(named))
+            changed = await _changed(topic, places, change)
+            outcomes[places.rows] = changed
+            reached += np.bincount(places.rows[changed == DONE], minlength=len(named))
         _check_reachable(topic, named, f"{reached.sum()} pending elsewhere were {done}")
         outcomes[reached > 0] = DONE
         by_id = np.array([name.position is None for name in named], np.bool_)
@@ -125,7 +125,7 @@ class NamedChanges:
 
     async def _places(
         self, topic: Topic, named: Sequence[Named], same: Int64s
-    ) -> AsyncIterator[_Places]:
+    ) -> AsyncIterator[_Found]:
         """Yield where all that is named is, most often at once; by id, only for the last `same`."""
         found = [await _at_positions(topic, named)]
         count = 0
@@ -136,7 +136,7 @@ class NamedChanges:
             for host in (host for host in topic.partitions if host.is_open):
                 async for mine, offsets in self._ids.pending(host, ids, keys):
                     where = np.full(len(mine), host.partition, np.int64)
-                    found.append(_Places(rows[mine], where, offsets))
+                    found.append(_Found(rows[mine], where, offsets))
                     count += len(mine)
                     if count >= PLACES_MAX:
                         yield _joined(found)
@@ -167,7 +167,7 @@ def _same(named: Sequence[Named]) -> Int64s:
     return np.array([last[name] for name in named], np.int64)
 
 
-async def _at_positions(topic: Topic, named: Sequence[Named]) -> _Places:
+async def _at_positions(topic: Topic, named: Sequence[Named]) -> _Found:
     """Return what is named by position; with an id, if the message there has it."""
     rows, where, offsets = [], [], []
     for row, (message_id, _, position) in enumerate(named):
@@ -177,7 +177,7 @@ async def _at_positions(topic: Topic, named: Sequence[Named]) -> _Places:
             rows.append(row)
             where.append(position[0])
             offsets.append(position[1])
-    places = _Places(*(np.array(column, np.int64) for column in (rows, where, offsets)))
+    places = _Found(*(np.array(column, np.int64) for column in (rows, where, offsets)))
     is_it = np.ones(len(rows), np.bool_)
     to_confirm = np.array([bool(named[row].message_id) for row in rows], np.bool_)
     for number in np.unique(places.where[to_confirm]).tolist():
@@ -186,25 +186,25 @@ async def _at_positions(topic: Topic, named: Sequence[Named]) -> _Places:
             ids = [named[row].message_id for row in places.rows[part]]
             is_it[part] = reader.has_ids(places.offsets[part], ids)
             await asyncio.sleep(0)
-    return _Places(*(column[is_it] for column in places))
+    return _Found(*(column[is_it] for column in places))
 
 
-async def _changed(topic: Topic, places: _Places, change: Change) -> Outcomes:
+async def _changed(topic: Topic, places: _Found, change: Change) -> Outcomes:
     """Change what is there, partition by partition; return what became of each."""
     rows, where, offsets = places
-    told = np.full(len(rows), UNKNOWN, np.uint8)
+    changed = np.full(len(rows), UNKNOWN, np.uint8)
 
     async def one(number: int) -> None:
         scheduler = topic.partition(number).scheduler
         for part in slices(np.flatnonzero(where == number), CHANGE_SLICE):
-            told[part] = await change(scheduler, offsets[part], rows[part])
+            changed[part] = await change(scheduler, offsets[part], rows[part])
 
     await asyncio.gather(*(one(number) for number in np.unique(where).tolist()))
-    return told
+    return changed
 
 
-def _joined(found: list[_Places]) -> _Places:
-    return _Places(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+def _joined(found: list[_Found]) -> _Found:
+    return _Found(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
 
 
 def _check_reachable(topic: Topic, named: Sequence[Named], reached: str) -> None:

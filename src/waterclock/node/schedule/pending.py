@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from waterclock.log.scheduled import gather
+from waterclock.log.scheduled import scheduled_rows
 from waterclock.model.clock import Clock
 from waterclock.model.errors import BadInput, LimitExceeded
 from waterclock.model.ids import Millis
@@ -171,7 +171,7 @@ class PendingMessages:
                 after = ahead[-1]
             if len(chosen) == limit:
                 end = chosen[-1]
-                last = _Place(int(end.message.due_ms or 0), end.partition, end.offset)
+                last = _PagePosition(int(end.message.due_ms or 0), end.partition, end.offset)
                 is_end &= last == after
                 after = last
             if is_end:
@@ -181,7 +181,7 @@ class PendingMessages:
         return Page(chosen, _encoded(after))
 
 
-class _Place(NamedTuple):
+class _PagePosition(NamedTuple):
     """A pending message in the order of lists."""
 
     due_ms: int
@@ -189,13 +189,13 @@ class _Place(NamedTuple):
     offset: int
 
 
-_START = _Place(-1, NOWHERE, NOWHERE)
+_START = _PagePosition(-1, NOWHERE, NOWHERE)
 
 
 def _read(
     host: PartitionHost, offsets: Int64s, due_ms: Int64s, *, with_values: bool
 ) -> list[ScheduledMessage]:
-    scheduled = gather(host.store.reader.rows(offsets), offsets).due_at(due_ms)
+    scheduled = scheduled_rows(host.store.reader.rows(offsets), offsets).due_at(due_ms)
     found = []
     for offset, row in zip(scheduled.offsets.tolist(), scheduled.rows.to_pylist(), strict=True):
         value = row["value"]
@@ -227,22 +227,24 @@ def timer_id(message_id: bytes, offset: int) -> str:
     return f"{text if text.isascii() and text.isprintable() else message_id.hex()}-{offset}"
 
 
-def _encoded(place: _Place) -> str:
+def _encoded(place: _PagePosition) -> str:
     return base64.urlsafe_b64encode(_TOKEN.pack(*place)).decode()
 
 
-def _decoded(page: str) -> _Place:
+def _decoded(page: str) -> _PagePosition:
     if not page:
         return _START
     try:
-        return _Place(*_TOKEN.unpack(base64.b64decode(page, altchars=b"-_", validate=True)))
+        return _PagePosition(*_TOKEN.unpack(base64.b64decode(page, altchars=b"-_", validate=True)))
     except (ValueError, struct.error) as error:
         raise BadInput("page: is not the next_page of an answer") from error
 
 
-async def _ahead(topic: Topic, wanted: Filter, after: _Place, limit: int) -> list[_Place]:
+async def _ahead(
+    topic: Topic, wanted: Filter, after: _PagePosition, limit: int
+) -> list[_PagePosition]:
     """Return the first `limit` pending messages after a place, before any look inside."""
-    places: list[_Place] = []
+    places: list[_PagePosition] = []
     for host in wanted.hosts(topic):
         start_ms, end_ms = wanted.span
         last = NOWHERE
@@ -251,12 +253,12 @@ async def _ahead(topic: Topic, wanted: Filter, after: _Place, limit: int) -> lis
             start_ms = after.due_ms + (host.partition < after.partition)
             last = after.offset if host.partition == after.partition else NOWHERE
         offsets, due = await host.scheduler.upcoming(start_ms, end_ms, limit, after=last)
-        places += map(_Place, due.tolist(), [host.partition] * len(due), offsets.tolist())
+        places += map(_PagePosition, due.tolist(), [host.partition] * len(due), offsets.tolist())
     return sorted(places)[:limit]
 
 
 def _listed(
-    topic: Topic, wanted: Filter, places: list[_Place], *, with_values: bool
+    topic: Topic, wanted: Filter, places: list[_PagePosition], *, with_values: bool
 ) -> list[ScheduledMessage]:
     """Read messages and return those that match, in the same order."""
     if not places:

@@ -4,7 +4,7 @@ The index of dedup spans its window; a message may be pending for longer. So wha
 is looked for in the side-cars of those segments. What was published with `allow_duplicate` has an
 index of its own.
 
-One id may have been used a million times. So nothing is gathered but what was found: a search goes
+One id may have been used a million times. So nothing is kept but what was found: a search goes
 through the indexes as they were when it began, some entries at a time, and others get a turn after
 a bounded piece of work.
 """

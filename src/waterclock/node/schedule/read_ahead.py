@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from waterclock.log.frame import FLAG_EXPIRES, FrameType, header_of
 from waterclock.log.ordered import distinct, is_among
-from waterclock.log.scheduled import FoundRows, ScheduledRows, gather
+from waterclock.log.scheduled import FoundRows, ScheduledRows, scheduled_rows
 from waterclock.model.errors import Damaged, OffsetOutOfRange
 from waterclock.storage.partition_store import PartitionStore
 
@@ -135,5 +135,5 @@ class ReadAhead:
         if not frames:
             return None, rest
         step = step[: int(frames[-1][3].max()) + 1]
-        part = gather(frames, step, bytes_max=STEP_BYTES)
+        part = scheduled_rows(frames, step, bytes_max=STEP_BYTES)
         return part, wanted[int(wanted.searchsorted(step[-1])) + 1 :]
