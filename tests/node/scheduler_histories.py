@@ -127,7 +127,7 @@ class SchedulerHistories(RuleBasedStateMachine):
 
         if is_tended:
             ran(self.partition.scheduler.tend())
-        while self.partition.scheduler.fire_slice():
+        while self.partition.scheduler.firing.fire_slice():
             pass
         fired = self.just_fired(start)
 
@@ -202,7 +202,7 @@ class SchedulerHistories(RuleBasedStateMachine):
 
     @rule()
     def read_ahead(self) -> None:
-        ran(self.partition.scheduler.read_ahead())
+        ran(self.partition.scheduler.firing.read_ahead())
 
     @rule()
     def save(self) -> None:
@@ -242,7 +242,7 @@ class SchedulerHistories(RuleBasedStateMachine):
         assert self.partition.scheduled() == self.open
         assert self.partition.pending() == self.open
         assert len(self.partition.scheduler) == len(self.open)
-        self.partition.scheduler.check_invariants()
+        self.partition.scheduler.timers.check_invariants()
 
     def teardown(self) -> None:
         """In the end everything fires, in order."""

@@ -18,7 +18,7 @@ def partition():
     partition = TimedPartition(SCHEDULE)
     yield partition
     assert partition.pending() == partition.scheduled()
-    partition.scheduler.check_invariants()
+    partition.scheduler.timers.check_invariants()
 
 
 def schedule(partition: TimedPartition, *delays_ms: int) -> list[int]:
@@ -43,7 +43,7 @@ def rewrite(partition: TimedPartition) -> None:
 
 def in_memory(partition: TimedPartition) -> int:
     """How many cold timers are in the overflow."""
-    return len(partition.scheduler._timers.cold._overflow)
+    return len(partition.scheduler.timers.cold._overflow)
 
 
 def test_cold_timers_leave_memory_when_their_segment_is_sealed(partition):
@@ -79,7 +79,7 @@ def test_nothing_overtakes_what_is_still_to_be_loaded(partition):
 
     partition.clock.step(DAY_MS)
     start = partition.store.end
-    while partition.scheduler.fire_slice():
+    while partition.scheduler.firing.fire_slice():
         pass
     partition.flush()
     assert partition.fired_from(start) in ([], [sooner])
@@ -129,7 +129,7 @@ def test_a_rewritten_segment_keeps_its_cold_timers(partition):
     ran(partition.scheduler.tend())
 
     assert partition.pending() == {b: now + DAY_MS, d: now + 2 * DAY_MS}
-    partition.scheduler.check_invariants()
+    partition.scheduler.timers.check_invariants()
     rewrite(partition)  # what ended them may go now, and segments become hollow
     ran(partition.scheduler.tend())
     assert partition.pending() == {b: now + DAY_MS, d: now + 2 * DAY_MS}

@@ -54,7 +54,7 @@ class World:
     def drop_messages(self) -> None:
         """Have retention take every message of the log."""
         host = self.hosts.topics.get("orders").partition(0)
-        store, now_ms = host.store, host.now_ms()
+        store, now_ms = host.store, host.clock.now_ms()
         store.roll(now_ms)
         for job in rewrites(store, Wanted(keep_from=store.end), now_ms=now_ms):
             job.run()

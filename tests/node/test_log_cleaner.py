@@ -299,11 +299,11 @@ async def test_a_topic_is_not_closed_while_its_segment_is_rewritten(tmp_path, sl
                 await slow.has_begun.wait()
                 deleting = tasks.create_task(hosts.topics.delete("first"))
                 await is_deleted.wait()
-                host.check_usable()
+                host.store.check_appendable()
                 slow.go_on.set()
                 await deleting
                 with pytest.raises(Closed):
-                    host.check_usable()
+                    host.store.check_appendable()
         assert min(offsets(second)) > 30
 
 

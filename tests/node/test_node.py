@@ -29,7 +29,7 @@ async def test_a_topic_deleted_in_the_middle_of_a_storm_takes_nothing_with_it(
             is_storming.set()
             return True
 
-        monkeypatch.setattr(host.scheduler, "fire_slice", fire)
+        monkeypatch.setattr(host.scheduler.firing, "fire_slice", fire)
         host.scheduler.wake()
         await is_storming.wait()
         await node.topics.delete("stormy")

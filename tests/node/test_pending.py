@@ -213,7 +213,7 @@ async def test_one_of_an_id_that_fires_while_the_others_are_looked_for_is_not_co
                 yield found
             here.clock.advance(1_000)
             for each in here.topics.get("t").partitions:
-                each.scheduler.fire_slice()
+                each.scheduler.firing.fire_slice()
 
         monkeypatch.setattr(IdSearch, "pending", found_then_fired)
         due_ms = here.clock.now_ms() + 2 * HOUR_MS

@@ -35,7 +35,7 @@ def partition() -> TimedPartition:
 
 def test_what_is_read_ahead_is_not_read_again(partition):
     offsets = int64s(schedule(partition, 2))
-    ahead = ReadAhead(partition.store, partition.scheduler.is_open)
+    ahead = ReadAhead(partition.store, partition.scheduler.timers.is_open)
 
     ran(ahead.read(offsets))
 
@@ -49,7 +49,7 @@ def test_rot_is_left_to_whoever_fires_and_the_rest_is_read(partition, monkeypatc
     offsets = int64s(schedule(partition, 3))
     _, position = [place for place, _ in places(partition.store.segments[0].view())][:2]
     partition.log_folder.flip(FIRST, position + 200, 0)
-    ahead = ReadAhead(partition.store, partition.scheduler.is_open)
+    ahead = ReadAhead(partition.store, partition.scheduler.timers.is_open)
 
     ran(ahead.read(offsets))
 
@@ -61,7 +61,7 @@ def test_rot_under_what_fires_next_holds_the_partition_and_no_more(partition, ca
     position, _ = places(partition.store.segments[0].view())[0]
     partition.log_folder.flip(FIRST, position + 200, 0)
 
-    ran(partition.scheduler.read_ahead())
+    ran(partition.scheduler.firing.read_ahead())
     partition.clock.advance(1_000)
 
     assert partition.fire() == []
@@ -79,9 +79,9 @@ def test_offsets_that_are_gone_from_the_log_are_passed_over(partition):
 def test_no_step_decodes_more_than_its_bytes_and_a_frame(partition, monkeypatch):
     offsets = int64s(schedule(partition, 8))
     few = offsets[:: FRAME_ROWS // 10]
-    at_once = steps_of(ReadAhead(partition.store, partition.scheduler.is_open).read(few))
+    at_once = steps_of(ReadAhead(partition.store, partition.scheduler.timers.is_open).read(few))
     monkeypatch.setattr(read_ahead, "STEP_DECODED_BYTES", 1)
-    ahead = ReadAhead(partition.store, partition.scheduler.is_open)
+    ahead = ReadAhead(partition.store, partition.scheduler.timers.is_open)
 
     steps = steps_of(ahead.read(few))
 
@@ -92,12 +92,12 @@ def test_no_step_decodes_more_than_its_bytes_and_a_frame(partition, monkeypatch)
 def test_much_that_is_scheduled_for_soon_is_read_though_all_before_it_was(partition):
     scheduler = partition.scheduler
     schedule(partition, 2)
-    ran(scheduler.read_ahead())
+    ran(scheduler.firing.read_ahead())
 
     schedule(partition, MISSES_MAX // FRAME_ROWS)
-    ran(scheduler.read_ahead())
-    assert repr(scheduler._firing._ahead) == f"<ReadAhead {2 * FRAME_ROWS} messages>"
+    ran(scheduler.firing.read_ahead())
+    assert repr(scheduler.firing._ahead) == f"<ReadAhead {2 * FRAME_ROWS} messages>"
 
     schedule(partition, 1)
-    ran(scheduler.read_ahead())
-    assert repr(scheduler._firing._ahead) == f"<ReadAhead {8 * FRAME_ROWS} messages>"
+    ran(scheduler.firing.read_ahead())
+    assert repr(scheduler.firing._ahead) == f"<ReadAhead {8 * FRAME_ROWS} messages>"

@@ -166,7 +166,7 @@ def test_a_storm_is_fired_in_slices_and_in_order():
     partition.clock.advance(2_000)
 
     slices = 0
-    while partition.scheduler.fire_slice():
+    while partition.scheduler.firing.fire_slice():
         slices += 1
     partition.flush()
 

@@ -85,7 +85,7 @@ async def test_a_partition_whose_folder_is_gone_is_not_begun_anew(tmp_path):
         async with opened(tmp_path) as hosts:
             host = hosts.topics.get("orders").partition(0)
             with pytest.raises(PartitionFaulty, match="missing"):
-                host.check_usable()
+                host.store.check_appendable()
             await hosts.topics.get("orders").partition(1).publish(batch_of(Message(b"goes on")))
             await hosts.topics.get("others").partition(0).publish(batch_of(Message(b"too")))
 
@@ -248,7 +248,7 @@ async def test_a_partition_that_cannot_be_closed_leaves_no_other_open(tmp_path, 
             with pytest.raises(AssertionError, match="a bug"):
                 hosts.topics.close()
         with pytest.raises(Closed):
-            topic.partition(1).check_usable()
+            topic.partition(1).store.check_appendable()
         hosts.topics.get("orders").partitions.clear()
 
 
@@ -266,11 +266,11 @@ async def test_a_topic_whose_deleter_has_left_is_deleted_all_the_same(tmp_path):
         await has_begun.wait()
         caller.cancel()
         await asyncio.wait([caller])
-        host.check_usable()
+        host.store.check_appendable()
         go_on.set()
         await hosts.topic("orders")
         with pytest.raises(Closed):
-            host.check_usable()
+            host.store.check_appendable()
         assert len(list((tmp_path / "topics").iterdir())) == 1
 
 

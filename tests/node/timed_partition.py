@@ -124,7 +124,7 @@ class TimedPartition:
         start = self.store.end
         ran(self.scheduler.tend())
         for _ in range(10_000):
-            if not self.scheduler.fire_slice():
+            if not self.scheduler.firing.fire_slice():
                 break
         else:
             raise AssertionError("firing does not end")

@@ -75,7 +75,7 @@ class TimedTopics:
         """Fire what is due; return all deliverable messages of a topic, partition by partition."""
         found: list[Message] = []
         for host in self.topics.get(topic).partitions:
-            while host.scheduler.fire_slice():
+            while host.scheduler.firing.fire_slice():
                 pass
             host.flush_queue.request_flush()
             await host.flush_queue.wait_flushed(host.store.end)

@@ -101,7 +101,7 @@ async def test_what_is_pending_no_more_is_told_what_became_of_it(tmp_path):
         await client.post(f"{PATH}/messages", {"value": "v", "messageId": "now"})
         await client.post(f"{PATH}/cancel", {"messages": [{"messageId": "cancelled"}]})
         clock.advance(3_000)
-        while it.node.topics.get("reminders").partitions[0].scheduler.fire_slice():
+        while it.node.topics.get("reminders").partitions[0].scheduler.firing.fire_slice():
             pass
         names = ["cancelled", "fired", "expired", "past", "now", "never"]
         messages = [{"messageId": name} for name in names]

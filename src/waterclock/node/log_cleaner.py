@@ -88,7 +88,7 @@ class LogCleaner:
                         await self._tidy(topic, host)
 
     async def _tidy(self, topic: Topic, host: PartitionHost) -> None:
-        store, now_ms = host.store, host.now_ms()
+        store, now_ms = host.store, host.clock.now_ms()
         consumed = self._groups.consumed_end(topic.name, host.partition)
         if topic.settings.is_compacted:
             if not self._has_grown(host):

@@ -17,7 +17,6 @@ from waterclock.log.batch import Batch
 from waterclock.model.clock import Clock
 from waterclock.model.config import Config
 from waterclock.model.errors import PartitionFaulty, StorageError, WaterclockError
-from waterclock.model.ids import Millis
 from waterclock.model.views import PartitionInfo
 from waterclock.node.counters import PartitionCounters
 from waterclock.node.schedule.scheduler import Scheduler
@@ -78,10 +77,6 @@ class PartitionHost:
             problem=f"damaged, takes no publishes: {store.faults[0]}" if store.faults else "",
         )
 
-    def now_ms(self) -> Millis:
-        """Return the time of the node."""
-        return self.clock.now_ms()
-
     async def publish(self, batch: Batch, *, allow_duplicate: bool = False) -> Appended:
         """Append a batch; it is durable on return."""
         begun = time.perf_counter()
@@ -107,10 +102,6 @@ class PartitionHost:
         counters.published_bytes += len(batch.body)
         counters.duplicates += batch.count - new
         return appended
-
-    def check_usable(self) -> None:
-        """Raise if nothing can be published here."""
-        self.store.check_appendable()
 
     def close(self) -> None:
         """Flush the log, save the timers, let go of the files."""

@@ -98,7 +98,7 @@ class PublishBatcher:
         if partition is None:
             partition = _where(found, message, is_anonymous=is_anonymous)
         host = found.partition(partition)
-        host.check_usable()
+        host.store.check_appendable()
         waiter: Waiter = asyncio.get_running_loop().create_future()
         self._add(host, message, waiter, allow_duplicate=allow_duplicate)
         published = await waiter

@@ -69,7 +69,7 @@ class Firing:
         self.problem: str | None = None
         """Why nothing can be fired at the moment."""
 
-    def slice(self) -> bool:
+    def fire_slice(self) -> bool:
         """Fire the first scheduled messages that are due now; tell whether to call again at
         once."""
         begun_ms = self._clock.monotonic_ms()

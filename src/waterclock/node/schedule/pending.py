@@ -126,7 +126,7 @@ class PendingMessages:
         async for offsets, _ in host.scheduler.scan(*wanted.span):
             for part in slices(offsets, wanted.slice_rows):
                 # What fired since it was found may be gone from the log.
-                part = part[host.scheduler.is_open(part)]
+                part = part[host.scheduler.timers.is_open(part)]
                 if len(part):
                     yield part[wanted.matches(host.store, part)]
                 await asyncio.sleep(0)
@@ -269,7 +269,7 @@ def _listed(
         host = topic.partition(number)
         mine = where == number
         # What fired since it was found may be gone from the log.
-        mine[mine] = host.scheduler.is_open(offsets[mine])
+        mine[mine] = host.scheduler.timers.is_open(offsets[mine])
         mine[mine] = wanted.matches(host.store, offsets[mine])
         if mine.any():
             for one in _read(host, offsets[mine], due[mine], with_values=with_values):

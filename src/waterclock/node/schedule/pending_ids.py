@@ -56,13 +56,13 @@ class IdSearch:
             await turns.spend(1 + len(fps) // _PER_CONFIRM)
             for part in ranges.parts(ENTRIES_SLICE):
                 rows, offsets = _candidates(base, run, part)
-                is_open = host.scheduler.is_open(offsets)
+                is_open = host.scheduler.timers.is_open(offsets)
                 rows, offsets = rows[is_open], offsets[is_open]
                 await turns.spend(len(is_open) // _PER_CONFIRM)
                 for start in range(0, len(rows), CONFIRM_SLICE):
                     piece = slice(start, start + CONFIRM_SLICE)
                     # What fired since it was proposed may be gone from the log.
-                    still = host.scheduler.is_open(offsets[piece])
+                    still = host.scheduler.timers.is_open(offsets[piece])
                     found = Candidates(rows[piece][still], offsets[piece][still])
                     is_it = host.store.reader.has_ids(found.offsets, *_asked(found, ids, keys))
                     yield Candidates(found.rows[is_it], found.offsets[is_it])
@@ -153,7 +153,7 @@ def _over(
     rows, offsets = proposed
     # Since the search began, retention may have taken some.
     is_meant = (offsets > latest[rows]) & (offsets >= host.store.start)
-    is_meant &= ~host.scheduler.is_open(offsets)
+    is_meant &= ~host.scheduler.timers.is_open(offsets)
     found = Candidates(rows[is_meant], offsets[is_meant])
     times = host.store.reader.append_times(found.offsets, *_asked(found, ids, keys))
     at = np.flatnonzero(times != NOWHERE)

@@ -79,19 +79,19 @@ class Scheduler:
         self._segments = ColdSegments(store)
         self._segments.open(files.load())
         now_ms = clock.now_ms()
-        self._timers = TimerIndex(
+        self.timers = TimerIndex(
             self._segments.cold,
             now_ms=now_ms,
             hot_window_ms=config.hot_window_ms,
             tick_ms=config.tick_ms,
         )
-        for _ in self._timers.load(now_ms):
+        for _ in self.timers.load(now_ms):
             pass
         self._segments.let_rest()
         memory.trim()
-        self._firing = Firing(
+        self.firing = Firing(
             store,
-            self._timers,
+            self.timers,
             clock,
             counters,
             flush_queue.request_flush,
@@ -126,16 +126,16 @@ class Scheduler:
 
     def __len__(self) -> int:
         """How many scheduled messages are open."""
-        return len(self._timers)
+        return len(self.timers)
 
     def __repr__(self) -> str:
-        return f"<Scheduler {self._timers!r}>"
+        return f"<Scheduler {self.timers!r}>"
 
     # What happened
 
     def add(self, offsets: Int64s, due_ms: Int64s) -> None:
         """Take messages just appended for later; their offsets ascend."""
-        self._timers.open(offsets, due_ms)
+        self.timers.open(offsets, due_ms)
         self._expect(due_ms)
 
     async def cancel(self, offsets: Int64s) -> Outcomes:
@@ -145,7 +145,7 @@ class Scheduler:
         if len(chosen):
             try:
                 self._store.cancel(chosen, now_ms=self._clock.now_ms())
-                self._timers.retire(chosen)
+                self.timers.retire(chosen)
             finally:
                 self._flush_queue.request_flush()
             self._counters.cancelled += len(chosen)
@@ -162,7 +162,7 @@ class Scheduler:
             due = due_ms[is_open][::-1][last]
             try:
                 self._store.reschedule(chosen, due, now_ms=self._clock.now_ms())
-                self._timers.move(chosen, due)
+                self.timers.move(chosen, due)
             finally:
                 self._flush_queue.request_flush()
             self._counters.rescheduled += len(chosen)
@@ -175,7 +175,7 @@ class Scheduler:
 
     def _standing(self, offsets: Int64s) -> tuple[Outcomes, Bools]:
         """Return the outcome for each, taking those that are open as done, and which these are."""
-        is_open = self.is_open(offsets)
+        is_open = self.timers.is_open(offsets)
         outcomes = np.full(len(offsets), DONE, np.uint8)
         if not is_open.all():
             outcomes[~is_open] = self._ended(offsets[~is_open])
@@ -196,14 +196,6 @@ class Scheduler:
 
     # What is there
 
-    def is_open(self, offsets: Int64s) -> Bools:
-        """Tell which of these are scheduled messages neither fired nor cancelled."""
-        return self._timers.is_open(offsets)
-
-    def due_of(self, offsets: Int64s) -> Int64s:
-        """Return the due time of each open scheduled message, -1 for what is none."""
-        return self._timers.due_of(offsets)
-
     async def scan(self, start_ms: int, end_ms: int) -> AsyncIterator[tuple[Int64s, Int64s]]:
         """Yield (offsets, due times) of all scheduled messages due in [start_ms, end_ms), by
         offset.
@@ -212,7 +204,7 @@ class Scheduler:
         """
         cursor = 0
         while True:
-            offsets, due = self._timers.open_from(cursor, SCAN_ROWS)
+            offsets, due = self.timers.open_from(cursor, SCAN_ROWS)
             if not len(offsets):
                 return
             cursor = int(offsets[-1]) + 1
@@ -249,10 +241,6 @@ class Scheduler:
             counts += np.bincount(edges.searchsorted(due), minlength=len(counts))
         return counts
 
-    def check_invariants(self) -> None:
-        """Raise AssertionError if something contradicts itself. Slow: for tests."""
-        self._timers.check_invariants()
-
     # Firing
 
     async def run(self) -> None:
@@ -268,28 +256,28 @@ class Scheduler:
     async def _fire_for_ever(self) -> None:
         while True:
             self._chores.set()
-            if self._firing.is_surprised:
-                await self.read_ahead()
-            if self.fire_slice():
+            if self.firing.is_surprised:
+                await self.firing.read_ahead()
+            if self.firing.fire_slice():
                 await asyncio.sleep(0)
             else:
                 await self._sleep()
 
     async def _sleep(self) -> None:
         now_ms = self._clock.now_ms()
-        if self._firing.problem is None and self._timers.is_due(now_ms):
+        if self.firing.problem is None and self.timers.is_due(now_ms):
             # The moment has come since `fire_slice` looked at the clock.
             await asyncio.sleep(0)
             return
         self._alarm.clear()
-        if not len(self._timers):
+        if not len(self.timers):
             self._wakes_at = OFFSET_MAX
             await self._alarm.wait()
             return
-        deadline = self._timers.next_deadline()
+        deadline = self.timers.next_deadline()
         sleep_ms = SLEEP_MS_MAX
         # One that has passed waits for what comes before it to be loaded, or for room on the disk.
-        if deadline is not None and deadline > now_ms and self._firing.problem is None:
+        if deadline is not None and deadline > now_ms and self.firing.problem is None:
             sleep_ms = min(sleep_ms, deadline - now_ms)
         self._wakes_at = now_ms + sleep_ms
         try:
@@ -299,14 +287,9 @@ class Scheduler:
             return
 
     def _expect(self, due_ms: Int64s) -> None:
-        self._firing.expect(due_ms)
+        self.firing.expect(due_ms)
         if len(due_ms) and int(due_ms.min()) < self._wakes_at:
             self._alarm.set()
-
-    def fire_slice(self) -> bool:
-        """Fire the first scheduled messages that are due now; tell whether to call again at
-        once."""
-        return self._firing.slice()
 
     # Cold timers, and what is saved of them
 
@@ -316,7 +299,7 @@ class Scheduler:
         while True:
             await self._chores.wait()
             self._chores.clear()
-            await self.read_ahead()
+            await self.firing.read_ahead()
             await self.tend()
             now_ms = self._clock.monotonic_ms()
             if now_ms - saved_ms >= self._config.checkpoint_ms:
@@ -327,15 +310,11 @@ class Scheduler:
                 trimmed_ms = now_ms
             await asyncio.sleep(SLEEP_MS_MAX / 1_000)
 
-    async def read_ahead(self) -> None:
-        """Read the messages that fire next, so that their moment is not spent on it."""
-        await self._firing.read_ahead()
-
     async def tend(self) -> None:
         """Load what is hot now, and take in what has become of the segments."""
         now_ms = self._clock.now_ms()
-        if self._timers.must_load(now_ms):
-            for _ in self._timers.load(now_ms):
+        if self.timers.must_load(now_ms):
+            for _ in self.timers.load(now_ms):
                 await asyncio.sleep(0)
             self._alarm.set()
             await self._give_back_memory()
