@@ -7,11 +7,10 @@ import pytest
 
 from tests.formats.make_samples import write_samples
 from waterclock.log.frame import Frame
-from waterclock.log.id_index.entries import IdEntries
 from waterclock.log.id_index.fingerprint import fingerprint
+from waterclock.log.id_index.runs import IdEntries
 from waterclock.log.recovery import Scan, scan
-from waterclock.log.rows import row_offsets
-from waterclock.log.schema import decode
+from waterclock.log.schema import decode, row_offsets
 from waterclock.log.segment import HEADER_BYTES, SegmentHeader, decode_segment_header, log_tag
 from waterclock.log.sidecars.due import NetDelta, open_scheduled
 from waterclock.log.sidecars.sidecar import Coverage, Sidecar, SidecarKind, decode_sidecar

@@ -18,8 +18,7 @@ from typing import Any
 
 from tests.integration.history import History, Place, Published
 from waterclock.log.frame import Frame, FrameType, read_frame
-from waterclock.log.rows import row_offsets
-from waterclock.log.schema import decode, due_times
+from waterclock.log.schema import decode, due_times, row_offsets
 from waterclock.v1 import broker_pb2 as pb
 
 FETCH_BYTES = 4 << 20

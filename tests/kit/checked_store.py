@@ -13,8 +13,7 @@ from tests.kit.disk import SimulatedFolder
 from tests.kit.log_model import LogModel, Row
 from waterclock.log.batch import encode_batch
 from waterclock.log.frame import Frame
-from waterclock.log.rows import row_offsets
-from waterclock.log.schema import decode
+from waterclock.log.schema import decode, row_offsets
 from waterclock.log.sidecars.endings import Ending
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message

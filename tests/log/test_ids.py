@@ -18,9 +18,8 @@ from hypothesis.stateful import (
 from waterclock.log.id_index import filter as id_filter
 from waterclock.log.id_index import index as ids
 from waterclock.log.id_index import runs as id_runs
-from waterclock.log.id_index.entries import IdEntries
 from waterclock.log.id_index.index import IdIndex, first_occurrence
-from waterclock.log.id_index.runs import OFFSET_BITS, SEGMENT_OFFSETS_MAX
+from waterclock.log.id_index.runs import OFFSET_BITS, SEGMENT_OFFSETS_MAX, IdEntries
 
 EDGES = [0, 1, 2, 255, 2**20, 2**39, 2**39 + 1, 2**40 - 2, 2**40 - 1]
 FPS = st.sampled_from(EDGES) | st.integers(min_value=0, max_value=2**40 - 1)

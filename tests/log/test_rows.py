@@ -8,8 +8,14 @@ from hypothesis import strategies as st
 
 from tests.log.frames import TAG, LogBuilder, sample
 from waterclock.log.frame import FLAG_SPARSE, Frame, FrameType, encode_header, header_of, read_frame
-from waterclock.log.rows import row_numbers, row_offsets
-from waterclock.log.schema import OFFSET_DELTA, decode, encode, from_messages
+from waterclock.log.schema import (
+    OFFSET_DELTA,
+    decode,
+    encode,
+    from_messages,
+    row_numbers,
+    row_offsets,
+)
 from waterclock.model.errors import OffsetOutOfRange
 
 BASE = 1_000

@@ -11,7 +11,6 @@ from tests.log.frames import LogBuilder, messages, sample
 from waterclock.log.append import PlannedFrame
 from waterclock.log.compaction import Rewriter, Survivors
 from waterclock.log.frame import CONTROL, Frame, FrameType, header_of
-from waterclock.log.rows import row_numbers
 from waterclock.log.scheduled import (
     FoundRows,
     cancel_frame,
@@ -19,7 +18,7 @@ from waterclock.log.scheduled import (
     reschedule_frame,
     scheduled_rows,
 )
-from waterclock.log.schema import decode
+from waterclock.log.schema import decode, row_numbers
 from waterclock.model.errors import BadInput
 from waterclock.model.ids import Millis
 

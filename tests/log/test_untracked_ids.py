@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.log.id_index.entries import IdEntries
 from waterclock.log.id_index.index import IdIndex
-from waterclock.log.id_index.runs import SEGMENT_OFFSETS_MAX, find_in_run
+from waterclock.log.id_index.runs import SEGMENT_OFFSETS_MAX, IdEntries, find_in_run
 
 FPS = st.lists(st.sampled_from([0, 1, 7, 2**40 - 1]), min_size=1, max_size=6)
 

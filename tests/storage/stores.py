@@ -17,8 +17,7 @@ from tests.kit.disk import Choose, SimulatedFolder, lose_all
 from waterclock.log.append import Appended
 from waterclock.log.batch import Batch, encode_batch
 from waterclock.log.frame import HEADER_BYTES, Frame, FrameHeader, decode_header
-from waterclock.log.rows import row_offsets
-from waterclock.log.schema import decode
+from waterclock.log.schema import decode, row_offsets
 from waterclock.log.segment import HEADER_BYTES as SEGMENT_HEADER_BYTES
 from waterclock.log.segment import segment_name
 from waterclock.model.errors import FrameDamaged

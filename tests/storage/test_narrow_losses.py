@@ -5,8 +5,7 @@ import pytest
 
 from tests.kit.disk import SimulatedFolder
 from waterclock.log.batch import encode_batch
-from waterclock.log.rows import row_offsets
-from waterclock.log.schema import decode
+from waterclock.log.schema import decode, row_offsets
 from waterclock.model.errors import FrameDamaged, StorageFailed
 from waterclock.model.ids import Epoch, Millis
 from waterclock.model.limits import Limits

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from waterclock.log.arrays import as_numpy, from_numpy
+from waterclock.log.arrays import as_numpy, from_numpy, is_among
 from waterclock.log.batch import wire_size
 from waterclock.log.frame import (
     CARRIES_IDS,
@@ -34,9 +34,7 @@ from waterclock.log.frame import (
     FrameType,
     header_of,
 )
-from waterclock.log.ordered import is_among
-from waterclock.log.rows import row_offsets
-from waterclock.log.schema import decode, encode, schema_of
+from waterclock.log.schema import decode, encode, row_offsets, schema_of
 from waterclock.log.sidecars.endings import Ending
 from waterclock.model.sections import Compression
 

@@ -4,6 +4,8 @@ A body is one Arrow IPC record-batch message without a schema message, because t
 to the format version. Compression (LZ4, ZSTD) is Arrow's own and is told by the body itself, so
 readers need no option. Bytes that come from outside are proven by `log.batch` first; bytes under
 our own checksum are not proven again.
+
+The rows of a frame have its offsets: all of them in a frame as appended, some after compaction.
 """
 
 import struct
@@ -17,9 +19,11 @@ import pyarrow as pa
 
 from waterclock.log.arrays import as_numpy, binaries, filled, integers, maps
 from waterclock.log.frame import FLAG_SPARSE, FrameHeader, FrameType
-from waterclock.model.errors import BadBatch, FrameDamaged
+from waterclock.model.errors import BadBatch, FrameDamaged, OffsetOutOfRange
 from waterclock.model.message import Message
 from waterclock.model.sections import Compression
+
+Int64s = npt.NDArray[np.int64]
 
 MESSAGE_ID = pa.field("message_id", pa.binary(), nullable=False)
 OFFSET_DELTA = pa.field("offset_delta", pa.int32(), nullable=False)
@@ -164,7 +168,31 @@ def _header_pairs(message: Message) -> list[tuple[str, bytes]] | None:
     return pairs
 
 
-def due_times(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+def due_times(batch: pa.RecordBatch) -> Int64s:
     """Return the due time of each row, 0 where there is none."""
     column = batch.column("due_ms")
     return as_numpy(filled(column, 0))
+
+
+def row_offsets(header: FrameHeader, batch: pa.RecordBatch) -> Int64s:
+    """Return the offset of each row of a frame of messages, or of ids once seen."""
+    if header.type is FrameType.SEEN:
+        return as_numpy(batch.column("offset"))
+    if header.is_sparse:
+        deltas = as_numpy(batch.column(OFFSET_DELTA.name))
+        return np.asarray(deltas.astype(np.int64) + header.base_offset)
+    return np.arange(header.base_offset, header.base_offset + header.rows, dtype=np.int64)
+
+
+def row_numbers(header: FrameHeader, batch: pa.RecordBatch, offsets: Int64s) -> Int64s:
+    """Return which row of a frame each offset is; raise OffsetOutOfRange if one has no row."""
+    if not header.is_sparse and header.rows == header.span:
+        return offsets - header.base_offset
+    present = row_offsets(header, batch)
+    at = np.searchsorted(present, offsets)
+    hit = at < len(present)
+    hit[hit] = present[at[hit]] == offsets[hit]
+    if not bool(hit.all()):
+        gone = int(offsets[~hit][0])
+        raise OffsetOutOfRange(gone, start=header.base_offset, end=header.end_offset)
+    return at

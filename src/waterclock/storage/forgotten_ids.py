@@ -9,8 +9,7 @@ it is read.
 
 from typing import NamedTuple
 
-from waterclock.log.id_index.entries import IdEntries
-from waterclock.log.id_index.runs import Entries
+from waterclock.log.id_index.runs import Entries, IdEntries
 from waterclock.log.segment import HEADER_BYTES
 from waterclock.log.sidecars.derived import Derived
 from waterclock.storage.partition_store import PartitionStore

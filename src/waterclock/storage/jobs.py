@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from waterclock.log.id_index.entries import IdEntries, IdPieces
+from waterclock.log.id_index.runs import IdEntries, IdPieces
 from waterclock.log.sidecars.due import DueDelta, NetDelta
 from waterclock.log.sidecars.sidecar import Coverage
 from waterclock.log.sidecars.sparse_index import SparseIndex

@@ -17,8 +17,7 @@ import pyarrow as pa
 from waterclock.log.append import Appended
 from waterclock.log.batch import encode_batch
 from waterclock.log.frame import Frame
-from waterclock.log.rows import row_offsets
-from waterclock.log.schema import MESSAGES, decode
+from waterclock.log.schema import MESSAGES, decode, row_offsets
 from waterclock.model.errors import Closed, StorageFailed
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, Offset
 from waterclock.model.limits import Limits

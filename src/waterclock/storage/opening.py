@@ -16,8 +16,8 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
 
-from waterclock.log.id_index.entries import IdEntries
 from waterclock.log.id_index.index import IdIndex
+from waterclock.log.id_index.runs import IdEntries
 from waterclock.log.recovery import Damage, Scan, scan
 from waterclock.log.segment import HEADER_BYTES as SEGMENT_HEADER_BYTES
 from waterclock.log.segment import (

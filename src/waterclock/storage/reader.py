@@ -12,12 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from waterclock.log.arrays import as_numpy, from_numpy
+from waterclock.log.arrays import as_numpy, from_numpy, is_among
 from waterclock.log.frame import CARRIES_IDS, Frame, FrameHeader, FrameType
 from waterclock.log.frame import HEADER_BYTES as HEADER_BYTES_OF_FRAME
-from waterclock.log.ordered import is_among
-from waterclock.log.rows import row_numbers, row_offsets
-from waterclock.log.schema import decode, decode_ids
+from waterclock.log.schema import decode, decode_ids, row_numbers, row_offsets
 from waterclock.log.segment import HEADER_BYTES
 from waterclock.model.errors import FrameDamaged, OffsetOutOfRange
 from waterclock.model.ids import Offset

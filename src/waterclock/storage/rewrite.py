@@ -21,10 +21,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from waterclock.log.arrays import distinct, is_among
 from waterclock.log.compaction import Rewriter, Survivors, latest_offsets
 from waterclock.log.frame import Frame, FrameType, encode_header
-from waterclock.log.id_index.entries import IdEntries
-from waterclock.log.ordered import distinct, is_among
+from waterclock.log.id_index.runs import IdEntries
 from waterclock.log.recovery import header_crc
 from waterclock.log.retention import SegmentFacts, expired_end
 from waterclock.log.segment import HEADER_BYTES, encode_segment_header, segment_name

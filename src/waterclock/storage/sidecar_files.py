@@ -7,7 +7,7 @@ agree on it and the segment still bears it out; otherwise the caller reads the s
 from dataclasses import dataclass
 
 from waterclock.log.frame import FrameHeader, decode_header
-from waterclock.log.id_index.entries import IdEntries
+from waterclock.log.id_index.runs import IdEntries
 from waterclock.log.recovery import header_crc
 from waterclock.log.segment import HEADER_BYTES, SegmentHeader
 from waterclock.log.sidecars.due import NetDelta

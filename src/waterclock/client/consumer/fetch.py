@@ -7,8 +7,7 @@ import pyarrow as pa
 
 from waterclock.log.arrays import from_numpy
 from waterclock.log.frame import Frame, check_body, decode_header
-from waterclock.log.rows import row_offsets
-from waterclock.log.schema import MESSAGES, decode
+from waterclock.log.schema import MESSAGES, decode, row_offsets
 
 OFFSET = pa.field("offset", pa.int64(), nullable=False)
 TABLE = pa.schema([OFFSET, *MESSAGES])

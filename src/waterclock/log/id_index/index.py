@@ -23,13 +23,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from waterclock.log.id_index.entries import IdEntries, IdPieces
 from waterclock.log.id_index.filter import STEP_IDS, IdFilter, Succession
 from waterclock.log.id_index.fingerprint import Fingerprints, fingerprint, fingerprints
 from waterclock.log.id_index.runs import (
     OFFSET_BITS,
     SEGMENT_OFFSETS_MAX,
     Entries,
+    IdEntries,
+    IdPieces,
     IdRun,
     IdRuns,
     Matches,

@@ -14,6 +14,10 @@ tree (O'Neil and others, 1996): new entries join a young run, a full young run b
 0, and four runs of a tier become one of the next. Merging a million entries in one go would be
 felt, so each added entry pays for merging a few, and the old runs serve until the new one is whole.
 Entries that come one by one wait in a dict until they make a run.
+
+A `.ids` side-car holds the entries of one segment as two sorted arrays (`IdEntries`): of the ids
+that dedup remembers, and of those published with `allow_duplicate`, which it does not, but by which
+somebody may want to cancel a message.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,6 +32,8 @@ __all__ = [
     "OFFSET_BITS",
     "SEGMENT_OFFSETS_MAX",
     "Entries",
+    "IdEntries",
+    "IdPieces",
     "IdRun",
     "IdRuns",
     "Matches",
@@ -41,6 +47,7 @@ Entries: TypeAlias = npt.NDArray[np.uint64]
 
 OFFSET_BITS: Final = 64 - FINGERPRINT_BITS
 SEGMENT_OFFSETS_MAX: Final = 1 << OFFSET_BITS
+_COUNT_BYTES: Final = 8
 
 _DIRECTORY_IDS_MIN: Final = 131_072
 """A smaller run fits in the processor's cache, where binary search is quick."""
@@ -340,3 +347,42 @@ class _Merge:
         self._rests = [rest[count:] for rest, count in pairs if count < len(rest)]
         self._done_count = end
         return end - start
+
+
+class IdEntries(NamedTuple):
+    """The sorted entries of one segment, as its `.ids` side-car holds them."""
+
+    tracked: Entries
+    untracked: Entries
+
+    def encode(self) -> memoryview:
+        """Return the body of the `.ids` side-car."""
+        count = np.array([len(self.tracked)], np.uint64)
+        return np.concatenate([count, self.tracked, self.untracked]).view(np.uint8).data
+
+    @classmethod
+    def decode(cls, body: memoryview) -> "IdEntries | None":
+        """Return the entries in a side-car's body, as they lie there; None if it cannot be one."""
+        if len(body) < _COUNT_BYTES or len(body) % _COUNT_BYTES:
+            return None
+        values = np.frombuffer(body, np.uint64)
+        count = int(values[0])
+        if count >= len(values):
+            return None
+        return cls(values[1 : 1 + count], values[1 + count :])
+
+
+class IdPieces(NamedTuple):
+    """Sorted arrays that together hold all entries of a segment so far; they do not change."""
+
+    tracked: list[Entries]
+    untracked: list[Entries]
+
+    def merged(self) -> IdEntries:
+        """Merge them; slow for millions, and may be done on another thread."""
+        return IdEntries(_one(self.tracked), _one(self.untracked))
+
+
+def _one(runs: list[Entries]) -> Entries:
+    # What is one already stays where it lies: a side-car's memory map, most often.
+    return runs[0] if len(runs) == 1 else merged(runs)

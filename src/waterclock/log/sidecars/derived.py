@@ -9,11 +9,9 @@ import numpy as np
 
 from waterclock.log.arrays import as_numpy
 from waterclock.log.frame import CARRIES_IDS, FLAG_EXPIRED, Frame, FrameType
-from waterclock.log.id_index.entries import IdEntries, IdPieces
 from waterclock.log.id_index.fingerprint import fingerprints
-from waterclock.log.id_index.runs import OFFSET_BITS
-from waterclock.log.rows import row_offsets
-from waterclock.log.schema import decode, due_times
+from waterclock.log.id_index.runs import OFFSET_BITS, IdEntries, IdPieces
+from waterclock.log.schema import decode, due_times, row_offsets
 from waterclock.log.sidecars.due import DueDelta, NetDelta
 from waterclock.log.sidecars.endings import Ending
 from waterclock.log.sidecars.sparse_index import SparseIndex

@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from waterclock.log.ordered import distinct, is_among
+from waterclock.log.arrays import distinct, is_among
 from waterclock.log.sidecars.endings import Ended, Ending, Endings
 
 Int64s = npt.NDArray[np.int64]

@@ -10,7 +10,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from waterclock.log.ordered import distinct, is_among
+from waterclock.log.arrays import distinct, is_among
 
 Int64s = npt.NDArray[np.int64]
 Endings = npt.NDArray[np.uint8]

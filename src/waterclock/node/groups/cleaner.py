@@ -17,8 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from waterclock.delivery.spans import Range, ranges_of
-from waterclock.log.rows import row_offsets
-from waterclock.log.schema import decode
+from waterclock.log.schema import decode, row_offsets
 from waterclock.model.clock import Clock
 from waterclock.model.errors import Busy, NotFound
 from waterclock.model.sections import GroupConfig

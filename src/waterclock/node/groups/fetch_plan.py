@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from waterclock.delivery.events import RangeReadable, RangeSkipped
 from waterclock.log.arrays import as_numpy, filled
 from waterclock.log.frame import Frame
-from waterclock.log.rows import row_offsets
+from waterclock.log.schema import row_offsets
 from waterclock.model.units import MIB
 from waterclock.node.groups.outbound import in_use_at
 from waterclock.node.partition.log_reader import LogReader, Missing

@@ -21,8 +21,7 @@ from waterclock.delivery.spans import Range, joined, ranges_of
 from waterclock.log.arrays import from_numpy
 from waterclock.log.expiry import expires_ms
 from waterclock.log.frame import Frame, FrameType
-from waterclock.log.rows import row_offsets
-from waterclock.log.schema import MESSAGES, decode, encode
+from waterclock.log.schema import MESSAGES, decode, encode, row_offsets
 from waterclock.model.units import KIB, MIB
 from waterclock.node.partition.log_reader import LogReader, Missing
 

@@ -9,8 +9,7 @@ import numpy.typing as npt
 from waterclock.delivery.spans import ranges_of
 from waterclock.log.arrays import from_numpy
 from waterclock.log.frame import Frame
-from waterclock.log.rows import row_offsets
-from waterclock.log.schema import decode, due_times
+from waterclock.log.schema import decode, due_times, row_offsets
 from waterclock.node.groups.outbound import SMALL_BYTES_MAX, DeliveryBatch, cut_rows, read_batch
 from waterclock.node.partition.log_reader import LogReader, Missing
 from waterclock.storage.partition_store import PartitionStore

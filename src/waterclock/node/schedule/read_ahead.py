@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from waterclock.log.arrays import distinct, is_among
 from waterclock.log.frame import FLAG_EXPIRES, FrameType, header_of
-from waterclock.log.ordered import distinct, is_among
 from waterclock.log.scheduled import FoundRows, ScheduledRows, scheduled_rows
 from waterclock.model.errors import Damaged, OffsetOutOfRange
 from waterclock.storage.partition_store import PartitionStore

@@ -11,6 +11,7 @@ fired in slices, and everyone else gets a turn between two of them.
 
 import asyncio
 import logging
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
@@ -26,13 +27,13 @@ from waterclock.model.sections import ScheduleConfig
 from waterclock.node.counters import PartitionCounters
 from waterclock.node.schedule.cold_segments import ColdSegments
 from waterclock.node.schedule.firing import Firing
-from waterclock.node.schedule.timer_files import TimerFiles
+from waterclock.schedule.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from waterclock.schedule.hot_timers import HORIZONS_MS
 from waterclock.schedule.ready import due_order
 from waterclock.schedule.timer_index import TimerIndex
 from waterclock.storage import memory
 from waterclock.storage.flush import FlushQueue
-from waterclock.storage.folders.folder import Folder
+from waterclock.storage.folders.folder import Folder, write_whole
 from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.partition_store import PartitionStore
 
@@ -47,6 +48,7 @@ CANCELLED: Final = 3
 EXPIRED: Final = 4
 """What became of a wish to cancel or move: the numbers of `Outcome` in scheduler.proto."""
 
+CHECKPOINT_NAME = "timers"
 SLEEP_MS_MAX = 1_000
 SCAN_ROWS = 65_536
 LARGE = 1_000_000
@@ -56,6 +58,49 @@ TRIM_MS = 2_000
 """... so often."""
 
 log = logging.getLogger(__name__)
+
+
+class TimerFiles:
+    """The checkpoint of a partition's timers on disk. Nothing is lost with it but time."""
+
+    def __init__(self, folder: Folder) -> None:
+        try:
+            folder.lock()
+        except BaseException:
+            folder.close()
+            raise
+        self._folder = folder
+        self._mutex = threading.Lock()
+
+    def save(self, checkpoint: Checkpoint) -> bool:
+        """Write a checkpoint; tell whether that could be done. May run on a thread."""
+        data = encode_checkpoint(checkpoint)
+        try:
+            with self._mutex:
+                write_whole(self._folder, CHECKPOINT_NAME, [data])
+                self._folder.sync()
+        except StorageError as error:
+            log.warning("timers_not_saved reason=%s", error)
+            return False
+        return True
+
+    def load(self) -> Checkpoint | None:
+        """Return the checkpoint, or None if there is no whole one that can be read."""
+        try:
+            if CHECKPOINT_NAME not in self._folder.names():
+                return None
+            file = self._folder.open(CHECKPOINT_NAME)
+            checkpoint = decode_checkpoint(file.view(0, file.size()))
+        except StorageError as error:
+            log.warning("timers_not_read reason=%s", error)
+            return None
+        file.close()
+        return checkpoint
+
+    def close(self) -> None:
+        """Let go of the folder, once nobody writes to it."""
+        with self._mutex:
+            self._folder.close()
 
 
 class Scheduler:

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from waterclock.log.frame import FrameHeader, FrameType, check_body, decode_header
-from waterclock.log.rows import row_offsets
-from waterclock.log.schema import MESSAGES, schema_of
+from waterclock.log.schema import MESSAGES, row_offsets, schema_of
 from waterclock.model.errors import FrameDamaged
 from waterclock.model.units import MIB
 from waterclock.spark.read.ranges import Range

@@ -21,8 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from waterclock.log.rows import row_offsets
-from waterclock.log.schema import decode
+from waterclock.log.schema import decode, row_offsets
 from waterclock.model.errors import (
     Closed,
     PartitionFaulty,

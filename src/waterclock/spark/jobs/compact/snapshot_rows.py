@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from waterclock.log.frame import Frame, read_frame
-from waterclock.log.rows import row_offsets
-from waterclock.log.schema import MESSAGES, decode
+from waterclock.log.schema import MESSAGES, decode, row_offsets
 from waterclock.log.snapshot import ROW_GROUP_ROWS_MAX, ROWS
 
 Int64s = npt.NDArray[np.int64]
