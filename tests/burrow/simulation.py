@@ -284,7 +284,7 @@ class World:
             self.group.commit_codes += rng.choices([27, 22, 25, 7, 12, -195], k=rng.randint(1, 3))
 
     def run(self) -> None:
-        """Tell the whole story; Violation if a promise is broken."""
+        """Tell the whole story; Violation if a guarantee is broken."""
         self.add()
         self.has_faults = not self.story.is_gentle
         for _ in range(self.story.steps):

@@ -37,6 +37,8 @@ WORDS = [
         "scheduled",
         r"(?i)\bpromis\w*",
         r"(?i)\bpromised\b|\bpromise frame|\bpromises? (?:of|that|is|are)\b",
+        _allow("awaitPromise"),
+        is_gone=True,
     ),
     Word(
         "dead letter, write_dead_letter",
@@ -66,7 +68,7 @@ WORDS = [
     ),
     Word("run_id", r"(?i)\b(?:life|lives)\b", r"`life`|<life>|\blife id"),
     Word("GroupPartition", r"^Places?\b", only_in=_of("node", "server", "client", "delivery")),
-    Word("delivery, app", r"(?i)^serving$", only_in=_of("node", "server")),
+    Word("delivery, app", r"^[Ss]erving$", only_in=_of("node", "server"), is_gone=True),
     Word("fetch_plan, ReadQueue", r"(?i:\bannounc\w*)|^Ahead\b", only_in=_of("node", "delivery")),
     Word(
         "outbound, DeliveryBatch, QueuedDelivery, stored batch",
@@ -84,7 +86,8 @@ WORDS = [
     Word(
         "request_flush, wait_flushed, step",
         r"^(?:wrote|poked?|durable)$",
-        only_in=_of("node", "storage", "stores"),
+        only_in=("src/waterclock/node", "src/waterclock/storage"),
+        is_gone=True,
     ),
     Word(
         "PublishBatcher, batching",
@@ -127,7 +130,7 @@ WORDS = [
     Word(
         "accumulator, publish_stream, send_buffer",
         r"(?i)^(?:lanes?|pipes?|room)$|^(?:Lanes?|Pipes?|Room)\b",
-        only_in=_of("client"),
+        only_in=("src/waterclock/client", "tests/client/test_"),
     ),
     Word("source", r"(?i)\binlets?\b", r"(?i)\binlets?\b", is_gone=True),
     Word("worker pool", r"(?i)\bcrews?\b", r"(?i)\bcrews?\b", is_gone=True),

@@ -36,7 +36,7 @@ class KafkaBroker:
         self._folder = folder
         self._command = command
         self._port = port
-        self._life = ExitStack()
+        self._running = ExitStack()
         self._server: Server
         self.settings: dict[str, str | int | float | bool] = {
             "bootstrap.servers": f"127.0.0.1:{port}",
@@ -46,11 +46,11 @@ class KafkaBroker:
     def start(self) -> None:
         """Start it, on the data it has."""
         run = started(self._command, folder=self._folder, port=self._port)
-        self._server = self._life.enter_context(run)
+        self._server = self._running.enter_context(run)
 
     def stop(self) -> None:
         """End it in good order."""
-        self._life.close()
+        self._running.close()
 
     def restart(self, *, is_crash: bool = False) -> None:
         """End it, or kill it, and start it again; returns when it listens."""

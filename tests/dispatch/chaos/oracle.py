@@ -61,7 +61,7 @@ def judge(history: History, *, errors: Iterable[str] = ()) -> Verdict:
     written, dead_lettered = _places(history)
     _judge_presence(history, verdict, written, dead_lettered)
     _judge_repeats(verdict, written, dead_lettered)
-    _judge_burials(history, verdict, written)
+    _judge_dead_letters(history, verdict, written)
     _judge_epochs(history.entries, verdict)
     _judge_workers(history, verdict)
     if not history.is_settled:
@@ -140,7 +140,7 @@ def _judge_repeats(verdict: Verdict, written: Counter[int], dead_lettered: Count
         verdict.findings.add("written and dead-lettered", f"message {n}")
 
 
-def _judge_burials(history: History, verdict: Verdict, written: Counter[int]) -> None:
+def _judge_dead_letters(history: History, verdict: Verdict, written: Counter[int]) -> None:
     kinds = {each.n: each.kind for each in history.published}
     for dead_letter in history.dead_letters:
         is_worn = dead_letter.deliveries >= history.plan.deliveries_max

@@ -123,7 +123,7 @@ def ack_first() -> None:
 
 
 def writes_dead_letters_again() -> None:
-    """A burial whose answer was lost is done again, whether it was done or not."""
+    """A dead letter whose answer was lost is written again, whether it was written or not."""
     _rewrite(scripts.STREAM_DEAD_LETTER, "ARGV[at], 1) == 1 then", "ARGV[at], 1) >= 0 then")
 
     async def twice(self: StreamSource, epoch: int, dead_letters: Sequence[DeadLetter]) -> None:
