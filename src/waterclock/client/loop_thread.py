@@ -64,8 +64,6 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, function: Callable[[], Result]) -> Result:
-        """Call a function on the loop and return its result."""
-
         async def call() -> Result:
             return function()
 

@@ -126,7 +126,6 @@ def decode_tracker(data: bytes) -> OffsetTracker:
 
 
 def below(end: int, tracker: OffsetTracker) -> OffsetTracker:
-    """Return what a tracker says of offsets below `end`."""
     if tracker.end <= end:
         return tracker
     kept = empty_tracker(min(tracker.committed, end))

@@ -71,7 +71,6 @@ class Batch:
 
     @property
     def count(self) -> int:
-        """Messages in the batch."""
         return len(self.rows)
 
     @property

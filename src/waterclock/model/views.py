@@ -62,7 +62,6 @@ class TopicInfo(View, frozen=True):
 
     @property
     def name(self) -> str:
-        """The name of the topic."""
         return self.topic
 
     @property
@@ -126,7 +125,6 @@ class GroupInfo(View, frozen=True):
 
     @property
     def name(self) -> str:
-        """The name of the group."""
         return self.group
 
     @property
@@ -147,12 +145,10 @@ class _MessageView(View, frozen=True):
 
     @property
     def message_id(self) -> bytes:
-        """The message id."""
         return self.message.message_id or b""
 
     @property
     def key(self) -> bytes | None:
-        """The key, if it has one."""
         return self.message.key
 
     @property
@@ -249,8 +245,6 @@ class ReplayInfo(View, frozen=True):
 
 
 class SnapshotPartitionInfo(View, frozen=True):
-    """What a snapshot has of one partition."""
-
     partition: int
     start_offset: int
     end_offset: int
@@ -271,7 +265,6 @@ class SnapshotInfo(View, frozen=True):
 
     @property
     def name(self) -> str:
-        """The name of the snapshot."""
         return self.snapshot
 
     @property
@@ -297,7 +290,6 @@ class WriterInfo(View, frozen=True):
 
     @property
     def name(self) -> str:
-        """The name of the writer."""
         return self.writer
 
     @property
@@ -315,8 +307,6 @@ class RequestLimits(View, frozen=True):
 
 
 class NodeInfo(View, frozen=True, omit_defaults=True):
-    """A node."""
-
     name: str
     version: str
     started_ms: int
@@ -365,7 +355,6 @@ class StreamInfo(View, frozen=True):
 
     @property
     def name(self) -> str:
-        """The name of the stream."""
         return self.stream_id
 
     @property

@@ -44,5 +44,4 @@ class Problem(NamedTuple):
 
     @property
     def advice(self) -> str:
-        """What to do about it."""
         return ADVICE[self.name]

@@ -34,5 +34,4 @@ class Link(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's has no such base

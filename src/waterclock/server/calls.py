@@ -143,9 +143,7 @@ class StreamingCall(Protocol):
         """Begin nothing new; end soon."""
         ...
 
-    def end(self) -> None:
-        """End now."""
-        ...
+    def end(self) -> None: ...
 
 
 class MethodCounters:

@@ -24,7 +24,6 @@ def fields_of(rows: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 
 
 def rows_to_proto(rows: pa.RecordBatch) -> list[pb.Message]:
-    """Return the rows of a batch as messages."""
     return [
         pb.Message(message_id=id_, key=key, value=value, headers=dict(headers or ()), due_ms=due_ms)
         for id_, key, value, headers, due_ms in fields_of(rows)

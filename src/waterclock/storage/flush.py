@@ -133,9 +133,7 @@ class Sync:
 class Work(Protocol):
     """Something to be run on a thread of its own."""
 
-    def run(self) -> None:
-        """Do it, blocking."""
-        ...
+    def run(self) -> None: ...
 
 
 class Ended(NamedTuple):

@@ -62,7 +62,6 @@ class SegmentFile:
 
     @property
     def base_offset(self) -> Offset:
-        """The first offset."""
         return self.header.base_offset
 
     @property

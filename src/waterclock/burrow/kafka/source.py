@@ -363,6 +363,5 @@ def places_of(commits: Mapping[TopicPartition, Commit]) -> list[KafkaPartition]:
 
 
 def code_of(error: KafkaException) -> int:
-    """Return the code of an error."""
     code: int = error.args[0].code()
     return code

@@ -59,7 +59,6 @@ class Consumer(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def pool(self) -> Pool:
-        """Make the pool."""
         return Pool(self._source, cast(Function, self.function), **self._options)
 
     async def run(self) -> None:

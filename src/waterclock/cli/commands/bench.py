@@ -62,8 +62,6 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What came of it."""
-
     what: str
     messages: int
     seconds: float

@@ -26,8 +26,6 @@ DEFAULT_PORT = 80
 
 
 class HttpRequest(NamedTuple):
-    """What to ask."""
-
     method: str
     path: str
     query: Mapping[str, object] = {}

@@ -67,7 +67,6 @@ class SequenceMarker:
     stored: Position | None = None
 
     def to_bytes(self) -> bytes:
-        """Return the bytes to publish."""
         name = self.name
         head = _MARKER.pack(_MAGIC, _VERSION, name.epoch, name.number, self.time_ms, name.nonce)
         return head + (self.stored.to_bytes() if self.stored else b"")

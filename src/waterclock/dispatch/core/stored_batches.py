@@ -49,7 +49,6 @@ class StoredBatch:
         return uuids_from(self.prefix, self.first, len(self.bodies))
 
     def to_bytes(self) -> bytes:
-        """Return the bytes to store."""
         count = len(self.bodies)
         assert len(self.prefix) == PREFIX_BYTES
         assert 0 < count <= MESSAGES_MAX

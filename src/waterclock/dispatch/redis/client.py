@@ -104,7 +104,6 @@ class RedisClient:
         return await connect((await self.link_for(key)).address, silence_s_max=self._silence_s_max)
 
     def close(self) -> None:
-        """Close all connections."""
         for link in (*self._links.values(), *([self._master] if self._master else [])):
             link.close()
         self._links.clear()

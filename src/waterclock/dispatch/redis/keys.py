@@ -25,7 +25,6 @@ def hash_tag(key: str) -> str:
 
 
 def slot_of(key: str) -> int:
-    """Return the slot of a key."""
     return crc_hqx(hash_tag(key).encode(), 0) % SLOTS
 
 

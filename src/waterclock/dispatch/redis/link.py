@@ -162,7 +162,6 @@ class RedisLink(Link):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
         super().connection_made(transport)
         self._watch = self._loop.call_later(self.silence_s_max / 4, self._look)
 

@@ -114,7 +114,6 @@ class RedisSink:
         return statuses
 
     async def close(self) -> None:
-        """Close the connections."""
         self._redis.close()
 
     def _grouped(self, writing: Writing) -> list[tuple[tuple[int, int], Sequence[int]]]:

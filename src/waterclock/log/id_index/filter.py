@@ -81,7 +81,6 @@ class IdFilter:
         return found
 
     def add(self, fps: Fingerprints) -> None:
-        """Add every fingerprint."""
         at, masks = self._places(fps)
         self.count += len(fps)
         words = self._words
@@ -97,7 +96,6 @@ class IdFilter:
         return self._words.item(at) & mask == mask
 
     def add_one(self, fp: int) -> None:
-        """Add one fingerprint."""
         at = (fp >> _LOW_BITS) * self._word_count >> _HIGH_BITS
         self._words[at] = self._words.item(at) | _MASK_LIST[fp & _MASK_INDEX]
         self.count += 1

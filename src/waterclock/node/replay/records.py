@@ -83,8 +83,6 @@ class Stretch(msgspec.Struct):
 
 
 class ReplayRecord(msgspec.Struct, kw_only=True):
-    """A replay with its bounds."""
-
     request: Request
     stretches: list[Stretch]
     due_ms: tuple[int, int] | None = None

@@ -9,11 +9,7 @@ Ranges = list[tuple[int, int]]
 
 
 class EnumType(Protocol):
-    """A protobuf enum."""
-
-    def values(self) -> list[Any]:
-        """Return its numbers."""
-        ...
+    def values(self) -> list[Any]: ...
 
 
 def member_of(enum: EnumType, field: str, value: int) -> int:

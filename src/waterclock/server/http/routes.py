@@ -107,8 +107,6 @@ class _Segment:
 
 
 class _Tree:
-    """All paths."""
-
     def __init__(self, routes: Routes) -> None:
         self.whole: dict[bytes, _Route] = {}
         self._root = _Segment()

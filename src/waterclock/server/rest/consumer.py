@@ -74,9 +74,7 @@ class Waiter(Protocol):
         """Take messages; False if the client has gone."""
         ...
 
-    def fail(self, error: WaterclockError) -> None:
-        """End with an error."""
-        ...
+    def fail(self, error: WaterclockError) -> None: ...
 
 
 class Key(NamedTuple):
@@ -307,7 +305,6 @@ def _by_generation(leases: Iterable[Lease]) -> Iterator[tuple[tuple[int, int], l
 
 
 def _ranges(offsets: Sequence[int]) -> list[tuple[int, int]]:
-    """Return ascending offsets as ranges."""
     ranges: list[tuple[int, int]] = []
     for offset in offsets:
         if ranges and ranges[-1][1] == offset:

@@ -81,7 +81,6 @@ class OverlayFolder:
         return f"<OverlayFolder on {self._below!r}>"
 
     def lock(self) -> None:
-        """Lock the folder below."""
         self._below.lock()
 
     def names(self) -> list[str]:
@@ -123,5 +122,4 @@ class OverlayFolder:
         """Do nothing: nothing here is meant to last."""
 
     def close(self) -> None:
-        """Close the folder below."""
         self._below.close()

@@ -112,8 +112,6 @@ class Facts:
 
 @dataclass(slots=True)
 class Compaction:
-    """One run."""
-
     spark: "SparkSession"
     options: CompactOptions
     reporter: Reporter

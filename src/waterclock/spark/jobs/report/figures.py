@@ -119,8 +119,6 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFigures:
-    """One partition."""
-
     partition: int
     messages: int
     """In the time that is looked at; so are all counts, unless it says otherwise."""
@@ -205,8 +203,6 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFigures:
-    """One topic."""
-
     topic: str
     messages: int
     value_bytes: int

@@ -24,8 +24,6 @@ REASON_CHARS_MAX = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyCounts:
-    """What there is of keys."""
-
     keys: Mapping[int, int]
     """By partition."""
     keyless: int

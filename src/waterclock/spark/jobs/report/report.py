@@ -64,7 +64,6 @@ class ReportOptions(JobOptions):
 
 
 def run(spark: "SparkSession", options: ReportOptions, reporter: Reporter) -> Summary:
-    """Make a report."""
     made_ms = time.time_ns() // 1_000_000
     since_ms = moment_ms("since", options.since, made_ms)
     until_ms = moment_ms("until", options.until, made_ms)
@@ -151,7 +150,6 @@ class Subject:
     """Since, until, now."""
 
     def figures(self, data_folder: str) -> TopicFigures:
-        """Return all figures of the topic."""
         from waterclock.spark.jobs.report.queries import Queries
 
         since_ms, until_ms, now_ms = self.times
