@@ -1,4 +1,4 @@
-"""The documents keep their word: links lead somewhere, and the README's program is short."""
+"""The documents keep their word: links and paths lead somewhere, lines fit, programs are short."""
 
 import re
 from pathlib import Path
@@ -8,8 +8,11 @@ from tests.docs.pages import blocks
 ROOT = Path(__file__).parents[2]
 
 PROGRAM_LINES_MAX = 12
+PAGE_LINES_MAX = {"ARCHITECTURE.md": 250, "CONTRIBUTING.md": 80}
+LINE_CHARS_MAX = 100
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+PATH = re.compile(r"`([\w.-][\w./-]*(?:\.\w+|/))`")
 
 
 def documents(root: Path) -> list[Path]:
@@ -34,6 +37,34 @@ def broken_links(root: Path) -> list[str]:
     return found
 
 
+def long_lines(root: Path) -> list[str]:
+    found = []
+    for document in documents(root):
+        # Code keeps its lines, and so do tables; a link cannot be broken.
+        text = FENCE.sub(lambda block: "\n" * block[0].count("\n"), document.read_text())
+        for number, line in enumerate(text.splitlines(), 1):
+            is_wide = len(line) > LINE_CHARS_MAX and " " in line.strip("-* ")
+            if is_wide and not line.lstrip().startswith(("|", "<!--")):
+                found.append(f"{document.relative_to(root)}:{number}: {len(line)} characters")
+    return found
+
+
+def lost_paths(page: str, root: Path) -> list[str]:
+    """Return the paths on a page that lead nowhere; a bare name stands in the folder before it."""
+    roots = [root / "src" / "waterclock", root]
+    folder, found = root, []
+    for path in PATH.findall(FENCE.sub("", page)):
+        if "/" not in path and not path.endswith(".py"):  # an attribute or a setting
+            continue
+        bases = [folder, *roots] if "/" in path else [folder]
+        place = next((base / path for base in bases if (base / path).exists()), None)
+        if place is None:
+            found.append(path)
+        elif "/" in path:
+            folder = place if place.is_dir() else place.parent
+    return found
+
+
 def anchors(document: Path) -> set[str]:
     """Return the anchors of the headings, made as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", FENCE.sub("", document.read_text()), re.MULTILINE)
@@ -53,6 +84,15 @@ def test_the_readme_has_a_short_program_and_what_it_prints():
     assert len(lines) <= PROGRAM_LINES_MAX
 
 
+def test_pages_for_developers_are_short():
+    for page, most in PAGE_LINES_MAX.items():
+        assert len((ROOT / page).read_text().splitlines()) <= most
+
+
+def test_the_architecture_names_what_there_is():
+    assert lost_paths((ROOT / "ARCHITECTURE.md").read_text(), ROOT) == []
+
+
 def test_the_changelog_has_a_place_for_the_next_change():
     assert "\n## [Unreleased]\n" in (ROOT / "CHANGELOG.md").read_text()
 
@@ -66,3 +106,20 @@ def test_a_broken_link_is_found(plant):
         "README.md: docs/gone.md",
         "README.md: docs/log.md#the-wheel",
     ]
+
+
+def test_a_long_line_is_found_unless_it_is_a_table_a_program_or_one_link(plant):
+    long = "word " * 21
+    page = f"{long}\n| {long} |\n```\n{long}\n```\n- [x](https://{'a' * 100}.invalid)\n"
+
+    assert long_lines(plant("docs/log.md", page)) == ["docs/log.md:1: 105 characters"]
+
+
+def test_a_path_that_leads_nowhere_is_found(plant):
+    plant("src/waterclock/log/frame.py", "")
+    root = plant("src/waterclock/log/batch.py", "")
+    page = (
+        "`log/frame.py`, `batch.py` in `log/`, `ruff.toml`; not `gone.py`, `node/`; `dedup.window`"
+    )
+
+    assert lost_paths(page, root) == ["gone.py", "node/"]
