@@ -26,8 +26,7 @@ CLIENT = ROOT / "src/waterclock/client"
 SOURCES = {
     "client": ["connect", "Client"],
     "schedule": ["SchedulerCalls"],
-    "admin": ["Topics", "Groups", "DeadLetters", "Replays"],
-    "snapshots": ["Snapshots"],
+    "admin": ["Topics", "Groups", "DeadLetters", "Replays", "Snapshots"],
     "write_registry": ["WriteRegistry"],
     "consumer.subscription": ["Subscription"],
     "consumer.replay": ["Replay"],

@@ -27,11 +27,11 @@ def delivery_of(
     )
 
 
-def delivered(offsets: list[int], outbox: AckQueue, lease: Lease | None = None) -> Delivery:
+def delivered(offsets: list[int], acks: AckQueue, lease: Lease | None = None) -> Delivery:
     """Return messages as a member has them."""
     lease = lease or Lease(0, 1)
     about = delivery_of(offsets, partition=lease.partition, generation=lease.generation)
-    return Delivery("orders", about, lease, outbox)
+    return Delivery("orders", about, lease, acks)
 
 
 def opened(credit: int = 1_000) -> SubscribeResponse:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.spark.spark_node import SparkNode
-from waterclock.client._sync.snapshots import BlockingSnapshots
+from waterclock.client._sync.admin import BlockingSnapshots
 from waterclock.log.snapshot import MANIFEST, ROWS, Manifest, parse_manifest
 from waterclock.model.errors import BadInput, Busy, UnknownTopic
 from waterclock.model.message import Message

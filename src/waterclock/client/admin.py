@@ -1,5 +1,6 @@
-"""Looking after a node: topics, groups, dead letters, replays."""
+"""Looking after a node: topics, groups, dead letters, replays, snapshots."""
 
+import os
 from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import timedelta
 from typing import Literal
@@ -8,7 +9,14 @@ from waterclock.client.connection import Connection
 from waterclock.client.due import When, past_ms, span_ms
 from waterclock.model.errors import BadInput
 from waterclock.model.protobuf import from_proto
-from waterclock.model.views import DeadLetter, GroupInfo, Position, ReplayInfo, TopicInfo
+from waterclock.model.views import (
+    DeadLetter,
+    GroupInfo,
+    Position,
+    ReplayInfo,
+    SnapshotInfo,
+    TopicInfo,
+)
 from waterclock.v1 import admin_pb2, broker_pb2
 
 Span = timedelta | str
@@ -108,7 +116,7 @@ class Topics:
             topic=name, time_ms=past_ms(since, self._connection.now_ms(), field="since")
         )
         answer = await self._connection.call(self._connection.admin.FindOffsets, request)
-        return _places(answer.positions)
+        return {each.partition: each.offset for each in answer.positions}
 
 
 class Groups:
@@ -134,13 +142,13 @@ class Groups:
         await self._connection.call(self._connection.admin.DeleteGroup, request)
 
     async def seek(self, topic: str, group: str, to: StartAt | Mapping[int, int]) -> GroupInfo:
-        """Set where a group goes on: a place, a time, or offsets by partition. Raises Busy while it
+        """Set where a group goes on: an end, a time, or offsets by partition. Raises Busy while it
         has members."""
         request = admin_pb2.SeekGroupRequest(topic=topic, group=group)
         if isinstance(to, Mapping):
             if not to:  # no positions at all would mean the beginning
                 raise BadInput("to: names no partition")
-            request.positions.extend(_position(*place) for place in to.items())
+            request.positions.extend(_position(*each) for each in to.items())
         else:
             request.start, request.start_ms = start_of(to, self._connection.now_ms())
         return _group(await self._connection.call(self._connection.admin.SeekGroup, request))
@@ -170,25 +178,29 @@ class DeadLetters:
         return answer.total
 
     async def redrive(
-        self, topic: str, letters: Iterable[DeadLetter | Position] | None = None, *, limit: int = 0
+        self,
+        topic: str,
+        dead_letters: Iterable[DeadLetter | Position] | None = None,
+        *,
+        limit: int = 0,
     ) -> int:
         """Publish dead letters again where they came from, all there are now unless some are
         named; return how many."""
         request = admin_pb2.RedriveRequest(topic=topic, limit=limit)
-        if letters is not None:
-            request.positions.extend(_of_letters(letters))
+        if dead_letters is not None:
+            request.positions.extend(_positions(dead_letters))
             if not request.positions:
                 return 0
         answer = await self._connection.call(self._connection.admin.Redrive, request)
         return answer.redriven
 
     async def purge(
-        self, topic: str, letters: Iterable[DeadLetter | Position] | None = None
+        self, topic: str, dead_letters: Iterable[DeadLetter | Position] | None = None
     ) -> int:
         """Let dead letters go, all there are now unless some are named; return how many."""
         request = admin_pb2.PurgeDeadLettersRequest(topic=topic)
-        if letters is not None:
-            request.positions.extend(_of_letters(letters))
+        if dead_letters is not None:
+            request.positions.extend(_positions(dead_letters))
             if not request.positions:
                 return 0
         answer = await self._connection.call(self._connection.admin.PurgeDeadLetters, request)
@@ -208,9 +220,38 @@ class Replays:
         return [from_proto(each, ReplayInfo) for each in answer.replays]
 
     async def delete(self, name: str) -> bool:
-        """Forget a replay; tell whether there was one of that name."""
+        """Forget a replay; return whether there was one of that name."""
         request = admin_pb2.DeleteReplayRequest(name=name)
         answer = await self._connection.call(self._connection.admin.DeleteReplay, request)
+        return answer.existed
+
+
+class Snapshots:
+    """Have snapshots, compacted copies of topics, used for compacted replays, or used no more.
+
+    `waterclock pipeline compact` makes and registers them; see docs/formats/snapshot.md.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def register(self, topic: str, folder: str | os.PathLike[str]) -> SnapshotInfo:
+        """Have a snapshot used for compacted replays. The folder, which has its manifest, is an
+        absolute path on the node's own machine; its files stay where they are."""
+        request = admin_pb2.RegisterSnapshotRequest(topic=topic, folder=os.fspath(folder))
+        response = await self._connection.call(self._connection.admin.RegisterSnapshot, request)
+        return from_proto(response, SnapshotInfo)
+
+    async def list(self, topic: str) -> list[SnapshotInfo]:
+        """Return the snapshots of a topic, the one that reaches farthest first."""
+        request = admin_pb2.ListSnapshotsRequest(topic=topic)
+        answer = await self._connection.call(self._connection.admin.ListSnapshots, request)
+        return [from_proto(each, SnapshotInfo) for each in answer.snapshots]
+
+    async def delete(self, topic: str, name: str) -> bool:
+        """Have a snapshot used no more; return whether there was one. Its files stay."""
+        request = admin_pb2.DeleteSnapshotRequest(topic=topic, snapshot=name)
+        answer = await self._connection.call(self._connection.admin.DeleteSnapshot, request)
         return answer.existed
 
 
@@ -255,13 +296,11 @@ def _group(response: admin_pb2.Group) -> GroupInfo:
     return from_proto(response, GroupInfo)
 
 
-def _of_letters(letters: Iterable[DeadLetter | Position]) -> list[broker_pb2.Position]:
-    return [_position(letter.partition, letter.offset) for letter in letters]
+def _positions(
+    dead_letters: Iterable[DeadLetter | Position],
+) -> list[broker_pb2.Position]:
+    return [_position(each.partition, each.offset) for each in dead_letters]
 
 
 def _position(partition: int, offset: int) -> broker_pb2.Position:
     return broker_pb2.Position(partition=partition, offset=offset)
-
-
-def _places(positions: Iterable[broker_pb2.Position]) -> dict[int, int]:
-    return {position.partition: position.offset for position in positions}

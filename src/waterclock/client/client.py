@@ -20,6 +20,7 @@ from waterclock.client.admin import (
     DeadLetters,
     Groups,
     Replays,
+    Snapshots,
     StartAt,
     Topics,
     start_of,
@@ -36,7 +37,6 @@ from waterclock.client.producer.producer import Producer
 from waterclock.client.results import Receipt, Recurrence
 from waterclock.client.schedule import SchedulerCalls, recurrence_name
 from waterclock.client.settings import ClientSettings
-from waterclock.client.snapshots import Snapshots
 from waterclock.client.streams.streams import Streams
 from waterclock.client.write_registry import WriteRegistry
 from waterclock.log.expiry import HEADER as EXPIRES_HEADER

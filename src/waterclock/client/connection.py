@@ -1,4 +1,4 @@
-"""One connection to a node: the channel, the calls on it, and what the node said about itself.
+"""One connection to a node: the channel, the calls on it, and what the node shows of itself.
 
 Requests that change something are made once: a second attempt might find the first one's work and
 report that. So `call` waits for the connection to stand before it sends, and repeats only what the
@@ -6,10 +6,11 @@ node refused to begin. Publishing has its own retries, made safe by message ids.
 
 Times go by the node's clock. Whoever says "in five seconds" should not be early or late by as much
 as two computers disagree, so the difference is taken at the start, and left out where it cannot be
-told from the time the question took.
+known from the time the question took.
 """
 
 import asyncio
+import logging
 import os
 from random import Random
 from typing import TypeVar
@@ -17,12 +18,22 @@ from typing import TypeVar
 import grpc
 
 from waterclock.client.errors import error_of, unreachable
-from waterclock.client.node_wait import NodeWait
 from waterclock.client.retry import Backoff, is_transient, was_refused
 from waterclock.client.settings import ADDRESS_VARIABLE, DEFAULT_ADDRESS, ClientSettings
 from waterclock.model.clock import Clock
-from waterclock.model.errors import BadInput, Closed, TimedOut, Unreachable
+from waterclock.model.errors import (
+    BadInput,
+    Closed,
+    Overloaded,
+    StorageFailed,
+    StorageFull,
+    StoreUnavailable,
+    TimedOut,
+    Unreachable,
+    WaterclockError,
+)
 from waterclock.model.ids import Millis
+from waterclock.model.waiting import Waiting
 from waterclock.storage.clock import SystemClock
 from waterclock.v1 import (
     admin_pb2,
@@ -38,6 +49,8 @@ Method = grpc.aio.UnaryUnaryMultiCallable[Request, Response]
 
 DEFAULT_PORT = 9000
 
+_log = logging.getLogger("waterclock.client")
+
 _OPTIONS: list[tuple[str, int]] = [
     # The node has limits of its own and names them.
     ("grpc.max_send_message_length", -1),
@@ -48,7 +61,7 @@ _OPTIONS: list[tuple[str, int]] = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    # A node that vanished without a word is noticed, also by a subscription that only waits.
+    # A node that vanished silently is noticed, also by a subscription that only waits.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
@@ -133,8 +146,8 @@ class Connection:
         """Return the time by the node's clock."""
         return Millis(self.clock.now_ms() + self._ahead_ms)
 
-    def wait(self) -> NodeWait:
-        """Return what one user of the connection tells its waits for the node to."""
+    def wait(self) -> "NodeWait":
+        """Return what logs the waits of one user of the connection for the node."""
         return NodeWait(self.address, self.clock)
 
     def backoff(self) -> Backoff:
@@ -166,7 +179,7 @@ class Connection:
             await asyncio.sleep(pause_ms / 1_000)
 
     async def _meet(self) -> admin_pb2.NodeInfo:
-        """Ask who is there until somebody answers or patience ends."""
+        """Ask for the node until it answers or the time to connect is over."""
         ends_ms = self.clock.monotonic_ms() + self.settings.connect_timeout_ms
         backoff = self.backoff()
         while True:
@@ -195,10 +208,48 @@ class Connection:
         return channel is not None and channel.get_state() is grpc.ChannelConnectivity.READY
 
 
+class NodeWait:
+    """One user of the connection that waits for the node: a subscription, a producer. It logs so.
+
+    Each has its own, for what one of them can do another may not: a node whose disk is full
+    delivers while it refuses to store, and is there all the time.
+    """
+
+    def __init__(self, address: str, clock: Clock) -> None:
+        node = f"the node at {address}"
+        self._clock = clock
+        self._absence = Waiting(node)
+        self._refusal = Waiting(f"{node}, which refuses", ends=f"{node} accepts again")
+
+    def __repr__(self) -> str:
+        return f"<NodeWait {self._absence!r}, {self._refusal!r}>"
+
+    def away(self, error: WaterclockError) -> None:
+        """Note that an attempt failed and is made again; says so, but not each time."""
+        is_refusal = isinstance(error, StorageFull | StorageFailed | Overloaded | StoreUnavailable)
+        reason = error.reason if isinstance(error, Unreachable) else ""
+        waiting = self._refusal if is_refusal else self._absence
+        self._say(waiting.away(reason or str(error), self._now_s()))
+
+    def here(self) -> None:
+        """Note that the node did what was wanted of it."""
+        for waiting in (self._absence, self._refusal):
+            if waiting.is_waiting:
+                self._say(waiting.here(self._now_s()))
+
+    def _now_s(self) -> float:
+        return self._clock.monotonic_ms() / 1_000
+
+    def _say(self, said: str | None) -> None:
+        # A warning, which Python shows on stderr though nobody has set up its logging.
+        if said is not None:
+            _log.warning("%s", said)
+
+
 def address_of(address: str | None) -> str:
-    """Return where to connect: as told, else by WATERCLOCK_ADDRESS, else on this computer."""
-    told = address or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
-    scheme, slashes, found = told.strip().rpartition("://")
+    """Return where to connect: as given, else by WATERCLOCK_ADDRESS, else on this computer."""
+    given = address or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
+    scheme, slashes, found = given.strip().rpartition("://")
     found = found.removesuffix("/")
     host, colon, port = found.rpartition(":")
     if not colon or (host.startswith("[") is not host.endswith("]")) or port.endswith("]"):
@@ -206,14 +257,14 @@ def address_of(address: str | None) -> str:
     if slashes and scheme.lower() != "grpc":
         # Its port is likely that of HTTP, so taking it for gRPC's would only fail later.
         raise BadInput(
-            f"address {told!r} is not of the form host:port: clients speak gRPC, not "
+            f"address {given!r} is not of the form host:port: clients speak gRPC, not "
             f"{scheme.upper()}. Type {host}:{DEFAULT_PORT}, or the port the node has for gRPC"
         )
     if not host or "/" in host or " " in host or not port.isdecimal():
-        raise BadInput(f"address {told!r} is not of the form host:port, as in {DEFAULT_ADDRESS}")
+        raise BadInput(f"address {given!r} is not of the form host:port, as in {DEFAULT_ADDRESS}")
     if not 0 < int(port) < 65_536:
         raise BadInput(
-            f"address {told!r} is not of the form host:port: a port is a number from 1 to 65535"
+            f"address {given!r} is not of the form host:port: a port is a number from 1 to 65535"
         )
     return f"{host}:{port}"
 

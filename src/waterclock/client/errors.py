@@ -3,7 +3,7 @@
 The node names the class of its error in the trailing metadata (`waterclock-error`), and its facts
 beside it (`waterclock-field`, `waterclock-limit`), so `except LimitExceeded` works here as it does
 there. What has no name was not said by a node: the connection, a deadline or something else on the
-way. Over HTTP the same is told by a problem (RFC 9457), in JSON.
+way. Over HTTP the same is a problem (RFC 9457), in JSON.
 """
 
 from collections.abc import Iterable
@@ -88,21 +88,21 @@ def error_of_problem(problem: broker_pb2.Problem, address: str) -> WaterclockErr
 def error_of_answer(status: int, body: bytes, address: str) -> WaterclockError:
     """Return the error that an HTTP answer means; of a problem, with its facts."""
     try:
-        told = msgspec.json.decode(body, type=dict)
+        problem = msgspec.json.decode(body, type=dict)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        told = {}
-    named = _NAMED.get(str(told.get("error"))) or _STATUSES.get(status)
+        problem = {}
+    named = _NAMED.get(str(problem.get("error"))) or _STATUSES.get(status)
     if named is TimedOut and status == 424:
         named = MatchTimeout
-    details = str(told.get("detail") or body[:_DETAIL_CHARS].decode(errors="replace"))
+    details = str(problem.get("detail") or body[:_DETAIL_CHARS].decode(errors="replace"))
     if named is None or named is WaterclockError:
         return NodeFailed(f"{address} answered {status}: {details}")
-    facts = {f"{_PREFIX}{name}": str(value) for name, value in told.items()}
+    facts = {f"{_PREFIX}{name}": str(value) for name, value in problem.items()}
     error = _rebuilt(named, details or f"{address} answered {status}", facts)
     if isinstance(error, Gone | MatchTimeout):
-        error.resume_token = str(told.get("resumeToken") or "")
+        error.resume_token = str(problem.get("resumeToken") or "")
     if isinstance(error, Gone):
-        missed = told.get("missed")
+        missed = problem.get("missed")
         error.missed = missed if isinstance(missed, int) else 0
     return error
 
@@ -126,11 +126,11 @@ def not_grpc(address: str, details: str) -> BadInput:
     if _SPEAKS_HTTP1 in details.lower():
         return BadInput(
             f"{address} speaks HTTP, and clients need gRPC: a node listens for it at another port, "
-            f"9000 unless told otherwise. Type {host}:9000 (`waterclock up` prints both ports)"
+            f"9000 by default. Type {host}:9000 (`waterclock up` prints both ports)"
         )
     return BadInput(
         f"{address} does not speak gRPC: something else than a Waterclock node listens there. "
-        f"Type the node's port for gRPC, 9000 unless told otherwise, as in {host}:9000"
+        f"Type the node's port for gRPC, 9000 by default, as in {host}:9000"
     )
 
 

@@ -46,10 +46,10 @@ class Backoff:
 
 
 def is_transient(error: WaterclockError) -> bool:
-    """Tell whether the same request may succeed later: once the node is back, or has room."""
+    """Return whether the same request may succeed later: once the node is back, or has space."""
     return isinstance(error, Unavailable | TimedOut | StorageFull | StorageFailed | Closed)
 
 
 def was_refused(error: WaterclockError) -> bool:
-    """Tell whether nothing was done, so that a retry is no repeat."""
+    """Return whether nothing was done, so that a retry is no repeat."""
     return isinstance(error, Overloaded | Stopping)

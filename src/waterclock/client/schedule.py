@@ -55,7 +55,7 @@ class SchedulerCalls:
         """Cancel pending messages, each answered for itself."""
         request = scheduler_pb2.CancelRequest(topic=topic, pending=_pending(messages, keys))
         answer = await self._connection.call(self._connection.scheduler.Cancel, request)
-        return _told(_CANCELLED, answer, messages)
+        return _outcomes(_CANCELLED, answer, messages)
 
     async def reschedule(
         self, topic: str, message: Pending, at: When, *, key: bytes | None = None
@@ -79,7 +79,7 @@ class SchedulerCalls:
             due_ms=[instant_ms(at, self._connection.now_ms())],
         )
         answer = await self._connection.call(self._connection.scheduler.Reschedule, request)
-        return _told(_MOVED, answer, messages)
+        return _outcomes(_MOVED, answer, messages)
 
     async def cancel_where(
         self,
@@ -189,7 +189,7 @@ class SchedulerCalls:
         return [recurrence_of(each) for each in answer.recurrences]
 
     async def stop_repeating(self, recurrence: str | Recurrence) -> bool:
-        """Delete a recurrence; tell whether there was one of that name."""
+        """Delete a recurrence; return whether there was one of that name."""
         name = recurrence if isinstance(recurrence, str) else recurrence.name
         request = scheduler_pb2.DeleteRecurrenceRequest(name=name)
         answer = await self._connection.call(self._connection.scheduler.DeleteRecurrence, request)
@@ -216,21 +216,21 @@ class SchedulerCalls:
 def recurrence_name(topic: str, rule: Rule, value: bytes | None, key: bytes | None) -> str:
     """Return a name for a recurrence nobody named: the same for the same, so that a program that
     runs twice does not repeat it twice."""
-    told = repr((topic, rule, value, key)).encode()
-    return f"{topic[:150]}-{hashlib.sha256(told).hexdigest()[:16]}"
+    text = repr((topic, rule, value, key)).encode()
+    return f"{topic[:150]}-{hashlib.sha256(text).hexdigest()[:16]}"
 
 
-def recurrence_of(told: scheduler_pb2.Recurrence) -> Recurrence:
-    """Return a recurrence as the node tells of it."""
+def recurrence_of(response: scheduler_pb2.Recurrence) -> Recurrence:
+    """Return a recurrence as the client shows it."""
     found = Recurrence(
-        told.name,
-        told.topic,
-        cron=told.rule.cron,
-        every_ms=told.rule.every_ms,
-        zone=told.rule.zone or "UTC",
-        next_ms=told.next_ms,
+        response.name,
+        response.topic,
+        cron=response.rule.cron,
+        every_ms=response.rule.every_ms,
+        zone=response.rule.zone or "UTC",
+        next_ms=response.next_ms,
     )
-    found.made_partitions = told.made_partitions
+    found.made_partitions = response.made_partitions
     return found
 
 
@@ -267,19 +267,19 @@ def _named(message: Pending, key: bytes | None) -> scheduler_pb2.Pending:
     if isinstance(message, Recurrence):
         raise BadInput(f"{message.name} repeats: end it with stop_repeating")
     if isinstance(message, Receipt | ScheduledMessage):
-        place = broker_pb2.Position(partition=message.partition, offset=message.offset)
-        return scheduler_pb2.Pending(position=place)
+        position = broker_pb2.Position(partition=message.partition, offset=message.offset)
+        return scheduler_pb2.Pending(position=position)
     return scheduler_pb2.Pending(message_id=as_bytes("message_id", message), key=key)
 
 
-def _told(
-    words: Mapping[int, str],
+def _outcomes(
+    outcomes: Mapping[int, str],
     answer: scheduler_pb2.CancelResponse | scheduler_pb2.RescheduleResponse,
     messages: Sequence[Pending],
 ) -> list[Outcome]:
     if not len(answer.outcomes) == len(answer.reached) == len(messages):
         raise NodeFailed(f"{len(answer.outcomes)} outcomes came for {len(messages)} messages")
     return [
-        Outcome(words[outcome], reached)
+        Outcome(outcomes[outcome], reached)
         for outcome, reached in zip(answer.outcomes, answer.reached, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""What a client may be told, each field saying what it trades. The defaults suit most programs."""
+"""The settings of a client, each field saying what it trades. The defaults suit most programs."""
 
 from dataclasses import dataclass
 
@@ -52,8 +52,8 @@ class ClientSettings:
     one that is down."""
 
     ack_flush_ms: int = 5
-    """How long acks gather before they are sent. Longer costs less; a crash then has more messages
-    delivered again, and a member without credit to spare waits longer for new ones."""
+    """How long acks are queued before they are sent. Longer costs less; a crash then has more
+    messages delivered again, and a member without credit to spare waits longer for new ones."""
 
     stream_connections_max: int = 1_000
     """Requests about streams under way at once, each on a connection of its own: so many that send

@@ -50,9 +50,9 @@ class WriteRegistry:
         request = write_registry_pb2.BeginWriteRequest(
             topic=topic, writer=writer, batch=batch, task=task
         )
-        told = await self._connection.call(self._connection.write_registry.BeginWrite, request)
-        positions = {place.partition: place.offset for place in told.positions}
-        return WriteBegun(WriteState(told.state), positions, told.rows)
+        response = await self._connection.call(self._connection.write_registry.BeginWrite, request)
+        positions = {each.partition: each.offset for each in response.positions}
+        return WriteBegun(WriteState(response.state), positions, response.rows)
 
     async def finish(
         self, topic: str, writer: str, batch: int, task: int, *, rows: int
@@ -61,20 +61,22 @@ class WriteRegistry:
         request = write_registry_pb2.FinishWriteRequest(
             topic=topic, writer=writer, batch=batch, task=task, rows=rows
         )
-        told = await self._connection.call(self._connection.write_registry.FinishWrite, request)
-        return WriteState(told.state)
+        response = await self._connection.call(self._connection.write_registry.FinishWrite, request)
+        return WriteState(response.state)
 
     async def commit(self, topic: str, writer: str, batch: int) -> bool:
-        """Note that a batch is whole, and all before it; tell whether that is news."""
+        """Note that a batch is whole, and all before it; return whether that is news."""
         request = write_registry_pb2.CommitWriteRequest(topic=topic, writer=writer, batch=batch)
-        told = await self._connection.call(self._connection.write_registry.CommitWrite, request)
-        return not told.was_committed
+        response = await self._connection.call(self._connection.write_registry.CommitWrite, request)
+        return not response.was_committed
 
     async def abandon(self, topic: str, writer: str) -> bool:
-        """Forget a writer; tell whether there was one. What it has published stays."""
+        """Forget a writer; return whether there was one. What it has published stays."""
         request = write_registry_pb2.AbandonWriteRequest(topic=topic, writer=writer)
-        told = await self._connection.call(self._connection.write_registry.AbandonWrite, request)
-        return told.existed
+        response = await self._connection.call(
+            self._connection.write_registry.AbandonWrite, request
+        )
+        return response.existed
 
     async def list(self, topic: str) -> list[WriterInfo]:
         """Return the writers of a topic, by name."""

@@ -55,7 +55,7 @@ class _Held:
         low = bisect_left(self.open_rows, start - self.start)
         high = bisect_left(self.open_rows, end - self.start)
         if low < high:
-            self.delivery.voice.say(self.delivery, kind, self.open_rows[low:high])
+            self.delivery.acks.answer(self.delivery, kind, self.open_rows[low:high])
             del self.open_rows[low:high]
 
 
@@ -89,10 +89,10 @@ class _Partition:
             return
         for held in self.held:
             if held.open_rows:
-                held.delivery.voice.say(held.delivery, GIVE_BACK, held.open_rows)
+                held.delivery.acks.answer(held.delivery, GIVE_BACK, held.open_rows)
         for delivery in self.kept:
             if rows := delivery.take_rest():
-                delivery.voice.say(delivery, GIVE_BACK, rows)
+                delivery.acks.answer(delivery, GIVE_BACK, rows)
 
 
 class WaterclockSource:

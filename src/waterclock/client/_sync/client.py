@@ -9,11 +9,11 @@ from waterclock.client._sync.admin import (
     BlockingDeadLetters,
     BlockingGroups,
     BlockingReplays,
+    BlockingSnapshots,
     BlockingTopics,
 )
 from waterclock.client._sync.replay import BlockingReplay
 from waterclock.client._sync.schedule import BlockingSchedulerCalls
-from waterclock.client._sync.snapshots import BlockingSnapshots
 from waterclock.client._sync.streams import BlockingStreams
 from waterclock.client._sync.subscription import BlockingSubscription
 from waterclock.client._sync.write_registry import BlockingWriteRegistry

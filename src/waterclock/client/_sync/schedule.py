@@ -151,5 +151,5 @@ class BlockingSchedulerCalls(Blocking[SchedulerCalls]):
         return self._loop.run(self._twin.recurrences(topic))
 
     def stop_repeating(self, recurrence: str | Recurrence) -> bool:
-        """Delete a recurrence; tell whether there was one of that name."""
+        """Delete a recurrence; return whether there was one of that name."""
         return self._loop.run(self._twin.stop_repeating(recurrence))

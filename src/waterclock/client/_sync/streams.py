@@ -114,7 +114,7 @@ class BlockingStreams(Blocking[Streams]):
         """Return an iterator over all messages, from the oldest there is, or after `resume`.
 
         It never ends by itself: connections that are lost are made again, and it goes on where it
-        was, with no message lost or repeated. What the node has lost is told by Gone, once; to go
+        was, with no message lost or repeated. What the node has lost is raised as Gone, once; to go
         on behind the gap, iterate on. From "latest", that holds from the first message on.
 
         A named `consumer` begins after what it has confirmed: asking for more confirms what it got

@@ -17,11 +17,11 @@ class BlockingWriteRegistry(Blocking[WriteRegistry]):
         return self._loop.run(self._twin.finish(topic, writer, batch, task, rows=rows))
 
     def commit(self, topic: str, writer: str, batch: int) -> bool:
-        """Note that a batch is whole, and all before it; tell whether that is news."""
+        """Note that a batch is whole, and all before it; return whether that is news."""
         return self._loop.run(self._twin.commit(topic, writer, batch))
 
     def abandon(self, topic: str, writer: str) -> bool:
-        """Forget a writer; tell whether there was one. What it has published stays."""
+        """Forget a writer; return whether there was one. What it has published stays."""
         return self._loop.run(self._twin.abandon(topic, writer))
 
     def list(self, topic: str) -> list[WriterInfo]:

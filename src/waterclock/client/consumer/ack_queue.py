@@ -1,6 +1,6 @@
-"""Answers on their way to the node: gathered one by one, sent as ranges.
+"""Answers on their way to the node: queued one by one, sent as ranges.
 
-An ack costs an append to a queue; when it is time, all that gathered becomes the fewest half-open
+An ack costs an append to a queue; when it is time, all that is queued becomes the fewest half-open
 ranges of each partition and generation. Appending to and taking from the queue are atomic, and the
 flag goes up after an append and down before the taking, so other threads may answer too and nothing
 is left behind.
@@ -13,13 +13,21 @@ from waterclock.client.consumer.delivery import ACK, EXTEND, Delivery, Kind, Lea
 from waterclock.v1 import broker_pb2
 
 Range = tuple[int, int]
-_Word = tuple[Delivery, Kind, Sequence[int], int, int]
+_Answer = tuple[Delivery, Kind, Sequence[int], int, int]
 
 
 class AckQueue:
-    """What a member has to say on one stream."""
+    """The answers of a member on one stream."""
 
-    __slots__ = ("_acks", "_is_awake", "_is_hurried", "_now_ms", "_wake", "_words", "urgent_count")
+    __slots__ = (
+        "_acks",
+        "_answers",
+        "_is_flushing",
+        "_is_woken",
+        "_now_ms",
+        "_wake",
+        "urgent_count",
+    )
 
     def __init__(self, wake: Callable[[bool], None], now_ms: Callable[[], int]) -> None:
         self._wake = wake
@@ -28,25 +36,25 @@ class AckQueue:
         self.urgent_count = 256
         """So many acks are sent without waiting for more."""
         self._acks: deque[tuple[Delivery, int]] = deque()
-        self._words: deque[_Word] = deque()
-        self._is_awake = False
-        self._is_hurried = False
+        self._answers: deque[_Answer] = deque()
+        self._is_woken = False
+        self._is_flushing = False
 
     def __repr__(self) -> str:
-        return f"<AckQueue {len(self._acks)} acks, {len(self._words)} other words>"
+        return f"<AckQueue {len(self._acks)} acks, {len(self._answers)} other answers>"
 
     def ack(self, delivery: Delivery, row: int) -> None:
-        """Say that a message is done."""
+        """Queue that a message is done."""
         acks = self._acks
         acks.append((delivery, row))
-        if not self._is_awake:
-            self._is_awake = True
+        if not self._is_woken:
+            self._is_woken = True
             self._wake(False)
-        elif len(acks) >= self.urgent_count and not self._is_hurried:
-            self._is_hurried = True
+        elif len(acks) >= self.urgent_count and not self._is_flushing:
+            self._is_flushing = True
             self._wake(True)
 
-    def say(
+    def answer(
         self,
         delivery: Delivery,
         kind: Kind,
@@ -55,41 +63,41 @@ class AckQueue:
         at_ms: int = 0,
         after_ms: int = 0,
     ) -> None:
-        """Say something about some messages of a delivery."""
-        self._words.append((delivery, kind, rows, at_ms, after_ms))
-        if not self._is_awake:
-            self._is_awake = True
+        """Queue what became of some messages of a delivery."""
+        self._answers.append((delivery, kind, rows, at_ms, after_ms))
+        if not self._is_woken:
+            self._is_woken = True
             self._wake(len(rows) >= self.urgent_count)
 
     def now_ms(self) -> int:
         """Return the time by the node's clock."""
         return self._now_ms()
 
-    def hurry(self) -> None:
-        """Have what there is sent at once."""
-        if self._is_awake and not self._is_hurried:
-            self._is_hurried = True
+    def flush(self) -> None:
+        """Have what is queued sent at once."""
+        if self._is_woken and not self._is_flushing:
+            self._is_flushing = True
             self._wake(True)
 
     def drain(self, touched: set[Delivery]) -> list[broker_pb2.Answer]:
-        """Take what there is to say, and note the deliveries it is about.
+        """Take what is queued, and note the deliveries it is about.
 
         What concerns void leases is left out.
         """
-        self._is_awake = self._is_hurried = False
-        said: dict[tuple[Lease, Kind, int, int], list[Range]] = {}
-        # First what may be overtaken by what ends a message.
-        words = [self._words.popleft() for _ in range(len(self._words))]
-        words.sort(key=_is_final)
-        words += [(delivery, ACK, rows, 0, 0) for delivery, rows in _by_delivery(self._acks)]
-        for delivery, kind, rows, at_ms, after_ms in words:
+        self._is_woken = self._is_flushing = False
+        ranges_of: dict[tuple[Lease, Kind, int, int], list[Range]] = {}
+        # Extensions first: an ack or nack of the same message ends it.
+        answers = [self._answers.popleft() for _ in range(len(self._answers))]
+        answers.sort(key=_is_final)
+        answers += [(delivery, ACK, rows, 0, 0) for delivery, rows in _by_delivery(self._acks)]
+        for delivery, kind, rows, at_ms, after_ms in answers:
             if delivery.lease.is_void:
                 continue
             if kind != EXTEND:
                 delivery.settle(rows)
                 touched.add(delivery)
-            word = delivery.lease, kind, at_ms, after_ms
-            said.setdefault(word, []).extend(_ranges(delivery, rows))
+            key = delivery.lease, kind, at_ms, after_ms
+            ranges_of.setdefault(key, []).extend(_ranges(delivery, rows))
         return [
             broker_pb2.Answer(
                 partition=lease.partition,
@@ -99,12 +107,12 @@ class AckQueue:
                 at_ms=at_ms,
                 after_ms=after_ms,
             )
-            for (lease, kind, at_ms, after_ms), ranges in said.items()
+            for (lease, kind, at_ms, after_ms), ranges in ranges_of.items()
         ]
 
 
-def _is_final(word: _Word) -> bool:
-    return word[1] != EXTEND
+def _is_final(answer: _Answer) -> bool:
+    return answer[1] != EXTEND
 
 
 def _by_delivery(acks: deque[tuple[Delivery, int]]) -> Iterable[tuple[Delivery, list[int]]]:

@@ -1,7 +1,7 @@
-"""What a subscription hands out: messages and batches, and the means to say what became of them.
+"""What a subscription hands out: messages and batches, and the means to answer them.
 
 Answering is cheap: it enqueues, and answers are merged to ranges and sent in bulk. An answer that
-comes too late, because the lease ran out, moved to another member or died with the connection,
+comes too late, because the lease ran out, moved to another member or ended with the connection,
 changes nothing: the message is delivered again, to somebody. So `ack` never raises for that; it
 says whether the lease still stood, as far as the client knows.
 """
@@ -73,10 +73,10 @@ class AckSink(Protocol):
     """Takes answers to the node; it may be called on any thread."""
 
     def ack(self, delivery: "Delivery", row: int) -> None:
-        """Say that a message is done."""
+        """Queue that a message is done."""
         ...
 
-    def say(
+    def answer(
         self,
         delivery: "Delivery",
         kind: Kind,
@@ -85,7 +85,7 @@ class AckSink(Protocol):
         at_ms: int = 0,
         after_ms: int = 0,
     ) -> None:
-        """Say something about some messages of a delivery.
+        """Queue what became of some messages of a delivery.
 
         When is an instant of the node's clock, or a span from when the node hears of it.
         """
@@ -100,18 +100,20 @@ class Delivery(MessageRows):
     """Messages handed out together by the node."""
 
     __slots__ = (
-        "answered", "attempt", "deadline_ms", "end_row", "ends_ms", "is_settled", "lease",
-        "lease_ms", "next_row", "voice",
+        "acks", "answered", "attempt", "deadline_ms", "end_row", "ends_ms", "is_settled", "lease",
+        "lease_ms", "next_row",
     )  # fmt: skip
 
-    def __init__(self, topic: str, told: broker_pb2.Delivery, lease: Lease, voice: AckSink) -> None:
-        super().__init__(topic, told.partition, told.bounds, told.messages)
+    def __init__(
+        self, topic: str, response: broker_pb2.Delivery, lease: Lease, acks: AckSink
+    ) -> None:
+        super().__init__(topic, response.partition, response.bounds, response.messages)
         self.lease = lease
-        self.voice = voice
-        self.attempt = told.attempt
-        self.deadline_ms = told.deadline_ms
+        self.acks = acks
+        self.attempt = response.attempt
+        self.deadline_ms = response.deadline_ms
         """By the node's clock, for people: clocks are set, so nothing is decided by it."""
-        self.lease_ms = max(told.lease_ms, 1)
+        self.lease_ms = max(response.lease_ms, 1)
         self.ends_ms = 0
         """The same by the client's monotonic clock; its session keeps this."""
         self.next_row = 0
@@ -145,7 +147,7 @@ class Delivery(MessageRows):
 
 
 class ReceivedMessage(LoggedMessage):
-    """A message, and the means to say what became of it."""
+    """A message, and the means to answer it."""
 
     __slots__ = ("_delivery", "_is_answered", "deadline_ms")
 
@@ -176,14 +178,14 @@ class ReceivedMessage(LoggedMessage):
         if self._is_answered or delivery.lease.is_void:
             return TOO_LATE
         self._is_answered = True
-        delivery.voice.ack(delivery, self._row)
+        delivery.acks.ack(delivery, self._row)
         return COUNTED
 
     def nack(
         self, *, retry_in: timedelta | str | None = None, retry_at: When | None = None
     ) -> Answered:
         """Failed: deliver it again later, by the node's backoff or when you say."""
-        at_ms, after_ms = _retry(self._delivery.voice, retry_in, retry_at)
+        at_ms, after_ms = _retry(self._delivery.acks, retry_in, retry_at)
         return self._final(NACK, at_ms=at_ms, after_ms=after_ms)
 
     def reject(self) -> Answered:
@@ -200,8 +202,8 @@ class ReceivedMessage(LoggedMessage):
         if not self.is_held:
             return TOO_LATE
         span = delivery.lease_ms if by is None else span_ms(by)
-        self.deadline_ms = delivery.voice.now_ms() + span
-        delivery.voice.say(delivery, EXTEND, [self._row], after_ms=max(span, 1))
+        self.deadline_ms = delivery.acks.now_ms() + span
+        delivery.acks.answer(delivery, EXTEND, [self._row], after_ms=max(span, 1))
         return COUNTED
 
     def _final(self, kind: Kind, *, at_ms: int = 0, after_ms: int = 0) -> Answered:
@@ -209,7 +211,7 @@ class ReceivedMessage(LoggedMessage):
             return TOO_LATE
         self._is_answered = True
         delivery = self._delivery
-        delivery.voice.say(delivery, kind, [self._row], at_ms=at_ms, after_ms=after_ms)
+        delivery.acks.answer(delivery, kind, [self._row], at_ms=at_ms, after_ms=after_ms)
         return COUNTED
 
 
@@ -268,35 +270,35 @@ class ReceivedBatch:
 
     def ack(self) -> Answered:
         """Done, all of them."""
-        return self._say(ACK)
+        return self._answer(ACK)
 
     def nack(
         self, *, retry_in: timedelta | str | None = None, retry_at: When | None = None
     ) -> Answered:
         """Failed, all of them: deliver them again later, by the node's backoff or when you say."""
-        at_ms, after_ms = _retry(self._delivery.voice, retry_in, retry_at)
-        return self._say(NACK, at_ms=at_ms, after_ms=after_ms)
+        at_ms, after_ms = _retry(self._delivery.acks, retry_in, retry_at)
+        return self._answer(NACK, at_ms=at_ms, after_ms=after_ms)
 
     def reject(self) -> Answered:
         """They can never succeed: to the dead letters with them."""
-        return self._say(REJECT)
+        return self._answer(REJECT)
 
     def extend(self, by: timedelta | str | None = None) -> Answered:
         """Still at it: hold them for so long from now, or for another lease."""
         delivery = self._delivery
         span = delivery.lease_ms if by is None else span_ms(by)
-        return self._say(EXTEND, after_ms=max(span, 1))
+        return self._answer(EXTEND, after_ms=max(span, 1))
 
-    def _say(self, kind: Kind, *, at_ms: int = 0, after_ms: int = 0) -> Answered:
+    def _answer(self, kind: Kind, *, at_ms: int = 0, after_ms: int = 0) -> Answered:
         delivery = self._delivery
         if delivery.lease.is_void:
             return TOO_LATE
-        delivery.voice.say(delivery, kind, self._rows, at_ms=at_ms, after_ms=after_ms)
+        delivery.acks.answer(delivery, kind, self._rows, at_ms=at_ms, after_ms=after_ms)
         return COUNTED
 
 
 def _retry(
-    voice: AckSink, retry_in: timedelta | str | None, retry_at: When | None
+    acks: AckSink, retry_in: timedelta | str | None, retry_at: When | None
 ) -> tuple[int, int]:
     """Return when to try again, as an instant or as a span; neither if the node is to say."""
     if retry_in is not None and retry_at is not None:
@@ -304,5 +306,5 @@ def _retry(
     if retry_in is not None:
         return 0, max(span_ms(retry_in), 1)
     if retry_at is not None:
-        return instant_ms(retry_at, voice.now_ms(), field="retry_at"), 0
+        return instant_ms(retry_at, acks.now_ms(), field="retry_at"), 0
     return 0, 0

@@ -34,7 +34,7 @@ class Replay:
         self._connection = connection
         self._begin = begin
         self._done: dict[int, int] = {}
-        """How far the loop has come in each partition; told again with a new stream."""
+        """How far the loop has come in each partition; reported again on a new stream."""
 
     def __repr__(self) -> str:
         name = f" {self._begin.name}" if self._begin.name else ""
@@ -52,7 +52,7 @@ class Replay:
         """
         loop, connection = asyncio.get_running_loop(), self._connection
         backoff, wait = connection.backoff(), connection.wait()
-        patience_s = connection.settings.delivery_timeout_ms / 1_000
+        retry_s = connection.settings.delivery_timeout_ms / 1_000
         begin, heard_at = self._begin, loop.time()
         while True:
             try:
@@ -68,8 +68,8 @@ class Replay:
                 # It was begun by another program, with other bounds: go on with it.
                 begin = Begin(name=begin.name, topic=begin.topic, format=begin.format)
             except WaterclockError as error:
-                has_patience = loop.time() < heard_at + patience_s
-                if not (begin.name and is_transient(error) and has_patience):
+                may_retry = loop.time() < heard_at + retry_s
+                if not (begin.name and is_transient(error) and may_retry):
                     raise
                 wait.away(error)
                 await asyncio.sleep(backoff.next_ms() / 1_000)
@@ -81,17 +81,19 @@ class Replay:
         try:
             done = [Position(partition=n, offset=offset) for n, offset in self._done.items()]
             await stream.write(broker_pb2.ReplayRequest(begin=begin, done=done))
-            while isinstance(told := await stream.read(), broker_pb2.ReplayResponse):
-                if told.WhichOneof("event") == "finished":
+            while isinstance(response := await stream.read(), broker_pb2.ReplayResponse):
+                if response.WhichOneof("event") == "finished":
                     # The node waits for the last reports, and ends when it has heard them.
                     await stream.done_writing()
                     await stream.read()
                     return
-                yield self._rows(told.batch)
+                yield self._rows(response.batch)
                 if begin.name:
-                    place = Position(partition=told.batch.partition, offset=told.batch.next_offset)
-                    self._done[place.partition] = place.offset
-                    await stream.write(broker_pb2.ReplayRequest(done=[place]))
+                    position = Position(
+                        partition=response.batch.partition, offset=response.batch.next_offset
+                    )
+                    self._done[position.partition] = position.offset
+                    await stream.write(broker_pb2.ReplayRequest(done=[position]))
             raise Unreachable(f"{address} ended the replay early")
         except grpc.aio.AioRpcError as rpc:
             raise error_of(rpc, address) from rpc
@@ -100,12 +102,12 @@ class Replay:
         finally:
             stream.cancel()
 
-    def _rows(self, told: broker_pb2.ReplayResponse.Batch) -> MessageRows:
+    def _rows(self, response: broker_pb2.ReplayResponse.Batch) -> MessageRows:
         return MessageRows(
             self._begin.topic,
-            told.partition,
-            told.bounds,
-            told.messages,
-            offsets=told.offsets,
-            append_times=told.append_ms,
+            response.partition,
+            response.bounds,
+            response.messages,
+            offsets=response.offsets,
+            append_times=response.append_ms,
         )

@@ -30,7 +30,7 @@ class MessageRows:
         topic: str,
         partition: int,
         bounds: Sequence[int],
-        told: broker_pb2.Messages,
+        response: broker_pb2.Messages,
         *,
         offsets: Sequence[int] = (),
         append_times: Sequence[int] = (),
@@ -38,8 +38,8 @@ class MessageRows:
         self.topic = topic
         self.partition = partition
         self.offsets = offsets or offsets_of(bounds)
-        self.rows = decoded(told.arrow)
-        self.append_ms = told.append_ms
+        self.rows = decoded(response.arrow)
+        self.append_ms = response.append_ms
         self.append_times = append_times
         """Of a snapshot: when each became deliverable. Else it is empty, and all did together."""
         self.count = len(self.offsets)
@@ -116,7 +116,7 @@ class LoggedMessage:
 
     @property
     def id(self) -> bytes:
-        """The message id: the same at every delivery, so that repeats can be told."""
+        """The message id: the same at every delivery, so that repeats can be known."""
         return self._batch.ids[self._row]
 
     @property

@@ -1,4 +1,4 @@
-"""One stream of a member, without the stream: what the node says goes in, what to say comes out.
+"""One stream of a member, without the stream: responses of the node go in, requests come out.
 
 Leases run while messages wait here for the program to ask for them. Those that were not handed out
 are extended by themselves, for nobody is to blame for waiting; those that were are the program's
@@ -48,7 +48,7 @@ class Session:
         self._check_count = 0
         self._credit = credit
         self._credit_messages = 0
-        self.outbox = AckQueue(wake, now_ms)
+        self.acks = AckQueue(wake, now_ms)
         self.buffer: deque[Delivery] = deque()
         """What came and was not begun."""
         self.member = ""
@@ -97,31 +97,33 @@ class Session:
         self.heartbeat_ms = max(opened.heartbeat_ms, 1)
         # Its own credit, unless we asked for another.
         self._credit_messages = (self._credit or opened.credit).messages
-        self.outbox.urgent_count = max(self._credit_messages // URGENT_FRACTION, 1)
+        self.acks.urgent_count = max(self._credit_messages // URGENT_FRACTION, 1)
 
-    def _delivered(self, told: broker_pb2.Delivery) -> None:
-        lease = self._leases.get((told.partition, told.generation))
+    def _delivered(self, response: broker_pb2.Delivery) -> None:
+        lease = self._leases.get((response.partition, response.generation))
         if lease is None:
-            raise NodeFailed(f"messages of partition {told.partition}, which was never assigned")
-        delivery = Delivery(self._topic, told, lease, self.outbox)
+            raise NodeFailed(
+                f"messages of partition {response.partition}, which was never assigned"
+            )
+        delivery = Delivery(self._topic, response, lease, self.acks)
         self._unsettled[delivery] = None
         self._held += delivery.count
         delivery.ends_ms = self._monotonic_ms() + delivery.lease_ms
         self._check_at(delivery.ends_ms - delivery.lease_ms // 2, delivery)
         self.buffer.append(delivery)
 
-    def _revoked(self, told: broker_pb2.SubscribeResponse.Revoked) -> None:
-        lease = self._leases.get((told.partition, told.generation))
+    def _revoked(self, response: broker_pb2.SubscribeResponse.Revoked) -> None:
+        lease = self._leases.get((response.partition, response.generation))
         if lease is None:
             return
-        lease.is_revoked = not told.is_cancelled
-        if told.is_cancelled:
+        lease.is_revoked = not response.is_cancelled
+        if response.is_cancelled:
             return
         for delivery in self._unsettled:
             rows = range(delivery.next_row, delivery.end_row)
             if delivery.lease is lease and rows:
                 delivery.end_row = delivery.next_row
-                self.outbox.say(delivery, GIVE_BACK, rows)
+                self.acks.answer(delivery, GIVE_BACK, rows)
 
     def _lost(self, partition: int, generation: int) -> None:
         lease = self._leases.pop((partition, generation), None)
@@ -169,17 +171,17 @@ class Session:
                 self._forget(delivery)
             elif rows := self._renewable(delivery):
                 delivery.ends_ms = now_ms + delivery.lease_ms
-                delivery.deadline_ms = self.outbox.now_ms() + delivery.lease_ms
-                self.outbox.say(delivery, EXTEND, rows, after_ms=delivery.lease_ms)
+                delivery.deadline_ms = self.acks.now_ms() + delivery.lease_ms
+                self.acks.answer(delivery, EXTEND, rows, after_ms=delivery.lease_ms)
                 self._check_at(delivery.ends_ms - delivery.lease_ms // 2, delivery)
             else:
                 self._check_at(delivery.ends_ms, delivery)
 
     def request(self, now_ms: int) -> broker_pb2.SubscribeRequest:
-        """Return what to say now; with nothing in it, it is a heartbeat."""
+        """Return the next request; with nothing in it, it is a heartbeat."""
         self.tick(now_ms)
         touched: set[Delivery] = set()
-        request = broker_pb2.SubscribeRequest(answers=self.outbox.drain(touched))
+        request = broker_pb2.SubscribeRequest(answers=self.acks.drain(touched))
         for delivery in touched:
             if delivery.is_settled:
                 self._forget(delivery)

@@ -60,8 +60,8 @@ class Subscription:
         self._current: Iterator[ReceivedMessage] = iter(())
         self._yield_at = 0.0
         self._arrived = asyncio.Event()
-        self._has_words = asyncio.Event()
-        self._has_urgent_words = asyncio.Event()
+        self._has_answers = asyncio.Event()
+        self._has_urgent_answers = asyncio.Event()
         self._sleeps_until_ms = 0
         self._is_leaving = False
         self._is_over = False
@@ -172,7 +172,7 @@ class Subscription:
         if self._task is None:
             await self.__aenter__()
         if self._session.is_starving:
-            self._session.outbox.hurry()
+            self._session.acks.flush()
         self._arrived.clear()
         await self._arrived.wait()
         return True
@@ -201,9 +201,9 @@ class Subscription:
             self._loop.call_soon_threadsafe(self._wake_here, is_urgent)
 
     def _wake_here(self, is_urgent: bool) -> None:
-        self._has_words.set()
+        self._has_answers.set()
         if is_urgent:
-            self._has_urgent_words.set()
+            self._has_urgent_answers.set()
 
     async def _run(self) -> None:
         """Keep a stream open until the program leaves or the node refuses for good."""
@@ -224,21 +224,21 @@ class Subscription:
 
     async def _keep_open(self) -> WaterclockError | None:
         backoff = self._connection.backoff()
-        patience_ends = self._loop.time() + self._connection.settings.connect_timeout_ms / 1_000
+        give_up_at = self._loop.time() + self._connection.settings.connect_timeout_ms / 1_000
         while True:
-            error = await self._converse(self._session)
+            error = await self._run_stream(self._session)
             if self._session.is_open:
                 backoff.reset()
             self._session.void()
             if self._is_leaving or not is_transient(error):
                 return error
-            if not self._opened.done() and self._loop.time() >= patience_ends:
+            if not self._opened.done() and self._loop.time() >= give_up_at:
                 return error
             self._wait.away(error)
             await asyncio.sleep(backoff.next_ms() / 1_000)
             self._session = self._new_session()
 
-    async def _converse(self, session: Session) -> WaterclockError:
+    async def _run_stream(self, session: Session) -> WaterclockError:
         """Hold one stream open; return why it ended."""
         stream = self._connection.broker.Subscribe()
         try:
@@ -261,7 +261,7 @@ class Subscription:
                 self._arrived.set()
                 deadline_ms = session.next_deadline()
                 if deadline_ms is not None and deadline_ms < self._sleeps_until_ms:
-                    self._has_words.set()  # a lease shorter than the writer's sleep
+                    self._has_answers.set()  # a lease shorter than the writer's sleep
                 if session.is_open:
                     self._wait.here()
                     if not self._opened.done():
@@ -273,13 +273,13 @@ class Subscription:
         return Unreachable(f"{self._connection.address} ended the stream")
 
     async def _write(self, stream: _Stream, session: Session) -> None:
-        """Say what there is to say, and at least heartbeats, until the stream ends."""
+        """Send answers, and at least heartbeats, until the stream ends."""
         try:
             has_left = False
             while not has_left:
-                await self._words(session)
-                self._has_words.clear()
-                self._has_urgent_words.clear()
+                await self._time_to_write(session)
+                self._has_answers.clear()
+                self._has_urgent_answers.clear()
                 request = session.request(self._connection.clock.monotonic_ms())
                 request.leave = has_left = self._is_leaving
                 await stream.write(request)
@@ -287,15 +287,15 @@ class Subscription:
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return  # the reader hears why
 
-    async def _words(self, session: Session) -> None:
+    async def _time_to_write(self, session: Session) -> None:
         """Wait until it is time to write: acks linger for company, nothing else does."""
         now_ms = self._connection.clock.monotonic_ms()
         until_ms = now_ms + session.heartbeat_ms // 2
         if (deadline_ms := session.next_deadline()) is not None:
             until_ms = min(until_ms, max(deadline_ms, now_ms))
         self._sleeps_until_ms = until_ms
-        if await _is_set_within(self._has_words, until_ms - now_ms):
-            await _is_set_within(self._has_urgent_words, self._connection.settings.ack_flush_ms)
+        if await _is_set_within(self._has_answers, until_ms - now_ms):
+            await _is_set_within(self._has_urgent_answers, self._connection.settings.ack_flush_ms)
 
 
 def credit_of(messages: int | None, bytes_: int | None) -> broker_pb2.Credit | None:

@@ -1,1 +1,1 @@
-"""The producer: messages gathered into batches, sent over one stream, answered one by one."""
+"""The producer: messages accumulated in batches, sent over one stream, answered one by one."""

@@ -1,14 +1,14 @@
-"""When is a batch sent? One lane for each topic (and partition, if one was named).
+"""When a batch is sent: one accumulator for each topic, and partition if one was named.
 
-The rule is Nagle's (RFC 896): what is full goes at once; what is not waits while something of the
-lane is in flight, for an answer will come soon, and until then more messages may join. With nothing
-in flight it goes at once too, so a lone message never waits; and nobody waits longer than `linger`.
+The rule is Nagle's (RFC 896): a full batch is sent at once. One that is not full waits while
+another is in flight, whose answer will come soon; until then more messages may join. With nothing
+in flight it is sent at once too, so a lone message never waits; none waits longer than `linger`.
 
 Order: messages of one key leave in the order they came. Batches in flight together could overtake
 each other, on the way or by a retry, so two of them never share a key: a batch that shares one with
 a batch in flight waits for it, and everything behind waits too. A batch being retried is in flight.
 
-Pure: the shell tells what came and what was answered, and asks what to send.
+Pure: the producer says what came and what was answered, and asks what to send.
 """
 
 from collections import deque
@@ -47,7 +47,7 @@ class Accumulator(Generic[Batch]):
         return self.open is None and not self._full and not self._in_flight
 
     def begin(self, batch: Batch, now_ms: float) -> None:
-        """Let messages gather in a new batch, behind those there are."""
+        """Open a new batch, behind those there are."""
         assert self.open is None
         self.open = batch
         self.opened_ms = now_ms

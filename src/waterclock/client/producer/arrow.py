@@ -2,7 +2,7 @@
 
 A record batch needs a column `value`; `key`, `headers`, `due_ms` and `message_id` are taken if they
 are there. Strings become bytes, and timestamps of `due_ms` milliseconds. It does not pass through
-the lanes of `publish`: two calls at once may be stored in either order.
+the accumulators of `publish`: two calls at once may be stored in either order.
 """
 
 import os

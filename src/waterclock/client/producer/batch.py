@@ -17,7 +17,7 @@ Outcome = Receipt | Exception
 
 
 class ManyCall:
-    """One call of `publish_many`: its answers gather here."""
+    """One call of `publish_many`: collects its answers."""
 
     __slots__ = ("_left", "_outcomes", "future")
 

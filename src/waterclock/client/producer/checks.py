@@ -66,7 +66,7 @@ def checked_messages(messages: Sequence[Message], *, bytes_max: int) -> list[int
 
 
 def _are_plain(messages: Sequence[Message]) -> bool:
-    """Tell whether all are of the common kind, by whole columns."""
+    """Return whether all are of the common kind, by whole columns."""
     return (
         {type(message) for message in messages} == {Message}
         and {type(m.value) for m in messages} <= _BYTES_OR_NONE

@@ -1,7 +1,7 @@
 """The producer: single publishes become batches, without anybody asking for it.
 
-`publish` adds a row to the open batch of its lane and waits for its answer; `lanes.py` decides when
-a batch goes, `_send` brings it there. What it promises:
+`publish` adds a row to the open batch of its destination and waits for its answer;
+`accumulator.py` decides when a batch is sent, `_send` sends it. What the producer guarantees:
 
 - A message is stored once, however often its batch had to be sent: ids are made before the first
   attempt. (`allow_duplicate` gives that up.)
@@ -55,14 +55,14 @@ _MESSAGE_FIELDS = ("batch", "due", "header", "key", "message", "request")
 """How limits on messages and batches are called; others are limits on the node as a whole."""
 
 
-class Outlet:
-    """A lane, where it leads, and the alarm that ends its lingering."""
+class Route:
+    """A destination, the accumulator of its batches, and the timer that ends their lingering."""
 
-    __slots__ = ("allow_duplicate", "lane", "partition", "timer", "topic")
+    __slots__ = ("accumulator", "allow_duplicate", "partition", "timer", "topic")
 
     def __init__(self, destination: Destination, in_flight_max: int) -> None:
         self.topic, self.partition, self.allow_duplicate = destination
-        self.lane: Accumulator[ProducerBatch] = Accumulator(in_flight_max=in_flight_max)
+        self.accumulator: Accumulator[ProducerBatch] = Accumulator(in_flight_max=in_flight_max)
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -77,7 +77,7 @@ class Producer:
         self._loop = asyncio.get_running_loop()
         self._publish_stream = PublishStream(connection, tasks)
         self._send_buffer = SendBuffer(settings.buffer_bytes_max)
-        self._outlets: dict[Destination, Outlet] = {}
+        self._routes: dict[Destination, Route] = {}
         self._message_bytes_max = node.message_bytes_max
         self._batch_messages = min(settings.batch_messages, node.batch_messages_max)
         self._batch_bytes = min(settings.batch_bytes, node.batch_bytes_max)
@@ -91,7 +91,7 @@ class Producer:
         self._drained: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<Producer to {self._connection.address}, {len(self._outlets)} lanes>"
+        return f"<Producer to {self._connection.address}, {len(self._routes)} destinations>"
 
     async def publish(
         self,
@@ -205,86 +205,86 @@ class Producer:
         if self._is_closed:
             self._send_buffer.give(size)
             raise Closed("the client is closed")
-        outlet = self._outlets.get(destination)
-        if outlet is None:
-            outlet = self._outlet(destination, size)
-        lane = outlet.lane
-        batch = lane.open
+        route = self._routes.get(destination)
+        if route is None:
+            route = self._new_route(destination, size)
+        accumulator = route.accumulator
+        batch = accumulator.open
         if batch is not None:
             if (
                 len(batch.values) + rows <= self._batch_messages
                 and batch.size_bytes + size <= self._batch_bytes
             ):
                 return batch
-            lane.fill()
-            self._advance(outlet)
+            accumulator.fill()
+            self._advance(route)
         now_ms = self._loop.time() * 1_000
         batch = ProducerBatch(now_ms + self._connection.settings.delivery_timeout_ms)
-        lane.begin(batch, now_ms)
-        if lane.is_idle:
+        accumulator.begin(batch, now_ms)
+        if accumulator.is_idle:
             # Behind all that is about to run anyway: who publishes in this turn travels along.
-            self._loop.call_soon(self._advance, outlet)
-        elif outlet.timer is None:
-            outlet.timer = self._loop.call_later(self._linger_ms / 1_000, self._rang, outlet)
+            self._loop.call_soon(self._advance, route)
+        elif route.timer is None:
+            route.timer = self._loop.call_later(self._linger_ms / 1_000, self._rang, route)
         return batch
 
-    def _outlet(self, destination: Destination, size: int) -> Outlet:
+    def _new_route(self, destination: Destination, size: int) -> Route:
         try:
             check_topic_name(destination[0])
         except BadInput:
             self._send_buffer.give(size)
             raise
-        outlet = Outlet(destination, self._connection.settings.in_flight_max)
-        self._outlets[destination] = outlet
-        return outlet
+        route = Route(destination, self._connection.settings.in_flight_max)
+        self._routes[destination] = route
+        return route
 
-    def _rang(self, outlet: Outlet) -> None:
-        outlet.timer = None
-        self._advance(outlet)
+    def _rang(self, route: Route) -> None:
+        route.timer = None
+        self._advance(route)
 
-    def _advance(self, outlet: Outlet) -> None:
+    def _advance(self, route: Route) -> None:
         """Send what may be sent now, and see to it that what lingers is asked about again."""
-        lane, now_ms = outlet.lane, self._loop.time() * 1_000
-        while (batch := lane.next_batch(now_ms, linger_ms=self._linger_ms)) is not None:
-            task = self._tasks.create_task(self._send(outlet, batch))
+        accumulator, now_ms = route.accumulator, self._loop.time() * 1_000
+        while (batch := accumulator.next_batch(now_ms, linger_ms=self._linger_ms)) is not None:
+            task = self._tasks.create_task(self._send(route, batch))
             self._sends.add(task)
             task.add_done_callback(self._sends.discard)
-        if outlet.timer is None and lane.open is not None:
-            deadline_ms = lane.opened_ms + self._linger_ms
+        if route.timer is None and accumulator.open is not None:
+            deadline_ms = accumulator.opened_ms + self._linger_ms
             # A timer may ring a little early; a batch past its time waits for an answer anyway.
             if deadline_ms > now_ms:
-                outlet.timer = self._loop.call_at(deadline_ms / 1_000, self._rang, outlet)
+                route.timer = self._loop.call_at(deadline_ms / 1_000, self._rang, route)
 
-    async def _send(self, outlet: Outlet, batch: ProducerBatch) -> None:
-        """Bring a batch to the node, tell its callers, and make way for the next."""
+    async def _send(self, route: Route, batch: ProducerBatch) -> None:
+        """Send a batch, answer its callers, and let the next one be sent."""
         size = batch.size_bytes
         outcomes: list[Outcome] = []
         try:
             batch.withdraw()
             ids = batch.name_all(self._connection.clock.now_ms())
             if ids:
-                outcomes = await self._deliver(outlet, batch, 0, len(ids))
+                outcomes = await self._deliver(route, batch, 0, len(ids))
         except asyncio.CancelledError:
             outcomes = [Closed("the client was closed before the node answered")] * len(batch)
             raise
         except Exception as bug:
             outcomes = [bug] * len(batch)
         finally:
-            outlet.lane.answered(batch)
+            route.accumulator.answered(batch)
             self._send_buffer.give(size)
             batch.answer(outcomes)
-            self._loop.call_soon(self._advance, outlet)
+            self._loop.call_soon(self._advance, route)
             self._note_drained()
 
     async def _deliver(
-        self, outlet: Outlet, batch: ProducerBatch, start: int, end: int
+        self, route: Route, batch: ProducerBatch, start: int, end: int
     ) -> list[Outcome]:
         """Return the outcome of each row in [start, end)."""
         request = broker_pb2.PublishBatchRequest(
-            topic=outlet.topic,
+            topic=route.topic,
             arrow=batch.encode(start, end),
-            partition=outlet.partition,
-            allow_duplicate=outlet.allow_duplicate,
+            partition=route.partition,
+            allow_duplicate=route.allow_duplicate,
             is_sticky=batch.is_sticky,
         )
         try:
@@ -294,12 +294,12 @@ class Producer:
                 return [error] * (end - start)
             # One message is too much for the node, or all are together: halves tell.
             middle = (start + end) // 2
-            first = await self._deliver(outlet, batch, start, middle)
-            return first + await self._deliver(outlet, batch, middle, end)
+            first = await self._deliver(route, batch, start, middle)
+            return first + await self._deliver(route, batch, middle, end)
         except WaterclockError as error:
             return [error] * (end - start)
         ids = batch.ids if end - start == len(batch) else batch.ids[start:end]
-        return list(receipts_of(outlet.topic, ids, answer))  # type: ignore[arg-type]
+        return list(receipts_of(route.topic, ids, answer))  # type: ignore[arg-type]
 
     async def _attempt(
         self, request: broker_pb2.PublishBatchRequest, ends_ms: float
@@ -327,8 +327,8 @@ class Producer:
         raise error
 
     def _is_empty(self) -> bool:
-        lanes = (outlet.lane for outlet in self._outlets.values())
-        return not self._arrow_calls and all(lane.is_empty for lane in lanes)
+        routes = self._routes.values()
+        return not self._arrow_calls and all(route.accumulator.is_empty for route in routes)
 
     def _note_drained(self) -> None:
         if self._drained is not None and not self._drained.done() and self._is_empty():
@@ -338,8 +338,8 @@ class Producer:
         """Send what waits, and return when all of it is answered, well or not."""
         self._is_closed = True
         self._linger_ms = 0
-        for outlet in self._outlets.values():
-            self._advance(outlet)
+        for route in self._routes.values():
+            self._advance(route)
         if not self._is_empty():
             self._drained = self._loop.create_future()
             await self._drained
@@ -347,10 +347,10 @@ class Producer:
     def abandon(self) -> None:
         """Let nobody wait any longer for what was not answered."""
         self._is_closed = self._is_abandoned = True
-        for outlet in self._outlets.values():
-            if outlet.timer is not None:
-                outlet.timer.cancel()
-            for batch in outlet.lane.waiting():
+        for route in self._routes.values():
+            if route.timer is not None:
+                route.timer.cancel()
+            for batch in route.accumulator.waiting():
                 batch.answer([Closed("the client was closed before this was sent")] * len(batch))
                 self._send_buffer.give(batch.size_bytes)
         for task in self._sends:
@@ -359,7 +359,7 @@ class Producer:
 
 
 def _may_be_one(error: BadInput) -> bool:
-    """Tell whether a batch may have been refused for one of its messages, or for its size."""
+    """Return whether a batch may have been refused for one of its messages, or for its size."""
     if isinstance(error, LimitExceeded):
         return str(error.field).startswith(_MESSAGE_FIELDS)
     return isinstance(error, BadBatch)

@@ -1,4 +1,4 @@
-"""The pipe that batches go through: one stream to the node, answers matched to batches by number.
+"""The stream that batches are published over: responses are matched to batches by number.
 
 A call for each batch would cost twice as much, here and there. The node appends the batches of a
 stream in the order they come, and what is wrong with one is its answer. If the stream breaks, or an
@@ -42,7 +42,8 @@ class PublishStream:
     async def publish(self, batch: broker_pb2.PublishBatchRequest, timeout_ms: float) -> Answer:
         """Send a batch and return its answer, or raise what is wrong with it or with the way.
 
-        It waits no longer than told. If a whole `call_timeout` has passed, the stream is at fault.
+        It waits for `timeout_ms` at most. If a whole `call_timeout` has passed, the stream is at
+        fault.
         """
         stream = self._stream or self._open()
         self._sequence += 1
@@ -69,7 +70,7 @@ class PublishStream:
 
     def _open(self) -> _Stream:
         self._stream = self._connection.broker.PublishStream()
-        task = self._tasks.create_task(self._converse(self._stream))
+        task = self._tasks.create_task(self._run(self._stream))
         self._owners.add(task)
         task.add_done_callback(self._owners.discard)
         return self._stream
@@ -88,16 +89,18 @@ class PublishStream:
         address = self._connection.address
         return TimedOut(f"{address} did not answer in time: it may have been published")
 
-    async def _converse(self, stream: _Stream) -> None:
-        """Write and read until the stream ends; tell everyone who waits why it did."""
+    async def _run(self, stream: _Stream) -> None:
+        """Write and read until the stream ends; fail all that wait with the reason."""
         address = self._connection.address
         error: WaterclockError = Unreachable(f"{address} ended the stream")
         try:
             async with asyncio.TaskGroup() as tasks:
                 writer = tasks.create_task(self._write(stream))
                 try:
-                    while isinstance(told := await stream.read(), broker_pb2.PublishStreamResponse):
-                        self._answered(told)
+                    while isinstance(
+                        response := await stream.read(), broker_pb2.PublishStreamResponse
+                    ):
+                        self._answered(response)
                 except grpc.aio.AioRpcError as rpc:
                     error = error_of(rpc, address)
                     error.__cause__ = rpc
@@ -118,14 +121,14 @@ class PublishStream:
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return  # the reader hears why
 
-    def _answered(self, told: broker_pb2.PublishStreamResponse) -> None:
-        answer = self._waiting.pop(told.sequence, None)
+    def _answered(self, response: broker_pb2.PublishStreamResponse) -> None:
+        answer = self._waiting.pop(response.sequence, None)
         if answer is None or answer.done():
             return
-        if told.HasField("problem"):
-            answer.set_exception(error_of_problem(told.problem, self._connection.address))
+        if response.HasField("problem"):
+            answer.set_exception(error_of_problem(response.problem, self._connection.address))
         else:
-            answer.set_result(told.published)
+            answer.set_result(response.published)
 
     def _break(self, error: WaterclockError) -> None:
         self._stream = None

@@ -1,11 +1,11 @@
-"""How much may be published and unanswered at once; publishers wait for room in order."""
+"""How many bytes may be published and unanswered; publishers wait for space, in order."""
 
 import asyncio
 from collections import deque
 
 
 class SendBuffer:
-    """A bound on bytes. What is larger than the whole room is let in alone."""
+    """A bound on bytes. A message larger than the whole buffer is let in alone."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -19,14 +19,14 @@ class SendBuffer:
         return f"<SendBuffer {self._used} of {self._bytes_max} B used, {waiting} waiting>"
 
     def take_nowait(self, size: int) -> bool:
-        """Take room if there is some and nobody waits for it; tell whether."""
+        """Take space if there is some and nobody waits for it; return whether."""
         if self._waiters or self._entering or not self._fits(size):
             return False
         self._used += size
         return True
 
     async def take(self, size: int) -> None:
-        """Take room, when it is this caller's turn."""
+        """Take space, when it is this caller's turn."""
         if self.take_nowait(size):
             return
         turn = asyncio.get_running_loop().create_future()
@@ -45,7 +45,7 @@ class SendBuffer:
         self._entering -= 1
 
     def give(self, size: int) -> None:
-        """Give room back."""
+        """Give space back."""
         self._used -= size
         assert self._used >= 0
         self._admit()

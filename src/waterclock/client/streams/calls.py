@@ -39,7 +39,7 @@ Made = Callable[[int | None], HttpRequest]
 """Makes a request that lets the node wait for so many milliseconds; None: as long as it likes."""
 
 DEFAULT_WAIT_MS = 30 * SECOND_MS
-"""How long a node lets wait who does not say, unless it is configured otherwise."""
+"""How long a node lets a receiver wait that gives no timeout, by default."""
 
 
 class StreamCalls:
@@ -49,16 +49,16 @@ class StreamCalls:
         self.connection = connection
         self._given = None if http_address is None else _url(http_address)
         if self._given is not None:
-            target_of(self._given)  # a mistake is told at once
-        self._told = ""
+            target_of(self._given)  # a mistake is raised at once
+        self._named = ""
         self._pool: HttpPool | None = None
 
     def __repr__(self) -> str:
         return f"<StreamCalls by {self._pool}>"
 
-    def open(self, told: str) -> None:
-        """Begin; the node has told its address for HTTP. Nothing is asked there before it must."""
-        self._told = told
+    def open(self, http_address: str) -> None:
+        """Begin; the node names its address for HTTP. Nothing is asked there before it must."""
+        self._named = http_address
 
     def close(self) -> None:
         """Hang up. Calls in flight fail."""
@@ -72,12 +72,12 @@ class StreamCalls:
         self.connection.check_open()
         if self._pool is None:
             connection = self.connection
-            if not self._given and not self._told:
+            if not self._given and not self._named:
                 raise Unreachable(
                     f"the node at {connection.address} does not say where it listens for HTTP: "
                     "name it with connect(http_address=...)"
                 )
-            url = self._given or reachable(self._told, connection.address)
+            url = self._given or reachable(self._named, connection.address)
             most = connection.settings.stream_connections_max
             self._pool = HttpPool(url, connections_max=most)
         return self._pool
@@ -88,17 +88,17 @@ class StreamCalls:
         *,
         wait_ms: int | None = 0,
         is_safe: bool = False,
-        patience_ms: int | None = None,
+        retry_ms: int | None = None,
     ) -> dict[str, Any]:
         """Make a request; return its answer, or raise our error.
 
-        `is_safe`: repeating it changes nothing. `patience_ms` is how long to try, beside the wait.
+        `is_safe`: repeating it changes nothing. `retry_ms` is how long to try, beside the wait.
         """
         clock, settings = self.connection.clock, self.connection.settings
         backoff = self.connection.backoff()
         began_ms = clock.monotonic_ms()
         most_ms = DEFAULT_WAIT_MS if wait_ms is None else wait_ms
-        ends_ms = began_ms + most_ms + (patience_ms or settings.call_timeout_ms)
+        ends_ms = began_ms + most_ms + (retry_ms or settings.call_timeout_ms)
         while True:
             now_ms = clock.monotonic_ms()
             left_ms = max(0, most_ms - (now_ms - began_ms))
@@ -123,7 +123,7 @@ class StreamCalls:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Raise NodeFailed where an answer lacks what every node tells."""
+        """Raise NodeFailed where an answer lacks a field that every node sends."""
         try:
             yield
         except (KeyError, TypeError, IndexError, msgspec.ValidationError) as error:
@@ -155,13 +155,13 @@ def wait_ms_of(field: str, wait: Wait) -> int:
     return found
 
 
-def reachable(told: str, grpc_address: str) -> str:
+def reachable(http_address: str, grpc_address: str) -> str:
     """Return where to find what a node calls its HTTP address.
 
     A node that listens everywhere, or only on its own machine, cannot tell how we get there; but
     we do, for gRPC.
     """
-    url = _url(told)
+    url = _url(http_address)
     parts = urlsplit(url)
     host = grpc_address.rpartition(":")[0]
     named = parts.hostname or ""

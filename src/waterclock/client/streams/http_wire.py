@@ -23,7 +23,7 @@ HEAD_BYTES_MAX = 64 * KIB
 _SETTINGS = 4
 _SPEAKS_GRPC = (
     "http_address: what answers there speaks gRPC, not HTTP. Type the port the node has for HTTP, "
-    "8080 unless told otherwise, as in http://localhost:8080"
+    "8080 by default, as in http://localhost:8080"
 )
 
 
@@ -88,14 +88,14 @@ class HttpConnection(asyncio.Protocol):
         self._is_over = True
         self._transport.abort()
 
-    # What the transport tells
+    # Callbacks of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection."""
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of it; whoever waits is told."""
+        """Let go of it; what waits for it fails."""
         self._fail(str(exc or "closed by the other side"))
         self._on_lost(self)
 
@@ -134,7 +134,7 @@ class HttpConnection(asyncio.Protocol):
             waiting.set_exception(error)
         self.abort()
 
-    # What the parser tells
+    # Callbacks of the parser
 
     def on_message_begin(self) -> None:
         """Expect a head."""
@@ -179,5 +179,5 @@ class HttpConnection(asyncio.Protocol):
 
 
 def _is_http2(data: bytes) -> bool:
-    """Tell whether this is how a server of gRPC begins: with its settings (RFC 9113, 3.4)."""
+    """Return whether this is how a server of gRPC begins: with its settings (RFC 9113, 3.4)."""
     return len(data) >= 9 and data[0] == 0 and data[3] == _SETTINGS and data[5:9] == bytes(4)

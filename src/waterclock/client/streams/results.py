@@ -83,23 +83,23 @@ def decoded(body: bytes, address: str) -> dict[str, Any]:
     return found
 
 
-def message_of(stream: str, told: Mapping[str, Any], *, missed: int) -> StreamMessage:
-    """Return a message as the node tells of it."""
+def message_of(stream: str, fields: Mapping[str, Any], *, missed: int) -> StreamMessage:
+    """Return a message from the fields of a response."""
     return StreamMessage(
         stream=stream,
-        id=told["messageUuid"],
-        value=told["message"],
-        position=told["position"],
-        sent=time_of(told["sentMs"]),
-        resume_token=told["resumeToken"],
+        id=fields["messageUuid"],
+        value=fields["message"],
+        position=fields["position"],
+        sent=time_of(fields["sentMs"]),
+        resume_token=fields["resumeToken"],
         missed=missed,
     )
 
 
-def page_of(stream: str, told: Mapping[str, Any]) -> list[StreamMessage]:
+def page_of(stream: str, fields: Mapping[str, Any]) -> list[StreamMessage]:
     """Return a page of messages; what was missed came before the first."""
-    missed = told["missed"]
+    missed = fields["missed"]
     return [
         message_of(stream, each, missed=0 if at else missed)
-        for at, each in enumerate(told["messages"])
+        for at, each in enumerate(fields["messages"])
     ]

@@ -41,9 +41,9 @@ class Streams:
     def __repr__(self) -> str:
         return f"<Streams by {self._calls!r}>"
 
-    def open(self, told: str) -> None:
-        """Begin; the client does this, with the HTTP address its node has told."""
-        self._calls.open(told)
+    def open(self, http_address: str) -> None:
+        """Begin; the client does this, with the HTTP address its node names."""
+        self._calls.open(http_address)
 
     def close(self) -> None:
         """Hang up; the client does this."""
@@ -72,22 +72,22 @@ class Streams:
 
         After TimedOut or Unreachable nobody knows whether it was sent.
         """
-        told = _message(stream, message, message_id, ttl, is_stored=store)
+        fields = _message(stream, message, message_id, ttl, is_stored=store)
         if size is not None:
-            told["inMemoryStreamSize"] = encoded(size)
+            fields["inMemoryStreamSize"] = encoded(size)
         if store:
-            told["writeToDB"] = "true"
-        patience, wait = blocking_timeout, timeout
+            fields["writeToDB"] = "true"
+        blocking, wait = blocking_timeout, timeout
         wait_ms = None if wait is None else wait_ms_of("timeout", wait)
-        if patience is not None:
-            wait_ms = wait_ms_of("blocking_timeout", patience)
+        if blocking is not None:
+            wait_ms = wait_ms_of("blocking_timeout", blocking)
 
         def made(wait_ms: int | None) -> HttpRequest:
             if wait_ms is not None:
                 # Both in seconds, and the one that is meant.
-                name = "timeoutSeconds" if patience is None else "blockingSendTimeoutSeconds"
-                told[name] = encoded(wait_ms / 1_000)
-            return HttpRequest("POST", "/streams/send", body=_object(told))
+                name = "timeoutSeconds" if blocking is None else "blockingSendTimeoutSeconds"
+                fields[name] = encoded(wait_ms / 1_000)
+            return HttpRequest("POST", "/streams/send", body=_object(fields))
 
         answer = await self._calls.call(made, wait_ms=wait_ms)
         with self._calls.reading():
@@ -117,8 +117,8 @@ class Streams:
             "/streams/sendAndStore",
             body=_object(_message(stream, message, message_id, ttl, is_stored=True)),
         )
-        patience_ms = self._calls.connection.settings.delivery_timeout_ms
-        answer = await self._calls.call(lambda _: request, is_safe=True, patience_ms=patience_ms)
+        retry_ms = self._calls.connection.settings.delivery_timeout_ms
+        answer = await self._calls.call(lambda _: request, is_safe=True, retry_ms=retry_ms)
         with self._calls.reading():
             return StoredAt(
                 stream,
@@ -194,7 +194,7 @@ class Streams:
         """Return an async iterator over all messages, from the oldest there is, or after `resume`.
 
         It never ends by itself: connections that are lost are made again, and it goes on where it
-        was, with no message lost or repeated. What the node has lost is told by Gone, once; to go
+        was, with no message lost or repeated. What the node has lost is raised as Gone, once; to go
         on behind the gap, iterate on. From "latest", that holds from the first message on.
 
         A named `consumer` begins after what it has confirmed: asking for more confirms what it got
@@ -244,15 +244,15 @@ def _message(
     stream: str, message: Json, message_id: str | None, ttl: Wait | None, *, is_stored: bool
 ) -> dict[str, str]:
     """Return the members of a message to be sent, each as JSON."""
-    told = {"streamId": encoded(_name(stream)), "message": encoded(message)}
+    fields = {"streamId": encoded(_name(stream)), "message": encoded(message)}
     if is_stored and message_id is None:
         # Made here, so that another attempt is the same message.
         message_id = str(uuid4())
     if message_id is not None:
-        told["messageUuid"] = encoded(_text("message_id", message_id))
+        fields["messageUuid"] = encoded(_text("message_id", message_id))
     if ttl is not None:
-        told["ttl"] = encoded(f"{wait_ms_of('ttl', ttl)}ms")
-    return told
+        fields["ttl"] = encoded(f"{wait_ms_of('ttl', ttl)}ms")
+    return fields
 
 
 def _object(members: Mapping[str, str]) -> bytes:
