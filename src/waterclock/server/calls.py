@@ -119,7 +119,7 @@ class Stream:
     def __init__(self, context: Context) -> None:
         self._read = context.read
         self.write: Callable[[bytes], Awaitable[None]] = context.write
-        """Returns when gRPC has taken the message: the brake for whoever does not read."""
+        """Returns when gRPC has taken the message: the brake for a client that does not read."""
 
     async def read(self) -> Any:  # noqa: ANN401 - of the type the method takes
         """Return the next request, or None if there are no more."""

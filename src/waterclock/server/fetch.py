@@ -1,9 +1,8 @@
-"""Raw frames of a partition for whoever reads by offset: found once, handed out by gRPC and HTTP.
+"""Raw frames of a partition by offset: found here, sent by gRPC and HTTP.
 
 Frames are views of the memory map, their checksums looked at and nothing else of them. A reader
-that asks for what is not there yet waits for the first frame, without a task of its own; one that
-looks for messages in a stretch without any learns how far was looked, so that nobody's loop is
-held up by it.
+that asks for what is not there yet waits for the first frame; one that looks for messages in a
+stretch without any learns how far was looked, so that it does not hold up the loop.
 """
 
 from collections.abc import Iterator
@@ -64,7 +63,7 @@ class FrameFetcher:
         return _collect(host, query, query.offset)
 
     def must_wait(self, found: FetchedFrames, query: FetchQuery) -> bool:
-        """Say if nothing was found that could be handed out, and the reader has time."""
+        """Say if nothing was found, and the reader has time."""
         return bool(query.wait_ms) and not (found.frames or found.is_full)
 
     async def find(self, host: PartitionHost, query: FetchQuery) -> FetchedFrames:

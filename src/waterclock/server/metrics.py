@@ -1,8 +1,8 @@
 """What a node counts, as Prometheus reads it, put together on each scrape.
 
 Hot paths count with plain integers (`node/counters.py`). A node may have thousands of partitions
-and groups, so the text is made in small steps, the loop let go between them; who asks meanwhile, or
-again within a second, gets the same text. Labels are names of topics, groups and partitions, whose
+and groups, so the text is made in small steps, the loop let go between them; a scrape meanwhile, or
+within a second, gets the same text. Labels are names of topics, groups and partitions, whose
 numbers are limited; nothing a client can invent without limit becomes a label.
 """
 
@@ -75,13 +75,13 @@ _GROUP_COUNTS = {
 _STREAM_COUNTS = {
     "stream_sent_messages": ("Messages senders brought.", "sent"),
     "stream_received_messages": ("Messages receivers were given.", "received"),
-    "stream_matched_messages": ("Messages for which somebody was waiting.", "matched"),
+    "stream_matched_messages": ("Messages for which a receiver was waiting.", "matched"),
     "stream_polls_answered": ("Polls answered with messages.", "polled"),
     "stream_poll_timeouts": ("Polls for which nothing came in time.", "receive_timeouts"),
     "stream_send_timeouts": ("Sends for which no receiver came in time.", "send_timeouts"),
     "stream_overwritten_messages": ("Messages that gave way to newer ones.", "overwritten"),
     "stream_missed_messages": ("Messages that readers missed.", "missed"),
-    "stream_returned_messages": ("Messages matched to somebody who had gone.", "given_back"),
+    "stream_returned_messages": ("Messages matched to a receiver that had gone.", "given_back"),
     "stream_forgotten": ("Idle streams that were forgotten.", "forgotten"),
 }
 

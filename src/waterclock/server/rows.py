@@ -33,7 +33,7 @@ def rows_to_proto(rows: pa.RecordBatch) -> list[pb.Message]:
 def in_slices(
     messages: DeliveryBatch | SnapshotBatch,
 ) -> Iterator[tuple[list[int], pa.RecordBatch]]:
-    """Yield (bounds, rows) of messages, a part at a time, for those who get them one by one."""
+    """Yield (bounds, rows) of messages, a part at a time, for clients that get them one by one."""
     rows = messages.rows()
     mean_bytes = messages.size_bytes // max(1, messages.count)
     step = max(1, min(ROWS_MAX, ROWS_BYTES_MAX // max(1, mean_bytes)))

@@ -144,7 +144,7 @@ class AdminApi:
     # The node
 
     async def get_node(self, _: pb.GetNodeRequest) -> pb.NodeInfo:
-        """Tell who this is."""
+        """Return the node's name, version, addresses and limits."""
         view = structs.replace(
             self._node.view(), data_folder=self._data_folder, http_address=self._http_address
         )

@@ -154,7 +154,7 @@ class Producer:
             await self._write_answers()
 
     async def _write_answers(self) -> None:
-        """Write until nothing is left: one of those who have an answer writes for all."""
+        """Write until no answer is left: one publish that has ended writes for all."""
         self._is_writing = True
         while self._answers:
             await self._stream.write(self._answers.popleft())

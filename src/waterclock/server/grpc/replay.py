@@ -2,9 +2,9 @@
 
 The client begins, takes batches until `finished`, and reports what it has processed (`done`) in
 between if the replay has a name. After `finished` it may report the rest and half-closes; the call
-ends then, or after a while. Half-closing earlier is fine too: nothing more is reported then. Who
-was cut off, or took longer with the last batch, begins again by the name, with what is `done` in
-the same request.
+ends then, or after a while. Half-closing earlier is fine too: nothing more is reported then. A
+client that was cut off, or took longer with the last batch, begins again by the name,
+with what is `done` in the same request.
 """
 
 from collections.abc import Iterator

@@ -93,7 +93,7 @@ def _options(config: Config) -> list[tuple[str, Any]]:
         ("grpc.keepalive_time_ms", 1 * MINUTE_MS),
         ("grpc.keepalive_timeout_ms", 20 * SECOND_MS),
         ("grpc.keepalive_permit_without_calls", 1),
-        # Clients may do the same, this often; who pings more is turned away.
+        # Clients may do the same, this often; one that pings more is turned away.
         ("grpc.http2.min_ping_interval_without_data_ms", 10 * SECOND_MS),
     ]
 

@@ -70,7 +70,7 @@ class Subscriptions:
             if self._calls.is_stopping:
                 subscription.stop()
             await subscription.run(first, stream)
-            # Whoever has left may ask for the dead letters and the lag next, and finds all it said.
+            # A member that has left may ask for the dead letters and the lag next.
             async with self._calls.waiting():
                 await session.settled()
         finally:

@@ -1,4 +1,4 @@
-"""Protobuf written by hand, where a message holds megabytes that are somebody else's.
+"""Protobuf written by hand, where a message holds megabytes of a producer's bytes.
 
 Protobuf's own objects copy such bytes three times, into the field, into the parent and out again,
 each time into fresh memory. Here the small fields are serialised by protobuf, and the big one is

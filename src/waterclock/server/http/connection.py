@@ -9,7 +9,7 @@ client:
 - head, body, pipelined requests and connections have limits (`HttpLimits`); over one of them is 4xx
   or 503, said in its turn, and the connection ends;
 - a request must be whole within `request_s` of its first byte, and a connection without one is
-  closed after `idle_s`, so those who drip bytes do not hold a connection (slow loris);
+  closed after `idle_s`, so clients that drip bytes do not hold a connection (slow loris);
 - a client that does not read answers gets no more: nothing is read or answered until the socket
   drains, and of an answer in pieces no further piece is made. One that reads none for `request_s`
   is cut off.
@@ -147,7 +147,7 @@ class HttpConnection(RequestParser):
         self._feed(data)
         if self._work is not None and not self._is_receiving:
             # Between requests a new parser, made in 0.5 us, knows as much as this one, which takes
-            # 900 bytes: who waits for an answer may wait for long.
+            # 900 bytes: an answer may take long.
             self._parser = None
 
     def _is_too_far_ahead(self) -> bool:
@@ -253,7 +253,7 @@ class HttpConnection(RequestParser):
             return False
         self._write_any(response, response_flags, origin)
         if self._queue or self._is_read_closed or self._is_continue_due:
-            # Not at once: whoever answers is in the midst of something.
+            # Not at once: the caller is in the midst of something.
             self._server.loop.call_soon(self._go_on)
         else:
             self._since = self._server.sweeps
@@ -304,7 +304,7 @@ class HttpConnection(RequestParser):
             self._is_continue_due = False
             parser = self._parser
             assert parser is not None
-            # RFC 9110, 10.1.1: HTTP/1.0 does not know it. Who asks to upgrade is heard again.
+            # RFC 9110, 10.1.1: HTTP/1.0 does not know it. One that asks to upgrade is parsed again.
             if parser.get_http_version() != "1.0" and not parser.should_upgrade():
                 self._transport.write(CONTINUE)
 
@@ -412,7 +412,7 @@ class HttpConnection(RequestParser):
         limits = self._server.limits
         if self._is_over or self._is_blocked:
             unsent = self._transport.get_write_buffer_size()
-            if unsent < self._unsent_bytes:  # somebody reads, however slowly
+            if unsent < self._unsent_bytes:  # the client reads, however slowly
                 self._since = self._server.sweeps
             self._unsent_bytes = unsent
         age = self._server.sweeps - self._since
@@ -437,7 +437,7 @@ class HttpConnection(RequestParser):
         return is_working or self._transport.get_write_buffer_size() > 0
 
     def stop(self) -> None:
-        """Let what is under way be the last: pieces end here, and who asked nothing may go."""
+        """Let the answer under way be the last; end one in pieces, and close an idle connection."""
         if isinstance(self._work, Sending):
             self._work.stop()
         elif self._work is None and not self._queue and not self._is_blocked:

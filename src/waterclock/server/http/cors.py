@@ -1,7 +1,7 @@
 """Which web pages may use the node from a browser (the Fetch standard, 3.2: CORS).
 
 Pages of any origin may, unless a list is configured; never with credentials, for there are none:
-a browser sends no cookie along, and whoever may reach the port may ask.
+a browser sends no cookie along, and every client that reaches the port may ask.
 
 With a list, a request from any other page is refused before anything is done: a browser would keep
 the answer from the page, but a simple request it sends without asking first. Pages of the node's
@@ -30,7 +30,7 @@ class Cors:
         return f"<Cors {'any' if self._is_any else sorted(self._origins)}>"
 
     def guarded(self, answer: Handler) -> Handler:
-        """Return what answers only those who may ask."""
+        """Return a handler that refuses pages of other origins."""
         if self._is_any:
             return answer
 

@@ -2,7 +2,7 @@
 
     Response    at once
     Later       a coroutine that returns one of the others; it is cancelled if the client goes
-    Pending     an object that somebody answers one day: no task waits, only the object
+    Pending     an object that is answered later: no task waits, only the object
     Streamed    a head now, and pieces as they come
 
 Errors are problems as in RFC 9457: JSON with `title`, `status` and a `detail` for people.
@@ -147,7 +147,7 @@ class Streamed:
 
 
 class Pending:
-    """An answer that somebody gives later with `answer`, without a task that waits for it.
+    """An answer that is given later with `answer`, without a task that waits for it.
 
     `on_gone` is called with this object, once, if the client goes away first; it must not answer
     then. Make a subclass, with slots, to keep beside it what the answer needs.

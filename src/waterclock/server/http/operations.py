@@ -53,7 +53,7 @@ class Operation:
     problems: tuple[int, ...] = ()
     """Statuses of problems it may answer with, beside those that all may."""
     is_taking: bool = False
-    """Whoever GETs takes something away from others: so there is no HEAD, which throws it away."""
+    """A GET takes messages from others: so there is no HEAD, which would throw them away."""
     is_last_to_stop: bool = False
     """A node that is stopping still answers it."""
 

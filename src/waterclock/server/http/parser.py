@@ -259,7 +259,7 @@ class RequestParser(asyncio.Protocol, ABC):
     def _check_head(self, version: str) -> None:
         if version not in VERSIONS:
             raise Refused(problem(505, f"HTTP/{version} is not spoken here: HTTP/1.1 is"))
-        # RFC 9112, 3.2: whoever stands between might read another name than we do.
+        # RFC 9112, 3.2: a proxy in between might read another name than we do.
         if self._hosts > 1 or (not self._hosts and version != "1.0"):
             raise Refused(problem(400, f"there must be one Host, not {self._hosts}"))
 

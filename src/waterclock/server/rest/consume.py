@@ -270,7 +270,7 @@ def _acks_answer(response: AcksResponse) -> Response:
 
 
 async def _once_settled(consumer: HttpConsumer, response: AcksResponse) -> Response:
-    """Whoever has left may ask for the dead letters next, and finds all it said."""
+    """Answer once what the consumer rejected is written: it may ask for dead letters next."""
     response.unwritten = await consumer.session.settled() or msgspec.UNSET
     return _acks_answer(response)
 
@@ -289,7 +289,7 @@ def _lease(text: str) -> Lease:
 
 
 def _made(consumer: HttpConsumer) -> int:
-    """Return the partitions of a topic that a consumer has made, once: whoever comes later has not
+    """Return the partitions of a topic that a consumer has made, once: later requests have not
     mistyped its name."""
     made, consumer.session.made_partitions = consumer.session.made_partitions, 0
     return made

@@ -5,7 +5,7 @@ request brings megabytes of whole frames (docs/formats/frame.md), nothing is dec
 and the bytes go from the memory map to the socket. A connection is given the next pieces only when
 it has taken the last, so a reader that does not read holds nothing but its connection.
 
-`ends` is for those who wait for news of a whole topic: one request instead of one a partition.
+`ends` is for readers that wait for news of a whole topic: one request instead of one a partition.
 """
 
 import asyncio
@@ -111,7 +111,7 @@ class FramesApi:
         self._calls = calls
         self._fetching = fetching
         self._waiting: dict[str, set[asyncio.Event]] = {}
-        """By topic, those who wait for an end to move."""
+        """By topic, the requests that wait for an end to move."""
         node.topics.on_updated.append(self._changed)
         node.topics.on_deleted.append(self._changed)
 

@@ -118,7 +118,6 @@ class TopicsApi:
     # The node
 
     def get_node(self, _: Request) -> Response:
-        """Tell who this is."""
         return json(200, self._node.view())
 
     def operations(self) -> list[Operation]:
@@ -159,7 +158,7 @@ class TopicsApi:
                 parameters=OffsetsParameters, problems=(404, 409),
             ),
             Operation(
-                "GET", "/node", self.get_node, "getNode", "Tell who this is.",
+                "GET", "/node", self.get_node, "getNode", "Show the node.",
                 {200: ResponseSpec("The node.", NodeInfo)}, tag="node",
             ),
         ]  # fmt: skip

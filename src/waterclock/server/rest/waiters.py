@@ -1,4 +1,4 @@
-"""Those who wait for messages of an HTTP consumer: one poll, or a stream of events."""
+"""Waiters for messages of an HTTP consumer: one poll, or a stream of events."""
 
 import asyncio
 

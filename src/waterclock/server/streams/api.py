@@ -63,7 +63,7 @@ from waterclock.streams.waiters import Receiver, Sender
 
 LIST_MAX = 1_000
 QUERY_CHARS_KEPT = 300
-"""A longer query is read anew each time: those who make them up should not fill our memory."""
+"""A longer query is read anew each time: made-up ones should not fill our memory."""
 
 
 _Send = Annotated[SendBody, Meta(extra_json_schema=ONE_VOCABULARY)]
@@ -139,7 +139,7 @@ class StreamsApi:
         return self._sent(call, item, size, timeout_ms, is_blocking=is_blocking)
 
     def send_and_store(self, request: Request) -> Answered | Later:
-        """Store a message; those who wait get it too."""
+        """Store a message; receivers that wait get it too."""
         body = body_of(request, StoreBody)
         content = self._content(request, body)
         return self._elsewhere(body.stream_id) or self._store(body, content)
@@ -161,7 +161,7 @@ class StreamsApi:
         self, body: StoreBody, content: bytes, *, is_for_all: bool
     ) -> tuple[Item, str, int, bool]:
         """Store a message, and put it into the stream too, `is_for_all` or if its sender has gone:
-        those who wait for it are to get it, whatever becomes of who sent it."""
+        receivers that wait are to get it, whatever becomes of the sender."""
         item = self._item(body, content)
         uuid = body.uuid or str(uuid4())
         ttl_ms = body.ttl_ms()

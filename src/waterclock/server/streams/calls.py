@@ -38,7 +38,7 @@ class Call(Pending):
         self.waiter: Waiter | None = None
 
     def answer(self, response: Response | Streamed) -> bool:
-        """Answer, and let go of who waited: the two hold each other."""
+        """Answer, and let go of the waiter: the two hold each other."""
         is_taken = super().answer(response)
         self.waiter = None
         return is_taken

@@ -106,7 +106,7 @@ class StreamEvents:
 
 
 class _Subscriber:
-    """One who listens: where it stands, in memory or in the store."""
+    """One subscriber: where it stands, in memory or in the store."""
 
     def __init__(self, node: Node, asked: ReceiveParameters, listen_ms: int) -> None:
         self._node = node
@@ -145,7 +145,7 @@ class _Subscriber:
             )
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield events until the time is over, the node stops, or whoever listens has gone."""
+        """Yield events until the time is over, the node stops, or the client has gone."""
         yield self._id() + PING
         if self.is_gone:
             # A browser comes back with the id it has, and would take 410 for the end. It is given

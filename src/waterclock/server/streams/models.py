@@ -140,8 +140,8 @@ class ReceiveParameters(
         Annotated[
             str,
             Meta(
-                description="With a name, a consumer gets every message; without, one of those who "
-                "wait gets it.",
+                description="With a name, a consumer gets every message; without, one of the "
+                "receivers that wait gets it.",
                 min_length=1,
                 max_length=256,
             ),

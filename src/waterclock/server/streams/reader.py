@@ -26,7 +26,7 @@ CONFIRMED = "confirmed"
 """For a named consumer: after what it has confirmed, by asking with the token of it."""
 
 READ_MS_MIN = 1_000
-"""How long a read may take whatever the timeout: who says `timeout=0` wants what is there."""
+"""How long a read may take whatever the timeout: with `timeout=0` one wants what is there."""
 
 _REQUEST = Request(b"GET", b"/streams/receive", b"", [], b"")
 
@@ -116,7 +116,7 @@ class StoredReader:
     async def _page(self, call: ReceiveCall, receiver: Receiver, after: int) -> Page | None:
         """Return what the store has; None if nobody wants it any more.
 
-        Who waits is answered in its time; the read goes on, for not every driver can be stopped.
+        The receiver is answered in its time; the read goes on, for not every driver can be stopped.
         """
         wait_ms = max(READ_MS_MIN, receiver.deadline_ms - self._host.now_ms())
         late = asyncio.get_running_loop().call_later(wait_ms / 1_000, _too_late, call)
