@@ -239,7 +239,7 @@ async def test_beyond_the_buffer_publishes_wait():
 
 
 async def test_a_publish_gives_up_when_its_time_is_over():
-    settings = ClientSettings(delivery_timeout_ms=30, call_timeout_ms=10, retry_delay_ms=1)
+    settings = ClientSettings(delivery_timeout_ms=500, call_timeout_ms=20, retry_delay_ms=1)
     async with connected(settings) as (node, client):
         node.is_open.clear()
         with pytest.raises(TimedOut, match="it may have been published"):

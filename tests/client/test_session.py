@@ -145,12 +145,11 @@ def test_a_stale_generation_is_lost_too():
     assert not first.ack()
 
 
-def test_refused_answers_are_counted():
+def test_answers_refused_for_their_messages_alone_leave_the_partition():
     at = session()
     refused = SubscribeResponse.Refused(partition=0, generation=1, bounds=[0, 2, 5, 6])
     at.handle(SubscribeResponse(refused=refused))
 
-    assert at.refused == 3
     assert at.partitions == [0]
 
 

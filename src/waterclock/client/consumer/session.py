@@ -55,8 +55,6 @@ class Session:
         self.made_partitions = 0
         self.heartbeat_ms = 1_000
         self.is_open = False
-        self.refused = 0
-        """Offsets whose answers came too late for the node."""
 
     def __repr__(self) -> str:
         state = f"{len(self._leases)} leases, {len(self._unsettled)} deliveries"
@@ -83,8 +81,6 @@ class Session:
                 self._lost(response.lost.partition, response.lost.generation)
             case "refused":
                 refused = response.refused
-                bounds = refused.bounds
-                self.refused += sum(bounds[1::2]) - sum(bounds[::2])
                 if refused.is_stale:
                     self._lost(refused.partition, refused.generation)
             case None:
