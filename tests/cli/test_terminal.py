@@ -4,19 +4,25 @@ import io
 import sys
 
 import pytest
+from rich.console import Console
 
+from tests.cli.terminals import Seen, at_terminal
 from waterclock.cli.output.terminal import (
+    ask,
     busy,
     bytes_json,
     bytes_text,
     counted,
     due_text,
+    next_lines,
     one_line,
+    program,
     progress,
     size_text,
     span_text,
     time_text,
 )
+from waterclock.model.errors import BadInput
 from waterclock.model.ids import Millis, uuid7
 
 
@@ -113,3 +119,70 @@ def test_progress_is_silent_unless_a_terminal_watches(monkeypatch):
     assert silent.getvalue() == ""
     assert "checking" in watched.getvalue()
     assert "waiting" in watched.getvalue()
+
+
+def test_the_program_is_named_as_it_can_be_called(monkeypatch, tmp_path):
+    command = tmp_path / "waterclock"
+    command.write_text("#!/bin/sh\n")
+    command.chmod(0o755)
+
+    monkeypatch.setattr(sys, "argv", [str(command)])
+    assert program() == str(command)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert program() == "waterclock"
+    monkeypatch.setattr(sys, "argv", ["/x/__main__.py"])
+    assert program().endswith("-m waterclock")
+
+
+def test_what_lines_are_for_stands_in_a_column():
+    out = Console(file=io.StringIO(), width=80)
+
+    with out.capture() as said:
+        next_lines(out, [("up", "start"), ("publish x", "send")])
+
+    assert said.get() == "   up         # start\n   publish x  # send\n"
+
+
+PROGRAM = """
+import typer
+from waterclock.cli.output.terminal import ask
+app = typer.Typer()
+@app.command()
+def main():
+    ask("Delete it?", is_agreed=False)
+    print("deleted")
+app()
+"""
+
+
+def asked(answer: str) -> Seen:
+    return at_terminal("-c", PROGRAM, typed=answer)
+
+
+def test_yes_is_not_asked(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+
+    ask("Delete it?", is_agreed=True)
+
+
+def test_where_nobody_can_answer_it_is_refused(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+
+    with pytest.raises(BadInput, match="Nobody is here to ask: add --yes"):
+        ask("Delete it?", is_agreed=False)
+
+
+def test_a_person_may_agree():
+    seen = asked("y\n")
+
+    assert seen.exit_code == 0
+    assert "deleted" in seen.screen
+
+
+def test_a_person_may_decline_and_that_is_the_default():
+    seen = asked("\n")
+
+    assert seen.exit_code == 1
+    assert "Delete it? [y/N]" in seen.screen
+    assert "Nothing was changed." in seen.screen
+    assert "deleted" not in seen.screen

@@ -32,7 +32,7 @@ def test_names_of_topics_are_offered(node, ask):
 
 
 def test_nothing_is_said_where_no_node_answers(node):
-    http = str(node.said["http_address"]).removeprefix("http://")
+    http = str(node.shown["http_address"]).removeprefix("http://")
 
     assert completed("waterclock subscribe fr", "127.0.0.1:1") == []
     assert completed("waterclock subscribe fr", "no address at all") == []
