@@ -11,8 +11,8 @@ import pytest
 from tests.burrow.memory_source import MemoryBroker, MemorySource
 from tests.burrow.pool_runs import PATIENCE_S, CallLog, done_of, until
 from waterclock.burrow.core.records import Record
-from waterclock.burrow.runtime.context import current_record, current_trace
 from waterclock.burrow.runtime.pool import Pool
+from waterclock.burrow.runtime.tracing import current_record, current_trace
 from waterclock.model.errors import BadConfig
 
 

@@ -14,7 +14,7 @@ from waterclock.dispatch.core.lease import Ask, Call, Lease, LeaseEffect, StepDo
 from waterclock.dispatch.core.plan import Plan
 from waterclock.dispatch.core.ring import Drained, Ring
 from waterclock.dispatch.core.stored_batches import Backlog, parse_stored_batch
-from waterclock.dispatch.decoder import LEADER_READS, Decoder
+from waterclock.dispatch.frames import LEADER_READS, Decoder
 
 if TYPE_CHECKING:
     from tests.dispatch.simulation import World

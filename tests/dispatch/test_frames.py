@@ -7,13 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterclock.dispatch import frames
-from waterclock.dispatch.decoder import LEADER_READS, WORKER_READS, Decoder, parse_uuid
 from waterclock.dispatch.frames import (
+    LEADER_READS,
+    WORKER_READS,
     AckBatch,
     AckMessage,
     BadFrame,
     Close,
     Credit,
+    Decoder,
     Frame,
     Heartbeat,
     Hello,
@@ -22,6 +24,7 @@ from waterclock.dispatch.frames import (
     ProcessMessage,
     Progress,
     Welcome,
+    parse_uuid,
 )
 
 ONE = bytes.fromhex("00112233445546778899aabbccddeeff")

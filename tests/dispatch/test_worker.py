@@ -13,7 +13,6 @@ import pytest
 
 from benchmarks.peers.server import free_port
 from tests.dispatch.programs import Fleet, fleet, wait
-from waterclock.dispatch.decoder import Decoder
 from waterclock.dispatch.frames import (
     ACK_BATCH,
     CLOSE,
@@ -25,6 +24,7 @@ from waterclock.dispatch.frames import (
     AckBatch,
     Close,
     Credit,
+    Decoder,
     Frame,
     Heartbeat,
     Hello,

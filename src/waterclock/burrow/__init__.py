@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from waterclock.burrow.kafka.dead_letters import KafkaDeadLetters
     from waterclock.burrow.kafka.source import KafkaSource
     from waterclock.burrow.kafka.transactions import KafkaTransactions
-    from waterclock.burrow.runtime.context import (
-        Trace,
-        current_record,
-        current_trace,
-        trace_headers,
-    )
     from waterclock.burrow.runtime.dead_letters import DeadLetters
     from waterclock.burrow.runtime.decorator import Consumer, consumer
     from waterclock.burrow.runtime.metrics import Health, PoolMetrics
     from waterclock.burrow.runtime.pool import Pool
     from waterclock.burrow.runtime.source import Output, Owner, PoolHalted, Source, SourceFailed
+    from waterclock.burrow.runtime.tracing import (
+        Trace,
+        current_record,
+        current_trace,
+        trace_headers,
+    )
     from waterclock.burrow.runtime.waterclock_source import LoggedRecord, WaterclockSource
 
 __all__ = [
@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 _NAMES = {
-    "runtime.context": ["Trace", "current_record", "current_trace", "trace_headers"],
+    "runtime.tracing": ["Trace", "current_record", "current_trace", "trace_headers"],
     "runtime.dead_letters": ["DeadLetters"],
     "runtime.decorator": ["Consumer", "consumer"],
     "core.failures": ["Failed", "PermanentError"],

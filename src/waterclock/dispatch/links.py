@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 from waterclock.dispatch.core.batches import HandOut
-from waterclock.dispatch.decoder import LEADER_READS, WORKER_READS, Decoder
 from waterclock.dispatch.frames import (
+    LEADER_READS,
+    WORKER_READS,
     BadFrame,
+    Decoder,
     Frame,
     Welcome,
     encode_close,

@@ -23,8 +23,8 @@ from waterclock.burrow.core.failures import Failed, PermanentError
 from waterclock.burrow.core.records import Assignment, Record, TopicPartition
 from waterclock.burrow.runtime.dead_letters import DeadLetters
 from waterclock.burrow.runtime.metrics import PoolMetrics
-from waterclock.burrow.runtime.results import Item, Results, parted
 from waterclock.burrow.runtime.source import RETRY_CODES, Outlet, Output, Source
+from waterclock.burrow.runtime.workers import Item, Results, parted
 from waterclock.runtime.worker_pool import WorkerPool
 
 POLL_S = 0.1

@@ -25,10 +25,9 @@ from waterclock.burrow.core.scaling import Scaling
 from waterclock.burrow.runtime.dead_letters import DeadLetters
 from waterclock.burrow.runtime.driver import Driver
 from waterclock.burrow.runtime.metrics import Health, PoolMetrics, State
-from waterclock.burrow.runtime.results import Item
 from waterclock.burrow.runtime.source import LagTeller, Outlet, PoolHalted, Source
 from waterclock.burrow.runtime.tracing import traced
-from waterclock.burrow.runtime.workers import coroutine_workers, thread_workers
+from waterclock.burrow.runtime.workers import Item, coroutine_workers, thread_workers
 from waterclock.model.errors import BadConfig, Busy, WaterclockError
 from waterclock.runtime.lifecycle import raise_single, stopping_on_signals
 from waterclock.runtime.worker_pool import WorkerPool

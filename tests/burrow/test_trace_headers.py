@@ -2,7 +2,7 @@
 
 import pytest
 
-from waterclock.burrow.runtime.context import (
+from waterclock.burrow.runtime.tracing import (
     Trace,
     current_record,
     current_trace,
