@@ -125,7 +125,7 @@ def first_error(problems: ExceptionGroup[Exception]) -> Exception:
 
 
 async def tell_figures(figures: Callable[[], dict[str, object]], every_s: float) -> None:
-    """Print figures again and again, until somebody cancels this."""
+    """Print figures again and again, until cancelled."""
     pid = os.getpid()
     while True:
         print_json({"pid": pid, **figures()})

@@ -184,7 +184,8 @@ class DispatcherConfig(Section):
     """Leader and worker say something at least this often."""
 
     silence_ms_max: Annotated[int, duration(50, 10 * MINUTE_MS)] = 2 * SECOND_MS
-    """Who says nothing for so long is taken for gone, and its messages go to others."""
+    """A leader or worker that says nothing for so long is taken for gone; its messages go to
+    others."""
 
     metrics_port: Annotated[int, _PORT] = 0
     """Metrics and health over HTTP; 0 is off."""

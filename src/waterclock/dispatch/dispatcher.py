@@ -2,8 +2,8 @@
 
 It asks for the lease; while it has it, a `Leader` runs under the epoch that came with it, and ends
 the moment the lease does, by our own clock. All dispatchers accept connections, so that the one who
-leads next needs no new port; who does not lead closes them with a reason. A pub/sub source listens
-all the time: a standby that did not hear a message could not go on with it.
+leads next needs no new port; one that does not lead closes them with a reason. A pub/sub source
+listens all the time: a standby that did not hear a message could not go on with it.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ FAILED_S = 1.0
 
 
 class Dispatcher:
-    """Runs until it is stopped. Whoever made the client closes it."""
+    """Runs until it is stopped. The caller that made the client closes it."""
 
     def __init__(self, config: DispatcherConfig, redis: RedisClient) -> None:
         self._config = config
@@ -82,7 +82,7 @@ class Dispatcher:
             bucket_ms=config.bucket_ms, counts=self.counts,
         )  # fmt: skip
 
-    # For those who look at it
+    # Figures
 
     @property
     def is_leading(self) -> bool:
@@ -226,7 +226,7 @@ class Dispatcher:
         self._leading = tasks.create_task(self._lead(self._leader))
 
     async def _lead(self, leader: Leader) -> None:
-        """Lead until cancelled; if that fails, somebody else may try."""
+        """Lead until cancelled; if that fails, another dispatcher may try."""
         outputs = stream_names(self._config.output, self._config.streams)
         try:
             while True:

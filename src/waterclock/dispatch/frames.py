@@ -100,11 +100,11 @@ class Welcome:
 
     epoch: int
     deadline_ms: int
-    """A message not answered for so long goes to somebody else."""
+    """A message not answered for so long goes to another worker."""
     heartbeat_ms: int
     """Say something at least this often."""
     silence_ms_max: int
-    """Who says nothing for so long is taken for gone, on both sides."""
+    """Each side takes the other for gone if it says nothing for so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Nothing but a sign of life."""
+    """Shows that the other side runs, and nothing else."""
 
     epoch: int
 
@@ -253,7 +253,7 @@ def encode_close(*, epoch: int, reason: str) -> bytes:
 
 
 def encode_heartbeat(*, epoch: int) -> bytes:
-    """Return a sign of life."""
+    """Return the frame that shows that this side runs."""
     return _framed(HEARTBEAT, EPOCH_HEAD.pack(epoch))
 
 

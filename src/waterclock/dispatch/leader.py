@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.025
 HELLO_S = 1.0
-"""Who says nothing for so long after connecting is a worker of the simple kind."""
+"""A connection that says nothing for so long is a worker of the simple kind."""
 SETTLE_MAX = 10_000
 UNSENT_BATCHES_MAX = 4
 DIAL_S = 0.2
@@ -100,7 +100,7 @@ class Leader:
     def __repr__(self) -> str:
         return f"<Leader epoch {self.epoch}, {self._plan!r}>"
 
-    # For those who look at it
+    # Figures
 
     @property
     def queued(self) -> int:
@@ -151,7 +151,7 @@ class Leader:
     # Leading
 
     async def lead(self) -> None:
-        """Lead until cancelled. Raises `Stale` if somebody else does, under a higher epoch."""
+        """Lead until cancelled. Raises `Stale` if another dispatcher does, under a higher epoch."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._source.lead(self))

@@ -151,7 +151,7 @@ class WorkerLink(FrameLink):
         super().close("" if self.is_simple else reason, epoch=epoch)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the leader, and whoever waits for the end."""
+        """Tell the leader, and the task that waits for the end."""
         if not self.lost.done():
             self.lost.set_result(None)
         super().connection_lost(exc)

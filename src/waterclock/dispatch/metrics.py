@@ -1,7 +1,7 @@
-"""What dispatchers and workers count, and the small HTTP server that shows it: `/metrics` for those
-who scrape, `/health` for those who probe.
+"""What dispatchers and workers count, and the small HTTP server that shows it: `/metrics` for
+Prometheus, `/health` for probes.
 
-Counting is plain arithmetic, in bulk, on the loop; families are made when somebody scrapes. The
+Counting is plain arithmetic, in bulk, on the loop; families are made when Prometheus scrapes. The
 server is a few lines of HTTP/1.1: one request a connection, of which only the path is read.
 """
 

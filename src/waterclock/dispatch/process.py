@@ -115,7 +115,7 @@ def as_it_is(message: object) -> object:
 
 async def _sink(config: WorkerConfig, redis: RedisClient) -> Sink:
     if config.sink == "waterclock":
-        # The client of a node takes most of a worker's start: only those wait who need it.
+        # The client of a node takes most of a worker's start: only workers that need it wait.
         from waterclock.dispatch.sinks.waterclock import WaterclockSink
 
         return await WaterclockSink.open(

@@ -5,7 +5,7 @@ from typing import cast
 
 
 class Link(asyncio.Protocol):
-    """A connection that is open, or was. It is used once; whoever needs another makes one."""
+    """A connection that is open, or was. It is used once."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -23,7 +23,7 @@ class Link(asyncio.Protocol):
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def send(self, data: bytes) -> None:
-        """Send bytes, if there is still somebody to send them to."""
+        """Send bytes, if the connection is still open."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
             self.said_at = self._loop.time()

@@ -244,7 +244,7 @@ class ThreadPool(Generic[Item]):
         self._wake(1)
 
     def give(self, items: Sequence[Item]) -> None:
-        """Queue items, and see to it that somebody works."""
+        """Queue items, and see to it that a thread works."""
         self._items.extend(items)
         if self._waker is None:
             self._wake(1)
@@ -334,7 +334,7 @@ class ThreadPool(Generic[Item]):
     def _rest(self) -> None:
         with self._changed:
             self._idle += 1
-            # Looked at under the lock: who gives an item after this must take it to notify.
+            # Looked at under the lock: `give` must take it to notify.
             if not self._items and len(self._workers) <= self.count:
                 self._changed.wait()
             self._idle -= 1

@@ -65,7 +65,7 @@ class Engine:
         self._works: dict[TopicPartition, Work] = {}
         """Also of partitions that went while records of them were in flight."""
         self._line: deque[Work] = deque()
-        """Who has something ready, in turn."""
+        """Partitions that have something ready, in turn."""
         self._retries = Retries()
         self._failures = Failures(config)
         self._commits = Commits(config, self._maps)
@@ -146,7 +146,7 @@ class Engine:
         return effects
 
     def lost(self, names: Sequence[TopicPartition], now_ms: int) -> list[Effect]:
-        """Forget partitions that somebody else may have already."""
+        """Forget partitions that another member may have already."""
         for name in names:
             if name in self._states:
                 self._close(self._states[name])

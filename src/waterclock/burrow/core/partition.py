@@ -18,7 +18,7 @@ from waterclock.burrow.core.work import Work
 from waterclock.model.tracker import OffsetTracker
 
 _MERGE_COUNT = 1_024
-"""Finished offsets are merged when there are so many, or somebody asks."""
+"""Finished offsets are merged when there are so many, or the engine asks."""
 _NO_LIMIT = 1 << 62
 
 

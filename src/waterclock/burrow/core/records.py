@@ -71,7 +71,7 @@ class Record:
         self.home: PartitionState | None = None
         """The core's own: what it counts for; None while it is not held."""
         self.next: Record | None = None
-        """The core's own: who waits behind it for the same key."""
+        """The core's own: the record that waits behind it for the same key."""
 
     def __repr__(self) -> str:
         again = f", attempt {self.attempt}" if self.attempt > 1 else ""

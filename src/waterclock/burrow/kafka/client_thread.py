@@ -64,7 +64,7 @@ class ClientThread:
     ) -> None:
         try:
             self._loop.call_soon_threadsafe(_settle, answer, result, error)
-        except RuntimeError:  # the loop has ended, and with it whoever waited
+        except RuntimeError:  # the loop has ended, and with it the caller
             return
 
 

@@ -248,7 +248,7 @@ class KafkaTransactions(KafkaSource):
             super()._on_revoke(consumer, places)
         finally:
             self._is_revoking = False
-        # What was not committed with them is done again by whoever has them next.
+        # What was not committed with them is done again by the member that has them next.
         self._abort_or_fail()
 
     def _on_lost(self, consumer: Consumer, places: list[KafkaPartition]) -> None:

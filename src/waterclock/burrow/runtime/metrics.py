@@ -1,6 +1,6 @@
 """What a pool counts, under the names of the Prometheus world, and how it is in one object.
 
-Counting is plain arithmetic on the loop, in bulk; families are made when somebody scrapes. A
+Counting is plain arithmetic on the loop, in bulk; families are made when Prometheus scrapes. A
 scraper may be on another thread, so it reads numbers and finished snapshots only.
 
     from prometheus_client import REGISTRY

@@ -221,7 +221,7 @@ class Pool:
             raise_single(group)
         if block is None or not self._is_block_ended:
             return False
-        # We cancelled it; whoever else did so still has a word in it.
+        # We cancelled it; another who did so still has a word in it.
         return block.uncancel() == 0 and kind is asyncio.CancelledError
 
     async def _run(self) -> None:

@@ -32,7 +32,7 @@ class PoolHalted(WaterclockError):
 
 
 class Owner(Protocol):
-    """Who works on what a source reads. Called on the owner's loop only."""
+    """The pool that works on what a source reads. Called on the owner's loop only."""
 
     def assigned(self, assignments: Sequence[Assignment]) -> None:
         """Begin with partitions."""
@@ -43,7 +43,7 @@ class Owner(Protocol):
         ...
 
     def lost(self, names: Sequence[TopicPartition]) -> None:
-        """End with partitions that somebody else may have already: no commit."""
+        """End with partitions that another member may have already: no commit."""
         ...
 
 

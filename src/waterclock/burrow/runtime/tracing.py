@@ -33,7 +33,7 @@ class Trace:
 
     trace_id: str
     span_id: str
-    """Of whoever sent the message."""
+    """The span of the sender."""
     flags: str = "01"
     state: str = ""
     """The header `tracestate`, as it came."""

@@ -3,7 +3,7 @@
 A delivery is a range of the log with a lease, which the client renews as long as we hold it. What
 is committed is acknowledged, rows by rows, so a finished message never comes again, wherever it
 stands. A node also delivers messages behind others that came later in the log (they failed with
-somebody else), and what it takes for lost it delivers once more. So messages are numbered here as
+another member), and what it takes for lost it delivers once more. So messages are numbered here as
 they come: `Record.offset` counts deliveries, and `LoggedRecord.log_offset` is the place in the log.
 
 The node knows no pause: what comes for a paused partition is kept until it is resumed, and never

@@ -84,7 +84,7 @@ def worker(
     )
     begin_log(is_verbose=is_verbose)
     if config.handler:
-        load(config.handler, folder=Path.cwd())  # who misspelt it hears so before anything runs
+        load(config.handler, folder=Path.cwd())  # a misspelt name fails before anything runs
     run_until_stopped(_run(config, as_json=as_json, figures_s=figures))
 
 

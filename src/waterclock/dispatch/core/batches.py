@@ -148,7 +148,7 @@ class Batch:
         """The worker that had them last and failed: another one is better."""
         self.state = BatchState.WAITING
         self.worker = -1
-        """Who has them, while they are out."""
+        """The worker that has them, while they are out."""
         self.deadline_ms = 0
 
     def __repr__(self) -> str:

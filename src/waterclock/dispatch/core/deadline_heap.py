@@ -1,8 +1,8 @@
 """Batches by their time, soonest first: deadlines of what is out, and ends of rests.
 
 A batch has one entry at most, and its `deadline_ms` may move later without the heap being
-told: whoever comes too early is put back. So extending a deadline costs nothing, and the cost of
-time is by batches, never by messages.
+told: a batch that comes too early is put back. So extending a deadline costs nothing, and the cost
+of time is by batches, never by messages.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
-"""Who a message is: a uuid and a birth that every dispatcher derives alike.
+"""The identity of a message: a uuid and a birth that every dispatcher derives alike.
 
-A uuid looks like a uuid4 and is derived, so that whoever takes over gives a message the name it had
+A uuid looks like a uuid4 and is derived, so that a new leader gives a message the name it had
 before, and the write that both asked for is made once. It is a prefix of 10 bytes, hashed from
 where the message stands, and a number of 6:
 
@@ -8,7 +8,7 @@ where the message stands, and a number of 6:
     pub/sub source    hash(its channel, the last marker before the message)     position behind it
 
 A *sequence marker* is a small message that the leader publishes beside the user's channel every
-~100 ms. Redis keeps one order over all channels of a connection, so all who listen agree how many
+~100 ms. Redis keeps one order over all channels of a connection, so all dispatchers agree how many
 messages stand between two markers, and thereby on the name of each (`ring.py`). The *birth* of a
 message is the time of its marker, or the ms of its entry id; dedup files it under that.
 """
@@ -82,7 +82,7 @@ def parse_position(raw: bytes) -> Position:
 
 
 def parse_marker(raw: bytes) -> SequenceMarker:
-    """Return the marker that was published; raise BadMarker if somebody else wrote on the
+    """Return the marker that was published; raise BadMarker if another program wrote on the
     channel."""
     try:
         magic, version, epoch, number, time_ms, nonce = _MARKER.unpack_from(raw)

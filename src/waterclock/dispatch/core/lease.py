@@ -10,7 +10,7 @@ clock, counted from *before* it asked, and takes a tenth off for clocks that dif
     0                                       lease - margin  lease
 
 A pause between looking at the clock and acting can still not be excluded. That is what the epoch is
-for: whoever writes compares it (`Fence`, the scripts), and refuses the smaller one.
+for: every write compares it (`Fence`, the scripts), and refuses the smaller one.
 
 How a shell uses it: call `tick` at `next_deadline()`; perform `Ask` with one script, and tell how
 it went with one of `acquired refused renewed lost failed`; look at `is_held` before handing out.
@@ -140,7 +140,7 @@ class Lease:
         # Not all at the same moment: Redis would answer them one after the other for nothing.
         poll_ms = self._config.poll_ms
         wait_ms = poll_ms + self._rng.randrange(poll_ms // 5 + 1)
-        if wait_ms >= ttl_ms:  # free by then: who has a handicap must not come in between
+        if wait_ms >= ttl_ms:  # free by then: a dispatcher with a handicap must not come in between
             wait_ms += max(ttl_ms, 1) - poll_ms + self.handicap_ms
         self._next_ask_ms = now_ms + wait_ms
 
@@ -179,7 +179,7 @@ class Lease:
 
 
 class BadLock(BadInput):
-    """The value of the lock is not ours: somebody else uses the key."""
+    """The value of the lock is not ours: another program uses the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class LockValue:
     host: str
     port: int
     token: str
-    """Random; only who knows it may renew or release."""
+    """Random; only the holder knows it, and may renew or release."""
     epoch: int = 0
     """Filled in by the script that takes the lock."""
 
@@ -212,7 +212,7 @@ def parse_lock_value(raw: bytes) -> LockValue:
 
 
 class Fence:
-    """Refuses whoever is older than the newest leader seen: one for each worker, for all
+    """Refuses leaders older than the newest one seen: one for each worker, for all
     connections it ever has.
 
     A leader that was paused does not know that another took over. Its frames and writes bear its

@@ -2,7 +2,7 @@
 are of.
 
 A message is in the plan exactly while `index` has it. Batches are not told when a message leaves
-them; they only count, and are tidied where somebody needs to see what is left.
+them; they only count, and are tidied where the plan needs to see what is left.
 """
 
 from collections.abc import Iterable, Sequence

@@ -18,7 +18,7 @@ Promises, which the simulator in tests/dispatch checks:
 - A message is with at most one worker until its deadline passes or its worker is gone.
 - Every message that is added is handed out until it is acknowledged or given up, and then settled.
 - A stored batch is settled when all its messages are done, and not before.
-- An acknowledgement counts from whoever sends it: the writing is fenced and deduped, so that one
+- An acknowledgement counts from any worker: the writing is fenced and deduped, so that one
   that comes late still says that the message was written.
 - Memory: `room` messages and bytes, and one load; deadlines and queues hold batches, not messages.
 
@@ -179,7 +179,7 @@ class Plan:
         return []
 
     def hand_out(self, now_ms: int) -> list[HandOut]:
-        """Return what to send to whom; from now on the deadline of each runs."""
+        """Return what to send to which worker; from now on the deadline of each runs."""
         outs: list[HandOut] = []
         free = self._pool.free_count(now_ms) if self.waiting else 0
         if not free:

@@ -84,7 +84,7 @@ class Ring:
         self.reaches_back = False
         """Whether a take-over now would lose nothing, as far as the last marker told."""
         self.epoch_heard = 0
-        """The epoch of the last leader's marker. Who takes over publishes a marker, and resumes
+        """The epoch of the last leader's marker. A new leader publishes a marker, and resumes
         when it comes back: by then everything that was published before the take-over is heard."""
         self.messages = 0
         self.bytes = 0

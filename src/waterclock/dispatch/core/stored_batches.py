@@ -27,7 +27,7 @@ _VERSION = 1
 
 
 class BadStoredBatch(BadInput):
-    """The bytes are not a stored batch: somebody else wrote under our key, or it was damaged."""
+    """The bytes are not a stored batch: another program wrote under our key, or it was damaged."""
 
 
 @dataclass(frozen=True, slots=True)

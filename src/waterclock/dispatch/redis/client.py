@@ -3,8 +3,8 @@
 Give it one address, or several. If the first that answers is a node of a cluster, keys are sent to
 the masters of their slots, and redirections (MOVED, ASK) are followed. Otherwise the addresses are
 of one master and its replicas, and the one that says it is the master is used; after a failover the
-others are asked who it is now. Two that both say so is a matter for whoever promoted one of them:
-the first in the list is taken.
+others are asked who it is now. Two that both say so is a matter for the operator who promoted one
+of them: the first in the list is taken.
 
 A command is sent once. If the connection breaks the caller hears `RedisAway`, and the next command
 opens a new one.
@@ -43,7 +43,7 @@ class RedisClient:
         self._silence_s_max = silence_s_max
         self._links: dict[HostPort, RedisLink] = {}
         self._slots: dict[int, HostPort] | None = None
-        """Who has which slot; None: not a cluster, or not asked yet."""
+        """Which server has which slot; None: not a cluster, or not asked yet."""
         self._master: RedisLink | None = None
         self._opening = asyncio.Lock()
         self.is_cluster = False

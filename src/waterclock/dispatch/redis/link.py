@@ -5,8 +5,8 @@ to 6 thousand commands a second, and 13 to 25 thousand published messages a seco
 needs several times that. So this is a bare `asyncio.Protocol` around hiredis, which parses and
 packs in C: `call` writes and returns a future, as many as you like before the first is answered.
 
-A link is used once. When it breaks, all who wait hear `RedisAway`, and whether their commands were
-run is not known; `redis_client.py` makes a new one. A server that does not answer for
+A link is used once. When it breaks, all callers that wait get `RedisAway`, and whether their
+commands were run is not known; `redis_client.py` makes a new one. A server that does not answer for
 `silence_s_max` counts as gone, for a cut cable tells nobody.
 """
 
@@ -156,7 +156,7 @@ class RedisLink(Link):
         await confirmed
 
     def close(self) -> None:
-        """Close at once; who still waits hears `RedisAway`."""
+        """Close at once; callers that still wait get `RedisAway`."""
         self.abort()
 
     # asyncio.Protocol
@@ -166,7 +166,7 @@ class RedisLink(Link):
         self._watch = self._loop.call_later(self.silence_s_max / 4, self._look)
 
     def data_received(self, data: bytes) -> None:
-        """Hand each answer to whom it belongs."""
+        """Hand each answer to the call it belongs to."""
         self.heard_at = self._loop.time()
         reader, waiting = self._reader, self._waiting
         try:
@@ -176,7 +176,7 @@ class RedisLink(Link):
                 return
             while (reply := reader.gets()) is not _NOTHING:
                 self._answer(waiting.popleft(), reply)
-        except (hiredis.ProtocolError, IndexError):  # whoever is there, it does not speak Redis
+        except (hiredis.ProtocolError, IndexError):  # the other side does not speak Redis
             self.close()
 
     def _push(self) -> None:
@@ -200,7 +200,7 @@ class RedisLink(Link):
 
     @staticmethod
     def _answer(future: "asyncio.Future[Reply]", reply: Reply) -> None:
-        if future.done():  # whoever asked does not wait any more
+        if future.done():  # the caller does not wait any more
             return
         if isinstance(reply, RedisRefused):
             future.set_exception(reply)
@@ -208,7 +208,7 @@ class RedisLink(Link):
             future.set_result(reply)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell all who wait."""
+        """Fail all calls that wait."""
         if self._watch is not None:
             self._watch.cancel()
         if not self.closed.done():

@@ -1,4 +1,5 @@
-"""The Lua scripts: what must happen in Redis in one step, or be refused to who leads no more.
+"""The Lua scripts: what must happen in Redis in one step, or be refused to a leader that is
+replaced.
 
 Each is a file in `lua/`, which says what it takes and answers. Those that change anything of the
 leader's begin with `fenced.lua`: they check the caller's epoch and refuse a lower one (`Stale`).
@@ -15,7 +16,7 @@ from waterclock.model.errors import WaterclockError
 
 
 class Stale(WaterclockError):
-    """Somebody with a higher epoch leads: whatever this was, it was not done."""
+    """Another leads under a higher epoch: Redis did not run the script."""
 
 
 class Script:

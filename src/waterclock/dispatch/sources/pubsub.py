@@ -1,8 +1,8 @@
-"""The pub/sub source: a channel everybody hears, kept as batches by the one who leads.
+"""The pub/sub source: a channel that all dispatchers hear, kept as batches by the leader.
 
 All dispatchers listen, on one connection each, to the user's channel and to that of the markers,
 and so agree where in the channel each message stands (`ring.py`). The leader stores what it heard,
-and how far that is, by one fenced script, before it hands anything out. Who takes over goes on
+and how far that is, by one fenced script, before it hands anything out. A new leader goes on
 behind the place that is stored, from its own ring: nothing is lost, nothing stored twice.
 
 What Redis itself does not deliver nobody can mend: while it restarts, or after a connection broke,
@@ -110,7 +110,7 @@ class PubSubSource:
 
     @property
     def handicap_ms(self) -> int:
-        """Some, unless we have heard everything that is not stored: whoever has loses nothing."""
+        """Some, unless we have heard everything that is not stored: such a leader loses nothing."""
         return 0 if self._ring.reaches_back else HANDICAP_MS
 
     @property
@@ -167,8 +167,8 @@ class PubSubSource:
         self._ring.subscribed(secrets.token_bytes(NONCE_BYTES), time.time_ns() // 1_000_000)
 
     async def _publish_own_marker(self) -> None:
-        """Publish a marker of our own. From it on everybody counts as we do, so that we could take
-        over at once; the next of the leader's may be long in coming, if it is about to die."""
+        """Publish a marker of our own. From it on all dispatchers count as we do, so that we could
+        take over at once; the next of the leader's may be long in coming, if it is about to die."""
         seconds, micros = await self._redis.call(self._keys.epoch, "TIME")
         now_ms = int(seconds) * 1_000 + int(micros) // 1_000
         name = MarkerName(0, self._subscriptions, secrets.token_bytes(NONCE_BYTES))

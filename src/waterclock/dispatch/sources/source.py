@@ -62,12 +62,12 @@ class Source(Protocol):
         ...
 
     async def listen(self) -> None:
-        """Do what must be done also while somebody else leads, until cancelled."""
+        """Do what must be done also while another dispatcher leads, until cancelled."""
         ...
 
     async def lead(self, intake: Intake) -> None:
         """Take over what the last leader left, then bring what comes, until cancelled. Raises
-        `Stale` if somebody else leads."""
+        `Stale` if another dispatcher leads."""
         ...
 
     async def settle(

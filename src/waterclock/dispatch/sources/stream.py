@@ -75,7 +75,7 @@ class StreamSource:
 
     @property
     def handicap_ms(self) -> int:
-        """None: everybody can go on from the stream."""
+        """0: every dispatcher can go on from the stream."""
         return 0
 
     async def listen(self) -> None:
@@ -185,8 +185,9 @@ class StreamSource:
 
     def _born_again(self, births_ms: list[int], now_ms: int) -> list[int]:
         """Let messages that waited in the stream for longer than dedup looks back be born now: they
-        were never handed out, so nobody has written them. Who claims one of these later files it
-        under the birth of its id, for which it is too late for ever: it is written once at most."""
+        were never handed out, so nobody has written them. A leader that claims one of these later
+        files it under the birth of its id, for which it is too late for ever: it is written once at
+        most."""
         bucket_ms, window_ms = self._bucket_ms, self._window_ms
         return [
             now_ms
@@ -207,7 +208,9 @@ class StreamSource:
         args = ("COUNT", 1, "BLOCK", block_ms, "STREAMS", self._source, self._last)
         try:
             reply = await self._waiter.call("XREAD", *args)
-            if reply:  # if the next look does not find it, somebody else of the group has read it
+            if (
+                reply
+            ):  # if it is gone at the next look, another consumer has read it
                 self._last = reply[0][1][0][0]
         except RedisRefused as refused:
             # Nothing depends on this but when we look again; the look itself says what is wrong.

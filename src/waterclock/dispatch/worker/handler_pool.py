@@ -41,7 +41,7 @@ def handler_pool(
             value = await handler.call(*args(item))
             return None if value is None else prepare(value)
         except (KeyboardInterrupt, GeneratorExit, asyncio.CancelledError):
-            raise  # somebody ends the program, or the function its task
+            raise  # the program ends, or the function cancelled its task
         except BaseException as error:  # one that calls sys.exit fails, and takes nobody along
             return error
 

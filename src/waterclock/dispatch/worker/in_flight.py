@@ -1,7 +1,7 @@
 """What a worker holds: since when, for whom, and which of it deserves more time.
 
 While the handler runs, the leader is told now and then that it does (PROGRESS), so that a slow
-message is not handed to somebody else; but not for ever: what has been at work longer than the
+message is not handed to another worker; but not for ever: what has been at work longer than the
 limit is not extended any more, nor is anything else if all of the pool are stuck like that.
 
 How much a worker holds follows how fast it is. Credit doubles while messages are done well before

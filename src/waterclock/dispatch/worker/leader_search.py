@@ -21,7 +21,7 @@ log = logging.getLogger("waterclock.dispatch.worker.worker")
 
 
 class LeaderSearch:
-    """Looks who leads; `follow` connects to them, if that is not so already."""
+    """Looks which dispatcher leads; `follow` connects to it, unless the worker is connected."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class LeaderSearch:
             await asyncio.sleep(3 * LOOK_S if self._is_connected() else LOOK_S)
 
     async def _look(self) -> str:
-        """Follow whoever leads; return why we are not connected, as far as that is known."""
+        """Follow the leader; return why the worker is not connected, as far as that is known."""
         try:
             raw = await self._redis.call(self._lock, "GET", self._lock)
             if raw is None:

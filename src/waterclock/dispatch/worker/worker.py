@@ -7,7 +7,7 @@ welcomed is the only one obeyed; what a leader of a lower one still sends is ref
 answered with CLOSE, from which it learns.
 
 Nothing is acknowledged before it is written. What is in flight when a connection breaks is
-forgotten if it is not written yet: its leader, or the next one, hands it to somebody.
+forgotten if it is not written yet: its leader, or the next one, hands it to another worker.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ TICK_S = 0.1
 
 
 class Worker:
-    """Works until it is stopped. The sink and the client are closed by whoever made them."""
+    """Works until it is stopped. The caller that made the sink and the client closes them."""
 
     def __init__(
         self, config: WorkerConfig, handler: Handler, sink: Sink, redis: RedisClient
@@ -160,7 +160,7 @@ class Worker:
     async def _follow(self, leader: LockValue) -> None:
         link = self._dialled
         is_ours = link is not None and link.is_open and link.epoch in (0, leader.epoch)
-        # Who dials its workers is connected already, if it knows of us.
+        # A leader that dials its workers is connected already, if it knows of us.
         is_known = any(each.epoch == leader.epoch for each in self._links)
         if leader.epoch < self.epoch or is_ours or is_known:
             return
