@@ -95,7 +95,7 @@ async def test_what_came_for_a_listener_that_goes_is_not_lost(tmp_path):
 
 
 async def test_listeners_are_no_polls(tmp_path, monkeypatch):
-    monkeypatch.setattr(stream_events, "PING_MS", 1)
+    monkeypatch.setattr(stream_events, "KEEP_ALIVE_MS", 1)
     async with streaming(tmp_path) as it:
         listener = await listening(it, "streamId=s")
         for _ in range(3):

@@ -24,6 +24,10 @@ JSON_LINES = b"application/x-ndjson"
 EVENTS = b"text/event-stream"
 PROBLEM = b"application/problem+json"
 
+KEEP_ALIVE_MS = 15_000
+"""How often server-sent events that have nothing to send send a comment, so that no proxy takes
+their connection for dead. Lower finds clients that have gone sooner, and sends more."""
+
 IS_LAST = 1
 IS_HEAD = 2
 IS_OLD = 4

@@ -18,6 +18,7 @@ from waterclock.schedule.duration import parse_duration
 from waterclock.server.http.input import END, body_of, matching, parameters_of
 from waterclock.server.http.messages import (
     EVENTS,
+    KEEP_ALIVE_MS,
     Answered,
     Later,
     Request,
@@ -43,7 +44,7 @@ from waterclock.server.rest.models import (
 from waterclock.server.rest.waiters import NO_STORE, Batch, DeliveredPage, Listening, Poll, event_of
 
 CONSUMER = "http"
-"""The name of consumers that give none; they share one consumer."""
+"""The name of consumers that give none; they share one session."""
 WAIT_MS_MAX = 5 * MINUTE_MS
 WAIT_MS_MIN = 100
 """What there is takes a moment to be delivered, too."""
@@ -51,8 +52,6 @@ LIMIT_MAX = 1_000
 LEASES_MAX = 10_000
 LISTEN_S = 3_600.0
 """How long a stream lasts; then the client asks again, as browsers do by themselves."""
-BEAT_S = 15.0
-"""A stream with nothing to say says so this often, so that nobody in between takes it for dead."""
 
 _LEASE = r"^[0-9]{1,4}-[0-9]{1,16}-[0-9]{1,16}-[0-9]{1,9}" + END
 
@@ -192,7 +191,7 @@ class ConsumeApi:
         try:
             while True:
                 batch = stream.ask()
-                while not await _within(batch, min(BEAT_S, end - loop.time())):
+                while not await _within(batch, min(KEEP_ALIVE_MS / 1_000, end - loop.time())):
                     if loop.time() >= end:
                         return
                     yield b": nothing yet\n\n"

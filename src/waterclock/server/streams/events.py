@@ -15,7 +15,14 @@ import msgspec
 
 from waterclock.model.errors import StoreUnavailable, WaterclockError
 from waterclock.node.node import Node
-from waterclock.server.http.messages import EVENTS, Answered, Request, Streamed, problem
+from waterclock.server.http.messages import (
+    EVENTS,
+    KEEP_ALIVE_MS,
+    Answered,
+    Request,
+    Streamed,
+    problem,
+)
 from waterclock.server.http.problems import RETRY_AFTER
 from waterclock.server.streams.models import FIELD_NAMES, ReceiveParameters
 from waterclock.server.streams.reader import CONFIRMED, EARLIEST, LATEST, deliver_of
@@ -30,7 +37,6 @@ from waterclock.streams.effects import Deliver
 from waterclock.streams.tokens import LIVE, STORED, Token
 from waterclock.streams.waiters import Receiver
 
-PING_MS = 15_000
 EVENTS_AT_ONCE = 100
 HEADERS = b"Cache-Control: no-store\r\nX-Accel-Buffering: no\r\n"
 PING = b": ping\n\n"
@@ -173,7 +179,7 @@ class _Subscriber:
         receiver = Receiver(
             self._name,
             feed,
-            deadline_ms=min(self._host.now_ms() + PING_MS, self._ends_ms),
+            deadline_ms=min(self._host.now_ms() + KEEP_ALIVE_MS, self._ends_ms),
             consumer=self._consumer,
             after=self._after,
             limit=EVENTS_AT_ONCE,
