@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 
+from msgspec import structs
+
 from waterclock.model.errors import BadInput, LimitExceeded
-from waterclock.model.protobuf import to_proto
+from waterclock.model.protobuf import from_proto, to_proto
 from waterclock.node.node import Node
 from waterclock.node.schedule.named_changes import NAMED_MAX, Named
 from waterclock.node.schedule.pending_filter import Filter
@@ -123,18 +125,10 @@ def _recurring(given: pb.Recurrence) -> Recurring:
     if message.message_id or message.HasField("due_ms"):
         raise BadInput("message: each occurrence gets an id and a due time of its own")
     check_not_negative(jitter_ms=rule.jitter_ms, start_ms=rule.start_ms, end_ms=rule.end_ms)
-    kind = rule.WhichOneof("rule")
     return Recurring(
         name=given.name,
         topic=given.topic,
-        rule=Rule(
-            cron=rule.cron if kind == "cron" else None,
-            every_ms=rule.every_ms if kind == "every_ms" else None,
-            zone=rule.zone or "UTC",
-            jitter_ms=rule.jitter_ms,
-            start_ms=rule.start_ms if rule.HasField("start_ms") else None,
-            end_ms=rule.end_ms if rule.HasField("end_ms") else None,
-        ),
+        rule=structs.replace(from_proto(rule, Rule), zone=rule.zone or "UTC"),
         key=message.key if message.HasField("key") else None,
         value=message.value if message.HasField("value") else None,
         headers=dict(message.headers) or None,
@@ -147,7 +141,7 @@ def _recurrence(recurs: Recurs) -> pb.Recurrence:
     return pb.Recurrence(
         name=recurring.name,
         topic=recurring.topic,
-        rule=_rule(recurring.rule),
+        rule=to_proto(recurring.rule, pb.Rule),
         message=broker.Message(
             key=recurring.key, value=recurring.value, headers=recurring.headers or {}
         ),
@@ -155,14 +149,3 @@ def _recurrence(recurs: Recurs) -> pb.Recurrence:
         made_partitions=recurs.made_partitions,
         expires_after_ms=recurring.expires_after_ms,
     )
-
-
-def _rule(rule: Rule) -> pb.Rule:
-    made = pb.Rule(
-        zone=rule.zone, jitter_ms=rule.jitter_ms, start_ms=rule.start_ms, end_ms=rule.end_ms
-    )
-    if rule.cron is not None:
-        made.cron = rule.cron
-    if rule.every_ms is not None:
-        made.every_ms = rule.every_ms
-    return made
