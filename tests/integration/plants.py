@@ -189,8 +189,8 @@ def saves_too_much_progress() -> None:
     """What was handed out counts as done once the node is killed."""
 
     def wrap(encode: Any) -> Any:
-        def broken(self: Any) -> Any:
-            return encode(Cursor(self._config, committed=self.read_from))
+        def broken(self: Any, **shift: Any) -> Any:
+            return encode(Cursor(self._config, committed=self.read_from), **shift)
 
         return broken
 

@@ -1,6 +1,6 @@
 """The oracle of the crash matrix finds what it should, and excuses what it must.
 
-The same detectors on a real node with planted bugs: `make crash-plants`.
+The same detectors on a real node with planted bugs: `make plants`.
 """
 
 import pytest
