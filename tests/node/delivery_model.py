@@ -36,7 +36,7 @@ class Model:
 
     member: Member
     credit_max: int
-    """The most it could hold since its line was last empty."""
+    """The most it could hold since its queue was last empty."""
     held: dict[Position, tuple[int, int]] = field(default_factory=dict)
     """Generation of each message it holds, and when its lease ends, by the monotonic clock."""
     owned: set[tuple[int, int]] = field(default_factory=set)
