@@ -33,7 +33,7 @@ demo-dispatch: $(STAMP)  ## Dispatchers and workers on a Redis, some killed: not
 test: style types docs unit  ## Everything CI runs: style, types, the docs site and all tests
 
 # What the other tests need is said in tests/kit/needs.py; `make unit NEEDS=redis` runs those alone.
-check: NEEDS := not (spark or kafka or redis or databases or chaos or plants)
+check: NEEDS := not (spark or kafka or redis or databases or chaos or plants or benches)
 check: style types unit  ## For daily work: style, types and the tests that need no server (3 minutes)
 
 style: $(STAMP)  ## Lint, formatting and spelling

@@ -1,9 +1,7 @@
 """Dispatchers and workers as processes that can be killed, paused and asked how they are."""
 
 import json
-import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,21 +9,17 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from tests.kit.processes import Process
+
 WAIT_S_MAX = 60.0
 POLL_S = 0.01
 
 
-class Program:
-    """A process, and the last it told."""
+class Program(Process):
+    """A process, and the last it said."""
 
     def __init__(self, kind: str, log: Path, **config: Any) -> None:
-        command = [sys.executable, "-m", "tests.dispatch.program", kind, json.dumps(config)]
-        with log.open("ab") as errors:
-            self._process = subprocess.Popen(
-                command, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
-            )
-        self.log = log
+        super().__init__("tests.dispatch.program", kind, config, log=log, has_output=True)
         self.kind = kind
         self.said: dict[str, Any] = {"counts": {}, "epoch": 0}
         self.said_at = 0.0
@@ -41,49 +35,27 @@ class Program:
             self.said = json.loads(line)
             self.said_at = time.monotonic()
 
-    @property
-    def pid(self) -> int:
-        """Of the process."""
-        return self._process.pid
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it has not ended."""
-        return self._process.poll() is None
-
     def count(self, name: str) -> int:
-        """Return what it counted, when it last told."""
+        """Return what it counted, when it last said it."""
         value: int = self.said["counts"].get(name, 0)
         return value
-
-    def kill(self) -> None:
-        """End it as a crash would."""
-        self._process.kill()
-        self._end()
-
-    def pause(self) -> None:
-        """Let it hang."""
-        self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let it go on."""
-        self._process.send_signal(signal.SIGCONT)
 
     def stop(self) -> int:
         """Ask it to end; return how it did."""
         if self.is_running:
             self.resume()
-            self._process.terminate()
+            self.terminate()
             try:
-                self._process.wait(WAIT_S_MAX / 2)
+                self.wait(WAIT_S_MAX / 2)
             except subprocess.TimeoutExpired:
-                self._process.kill()
-        return self._end()
+                self.kill()
+        return self.wait()
 
-    def _end(self) -> int:
-        status = self._process.wait()
-        self._reader.join()
+    def wait(self, seconds: float | None = None) -> int:
+        """Wait until it has ended, and all it said is read."""
         assert self._process.stdout is not None
+        status = super().wait(seconds)
+        self._reader.join()
         self._process.stdout.close()
         return status
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import signal
 import sys
 import time
@@ -10,12 +9,11 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from tests.kit.processes import ROOT, bugs_in, last_words
+
 HOST = "127.0.0.1"
 READY_S_MAX = 60.0
 END_S_MAX = 60.0
-BUGS = re.compile(r"unforeseen error_id|Traceback|Task exception was never retrieved")
-"""What a log line says when the node did not plan for what happened."""
 
 
 class NodeEnded(Exception):
@@ -117,12 +115,11 @@ class NodeProcess:
 
     def bugs(self) -> list[str]:
         """Return what its log says of things that nobody planned."""
-        lines = self.log_file.read_text(errors="replace").splitlines()
-        return [line for line in lines if BUGS.search(line)]
+        return bugs_in(self.log_file)
 
     def last_words(self, lines: int = 12) -> str:
         """Return the end of its log."""
-        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-lines:])
+        return last_words(self.log_file, lines)
 
     # What it uses
 

@@ -15,6 +15,7 @@ NEEDS = {
     "databases": "the server of a store: Postgres, MySQL, MongoDB, DynamoDB or Cassandra",
     "chaos": "time: processes are killed, stopped, cut off, or out of disk while they work",
     "plants": "time: bugs are planted, and each must be found",
+    "benches": "time: a benchmark runs, however shortly",
 }
 
 BY_FIXTURE = {
@@ -34,6 +35,7 @@ BY_PLACE = {
     r"tests/dispatch/chaos/test_rounds\.py": {"redis", "chaos"},
     r"tests/dispatch/test_(dispatcher|redis_link)\.py": {"redis"},
     r"tests/dispatch/test_sinks\.py::test_a_server_that_is_away": {"redis"},
+    r"tests/benchmarks/test_smoke\.py::": {"benches"},
     r"tests/benchmarks/test_smoke\.py::\w+\[dispatch\]": {"redis"},
     r"tests/stores/\w+\.py::\w+\[(postgres|mysql|mongodb|dynamodb|cassandra)\b": {"databases"},
     r"tests/stores/test_(postgres|mysql|mongodb|dynamodb|cassandra)_store\.py": {"databases"},

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.integration.node_process import BUGS
+from tests.kit.processes import bugs_in
 from waterclock.client._sync.client import BlockingClient, connect_blocking
 from waterclock.client.settings import ClientSettings
 from waterclock.log.schema import MESSAGES
@@ -96,8 +96,7 @@ class SparkNode:
 
     def bugs(self) -> list[str]:
         """Return what its log says of things that nobody planned."""
-        lines = self.log_file.read_text(errors="replace").splitlines()
-        return [line for line in lines if BUGS.search(line)]
+        return bugs_in(self.log_file)
 
     def fill(
         self, topic: str, partition: int, count: int, *, first: int = 0, **columns: Any

@@ -4,11 +4,7 @@ Consumers are processes of their own. The conductor reads their journals as they
 when everything is finished; then it asks all to end, and looks at what they leave behind.
 """
 
-import json
 import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -31,6 +27,7 @@ from tests.burrow.chaos.plan import (
     StepKind,
 )
 from tests.burrow.kafka.kafka_broker import read
+from tests.kit.processes import Process
 
 ROOT = Path(__file__).parents[3]
 PATIENCE_S = 60.0
@@ -45,9 +42,8 @@ class Member:
     """A consumer process."""
 
     run: ProcessRun
-    process: "subprocess.Popen[bytes]"
+    process: Process
     journal: JournalReader
-    output: Path
     slot: int
 
 
@@ -145,9 +141,8 @@ class Conductor:
             self._end_all()
         finally:
             for member in self._everybody:
-                if member.process.poll() is None:
+                if member.process.is_running:
                     member.process.kill()
-                    member.process.wait()
         self.history.log = publisher.log
         self._collect()
         self.history.seconds = time.monotonic() - begun
@@ -174,7 +169,7 @@ class Conductor:
                     member.run.entries.append(entry)
                     if entry.what in (What.FINISHED, What.DEAD_LETTERED):
                         self._done.add(entry.place)
-                if member.run.code is None and member.process.poll() is not None:
+                if member.run.code is None and not member.process.is_running:
                     self._note_end(member)
             if is_enough() or time.monotonic() >= when:
                 return
@@ -209,7 +204,7 @@ class Conductor:
 
     def _join(self, slot: int) -> Member:
         name = f"c{len(self._everybody)}"
-        journal, output = self._folder / f"{name}.journal", self._folder / f"{name}.output"
+        journal = self._folder / f"{name}.journal"
         said = {
             "plan": asdict(self._plan),
             "settings": dict(self._cluster.settings),
@@ -218,13 +213,9 @@ class Conductor:
             "journal": str(journal),
             "plant": self._plant,
         }
-        with output.open("wb") as file:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.burrow.chaos.worker", json.dumps(said)],
-                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
-            )  # fmt: skip
+        process = Process("tests.burrow.chaos.worker", said, log=self._folder / f"{name}.output")
         run = ProcessRun(name, time.monotonic_ns())
-        member = Member(run, process, JournalReader(journal), output, slot)
+        member = Member(run, process, JournalReader(journal), slot)
         self.history.runs[name] = run
         self._members[slot] = member
         self._everybody.append(member)
@@ -238,10 +229,10 @@ class Conductor:
     def _pause(self, member: Member) -> str:
         begun_ns = time.monotonic_ns()
         member.run.paused_ns.append(begun_ns)
-        member.process.send_signal(signal.SIGSTOP)
+        member.process.pause()
 
         def wake() -> None:
-            member.process.send_signal(signal.SIGCONT)
+            member.process.resume()
             self._note(StepKind.PAUSE, member.run.name, begun_ns)
 
         self._due.append((time.monotonic() + PAUSE_TICKS * TICK_S, wake))
@@ -255,20 +246,19 @@ class Conductor:
         deadline = time.monotonic() + STOP_S_MAX
         self._look_until(deadline, self._has_everybody_ended)
         for member in self._everybody:
-            if member.process.poll() is None:  # the oracle sees that it has no code
+            if member.process.is_running:  # the oracle sees that it has no code
                 member.process.kill()
-                member.process.wait()
                 member.run.ended_ns = time.monotonic_ns()
         self._look_until(0, lambda: True)
 
     def _has_everybody_ended(self) -> bool:
-        return all(member.process.poll() is not None for member in self._everybody)
+        return not any(member.process.is_running for member in self._everybody)
 
     def _note_end(self, member: Member) -> None:
         run = member.run
-        run.code, run.ended_ns = member.process.returncode, time.monotonic_ns()
+        run.code, run.ended_ns = member.process.code, time.monotonic_ns()
         if run.killed_ns > run.ended_ns and run.code:
-            run.output = member.output.read_text(errors="replace")[-2_000:]
+            run.output = member.process.output()[-2_000:]
 
     def _collect(self) -> None:
         history = self.history

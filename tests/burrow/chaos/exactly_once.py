@@ -12,7 +12,6 @@ the test would have shown nothing.
 import argparse
 import json
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,10 +20,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 
-from tests.burrow.chaos import processes
 from tests.burrow.chaos.copier import FENCED_CODE
 from tests.burrow.kafka.kafka_broker import KafkaBroker
 from tests.burrow.kafka.kafka_broker import running as running_broker
+from tests.kit import processes
+from tests.kit.processes import Process
 
 MODULE = "tests.burrow.chaos.copier"
 PARTITIONS = 6
@@ -65,7 +65,7 @@ class Copying:
         self._rng = Random(seed)
         self._topic = f"copied-{time.monotonic_ns()}"
         self._is_plain = is_plain
-        self._copiers: list[subprocess.Popen[bytes]] = []
+        self._copiers: list[Process] = []
         self._processes: processes.Processes
         self.copied = Copied(messages)
 
@@ -92,10 +92,10 @@ class Copying:
 
     def _die_before_a_commit(self) -> None:
         copier = self._start(0, dies_at_commit=DIES_AT_COMMIT)
-        assert copier.wait(PATIENCE_S) == -signal.SIGKILL, self._processes.output(copier)
+        assert copier.wait(PATIENCE_S) == -signal.SIGKILL, copier.output()
         self.copied.kills += 1
 
-    def _start(self, slot: int, *, dies_at_commit: int = 0) -> "subprocess.Popen[bytes]":
+    def _start(self, slot: int, *, dies_at_commit: int = 0) -> Process:
         said = {
             "settings": self._broker.settings,
             "group": f"group-of-{self._topic}",
@@ -112,8 +112,8 @@ class Copying:
         """Return when so many are committed; patience is the limit."""
         deadline = time.monotonic() + PATIENCE_S
         while self._committed() < count:
-            outputs = [self._processes.output(each) for each in self._copiers]
-            is_alive = all(each.poll() is None for each in self._copiers)
+            outputs = [each.output() for each in self._copiers]
+            is_alive = all(each.is_running for each in self._copiers)
             assert is_alive, f"a copier ended: {outputs}"
             assert time.monotonic() < deadline, f"{self._committed()} committed: {outputs}"
             time.sleep(LOOK_S)
@@ -124,35 +124,34 @@ class Copying:
 
     def _kill(self, slot: int) -> None:
         self._copiers[slot].kill()
-        self._copiers[slot].wait()
         self._copiers[slot] = self._start(slot)
         self.copied.kills += 1
 
-    def _replace_paused(self, slot: int) -> "subprocess.Popen[bytes]":
+    def _replace_paused(self, slot: int) -> Process:
         """Pause a copier past its session while a new life of it goes on; then wake it."""
         zombie = self._copiers[slot]
-        zombie.send_signal(signal.SIGSTOP)
+        zombie.pause()
         self._copiers[slot] = self._start(slot)
         time.sleep(PAUSE_S)
-        zombie.send_signal(signal.SIGCONT)
+        zombie.resume()
         return zombie
 
-    def _see_fenced(self, zombie: "subprocess.Popen[bytes]") -> None:
+    def _see_fenced(self, zombie: Process) -> None:
         """Have more to copy, until the zombie has had some of it and is refused."""
         deadline = time.monotonic() + PATIENCE_S
-        while zombie.poll() is None:
-            assert time.monotonic() < deadline, self._processes.output(zombie)
+        while zombie.is_running:
+            assert time.monotonic() < deadline, zombie.output()
             self._broker.publish(self._topic, MORE, keys=KEYS, start=self.copied.messages)
             self.copied.messages += MORE
             time.sleep(LOOK_S)
-        assert zombie.returncode == FENCED_CODE, self._processes.output(zombie)
+        assert zombie.code == FENCED_CODE, zombie.output()
         self.copied.zombies_fenced += 1
 
     def _end_all(self) -> None:
         for copier in self._copiers:
             copier.terminate()
         for copier in self._copiers:
-            assert copier.wait(60) == 0, self._processes.output(copier)
+            assert copier.wait(60) == 0, copier.output()
 
     def _count(self) -> None:
         copied, target = self.copied, f"{self._topic}-copy"

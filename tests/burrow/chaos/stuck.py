@@ -8,7 +8,6 @@ partitions have no lag, and the memory of the process does not grow with what is
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,10 +21,11 @@ from random import Random
 from confluent_kafka import Producer
 
 from benchmarks.peers.server import memory_mb
-from tests.burrow.chaos import processes
 from tests.burrow.chaos.journal import JournalReader
 from tests.burrow.kafka.kafka_broker import KafkaBroker
 from tests.burrow.kafka.kafka_broker import running as running_broker
+from tests.kit import processes
+from tests.kit.processes import Process
 from waterclock.burrow.core.config import EngineConfig
 from waterclock.burrow.core.engine import Engine
 from waterclock.burrow.core.offset_map import OffsetMaps
@@ -92,7 +92,7 @@ class StuckRun:
             self._until(lambda: sum(self._broker_offsets()) == self._total)
             said.redone.append(self._redone() - said.redone[0])
             consumer.terminate()
-            assert consumer.wait(60) == 0, self._processes.output(consumer)
+            assert consumer.wait(60) == 0, consumer.output()
         said.missing = self._total - len(self._counts)
         said.seconds = round(time.monotonic() - begun, 1)
         return said
@@ -109,7 +109,7 @@ class StuckRun:
                 producer.produce(self._topic, value, value, partition=partition)
         assert producer.flush(60) == 0
 
-    def _start(self, *, is_stuck: bool) -> "subprocess.Popen[bytes]":
+    def _start(self, *, is_stuck: bool) -> Process:
         journal = self._folder / f"{len(self._journals)}.journal"
         self._journals.append(JournalReader(journal))
         said = {
@@ -121,17 +121,14 @@ class StuckRun:
         }
         return self._processes.start(MODULE, said)
 
-    def _kill(
-        self, consumer: "subprocess.Popen[bytes]", *, is_stuck: bool
-    ) -> "subprocess.Popen[bytes]":
+    def _kill(self, consumer: Process, *, is_stuck: bool) -> Process:
         consumer.kill()
-        consumer.wait()
         return self._start(is_stuck=is_stuck)
 
     def _until(self, is_enough: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while not is_enough():
-            outputs = [self._processes.output(each) for each in self._processes.all]
+            outputs = [each.output() for each in self._processes.all]
             assert time.monotonic() < deadline, f"{len(self._counts)} finished: {outputs}"
             time.sleep(LOOK_S)
 
