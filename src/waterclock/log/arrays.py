@@ -41,7 +41,6 @@ def binaries(values: Sequence[bytes | None]) -> pa.Array:
 
 
 def texts(values: Sequence[str]) -> pa.Array:
-    """Return text as a column."""
     joined = "".join(values)
     if joined.isascii():
         return _variable(pa.string(), None, map(len, values), joined.encode(), len(values))

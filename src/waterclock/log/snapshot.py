@@ -73,7 +73,6 @@ class SnapshotPartition:
 
     @property
     def rows(self) -> int:
-        """Rows of all its files."""
         return sum(file.rows for file in self.files)
 
 
@@ -88,12 +87,10 @@ class Manifest:
 
     @property
     def rows(self) -> int:
-        """Rows of all partitions."""
         return sum(partition.rows for partition in self.partitions)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all files."""
         return sum(file.size_bytes for partition in self.partitions for file in partition.files)
 
     @property
@@ -102,7 +99,6 @@ class Manifest:
         return {each.partition: each.end_offset for each in self.partitions}
 
     def encode(self) -> bytes:
-        """Return the bytes of `manifest.json`."""
         fields = {
             "format": FORMAT,
             "topic": self.topic,

@@ -56,7 +56,6 @@ class Metadata:
         return f"<Metadata {len(self._records)} records, {self._store!r}>"
 
     def get(self, name: str) -> bytes | None:
-        """Return a record, or None."""
         return self._records.get(name)
 
     def items(self, prefix: str) -> list[tuple[str, bytes]]:

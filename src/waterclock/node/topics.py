@@ -80,7 +80,6 @@ class Topic:
         return [Position(host.partition, host.store.offset_at(time_ms)) for host in self.partitions]
 
     def partition(self, number: int) -> PartitionHost:
-        """Return a partition by its number."""
         if not 0 <= number < len(self.partitions):
             count = len(self.partitions)
             raise NotFound("partition", f"{self.name}/{number} (the topic has {count})")

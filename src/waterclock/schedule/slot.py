@@ -38,7 +38,6 @@ class Slot:
         return self._count
 
     def extend(self, rows: Packed) -> None:
-        """Add rows."""
         start = 0
         while start < len(rows):
             block = self._blocks[-1] if self._blocks else None

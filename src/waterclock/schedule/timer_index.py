@@ -168,7 +168,6 @@ class TimerIndex:
         return np.concatenate([due, coming[:left]])
 
     def is_open(self, offsets: Int64s) -> Bools:
-        """Tell which are open."""
         return np.asarray(self.due_of(offsets) >= 0)
 
     def due_of(self, offsets: Int64s) -> Int64s:

@@ -56,7 +56,6 @@ class Counts:
     bytes: Counter[FrameType] = field(default_factory=Counter)
 
     def add(self, frame: Frame) -> None:
-        """Count one frame."""
         header = frame.header
         self.frames[header.type] += 1
         self.rows[header.type] += header.rows

@@ -223,7 +223,6 @@ class IdRuns:
         self._add_run(entries)
 
     def add_one(self, fp: int, relative_offset: int) -> None:
-        """Add one entry."""
         self._singles.setdefault(fp, []).append(fp << OFFSET_BITS | relative_offset)
         self._count += 1
         self._single_count += 1

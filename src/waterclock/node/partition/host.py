@@ -55,7 +55,6 @@ class PartitionHost:
 
     @property
     def scheduler(self) -> Scheduler:
-        """The timers."""
         return self._parts()[2]
 
     @property

@@ -230,7 +230,6 @@ class WriteRegistry:
         return True
 
     def list(self, topic_name: str) -> list[WriterInfo]:
-        """Return the writers of a topic, by name."""
         self._topics.get(topic_name)
         return [
             WriterInfo(

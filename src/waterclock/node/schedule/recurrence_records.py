@@ -54,7 +54,6 @@ class Recurring(msgspec.Struct, frozen=True, kw_only=True):
     """Each occurrence expires so long after its time."""
 
     def message(self, message_id: bytes, due_ms: int) -> Message:
-        """Return one occurrence."""
         headers = dict(self.headers or ())
         if self.expires_after_ms is not None:
             headers[EXPIRES_HEADER] = b"%d" % (due_ms + self.expires_after_ms)

@@ -50,7 +50,6 @@ class OverlayFile:
             self._change(size)
 
     def truncate(self, size: int) -> None:
-        """Shrink to `size`."""
         self._size = size
         del self._copy[size:]
 
