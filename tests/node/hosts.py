@@ -15,7 +15,7 @@ from waterclock.model.message import Message
 from waterclock.model.sections import NodeConfig
 from waterclock.model.views import TopicSettings
 from waterclock.node.metadata import Metadata, open_metadata
-from waterclock.node.publish.publisher import Publishing
+from waterclock.node.publish.publisher import Publisher
 from waterclock.node.task_groups import task_group
 from waterclock.node.topics import Topic, Topics
 from waterclock.storage.flush import BackgroundThreads
@@ -37,7 +37,7 @@ class Hosts:
     clock: Clock
     metadata: Metadata
     topics: Topics
-    publishing: Publishing
+    publisher: Publisher
     failures: list[WaterclockError]
 
     async def topic(self, name: str, partitions: int = 1) -> Topic:
@@ -69,8 +69,8 @@ async def opened(
             )
             rest.callback(topics.close)
             await topics.open()
-            publishing = Publishing(topics, config.limits, clock)
-            yield Hosts(config, clock, metadata, topics, publishing, failures)
+            publisher = Publisher(topics, config.limits, clock)
+            yield Hosts(config, clock, metadata, topics, publisher, failures)
 
 
 def batch_of(*messages: Message, now_ms: int = START_MS) -> Batch:

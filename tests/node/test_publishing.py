@@ -56,8 +56,8 @@ async def test_each_message_is_where_the_answer_says_and_where_its_key_belongs(
                 Message(b"%d" % i, key=key, message_id=b"id%d" % i) for i, key in enumerate(keys)
             ]
             arrow = arrow_of(*messages)
-            first = await hosts.publishing.publish_batch("t", arrow, is_sticky=is_sticky)
-            again = await hosts.publishing.publish_batch("t", arrow, is_sticky=is_sticky)
+            first = await hosts.publisher.publish_batch("t", arrow, is_sticky=is_sticky)
+            again = await hosts.publisher.publish_batch("t", arrow, is_sticky=is_sticky)
             return messages, first, again, stored(hosts, "t")
 
     messages, first, again, found = await publish()
@@ -97,7 +97,7 @@ async def test_a_sticky_batch_without_keys_is_one_append(tmp_path):
         for number in range(40):
             batch = [Message(b"", message_id=b"%d-%d" % (number, i)) for i in range(5)]
             arrow = arrow_of(*batch)
-            answer = await hosts.publishing.publish_batch("t", arrow, is_sticky=True)
+            answer = await hosts.publisher.publish_batch("t", arrow, is_sticky=True)
             places.add(answer.partition)
         assert (places, sum(host.counters.batches for host in topic.partitions)) == (
             {0, 1, 2, 3},
@@ -121,7 +121,7 @@ async def test_anonymous_singles_go_to_the_partitions_by_turns(tmp_path):
 
 async def test_an_answer_means_that_the_disk_has_it(tmp_path):
     async with opened(tmp_path) as hosts:
-        await hosts.publishing.publish_batch("t", arrow_of(Message(b"v", message_id=b"1")))
+        await hosts.publisher.publish_batch("t", arrow_of(Message(b"v", message_id=b"1")))
         store = hosts.topics.get("t").partition(0).store
         assert (store.flushed_end, store.end) == (1, 1)
 
@@ -129,9 +129,9 @@ async def test_an_answer_means_that_the_disk_has_it(tmp_path):
 async def test_what_is_wrong_with_a_request_makes_no_topic(tmp_path):
     async with opened(tmp_path) as hosts:
         with pytest.raises(BadBatch):
-            await hosts.publishing.publish_batch("t", b"not arrow")
+            await hosts.publisher.publish_batch("t", b"not arrow")
         with pytest.raises(BadBatch):
-            await hosts.publishing.publish_batch("t", b"")
+            await hosts.publisher.publish_batch("t", b"")
         assert hosts.topics.all() == []
 
 
@@ -139,7 +139,7 @@ async def test_a_partition_that_is_not_there_is_refused(tmp_path):
     async with opened(tmp_path) as hosts:
         await hosts.topic("t", 2)
         with pytest.raises(NotFound):
-            await hosts.publishing.publish_batch(
+            await hosts.publisher.publish_batch(
                 "t", arrow_of(Message(b"v", message_id=b"1")), partition=2
             )
 
@@ -149,8 +149,8 @@ async def test_messages_for_later_reach_the_scheduler(tmp_path):
         topic = await hosts.topic("t")
         due = [1, START_MS + 5_000, START_MS - 1, START_MS + 9_000]
         messages = [Message(b"", message_id=b"%d" % i, due_ms=Millis(d)) for i, d in enumerate(due)]
-        await hosts.publishing.publish_batch("t", arrow_of(*messages))
-        await hosts.publishing.publish_batch("t", arrow_of(*messages))
+        await hosts.publisher.publish_batch("t", arrow_of(*messages))
+        await hosts.publisher.publish_batch("t", arrow_of(*messages))
         scheduler = topic.partition(0).scheduler
         offsets, times = await scheduler.upcoming(0, 1 << 62, 10)
         assert (offsets.tolist(), times.tolist()) == ([2, 3], [START_MS + 5_000, START_MS + 9_000])

@@ -97,14 +97,14 @@ async def test_a_topic_is_deleted_between_two_schedules_and_never_within_one(ope
     async with opened() as here:
         await here.recurrences.put(every())
         here.clock.advance(MINUTE_MS)
-        real, is_at_it, go_on = here.publishing.publish_batch, asyncio.Event(), asyncio.Event()
+        real, is_at_it, go_on = here.publisher.publish_batch, asyncio.Event(), asyncio.Event()
 
         async def slow(*given: Any) -> Any:
             is_at_it.set()
             await go_on.wait()
             return await real(*given)
 
-        monkeypatch.setattr(here.publishing, "publish_batch", slow)
+        monkeypatch.setattr(here.publisher, "publish_batch", slow)
         settling = here.tasks.create_task(here.recurrences.settle())
         await is_at_it.wait()
         deleting = here.tasks.create_task(here.topics.delete("t"))

@@ -257,7 +257,7 @@ async def test_a_full_disk_holds_a_recurrence_and_loses_none(opened, monkeypatch
             raise StorageFull("no space")
 
         with monkeypatch.context() as failing:
-            failing.setattr(here.publishing, "publish_batch", full)
+            failing.setattr(here.publisher, "publish_batch", full)
             await here.recurrences.settle()
             await here.recurrences.settle()
         assert len(caplog.records) == 1
@@ -270,7 +270,7 @@ async def test_a_occurrence_whose_caller_has_left_is_known_to_those_who_come_aft
     opened, monkeypatch
 ):
     async with opened() as here:
-        real = here.publishing.publish_batch
+        real = here.publisher.publish_batch
         is_scheduled, go_on = asyncio.Event(), asyncio.Event()
 
         async def slowly(*args: Any) -> Any:
@@ -279,7 +279,7 @@ async def test_a_occurrence_whose_caller_has_left_is_known_to_those_who_come_aft
             await go_on.wait()
             return answer
 
-        monkeypatch.setattr(here.publishing, "publish_batch", slowly)
+        monkeypatch.setattr(here.publisher, "publish_batch", slowly)
         caller = here.tasks.create_task(here.recurrences.put(every()))
         await is_scheduled.wait()
         caller.cancel()

@@ -15,7 +15,7 @@ from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.model.units import KIB
 from waterclock.model.views import TopicSettings
 from waterclock.node.metadata import open_metadata
-from waterclock.node.publish.publisher import Published, Publishing
+from waterclock.node.publish.publisher import Published, Publisher
 from waterclock.node.schedule.pending import PendingMessages
 from waterclock.node.schedule.recurrences import Recurrences
 from waterclock.node.task_groups import task_group
@@ -47,7 +47,7 @@ class TimedTopics:
             tasks=tasks,
             on_failed=self._failed,
         )
-        self.publishing = Publishing(self.topics, self.limits, clock)
+        self.publisher = Publisher(self.topics, self.limits, clock)
         self.pending = PendingMessages(self.topics, self.limits, clock)
         self.reopen_recurrences()
 
@@ -58,7 +58,7 @@ class TimedTopics:
     def reopen_recurrences(self) -> None:
         """Take up recurrences as a node does that starts."""
         self.recurrences = Recurrences(
-            self.metadata, self.publishing, self.pending, self.clock, self.tasks
+            self.metadata, self.publisher, self.pending, self.clock, self.tasks
         )
         self.topics.while_deleting = [self.recurrences.topic_deleting]
 
@@ -69,7 +69,7 @@ class TimedTopics:
     async def publish(self, topic: str, messages: Sequence[Message], **how: object) -> Published:
         """Publish a batch."""
         batch = encode_batch(messages, self.limits, now_ms=self.clock.now_ms())
-        return await self.publishing.publish_batch(topic, batch.body, **how)  # type: ignore[arg-type]
+        return await self.publisher.publish_batch(topic, batch.body, **how)  # type: ignore[arg-type]
 
     async def fired(self, topic: str) -> list[Message]:
         """Fire what is due; return all deliverable messages of a topic, partition by partition."""

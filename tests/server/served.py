@@ -100,8 +100,8 @@ class Gate:
     def __init__(self, node: Node) -> None:
         self.is_open = asyncio.Event()
         self.held = 0
-        self._publish = node.publishing.publish_batch
-        node.publishing.publish_batch = self  # type: ignore[method-assign]
+        self._publish = node.publisher.publish_batch
+        node.publisher.publish_batch = self  # type: ignore[method-assign]
 
     async def __call__(self, *args: Any, **options: Any) -> Any:
         self.held += 1

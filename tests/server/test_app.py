@@ -56,7 +56,7 @@ async def test_a_bug_is_internal_with_an_id_and_the_node_goes_on(tmp_path, caplo
         async def broken(*_, **__):
             raise ZeroDivisionError("planted")
 
-        monkeypatch.setattr(it.node.publishing, "publish_batch", broken)
+        monkeypatch.setattr(it.node.publisher, "publish_batch", broken)
         code, details, facts = await failure(it.publish(b"a"))
         monkeypatch.undo()
 

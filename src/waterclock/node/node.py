@@ -1,7 +1,7 @@
 """A node: one process, one loop, everything that runs in it.
 
     metadata ── topics ── partitions (log, fsyncs, timers)
-                  ├── publishing, batcher          in
+                  ├── publisher, batcher          in
                   ├── groups, replays, snapshots   out
                   ├── pending, recurrences         time
                   ├── write_registry               who writes what, once
@@ -44,7 +44,7 @@ from waterclock.node.problems import (
     Problem,
 )
 from waterclock.node.publish.batcher import PublishBatcher
-from waterclock.node.publish.publisher import Publishing
+from waterclock.node.publish.publisher import Publisher
 from waterclock.node.publish.write_registry import WriteRegistry
 from waterclock.node.replay.replays import Replays
 from waterclock.node.replay.snapshots import Snapshots
@@ -103,13 +103,13 @@ class Node:
             on_failed=self._fail,
             on_full=self._note_full,
         )
-        self.publishing = Publishing(self.topics, config.limits, clock)
+        self.publisher = Publisher(self.topics, config.limits, clock)
         self.batcher = PublishBatcher(
             self.topics, config.limits, clock, linger_ms=config.server.linger_ms
         )
         self.pending = PendingMessages(self.topics, config.limits, clock)
         self.recurrences = Recurrences(
-            self.metadata, self.publishing, self.pending, clock, tasks, config.limits
+            self.metadata, self.publisher, self.pending, clock, tasks, config.limits
         )
         self.topics.while_deleting.append(self.recurrences.topic_deleting)
         self.dead_letters = DeadLetters(self.topics, self.metadata, clock)

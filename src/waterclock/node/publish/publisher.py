@@ -44,7 +44,7 @@ class Published:
     """Of the topic, if this has made it."""
 
 
-class Publishing:
+class Publisher:
     """The way into topics."""
 
     def __init__(self, topics: Topics, limits: Limits, clock: Clock) -> None:

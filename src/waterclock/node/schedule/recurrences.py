@@ -40,7 +40,7 @@ from waterclock.model.limits import Limits
 from waterclock.model.names import check_name, check_topic_name
 from waterclock.node.detached import run_detached
 from waterclock.node.metadata import Metadata, Records
-from waterclock.node.publish.publisher import Publishing
+from waterclock.node.publish.publisher import Publisher
 from waterclock.node.schedule.named_changes import Named
 from waterclock.node.schedule.pending import PendingMessages
 from waterclock.node.schedule.recurrence_records import (
@@ -68,14 +68,14 @@ class Recurrences:
     def __init__(
         self,
         metadata: Metadata,
-        publishing: Publishing,
+        publisher: Publisher,
         pending: PendingMessages,
         clock: Clock,
         tasks: asyncio.TaskGroup,
         limits: Limits | None = None,
     ) -> None:
         self._metadata = metadata
-        self._publishing = publishing
+        self._publisher = publisher
         self._pending = pending
         self._clock = clock
         self._tasks = tasks
@@ -111,7 +111,7 @@ class Recurrences:
             if before is None and len(self._records) >= RECURRENCES_MAX:
                 raise CapacityReached("recurrences", RECURRENCES_MAX)
             # Its first occurrence would make it, too; here, who puts it is told.
-            made = await self._publishing.topics.ensure(record.recurring.topic)
+            made = await self._publisher.topics.ensure(record.recurring.topic)
             unwanted = [] if before is None else before.to_cancel(self._now_ms())
             await self._save({name: msgspec.structs.replace(record, unwanted=unwanted)})
             problems = await self._settle([name])
@@ -279,7 +279,7 @@ class Recurrences:
         message_id = record.message_id(due_ms)
         message = recurring.message(message_id.encode(), due_ms)
         batch = encode_batch([message], self._limits, now_ms=self._clock.now_ms())
-        answer = await self._publishing.publish_batch(recurring.topic, batch.body)
+        answer = await self._publisher.publish_batch(recurring.topic, batch.body)
         return Occurrence(
             recurring.topic, answer.partition, answer.first_offset, due_ms, message_id
         )

@@ -58,7 +58,7 @@ class PublishApi:
         """Publish an Arrow batch."""
         arrow = request.arrow
         with self._publishing.holding(len(arrow)):
-            published = await self._node.publishing.publish_batch(
+            published = await self._node.publisher.publish_batch(
                 request.topic,
                 arrow,
                 partition=request.partition if request.HasField("partition") else None,
@@ -136,7 +136,7 @@ class Producer:
         try:
             if not request.HasField("batch"):
                 raise BadInput("batch: the request has none")
-            published = await self._node.publishing.publish_batch(
+            published = await self._node.publisher.publish_batch(
                 batch.topic,
                 arrow,
                 partition=batch.partition if batch.HasField("partition") else None,

@@ -142,7 +142,7 @@ class PublishApi:
         batch = encode_batch(messages, limits, now_ms=now_ms)
         partition = None if given.partition is UNSET else given.partition
         found, made_partitions = await self._node.topics.ensure(topic, partition=partition)
-        published = await self._node.publishing.publish_parsed(
+        published = await self._node.publisher.publish_parsed(
             found,
             batch,
             partition=partition,
