@@ -1,11 +1,11 @@
 """Reading a segment after a crash: what is whole, what is torn, what has rotted.
 
 A frame that fails its checksum is one of two very different things. Bytes that were never fsynced
-may be torn by a crash: nobody was told they are safe, and they are cut off. Bytes that *were*
-fsynced have rotted: somebody was told, so nothing is cut off; the partition is faulty until the
-range is fetched from a peer or an operator accepts the loss. Brokers that cut the log at the first
-bad record wherever it is turn one flipped bit into the loss of everything after it (Jepsen on NATS
-2.12.1 lost 287,249 acknowledged records that way).
+may be torn by a crash: nothing said they were durable, and they are cut off. Bytes that *were*
+fsynced have rotted: they were reported durable, so nothing is cut off; the partition is faulty
+until the range is fetched from a peer or an operator accepts the loss. Brokers that cut the log at
+the first bad record wherever it is turn one flipped bit into the loss of everything after it
+(Jepsen on NATS 2.12.1 lost 287,249 acknowledged records that way).
 
 The line between the two is `proven_end`: everything below it is known to have been fsynced, by
 - the recovery point file, written now and then, and the side-cars before it;

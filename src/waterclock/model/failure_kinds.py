@@ -1,9 +1,9 @@
-"""Failures of somebody's function, told by kind: the first of each at once, then how many more.
+"""Failures of a user's function, reported by kind: the first of each at once, then how many more.
 
 A handler with a typo fails for every message. Whoever wrote it must see the traceback of the first
 failure at once, and must not see a million of them. Two failures are of one kind if they have the
 same type and came from the same line. How often the others happened is told after ten seconds, then
-after twenty, and so on up to ten minutes. This decides what to say; who asks says it.
+after twenty, and so on up to ten minutes. This decides what to say; the caller logs it.
 """
 
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 A program that waits in silence looks as if it worked, or as if it hung. So the first failure is
 said at once, then again after 5, 10, 20 ... seconds, at least every ten minutes, and its end too.
-This decides what to say; who waits says it.
+This decides what to say; the caller logs it.
 """
 
 AGAIN_S = 5.0
@@ -23,7 +23,7 @@ class Waiting:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it was away when somebody last looked."""
+        """Whether it was away at the last look."""
         return self._since_s is not None
 
     def away(self, reason: str, now_s: float) -> str | None:

@@ -1,7 +1,7 @@
-"""Work that is brought to its end, also if whoever asked for it has left.
+"""Work that is brought to its end, also if its caller has left.
 
 A caller may be cancelled at any await. Where half of the work would leave something behind of which
-nobody knows, the work is a task of the node's own, and the caller only waits for its answer.
+nothing knows, the work is a task of the node's own, and the caller only waits for its answer.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Watches over the node's disk: is there room, and is the data folder still the one it was.
 
 Whoever finds no room says so here, once for the whole node, and that holds until an attempt to
-reserve some has succeeded. It is not left to the next publish to find out: who is told that a node
-is not ready sends it none.
+reserve some has succeeded. It is not left to the next publish to find out: a client that is told
+that a node is not ready sends it none.
 
 A data folder that was deleted or moved under the node ends it, like a failed disk: its open files
 go on taking messages that nobody will ever find. A file that was deleted is noticed by the fsync

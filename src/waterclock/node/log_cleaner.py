@@ -3,8 +3,9 @@
 Now and then every partition is looked at: what has had its time is rewritten away; on a compacted
 topic, all but the latest message of each key, and what some group has yet to read. Retention waits
 for groups only where the topic says so; else the groups miss what goes (`groups/cleaner.py`). All
-that takes long runs aside. What goes wrong with one partition (the disk is full, or bytes have
-rotted, or its topic is deleted) is left for the next pass, and the others have their turn.
+that takes long runs in the background. What goes wrong with one partition (the disk is full, or
+bytes have rotted, or its topic is deleted) is left for the next pass, and the others have their
+turn.
 """
 
 import asyncio

@@ -101,11 +101,11 @@ class Topic:
 
 
 class Ensured(NamedTuple):
-    """A topic that somebody uses."""
+    """A topic that a caller uses."""
 
     topic: Topic
     made_partitions: int = 0
-    """Not 0: this use has made it, with so many. Who used it is told, and nobody else: a mistyped
+    """Not 0: this use has made it, with so many. Only the caller that used it is told: a mistyped
     name should not go unnoticed."""
 
 
@@ -188,7 +188,7 @@ class Topics:
         return Ensured(topic, settings.partitions)
 
     def default_settings(self) -> TopicSettings:
-        """Return the settings of a topic about which nobody said anything."""
+        """Return the settings of a topic that has none of its own."""
         return TopicSettings(partitions=self._config.topics.partitions)
 
     async def create(self, name: str, settings: TopicSettings, *, if_absent: bool = False) -> Topic:

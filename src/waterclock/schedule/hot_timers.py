@@ -5,7 +5,7 @@ Rules:
   is asked whether a timer is due: so a clock that was set back holds, whatever happened before.
 - (due, offset) order. `tick` hands out the first of all that are due, however they became so.
 - Nothing is lost between being handed out and being written: a *firing* timer is retired by
-  whoever wrote it, or given back.
+  the scheduler that wrote it, or given back.
 - No call does much more than its batch needs. `tick` returns early when there is much to do (call
   it again while `next_deadline() <= now_ms`); dead rows and stale wheel entries are cleared away in
   parts, in proportion to what each call touches.

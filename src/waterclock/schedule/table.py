@@ -34,7 +34,7 @@ class State(IntEnum):
     READY = 2
     """Out of the wheel, due, not handed out yet."""
     FIRING = 3
-    """Handed out; whoever has it retires it or gives it back."""
+    """Handed out; the scheduler retires it or gives it back."""
 
 
 class Table:

@@ -1,4 +1,4 @@
-"""Making a log durable: when to fsync, one fsync, and everyone who waits for it.
+"""Making a log durable: when to fsync, one fsync, and the callers that wait for it.
 
 `always`    each append is fsynced before it returns: one publish, one fsync.
 `group`     one fsync in flight; everything that waited meanwhile shares the next. The default:
@@ -10,8 +10,8 @@
 A `FlushPlan` decides; the store hands out a `Sync` for each fsync it wants and hears how it ended.
 `GroupCommit` runs them, and side-car jobs, on threads that stores share: the owner of a store calls
 `step` after appending. A plain loop then waits with `wait_for`; under an event loop a `FlushQueue`
-steps by itself and wakes who waits. The threads touch neither the store nor each other: they run
-what they are handed and hand it back.
+steps by itself and wakes the callers that wait. The threads touch neither the store nor each other:
+they run what they are handed and hand it back.
 
 A thread that comes back from fsync needs the interpreter lock, which a busy owner gives up only
 every `sys.getswitchinterval()` (5 ms by default, longer than the fsync). A process that owns stores
@@ -97,8 +97,8 @@ class FlushPlan:
 class Sync:
     """One fsync: begun and finished by the owner, run by anyone, once.
 
-    The kernel tells of a failed write-back once and then forgets it. So whoever must know that the
-    disk is sound hears the fsync in flight first, instead of asking the disk again.
+    The kernel tells of a failed write-back once and then forgets it. So a writer that must know
+    that the disk is sound hears the fsync in flight first, instead of asking the disk again.
     """
 
     def __init__(self, file: File, end: int) -> None:
@@ -113,7 +113,7 @@ class Sync:
         return f"<Sync of {self.file.name} up to {self.end}>"
 
     def run(self) -> None:
-        """Wait for the disk; raise StorageFailed if it failed, also to those who ask later."""
+        """Wait for the disk; raise StorageFailed if it failed, also to later callers."""
         with self._lock:
             if not self._is_over:
                 self._sync()
@@ -179,7 +179,7 @@ class Threads:
             begun = time.perf_counter()
             try:
                 work.run()
-            # Also what nobody foresaw: an owner would wait for ever for a thread that has died.
+            # Any error: an owner would wait for ever for a thread that has died.
             except Exception as failure:
                 error = failure
             with self._lock:
@@ -308,7 +308,8 @@ class GroupCommit:
 
 
 class FlushQueue:
-    """Keeps a store flushed and answers who waits for it. Belongs to a loop; made anywhere."""
+    """Keeps a store flushed and wakes the tasks that wait for it. Belongs to a loop; made
+    anywhere."""
 
     def __init__(
         self,
@@ -386,7 +387,7 @@ class FlushQueue:
             return
         try:
             self._group.step()
-        # Also what nobody foresaw: those who wait would do so for ever, and the node seem sound.
+        # Any error: the tasks that wait would do so for ever, and the node seem sound.
         except Exception as error:
             self._store.fail(error)
             failure = error if isinstance(error, StorageError) else StorageFailed(repr(error))
@@ -427,7 +428,7 @@ class FlushQueue:
         self._waiters.clear()
 
     def close(self) -> None:
-        """Flush and close the store; whoever still waits is answered, with an error if need be."""
+        """Flush and close the store. Tasks that still wait are woken, with an error if need be."""
         has_failed = self._failure is not None
         self._failure = self._failure or Closed("the log was closed")
         try:
@@ -440,5 +441,5 @@ class FlushQueue:
 
 
 def _failure(error: Exception) -> StorageFailed:
-    """Return what ends a store: whatever went wrong aside, nobody can tell what was done."""
+    """Return what ends a store: after any error on a thread it is unknown what was written."""
     return StorageFailed(str(error) or type(error).__name__)

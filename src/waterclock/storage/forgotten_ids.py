@@ -1,8 +1,8 @@
 """Ids that the index has forgotten, but whose messages may still be pending.
 
 The index of ids in memory spans the dedup window, and holds so many at most. A message may be
-scheduled for longer than that; who wants to cancel it by its id is helped by the side-cars: those
-of old segments still list the ids, sorted. They are mapped when somebody asks, and searched only
+scheduled for longer than that; a cancel by its id is answered from the side-cars: those of old
+segments still list the ids, sorted. They are mapped when they are asked for, and searched only
 where scheduled messages may be open. A segment may have no side-car, not yet or not any more: then
 it is read.
 """

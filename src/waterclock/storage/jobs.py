@@ -1,7 +1,7 @@
-"""Work that may be done aside: saving a segment's side-cars and the recovery point.
+"""Work for the background: saving a segment's side-cars and the recovery point.
 
-A store hands out jobs; whoever owns it runs them one at a time and in order, inline or on a thread.
-`run` touches only what nobody changes any more. A job that fails for want of space is dropped: all
+A store hands out jobs; its owner runs them one at a time and in order, inline or on a thread.
+`run` touches only what does not change any more. A job that fails for want of space is dropped: all
 it would have saved is time.
 """
 
@@ -31,7 +31,7 @@ class Snapshot:
     index: SparseIndex
     ids: IdPieces | None
     due: DueDelta
-    """Frozen: its net is taken aside, as it may be large."""
+    """Frozen: its net is taken in the background, as it may be large."""
 
 
 class SaveJob:

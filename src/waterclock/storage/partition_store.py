@@ -97,11 +97,11 @@ class PartitionStore:
         self.faults = faults
         """Stretches of acknowledged messages that cannot be read; not empty means faulty."""
         self.jobs: deque[SaveJob] = deque()
-        """Work that may be done aside: run each, then finish it here; see `run_jobs`."""
+        """Work for the background: run each, then finish it here; see `run_jobs`."""
         self.active_delta = active_delta
         self.reader = Reader(segments)
         self.on_full: Callable[[StorageFull], None] = lambda error: None
-        """Called when there was no room for something; whoever asked for it is told as well."""
+        """Called when there was no room for something; the caller gets the error as well."""
         last = next((s.last for s in reversed(segments) if s.last is not None), None)
         self.log_time_ms = Millis(0) if last is None else last.append_ms
         """When the last frame was appended: the log's own time, which never steps back."""
@@ -368,7 +368,7 @@ class PartitionStore:
         """Return the fsync to run now, if one is due and none is in flight.
 
         `now_ms` is of a monotonic clock: it measures the interval between fsyncs. Raises
-        StorageFailed after a failure: who waits for an fsync would wait for ever.
+        StorageFailed after a failure: a caller that waits for an fsync would wait for ever.
         """
         self._check_usable()
         if not self._plan.wants_sync(now_ms):
@@ -427,7 +427,7 @@ class PartitionStore:
             self._checkpoint = None
 
     def run_jobs(self) -> None:
-        """Do, here and now, the work that could be done aside."""
+        """Do, here and now, the work for the background."""
         while self.jobs:
             job = self.jobs.popleft()
             try:

@@ -1,7 +1,7 @@
 """Reading a partition's segments: by offset, by append time, by due time, and single rows.
 
 What is handed out are checked frames as they lie in the memory map. Rows are decoded only where
-somebody asks for rows (firing, confirming a repeat), and then a frame at a time.
+a caller asks for rows (firing, confirming a repeat), and then a frame at a time.
 """
 
 import struct

@@ -2,7 +2,7 @@
 
 Every segment with damage is written anew: frames that are whole as they are, a `noop` over the
 offsets that are lost, so that no offset is used again. The damaged file stays beside it under
-another name, for whoever may still get something out of it.
+another name, in case something can still be read from it.
 """
 
 from collections.abc import Iterator

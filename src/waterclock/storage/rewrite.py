@@ -1,11 +1,11 @@
 """Retention and compaction on disk: closed segments rewritten, swapped whole, or removed.
 
 Both are one mechanism: a pass yields a job for each closed segment that may have something to give
-up. A job finds out what must live, writes the segment anew into another file (both aside, if the
-owner likes: a closed segment does not change), then swaps it in by renaming; readers of the old
-file go on undisturbed. Segments come oldest first, and each swap is durable before the next is
-planned: `waterclock.log.compaction` says why. A first segment that holds nothing any more is
-removed, and the log starts later.
+up. A job finds out what must live, writes the segment anew into another file (both in the
+background, if the owner likes: a closed segment does not change), then swaps it in by renaming;
+readers of the old file go on undisturbed. Segments come oldest first, and each swap is durable
+before the next is planned: `waterclock.log.compaction` says why. A first segment that holds nothing
+any more is removed, and the log starts later.
 
 Scheduled messages may pin a segment for months. So a segment that retention has been over is left
 alone until a good part of what was left may go: see `Thinned`.

@@ -1,8 +1,9 @@
 """One segment on disk: frames written at its end, read anywhere through memory maps.
 
-Duties of whoever appends: frames come in order and are planned to fit (`has_room`). A failed write
-leaves the file as if nothing had been tried, or raises StorageFailed for good: half a frame that
-stays behind the end could otherwise look like a torn tail, or worse, like a frame, later.
+Duties of the caller that appends: frames come in order and are planned to fit (`has_room`). A
+failed write leaves the file as if nothing had been tried, or raises StorageFailed for good: half a
+frame that stays behind the end could otherwise look like a torn tail, or worse, like a frame,
+later.
 """
 
 from collections.abc import Callable, Iterator, Sequence

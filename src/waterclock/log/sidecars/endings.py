@@ -1,4 +1,4 @@
-"""How scheduled messages ended that did not fire, so that whoever asks later can be told.
+"""How scheduled messages ended that did not fire, so that a later cancel can be answered.
 
 Each segment knows it of the `cancel` frames in it; once a scheduled message is gone from the log,
 the `seen` frame that has its id says it, for as long as ids are remembered. Here they are collected

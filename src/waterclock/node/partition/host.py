@@ -1,4 +1,4 @@
-"""One partition in a node: its log, its fsyncs, its timers, and who waits for it.
+"""One partition in a node: its log, its flush queue and its timers.
 
 Appending is one synchronous step (decide, write, note what is scheduled), then a wait for the disk.
 A partition that cannot be opened stands here too, with its problem: the others go on.
@@ -50,7 +50,7 @@ class PartitionHost:
 
     @property
     def flush_queue(self) -> FlushQueue:
-        """Who waits for what is written to be durable, and so readable."""
+        """Makes what is written durable, and wakes the tasks that wait for it."""
         return self._parts()[1]
 
     @property
@@ -127,7 +127,7 @@ async def open_all(openings: Sequence[Callable[[], PartitionHost]]) -> list[Part
     threads = ThreadPoolExecutor(min(len(openings), OPENINGS_AT_ONCE), "waterclock-open")
     work = [loop.run_in_executor(threads, opening) for opening in openings]
     try:
-        # A thread cannot be cancelled: who leaves waits for it, or its host stays open for ever.
+        # A thread cannot be cancelled: the caller waits for it, or its host stays open for ever.
         await asyncio.shield(asyncio.gather(*work))
     except BaseException:
         await asyncio.wait(work)

@@ -1,4 +1,4 @@
-"""Reading a partition's frames for those who deliver them: in order, with what is gone named.
+"""Reading a partition's frames for groups and replays: in order, with what is gone named.
 
 A group reads each frame twice, to announce it to its cursor and to hand it out, and several groups
 read the same end of the log. So the stretches read last are kept: views of the memory map, checked

@@ -2,7 +2,7 @@
 
 A message alone costs as much as a small batch, in Arrow, in the log and on disk. So singles wait
 `linger_ms` for company, not longer, and not at all once there are enough of them. A batch that is
-refused is taken apart, so that nobody suffers for a neighbour's mistake.
+refused is taken apart, so that no message is refused for a neighbour's mistake.
 """
 
 import asyncio

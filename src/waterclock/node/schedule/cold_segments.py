@@ -1,7 +1,7 @@
 """The cold timers follow the segments of the log: sealed, written anew, mapped, removed.
 
 A store changes its segments in the middle of other calls (an append seals one, the log cleaner
-swaps one), so nobody is told. Instead, the tables are compared now and then, and what is new is
+swaps one), and tells nobody. Instead, the tables are compared now and then, and what is new is
 taken in. In between nothing is missing: until its segment is folded in, a cold timer is in the
 overflow.
 """

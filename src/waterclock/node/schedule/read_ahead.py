@@ -131,7 +131,7 @@ class ReadAhead:
                 if decoded >= STEP_DECODED_BYTES:
                     break
         except (Damaged, OffsetOutOfRange):
-            return None, rest  # whoever fires them will say so
+            return None, rest  # firing them will raise it
         if not frames:
             return None, rest
         step = step[: int(frames[-1][3].max()) + 1]

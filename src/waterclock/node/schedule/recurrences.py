@@ -110,7 +110,7 @@ class Recurrences:
             before = self._records.get(name)
             if before is None and len(self._records) >= RECURRENCES_MAX:
                 raise CapacityReached("recurrences", RECURRENCES_MAX)
-            # Its first occurrence would make it, too; here, who puts it is told.
+            # Its first occurrence would make it, too; here, the caller that puts it gets the error.
             made = await self._publisher.topics.ensure(record.recurring.topic)
             unwanted = [] if before is None else before.to_cancel(self._now_ms())
             await self._save({name: msgspec.structs.replace(record, unwanted=unwanted)})
