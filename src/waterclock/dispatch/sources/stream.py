@@ -208,9 +208,7 @@ class StreamSource:
         args = ("COUNT", 1, "BLOCK", block_ms, "STREAMS", self._source, self._last)
         try:
             reply = await self._waiter.call("XREAD", *args)
-            if (
-                reply
-            ):  # if it is gone at the next look, another consumer has read it
+            if reply:  # if it is gone at the next look, another consumer has read it
                 self._last = reply[0][1][0][0]
         except RedisRefused as refused:
             # Nothing depends on this but when we look again; the look itself says what is wrong.
