@@ -231,15 +231,15 @@ async def test_dead_letters_are_looked_at_redriven_and_purged(tmp_path):
             for _ in range(3):
                 (await anext(messages)).reject()
         while await client.dead_letters.count("orders") < 3:
-            pass  # they are buried a moment later
-        letters = [letter async for letter in client.dead_letters.list("orders", page_size=2)]
-        assert [letter.message_id for letter in letters] == [r.message_id for r in sent]
-        assert {letter.reason for letter in letters} == {"rejected"}
-        assert [letter.origin_offset for letter in letters] == [0, 1, 2]
+            pass  # they are written a moment later
+        dead_letters = [letter async for letter in client.dead_letters.list("orders", page_size=2)]
+        assert [letter.message_id for letter in dead_letters] == [r.message_id for r in sent]
+        assert {letter.reason for letter in dead_letters} == {"rejected"}
+        assert [letter.origin_offset for letter in dead_letters] == [0, 1, 2]
 
-        assert await client.dead_letters.redrive("orders", letters[:1]) == 1
+        assert await client.dead_letters.redrive("orders", dead_letters[:1]) == 1
         assert await client.dead_letters.redrive("orders", []) == 0
-        assert await client.dead_letters.purge("orders", letters[1:2]) == 1
+        assert await client.dead_letters.purge("orders", dead_letters[1:2]) == 1
         assert await client.dead_letters.count("orders") == 1
         assert await client.dead_letters.purge("orders") == 1
         (again,) = await take(client, "orders", 1)
