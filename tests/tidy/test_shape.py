@@ -17,6 +17,10 @@ FUNCTION_LINES_MAX = 60
 FOLDER_MODULES_MAX = 20
 GENERATED = {Path("waterclock/v1")}
 VAGUE_NAMES = {"common", "helper", "helpers", "manager", "misc", "util", "utils"}
+SMALL_WORDS = {
+    "a", "all", "an", "are", "by", "for", "from", "has", "if", "in", "is", "it", "of", "on", "one",
+    "or", "return", "that", "the", "to", "with",
+}  # fmt: skip
 LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX)\b|\bNotImplementedError\b")
 
 
@@ -71,6 +75,22 @@ def modules_without_theory(root: Path) -> list[str]:
     ]
 
 
+def echoes(root: Path) -> list[str]:
+    """Return the docstrings that only repeat the name they stand under."""
+    found = []
+    for place, text in written(root):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                said = words_of(ast.get_docstring(node) or "") - SMALL_WORDS
+                if said and said <= words_of(node.name):
+                    found.append(f"{place}:{node.lineno} {node.name}")
+    return found
+
+
+def words_of(text: str) -> set[str]:
+    return {part.lower().removesuffix("s") for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", text)}
+
+
 def leftovers(root: Path) -> list[str]:
     found = []
     for place, text in written(root):
@@ -119,6 +139,10 @@ def test_modules_open_with_their_theory():
     assert modules_without_theory(SRC) == []
 
 
+def test_docstrings_say_more_than_the_name():
+    assert echoes(SRC) == []
+
+
 def test_nothing_is_left_over():
     assert leftovers(SRC) == []
 
@@ -155,6 +179,17 @@ def test_a_module_without_a_docstring_is_found(plant):
     plant("log/__init__.py", "\n")
 
     assert modules_without_theory(plant("log/frame.py", "import struct\n")) == ["log/frame.py"]
+
+
+def test_a_docstring_that_repeats_the_name_is_found(plant):
+    source = 'class Topics:\n    """The topics."""\n    def get_topic(self):\n        """{}"""\n'
+    plant("a.py", source.format("Return a topic."))
+
+    assert echoes(plant("b.py", source.format("Return a topic, or raise NotFound."))) == [
+        "a.py:1 Topics",
+        "a.py:3 get_topic",
+        "b.py:1 Topics",
+    ]
 
 
 @pytest.mark.parametrize(

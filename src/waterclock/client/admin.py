@@ -99,7 +99,6 @@ class Topics:
         return _topic(await self._connection.call(self._connection.admin.GetTopic, request))
 
     async def list(self) -> list[TopicInfo]:
-        """Return all topics."""
         answer = await self._connection.call(
             self._connection.admin.ListTopics, admin_pb2.ListTopicsRequest()
         )
@@ -126,7 +125,6 @@ class Groups:
         self._connection = connection
 
     async def list(self, topic: str | None = None) -> list[GroupInfo]:
-        """Return the groups of a topic, or of all."""
         request = admin_pb2.ListGroupsRequest(topic=topic or "")
         answer = await self._connection.call(self._connection.admin.ListGroups, request)
         return [from_proto(each, GroupInfo) for each in answer.groups]

@@ -104,25 +104,21 @@ class Connection:
 
     @property
     def broker(self) -> "broker_pb2_grpc.BrokerAsyncStub":
-        """The methods of Broker."""
         self.check_open()
         return self._broker
 
     @property
     def scheduler(self) -> "scheduler_pb2_grpc.SchedulerAsyncStub":
-        """The methods of Scheduler."""
         self.check_open()
         return self._scheduler
 
     @property
     def admin(self) -> "admin_pb2_grpc.AdminAsyncStub":
-        """The methods of Admin."""
         self.check_open()
         return self._admin
 
     @property
     def write_registry(self) -> "write_registry_pb2_grpc.WriteRegistryAsyncStub":
-        """The methods of WriteRegistry."""
         self.check_open()
         return self._write_registry
 

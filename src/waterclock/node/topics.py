@@ -58,8 +58,6 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Topic:
-    """A topic and its partitions."""
-
     def __init__(self, name: str, folder: str, settings: TopicSettings) -> None:
         self.name = name
         self.folder = folder

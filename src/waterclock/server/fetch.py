@@ -59,7 +59,6 @@ class FrameFetcher:
         return host
 
     def find_nowait(self, host: PartitionHost, query: FetchQuery) -> FetchedFrames:
-        """Return what there is."""
         return _collect(host, query, query.offset)
 
     def must_wait(self, found: FetchedFrames, query: FetchQuery) -> bool:

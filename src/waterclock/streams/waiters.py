@@ -238,8 +238,6 @@ def leave_as(queue: WaitQueue[Receiver] | None, consumer: str) -> Receiver | Non
 
 
 class Deadlines:
-    """The deadlines of all waiters."""
-
     def __init__(self) -> None:
         self._slots: dict[int, set[Waiter]] = {}
 

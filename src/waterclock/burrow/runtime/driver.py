@@ -363,7 +363,7 @@ class Driver:
             self.turn()
 
     async def _not_written(self, effect: WriteDeadLetters) -> Sequence[Record]:
-        """WriteDeadLetters; return what was not."""
+        """Write dead letters; return the records that could not be written."""
         assert self._dead_letters is not None
         try:
             await self._dead_letters.write_dead_letters(effect.records, effect.error)

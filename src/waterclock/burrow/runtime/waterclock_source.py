@@ -141,7 +141,6 @@ class WaterclockSource:
         await self._subscription.__aenter__()
 
     async def poll(self, count: int, timeout_s: float) -> list[Record]:
-        """Return what there is."""
         assert self._subscription is not None
         self._see_losses()
         await self._see_revocations()

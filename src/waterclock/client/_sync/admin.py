@@ -86,7 +86,6 @@ class BlockingTopics(Blocking[Topics]):
         return self._loop.run(self._twin.get(name))
 
     def list(self) -> list[TopicInfo]:
-        """Return all topics."""
         return self._loop.run(self._twin.list())
 
     def delete(self, name: str) -> None:
@@ -102,7 +101,6 @@ class BlockingGroups(Blocking[Groups]):
     """Look at groups, move them, delete them."""
 
     def list(self, topic: str | None = None) -> list[GroupInfo]:
-        """Return the groups of a topic, or of all."""
         return self._loop.run(self._twin.list(topic))
 
     def get(self, topic: str, group: str) -> GroupInfo:

@@ -18,7 +18,6 @@ class BlockingSubscription(Blocking[Subscription]):
 
     @property
     def member(self) -> str:
-        """The name of this member."""
         return self._twin.member
 
     @property

@@ -232,7 +232,6 @@ class ReceivedBatch:
 
     @property
     def rows(self) -> pa.RecordBatch:
-        """The messages."""
         rows = self._delivery.rows
         if len(self._rows) == rows.num_rows:
             return rows

@@ -15,8 +15,6 @@ TABLE = pa.schema([OFFSET, *MESSAGES])
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What a fetch returned."""
-
     raw: bytes
     next_offset: int
     """Where to go on."""

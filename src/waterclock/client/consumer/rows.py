@@ -57,28 +57,24 @@ class MessageRows:
 
     @property
     def ids(self) -> list[bytes]:
-        """The message ids, row by row."""
         if self._ids is None:
             self._ids = self.rows.column(_ID).to_pylist()
         return self._ids
 
     @property
     def keys(self) -> list[bytes | None]:
-        """The keys, row by row."""
         if self._keys is None:
             self._keys = self.rows.column(_KEY).to_pylist()
         return self._keys
 
     @property
     def values(self) -> list[bytes | None]:
-        """The values, row by row."""
         if self._values is None:
             self._values = self.rows.column(_VALUE).to_pylist()
         return self._values
 
     @property
     def headers(self) -> list[list[tuple[str, bytes]] | None]:
-        """The headers, row by row."""
         if self._headers is None:
             self._headers = self.rows.column(_HEADERS).to_pylist()
         return self._headers
@@ -111,7 +107,6 @@ class LoggedMessage:
 
     @property
     def key(self) -> bytes | None:
-        """The key, if it has one."""
         return self._batch.keys[self._row]
 
     @property
@@ -137,12 +132,10 @@ class LoggedMessage:
 
     @property
     def partition(self) -> int:
-        """The partition it is in."""
         return self._batch.partition
 
     @property
     def topic(self) -> str:
-        """The topic it is in."""
         return self._batch.topic
 
     @property

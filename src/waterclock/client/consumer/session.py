@@ -62,7 +62,6 @@ class Session:
 
     @property
     def partitions(self) -> list[int]:
-        """The partitions this member has."""
         return sorted(lease.partition for lease in self._leases.values())
 
     def handle(self, response: broker_pb2.SubscribeResponse) -> None:

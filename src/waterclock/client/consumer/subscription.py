@@ -76,7 +76,6 @@ class Subscription:
 
     @property
     def member(self) -> str:
-        """The name of this member."""
         return self._session.member or self._opening.open.member
 
     @property

@@ -36,8 +36,6 @@ class ConnectionBroken(Unreachable):
 
 
 class HttpAnswer(NamedTuple):
-    """A whole answer."""
-
     status: int
     content_type: str
     body: bytes
@@ -91,7 +89,6 @@ class HttpConnection(asyncio.Protocol):
     # Callbacks of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take the connection."""
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -147,7 +144,6 @@ class HttpConnection(asyncio.Protocol):
         self._ends_with_connection = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
         match name.lower():
             case b"content-type":
                 self._content_type = value.decode("latin-1")

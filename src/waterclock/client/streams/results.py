@@ -44,8 +44,6 @@ class StoredAt:
 
 @dataclass(frozen=True, slots=True)
 class StreamMessage:
-    """A message of a stream."""
-
     stream: str
     id: str
     value: Json

@@ -29,7 +29,6 @@ class Load:
 
     @classmethod
     def of_stored_batch(cls, stored: StoredBatch) -> "Load":
-        """Return the load of a stored batch."""
         count = len(stored.bodies)
         return cls(stored.uuids(), [stored.birth_ms] * count, stored.bodies, stored.stored_id)
 

@@ -194,8 +194,6 @@ def _scan_of(
 
 
 class Replays:
-    """All replays of a node."""
-
     def __init__(
         self, topics: Topics, snapshots: Snapshots, metadata: Metadata, clock: Clock
     ) -> None:

@@ -55,7 +55,6 @@ class PublishApi:
         )
 
     async def publish_batch(self, request: pb.PublishBatchRequest) -> pb.PublishBatchResponse:
-        """Publish an Arrow batch."""
         arrow = request.arrow
         with self._publishing.holding(len(arrow)):
             published = await self._node.publisher.publish_batch(

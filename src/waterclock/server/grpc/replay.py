@@ -32,8 +32,6 @@ Batch = pb.ReplayResponse.Batch
 
 
 class ReplayStreams:
-    """Serves `Replay`."""
-
     def __init__(self, node: Node, calls: Calls) -> None:
         self._node = node
         self._calls = calls
@@ -60,8 +58,6 @@ class ReplayStreams:
 
 
 class Reading:
-    """One reading of a replay."""
-
     def __init__(self, replay: Replay, calls: Calls, *, is_arrow: bool) -> None:
         self._replay = replay
         self._calls = calls

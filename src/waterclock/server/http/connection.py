@@ -92,8 +92,6 @@ class RequestQueue:
 
 
 class HttpConnection(RequestParser):
-    """The connection of one client."""
-
     __slots__ = (
         "_final_response",
         "_is_blocked",

@@ -140,8 +140,6 @@ class TopicParameters(RequestModel):
 
 
 class PositionRequest(RequestModel):
-    """A position in a topic."""
-
     partition: Partition
     offset: Offset
 
@@ -182,8 +180,6 @@ ONE_OF_EACH = {
 
 
 class MessageResponse(ResponseModel, omit_defaults=True):
-    """A message."""
-
     message_id: str | UnsetType = UNSET
     message_id_base64: str | UnsetType = UNSET
     key: str | UnsetType = UNSET

@@ -108,7 +108,6 @@ class PublishApi:
         ]  # fmt: skip
 
     async def publish(self, request: Request) -> Response:
-        """Publish what the body says."""
         topic = parameters_of(request, TopicParameters).topic
         with self._publishing.holding(len(request.body)):
             given = body_of(request, _Publish)

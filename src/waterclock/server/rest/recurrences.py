@@ -126,8 +126,6 @@ _ONE_OF_EACH = {
 
 
 class RecurrenceResponse(ResponseModel, kw_only=True):
-    """A recurrence as it stands."""
-
     name: str
     topic: str
     message: MessageResponse
@@ -145,8 +143,6 @@ class RecurrenceResponse(ResponseModel, kw_only=True):
 
 
 class RecurrencesResponse(ResponseModel):
-    """Recurrences by name."""
-
     recurrences: list[RecurrenceResponse]
 
 

@@ -67,8 +67,6 @@ class ReplayedResponse(MessageResponse, kw_only=True):
 
 
 class NameParameters(RequestModel):
-    """Which replay."""
-
     name: Name
 
 
@@ -79,8 +77,6 @@ class ReplayDone(RequestModel):
 
 
 class ReplayResponse(ResponseModel):
-    """A named replay."""
-
     name: str
     topic: str
     done: list[Position]
@@ -88,8 +84,6 @@ class ReplayResponse(ResponseModel):
 
 
 class ReplaysResponse(ResponseModel):
-    """Named replays."""
-
     replays: list[ReplayResponse]
 
 
@@ -124,7 +118,6 @@ class ReplayApi:
         return Response(204)
 
     def list_replays(self, _: Request) -> Response:
-        """Return the named replays."""
         replays = [
             ReplayResponse(name=i.name, topic=i.topic, done=_at(i.done), ends=_at(i.ends))
             for i in self._node.replays.list()
