@@ -84,6 +84,10 @@ def test_the_readme_has_a_short_program_and_what_it_prints():
     assert len(lines) <= PROGRAM_LINES_MAX
 
 
+def test_lines_fit():
+    assert long_lines(ROOT) == []
+
+
 def test_pages_for_developers_are_short():
     for page, most in PAGE_LINES_MAX.items():
         assert len((ROOT / page).read_text().splitlines()) <= most
