@@ -4,7 +4,7 @@ Requests that change something are made once: a second attempt might find the fi
 report that. So `call` waits for the connection to stand before it sends, and repeats only what the
 node refused to begin. Publishing has its own retries, made safe by message ids.
 
-Times go by the node's clock. Whoever says "in five seconds" should not be early or late by as much
+Times go by the node's clock. A message for "in five seconds" should not be early or late by as much
 as two computers disagree, so the difference is taken at the start, and left out where it cannot be
 known from the time the question took.
 """

@@ -1,7 +1,7 @@
 """When to try again, and whether: backoff that doubles, with jitter, within a deadline.
 
-Jitter keeps those who failed together from returning together. Half of each wait is fixed, so that
-nobody comes back at once; the other half is chance ("equal jitter").
+Jitter keeps clients that failed together from returning together. Half of each wait is fixed, so
+that none comes back at once; the other half is chance ("equal jitter").
 """
 
 from random import Random

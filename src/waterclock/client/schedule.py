@@ -1,7 +1,7 @@
 """Messages for later: cancel, move, find, count, repeat.
 
 A pending message is named by its receipt, or as listed; or all of an id are, by that id, which
-whoever published them knows.
+the publisher knows.
 """
 
 import hashlib

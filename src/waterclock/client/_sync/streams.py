@@ -53,7 +53,7 @@ class BlockingStreams(Blocking[Streams]):
     def send_and_store(
         self, stream: str, message: Json, *, message_id: str | None = None, ttl: Wait | None = None
     ) -> StoredAt:
-        """Store a message, and give it to whoever waits; it is durable on return.
+        """Store a message, and give it to receivers that wait; it is durable on return.
 
         It is tried for as long as `delivery_timeout_ms` says. Storing a `message_id` again changes
         nothing, which makes it safe to try again after an error.
@@ -138,6 +138,6 @@ class BlockingStreams(Blocking[Streams]):
         return self._loop.run(self._twin.resize(stream, size))
 
     def delete(self, stream: str) -> None:
-        """Forget a stream, in memory and in the store; raises NotFound. Who waits there asks
-        again."""
+        """Forget a stream, in memory and in the store; raises NotFound. Receivers that wait there
+        ask again."""
         self._loop.run(self._twin.delete(stream))

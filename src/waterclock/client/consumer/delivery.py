@@ -2,8 +2,8 @@
 
 Answering is cheap: it enqueues, and answers are merged to ranges and sent in bulk. An answer that
 comes too late, because the lease ran out, moved to another member or ended with the connection,
-changes nothing: the message is delivered again, to somebody. So `ack` never raises for that; it
-says whether the lease still stood, as far as the client knows.
+changes nothing: the node delivers the message again, to some member. So `ack` never raises for
+that; it says whether the lease still stood, as far as the client knows.
 """
 
 from collections.abc import Generator, Iterator, Sequence

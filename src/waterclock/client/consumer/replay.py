@@ -46,7 +46,7 @@ class Replay:
                 yield LoggedMessage(batch, row)
 
     async def batches(self) -> AsyncIterator[MessageRows]:
-        """Yield the messages as batches; who asks for the next has done with the last.
+        """Yield the messages as batches; asking for the next says that the last is done.
 
         A replay with a name survives a broken connection.
         """

@@ -1,6 +1,6 @@
 """Messages as they come out: light objects over the columns of the batch they came in.
 
-A batch is decoded once, each column as a whole and only when somebody looks at it; a message is a
+A batch is decoded once, each column as a whole and only when the program reads it; a message is a
 row number and a reference. Keeping one message keeps its batch in memory.
 """
 

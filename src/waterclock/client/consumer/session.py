@@ -1,9 +1,9 @@
 """One stream of a member, without the stream: responses of the node go in, requests come out.
 
-Leases run while messages wait here for the program to ask for them. Those that were not handed out
-are extended by themselves, for nobody is to blame for waiting; those that were are the program's
-to answer, or with `keep_alive` are extended too. A partition that is revoked is let go at once:
-what was not handed out is given back, so that it can move as soon as the rest is answered.
+Leases run while messages wait here for the program to ask for them. The client
+extends those that were not handed out; those that were are the program's to answer, or with
+`keep_alive` are extended too. A partition that is revoked is let go at once: what was not handed
+out is given back, so that it can move as soon as the rest is answered.
 """
 
 from collections import deque

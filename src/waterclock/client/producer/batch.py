@@ -1,4 +1,4 @@
-"""A batch on its way out, and who waits for which of its rows.
+"""A batch on its way out, and which calls wait for which of its rows.
 
 A call of `publish` waits for one row with a future of its own; a call of `publish_many` waits for a
 range of rows, perhaps of several batches, with one future for all.
@@ -60,7 +60,7 @@ class ProducerBatch(Columns):
         """Rows whose caller was cancelled before they were sent."""
 
     def withdraw(self) -> None:
-        """Leave out the rows nobody wants sent any more."""
+        """Leave out the rows whose callers were cancelled."""
         if not self.withdrawn:
             return
         gone = sorted(self.withdrawn)
@@ -76,7 +76,7 @@ class ProducerBatch(Columns):
         self.withdrawn = set()
 
     def answer(self, outcomes: Sequence[Outcome]) -> None:
-        """Tell everyone who waits."""
+        """Answer all calls that wait."""
         for row, future in self.singles:
             if future.done():
                 continue

@@ -1,7 +1,7 @@
 """Messages on their way out, kept as columns: what becomes one Arrow batch.
 
 Each `publish` adds one value to each of five lists; the Arrow arrays are made from whole lists when
-the batch is sent. Columns that nobody used are made of nulls, which costs nothing. Ids are made
+the batch is sent. Columns without a value are made of nulls, which costs nothing. Ids are made
 then too, all at once, and kept, so that a batch sent again is the same batch.
 """
 

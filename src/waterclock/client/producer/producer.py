@@ -222,7 +222,7 @@ class Producer:
         batch = ProducerBatch(now_ms + self._connection.settings.delivery_timeout_ms)
         accumulator.begin(batch, now_ms)
         if accumulator.is_idle:
-            # Behind all that is about to run anyway: who publishes in this turn travels along.
+            # After all that is about to run anyway: publishes of this turn join the batch.
             self._loop.call_soon(self._advance, route)
         elif route.timer is None:
             route.timer = self._loop.call_later(self._linger_ms / 1_000, self._rang, route)
@@ -345,7 +345,7 @@ class Producer:
             await self._drained
 
     def abandon(self) -> None:
-        """Let nobody wait any longer for what was not answered."""
+        """Fail all calls that wait for an answer."""
         self._is_closed = self._is_abandoned = True
         for route in self._routes.values():
             if route.timer is not None:

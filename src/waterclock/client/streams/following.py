@@ -4,8 +4,8 @@ It asks by long polls, each from behind the last message that came: an answer th
 way is asked for again, and nothing is taken twice. A node that is away is waited for.
 
 For a named consumer that is also how the node hears how far it has come: each poll confirms what
-was handed out before it, and who never comes back has confirmed nothing else. So a consumer gets
-every message at least once: after a crash, those since its last poll again.
+was handed out before it, and one that never comes back has confirmed nothing else. So a consumer
+gets every message at least once: after a crash, those since its last poll again.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ EARLIEST = "earliest"
 LATEST = "latest"
 CONFIRMED = "confirmed"
 QUICK_MS = 1_000
-"""A node that lets nobody wait for so long is asked again after a pause."""
+"""A node that answers sooner, without a message, is asked again after a pause."""
 
 
 class Following:
@@ -75,7 +75,7 @@ class Following:
         return message
 
     async def fill(self) -> None:
-        """Wait until there are messages to take. Who is cancelled here has lost nothing."""
+        """Wait until there are messages to take. Cancelling the wait loses none."""
         async with self._turn:
             if not self._waiting:
                 await self._fill()
@@ -93,8 +93,8 @@ class Following:
                 token = gone.resume_token
                 self._behind = EARLIEST if token in ("", LATEST) else token
                 raise
-            except MatchTimeout as nobody:
-                self._behind = nobody.resume_token or self._behind
+            except MatchTimeout as timeout:
+                self._behind = timeout.resume_token or self._behind
                 if connection.clock.monotonic_ms() - began_ms >= QUICK_MS:
                     backoff.reset()
                     continue

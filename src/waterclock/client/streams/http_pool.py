@@ -1,8 +1,8 @@
-"""Connections to one HTTP address, kept open between requests and shared by all who ask.
+"""Connections to one HTTP address, kept open between requests and shared by all callers.
 
-Each request has a connection for itself while it lasts. There are at most so many at once; who
-comes then waits for one. Those that only wait for a message (polls) have places of their own, so
-that they never keep away the very send they wait for.
+Each request has a connection for itself while it lasts. There are at most so many at once; the
+next caller waits for one. Those that only wait for a message (polls) have connections of their own,
+so that they never keep away the very send they wait for.
 """
 
 import asyncio
@@ -93,7 +93,7 @@ class HttpPool:
         return answer
 
     def close(self) -> None:
-        """Hang up; whoever waits for an answer gets Closed."""
+        """Hang up; calls that wait for an answer raise Closed."""
         self._is_closed = True
         for connection in [*self._all]:
             connection.abort()

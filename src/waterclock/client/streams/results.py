@@ -24,7 +24,7 @@ class Sent:
     message_id: str
     position: int
     is_delivered: bool
-    """Somebody was waiting for it."""
+    """A receiver was waiting for it."""
     resume_token: str | None
     """To go on after it, if it is stored."""
 

@@ -1,4 +1,4 @@
-"""In-memory streams: send a message to whoever waits for it, or store it for those who come later.
+"""In-memory streams: send a message to a receiver that waits, or store it for later ones.
 
     await client.streams.send("chat-42", {"token": "Hello"})
     message = await client.streams.receive("chat-42", timeout="30s")
@@ -107,7 +107,7 @@ class Streams:
         message_id: str | None = None,
         ttl: Wait | None = None,
     ) -> StoredAt:
-        """Store a message, and give it to whoever waits; it is durable on return.
+        """Store a message, and give it to receivers that wait; it is durable on return.
 
         It is tried for as long as `delivery_timeout_ms` says. Storing a `message_id` again changes
         nothing, which makes it safe to try again after an error.
@@ -227,8 +227,8 @@ class Streams:
         return self._info(await self._look(HttpRequest("PATCH", _path(stream), body=body)))
 
     async def delete(self, stream: str) -> None:
-        """Forget a stream, in memory and in the store; raises NotFound. Who waits there asks
-        again."""
+        """Forget a stream, in memory and in the store; raises NotFound. Receivers that wait there
+        ask again."""
         request = HttpRequest("DELETE", _path(stream))
         await self._calls.call(lambda _: request)
 
