@@ -61,7 +61,7 @@ class Commands(TyperGroup):
             print(f"error: {one_line(str(error))}", file=sys.stderr)
             raise typer.Exit(EXIT_ERROR) from error
         except BrokenPipeError as error:
-            # Whoever read has enough, as with `| head`: that is no failure.
+            # The reader has enough, as with `| head`: that is no failure.
             _write_no_more()
             raise typer.Exit from error
         except OSError as error:

@@ -1,7 +1,7 @@
 """Calling a node: connect, do one thing, hang up.
 
-Whoever types a command does not wait long for a node that is not there, and the error says how to
-start one. Ctrl-C and SIGTERM end the work where it waits, with all it holds given back.
+A command does not wait long for a node that is not there, and its error says how to start one.
+Ctrl-C and SIGTERM end the work where it waits, with all it holds given back.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 PROBE_S = 2.0
-"""How long a machine may take to say that somebody listens there."""
+"""How long a machine may take to accept a connection."""
 CONNECT_MS = 10_000
 """How long a node may take to answer; one that is busy is worth waiting for."""
 READER_GONE = "nobody reads stdout any more"
@@ -88,7 +88,7 @@ async def _worked(client: "Client", work: "Callable[[Client], Awaitable[Result]]
 
 
 async def _check_listening(address: str) -> None:
-    """Raise Unreachable at once if nobody listens there, where the client would be patient."""
+    """Raise Unreachable at once if no process listens there, where the client would wait."""
     host, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(PROBE_S):

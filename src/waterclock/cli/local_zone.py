@@ -1,4 +1,4 @@
-"""The time zone of this machine: what somebody means who types `18:00`.
+"""The time zone of this machine: what `18:00` on the command line means.
 
 Times go to the client as text, which is in UTC unless it names a zone; so the zone is written
 behind it. Python knows the offset of the machine's zone and not its name, which a rule needs that

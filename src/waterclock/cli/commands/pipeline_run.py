@@ -1,7 +1,7 @@
 """Running a job of the pipeline: Spark started quietly, a summary shown, one line if it fails.
 
 What Spark's JVM says goes to a file, which is removed if all went well and named if not. The node
-is asked first: whoever forgot to start one should not wait for a JVM to learn of it.
+is asked first: a user who forgot to start one need not wait for a JVM.
 """
 
 import logging

@@ -114,7 +114,7 @@ class _Follow:
         self.shown = 0
 
     async def run(self, client: "Client") -> None:
-        """Print messages until there were enough, or somebody ends it."""
+        """Print messages until there were enough, or until a signal."""
         following = client.streams.follow(
             self.stream, consumer=self.consumer, resume=self.resume_token
         )

@@ -102,7 +102,7 @@ class _Watch:
         self.shown = 0
 
     async def run(self, client: "Client") -> None:
-        """Print messages until there were enough, or somebody ends it."""
+        """Print messages until there were enough, or until a signal."""
         with ended_with_the_reader():
             await self._run(client)
 

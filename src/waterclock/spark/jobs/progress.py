@@ -20,7 +20,7 @@ ASK_EVERY_S = 0.25
 
 
 class SilentReporter:
-    """Tells nobody: for pipes and tests."""
+    """Shows nothing: for pipes and tests."""
 
     @contextmanager
     def stage(self, what: str, *, rows: int | None = None) -> Iterator[None]:
@@ -85,7 +85,7 @@ def tasks_of(context: "SparkContext") -> tuple[int, int]:
 
 
 def reporter_of(spark: "SparkSession", *, is_wanted: bool) -> "BarReporter | SilentReporter":
-    """Return a reporter for whoever sits at stderr, if anybody does."""
+    """Return a reporter that shows a bar if stderr is a terminal."""
     console = Console(stderr=True)
     return BarReporter(console, spark) if is_wanted and console.is_terminal else SilentReporter()
 

@@ -1,9 +1,9 @@
 """A node as the connector asks it: plain HTTP that waits, for drivers and for tasks.
 
 gRPC would take a tenth of a second to import in each of Spark's workers, and copy every frame once
-more. Everything asked here can be asked again: what is read does not change. So a connection that
-is lost, or a node that restarts or is busy, is waited for, as long as `PATIENCE_S`; who waits in
-vain says in one line where nobody answers, and what to do.
+more. Everything asked here can be asked again: what is read does not change. So a call waits up to
+`PATIENCE_S` for a node that restarts or is busy, or whose connection is lost; then its error says
+in one line which address does not answer, and what to do.
 """
 
 import contextlib

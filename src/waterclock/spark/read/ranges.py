@@ -21,7 +21,7 @@ class Extent(NamedTuple):
     end: int
     retained: int = 0
     """Retention took what was below. The log may begin earlier, with the ids it remembers, and with
-    whatever else is left: who asks for the earliest gets that."""
+    whatever else is left: a read from the earliest offset gets that."""
 
     def has_lost(self, offset: int) -> bool:
         """Say if a reader at `offset` can no longer get all that followed it."""

@@ -1,4 +1,4 @@
-"""A Spark session with the settings that matter, started by whoever needs one.
+"""A Spark session with the settings that matter.
 
     with running_session() as spark:
         spark.read.format("waterclock").option("topic", "orders").load().count()
@@ -112,7 +112,7 @@ def _attached(url: str, app: str, given: Mapping[str, str]) -> SparkSession:
 
 
 def _check_listening(url: str) -> None:
-    """Raise Unreachable if nobody listens there: Spark's client would try for ten minutes."""
+    """Raise Unreachable if no process listens there: Spark's client would try for ten minutes."""
     host, _, port = url.removeprefix("sc://").partition("/")[0].rpartition(":")
     try:
         place = (host, int(port)) if host else (port, CONNECT_PORT)

@@ -26,7 +26,7 @@ MAGIC = 0xF00BABA8
 """What a dynamic archive of HotSpot begins with."""
 
 _QUIET = "-Xlog:disable"
-"""Archives are talkative, and of no interest to whoever started a job."""
+"""The JVM logs much about archives that is of no interest to a user of jobs."""
 
 
 def cache_folder() -> Path:
@@ -89,7 +89,7 @@ def _link_modules(place: Path, zipped: Path, package: Path) -> None:
 
 
 def _take_over(archive: Path) -> bool:
-    """Give a whole archive its name, remove the torn; say if somebody still writes one."""
+    """Give a whole archive its name, remove the torn; say if a process still writes one."""
     is_awaited = False
     for written in archive.parent.glob(f"{archive.name}.*"):
         writer = written.suffix.removeprefix(".")

@@ -1,7 +1,7 @@
 """What a broken attempt has stored: the ids behind the write registry's positions, read back.
 
 The broker's dedup refuses ids for as long as it remembers them; Spark may try a batch again after a
-week. So whoever begins a task that was begun before reads what was written since, of every
+week. So a task that was begun before first reads what was written since, of every
 partition, and leaves those rows out. Only ids are decoded, and of derived ids only those that begin
 as this task's do. Two 64-bit hashes stand for an id: 16 bytes each, however long it is.
 

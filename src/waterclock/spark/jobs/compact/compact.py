@@ -77,7 +77,7 @@ def run(spark: "SparkSession", options: CompactOptions, reporter: Reporter) -> S
 
 
 def snapshots_folder(options: CompactOptions, client: BlockingClient) -> SnapshotFolder:
-    """Return where the snapshots of the topic are; raise BadInput if nobody said."""
+    """Return where the snapshots of the topic are; raise BadInput if no option says so."""
     topic = client.topics.get(options.topic).name
     if options.to:
         return SnapshotFolder(Path(options.to).absolute() / topic)
