@@ -86,18 +86,6 @@ def test_everything_else_has_its_twin(tmp_path):
             repeated = client.repeat("tidy", "orders", b"x", every="1h")
             assert [each.name for each in client.recurrences()] == [repeated.name]
             assert client.stop_repeating("tidy")
-            for at, zone, cron in (
-                ("every day at 9:00", "Europe/Berlin", "0 9 * * *"),
-                ("0 9 * * MON", None, "0 9 * * MON"),
-                ("every 5 minutes", None, ""),
-            ):
-                repeated = client.repeat("tidy", "orders", b"x", at=at, zone=zone)
-                assert (repeated.cron, repeated.zone) == (cron, zone or "UTC")
-            with pytest.raises(BadInput, match="is a single time"):
-                client.repeat("tidy", "orders", b"x", at="18:00")
-            with pytest.raises(BadInput, match="one of at, cron and every"):
-                client.repeat("tidy", "orders", b"x", at="@daily", every="1h")
-            assert client.stop_repeating("tidy")
 
             client.publish("orders", b"now")
             assert [message.value for message in client.replay("orders")] == [b"now"]

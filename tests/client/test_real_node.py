@@ -131,6 +131,17 @@ async def test_a_rule_makes_a_recurrence(tmp_path):
         assert await client.stop_repeating("tidy")
         assert await client.stop_repeating(daily)
         assert not await client.stop_repeating("tidy")
+        for at, zone, cron in (
+            ("every day at 9:00", "Europe/Berlin", "0 9 * * *"),
+            ("0 9 * * MON", None, "0 9 * * MON"),
+            ("every 5 minutes", None, ""),
+        ):
+            repeated = await client.repeat("tidy", "orders", b"x", at=at, zone=zone)
+            assert (repeated.cron, repeated.zone) == (cron, zone or "UTC")
+        with pytest.raises(BadInput, match="is a single time"):
+            await client.repeat("tidy", "orders", b"x", at="18:00")
+        with pytest.raises(BadInput, match="one of at, cron and every"):
+            await client.repeat("tidy", "orders", b"x", at="@daily", every="1h")
         with pytest.raises(BadInput, match="one of at, cron and every"):
             await client.repeat("tidy", "orders", b"y")
         with pytest.raises(BadInput, match="no message_id"):
