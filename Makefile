@@ -34,6 +34,12 @@ test: style types docs unit  ## Everything CI runs: style, types, the docs site 
 
 # What the other tests need is said in tests/kit/needs.py; `make unit NEEDS=redis` runs those alone.
 check: NEEDS := not (spark or kafka or redis or databases or chaos or plants or benches)
+# A fifth of the examples and histories: make test explores, make check sees that nothing broke.
+check: PROFILE := --hypothesis-profile=quick
+check: export WATERCLOCK_HISTORIES := 40
+check: export WATERCLOCK_DELIVERY_HISTORIES := 8
+check: export WATERCLOCK_TIMER_HISTORIES := 40
+check: export WATERCLOCK_HUNT := 32
 check: style types unit  ## For daily work: style, types and the tests that need no server (3 minutes)
 
 style: $(STAMP)  ## Lint, formatting and spelling
@@ -45,7 +51,7 @@ types: $(SPARK)  ## Static types (mypy, strict)
 	@$(BIN)/mypy src tests $(wildcard benchmarks/*.py benchmarks/*/*.py examples/*.py demos/*.py demos/*/*.py tools/*.py)
 
 unit: $(SPARK)  ## The tests alone; NEEDS= those with markers as in: make unit NEEDS=redis
-	@$(PYTEST) -q -n $(JOBS) -m "$(NEEDS)"
+	@$(PYTEST) -q -n $(JOBS) -m "$(NEEDS)" $(PROFILE)
 
 stores-big: N := $(or $(N),1000000)
 stores-big: $(STAMP)  ## Every store with N= messages in one stream, read page by page

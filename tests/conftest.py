@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 # No deadlines: the machine is shared, and a slow example is no bug.
 settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile("ci", deadline=None, print_blob=True, derandomize=True)
+# For make check: as CI's, and a fifth of it.
+settings.register_profile(
+    "quick", deadline=None, print_blob=True, derandomize=True, max_examples=20
+)
 # Each shard brings its own seed, and the database would replay other runs' examples.
 settings.register_profile("sim", deadline=None, print_blob=True, derandomize=False, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
