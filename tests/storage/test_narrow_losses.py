@@ -71,7 +71,7 @@ def test_a_store_cut_short_between_writing_and_noting_takes_nothing_more(
     def out_of_memory(batch: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(store, "_scheduled", out_of_memory)
+    monkeypatch.setattr(store, "_schedule", out_of_memory)
     with pytest.raises(MemoryError):
         publish(store, later)
     with pytest.raises(StorageFailed, match="restart"):
