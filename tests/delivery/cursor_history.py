@@ -207,7 +207,9 @@ class CursorHistory(RuleBasedStateMachine):
             message = self.log[at]
             if message.place in ("ahead", "waiting", "dead", GONE):
                 untaken.append(at)
-            if message.place in ("ahead", "waiting"):
+            # Whoever writes its dead letter holds a dead one; after a restart, once it was read.
+            is_unread = message.place == "dead" and at >= self.read_end
+            if message.place in ("ahead", "waiting") or is_unread:
                 message.place = GONE
         gaps = {at for at in untaken if at in self.cursor._tracker}
         assert offsets_of(self.cursor.untaken(start)) == [at for at in untaken if at not in gaps]
