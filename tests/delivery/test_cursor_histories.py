@@ -16,7 +16,7 @@ from waterclock.model.tracker import OffsetTracker
 
 HISTORIES = int(os.environ.get("WATERCLOCK_HISTORIES", "150"))
 HUNT = settings(
-    max_examples=1_000,
+    max_examples=5_000,  # it ends with the first that is found
     stateful_step_count=40,
     phases=[Phase.generate],
     derandomize=True,
