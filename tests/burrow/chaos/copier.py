@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, Producer
@@ -26,6 +27,8 @@ FAILS_EVERY = 997
 SESSION = {"session.timeout.ms": 4_000, "heartbeat.interval.ms": 500}
 FENCED_CODE = 3
 """The exit code of a copier whose pool ended with an error."""
+BEGUN = "the pool runs"
+"""What a copier says once a signal ends it in good order."""
 
 
 class Trouble(Exception):
@@ -114,6 +117,8 @@ def main() -> int:
     """Copy until told to end."""
 
     async def run() -> None:
+        # Said at the pool's first await, when it has its signals.
+        asyncio.get_running_loop().call_soon(partial(print, BEGUN, flush=True))
         await Copier(json.loads(sys.argv[1])).pool().run()
 
     try:

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 
-from tests.burrow.chaos.copier import FENCED_CODE
+from tests.burrow.chaos.copier import BEGUN, FENCED_CODE
 from tests.burrow.kafka.kafka_broker import KafkaBroker
 from tests.burrow.kafka.kafka_broker import running as running_broker
 from tests.kit import processes
@@ -149,9 +149,19 @@ class Copying:
 
     def _end_all(self) -> None:
         for copier in self._copiers:
+            self._see_begun(copier)
+        for copier in self._copiers:
             copier.terminate()
         for copier in self._copiers:
             assert copier.wait(60) == 0, copier.output()
+
+    def _see_begun(self, copier: Process) -> None:
+        """Wait for one that was started late: the others may have copied everything by then."""
+        deadline = time.monotonic() + PATIENCE_S
+        while BEGUN not in copier.output():
+            assert copier.is_running, copier.output()
+            assert time.monotonic() < deadline, copier.output()
+            time.sleep(LOOK_S)
 
     def _count(self) -> None:
         copied, target = self.copied, f"{self._topic}-copy"
