@@ -204,7 +204,7 @@ class BackgroundThreads:
 class _Background:
     """What one store has running on the threads, and what has come back."""
 
-    def __init__(self, threads: Threads, on_done: Callable[[], None]) -> None:
+    def __init__(self, threads: Threads, on_done: Callable[[], object]) -> None:
         self.is_running = False
         self._threads = threads
         self._done: SimpleQueue[Ended] = SimpleQueue()
@@ -239,7 +239,7 @@ class GroupCommit:
         clock: Clock,
         *,
         threads: BackgroundThreads | None = None,
-        on_done: Callable[[], None] = lambda: None,
+        on_done: Callable[[], object] = lambda: None,
         on_fsync: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         """`threads` are shared; without them the store has two of its own."""
@@ -337,7 +337,7 @@ class FlushQueue:
             store,
             clock,
             threads=threads,
-            on_done=lambda: self._loop.call_soon_threadsafe(self._step),  # type: ignore[arg-type]
+            on_done=lambda: loop.call_soon_threadsafe(self._step),
             on_fsync=on_fsync,
         )
 

@@ -10,6 +10,7 @@ server reads no further until there is room, and HTTP/2 makes the producer wait.
 import asyncio
 from collections import deque
 from contextlib import ExitStack, suppress
+from functools import partial
 
 from grpc import StatusCode
 
@@ -115,7 +116,7 @@ class Producer:
             self._in_flight += 1
             task = tasks.create_task(self._publish(request, arrow, held, made))
             # A task that is cancelled before its first step gives nothing back by itself.
-            task.add_done_callback(lambda _, held=held: held.close())  # type: ignore[misc]
+            task.add_done_callback(partial(_let_go, held))
 
     async def _make_topic(self, batch: pb.PublishBatchRequest) -> int:
         """Make a topic before its first batch: others would overtake one that waits for it. Return
@@ -160,6 +161,10 @@ class Producer:
             self._in_flight -= 1
             self._room.set()
         self._is_writing = False
+
+
+def _let_go(held: ExitStack, _: object) -> None:
+    held.close()
 
 
 def _message(message: pb.Message) -> Message:
