@@ -8,12 +8,15 @@ How long a message is of use counts from when it is due. So if it is given anoth
 moves along (`moved`), by as much.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from waterclock.log.arrays import as_numpy, filled, from_numpy, text_scalar
 from waterclock.model.errors import BadBatch
+from waterclock.model.message import Message
 
 Int64s = npt.NDArray[np.int64]
 
@@ -24,6 +27,11 @@ END_MS_MAX = 10**18 - 1
 _NAME = text_scalar(HEADER)
 
 _NUMBER = "^[0-9]{1,18}$"
+
+
+def expiring(message: Message, until_ms: int) -> Message:
+    """Return the message, of use until then."""
+    return replace(message, headers={**(message.headers or {}), HEADER: b"%d" % until_ms})
 
 
 def expires_ms(rows: pa.RecordBatch) -> Int64s:

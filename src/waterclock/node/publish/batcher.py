@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from waterclock.log.batch import encode_batch
-from waterclock.log.expiry import HEADER as EXPIRES_HEADER
+from waterclock.log.expiry import expiring
 from waterclock.model.clock import Clock
 from waterclock.model.errors import BadInput, Stopping, WaterclockError
-from waterclock.model.ids import UUID7_ENTROPY_BYTES, uuid7_batch
+from waterclock.model.ids import UUID7_ENTROPY_BYTES, uuid7
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
 from waterclock.model.units import MIB
@@ -83,12 +83,10 @@ class PublishBatcher:
     ) -> PublishedOne:
         """Publish one message; it is durable on return."""
         if expires_ms is not None:
-            headers = {**(message.headers or {}), EXPIRES_HEADER: b"%d" % expires_ms}
-            message = replace(message, headers=headers)
+            message = expiring(message, expires_ms)
         is_anonymous = not message.message_id
         if is_anonymous:
-            entropy = os.urandom(UUID7_ENTROPY_BYTES)
-            made = uuid7_batch(self._clock.now_ms(), 1, entropy)[0].tobytes()
+            made = uuid7(self._clock.now_ms(), os.urandom(UUID7_ENTROPY_BYTES))
             message = replace(message, message_id=made)
         found, made_partitions = self._topics.find(topic), 0
         if found is None:
@@ -182,13 +180,16 @@ class PublishBatcher:
 
 
 def _where(topic: Topic, message: Message, *, is_anonymous: bool) -> int:
+    count = len(topic.partitions)
+    if count == 1:
+        return 0
     # Without a name of its own a message stays with the others until their batch is sent: spreading
     # such singles would make small batches.
     if message.key is None and is_anonymous:
-        return topic.turn % len(topic.partitions)
+        return topic.turn % count
     key = message.message_id if message.key is None else message.key
     assert key is not None
-    return partition_of_key(key, len(topic.partitions))
+    return partition_of_key(key, count)
 
 
 def _fail(waiters: list[Waiter], error: WaterclockError) -> None:

@@ -1,12 +1,11 @@
 """Publishing over HTTP: one message, or many at once, now or later."""
 
-from dataclasses import replace
 from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
 
 from waterclock.log.batch import encode_batch
-from waterclock.log.expiry import HEADER as EXPIRES_HEADER
+from waterclock.log.expiry import expiring
 from waterclock.model.errors import LimitExceeded
 from waterclock.model.limits import Limits, check
 from waterclock.model.message import Message
@@ -166,10 +165,7 @@ def _all(requests: list[MessageRequest], now_ms: int, limits: Limits) -> list[Me
 def _expiring(request: MessageRequest, now_ms: int, limits: Limits) -> Message:
     message = message_of(request, now_ms, limits)
     expires_ms = expires_of(request, message, now_ms)
-    if expires_ms is None:
-        return message
-    headers = {**(message.headers or {}), EXPIRES_HEADER: b"%d" % expires_ms}
-    return replace(message, headers=headers)
+    return message if expires_ms is None else expiring(message, expires_ms)
 
 
 def _render(message: Message, partition: int, offset: int, *, is_new: bool) -> PublishedOne:
