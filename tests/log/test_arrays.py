@@ -6,18 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.log.arrays import (
-    as_numpy,
+from waterclock.log.arrays import as_numpy, filled, from_numpy
+from waterclock.log.schema import (
+    HEADERS,
     binaries,
     binary_scalar,
-    filled,
-    from_numpy,
     integers,
     maps,
     text_scalar,
     texts,
 )
-from waterclock.log.schema import HEADERS
 
 INT64S = st.integers(-(2**63), 2**63 - 1)
 PAIRS = st.lists(st.tuples(st.text(max_size=5), st.binary(max_size=5)), max_size=3)

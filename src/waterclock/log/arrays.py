@@ -1,75 +1,25 @@
-"""Arrow arrays of Python's and NumPy's values, and back, from their buffers.
+"""Arrow columns as NumPy's arrays and back, from their buffers; and sets of ordered numbers.
 
 `pa.array`, `pa.scalar`, `to_numpy` and `np.asarray` of a column import pandas wherever it is
 installed, to ask whether what they were given is pandas'. That is seconds of a program's first
-publish and of a node's first message, for nothing: so nothing here goes through them, and nothing
-outside calls them (`tests/tidy` sees to it). Jobs on Spark may: pandas is there already.
+publish and of a node's first message, for nothing: so nothing here goes through them, nor does
+`schema.py`, which makes columns of Python's values, nor anything outside: see
+`tests/client/test_no_pandas.py`. Jobs on Spark may: pandas is there already.
 """
 
-from array import array
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-_OFFSET_MAX = 2**31 - 1
 _NUMPY: dict[pa.DataType, type[np.generic]] = {
     pa.int8(): np.int8, pa.int16(): np.int16, pa.int32(): np.int32, pa.int64(): np.int64,
     pa.uint8(): np.uint8, pa.uint16(): np.uint16, pa.uint32(): np.uint32, pa.uint64(): np.uint64,
 }  # fmt: skip
 _ARROW = {np.dtype(kind): arrow for arrow, kind in _NUMPY.items()}
 
-Bools = npt.NDArray[np.bool_]
-Pairs = Sequence[tuple[str, bytes]]
-
 Int64s = npt.NDArray[np.int64]
-
-
-def binaries(values: Sequence[bytes | None]) -> pa.Array:
-    """Return bytes as a column; raises TypeError for anything else."""
-    present: Any = values
-    validity = None
-    try:
-        body = b"".join(present)
-    except TypeError:  # most columns have no nulls, and looking for them costs as much as the rest
-        validity = _validity(values)
-        present = [b"" if value is None else value for value in values]
-        body = b"".join(present)
-    return _variable(pa.binary(), validity, map(len, present), body, len(values))
-
-
-def texts(values: Sequence[str]) -> pa.Array:
-    joined = "".join(values)
-    if joined.isascii():
-        return _variable(pa.string(), None, map(len, values), joined.encode(), len(values))
-    encoded = [value.encode() for value in values]
-    return _variable(pa.string(), None, map(len, encoded), b"".join(encoded), len(values))
-
-
-def integers(values: Sequence[int | None]) -> pa.Array:
-    """Return whole numbers as a column of int64; raises TypeError for others, OverflowError."""
-    present: Any = values
-    validity = None
-    try:
-        data = array("q", present)
-    except TypeError:
-        validity = _validity(values)
-        data = array("q", [0 if value is None else value for value in values])
-    return pa.Array.from_buffers(pa.int64(), len(values), [validity, pa.py_buffer(data)])
-
-
-def maps(values: Sequence[Pairs | None], kind: pa.MapType) -> pa.Array:
-    """Return pairs of text and bytes as a column of maps."""
-    rows = [row or () for row in values]
-    pairs = [pair for row in rows for pair in row]
-    entries = pa.StructArray.from_arrays(
-        [texts([name for name, _ in pairs]), binaries([value for _, value in pairs])],
-        fields=[kind.key_field, kind.item_field],
-    )
-    buffers = [_validity(values), _offsets(map(len, rows), len(rows))]
-    return pa.Array.from_buffers(kind, len(rows), buffers, children=[entries])
 
 
 def from_numpy(values: npt.NDArray[Any]) -> pa.Array:
@@ -103,16 +53,6 @@ def as_numpy(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     return np.frombuffer(data, kind, count=count, offset=start * kind.itemsize)
 
 
-def binary_scalar(value: bytes) -> pa.Scalar:
-    """Return one value, to compare a column of bytes with."""
-    return binaries([value])[0]
-
-
-def text_scalar(value: str) -> pa.Scalar:
-    """Return one value, to compare a column of text with."""
-    return texts([value])[0]
-
-
 def filled(column: pa.Array, value: int | bool) -> pa.Array:
     """Return the column with a value in place of its nulls."""
     if not column.null_count:
@@ -131,26 +71,6 @@ def _numpy_kind(kind: pa.DataType) -> type[np.generic]:
     if found is None:
         raise TypeError(f"{kind} is no whole number")
     return found
-
-
-def _validity(values: Sequence[object]) -> pa.Buffer:
-    is_there = np.fromiter((value is not None for value in values), np.bool_, len(values))
-    return pa.py_buffer(np.packbits(is_there, bitorder="little"))
-
-
-def _variable(
-    kind: pa.DataType, validity: pa.Buffer | None, lengths: Iterable[int], body: bytes, count: int
-) -> pa.Array:
-    buffers = [validity, _offsets(lengths, count), pa.py_buffer(body)]
-    return pa.Array.from_buffers(kind, count, buffers)
-
-
-def _offsets(lengths: Iterable[int], count: int) -> pa.Buffer:
-    ends = np.zeros(count + 1, np.int64)
-    np.cumsum(np.fromiter(lengths, np.int64, count), out=ends[1:])
-    if ends[-1] > _OFFSET_MAX:
-        raise pa.ArrowCapacityError(f"a column has at most {_OFFSET_MAX} bytes (got {ends[-1]})")
-    return pa.py_buffer(ends.astype(np.int32))
 
 
 def distinct(values: Int64s) -> Int64s:

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from waterclock.log.arrays import as_numpy, filled, from_numpy, text_scalar
+from waterclock.log.arrays import as_numpy, filled, from_numpy
+from waterclock.log.schema import text_scalar
 from waterclock.model.errors import BadBatch
 from waterclock.model.message import Message
 

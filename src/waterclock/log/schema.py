@@ -3,13 +3,15 @@
 A body is one Arrow IPC record-batch message without a schema message, because the schema belongs
 to the format version. Compression (LZ4, ZSTD) is Arrow's own and is told by the body itself, so
 readers need no option. Bytes that come from outside are proven by `log.batch` first; bytes under
-our own checksum are not proven again.
+our own checksum are not proven again. Columns of Python's values are made from their buffers, for
+the reason that `arrays.py` gives.
 
 The rows of a frame have its offsets: all of them in a frame as appended, some after compaction.
 """
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -17,13 +19,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from waterclock.log.arrays import as_numpy, binaries, filled, integers, maps
+from waterclock.log.arrays import as_numpy, filled
 from waterclock.log.frame import FLAG_SPARSE, FrameHeader, FrameType
 from waterclock.model.errors import BadBatch, FrameDamaged, OffsetOutOfRange
 from waterclock.model.message import Message
 from waterclock.model.sections import Compression
 
 Int64s = npt.NDArray[np.int64]
+Pairs = Sequence[tuple[str, bytes]]
 
 MESSAGE_ID = pa.field("message_id", pa.binary(), nullable=False)
 OFFSET_DELTA = pa.field("offset_delta", pa.int32(), nullable=False)
@@ -84,6 +87,7 @@ ARROW_ERRORS = (pa.ArrowException, OSError, EOFError)
 
 _LENGTH = struct.Struct("<i")
 _METADATA_AT = 8
+_COLUMN_BYTES_MAX = 2**31 - 1
 
 
 def encode(batch: pa.RecordBatch, compression: Compression = "none") -> memoryview:
@@ -143,14 +147,12 @@ def from_messages(messages: Sequence[Message]) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=MESSAGES)
 
 
-# Python takes a truth value for a number.
-
-
 def _column(
     messages: Sequence[Message], name: str, kind: type, made: Callable[[list[Any]], pa.Array]
 ) -> pa.Array:
     values = [getattr(message, name) for message in messages]
     for value in values:
+        # Python takes a truth value for a number.
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
             raise BadBatch(name, f"must be {kind.__name__}, not {type(value).__name__}")
     return made(values)
@@ -166,6 +168,89 @@ def _header_pairs(message: Message) -> list[tuple[str, bytes]] | None:
     if not all(isinstance(name, str) and isinstance(value, bytes) for name, value in pairs):
         raise BadBatch("headers", "must map str to bytes")
     return pairs
+
+
+# Columns of Python's values
+
+
+def binaries(values: Sequence[bytes | None]) -> pa.Array:
+    """Return bytes as a column; raises TypeError for anything else."""
+    present: Any = values
+    validity = None
+    try:
+        body = b"".join(present)
+    except TypeError:  # most columns have no nulls, and looking for them costs as much as the rest
+        validity = _validity(values)
+        present = [b"" if value is None else value for value in values]
+        body = b"".join(present)
+    return _variable(pa.binary(), validity, map(len, present), body, len(values))
+
+
+def texts(values: Sequence[str]) -> pa.Array:
+    joined = "".join(values)
+    if joined.isascii():
+        return _variable(pa.string(), None, map(len, values), joined.encode(), len(values))
+    encoded = [value.encode() for value in values]
+    return _variable(pa.string(), None, map(len, encoded), b"".join(encoded), len(values))
+
+
+def integers(values: Sequence[int | None]) -> pa.Array:
+    """Return whole numbers as a column of int64; raises TypeError for others, OverflowError."""
+    present: Any = values
+    validity = None
+    try:
+        data = array("q", present)
+    except TypeError:
+        validity = _validity(values)
+        data = array("q", [0 if value is None else value for value in values])
+    return pa.Array.from_buffers(pa.int64(), len(values), [validity, pa.py_buffer(data)])
+
+
+def maps(values: Sequence[Pairs | None], kind: pa.MapType) -> pa.Array:
+    """Return pairs of text and bytes as a column of maps."""
+    rows = [row or () for row in values]
+    pairs = [pair for row in rows for pair in row]
+    entries = pa.StructArray.from_arrays(
+        [texts([name for name, _ in pairs]), binaries([value for _, value in pairs])],
+        fields=[kind.key_field, kind.item_field],
+    )
+    buffers = [_validity(values), _offsets(map(len, rows), len(rows))]
+    return pa.Array.from_buffers(kind, len(rows), buffers, children=[entries])
+
+
+def binary_scalar(value: bytes) -> pa.Scalar:
+    """Return one value, to compare a column of bytes with."""
+    return binaries([value])[0]
+
+
+def text_scalar(value: str) -> pa.Scalar:
+    """Return one value, to compare a column of text with."""
+    return texts([value])[0]
+
+
+def _validity(values: Sequence[object]) -> pa.Buffer:
+    is_there = np.fromiter((value is not None for value in values), np.bool_, len(values))
+    return pa.py_buffer(np.packbits(is_there, bitorder="little"))
+
+
+def _variable(
+    kind: pa.DataType, validity: pa.Buffer | None, lengths: Iterable[int], body: bytes, count: int
+) -> pa.Array:
+    buffers = [validity, _offsets(lengths, count), pa.py_buffer(body)]
+    return pa.Array.from_buffers(kind, count, buffers)
+
+
+def _offsets(lengths: Iterable[int], count: int) -> pa.Buffer:
+    ends = np.zeros(count + 1, np.int64)
+    np.cumsum(np.fromiter(lengths, np.int64, count), out=ends[1:])
+    if ends[-1] > _COLUMN_BYTES_MAX:
+        raise pa.ArrowCapacityError(
+            f"a column has at most {_COLUMN_BYTES_MAX} bytes (got {ends[-1]})"
+        )
+    return pa.py_buffer(ends.astype(np.int32))
+
+
+# Rows of a frame
 
 
 def due_times(batch: pa.RecordBatch) -> Int64s:

@@ -233,7 +233,7 @@ def _rows(count: int, size: int) -> "pa.RecordBatch":
     """Return messages without ids, which the client makes anew each time they are sent."""
     import pyarrow as pa
 
-    from waterclock.log.arrays import binaries
+    from waterclock.log.schema import binaries
 
     data = os.urandom(count * size)
     values = [data[at : at + size] for at in range(0, count * size, size)]

@@ -10,8 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from waterclock.log.arrays import binaries, integers, maps
-from waterclock.log.schema import HEADERS, MESSAGES
+from waterclock.log.schema import HEADERS, MESSAGES, binaries, integers, maps
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7_batch
 
 HeaderPairs = list[tuple[str, bytes]]

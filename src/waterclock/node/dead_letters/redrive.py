@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from waterclock.delivery.progress import empty_tracker
-from waterclock.log.arrays import from_numpy, integers
+from waterclock.log.arrays import from_numpy
 from waterclock.log.frame import Frame
-from waterclock.log.schema import MESSAGES, decode, row_offsets
+from waterclock.log.schema import MESSAGES, decode, integers, row_offsets
 from waterclock.model.errors import BadInput, UnknownTopic
 from waterclock.node.dead_letters.progress import decode_progress, encode_progress, progress_key
 from waterclock.node.dead_letters.rows import REDRIVEN, Pairs, batch_of, short_id, split_headers

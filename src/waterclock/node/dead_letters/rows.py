@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from waterclock.log.arrays import binaries, maps
 from waterclock.log.batch import Batch
 from waterclock.log.expiry import HEADER as EXPIRES
-from waterclock.log.schema import HEADERS, MESSAGES, encode
+from waterclock.log.schema import HEADERS, MESSAGES, binaries, encode, maps
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.views import DeadLetter, Position

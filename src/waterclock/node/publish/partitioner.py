@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from waterclock.log.arrays import as_numpy, binary_scalar
+from waterclock.log.arrays import as_numpy
 from waterclock.log.id_index.fingerprint import fingerprint, fingerprints
+from waterclock.log.schema import binary_scalar
 
 Int32s = npt.NDArray[np.int32]
 

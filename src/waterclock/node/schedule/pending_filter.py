@@ -12,8 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from waterclock.log.arrays import as_numpy, binary_scalar, filled, text_scalar
+from waterclock.log.arrays import as_numpy, filled
 from waterclock.log.frame import OFFSET_MAX
+from waterclock.log.schema import binary_scalar, text_scalar
 from waterclock.model.errors import BadInput
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.topics import Topic

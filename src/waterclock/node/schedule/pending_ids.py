@@ -16,9 +16,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from waterclock.log.arrays import binaries
 from waterclock.log.id_index.index import Candidates, IdIndex
 from waterclock.log.id_index.runs import SEGMENT_OFFSETS_MAX, Entries, Ranges, ranges_in_run
+from waterclock.log.schema import binaries
 from waterclock.model.errors import BadInput
 from waterclock.node.partition.host import PartitionHost
 from waterclock.storage.forgotten_ids import ForgottenIds

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from waterclock.log.arrays import binaries
 from waterclock.log.id_index.index import IdIndex
 from waterclock.log.id_index.runs import OFFSET_BITS, SEGMENT_OFFSETS_MAX
+from waterclock.log.schema import binaries
 from waterclock.storage.reader import Reader
 
 Int64s = npt.NDArray[np.int64]

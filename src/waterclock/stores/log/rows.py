@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from waterclock.log.arrays import binaries
 from waterclock.log.batch import Batch
-from waterclock.log.schema import HEADERS, MESSAGES, encode
+from waterclock.log.schema import HEADERS, MESSAGES, binaries, encode
 from waterclock.model.errors import ForeignFile, FrameDamaged
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.stores.base import StoredMessage
