@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.log.id_index.filter import STEP_IDS, IdFilter, Succession
+from waterclock.log.id_index.fingerprint import STEP_IDS, IdFilter, Succession
 
 FPS = st.integers(min_value=0, max_value=2**40 - 1)
 

@@ -15,7 +15,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from waterclock.log.id_index import filter as id_filter
+from waterclock.log.id_index import fingerprint as id_filter
 from waterclock.log.id_index import index as ids
 from waterclock.log.id_index import runs as id_runs
 from waterclock.log.id_index.index import IdIndex, first_occurrence

@@ -1,7 +1,7 @@
 """The index of message ids of one partition log: which offsets may hold this id?
 
 Derived from the log and kept per segment: the sealed ones are sorted arrays of entries (after a
-restart, mapped from their side-cars), the active one is an `IdRuns`; `id_runs` tells what an entry
+restart, mapped from their side-cars), the active one is an `IdRuns`; `runs.py` tells what an entry
 is. In front of them stands one `IdFilter`, so that a batch of new ids costs one look into it.
 
 Two rules. The answer to `lookup` is complete: every offset inserted under a fingerprint and not
@@ -10,7 +10,7 @@ two ids may share a fingerprint, so the caller compares the stored id before it 
 
 The filter cannot forget. Ids of dropped segments stay in it, cost a useless search now and then,
 and count until it is full. Then a successor is sized for twice the ids that are left and filled
-little by little (`id_filter.Succession`), so no lookup ever waits or misses.
+little by little (`Succession`), so no lookup ever waits or misses.
 
 Beside it, and of no concern to dedup, are the ids published with `allow_duplicate`: `untracked`.
 They come and go with the segments, and as many of them are kept at most.
@@ -23,8 +23,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from waterclock.log.id_index.filter import STEP_IDS, IdFilter, Succession
-from waterclock.log.id_index.fingerprint import Fingerprints, fingerprint, fingerprints
+from waterclock.log.id_index.fingerprint import (
+    STEP_IDS,
+    Fingerprints,
+    IdFilter,
+    Succession,
+    fingerprint,
+    fingerprints,
+)
 from waterclock.log.id_index.runs import (
     OFFSET_BITS,
     SEGMENT_OFFSETS_MAX,
