@@ -20,7 +20,7 @@ from benchmarks.messages import Producer
 from waterclock.log.batch import parse_batch
 from waterclock.model.limits import Limits
 from waterclock.model.sections import DedupConfig, Fsync, LogConfig
-from waterclock.storage.clock import SystemClock
+from waterclock.runtime.clock import SystemClock
 from waterclock.storage.flush import GroupCommit
 from waterclock.storage.folders import os_folder
 from waterclock.storage.folders.os_folder import OsFolder

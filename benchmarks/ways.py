@@ -30,8 +30,8 @@ from waterclock.model.config import Config
 from waterclock.model.message import Message
 from waterclock.model.sections import ClusterConfig, NodeConfig
 from waterclock.node.node import running_node
+from waterclock.runtime.clock import SystemClock
 from waterclock.server.app import serve
-from waterclock.storage.clock import SystemClock
 from waterclock.v1 import broker_pb2 as pb
 from waterclock.v1 import broker_pb2_grpc
 

@@ -24,9 +24,9 @@ from tests.integration.plants import plant
 from waterclock.model.config import Config
 from waterclock.model.errors import WaterclockError
 from waterclock.model.ids import Millis
+from waterclock.runtime.clock import SystemClock
 from waterclock.server import process as launch
 from waterclock.server.addresses import Addresses
-from waterclock.storage.clock import SystemClock
 
 PR_SET_PDEATHSIG = 1
 REFUSED = 3

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.kit.clock import ManualClock
 from waterclock.model.clock import GRACE_MS, PAUSE_MS, SETTLE_MS, Clock, RunningClock, SteadyClock
-from waterclock.storage.clock import SystemClock
+from waterclock.runtime.clock import SystemClock
 
 
 @pytest.fixture(params=[SystemClock, ManualClock])

@@ -14,7 +14,7 @@ from waterclock.model.views import TopicSettings
 from waterclock.node.node import running_node
 from waterclock.node.replay.records import Request
 from waterclock.node.schedule.recurrence_records import Recurring, Rule
-from waterclock.storage.clock import SystemClock
+from waterclock.runtime.clock import SystemClock
 
 
 async def test_a_topic_deleted_in_the_middle_of_a_storm_takes_nothing_with_it(

@@ -16,8 +16,8 @@ from waterclock.model.message import Message
 from waterclock.model.sections import ClusterConfig, LogConfig, NodeConfig
 from waterclock.model.units import MIB
 from waterclock.node.node import Node, running_node
+from waterclock.runtime.clock import SystemClock
 from waterclock.server.app import Server, serve
-from waterclock.storage.clock import SystemClock
 from waterclock.v1 import (
     admin_pb2_grpc,
     broker_pb2_grpc,

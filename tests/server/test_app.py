@@ -15,8 +15,8 @@ from tests.server.served import Gate, config_in, failure, running_server
 from waterclock.model.errors import BadConfig
 from waterclock.model.sections import ClusterConfig, ServerConfig
 from waterclock.node.node import running_node
+from waterclock.runtime.clock import SystemClock
 from waterclock.server.app import serve
-from waterclock.storage.clock import SystemClock
 from waterclock.v1 import admin_pb2, broker_pb2, scheduler_pb2
 from waterclock.v1 import broker_pb2 as pb
 

@@ -20,7 +20,7 @@ CHILD = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
 HOLD = """
 import sys
 from tests.storage.stores import batch_of, message, open_store
-from waterclock.storage.clock import SystemClock
+from waterclock.runtime.clock import SystemClock
 from waterclock.storage.flush import GroupCommit
 from waterclock.storage.folders.os_folder import OsFolder
 

@@ -34,7 +34,7 @@ from waterclock.model.errors import (
 )
 from waterclock.model.ids import Millis
 from waterclock.model.waiting import Waiting
-from waterclock.storage.clock import SystemClock
+from waterclock.runtime.clock import SystemClock
 from waterclock.v1 import (
     admin_pb2,
     admin_pb2_grpc,

@@ -10,7 +10,7 @@ Linux has two that only go forward. CLOCK_BOOTTIME goes on while the machine is 
 CLOCK_MONOTONIC does not. `monotonic_ms` is the latter, on purpose: a node that slept with its
 machine has heard nobody meanwhile, so the time must not count against anyone.
 
-Cores have no clock at all: they are handed `now_ms`. Shells ask `waterclock.storage.clock`, and
+Cores have no clock at all: they are handed `now_ms`. Shells ask `waterclock.runtime.clock`, and
 tests turn `tests.kit.clock` by hand.
 """
 

@@ -25,10 +25,10 @@ from waterclock.model.clock import PULSE_MS, RunningClock
 from waterclock.model.config import Config
 from waterclock.model.units import MIB
 from waterclock.node.node import running_node
+from waterclock.runtime.clock import SystemClock
 from waterclock.runtime.lifecycle import stopping_on_signals
 from waterclock.server.addresses import Addresses
 from waterclock.server.app import serve
-from waterclock.storage.clock import SystemClock
 
 log = logging.getLogger(__name__)
 

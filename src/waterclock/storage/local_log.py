@@ -23,7 +23,7 @@ from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, Offset
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
 from waterclock.model.sections import DedupConfig, LogConfig
-from waterclock.storage.clock import SystemClock
+from waterclock.runtime.clock import SystemClock
 from waterclock.storage.flush import GroupCommit
 from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.opening import open_partition

@@ -180,7 +180,7 @@ def repair(
 ) -> None:
     """Give up messages that cannot be read; end with 1 if something is left to repair."""
     from waterclock.model.sections import DedupConfig, LogConfig
-    from waterclock.storage.clock import SystemClock
+    from waterclock.runtime.clock import SystemClock
     from waterclock.storage.folders.os_folder import OsFolder
     from waterclock.storage.folders.read_only_folder import ReadOnlyFolder
     from waterclock.storage.opening import open_partition

@@ -30,7 +30,7 @@ from waterclock.model.errors import (
 )
 from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.model.units import MIB
-from waterclock.storage.clock import SystemClock
+from waterclock.runtime.clock import SystemClock
 from waterclock.storage.flush import FlushQueue
 from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.opening import open_partition
