@@ -152,7 +152,7 @@ def check(sample: Sample, files: dict[str, bytes], *, proven_end: int) -> str:
     assert rows.items() <= sample.rows.items(), "a row is not what was written"
     missing = {o for o in sample.rows if o < proven_end} - rows.keys() - refused
     assert not missing, f"rows {sorted(missing)} are gone without a word"
-    read_by_other_ways(store)
+    read_by_time(store)
     after = files_of(folder)
     for name, data in segments.items():
         if name == sample.last:  # it may be cut behind the last frame that counts
@@ -166,11 +166,11 @@ def check(sample: Sample, files: dict[str, bytes], *, proven_end: int) -> str:
     return "faulty" if store.faults else "whole"
 
 
-def read_by_other_ways(store) -> None:
-    """Time and due time find frames or damage, nothing else."""
-    for read in (lambda: store.offset_at(1 << 50), lambda: list(store.frames_due(0, 1 << 60))):
+def read_by_time(store) -> None:
+    """An append time finds a frame or damage, nothing else."""
+    for append_ms in (0, 1 << 50):
         try:
-            read()
+            store.offset_at(append_ms)
         except Damaged:
             assert store.faults
 

@@ -1,4 +1,4 @@
-"""Reading by offset, by append time and by due time, also while segments are swapped underneath."""
+"""Reading by offset and by append time, also while segments are swapped underneath."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -92,7 +92,6 @@ def test_nothing_unacknowledged_is_shown_by_any_way_of_reading(partition):
     assert bases(partition.store.read(9)) == [9]
     assert partition.store.read(12) == []
     assert partition.store.offset_at(now + 1) == 12
-    assert bases(list(partition.store.frames_due(now + 1, now + 10))) == []
     with pytest.raises(OffsetOutOfRange):
         partition.store.read(13)
 
@@ -145,49 +144,6 @@ def test_an_append_time_is_found_in_front_of_an_empty_segment_begun_after_a_step
     assert partition.store.offset_at(start + 2_500) == 3
 
 
-def brute_due(store: PartitionStore, start_ms: int, end_ms: int) -> set[int]:
-    """Return the offsets of all messages with a due time in the range, rows taken one by one."""
-    found = set()
-    for frame in store.frames(store.start):
-        for offset, row in stored(frame).items():
-            due = frame.header.append_ms if row.due_ms is None else row.due_ms
-            if start_ms <= due < end_ms:
-                found.add(offset)
-    return found
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_a_range_of_due_times_finds_every_message_due_then(seed):
-    random = Random(seed)
-    partition = Partition(index_every_bytes=random.choice([1, 2_000]))
-    now = partition.clock.now_ms()
-    for number in range(0, 90, 3):
-        delays = [random.choice([None, random.randrange(-50, 1_000)]) for _ in range(3)]
-        partition.publish(
-            *[
-                message(number + i, due_ms=None if delay is None else now + delay)
-                for i, delay in enumerate(delays)
-            ]
-        )
-        partition.clock.advance(random.choice([0, 5]))
-        if random.random() < 0.2:
-            partition.roll()
-    partition.store.fire(offsets(*sorted(partition.scheduled())[:3]), now_ms=now)
-    partition.flush()
-    if seed % 2:
-        partition.rewrite(keep_from=partition.store.segments[-1].base_offset)
-
-    for start in range(now - 60, now + 1_000, 37):
-        for width in (1, 40, 400):
-            frames = list(partition.store.frames_due(start, start + width))
-            found = {offset for frame in frames for offset in stored(frame)}
-            assert found >= brute_due(partition.store, start, start + width)
-            assert bases(frames) == sorted(bases(frames))
-            for frame in frames:
-                assert frame.header.min_due_ms < start + width
-                assert frame.header.max_due_ms >= start
-
-
 # While segments change
 
 
@@ -227,30 +183,6 @@ def test_a_reader_goes_on_while_segments_are_rewritten(store):
     assert list(stored(first)) == [0]
     assert rest[:2] == [1, 2], "the segment it was in is read as it was"
     assert set(rest[2:]) == {4, 6, 8, 10, 12, 14}, "later ones as they are"
-    store.close()
-
-
-def test_a_reader_by_due_time_goes_on_while_segments_are_rewritten(store):
-    frames = store.frames_due(5_000, 5_001)
-    first = next(frames)
-
-    rewrite(store)
-    rest = {offset for frame in frames for offset in stored(frame)}
-
-    assert list(stored(first)) == [0]
-    assert rest == {2, 4, 6, 8, 10, 12, 14}
-    store.close()
-
-
-def test_a_reader_by_due_time_meets_each_frame_once_while_the_log_grows(store):
-    found: list[int] = []
-    for frame in store.frames_due(5_000, 5_001):
-        found += stored(frame)
-        assert len(found) < 20, "it meets what was appended behind it, for ever"
-        store.append(batch_of([message(100 + len(found), due_ms=5_000)], 1_000), now_ms=1_000)
-        store.sync()
-
-    assert found == [0, 2, 4, 6, 8, 10, 12, 14]
     store.close()
 
 

@@ -63,8 +63,9 @@ def facts(folder: SimulatedFolder) -> tuple[object, ...]:
     partition = Partition(folder)
     assert not partition.store.faults
     repeats = partition.append(*map(message, range(14)))
-    due = [f.header.base_offset for f in partition.store.frames_due(0, 1 << 60)]
-    return rows_of(partition.store)[0], partition.scheduled(), list(repeats.offsets), due
+    store = partition.store
+    by_time = [store.offset_at(frame.header.append_ms) for frame in store.frames(store.start)]
+    return rows_of(store)[0], partition.scheduled(), list(repeats.offsets), by_time
 
 
 Spoil = Callable[[bytes], bytes]

@@ -467,12 +467,6 @@ class PartitionStore:
         """Return the first offset appended at or after a time, or the end of what is readable."""
         return min(self.reader.offset_at(append_ms), self.acknowledged_end)
 
-    def frames_due(self, start_ms: int, end_ms: int) -> Iterator[Frame]:
-        """Yield, in log order, the readable frames with a due time in [start_ms, end_ms)."""
-        for frame in self.reader.frames_due(start_ms, end_ms):
-            if frame.header.base_offset < self.acknowledged_end:
-                yield frame
-
     # Ending
 
     def close(self, *, flush: bool = True) -> None:

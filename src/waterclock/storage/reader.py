@@ -1,4 +1,4 @@
-"""Reading a partition's segments: by offset, by append time, by due time, and single rows.
+"""Reading a partition's segments: by offset, by append time, and single rows.
 
 What is handed out are checked frames as they lie in the memory map. Rows are decoded only where
 a caller asks for rows (firing, confirming a repeat), and then a frame at a time.
@@ -74,18 +74,6 @@ class Reader:
                 if frame.header.append_ms >= append_ms:
                     return frame.header.base_offset
         return self.end
-
-    def frames_due(self, start_ms: int, end_ms: int) -> Iterator[Frame]:
-        """Yield, in log order, the frames with a due time in [start_ms, end_ms)."""
-        offset, end = self.start, self.end
-        while offset < end:
-            segment = self._segments[max(self.segment_at(offset), 0)]
-            offset = segment.end_offset
-            data = segment.view()
-            for position, end_position in segment.index.blocks_due(start_ms, end_ms):
-                for frame in segment.frames(position, end_position, data=data):
-                    if _is_due_within(frame.header, start_ms, end_ms):
-                        yield frame
 
     def rows(self, offsets: Int64s) -> Iterator[tuple[FrameHeader, pa.RecordBatch, Int64s, Int64s]]:
         """Yield, per frame, its header, its rows, which of them are asked for, and for which ask.
@@ -265,7 +253,3 @@ def _collect_ids(
 def _first_append_ms(segment: SegmentFile) -> int:
     first = segment.index.first_append_ms
     return segment.header.created_ms if first is None else first
-
-
-def _is_due_within(header: FrameHeader, start_ms: int, end_ms: int) -> bool:
-    return bool(header.max_due_ms) and header.min_due_ms < end_ms and header.max_due_ms >= start_ms

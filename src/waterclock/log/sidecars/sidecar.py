@@ -26,9 +26,10 @@ assert _FIELDS.size + _CRC.size == HEADER_BYTES
 
 
 class SidecarKind(IntEnum):
-    """What is derived; also the file's suffix."""
+    """What is derived; also the file's suffix. The numbers are on disk: never reuse one."""
 
-    INDEX = 1
+    INDEX = 4
+    """1 had two columns more, of due times."""
     IDS = 2
     DUE = 3
 

@@ -1,26 +1,23 @@
-"""The sparse index of a segment: where to start reading for an offset, an append time, a due time.
+"""The sparse index of a segment: where to start reading for an offset or an append time.
 
-One entry every `every_bytes` of log: the first offset and position of a block of frames, the append
-time of its first frame, and the span of due times in it (a zone map). Append times never step back
-within a log (the store sees to it), so both offsets and append times are sorted and found by
-bisection; due times are not, and are found by skipping blocks whose span does not touch the range.
+One entry every `every_bytes` of log: the first offset and position of a block of frames, and the
+append time of its first frame. Append times never step back within a log (the store sees to it), so
+offsets and append times are both sorted, and found by bisection.
 """
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, MutableSequence
+from collections.abc import MutableSequence
 
 from waterclock.log.frame import FrameHeader
 
-_COLUMNS = 5
-_DUE_MIN_EMPTY = (1 << 63) - 1
-_DUE_MAX_EMPTY = -1
+_COLUMNS = 3
 
 
 class SparseIndex:
-    """Columns of equal length: offset, position, append_ms, min_due_ms, max_due_ms."""
+    """Columns of equal length: offset, position, append_ms."""
 
-    __slots__ = ("_append", "_due_max", "_due_min", "_every_bytes", "_offsets", "_positions")
+    __slots__ = ("_append", "_every_bytes", "_offsets", "_positions")
 
     def __init__(self, every_bytes: int) -> None:
         self._every_bytes = every_bytes
@@ -28,7 +25,7 @@ class SparseIndex:
 
     def _set(self, columns: "list[array[int]]") -> None:
         self._offsets: MutableSequence[int]
-        self._offsets, self._positions, self._append, self._due_min, self._due_max = columns
+        self._offsets, self._positions, self._append = columns
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -44,11 +41,6 @@ class SparseIndex:
             self._offsets.append(header.base_offset)
             self._positions.append(position)
             self._append.append(header.append_ms)
-            self._due_min.append(_DUE_MIN_EMPTY)
-            self._due_max.append(_DUE_MAX_EMPTY)
-        if header.max_due_ms:
-            self._due_min[-1] = min(self._due_min[-1], header.min_due_ms)
-            self._due_max[-1] = max(self._due_max[-1], header.max_due_ms)
 
     def position_of_offset(self, offset: int) -> int | None:
         """Return where to start walking to meet the frame that holds `offset`."""
@@ -60,13 +52,6 @@ class SparseIndex:
         at = bisect_left(self._append, append_ms) - 1
         return self._positions[max(at, 0)] if self._positions else None
 
-    def blocks_due(self, start_ms: int, end_ms: int) -> Iterator[tuple[int, int | None]]:
-        """Yield (start, end) positions of blocks that may hold due times in [start_ms, end_ms)."""
-        for i, position in enumerate(self._positions):
-            if self._due_min[i] < end_ms and self._due_max[i] >= start_ms:
-                last = i + 1 == len(self._positions)
-                yield position, None if last else self._positions[i + 1]
-
     def copy(self) -> "SparseIndex":
         """Return an index that later frames do not change."""
         twin = SparseIndex(self._every_bytes)
@@ -74,10 +59,10 @@ class SparseIndex:
         return twin
 
     def _columns(self) -> tuple[MutableSequence[int], ...]:
-        return self._offsets, self._positions, self._append, self._due_min, self._due_max
+        return self._offsets, self._positions, self._append
 
     def encode(self) -> bytes:
-        """Return the body of the `.index` side-car: the five columns one after the other."""
+        """Return the body of the `.index` side-car: the three columns one after the other."""
         return b"".join(array("q", column).tobytes() for column in self._columns())
 
     @classmethod
