@@ -6,6 +6,8 @@ from typing import Any
 
 from waterclock.spark.jobs.report.advice import advise
 from waterclock.spark.jobs.report.figures import (
+    LINEAR_MS,
+    SUB_BINS,
     DeadReason,
     Figures,
     GroupFigures,
@@ -16,12 +18,19 @@ from waterclock.spark.jobs.report.figures import (
     PartitionFigures,
     Slot,
     TopicFigures,
-    bin_of,
 )
 
 MADE_MS = 1_794_766_210_123
 STEP_MS = 30 * 60_000
 SLOTS = 48
+
+
+def bin_of(ms: int) -> int:
+    """Return the bin of a lateness, as Spark computes it by `BIN_SQL`."""
+    if ms < LINEAR_MS:
+        return max(ms, 0)
+    doublings = ms.bit_length() - LINEAR_MS.bit_length()
+    return LINEAR_MS + doublings * SUB_BINS + (ms >> (doublings + 1)) - SUB_BINS
 
 
 def figures(*topics: TopicFigures) -> Figures:

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from tests.spark.report_samples import bin_of
 from tests.spark.spark_node import SparkNode
 from waterclock.model.errors import BadInput, UnknownTopic
 from waterclock.spark.jobs.job import Summary
 from waterclock.spark.jobs.progress import SilentReporter
 from waterclock.spark.jobs.report import report
-from waterclock.spark.jobs.report.figures import BIN_SQL, bin_of
+from waterclock.spark.jobs.report.figures import BIN_SQL
 from waterclock.spark.jobs.report.report import ReportOptions
 
 HOSTILE = b"</td><script>alert(1)</script>"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from benchmarks.peers.cache import Absent
 from tests.client.browser import browser, found
-from tests.spark.report_samples import busy_topic, figures, quiet_topic
+from tests.spark.report_samples import bin_of, busy_topic, figures, quiet_topic
 from tests.stores.servers.registry import reason_to_skip
 from waterclock.model.errors import BadInput
 from waterclock.spark.jobs.report.advice import advise
@@ -23,7 +23,6 @@ from waterclock.spark.jobs.report.figures import (
     HotKey,
     TopicFigures,
     bin_edges,
-    bin_of,
     lateness_of,
     percentile,
     slots_of,

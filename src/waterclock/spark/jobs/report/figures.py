@@ -31,14 +31,6 @@ def step_of(span_ms: int) -> int:
     return next((step for step in STEPS_MS if span_ms <= step * (SLOTS_MAX - 1)), STEPS_MS[-1])
 
 
-def bin_of(ms: int) -> int:
-    """Return the bin of a lateness; `BIN_SQL` is the same for Spark."""
-    if ms < LINEAR_MS:
-        return max(ms, 0)
-    power = ms.bit_length() - 1
-    return LINEAR_MS + (power - _LINEAR_BITS) * SUB_BINS + (ms >> (power - _SUB_BITS)) - SUB_BINS
-
-
 # Half a millisecond more is never a power of two, so no rounding of the logarithm can hurt.
 _POWER_SQL = "cast(floor(log2(ms + 0.5D)) as int)"
 BIN_SQL = (
@@ -46,7 +38,7 @@ BIN_SQL = (
     f"{LINEAR_MS} + ({_POWER_SQL} - {_LINEAR_BITS}) * {SUB_BINS}"
     f" + shiftright(ms, {_POWER_SQL} - {_SUB_BITS}) - {SUB_BINS} as int) end"
 )
-"""Of a column `ms`, bigint."""
+"""The bin of a lateness, of a column `ms`, bigint."""
 
 
 def bin_edges(number: int) -> tuple[int, int]:
