@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from tests.log.damage import mangled
 from tests.log.frames import NOW_MS, messages, sample
-from waterclock.log.batch import encode_batch, parse_batch, wire_size
+from waterclock.log.batch import Batch, decode_untrusted, encode_batch, parse_batch, wire_size
 from waterclock.log.schema import encode, from_messages
 from waterclock.model.errors import BadBatch, BadInput, LimitExceeded
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7, uuid7_batch
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
+from waterclock.model.sections import Compression
 
 LIMITS = Limits()
 SAMPLES = [sample(n, due_ms=n or None) for n in range(5)]
@@ -34,10 +35,21 @@ AT_THE_LIMIT = [
 
 
 def refusal_of(batch: list[Message], limits: Limits) -> tuple[str, int, int | None]:
-    """Return which limit refuses a batch, what it is, and what it met."""
-    with pytest.raises(LimitExceeded) as raised:
-        encode_batch(batch, limits, now_ms=NOW_MS)
-    return raised.value.field, raised.value.limit, raised.value.got
+    """Return which limit refuses a batch, what it is, and what it met: the same if it is made here
+    and if it comes from outside."""
+    refusals = []
+    for made in (encode_batch, parse_encoded):
+        with pytest.raises(LimitExceeded) as raised:
+            made(batch, limits, now_ms=NOW_MS)
+        refusals.append((raised.value.field, raised.value.limit, raised.value.got))
+    assert refusals[0] == refusals[1]
+    return refusals[0]
+
+
+def parse_encoded(
+    batch: list[Message], limits: Limits, *, now_ms: int, compression: Compression = "none"
+) -> Batch:
+    return parse_batch(encode(from_messages(batch), compression), limits, now_ms=now_ms)
 
 
 @pytest.mark.parametrize(("field", "name", "size"), AT_THE_LIMIT)
@@ -128,8 +140,10 @@ def test_a_batch_is_refused_exactly_if_a_message_breaks_a_limit(batch, limits, c
     if expected:
         assert refusal_of(batch, limits)[0] in expected
     else:
-        made = encode_batch(batch, limits, now_ms=NOW_MS, compression=compression)
-        assert made.rows.equals(from_messages(batch))
+        for make in (encode_batch, parse_encoded):
+            made = make(batch, limits, now_ms=NOW_MS, compression=compression)
+            assert made.rows.equals(from_messages(batch))
+            assert decode_untrusted(made.body).equals(made.rows)
 
 
 def test_a_batch_keeps_the_bytes_it_came_in():

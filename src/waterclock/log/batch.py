@@ -93,22 +93,12 @@ def parse_batch(body: bytes | memoryview, limits: Limits, *, now_ms: int) -> Bat
     if len(body) > limits.batch_bytes_max:
         raise LimitExceeded("batch bytes", limits.batch_bytes_max, got=len(body))
     size = wire_size(body)
-    if size.decoded_bytes > limits.batch_bytes_max:
-        raise LimitExceeded(
-            "batch bytes (inflated)", limits.batch_bytes_max, got=size.decoded_bytes
-        )
-    if size.rows > limits.batch_messages_max:
-        raise LimitExceeded("batch messages", limits.batch_messages_max, got=size.rows)
+    _check_total(size, limits)
     rows = decode_untrusted(body)
-    if not rows.num_rows:
-        raise BadBatch("body", "has no messages")
     # Arrow tolerates bytes after the message; the log stores the body whole, so it may have none.
     if len(body) % 8:
         raise BadBatch("body", "has a length that is not a multiple of 8")
-    _check_sizes(rows, size.decoded_bytes, limits)
-    headers = rows.column(_HEADERS)
-    expires = headers.null_count < len(headers) and may_expire(rows)
-    return Batch(memoryview(body), rows, _due_times(rows, limits, now_ms), expires)
+    return _checked(memoryview(body), rows, size, limits, now_ms)
 
 
 def decode_untrusted(body: bytes | memoryview) -> pa.RecordBatch:
@@ -136,7 +126,13 @@ def encode_batch(
     If some have no id yet, bring `UUID7_ENTROPY_BYTES` fresh random bytes to make them from.
     """
     rows = from_messages(_identified(messages, now_ms, entropy))
-    return parse_batch(encode(rows, compression), limits, now_ms=now_ms)
+    body = encode(rows, compression)
+    if len(body) > limits.batch_bytes_max:
+        raise LimitExceeded("batch bytes", limits.batch_bytes_max, got=len(body))
+    # Our own bytes need no proof, and what is not compressed is no larger than they are.
+    size = WireSize(len(rows), len(body)) if compression == "none" else wire_size(body)
+    _check_total(size, limits)
+    return _checked(body, rows, size, limits, now_ms)
 
 
 def _identified(messages: Sequence[Message], now_ms: int, entropy: bytes) -> Sequence[Message]:
@@ -151,6 +147,27 @@ def _identified(messages: Sequence[Message], now_ms: int, entropy: bytes) -> Seq
         replace(message, message_id=next(made).tobytes()) if message.message_id is None else message
         for message in messages
     ]
+
+
+def _check_total(size: "WireSize", limits: Limits) -> None:
+    if size.decoded_bytes > limits.batch_bytes_max:
+        raise LimitExceeded(
+            "batch bytes (inflated)", limits.batch_bytes_max, got=size.decoded_bytes
+        )
+    if size.rows > limits.batch_messages_max:
+        raise LimitExceeded("batch messages", limits.batch_messages_max, got=size.rows)
+
+
+def _checked(
+    body: memoryview, rows: pa.RecordBatch, size: "WireSize", limits: Limits, now_ms: int
+) -> Batch:
+    """Return a batch of rows that are safe to read, if every message is within the limits."""
+    if not rows.num_rows:
+        raise BadBatch("body", "has no messages")
+    _check_sizes(rows, size.decoded_bytes, limits)
+    headers = rows.column(_HEADERS)
+    expires = headers.null_count < len(headers) and may_expire(rows)
+    return Batch(body, rows, _due_times(rows, limits, now_ms), expires)
 
 
 def _check_sizes(rows: pa.RecordBatch, decoded_bytes: int, limits: Limits) -> None:
