@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.log.frames import messages, sample
-from waterclock.log.append import Appended, Repeats, answer, landed, split_by_due
+from waterclock.log.append import Appended, Repeats, appended_of, assigned_offsets, split_by_due
 from waterclock.log.batch import Batch, decode_untrusted, encode_batch
 from waterclock.log.frame import CONTROL, FLAG_UNTRACKED, FrameType
 from waterclock.log.schema import MESSAGES
@@ -75,7 +75,7 @@ def test_a_batch_of_one_kind_keeps_the_bytes_it_came_in(due_ms):
 def test_messages_land_in_the_order_of_the_frames_they_go_into(sent, base):
     parts = split_by_due(batch_of(*sent), now_ms=NOW_MS)
 
-    offsets = landed(parts, len(sent), base)
+    offsets = assigned_offsets(parts, len(sent), base)
 
     order = sorted(range(len(sent)), key=lambda row: (is_later(sent[row]), row))
     expected = {row: base + place for place, row in enumerate(order)}
@@ -92,8 +92,8 @@ def test_a_producer_is_told_where_each_message_is_be_it_new_or_a_repeat(sent, st
 
     written: range | np.ndarray = range(0)
     if batch.count:
-        written = landed(split_by_due(batch, now_ms=NOW_MS), batch.count, 100)
-    answered = answer(repeats, written, 100 + batch.count)
+        written = assigned_offsets(split_by_due(batch, now_ms=NOW_MS), batch.count, 100)
+    answered = appended_of(repeats, written, 100 + batch.count)
 
     fresh = [row for row in range(len(sent)) if known[row] < 0 and same[row] < 0]
     places = dict(zip(fresh, list(written), strict=True))
@@ -108,13 +108,13 @@ def test_a_producer_is_told_where_each_message_is_be_it_new_or_a_repeat(sent, st
 
 
 def test_a_batch_without_repeats_is_durable_when_its_end_is():
-    answered = answer(None, range(7, 10), 10)
+    answered = appended_of(None, range(7, 10), 10)
 
     assert answered == Appended(range(7, 10), None, Offset(10))
     assert answered.new_count == 3
 
 
 def test_a_repeat_is_no_safer_than_its_original():
-    answered = answer(Repeats(np.array([40, 7]), np.array([-1, -1])), range(0), 100)
+    answered = appended_of(Repeats(np.array([40, 7]), np.array([-1, -1])), range(0), 100)
 
     assert (list(answered.offsets), answered.new_count, answered.durable_at) == ([40, 7], 0, 41)

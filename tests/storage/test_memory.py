@@ -87,14 +87,14 @@ def test_a_segment_rewritten_before_its_side_cars_were_saved_keeps_the_new_ones(
     store.jobs.clear()
 
 
-def test_resting_pages_come_back(tmp_path):
+def test_released_pages_come_back(tmp_path):
     path = tmp_path / "numbers"
     path.write_bytes(np.arange(100_000).tobytes())
     with path.open("rb") as file:
         mapped = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     array = np.frombuffer(mapped, np.int64)[10:]
 
-    memory.let_rest(array)
+    memory.release_pages(array)
 
     assert array.sum() == sum(range(10, 100_000))
 
@@ -102,8 +102,8 @@ def test_resting_pages_come_back(tmp_path):
 def test_what_is_not_mapped_is_left_alone():
     array = np.arange(10)
 
-    memory.let_rest(array)
-    memory.let_rest(np.frombuffer(bytes(80), np.int64))
+    memory.release_pages(array)
+    memory.release_pages(np.frombuffer(bytes(80), np.int64))
     memory.trim()
 
     assert array.sum() == 45

@@ -219,7 +219,7 @@ def _span_of(due: Int64s | None) -> tuple[int, int]:
     return int(given.min()), int(given.max()) if len(given) == len(due) else 0
 
 
-def landed(parts: list[Part], count: int, base_offset: int) -> range | Int64s:
+def assigned_offsets(parts: list[Part], count: int, base_offset: int) -> range | Int64s:
     """Return where each row of a batch of `count` lands when its parts are written in order."""
     if len(parts) == 1:
         return range(base_offset, base_offset + count)
@@ -232,7 +232,7 @@ def landed(parts: list[Part], count: int, base_offset: int) -> range | Int64s:
     return offsets
 
 
-def answer(
+def appended_of(
     repeats: Repeats | None,
     written: range | Int64s,
     end: int,

@@ -78,11 +78,11 @@ class SaveJob:
         folder, coverage = self._store.folder, self._snapshot.coverage
         self._due = load_due(folder, coverage)
         if self._due is not None:
-            memory.let_rest(self._due.opened)
+            memory.release_pages(self._due.opened)
         if self._ids is not None:
             mapped = load_ids(folder, coverage)
             if mapped is not None:
-                memory.let_rest(mapped.tracked)
+                memory.release_pages(mapped.tracked)
                 self._ids = mapped
 
     def finish(self) -> None:

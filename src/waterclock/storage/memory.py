@@ -1,9 +1,9 @@
 """Giving memory back to the system after something large has been gone through.
 
 Pages of a mapped file that were looked at count as memory of the process until the system needs
-them elsewhere: `let_rest` leaves them to the page cache alone, whence they come back at the cost of
-a minor fault. What numpy frees stays in the allocator's hands between what is still in use:
-`trim` returns whole pages of it. Both only change what the process is seen to use.
+them elsewhere: `release_pages` leaves them to the page cache alone, whence they come back at the
+cost of a minor fault. What numpy frees stays in the allocator's hands between what is still in
+use: `trim` returns whole pages of it. Both only change what the process is seen to use.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 
-def let_rest(array: npt.NDArray[np.int64] | npt.NDArray[np.uint64]) -> None:
+def release_pages(array: npt.NDArray[np.int64] | npt.NDArray[np.uint64]) -> None:
     """Give up the pages of the whole file an array is mapped from, if it is mapped from one."""
     holder: object = array
     while isinstance(holder, np.ndarray):

@@ -30,8 +30,8 @@ from waterclock.log.append import (
     Appended,
     Part,
     PlannedFrame,
-    answer,
-    landed,
+    appended_of,
+    assigned_offsets,
     repeats_in,
     split_by_due,
 )
@@ -177,18 +177,18 @@ class PartitionStore:
         if repeats is not None:
             is_new = repeats.is_new
             if not bool(is_new.any()):
-                return answer(repeats, range(0), self.end)
+                return appended_of(repeats, range(0), self.end)
             fresh = batch.select(is_new, self.log.compression)
             fps = None if fps is None else fps[is_new]
         flags = FLAG_UNTRACKED if allow_duplicate else 0
         parts = split_by_due(fresh, now_ms=now_ms, flags=flags, compression=self.log.compression)
         with self._in_step():
             base = self._write([part.frame for part in parts], now_ms)
-            written = landed(parts, fresh.count, base)
+            written = assigned_offsets(parts, fresh.count, base)
             if self.ids is not None and fps is not None:
                 self.ids.remember(fps, written, is_tracked=not allow_duplicate)
             scheduled = self._schedule(parts[-1])
-        return answer(repeats, written, self.end, scheduled)
+        return appended_of(repeats, written, self.end, scheduled)
 
     @contextmanager
     def _in_step(self) -> Iterator[None]:
@@ -224,7 +224,7 @@ class PartitionStore:
         with self._in_step():
             base = self._write([frame], now_ms)
             self.active_delta.retire(scheduled.offsets.copy())
-        return answer(None, range(base, self.end), self.end)
+        return appended_of(None, range(base, self.end), self.end)
 
     def cancel(self, offsets: Int64s, *, now_ms: int, has_expired: bool = False) -> Offset:
         """Write that these open messages will not fire; return the offset to be flushed."""

@@ -86,12 +86,12 @@ class ColdSegments:
             self._known[base] = delta
             self.is_saved = False
 
-    def let_rest(self) -> None:
+    def release_pages(self) -> None:
         """Leave the side-cars to the page cache."""
         for delta in self._store.deltas.values():
-            memory.let_rest(delta.opened)
+            memory.release_pages(delta.opened)
         for run in [] if self._store.ids is None else self._store.ids.sealed_runs():
-            memory.let_rest(run)
+            memory.release_pages(run)
 
     def checkpoint(self) -> Checkpoint:
         """Return what is known of the sealed segments, all of which are durable."""

@@ -132,7 +132,7 @@ class Scheduler:
         )
         for _ in self.timers.load(now_ms):
             pass
-        self._segments.let_rest()
+        self._segments.release_pages()
         memory.trim()
         self.firing = Firing(
             store,
@@ -369,7 +369,7 @@ class Scheduler:
             await self._give_back_memory()
 
     async def _give_back_memory(self) -> None:
-        self._segments.let_rest()
+        self._segments.release_pages()
         await asyncio.to_thread(memory.trim)
 
     async def save(self) -> None:

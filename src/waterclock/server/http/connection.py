@@ -70,7 +70,7 @@ class RequestQueue:
     def __repr__(self) -> str:
         return f"<RequestQueue of {len(self)}, {self.size_bytes} B>"
 
-    def join(self, request: Request) -> None:
+    def put(self, request: Request) -> None:
         """Queue a request; raises Overloaded if all queues together are too long."""
         size = REQUEST_BYTES + HEADER_BYTES * len(request.headers)
         size += 0 if request.held else len(request.body)
@@ -79,7 +79,7 @@ class RequestQueue:
         self.size_bytes += request.held
         self._requests.append(request)
 
-    def serve(self) -> Request:
+    def get(self) -> Request:
         """Take out whose turn it is. It counts until you have answered it."""
         request = self._requests.popleft()
         self.size_bytes -= request.held
@@ -181,15 +181,15 @@ class HttpConnection(RequestParser):
         if self._is_read_closed:  # it came behind the last one
             self._server.bodies.release(request.held)
         elif self._queue or self._work is not None or self._is_blocked:
-            self._put_in_line(request)
+            self._enqueue(request)
         else:
             self._answer(request)
 
-    def _put_in_line(self, request: Request) -> None:
+    def _enqueue(self, request: Request) -> None:
         if self._queue is None:
             self._queue = RequestQueue(self._server.bodies)
         try:
-            self._queue.join(request)
+            self._queue.put(request)
         except Overloaded as error:
             self._server.bodies.release(request.held)
             self._refuse(problem_of(error))
@@ -283,7 +283,7 @@ class HttpConnection(RequestParser):
         while self._queue and self._work is None and not self._is_blocked:
             if self._transport.is_closing():
                 return
-            request = self._queue.serve()
+            request = self._queue.get()
             self._ahead_bytes = self._queue.size_bytes
             self._answer(request)
         if self._is_blocked or self._is_over or self._work is not None:
