@@ -11,7 +11,7 @@ from waterclock.model.errors import BadInput
 from waterclock.schedule.calendar import (
     CronRule,
     IntervalRule,
-    Recurrence,
+    RecurrenceRule,
     instant_of,
     zone_of,
 )
@@ -26,11 +26,11 @@ def utc(*fields: int) -> int:
     return int(datetime(*fields, tzinfo=UTC).timestamp()) * 1_000  # type: ignore[misc, arg-type]
 
 
-def every(text: str, zone: str = "UTC", **bounds: int) -> Recurrence:
-    return Recurrence(rule=CronRule(Cron(text), zone_of(zone)), **bounds)
+def every(text: str, zone: str = "UTC", **bounds: int) -> RecurrenceRule:
+    return RecurrenceRule(rule=CronRule(Cron(text), zone_of(zone)), **bounds)
 
 
-def times(recurrence: Recurrence, start_ms: int, end_ms: int) -> list[int]:
+def times(recurrence: RecurrenceRule, start_ms: int, end_ms: int) -> list[int]:
     found: list[int] = []
     now = start_ms
     while (after := recurrence.next_after(now)) is not None and after < end_ms:
@@ -141,8 +141,8 @@ def test_seconds_are_made_up_for_once_and_come_in_both_repeated_hours():
         CronRule(Cron("*/20 30 * * * *"), berlin),
     )
 
-    day = times(Recurrence(rule=fixed), utc(2026, 3, 29), utc(2026, 3, 29, 12))
-    both = times(Recurrence(rule=beat), utc(2026, 10, 25), utc(2026, 10, 25, 2))
+    day = times(RecurrenceRule(rule=fixed), utc(2026, 3, 29), utc(2026, 3, 29, 12))
+    both = times(RecurrenceRule(rule=beat), utc(2026, 10, 25), utc(2026, 10, 25, 2))
 
     assert day == [utc(2026, 3, 29, 1)]
     half_past = [utc(2026, 10, 25, hour, 30, second) for hour in (0, 1) for second in (0, 20, 40)]
@@ -232,7 +232,7 @@ def test_a_skipped_local_time_has_no_instant():
 
 def test_an_interval_is_counted_from_its_anchor():
     rule = IntervalRule(90_000, 1_000)
-    recurrence = Recurrence(rule=rule, start_ms=1_000)
+    recurrence = RecurrenceRule(rule=rule, start_ms=1_000)
 
     assert times(recurrence, 0, 300_000) == [91_000, 181_000, 271_000]
     assert recurrence.next_after(10**15) == 1_000 + -(-(10**15 + 1 - 1_000) // 90_000) * 90_000
@@ -261,8 +261,8 @@ def test_jitter_keeps_order_and_loses_nothing(seed, jitter_ms, text, start):
     base: CronRule | IntervalRule = IntervalRule(17_000, 3)
     if text != "@every":
         base = CronRule(Cron(text), zone_of("UTC"))
-    plain = Recurrence(rule=base)
-    jittered = Recurrence(rule=base, jitter_ms=jitter_ms, jitter_seed=seed)
+    plain = RecurrenceRule(rule=base)
+    jittered = RecurrenceRule(rule=base, jitter_ms=jitter_ms, jitter_seed=seed)
     start += 2 * DAY
     occurrences = times(plain, start - 2 * DAY, start + 2 * HOUR)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterclock.model.errors import BadInput
-from waterclock.schedule.calendar import CronRule, IntervalRule, Recurrence, zone_of
+from waterclock.schedule.calendar import CronRule, IntervalRule, RecurrenceRule, zone_of
 from waterclock.schedule.duration import UNITS, parse_duration
 from waterclock.schedule.moment import WEEKDAYS
 from waterclock.schedule.when import FORMS, parse_moment, parse_past, parse_when
@@ -119,7 +119,7 @@ def test_since_and_until_mean_the_past(text, meant):
 def test_a_rule_in_words_is_cron(text, cron):
     found = parse_when(f"{text} Europe/Berlin", NOW)
 
-    assert isinstance(found, Recurrence)
+    assert isinstance(found, RecurrenceRule)
     assert isinstance(found.rule, CronRule)
     assert (found.rule.cron.text, found.rule.zone.key) == (cron, "Europe/Berlin")
 
@@ -130,7 +130,7 @@ def test_a_rule_in_words_is_cron(text, cron):
 def test_a_rule_in_words_is_an_interval(text, interval_ms):
     found = parse_when(text, NOW)
 
-    assert isinstance(found, Recurrence)
+    assert isinstance(found, RecurrenceRule)
     assert found.rule == IntervalRule(interval_ms, NOW)
 
 
@@ -194,7 +194,7 @@ def test_a_month_has_no_length_in_the_past_either(text):
 def test_a_step_of_cron_is_no_time_zone(text, zone):
     found = parse_when(text, NOW)
 
-    assert isinstance(found, Recurrence)
+    assert isinstance(found, RecurrenceRule)
     assert isinstance(found.rule, CronRule)
     assert found.rule.zone.key == zone
     assert found.rule.cron.text.upper().endswith("MON/2")

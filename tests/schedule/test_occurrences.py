@@ -3,15 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.schedule.calendar import IntervalRule, Recurrence
+from waterclock.schedule.calendar import IntervalRule, RecurrenceRule
 from waterclock.schedule.occurrences import SPANS_MAX, Span, next_open, with_occurrence, without
 
 SECOND_MS = 1_000
 START_MS = 1_700_000_000_000
 
 
-def recurrence(jitter_ms: int) -> Recurrence:
-    return Recurrence(
+def recurrence(jitter_ms: int) -> RecurrenceRule:
+    return RecurrenceRule(
         rule=IntervalRule(SECOND_MS, START_MS), start_ms=START_MS, jitter_ms=jitter_ms
     )
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterclock.model.errors import BadInput
-from waterclock.schedule.calendar import Recurrence
+from waterclock.schedule.calendar import RecurrenceRule
 from waterclock.schedule.duration import parse_duration
 from waterclock.schedule.when import parse_moment, parse_past, parse_when
 
@@ -116,7 +116,7 @@ def test_a_time_without_offset_is_local():
 def test_a_recurrence_is_read(text, after):
     recurrence = parse_when(text, NOW)
 
-    assert isinstance(recurrence, Recurrence)
+    assert isinstance(recurrence, RecurrenceRule)
     assert recurrence.next_after(NOW) == after
 
 
@@ -182,7 +182,7 @@ def test_no_text_makes_the_parser_fail_otherwise(text, zone):
         found = parse_when(text, NOW, zone)
     except BadInput:
         return
-    if isinstance(found, Recurrence):
+    if isinstance(found, RecurrenceRule):
         after = found.next_after(NOW)
         assert after is None or after > NOW
     else:

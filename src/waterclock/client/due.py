@@ -20,7 +20,7 @@ from waterclock.model.ids import Millis
 from waterclock.schedule.calendar import (
     CronRule,
     IntervalRule,
-    Recurrence,
+    RecurrenceRule,
     zone_of,
 )
 from waterclock.schedule.cron import Cron as CronExpression
@@ -139,7 +139,7 @@ def _after(now_ms: int, delay: timedelta) -> Millis:
 
 def _of_text(text: str, now_ms: int, field: str, zone: str) -> Millis | Cron | Every:
     found = parse_when(text, now_ms, zone, field=field)
-    if not isinstance(found, Recurrence):
+    if not isinstance(found, RecurrenceRule):
         return found
     match found.rule:
         case CronRule(cron, place):

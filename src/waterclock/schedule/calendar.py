@@ -170,7 +170,7 @@ class IntervalRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recurrence:
+class RecurrenceRule:
     """What happens again and again, in [start_ms, end_ms), each up to `jitter_ms` later."""
 
     rule: CronRule | IntervalRule

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from waterclock.model.ids import Millis
-from waterclock.schedule.calendar import Recurrence
+from waterclock.schedule.calendar import RecurrenceRule
 
 SPANS_MAX = 32
 """Beyond it the two nearest become one: what lies between them is as if it were scheduled."""
@@ -26,7 +26,7 @@ SPANS_MAX = 32
 Span = tuple[int, int]
 
 
-def next_open(recurrence: Recurrence, spans: Sequence[Span], now_ms: int) -> Millis | None:
+def next_open(recurrence: RecurrenceRule, spans: Sequence[Span], now_ms: int) -> Millis | None:
     """Return the first occurrence after now that was not scheduled; spans are in order."""
     due_ms = recurrence.next_after(now_ms)
     for first, last in spans:
@@ -35,7 +35,7 @@ def next_open(recurrence: Recurrence, spans: Sequence[Span], now_ms: int) -> Mil
     return due_ms
 
 
-def with_occurrence(recurrence: Recurrence, spans: Sequence[Span], due_ms: int) -> list[Span]:
+def with_occurrence(recurrence: RecurrenceRule, spans: Sequence[Span], due_ms: int) -> list[Span]:
     """Return the spans with one occurrence more, which is in none of them."""
     earlier = [span for span in spans if span[1] < due_ms]
     later = [span for span in spans if span[0] > due_ms]
@@ -47,7 +47,7 @@ def with_occurrence(recurrence: Recurrence, spans: Sequence[Span], due_ms: int) 
     return _limited([*earlier, (first, last), *later])
 
 
-def without(recurrence: Recurrence, spans: Sequence[Span], due_ms: int) -> list[Span]:
+def without(recurrence: RecurrenceRule, spans: Sequence[Span], due_ms: int) -> list[Span]:
     """Return the spans without one occurrence, so that it can be scheduled again."""
     found: list[Span] = []
     for first, last in spans:

@@ -23,7 +23,7 @@ from waterclock.schedule.calendar import (
     INTERVAL_MS_MIN,
     CronRule,
     IntervalRule,
-    Recurrence,
+    RecurrenceRule,
     zone_of,
 )
 from waterclock.schedule.cron import MACROS, TEXT_CHARS_MAX, Cron
@@ -58,11 +58,11 @@ _TWO_DATES = re.compile(r"[0-9]{1,2}([./-])[0-9]{1,2}\1[0-9]{2,4}\b.*", re.ASCII
 
 def parse_when(
     text: str, now_ms: int, zone: str = "UTC", *, field: str = "when"
-) -> Millis | Recurrence:
+) -> Millis | RecurrenceRule:
     """Return the time or the recurrence that `text` means, or raise BadInput."""
     plain, zone = _split(text, zone, field)
     if _is_rule(plain):
-        return Recurrence(rule=_rule(plain, now_ms, zone, field), start_ms=now_ms)
+        return RecurrenceRule(rule=_rule(plain, now_ms, zone, field), start_ms=now_ms)
     plain = _without_at(plain)
     found = _moment(plain.lower(), plain, Here(now_ms, zone), field)
     if found is None:

@@ -14,7 +14,7 @@ from waterclock.schedule.calendar import (
     INTERVAL_MS_MIN,
     CronRule,
     IntervalRule,
-    Recurrence,
+    RecurrenceRule,
     zone_of,
 )
 from waterclock.schedule.cron import Cron
@@ -126,7 +126,7 @@ class RecurrenceRecord(msgspec.Struct, frozen=True, kw_only=True):
         others = [one for one in ended.unwanted if one.topic != self.recurring.topic]
         return msgspec.structs.replace(ended, unwanted=others) if others else None
 
-    def next_open(self, rule: Recurrence, now_ms: int) -> Millis | None:
+    def next_open(self, rule: RecurrenceRule, now_ms: int) -> Millis | None:
         """Return the next occurrence that was not scheduled yet."""
         return next_open(rule, self._spans, now_ms)
 
@@ -140,7 +140,7 @@ class RecurrenceRecord(msgspec.Struct, frozen=True, kw_only=True):
             else self.last_scheduled.due_ms <= now_ms
         )
 
-    def is_overtaken(self, rule: Recurrence, now_ms: int) -> bool:
+    def is_overtaken(self, rule: RecurrenceRule, now_ms: int) -> bool:
         """Tell whether an occurrence comes before the one that was scheduled last."""
         due_ms = self.next_open(rule, now_ms)
         if due_ms is None:
@@ -148,7 +148,7 @@ class RecurrenceRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.last_scheduled is None or due_ms < self.last_scheduled.due_ms
 
     def with_occurrence(
-        self, rule: Recurrence, occurrence: Occurrence, now_ms: int
+        self, rule: RecurrenceRule, occurrence: Occurrence, now_ms: int
     ) -> "RecurrenceRecord":
         """Return it with one occurrence more, and without those whose time has passed.
 
@@ -165,7 +165,9 @@ class RecurrenceRecord(msgspec.Struct, frozen=True, kw_only=True):
             spans=with_occurrence(rule, self._spans, occurrence.due_ms),
         )
 
-    def with_cancelled(self, rule: Recurrence, cancelled: list[Occurrence]) -> "RecurrenceRecord":
+    def with_cancelled(
+        self, rule: RecurrenceRule, cancelled: list[Occurrence]
+    ) -> "RecurrenceRecord":
         """Return it with nothing left to cancel; what of its own was cancelled can come again.
 
         What has fired before it could be cancelled has come.
@@ -195,7 +197,7 @@ class Recurs(NamedTuple):
     """Of its topic, if putting it has made that."""
 
 
-def rule_of(record: RecurrenceRecord) -> Recurrence:
+def rule_of(record: RecurrenceRecord) -> RecurrenceRule:
     """Return when it recurs; raises BadInput if that makes no sense."""
     rule = record.recurring.rule
     if (rule.cron is None) == (rule.every_ms is None):
@@ -209,7 +211,7 @@ def rule_of(record: RecurrenceRecord) -> Recurrence:
             raise BadInput(f"every_ms must be within {INTERVAL_MS_MIN} and {INTERVAL_MS_MAX}")
         anchor_ms = record.anchor_ms if rule.start_ms is None else rule.start_ms
         found = IntervalRule(rule.every_ms, anchor_ms)
-    return Recurrence(
+    return RecurrenceRule(
         rule=found,
         start_ms=rule.start_ms or 0,
         end_ms=rule.end_ms,

@@ -51,7 +51,7 @@ from waterclock.node.schedule.recurrence_records import (
     rule_of,
 )
 from waterclock.node.schedule.scheduler import CANCELLED, DONE
-from waterclock.schedule.calendar import Recurrence
+from waterclock.schedule.calendar import RecurrenceRule
 
 RECORD = "recurrence/"
 RECURRENCES_MAX = 10_000
@@ -81,7 +81,7 @@ class Recurrences:
         self._tasks = tasks
         self._limits = limits or Limits()
         self._records: dict[str, RecurrenceRecord] = {}
-        self._rules: dict[str, Recurrence] = {}
+        self._rules: dict[str, RecurrenceRule] = {}
         for key, value in metadata.items(RECORD):
             self._keep(key.removeprefix(RECORD), msgspec.json.decode(value, type=RecurrenceRecord))
         self._changing = asyncio.Lock()
