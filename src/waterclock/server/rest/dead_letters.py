@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from waterclock.model.errors import NotFound
 from waterclock.model.names import DEAD_LETTERS
-from waterclock.model.views import Position
+from waterclock.model.views import DeadLetter
 from waterclock.node.node import Node
 from waterclock.server.http.input import END, body_of, matching, parameters_of
 from waterclock.server.http.messages import Request, Response, json
@@ -17,7 +17,8 @@ from waterclock.server.rest.models import (
     RequestModel,
     ResponseModel,
     TopicParameters,
-    with_message,
+    render,
+    with_fields_of,
 )
 
 
@@ -29,15 +30,9 @@ class DeadLettersParameters(TopicParameters):
     ] = ""
 
 
-class DeadLetterResponse(MessageResponse, kw_only=True):
+@with_fields_of(DeadLetter)
+class DeadLetterResponse(MessageResponse):
     """A message that failed for good."""
-
-    position: Position
-    origin: Position
-    group: str
-    reason: str
-    attempts: int
-    dead_lettered_ms: int
 
 
 class DeadLettersResponse(ResponseModel):
@@ -73,7 +68,7 @@ class DeadLettersApi:
     async def list_dead_letters(self, request: Request) -> Response:
         asked = parameters_of(request, DeadLettersParameters)
         page = await self._node.dead_letters.list(asked.topic, limit=asked.limit, page=asked.page)
-        found = [with_message(DeadLetterResponse, each) for each in page.dead_letters]
+        found = [render(DeadLetterResponse, each) for each in page.dead_letters]
         return json(
             200,
             DeadLettersResponse(dead_letters=found, next_page=page.next_page, total=page.total),

@@ -9,18 +9,19 @@ import binascii
 import os
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import NODEFAULT, UNSET, Meta, UnsetType
+from msgspec.structs import FieldInfo
 
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7
 from waterclock.model.limits import Limits, check
 from waterclock.model.message import Message
 from waterclock.model.names import DEAD_LETTERS, NAME_CHARS_MAX, check_name, check_topic_name
-from waterclock.model.views import DeadLetter, ScheduledMessage
+from waterclock.model.views import DeadLetter, ScheduledMessage, View
 from waterclock.node.groups.positions import POSITIONS_MAX
 from waterclock.node.topics import PARTITIONS_MAX
 from waterclock.schedule.cron import TEXT_CHARS_MAX
@@ -35,7 +36,7 @@ TIME_MS_MAX = 253_402_300_799_999
 """The end of the year 9999; what is later is microseconds taken for milliseconds."""
 DURATION_FORMAT, TIME_FORMAT = "waterclock-duration", "waterclock-time"
 """What descriptions call texts that no pattern can tell."""
-Model = TypeVar("Model", bound="MessageResponse")
+Model = TypeVar("Model", bound="ResponseModel")
 OFFSET_MAX = (1 << 53) - 1
 """What every JSON parser reads exactly."""
 _TIME_EXAMPLE, _DELAY_EXAMPLE = "2026-11-15T10:00:00Z", "90s"
@@ -340,8 +341,36 @@ def text_of(raw: bytes) -> str | None:
         return None
 
 
-def with_message(kind: type[Model], view: DeadLetter | ScheduledMessage) -> Model:
-    """Return a view of a message as HTTP has it: the fields of the message beside its own."""
-    fields = set(kind.__struct_fields__) - set(MessageResponse.__struct_fields__)
-    own = {name: getattr(view, name) for name in fields}
-    return kind(**own, **render_message(view.message))
+def _defined(info: FieldInfo) -> tuple[str, Any] | tuple[str, Any, Any]:
+    """Return a field as a struct is defined by it."""
+    if info.default_factory is not NODEFAULT:
+        return info.name, info.type, msgspec.field(default_factory=info.default_factory)
+    return (info.name, info.type) if info.required else (info.name, info.type, info.default)
+
+
+def with_fields_of(
+    view: type[View], *, but: tuple[str, ...] = ()
+) -> Callable[[type[Model]], type[Model]]:
+    """Give a model the fields of a view that it has not itself; of the message it has its own."""
+
+    def with_fields(model: type[Model]) -> type[Model]:
+        known = {"message", *but, *model.__struct_fields__}
+        fields = [_defined(f) for f in msgspec.structs.fields(view) if f.name not in known]
+        made = msgspec.defstruct(
+            model.__name__,
+            fields,
+            bases=(model,),
+            module=model.__module__,
+            namespace={"__doc__": model.__doc__},
+            kw_only=True,
+        )
+        return cast("type[Model]", made)
+
+    return with_fields
+
+
+def render(model: type[Model], view: DeadLetter | ScheduledMessage) -> Model:
+    """Return a view as HTTP has it: the fields of its message beside its own."""
+    names = {*model.__struct_fields__} & {*view.__struct_fields__}
+    fields = {name: getattr(view, name) for name in names}
+    return model(**fields, **render_message(view.message))

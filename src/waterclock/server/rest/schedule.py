@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from waterclock.model.views import CancelCount, Horizon
+from waterclock.model.views import CancelCount, Horizon, ScheduledMessage
 from waterclock.node.node import Node
 from waterclock.node.schedule.named_changes import NAMED_MAX, Changed, Named
 from waterclock.node.schedule.pending import PAGE_MAX
@@ -29,7 +29,8 @@ from waterclock.server.rest.models import (
     TopicParameters,
     bytes_of,
     due_of,
-    with_message,
+    render,
+    with_fields_of,
 )
 
 Outcome = Literal["unknown", "done", "alreadyFired", "cancelled", "expired"]
@@ -129,13 +130,9 @@ class Outcomes(ResponseModel):
     reached: list[int]
 
 
-class ScheduledResponse(MessageResponse, kw_only=True):
+@with_fields_of(ScheduledMessage, but=("topic",))
+class ScheduledResponse(MessageResponse):
     """A pending message."""
-
-    timer_id: str
-    partition: int
-    offset: int
-    value_bytes: int
 
 
 class ScheduledPage(ResponseModel):
@@ -175,7 +172,7 @@ class ScheduleApi:
         page = await self._node.pending.list(
             asked.topic, wanted, limit=asked.limit, page=asked.page, with_values=asked.values
         )
-        scheduled = [with_message(ScheduledResponse, each) for each in page.scheduled]
+        scheduled = [render(ScheduledResponse, each) for each in page.scheduled]
         return json(200, ScheduledPage(scheduled=scheduled, next_page=page.next_page))
 
     async def count_scheduled(self, request: Request) -> Response:
