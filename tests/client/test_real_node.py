@@ -28,6 +28,7 @@ from waterclock.model.errors import (
 )
 from waterclock.model.message import Message
 from waterclock.model.sections import ClusterConfig, DeliveryConfig, ScheduleConfig
+from waterclock.model.views import Position
 
 
 @contextlib.asynccontextmanager
@@ -300,7 +301,11 @@ async def test_a_replay_with_a_name_goes_on_where_it_was_left(tmp_path):
         rest = client.replay("orders", name="audit", since=timedelta(hours=2))
         assert [message async for message in rest] == []
         (info,) = await client.replays.list()
-        assert (info.name, info.done, info.ends) == ("audit", {0: 30}, {0: 30})
+        assert (info.name, info.done, info.ends) == (
+            "audit",
+            (Position(0, 30),),
+            (Position(0, 30),),
+        )
         with pytest.raises(AlreadyExists):
             _ = [message async for message in client.replay("others", name="audit")]
         assert await client.replays.delete("audit")

@@ -15,6 +15,7 @@ from tests.node.hosts import Hosts, batch_of, opened
 from tests.node.snapshot_writing import Row, latest, write_snapshot
 from waterclock.model.errors import BadInput, Damaged, Overloaded
 from waterclock.model.message import Message
+from waterclock.model.views import Position
 from waterclock.node.replay import replays as module
 from waterclock.node.replay.records import OffsetRange, Request, TimeRange
 from waterclock.node.replay.replays import Replay, Replays
@@ -147,10 +148,10 @@ async def test_a_named_one_goes_on_in_the_midst_of_a_snapshot(tmp_path):
     min(folder.glob("*/*.parquet")).unlink()
     async with world(tmp_path) as w:
         (info,) = w.replays.list()
-        assert (info.done, info.ends) == ({0: 8}, {0: 20})
+        assert (info.done, info.ends) == ((Position(0, 8),), (Position(0, 20),))
         got += await read(w, Request(""), name="r")
         assert got == rows
-        assert w.replays.list()[0].done == {0: 20}
+        assert w.replays.list()[0].done == (Position(0, 20),)
         assert await read(w, Request(""), name="r") == []
 
 

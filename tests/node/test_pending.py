@@ -449,7 +449,7 @@ async def test_pending_messages_are_counted_by_how_soon_they_are_due(topics):
         here.clock.advance(2_000)
 
         counts = await here.pending.count("t")
-        assert [count for _, count in counts.horizons] == [1, 1, 1, 0, 0, 1]
-        assert counts.horizons[0][0] == 0
-        assert counts.horizons[-1][0] == -1
+        assert [horizon.count for horizon in counts.horizons] == [1, 1, 1, 0, 0, 1]
+        assert counts.horizons[0].within_ms == 0
+        assert counts.horizons[-1].within_ms == -1
         assert (await here.pending.count()).total == 5

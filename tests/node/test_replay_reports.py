@@ -5,6 +5,7 @@ import pytest
 from tests.node.consuming import consuming
 from tests.node.test_replays import EVERYTHING, large, read
 from waterclock.model.errors import BadInput, NotFound
+from waterclock.model.views import Position
 from waterclock.node.replay.records import Request
 
 
@@ -21,7 +22,8 @@ async def test_the_last_report_may_come_after_a_restart(tmp_path, has_crashed):
     async with consuming(tmp_path, clock=c.clock) as c:
         for _ in range(2):
             await c.replays.report("r", [(0, 2)])
-        assert c.replays.list()[0].done == {0: 3, 1: 0} == c.replays.list()[0].ends
+        (info,) = c.replays.list()
+        assert info.done == (Position(0, 3), Position(1, 0)) == info.ends
         c.has_crashed = True
     async with consuming(tmp_path, clock=c.clock) as c:
         assert (await read(await c.replays.begin(EVERYTHING, name="r"))).places == []
@@ -38,9 +40,9 @@ async def test_a_reader_is_believed_up_to_the_end_of_its_replay_and_all_or_nothi
         for wrong in ([(0, 1), (0, 3)], [(0, 1), (2, 0)]):
             with pytest.raises(BadInput):
                 await c.replays.report("r", wrong)
-        assert c.replays.list()[0].done == {0: 0, 1: 0}
+        assert c.replays.list()[0].done == (Position(0, 0), Position(1, 0))
         await c.replays.report("r", [(0, 2)])
-        assert c.replays.list()[0].done == {0: 2, 1: 0}
+        assert c.replays.list()[0].done == (Position(0, 2), Position(1, 0))
         with pytest.raises(NotFound):
             await c.replays.report("nowhere", [(0, 2)])
 

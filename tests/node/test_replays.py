@@ -16,6 +16,7 @@ from waterclock.model.errors import (
 )
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
+from waterclock.model.views import Position
 from waterclock.node.replay import replays
 from waterclock.node.replay.records import OffsetRange, Request, TimeRange
 from waterclock.node.replay.replays import Replay
@@ -191,12 +192,12 @@ async def test_progress_is_saved_every_so_many_messages_and_on_closing(tmp_path)
         await read(replay)
 
         replay.report([(0, 1)])
-        assert c.replays.list()[0].done == {0: 0}
+        assert c.replays.list()[0].done == (Position(0, 0),)
         replay.report([(0, 2)])
-        assert c.replays.list()[0].done == {0: 2}
+        assert c.replays.list()[0].done == (Position(0, 2),)
         replay.report([(0, 3)])
         replay.close()
-        assert c.replays.list()[0].done == {0: 3}
+        assert c.replays.list()[0].done == (Position(0, 3),)
 
 
 async def test_a_stretch_that_ends_with_nothing_to_replay_is_done_when_its_messages_are(tmp_path):
@@ -210,7 +211,7 @@ async def test_a_stretch_that_ends_with_nothing_to_replay_is_done_when_its_messa
         await read(replay, is_reported=True)
         replay.close()
 
-        assert c.replays.list()[0].done == {0: 2, 1: 1}
+        assert c.replays.list()[0].done == (Position(0, 2), Position(1, 1))
 
 
 async def test_only_what_was_handed_out_can_be_done(tmp_path):
@@ -261,7 +262,7 @@ async def test_who_begins_a_replay_again_takes_it_over(tmp_path):
         second.close()
         first.report([(0, 2)])
         first.close()
-        assert c.replays.list()[0].done == {0: 3}, "the former reader is not listened to"
+        assert c.replays.list()[0].done == (Position(0, 3),), "the former reader is not listened to"
 
 
 async def test_the_replays_of_a_topic_go_with_it(tmp_path):

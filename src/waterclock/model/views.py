@@ -236,12 +236,12 @@ class Horizon(View, frozen=True):
 
 
 class ReplayInfo(View, frozen=True):
-    """A named replay and how far it has come, by partition."""
+    """A named replay and how far it has come, in each of its partitions."""
 
     name: str
     topic: str
-    done: dict[int, int]
-    ends: dict[int, int]
+    done: tuple[Position, ...]
+    ends: tuple[Position, ...]
 
 
 class SnapshotPartitionInfo(View, frozen=True):

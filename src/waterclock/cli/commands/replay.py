@@ -13,7 +13,7 @@ from rich.console import Console
 from waterclock.cli.connection import call
 from waterclock.cli.local_zone import here
 from waterclock.cli.options import Address, AsJson, Raw, Topic, Yes, pass_on
-from waterclock.cli.output.messages import MessagePrinter, form_of, view_json
+from waterclock.cli.output.messages import MessagePrinter, form_of
 from waterclock.cli.output.terminal import ask, console, counted, note, print_json, table
 from waterclock.model.errors import BadInput, NotFound
 
@@ -108,7 +108,7 @@ def list_replays(address: Address = None, as_json: AsJson = False) -> None:
     """Show the named replays and how far they have come."""
     found = call(address, lambda client: client.replays.list())
     if as_json:
-        print_json({"replays": [view_json(each) for each in found]})
+        print_json({"replays": [plain(each) for each in found]})
     elif found:
         tell_all(console(), found)
     else:
@@ -132,12 +132,22 @@ def delete(
         console().print(f"Forgot replay {name}.")
 
 
+def plain(found: "ReplayInfo") -> dict[str, object]:
+    """Return a replay for machines: offsets by partition."""
+    return {
+        "name": found.name,
+        "topic": found.topic,
+        "done": {each.partition: each.offset for each in found.done},
+        "ends": {each.partition: each.offset for each in found.ends},
+    }
+
+
 def tell_all(out: Console, found: "list[ReplayInfo]") -> None:
     """Show a line for each partition of each replay."""
     lines = table(out, "name", "topic", ">partition", ">done", ">end", ">left")
     for each in found:
-        for number, end in each.ends.items():
-            done = each.done.get(number, 0)
-            left = max(end - done, 0)
-            lines.add_row(each.name, each.topic, str(number), f"{done:,}", f"{end:,}", f"{left:,}")
+        for done, end in zip(each.done, each.ends, strict=True):
+            left = max(end.offset - done.offset, 0)
+            offsets = f"{done.offset:,}", f"{end.offset:,}", f"{left:,}"
+            lines.add_row(each.name, each.topic, str(end.partition), *offsets)
     out.print(lines)

@@ -12,8 +12,7 @@ from waterclock.model.errors import BadInput
 
 CHECKPOINT_EVERY = 10_000
 
-Position = tuple[int, int]
-"""A partition and an offset."""
+PartitionOffset = tuple[int, int]
 
 
 class TimeRange(msgspec.Struct, frozen=True):
@@ -96,7 +95,7 @@ class ReplayRecord(msgspec.Struct, kw_only=True):
                 return index
         raise BadInput(f"partition {partition} is not part of the replay")
 
-    def report(self, positions: Sequence[Position]) -> int:
+    def report(self, positions: Sequence[PartitionOffset]) -> int:
         """Take note of how far a reader has come, or of nothing; return how many offsets more."""
         found = [(self.stretches[self.index_of(number)], offset) for number, offset in positions]
         for stretch, offset in found:

@@ -32,14 +32,14 @@ from waterclock.model.errors import (
     StorageFull,
 )
 from waterclock.model.names import check_name
-from waterclock.model.views import ReplayInfo
+from waterclock.model.views import Position, ReplayInfo
 from waterclock.node.groups.outbound import DeliveryBatch
 from waterclock.node.metadata import Metadata, Records
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.replay.records import (
     CHECKPOINT_EVERY,
     OffsetRange,
-    Position,
+    PartitionOffset,
     ReplayRecord,
     Request,
     SnapshotBase,
@@ -119,7 +119,7 @@ class Replay:
         """Where it ends in each partition: reported as done, all of it is."""
         return {stretch.partition: stretch.end for stretch in self._record.stretches}
 
-    def report(self, positions: Sequence[Position]) -> None:
+    def report(self, positions: Sequence[PartitionOffset]) -> None:
         """Take note of offsets below which everything was processed; saved now and then."""
         for partition, offset in positions:
             scan = self._scans[self._record.index_of(partition)]
@@ -213,7 +213,7 @@ class Replays:
         *,
         name: str = "",
         checkpoint_every: int = 0,
-        done: Sequence[Position] = (),
+        done: Sequence[PartitionOffset] = (),
     ) -> Replay:
         """Begin a replay, or go on with the one of that name: then the request may be empty but for
         its topic, or wholly, and must otherwise be what it was; `done` is reported first."""
@@ -245,7 +245,7 @@ class Replays:
             raise NotFound("replay", name)
         return msgspec.json.decode(saved, type=ReplayRecord)
 
-    async def report(self, name: str, positions: Sequence[Position]) -> None:
+    async def report(self, name: str, positions: Sequence[PartitionOffset]) -> None:
         """Take note of how far the reader of a named replay has come. Again is harmless.
 
         It may be reported while it is read, then it is saved now and then; and after that, since
@@ -339,8 +339,8 @@ class Replays:
         found = []
         for key, value in self._metadata.items(REPLAY):
             record = msgspec.json.decode(value, type=ReplayRecord)
-            done = {stretch.partition: stretch.done for stretch in record.stretches}
-            ends = {stretch.partition: stretch.end for stretch in record.stretches}
+            done = tuple(Position(each.partition, each.done) for each in record.stretches)
+            ends = tuple(Position(each.partition, each.end) for each in record.stretches)
             topic = record.request.topic
             found.append(ReplayInfo(key.removeprefix(REPLAY), topic, done, ends))
         return found

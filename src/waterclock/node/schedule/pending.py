@@ -23,7 +23,7 @@ from waterclock.model.errors import BadInput, LimitExceeded
 from waterclock.model.ids import Millis
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
-from waterclock.model.views import CancelCount, ScheduledMessage
+from waterclock.model.views import CancelCount, Horizon, ScheduledMessage
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.schedule.named_changes import (
     CHANGE_SLICE,
@@ -66,13 +66,12 @@ class Page(NamedTuple):
 class Counts:
     """How many messages are pending, by how soon they are due."""
 
-    horizons: list[tuple[int, int]]
-    """(within so many ms, count), each without those before it; 0 is overdue, -1 is later still."""
+    horizons: list[Horizon]
 
     @property
     def total(self) -> int:
         """How many there are in all."""
-        return sum(count for _, count in self.horizons)
+        return sum(horizon.count for horizon in self.horizons)
 
 
 class PendingMessages:
@@ -140,7 +139,7 @@ class PendingMessages:
             for host in found.partitions:
                 if host.is_open:
                     totals += await host.scheduler.horizons(now_ms)
-        return Counts(list(zip([*HORIZONS_MS, LATER], totals.tolist(), strict=True)))
+        return Counts(list(map(Horizon, (*HORIZONS_MS, LATER), totals.tolist())))
 
     async def list(
         self,

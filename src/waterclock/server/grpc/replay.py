@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from waterclock.model.errors import BadInput, LimitExceeded, Stopping
 from waterclock.node.groups.outbound import DeliveryBatch
 from waterclock.node.node import Node
-from waterclock.node.replay.records import OffsetRange, Position, Request, TimeRange
+from waterclock.node.replay.records import OffsetRange, PartitionOffset, Request, TimeRange
 from waterclock.node.replay.replays import Replay, ReplayBatch
 from waterclock.node.replay.snapshot_files import SnapshotBatch
 from waterclock.node.task_groups import task_group
@@ -151,7 +151,7 @@ def _of_snapshot(batch: ReplayBatch, messages: SnapshotBatch) -> bytes:
     )
 
 
-def _positions(request: pb.ReplayRequest) -> list[Position]:
+def _positions(request: pb.ReplayRequest) -> list[PartitionOffset]:
     """Return how far a reader says it has come."""
     if len(request.done) > DONE_MAX:
         raise LimitExceeded("done positions of a request", DONE_MAX, got=len(request.done))

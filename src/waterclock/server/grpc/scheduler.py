@@ -65,10 +65,7 @@ class SchedulerApi:
     async def count_scheduled(self, request: pb.CountScheduledRequest) -> pb.CountScheduledResponse:
         """Count pending messages by how soon they are due."""
         counts = await self._node.pending.count(request.topic)
-        horizons = [
-            pb.CountScheduledResponse.Horizon(within_ms=within_ms, count=count)
-            for within_ms, count in counts.horizons
-        ]
+        horizons = [to_proto(each, pb.CountScheduledResponse.Horizon) for each in counts.horizons]
         return pb.CountScheduledResponse(horizons=horizons, total=counts.total)
 
     # Recurrences

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from waterclock.model.errors import NotFound
-from waterclock.model.views import Position
+from waterclock.model.views import Position, ReplayInfo
 from waterclock.node.node import Node
 from waterclock.node.replay.records import OffsetRange, TimeRange
 from waterclock.node.replay.records import Request as ReplayRequest
@@ -76,15 +76,8 @@ class ReplayDone(RequestModel):
     positions: Annotated[tuple[PositionRequest, ...], Meta(min_length=1, max_length=10_000)]
 
 
-class ReplayResponse(ResponseModel):
-    name: str
-    topic: str
-    done: list[Position]
-    ends: list[Position]
-
-
 class ReplaysResponse(ResponseModel):
-    replays: list[ReplayResponse]
+    replays: list[ReplayInfo]
 
 
 class ReplayApi:
@@ -118,11 +111,7 @@ class ReplayApi:
         return Response(204)
 
     def list_replays(self, _: Request) -> Response:
-        replays = [
-            ReplayResponse(name=i.name, topic=i.topic, done=_at(i.done), ends=_at(i.ends))
-            for i in self._node.replays.list()
-        ]
-        return json(200, ReplaysResponse(replays=replays))
+        return json(200, ReplaysResponse(replays=self._node.replays.list()))
 
     async def delete_replay(self, request: Request) -> Response:
         """Forget a named replay."""

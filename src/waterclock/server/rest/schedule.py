@@ -178,8 +178,7 @@ class ScheduleApi:
     async def count_scheduled(self, request: Request) -> Response:
         """Count pending messages by how soon they are due."""
         counts = await self._node.pending.count(parameters_of(request, TopicParameters).topic)
-        horizons = [Horizon(within, count) for within, count in counts.horizons]
-        return json(200, ScheduledCounts(total=counts.total, horizons=horizons))
+        return json(200, ScheduledCounts(total=counts.total, horizons=counts.horizons))
 
     async def cancel(self, request: Request) -> Response:
         """Cancel pending messages."""
