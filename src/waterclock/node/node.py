@@ -41,7 +41,8 @@ from waterclock.node.problems import (
     STARTING,
     STOPPING,
     STORE_AWAY,
-    Problem,
+    HealthProblem,
+    problem_named,
 )
 from waterclock.node.publish.batcher import PublishBatcher
 from waterclock.node.publish.publisher import Publisher
@@ -159,30 +160,32 @@ class Node:
             auto_create=self.config.topics.auto_create,
         )
 
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[HealthProblem]:
         """Return what is wrong, the worst first; empty if all is well."""
         now_ms = self.clock.now_ms()
         found = []
         if not self.is_serving:
             name = STOPPING if self._was_started else STARTING
-            found.append(Problem(name, f"the node is {name}", self._changed_ms))
+            found.append(problem_named(name, f"the node is {name}", self._changed_ms))
         if self.has_failed:
-            found.append(Problem(DISK_FAILED, str(self._failure.exception()), self._changed_ms))
+            found.append(
+                problem_named(DISK_FAILED, str(self._failure.exception()), self._changed_ms)
+            )
         if self.disk.shortage is not None:
-            found.append(Problem(DISK_FULL, *self.disk.shortage))
+            found.append(problem_named(DISK_FULL, *self.disk.shortage))
         persister = self.persister
         if persister.problem is not None:
-            found.append(Problem(STORE_AWAY, persister.problem, persister.problem_since_ms))
+            found.append(problem_named(STORE_AWAY, persister.problem, persister.problem_since_ms))
         for topic in self.topics.all():
             for host in topic.partitions:
                 where = f"{topic.name}/{host.partition}"
                 if not host.is_open:
                     detail = f"{where}: {host.problem}"
-                    found.append(Problem(PARTITION_CLOSED, detail, self.started_ms))
+                    found.append(problem_named(PARTITION_CLOSED, detail, self.started_ms))
                 elif host.store.faults:
                     detail = f"{where}: takes no publishes, {host.store.faults[0]}"
                     since_ms = self._damaged_ms.setdefault(host, now_ms)
-                    found.append(Problem(PARTITION_DAMAGED, detail, since_ms))
+                    found.append(problem_named(PARTITION_DAMAGED, detail, since_ms))
         return found
 
     async def start(self) -> None:

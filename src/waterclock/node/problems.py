@@ -4,9 +4,10 @@ A problem that is *blocking* keeps the node from what everyone wants of it, and 
 any other concerns a part, and all else goes on.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from waterclock.model.ids import Millis
+from waterclock.model.views import View
 
 STARTING: Final = "starting"
 STOPPING: Final = "stopping"
@@ -29,19 +30,18 @@ ADVICE: Final = {
 }
 
 
-class Problem(NamedTuple):
+class HealthProblem(View, frozen=True):
     """One thing that is wrong."""
 
     name: str
     detail: str
-    since_ms: Millis
+    since_ms: int
     """When it began, or was first seen."""
+    is_blocking: bool
+    """The node is not ready because of it."""
+    advice: str
 
-    @property
-    def is_blocking(self) -> bool:
-        """The node is not ready because of it."""
-        return self.name in BLOCKING
 
-    @property
-    def advice(self) -> str:
-        return ADVICE[self.name]
+def problem_named(name: str, detail: str, since_ms: Millis) -> HealthProblem:
+    """Return a problem with all that its name says of it."""
+    return HealthProblem(name, detail, since_ms, name in BLOCKING, ADVICE[name])

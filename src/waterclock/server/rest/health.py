@@ -10,6 +10,7 @@ from functools import partial
 import msgspec
 
 from waterclock.node.node import Node
+from waterclock.node.problems import HealthProblem
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.metrics import CONTENT_TYPE, Metrics
@@ -21,22 +22,11 @@ class Live(msgspec.Struct):
     status: str
 
 
-class HealthProblemResponse(msgspec.Struct, rename="camel"):
-    """One thing that is wrong."""
-
-    name: str
-    detail: str
-    since_ms: int
-    is_blocking: bool
-    """The node is not ready because of it."""
-    advice: str
-
-
 class Ready(msgspec.Struct):
     """Whether the node is ready, and what is wrong."""
 
     status: str
-    problems: list[HealthProblemResponse]
+    problems: list[HealthProblem]
 
 
 def operations(node: Node, metrics: Metrics) -> list[Operation]:
@@ -47,10 +37,7 @@ def operations(node: Node, metrics: Metrics) -> list[Operation]:
         return alive
 
     def ready(_: Request) -> Response:
-        problems = [
-            HealthProblemResponse(it.name, it.detail, it.since_ms, it.is_blocking, it.advice)
-            for it in node.problems()
-        ]
+        problems = node.problems()
         if node.is_ready:
             return json(200, Ready("ready", problems))
         return json(503, Ready("not ready", problems))
