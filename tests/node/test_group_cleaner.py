@@ -247,3 +247,19 @@ async def test_groups_may_be_kept_for_ever(tmp_path):
         c.clock.advance(3_650 * DAY_MS + SETTLE_MS)
         await cleaner.once()
         assert len(c.groups.list()) == 1
+
+
+async def test_retention_is_told_what_every_group_has_done(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t", partitions=2)
+        cleaner = GroupCleaner(c.groups, GROUPS, c.clock)
+        assert cleaner.consumed_end("t", 0) is None
+        await c.publish(b"a", b"b")
+        fast = await c.join(group="fast")
+        await c.join(group="slow")
+        fast.take()
+        fast.ack(0, 1)
+
+        assert cleaner.consumed_end("t", 0) == 0
+        assert cleaner.consumed_end("t", 1) == 0
+        assert cleaner.consumed_end("t", 7) is None

@@ -285,21 +285,6 @@ async def test_a_group_cannot_be_told_to_go_where_the_log_is_not(tmp_path):
             await c.groups.seek("t", "g", positions={1: 0})
 
 
-async def test_retention_is_told_what_every_group_has_done(tmp_path):
-    async with consuming(tmp_path) as c:
-        await c.hosts.topic("t", partitions=2)
-        assert c.groups.min_committed("t", 0) is None
-        await c.publish(b"a", b"b")
-        fast = await c.join(group="fast")
-        await c.join(group="slow")
-        fast.take()
-        fast.ack(0, 1)
-
-        assert c.groups.min_committed("t", 0) == 0
-        assert c.groups.min_committed("t", 1) == 0
-        assert c.groups.min_committed("t", 7) is None
-
-
 async def test_records_of_groups_whose_topic_is_gone_are_removed(tmp_path):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")

@@ -30,6 +30,7 @@ from waterclock.model.sections import (
     ScheduleConfig,
 )
 from waterclock.model.units import KIB
+from waterclock.node.groups.cleaner import GroupCleaner
 from waterclock.node.node import Node, running_node
 from waterclock.server.calls import BytesInFlight, Calls
 from waterclock.server.http.messages import Answered, Later, Pending, Request, Response, Streamed
@@ -231,9 +232,10 @@ class SimulatedNode:
 
         By key, the last message of each stays.
         """
+        cleaner = GroupCleaner(self.node.groups, self.node.config.groups, self.clock)
         for host in self.node.topics.get(topic).partitions:
             store, now_ms = host.store, self.clock.now_ms()
-            consumed = self.node.groups.min_committed(topic, host.partition)
+            consumed = cleaner.consumed_end(topic, host.partition)
             store.roll(now_ms)
             store.run_jobs()
             end = store.end if consumed is None else Offset(consumed)

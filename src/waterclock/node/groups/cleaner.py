@@ -51,7 +51,9 @@ class GroupCleaner:
 
     def consumed_end(self, topic: str, partition: int) -> int | None:
         """Return what every group of a topic has done in a partition; None without groups."""
-        return self._groups.min_committed(topic, partition)
+        groups = [group for group in self._groups.hosts() if group.topic == topic]
+        found = [each.partitions[partition] for each in groups if partition < len(each.partitions)]
+        return min((each.cursor.committed for each in found), default=None)
 
     # Retention
 

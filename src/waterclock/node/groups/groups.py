@@ -387,12 +387,6 @@ class Groups:
             await self._metadata.wait_flushed(end)
         return host.info()
 
-    def min_committed(self, topic: str, partition: int) -> int | None:
-        """Return what every group of a topic has done in a partition; None without groups."""
-        hosts = self._of_topic(topic)
-        found = [host.partitions[partition] for host in hosts if partition < len(host.partitions)]
-        return min((each.cursor.committed for each in found), default=None)
-
     def _host(self, topic: str, group: str) -> GroupHost:
         self._topics.get(topic)
         host = self._hosts.get((topic, group))
