@@ -1,7 +1,7 @@
 """When a message that failed is tried again.
 
 Exponential backoff with jitter: the k-th failure waits `retry_delay * 2^(k-1)`, at most
-`retry_delay_max`, and up to `retry_jitter` percent more, so that messages which failed together do
+`retry_delay_max`, and up to `retry_jitter_percent` more, so that messages which failed together do
 not come back together. The jitter is a hash of (offset, failures): no dice are needed, and a run
 can be repeated. A range that failed as one keeps one delay and stays a range.
 """

@@ -1,6 +1,6 @@
 """The way of a group's dead messages into the dead letter topic.
 
-A message is dying from the moment the cursor says so, also over a restart, and done only when its
+A message is dead from the moment the cursor says so, also over a restart, and done only when its
 dead letter is durable. Writing it again is harmless: its id says whose it is, and the topic knows
 its ids. So whatever goes wrong here (the disk is full, the topic is damaged, the node dies) is
 answered by trying again, later; dead messages of other partitions go first meanwhile.

@@ -78,7 +78,7 @@ class Refused:
 class DeliveryBatch:
     """Messages as they go out, encoded or decoded only when asked for."""
 
-    __slots__ = ("_frame", "_rows", "append_ms", "count", "next_offset", "ranges", "size_bytes")
+    __slots__ = ("_frame", "_rows", "append_ms", "count", "ranges", "size_bytes")
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ OPENINGS_AT_ONCE = 8
 
 
 class PartitionHost:
-    """A partition of a topic. Make one with `open_host` or `broken_host`."""
+    """A partition of a topic. Make one with `open_host`."""
 
     def __init__(self, topic: str, partition: int, clock: Clock) -> None:
         self.topic = topic

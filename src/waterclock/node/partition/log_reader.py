@@ -1,6 +1,6 @@
 """Reading a partition's frames for groups and replays: in order, with what is gone named.
 
-A group reads each frame twice, to announce it to its cursor and to hand it out, and several groups
+A group reads each frame twice, to plan its delivery and to hand it out, and several groups
 read the same end of the log. So the stretches read last are kept: views of the memory map, checked
 once, which hold no bytes of their own. A reader that follows the log goes on where it stopped,
 without looking for the place.

@@ -44,6 +44,8 @@ class StorePoller:
         except WaterclockError:
             return  # whoever reads or writes meanwhile gets the error
         except Exception:
+            # A database's driver may raise anything. It is no other stream's fault, and the next
+            # poll may succeed: a store never ends the node.
             log.exception("unforeseen while polling the store")
             return
         self._host.note_stored(stream, page.last, None)

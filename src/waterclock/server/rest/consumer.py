@@ -16,9 +16,7 @@ from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
 from waterclock.model.clock import SteadyClock
-from waterclock.model.errors import (
-    WaterclockError,
-)
+from waterclock.model.errors import WaterclockError
 from waterclock.model.units import MIB, MINUTE_MS
 from waterclock.node.groups.outbound import Delivery, Lost, Refused
 from waterclock.node.groups.session import AnswerKind, Session

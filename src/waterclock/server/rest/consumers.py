@@ -149,9 +149,9 @@ class HttpConsumers:
         if self._timer is None or self._timer.cancelled() or when < self._timer.when():
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = asyncio.get_running_loop().call_at(when, self._rang)
+            self._timer = asyncio.get_running_loop().call_at(when, self._on_timer)
 
-    def _rang(self) -> None:
+    def _on_timer(self) -> None:
         """End the polls whose time is up."""
         self._timer = None
         now = asyncio.get_running_loop().time()

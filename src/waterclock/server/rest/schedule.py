@@ -9,6 +9,7 @@ from waterclock.node.node import Node
 from waterclock.node.schedule.named_changes import NAMED_MAX, Changed, Named
 from waterclock.node.schedule.pending import PAGE_MAX
 from waterclock.node.schedule.pending_filter import Filter
+from waterclock.node.topics import PARTITIONS_MAX
 from waterclock.server.http.input import END, body_of, matching, parameters_of
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
@@ -35,7 +36,6 @@ from waterclock.server.rest.models import (
 
 Outcome = Literal["unknown", "done", "alreadyFired", "cancelled", "expired"]
 OUTCOMES: tuple[Outcome, ...] = ("unknown", "done", "alreadyFired", "cancelled", "expired")
-PARTITIONS_MAX = 1_024
 _PAGE = "^([A-Za-z0-9_-]{27}=)?" + END
 
 
