@@ -26,8 +26,9 @@ Field = Any
 
 def to_proto(view: object, kind: type[Proto]) -> Proto:
     """Return a protobuf message whose fields are those of the view."""
+    written: Type = kind  # mypy holds classes for unhashable, and caches want what is not
     fields = {}
-    for name, convert in _writers(kind):  # type: ignore[arg-type]
+    for name, convert in _writers(written):
         value = getattr(view, name)
         if value is not None:
             fields[name] = convert(value) if convert else value
@@ -36,8 +37,9 @@ def to_proto(view: object, kind: type[Proto]) -> Proto:
 
 def from_proto(message: Message, kind: type[Kind]) -> Kind:
     """Return a view whose fields are those of the protobuf message."""
-    readers = _readers(kind, type(message))  # type: ignore[arg-type]
-    return kind(**{name: read(message) for name, read in readers})
+    made: Type = kind
+    given: Type = type(message)
+    return kind(**{name: read(message) for name, read in _readers(made, given)})
 
 
 @cache
