@@ -16,11 +16,7 @@ if TYPE_CHECKING:
     from waterclock.client.consumer.rows import LoggedMessage
     from waterclock.client.consumer.subscription import Subscription
     from waterclock.client.due import Cron, Every
-    from waterclock.client.results import (
-        Receipt,
-        Recurrence,
-        SomeFailed,
-    )
+    from waterclock.client.results import Receipt, SomeFailed
     from waterclock.client.settings import ClientSettings
     from waterclock.client.streams.following import Following
     from waterclock.client.streams.results import Sent, StoredAt, StreamMessage
@@ -51,6 +47,7 @@ if TYPE_CHECKING:
         DeadLetter,
         GroupInfo,
         NodeInfo,
+        Recurrence,
         ScheduledMessage,
         StreamInfo,
         TopicInfo,
@@ -120,11 +117,7 @@ _NAMES = {
     "waterclock.client.due": ["Cron", "Every"],
     "waterclock.client.streams.following": ["Following"],
     "waterclock.client.consumer.delivery": ["ReceivedBatch", "ReceivedMessage"],
-    "waterclock.client.results": [
-        "Receipt",
-        "Recurrence",
-        "SomeFailed",
-    ],
+    "waterclock.client.results": ["Receipt", "SomeFailed"],
     "waterclock.client.consumer.rows": ["LoggedMessage"],
     "waterclock.client.settings": ["ClientSettings"],
     "waterclock.client.streams.results": ["Sent", "StoredAt", "StreamMessage"],
@@ -155,6 +148,7 @@ _NAMES = {
         "DeadLetter",
         "GroupInfo",
         "NodeInfo",
+        "Recurrence",
         "ScheduledMessage",
         "StreamInfo",
         "TopicInfo",

@@ -14,7 +14,6 @@ import waterclock
 from tests.server.served import running_server
 from waterclock.client.client import Client, connect
 from waterclock.client.due import Cron, Every
-from waterclock.client.results import Recurrence
 from waterclock.client.settings import ClientSettings
 from waterclock.model.errors import (
     AlreadyExists,
@@ -28,7 +27,7 @@ from waterclock.model.errors import (
 )
 from waterclock.model.message import Message
 from waterclock.model.sections import ClusterConfig, DeliveryConfig, ScheduleConfig
-from waterclock.model.views import Position
+from waterclock.model.views import Position, Recurrence
 
 
 @contextlib.asynccontextmanager
@@ -124,7 +123,7 @@ async def test_a_rule_makes_a_recurrence(tmp_path):
         assert daily.next > datetime.now(UTC)
 
         hourly = await client.repeat("tidy", "orders", b"y", every="1h", key=b"k", jitter="1m")
-        assert (hourly.name, hourly.every_ms, hourly.cron) == ("tidy", 3_600_000, "")
+        assert (hourly.name, hourly.every_ms, hourly.cron) == ("tidy", 3_600_000, None)
         assert {each.name for each in await client.recurrences("orders")} == {
             daily.name,
             "tidy",
@@ -148,7 +147,7 @@ async def test_a_rule_makes_a_recurrence(tmp_path):
         with pytest.raises(BadInput, match="no message_id"):
             await client.publish("orders", b"x", at="@daily", message_id=b"id")
         with pytest.raises(BadInput, match="repeats: end it with stop_repeating"):
-            await client.cancel("orders", daily)
+            await client.cancel("orders", daily)  # type: ignore[arg-type]
 
 
 async def test_a_recurrence_repeats(tmp_path):

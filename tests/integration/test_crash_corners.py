@@ -203,7 +203,7 @@ async def test_a_named_replay_that_is_killed_goes_on_without_a_gap(tmp_path):
 async def test_a_recurrence_comes_once_each_time_over_kills_and_never_after_its_end(tmp_path):
     async with victim(tmp_path, 3) as it:
         every_ms = 1_000
-        recurrence = sp.Recurrence(name="tick", topic=TOPIC, rule=sp.Rule(every_ms=every_ms))
+        recurrence = sp.Recurrence(name="tick", topic=TOPIC, every_ms=every_ms)
         put = await it.scheduler.PutRecurrence(sp.PutRecurrenceRequest(recurrence=recurrence))
         for _ in range(5):
             await asyncio.sleep(it.rng.uniform(0, 1.2))

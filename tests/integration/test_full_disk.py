@@ -176,7 +176,7 @@ async def test_whoever_must_write_on_a_full_disk_is_told_so_and_can_free_it(tmp_
             ),
             lambda: scheduler.PutRecurrence(
                 sp.PutRecurrenceRequest(
-                    recurrence=sp.Recurrence(name="r", topic=TOPIC, rule=sp.Rule(every_ms=1_000))
+                    recurrence=sp.Recurrence(name="r", topic=TOPIC, every_ms=1_000)
                 )
             ),
             lambda: admin.DeleteTopic(ap.DeleteTopicRequest(topic="spare")),
@@ -205,7 +205,7 @@ async def test_a_recurrence_deleted_on_a_full_disk_does_not_come_once_there_is_s
     async with filled_node(tmp_path) as (it, tasks):
         consumer = await with_work(it, tasks)
         scheduler = it.link.scheduler
-        recurrence = sp.Recurrence(name="tick", topic=TOPIC, rule=sp.Rule(every_ms=3_000))
+        recurrence = sp.Recurrence(name="tick", topic=TOPIC, every_ms=3_000)
         await scheduler.PutRecurrence(sp.PutRecurrenceRequest(recurrence=recurrence))
         await it.fill()
         is_deleted = True

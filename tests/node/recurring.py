@@ -4,8 +4,9 @@ from typing import Any
 
 from tests.kit.clock import ManualClock
 from tests.node.timed_topics import TimedTopics
+from waterclock.model.message import Message
+from waterclock.model.views import Recurrence
 from waterclock.node.schedule.pending_filter import Filter
-from waterclock.node.schedule.recurrence_records import Recurring, Rule
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -16,8 +17,12 @@ def full_hour() -> ManualClock:
     return ManualClock(1_700_000_000_000 - 1_700_000_000_000 % HOUR_MS)
 
 
-def every(ms: int = MINUTE_MS, name: str = "beat", **more: Any) -> Recurring:
-    return Recurring(name=name, topic="t", rule=Rule(every_ms=ms), value=b"tick", **more)
+def recurrence(name: str = "a", topic: str = "t", **more: Any) -> Recurrence:
+    return Recurrence(**{"name": name, "topic": topic, "message": Message(b"tick"), **more})
+
+
+def every(ms: int = MINUTE_MS, **more: Any) -> Recurrence:
+    return recurrence("beat", every_ms=ms, **more)
 
 
 async def scheduled(here: TimedTopics) -> list[int]:

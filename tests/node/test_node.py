@@ -8,12 +8,12 @@ import pytest
 
 from tests.kit.clock import ManualClock
 from tests.node.hosts import batch_of, config_in
+from tests.node.recurring import recurrence
 from waterclock.model.errors import StorageFull
 from waterclock.model.message import Message
 from waterclock.model.views import TopicSettings
 from waterclock.node.node import running_node
 from waterclock.node.replay.records import Request
-from waterclock.node.schedule.recurrence_records import Recurring, Rule
 from waterclock.runtime.clock import SystemClock
 
 
@@ -46,7 +46,7 @@ async def test_a_topic_is_deleted_with_all_that_is_known_of_it_or_not_at_all(tmp
         folder = tmp_path / str(room)
         async with running_node(config_in(folder), ManualClock()) as node:
             await node.topics.create("t", TopicSettings())
-            await node.recurrences.put(Recurring(name="r", topic="t", rule=Rule(every_ms=1_000)))
+            await node.recurrences.put(recurrence("r", every_ms=1_000))
             (await node.replays.begin(Request("t"), name="read")).close()
             await node.replays.begin(Request("t"), name="unread")
             await node.write_registry.begin("t", "writer", 1, 0)
@@ -67,7 +67,7 @@ async def test_a_topic_is_deleted_with_all_that_is_known_of_it_or_not_at_all(tmp
             kinds = ("topic", "recurrence", "replay", "writer", "group")
             found = [key for kind in kinds for key, _ in node.metadata.items(f"{kind}/")]
             found += [topic.name for topic in node.topics.all()]
-            found += [one.recurring.name for one in node.recurrences.list()]
+            found += [one.name for one in node.recurrences.list()]
             return found
 
     whole = ["topic/t", "recurrence/r", "replay/read", "replay/unread", "writer/t/writer"]

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.node.recurring import recurrence
 from waterclock.node.schedule.recurrence_records import (
     AHEAD_MAX,
     Occurrence,
     RecurrenceRecord,
-    Recurring,
-    Rule,
     rule_of,
 )
 
@@ -26,8 +25,8 @@ class World:
     """A recurrence, what it has scheduled and what has come, under a clock that can be set."""
 
     def __init__(self) -> None:
-        recurring = Recurring(name="r", topic="t", rule=Rule(every_ms=SECOND_MS))
-        self.record = RecurrenceRecord(recurring=recurring, token="x", anchor_ms=START_MS)
+        recurs = recurrence("r", every_ms=SECOND_MS)
+        self.record = RecurrenceRecord(recurrence=recurs, token="x", anchor_ms=START_MS)
         self.rule = rule_of(self.record)
         self.now_ms = START_MS
         self.pending: dict[str, int] = {}

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.node.recurring import HOUR_MS, MINUTE_MS, every, full_hour, scheduled
+from tests.node.recurring import HOUR_MS, MINUTE_MS, every, full_hour, recurrence, scheduled
 from tests.node.timed_topics import timed_topics
 from waterclock.model.errors import StorageFull
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.node.schedule.pending_filter import Filter
-from waterclock.node.schedule.recurrence_records import Recurring, Rule
 
 
 @pytest.fixture
@@ -40,12 +39,12 @@ async def test_a_deleted_topic_is_not_made_again_by_what_recurred_there(opened):
         await here.create("t")
         await here.create("other")
         await here.recurrences.put(every())
-        kept = Recurring(name="kept", topic="other", rule=Rule(every_ms=MINUTE_MS), value=b"")
+        kept = recurrence("kept", "other", every_ms=MINUTE_MS)
         await here.recurrences.put(kept)
 
         await here.topics.delete("t")
 
-        assert [one.recurring.name for one in here.recurrences.list()] == ["kept"]
+        assert [one.name for one in here.recurrences.list()] == ["kept"]
     async with opened() as here:
         here.clock.advance(HOUR_MS)
         await here.recurrences.settle()
@@ -131,7 +130,7 @@ async def test_what_was_scheduled_to_another_topic_is_cancelled_though_this_one_
 
         with monkeypatch.context() as failing:
             failing.setattr(here.pending, "cancel", full)
-            moved = Recurring(name="beat", topic="u", rule=Rule(every_ms=MINUTE_MS), value=b"")
+            moved = recurrence("beat", "u", every_ms=MINUTE_MS)
             with pytest.raises(StorageFull):
                 await here.recurrences.put(moved)
         await here.topics.delete("u")

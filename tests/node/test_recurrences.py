@@ -7,12 +7,14 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from tests.node.recurring import HOUR_MS, MINUTE_MS, every, full_hour, scheduled
+from tests.node.recurring import HOUR_MS, MINUTE_MS, every, full_hour, recurrence, scheduled
 from tests.node.timed_topics import TimedTopics, timed_topics
 from waterclock.model.errors import BadInput, StorageFull
+from waterclock.model.message import Message
 from waterclock.node.schedule.pending_filter import Filter
-from waterclock.node.schedule.recurrence_records import AHEAD_MAX, Recurring, Rule
+from waterclock.node.schedule.recurrence_records import AHEAD_MAX
 
 
 @pytest.fixture
@@ -81,7 +83,7 @@ async def test_a_deleted_recurrence_takes_its_occurrence_with_it(opened):
 async def test_a_replaced_recurrence_schedules_anew_even_for_the_same_time(opened):
     async with opened() as here:
         await here.recurrences.put(every())
-        other = Recurring(name="beat", topic="t", rule=Rule(every_ms=MINUTE_MS), value=b"tock")
+        other = every(message=Message(b"tock"))
 
         await here.recurrences.put(other)
 
@@ -202,8 +204,7 @@ async def test_what_was_scheduled_by_a_wrong_clock_goes_with_its_recurrence(open
 
 async def test_a_recurrence_that_ended_by_a_wrong_clock_goes_on(opened):
     async with opened() as here:
-        rule = Rule(every_ms=MINUTE_MS, end_ms=here.clock.now_ms() + 10 * MINUTE_MS)
-        await here.recurrences.put(Recurring(name="beat", topic="t", rule=rule, value=b""))
+        await here.recurrences.put(every(end_ms=here.clock.now_ms() + 10 * MINUTE_MS))
         here.clock.step(HOUR_MS)
         await here.recurrences.settle()
         assert here.recurrences.list()[0].next_ms == 0
@@ -218,15 +219,18 @@ async def test_a_recurrence_that_ended_by_a_wrong_clock_goes_on(opened):
 
 async def test_cron_in_a_zone_with_jitter_and_expiry(opened):
     async with opened() as here:
-        rule = Rule(cron="30 9 * * *", zone="Europe/Berlin", jitter_ms=5_000)
-        recurring = Recurring(
-            name="daily", topic="t", rule=rule, value=b"v", key=b"k", headers={"a": b"b"},
+        daily = recurrence(
+            message=Message(b"v", key=b"k", headers={"a": b"b"}),
+            cron="30 9 * * *",
+            zone="Europe/Berlin",
+            jitter_ms=5_000,
             expires_after_ms=7,
-        )  # fmt: skip
-        first = await here.recurrences.put(recurring)
-        again = await here.recurrences.put(recurring)
+        )
+        first = await here.recurrences.put(daily)
+        again = await here.recurrences.put(daily)
 
-        assert first == again._replace(made_partitions=1)
+        assert again == replace(daily, next_ms=first.next_ms)
+        assert first == replace(again, made_partitions=1)
         (one,) = (await here.pending.list("t", Filter(), with_values=True)).scheduled
         assert one.message.due_ms == first.next_ms
         assert one.message.headers == {"a": b"b", "wc-expires-ms": b"%d" % (first.next_ms + 7)}
@@ -238,8 +242,7 @@ async def test_cron_in_a_zone_with_jitter_and_expiry(opened):
 async def test_an_ended_recurrence_stays_listed_and_schedules_no_more(opened):
     async with opened() as here:
         end = here.clock.now_ms() + 2 * MINUTE_MS
-        rule = Rule(every_ms=MINUTE_MS, end_ms=end)
-        await here.recurrences.put(Recurring(name="beat", topic="t", rule=rule, value=b""))
+        await here.recurrences.put(every(end_ms=end))
 
         here.clock.advance(MINUTE_MS)
         await here.recurrences.settle()
@@ -363,22 +366,22 @@ async def test_a_delete_cancels_also_what_could_not_be_written_down(opened, reco
 
 
 @pytest.mark.parametrize(
-    ("recurring", "problem"),
+    ("refused", "problem"),
     [
-        (Recurring(name="a", topic="t", rule=Rule()), "cron or every_ms"),
-        (Recurring(name="a", topic="t", rule=Rule(cron="* * * * *", every_ms=5_000)), "not both"),
-        (Recurring(name="a", topic="t", rule=Rule(every_ms=5)), "every_ms"),
-        (Recurring(name="a", topic="t", rule=Rule(cron="61 * * * *")), "61"),
-        (Recurring(name="a", topic="t", rule=Rule(cron="* * * * *", zone="X/Y")), "zone"),
-        (Recurring(name="a", topic="t", rule=Rule(every_ms=5_000, jitter_ms=-1)), "jitter"),
-        (Recurring(name="a b", topic="t", rule=Rule(every_ms=5_000)), "recurrence name"),
-        (Recurring(name="a", topic="/", rule=Rule(every_ms=5_000)), "topic name"),
-        (every(key=bytes(1 << 20)), "key bytes"),
+        (recurrence(), "cron or every_ms"),
+        (recurrence(cron="* * * * *", every_ms=5_000), "not both"),
+        (recurrence(every_ms=5), "every_ms"),
+        (recurrence(cron="61 * * * *"), "61"),
+        (recurrence(cron="* * * * *", zone="X/Y"), "zone"),
+        (recurrence(every_ms=5_000, jitter_ms=-1), "jitter"),
+        (recurrence("a b", every_ms=5_000), "recurrence name"),
+        (recurrence(topic="/", every_ms=5_000), "topic name"),
+        (every(message=Message(b"", key=bytes(1 << 20))), "key bytes"),
         (every(expires_after_ms=0), "expires_after_ms"),
     ],
 )
-async def test_what_cannot_recur_is_refused_and_leaves_nothing_behind(opened, recurring, problem):
+async def test_what_cannot_recur_is_refused_and_leaves_nothing_behind(opened, refused, problem):
     async with opened() as here:
         with pytest.raises(BadInput, match=problem):
-            await here.recurrences.put(recurring)
+            await here.recurrences.put(refused)
         assert here.recurrences.list() == []

@@ -173,9 +173,7 @@ async def test_who_makes_a_topic_is_told_and_nobody_else(tmp_path):
         member = Member(it, topic="nope")
         assert (await member.open()).made_partitions == 3
         assert (await it.publish(b"x", topic="nope")).made_partitions == 0
-        recurrence = scheduler.Recurrence(
-            name="tidy", topic="tides", rule=scheduler.Rule(every_ms=3_600_000)
-        )
+        recurrence = scheduler.Recurrence(name="tidy", topic="tides", every_ms=3_600_000)
         put = scheduler.PutRecurrenceRequest(recurrence=recurrence)
         assert (await it.scheduler.PutRecurrence(put)).made_partitions == 3
         assert (await it.scheduler.PutRecurrence(put)).made_partitions == 0

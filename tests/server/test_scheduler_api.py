@@ -202,7 +202,7 @@ async def test_pending_messages_are_counted_by_horizon(tmp_path):
         (
             "PutRecurrence",
             pb.PutRecurrenceRequest(
-                recurrence=pb.Recurrence(name="r", topic="orders", rule=pb.Rule(cron="61 * * * *"))
+                recurrence=pb.Recurrence(name="r", topic="orders", cron="61 * * * *")
             ),
             StatusCode.INVALID_ARGUMENT,
         ),
@@ -210,7 +210,7 @@ async def test_pending_messages_are_counted_by_horizon(tmp_path):
             "PutRecurrence",
             pb.PutRecurrenceRequest(
                 recurrence=pb.Recurrence(
-                    name="r", topic="orders", rule=pb.Rule(cron="0 8 * * *", zone="Mars/Olympus")
+                    name="r", topic="orders", cron="0 8 * * *", zone="Mars/Olympus"
                 )
             ),
             StatusCode.INVALID_ARGUMENT,
@@ -221,7 +221,7 @@ async def test_pending_messages_are_counted_by_horizon(tmp_path):
                 recurrence=pb.Recurrence(
                     name="r",
                     topic="orders",
-                    rule=pb.Rule(every_ms=1_000),
+                    every_ms=1_000,
                     message=broker.Message(message_id=b"mine"),
                 )
             ),
@@ -243,12 +243,13 @@ async def test_a_recurrence_is_put_listed_and_deleted(tmp_path):
         recurrence = pb.Recurrence(
             name="daily",
             topic="orders",
-            rule=pb.Rule(cron="0 8 * * *", zone="Europe/Berlin", jitter_ms=0),
+            cron="0 8 * * *",
+            zone="Europe/Berlin",
             message=broker.Message(key=b"k", value=b"v", headers={"a": b"1"}),
             expires_after_ms=HOUR,
         )
         put = await it.scheduler.PutRecurrence(pb.PutRecurrenceRequest(recurrence=recurrence))
-        every = pb.Recurrence(name="often", topic="t2", rule=pb.Rule(every_ms=60_000))
+        every = pb.Recurrence(name="often", topic="t2", every_ms=60_000)
         await it.scheduler.PutRecurrence(pb.PutRecurrenceRequest(recurrence=every))
         of_topic = await it.scheduler.ListRecurrences(pb.ListRecurrencesRequest(topic="orders"))
         everything = await it.scheduler.ListRecurrences(pb.ListRecurrencesRequest())

@@ -34,7 +34,7 @@ from waterclock.client.producer.arrow import ArrowReceipt
 from waterclock.client.producer.checks import as_bytes, checked_headers
 from waterclock.client.producer.columns import HeaderPairs
 from waterclock.client.producer.producer import Producer
-from waterclock.client.results import Receipt, Recurrence
+from waterclock.client.results import Receipt
 from waterclock.client.schedule import SchedulerCalls, recurrence_name
 from waterclock.client.settings import ClientSettings
 from waterclock.client.streams.streams import Streams
@@ -43,7 +43,7 @@ from waterclock.log.expiry import HEADER as EXPIRES_HEADER
 from waterclock.model.errors import BadInput
 from waterclock.model.message import Message
 from waterclock.model.protobuf import from_proto
-from waterclock.model.views import NodeInfo
+from waterclock.model.views import NodeInfo, Recurrence
 from waterclock.v1 import admin_pb2, broker_pb2
 
 
@@ -136,12 +136,27 @@ class Client(SchedulerCalls):
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
-        at: When | Cron | Every | None = None,
+        at: When | None = None,
         message_id: bytes | None = None,
         expires: When | None = None,
         partition: int | None = None,
         allow_duplicate: bool = False,
     ) -> Receipt: ...
+
+    @overload
+    async def publish(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        at: When | Cron | Every | None = None,
+        message_id: bytes | None = None,
+        expires: When | None = None,
+        partition: int | None = None,
+        allow_duplicate: bool = False,
+    ) -> Receipt | Recurrence: ...
 
     async def publish(
         self,
@@ -155,11 +170,12 @@ class Client(SchedulerCalls):
         expires: When | None = None,
         partition: int | None = None,
         allow_duplicate: bool = False,
-    ) -> Receipt:
+    ) -> Receipt | Recurrence:
         """Publish a message, now or for later; it is durable on return.
 
         Calls that run at the same time share batches. `at` is a time, a delay such as "+5s", or a
-        rule, which makes a recurrence (see `due.py`); a text is in UTC unless it names a zone.
+        rule (see `due.py`): then a recurrence is made and returned, also where the rule is a text,
+        which types cannot tell. A text is in UTC unless it names a zone.
         `expires` is the time from which on it is of no use, a delay counting from when it is due.
         Publishing a `message_id` again changes nothing, which makes it safe to try again after an
         error.

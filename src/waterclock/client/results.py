@@ -1,9 +1,7 @@
 """What publishing, cancelling and repeating answer with; `model/views.py` has what a node shows."""
 
 from collections.abc import Sequence
-from datetime import datetime
 
-from waterclock.model.clock import time_of
 from waterclock.model.errors import WaterclockError
 
 
@@ -65,30 +63,3 @@ class SomeFailed(WaterclockError):
             f"{len(failed)} of {len(results)} messages were not published; the first: {failed[0]}"
         )
         self.results = list(results)
-
-
-class Recurrence(Receipt):
-    """A message that is published again and again. Its occurrences get offsets as they come, so
-    its own partition and offset are -1."""
-
-    __slots__ = ("every_ms", "cron", "name", "next_ms", "zone")  # noqa: RUF023
-
-    def __init__(
-        self, name: str, topic: str, *, cron: str, every_ms: int, zone: str, next_ms: int
-    ) -> None:
-        super().__init__(topic, -1, -1, f"{name}@{next_ms}".encode(), True)
-        self.name = name
-        self.cron = cron
-        self.every_ms = every_ms
-        self.zone = zone
-        self.next_ms = next_ms
-
-    def __repr__(self) -> str:
-        rule = self.cron or f"every {self.every_ms} ms"
-        following = f"next {self.next:%Y-%m-%d %H:%M:%S}" if self.next else "over"
-        return f"<Recurrence {self.name} on {self.topic}: {rule} {self.zone}, {following}>"
-
-    @property
-    def next(self) -> datetime | None:
-        """When it comes next; None if never again."""
-        return time_of(self.next_ms) if self.next_ms else None

@@ -11,10 +11,11 @@ from datetime import timedelta
 from waterclock.client.connection import Connection
 from waterclock.client.due import Cron, Every, Rule, When, instant_ms, rule_of, span_ms
 from waterclock.client.producer.checks import as_bytes, checked_headers
-from waterclock.client.results import Outcome, Receipt, Recurrence
+from waterclock.client.results import Outcome, Receipt
 from waterclock.model.errors import BadInput, NodeFailed
-from waterclock.model.protobuf import from_proto
-from waterclock.model.views import CancelCount, Horizon, ScheduledMessage
+from waterclock.model.message import Message
+from waterclock.model.protobuf import from_proto, to_proto
+from waterclock.model.views import CancelCount, Horizon, Recurrence, ScheduledMessage
 from waterclock.v1 import broker_pb2, scheduler_pb2
 
 Pending = bytes | Receipt | ScheduledMessage
@@ -164,29 +165,33 @@ class SchedulerCalls:
             cron, every = _of_rule(rule_of(at, now_ms, zone=zone or "UTC"))
             zone = None
         rule = _rule(cron, every, zone)
-        rule.jitter_ms = 0 if jitter is None else span_ms(jitter)
-        if start is not None:
-            rule.start_ms = instant_ms(start, now_ms, field="start")
-        if end is not None:
-            rule.end_ms = instant_ms(end, now_ms, field="end")
-        message = broker_pb2.Message(
-            value=None if value is None else as_bytes("value", value),
-            key=None if key is None else as_bytes("key", key),
-            headers=None if headers is None else dict(checked_headers(headers)),
+        wanted = Recurrence(
+            name=name,
+            topic=topic,
+            message=Message(
+                None if value is None else as_bytes("value", value),
+                key=None if key is None else as_bytes("key", key),
+                headers=None if headers is None else dict(checked_headers(headers)),
+            ),
+            cron=rule.text if isinstance(rule, Cron) else None,
+            every_ms=rule.interval_ms if isinstance(rule, Every) else None,
+            zone=rule.zone if isinstance(rule, Cron) else "UTC",
+            jitter_ms=0 if jitter is None else span_ms(jitter),
+            start_ms=None if start is None else instant_ms(start, now_ms, field="start"),
+            end_ms=None if end is None else instant_ms(end, now_ms, field="end"),
+            expires_after_ms=None if expires_after is None else span_ms(expires_after),
         )
-        wanted = scheduler_pb2.Recurrence(name=name, topic=topic, rule=rule, message=message)
-        if expires_after is not None:
-            wanted.expires_after_ms = span_ms(expires_after)
-        request = scheduler_pb2.PutRecurrenceRequest(recurrence=wanted)
-        return recurrence_of(
-            await self._connection.call(self._connection.scheduler.PutRecurrence, request)
+        request = scheduler_pb2.PutRecurrenceRequest(
+            recurrence=to_proto(wanted, scheduler_pb2.Recurrence)
         )
+        answer = await self._connection.call(self._connection.scheduler.PutRecurrence, request)
+        return from_proto(answer, Recurrence)
 
     async def recurrences(self, topic: str | None = None) -> list[Recurrence]:
         """Return what repeats, on one topic or on all."""
         request = scheduler_pb2.ListRecurrencesRequest(topic=topic or "")
         answer = await self._connection.call(self._connection.scheduler.ListRecurrences, request)
-        return [recurrence_of(each) for each in answer.recurrences]
+        return [from_proto(each, Recurrence) for each in answer.recurrences]
 
     async def stop_repeating(self, recurrence: str | Recurrence) -> bool:
         """Delete a recurrence; return whether there was one of that name."""
@@ -220,37 +225,20 @@ def recurrence_name(topic: str, rule: Rule, value: bytes | None, key: bytes | No
     return f"{topic[:150]}-{hashlib.sha256(text).hexdigest()[:16]}"
 
 
-def recurrence_of(response: scheduler_pb2.Recurrence) -> Recurrence:
-    """Return a recurrence as the client shows it."""
-    found = Recurrence(
-        response.name,
-        response.topic,
-        cron=response.rule.cron,
-        every_ms=response.rule.every_ms,
-        zone=response.rule.zone or "UTC",
-        next_ms=response.next_ms,
-    )
-    found.made_partitions = response.made_partitions
-    return found
-
-
 def _of_rule(rule: Rule) -> tuple[Cron | None, Every | None]:
     return (rule, None) if isinstance(rule, Cron) else (None, rule)
 
 
-def _rule(
-    cron: str | Cron | None, every: timedelta | str | Every | None, zone: str | None
-) -> scheduler_pb2.Rule:
+def _rule(cron: str | Cron | None, every: timedelta | str | Every | None, zone: str | None) -> Rule:
     if (cron is None) is (every is None):
         raise BadInput("repeat: give one of at, cron and every")
     if cron is not None:
         checked = cron if isinstance(cron, Cron) else Cron(cron, zone or "UTC")
         if zone is not None and zone != checked.zone:
             raise BadInput(f"repeat: zone {zone!r} is not that of {cron}")
-        return scheduler_pb2.Rule(cron=checked.text, zone=checked.zone)
+        return checked
     assert every is not None
-    interval = every if isinstance(every, Every) else Every(every)
-    return scheduler_pb2.Rule(every_ms=interval.interval_ms)
+    return every if isinstance(every, Every) else Every(every)
 
 
 def _pending(

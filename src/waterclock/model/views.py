@@ -235,6 +235,36 @@ class Horizon(View, frozen=True):
         return None if self.within_ms < 0 else timedelta(milliseconds=self.within_ms)
 
 
+class Recurrence(View, frozen=True, kw_only=True, omit_defaults=True):
+    """A message that comes again and again: by `cron` or by `every_ms`, one of both."""
+
+    name: str
+    topic: str
+    message: Message
+    """Without id and due time: each occurrence gets its own."""
+    cron: str | None = None
+    """Five fields, or six with seconds first, read in `zone`."""
+    every_ms: int | None = None
+    # With a factory, JSON has them always.
+    zone: str = msgspec.field(default_factory=lambda: "UTC")
+    jitter_ms: int = msgspec.field(default_factory=int)
+    """Each occurrence comes up to so much later, always the same for the same occurrence."""
+    start_ms: int | None = None
+    end_ms: int | None = None
+    """Within [start_ms, end_ms)."""
+    expires_after_ms: int | None = None
+    """Each occurrence expires so long after its time."""
+    next_ms: int = msgspec.field(default_factory=int)
+    """When it comes next; 0 if it does not any more."""
+    made_partitions: int = 0
+    """Not 0: there was no such topic; putting this made it, with so many partitions."""
+
+    @property
+    def next(self) -> datetime | None:
+        """When it comes next; None if never again."""
+        return time_of(self.next_ms) if self.next_ms else None
+
+
 class ReplayInfo(View, frozen=True):
     """A named replay and how far it has come, in each of its partitions."""
 

@@ -485,73 +485,39 @@ class CountScheduledResponse(_message.Message):
 Global___CountScheduledResponse: _TypeAlias = CountScheduledResponse  # noqa: Y015
 
 @_typing.final
-class Rule(_message.Message):
+class Recurrence(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    NAME_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
     CRON_FIELD_NUMBER: _builtins.int
     EVERY_MS_FIELD_NUMBER: _builtins.int
     ZONE_FIELD_NUMBER: _builtins.int
     JITTER_MS_FIELD_NUMBER: _builtins.int
     START_MS_FIELD_NUMBER: _builtins.int
     END_MS_FIELD_NUMBER: _builtins.int
+    EXPIRES_AFTER_MS_FIELD_NUMBER: _builtins.int
+    NEXT_MS_FIELD_NUMBER: _builtins.int
+    MADE_PARTITIONS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    topic: _builtins.str
     cron: _builtins.str
     """five fields, or six with seconds first"""
     every_ms: _builtins.int
     zone: _builtins.str
     """IANA name; empty: UTC"""
     jitter_ms: _builtins.int
+    """each occurrence comes up to so much later"""
     start_ms: _builtins.int
+    """in [start_ms, end_ms)"""
     end_ms: _builtins.int
-    def __init__(
-        self,
-        *,
-        cron: _builtins.str = ...,
-        every_ms: _builtins.int = ...,
-        zone: _builtins.str = ...,
-        jitter_ms: _builtins.int = ...,
-        start_ms: _builtins.int | None = ...,
-        end_ms: _builtins.int | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms", "_start_ms", b"_start_ms", "cron", b"cron", "end_ms", b"end_ms", "every_ms", b"every_ms", "rule", b"rule", "start_ms", b"start_ms"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms", "_start_ms", b"_start_ms", "cron", b"cron", "end_ms", b"end_ms", "every_ms", b"every_ms", "jitter_ms", b"jitter_ms", "rule", b"rule", "start_ms", b"start_ms", "zone", b"zone"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__end_ms: _TypeAlias = _typing.Literal["end_ms"]  # noqa: Y015
-    _WhichOneofArgType__end_ms: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms"]  # noqa: Y015
-    _WhichOneofReturnType__start_ms: _TypeAlias = _typing.Literal["start_ms"]  # noqa: Y015
-    _WhichOneofArgType__start_ms: _TypeAlias = _typing.Literal["_start_ms", b"_start_ms"]  # noqa: Y015
-    _WhichOneofReturnType_rule: _TypeAlias = _typing.Literal["cron", "every_ms"]  # noqa: Y015
-    _WhichOneofArgType_rule: _TypeAlias = _typing.Literal["rule", b"rule"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__end_ms) -> _WhichOneofReturnType__end_ms | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__start_ms) -> _WhichOneofReturnType__start_ms | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_rule) -> _WhichOneofReturnType_rule | None: ...
-
-Global___Rule: _TypeAlias = Rule  # noqa: Y015
-
-@_typing.final
-class Recurrence(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: _builtins.int
-    TOPIC_FIELD_NUMBER: _builtins.int
-    RULE_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    NEXT_MS_FIELD_NUMBER: _builtins.int
-    EXPIRES_AFTER_MS_FIELD_NUMBER: _builtins.int
-    MADE_PARTITIONS_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
-    topic: _builtins.str
-    next_ms: _builtins.int
-    """0: none any more"""
     expires_after_ms: _builtins.int
     """each occurrence expires so long after its time"""
+    next_ms: _builtins.int
+    """0: none any more"""
     made_partitions: _builtins.int
     """not 0, when it is put: there was no such topic; it was made, with so many partitions"""
-    @_builtins.property
-    def rule(self) -> Global___Rule: ...
     @_builtins.property
     def message(self) -> _broker_pb2.Message:
         """without id and due time: each occurrence gets its own"""
@@ -561,19 +527,37 @@ class Recurrence(_message.Message):
         *,
         name: _builtins.str = ...,
         topic: _builtins.str = ...,
-        rule: Global___Rule | None = ...,
         message: _broker_pb2.Message | None = ...,
-        next_ms: _builtins.int = ...,
+        cron: _builtins.str = ...,
+        every_ms: _builtins.int = ...,
+        zone: _builtins.str = ...,
+        jitter_ms: _builtins.int = ...,
+        start_ms: _builtins.int | None = ...,
+        end_ms: _builtins.int | None = ...,
         expires_after_ms: _builtins.int | None = ...,
+        next_ms: _builtins.int = ...,
         made_partitions: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_after_ms", b"_expires_after_ms", "expires_after_ms", b"expires_after_ms", "message", b"message", "rule", b"rule"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms", "_expires_after_ms", b"_expires_after_ms", "_start_ms", b"_start_ms", "cron", b"cron", "end_ms", b"end_ms", "every_ms", b"every_ms", "expires_after_ms", b"expires_after_ms", "message", b"message", "rule", b"rule", "start_ms", b"start_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_after_ms", b"_expires_after_ms", "expires_after_ms", b"expires_after_ms", "made_partitions", b"made_partitions", "message", b"message", "name", b"name", "next_ms", b"next_ms", "rule", b"rule", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms", "_expires_after_ms", b"_expires_after_ms", "_start_ms", b"_start_ms", "cron", b"cron", "end_ms", b"end_ms", "every_ms", b"every_ms", "expires_after_ms", b"expires_after_ms", "jitter_ms", b"jitter_ms", "made_partitions", b"made_partitions", "message", b"message", "name", b"name", "next_ms", b"next_ms", "rule", b"rule", "start_ms", b"start_ms", "topic", b"topic", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__end_ms: _TypeAlias = _typing.Literal["end_ms"]  # noqa: Y015
+    _WhichOneofArgType__end_ms: _TypeAlias = _typing.Literal["_end_ms", b"_end_ms"]  # noqa: Y015
     _WhichOneofReturnType__expires_after_ms: _TypeAlias = _typing.Literal["expires_after_ms"]  # noqa: Y015
     _WhichOneofArgType__expires_after_ms: _TypeAlias = _typing.Literal["_expires_after_ms", b"_expires_after_ms"]  # noqa: Y015
+    _WhichOneofReturnType__start_ms: _TypeAlias = _typing.Literal["start_ms"]  # noqa: Y015
+    _WhichOneofArgType__start_ms: _TypeAlias = _typing.Literal["_start_ms", b"_start_ms"]  # noqa: Y015
+    _WhichOneofReturnType_rule: _TypeAlias = _typing.Literal["cron", "every_ms"]  # noqa: Y015
+    _WhichOneofArgType_rule: _TypeAlias = _typing.Literal["rule", b"rule"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__end_ms) -> _WhichOneofReturnType__end_ms | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_after_ms) -> _WhichOneofReturnType__expires_after_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__start_ms) -> _WhichOneofReturnType__start_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_rule) -> _WhichOneofReturnType_rule | None: ...
 
 Global___Recurrence: _TypeAlias = Recurrence  # noqa: Y015
 

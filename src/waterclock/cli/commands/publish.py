@@ -32,8 +32,9 @@ from waterclock.model.errors import BadInput, WaterclockError
 
 if TYPE_CHECKING:
     from waterclock.client.client import Client
-    from waterclock.client.results import Receipt, Recurrence
+    from waterclock.client.results import Receipt
     from waterclock.model.message import Message
+    from waterclock.model.views import Recurrence
 
 ID_CHARS = 60
 

@@ -38,7 +38,7 @@ from waterclock.cli.output.terminal import (
 from waterclock.model.errors import NotFound
 
 if TYPE_CHECKING:
-    from waterclock.client.results import Recurrence
+    from waterclock.model.views import Recurrence
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the recurrence.")]
 
@@ -136,8 +136,8 @@ def plain(found: "Recurrence") -> dict[str, object]:
     return {
         "name": found.name,
         "topic": found.topic,
-        "cron": found.cron or None,
-        "every_ms": found.every_ms or None,
+        "cron": found.cron,
+        "every_ms": found.every_ms,
         "zone": found.zone,
         "next_ms": found.next_ms or None,
     }
@@ -152,7 +152,10 @@ def _tell(out: Console, found: "list[Recurrence]") -> None:
 
 
 def _rule(found: "Recurrence") -> str:
-    return f"{found.cron} {found.zone}" if found.cron else f"every {span_text(found.every_ms)}"
+    if found.cron is not None:
+        return f"{found.cron} {found.zone}"
+    assert found.every_ms is not None
+    return f"every {span_text(found.every_ms)}"
 
 
 def _next(found: "Recurrence") -> str:

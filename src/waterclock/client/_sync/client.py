@@ -24,10 +24,10 @@ from waterclock.client.consumer.rows import LoggedMessage
 from waterclock.client.due import Cron, Every, When
 from waterclock.client.loop_thread import LoopOwner, LoopThread
 from waterclock.client.producer.arrow import ArrowReceipt
-from waterclock.client.results import Receipt, Recurrence
+from waterclock.client.results import Receipt
 from waterclock.client.settings import ClientSettings
 from waterclock.model.message import Message
-from waterclock.model.views import NodeInfo
+from waterclock.model.views import NodeInfo, Recurrence
 
 
 def connect_blocking(
@@ -89,12 +89,27 @@ class BlockingClient(BlockingSchedulerCalls, LoopOwner):
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
-        at: When | Cron | Every | None = None,
+        at: When | None = None,
         message_id: bytes | None = None,
         expires: When | None = None,
         partition: int | None = None,
         allow_duplicate: bool = False,
     ) -> Receipt: ...
+
+    @overload
+    def publish(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        at: When | Cron | Every | None = None,
+        message_id: bytes | None = None,
+        expires: When | None = None,
+        partition: int | None = None,
+        allow_duplicate: bool = False,
+    ) -> Receipt | Recurrence: ...
 
     def publish(
         self,
@@ -108,11 +123,12 @@ class BlockingClient(BlockingSchedulerCalls, LoopOwner):
         expires: When | None = None,
         partition: int | None = None,
         allow_duplicate: bool = False,
-    ) -> Receipt:
+    ) -> Receipt | Recurrence:
         """Publish a message, now or for later; it is durable on return.
 
         Calls that run at the same time share batches. `at` is a time, a delay such as "+5s", or a
-        rule, which makes a recurrence (see `due.py`); a text is in UTC unless it names a zone.
+        rule (see `due.py`): then a recurrence is made and returned, also where the rule is a text,
+        which types cannot tell. A text is in UTC unless it names a zone.
         `expires` is the time from which on it is of no use, a delay counting from when it is due.
         Publishing a `message_id` again changes nothing, which makes it safe to try again after an
         error.

@@ -5,10 +5,10 @@ from datetime import timedelta
 
 from waterclock.client.due import Cron, Every, Rule, When
 from waterclock.client.loop_thread import Blocking
-from waterclock.client.results import Outcome, Recurrence
+from waterclock.client.results import Outcome
 from waterclock.client.schedule import Pending, SchedulerCalls
 from waterclock.model.protobuf import from_proto
-from waterclock.model.views import CancelCount, Horizon, ScheduledMessage
+from waterclock.model.views import CancelCount, Horizon, Recurrence, ScheduledMessage
 from waterclock.v1 import scheduler_pb2
 
 

@@ -1,6 +1,6 @@
-"""What a node remembers of a recurrence: what recurs, by which rule, and what was scheduled."""
+"""What a node remembers of a recurrence: the recurrence as it was put, and what was scheduled."""
 
-from typing import NamedTuple
+from dataclasses import replace
 
 import msgspec
 
@@ -9,6 +9,7 @@ from waterclock.log.id_index.fingerprint import fingerprint
 from waterclock.model.errors import BadInput
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
+from waterclock.model.views import Recurrence
 from waterclock.schedule.calendar import (
     INTERVAL_MS_MAX,
     INTERVAL_MS_MIN,
@@ -27,45 +28,6 @@ scheduled again when their time comes."""
 _JITTER_SEED = 0x6A697474
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """When it happens: `cron` or `every_ms`, one of both."""
-
-    cron: str | None = None
-    """Five fields, or six with seconds first, read in `zone`."""
-    every_ms: int | None = None
-    zone: str = "UTC"
-    jitter_ms: int = 0
-    """Each occurrence comes up to so much later, always the same for the same occurrence."""
-    start_ms: int | None = None
-    end_ms: int | None = None
-    """Within [start_ms, end_ms)."""
-
-
-class Recurring(msgspec.Struct, frozen=True, kw_only=True):
-    """What recurs: a message, without id and due time, to a topic, by a rule."""
-
-    name: str
-    topic: str
-    rule: Rule
-    key: bytes | None = None
-    value: bytes | None = None
-    headers: dict[str, bytes] | None = None
-    expires_after_ms: int | None = None
-    """Each occurrence expires so long after its time."""
-
-    def message(self, message_id: bytes, due_ms: int) -> Message:
-        headers = dict(self.headers or ())
-        if self.expires_after_ms is not None:
-            headers[EXPIRES_HEADER] = b"%d" % (due_ms + self.expires_after_ms)
-        return Message(
-            self.value,
-            key=self.key,
-            message_id=message_id,
-            headers=headers or None,
-            due_ms=Millis(due_ms),
-        )
-
-
 class Occurrence(msgspec.Struct, frozen=True, array_like=True):
     """A scheduled occurrence."""
 
@@ -80,7 +42,8 @@ class Occurrence(msgspec.Struct, frozen=True, array_like=True):
 class RecurrenceRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A recurrence and what was scheduled of it."""
 
-    recurring: Recurring
+    recurrence: Recurrence
+    """As it was put."""
     token: str
     anchor_ms: int
     """When an interval began to be counted, if the rule does not say."""
@@ -106,7 +69,20 @@ class RecurrenceRecord(msgspec.Struct, frozen=True, kw_only=True):
     def message_id(self, due_ms: int) -> str:
         """Return the id of an occurrence."""
         turn = f".{self.turn}" if self.turn else ""
-        return f"{self.recurring.name}/{self.token}{turn}@{due_ms}"
+        return f"{self.recurrence.name}/{self.token}{turn}@{due_ms}"
+
+    def message(self, due_ms: int) -> Message:
+        """Return the message of an occurrence."""
+        expires_after_ms = self.recurrence.expires_after_ms
+        headers = dict(self.recurrence.message.headers or ())
+        if expires_after_ms is not None:
+            headers[EXPIRES_HEADER] = b"%d" % (due_ms + expires_after_ms)
+        return replace(
+            self.recurrence.message,
+            message_id=self.message_id(due_ms).encode(),
+            headers=headers or None,
+            due_ms=Millis(due_ms),
+        )
 
     def to_cancel(self, now_ms: int) -> list[Occurrence]:
         """Return what goes with it; what is due, but for the last one, is let go its way."""
@@ -123,7 +99,7 @@ class RecurrenceRecord(msgspec.Struct, frozen=True, kw_only=True):
     def without_topic(self, now_ms: int) -> "RecurrenceRecord | None":
         """Return what is left of it when its topic goes: what it once scheduled for others."""
         ended = self.deleted(now_ms)
-        others = [one for one in ended.unwanted if one.topic != self.recurring.topic]
+        others = [one for one in ended.unwanted if one.topic != self.recurrence.topic]
         return msgspec.structs.replace(ended, unwanted=others) if others else None
 
     def next_open(self, rule: RecurrenceRule, now_ms: int) -> Millis | None:
@@ -172,7 +148,7 @@ class RecurrenceRecord(msgspec.Struct, frozen=True, kw_only=True):
 
         What has fired before it could be cancelled has come.
         """
-        mine = f"{self.recurring.name}/{self.token}"
+        mine = f"{self.recurrence.name}/{self.token}"
         spans, turn = self._spans, self.turn
         for occurrence in cancelled:
             if occurrence.message_id.startswith((f"{mine}@", f"{mine}.")):
@@ -187,36 +163,26 @@ class RecurrenceRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.spans
 
 
-class Recurs(NamedTuple):
-    """A recurrence as it stands."""
-
-    recurring: Recurring
-    next_ms: int
-    """When it happens next; 0 if it does not any more."""
-    made_partitions: int = 0
-    """Of its topic, if putting it has made that."""
-
-
 def rule_of(record: RecurrenceRecord) -> RecurrenceRule:
     """Return when it recurs; raises BadInput if that makes no sense."""
-    rule = record.recurring.rule
-    if (rule.cron is None) == (rule.every_ms is None):
+    given = record.recurrence
+    if (given.cron is None) == (given.every_ms is None):
         raise BadInput("rule: give cron or every_ms, and not both")
     found: CronRule | IntervalRule
-    if rule.cron is not None:
-        found = CronRule(Cron(rule.cron), zone_of(rule.zone or "UTC"))
+    if given.cron is not None:
+        found = CronRule(Cron(given.cron), zone_of(given.zone))
     else:
-        assert rule.every_ms is not None
-        if not INTERVAL_MS_MIN <= rule.every_ms <= INTERVAL_MS_MAX:
+        assert given.every_ms is not None
+        if not INTERVAL_MS_MIN <= given.every_ms <= INTERVAL_MS_MAX:
             raise BadInput(f"every_ms must be within {INTERVAL_MS_MIN} and {INTERVAL_MS_MAX}")
-        anchor_ms = record.anchor_ms if rule.start_ms is None else rule.start_ms
-        found = IntervalRule(rule.every_ms, anchor_ms)
+        anchor_ms = record.anchor_ms if given.start_ms is None else given.start_ms
+        found = IntervalRule(given.every_ms, anchor_ms)
     return RecurrenceRule(
         rule=found,
-        start_ms=rule.start_ms or 0,
-        end_ms=rule.end_ms,
-        jitter_ms=rule.jitter_ms,
-        jitter_seed=fingerprint(record.recurring.name.encode(), _JITTER_SEED),
+        start_ms=given.start_ms or 0,
+        end_ms=given.end_ms,
+        jitter_ms=given.jitter_ms,
+        jitter_seed=fingerprint(given.name.encode(), _JITTER_SEED),
     )
 
 

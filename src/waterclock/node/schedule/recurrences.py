@@ -38,6 +38,7 @@ from waterclock.model.errors import (
 from waterclock.model.ids import Millis
 from waterclock.model.limits import Limits
 from waterclock.model.names import check_name, check_topic_name
+from waterclock.model.views import Recurrence
 from waterclock.node.detached import run_detached
 from waterclock.node.metadata import Metadata, Records
 from waterclock.node.publish.publisher import Publisher
@@ -46,8 +47,6 @@ from waterclock.node.schedule.pending import PendingMessages
 from waterclock.node.schedule.recurrence_records import (
     Occurrence,
     RecurrenceRecord,
-    Recurring,
-    Recurs,
     rule_of,
 )
 from waterclock.node.schedule.scheduler import CANCELLED, DONE
@@ -94,31 +93,32 @@ class Recurrences:
     def __repr__(self) -> str:
         return f"<Recurrences {len(self._records)}>"
 
-    async def put(self, recurring: Recurring) -> Recurs:
+    async def put(self, recurrence: Recurrence) -> Recurrence:
         """Create a recurrence, or replace the one of that name. Durable on return."""
-        check_name("recurrence", recurring.name)
-        check_topic_name(recurring.topic)
+        check_name("recurrence", recurrence.name)
+        check_topic_name(recurrence.topic)
         now_ms = self._clock.now_ms()
-        record = RecurrenceRecord(recurring=recurring, token=os.urandom(6).hex(), anchor_ms=now_ms)
+        token = os.urandom(6).hex()
+        record = RecurrenceRecord(recurrence=recurrence, token=token, anchor_ms=now_ms)
         self._check(record, now_ms)
         # A caller that leaves after the occurrence was scheduled must not keep it from being
         # written down.
-        return await run_detached(self._tasks, self._put(recurring.name, record))
+        return await run_detached(self._tasks, self._put(recurrence.name, record))
 
-    async def _put(self, name: str, record: RecurrenceRecord) -> Recurs:
+    async def _put(self, name: str, record: RecurrenceRecord) -> Recurrence:
         async with self._changing:
             before = self._records.get(name)
             if before is None and len(self._records) >= RECURRENCES_MAX:
                 raise CapacityReached("recurrences", RECURRENCES_MAX)
             # Its first occurrence would make it, too; here, the caller that puts it gets the error.
-            made = await self._publisher.topics.ensure(record.recurring.topic)
+            made = await self._publisher.topics.ensure(record.recurrence.topic)
             unwanted = [] if before is None else before.to_cancel(self._now_ms())
             await self._save({name: msgspec.structs.replace(record, unwanted=unwanted)})
             problems = await self._settle([name])
             if self._records[name].unwanted:
                 raise problems[name]
-            recurs = self._recurs(self._records[name])
-            return recurs._replace(made_partitions=made.made_partitions)
+            view = self._view(self._records[name])
+            return msgspec.structs.replace(view, made_partitions=made.made_partitions)
 
     async def delete(self, name: str) -> bool:
         """End a recurrence and cancel what it has scheduled; tell whether there was one.
@@ -142,7 +142,7 @@ class Recurrences:
             gone = {
                 name: record.without_topic(self._now_ms())
                 for name, record in self._records.items()
-                if record.recurring.topic == topic and not record.is_deleted
+                if record.recurrence.topic == topic and not record.is_deleted
             }
             yield _encoded(gone)
             for name, record in gone.items():
@@ -150,13 +150,13 @@ class Recurrences:
                 log.info("recurrence_deleted name=%s with_topic=%s", name, topic)
             self._problems.intersection_update(self._records)
 
-    def list(self, topic: str = "") -> "Sequence[Recurs]":
+    def list(self, topic: str = "") -> "Sequence[Recurrence]":
         """Return the recurrences of a topic, or all, by name."""
         records = [self._records[name] for name in sorted(self._records)]
         return [
-            self._recurs(record)
+            self._view(record)
             for record in records
-            if not record.is_deleted and topic in ("", record.recurring.topic)
+            if not record.is_deleted and topic in ("", record.recurrence.topic)
         ]
 
     async def run(self) -> None:
@@ -257,7 +257,7 @@ class Recurrences:
 
     async def _settled(self, record: RecurrenceRecord) -> RecurrenceRecord | None:
         """Do what a record asks for; return it as it is then, None if it is done with."""
-        rule = self._rules[record.recurring.name]
+        rule = self._rules[record.recurrence.name]
         cancelled = [occurrence for occurrence in record.unwanted if await self._cancel(occurrence)]
         if record.is_deleted:
             return None
@@ -275,14 +275,11 @@ class Recurrences:
         return record.with_occurrence(rule, await self._schedule(record, due_ms), now_ms)
 
     async def _schedule(self, record: RecurrenceRecord, due_ms: int) -> Occurrence:
-        recurring = record.recurring
+        topic = record.recurrence.topic
+        batch = encode_batch([record.message(due_ms)], self._limits, now_ms=self._clock.now_ms())
+        answer = await self._publisher.publish_batch(topic, batch.body)
         message_id = record.message_id(due_ms)
-        message = recurring.message(message_id.encode(), due_ms)
-        batch = encode_batch([message], self._limits, now_ms=self._clock.now_ms())
-        answer = await self._publisher.publish_batch(recurring.topic, batch.body)
-        return Occurrence(
-            recurring.topic, answer.partition, answer.first_offset, due_ms, message_id
-        )
+        return Occurrence(topic, answer.partition, answer.first_offset, due_ms, message_id)
 
     async def _cancel(self, occurrence: Occurrence) -> bool:
         """Tell whether it is cancelled, now or before; False if it has fired, or is gone."""
@@ -310,24 +307,23 @@ class Recurrences:
 
     def _check(self, record: RecurrenceRecord, now_ms: int) -> None:
         """Raise BadInput unless each occurrence can be scheduled."""
-        recurring = record.recurring
-        expires = recurring.expires_after_ms
+        expires = record.recurrence.expires_after_ms
         if expires is not None and expires <= 0:
             raise BadInput(f"expires_after_ms must be positive (got {expires})")
         due_ms = rule_of(record).next_after(now_ms)
         due_ms = Millis(now_ms) if due_ms is None else due_ms
-        message = recurring.message(record.message_id(due_ms).encode(), due_ms)
-        encode_batch([message], self._limits, now_ms=now_ms)
+        encode_batch([record.message(due_ms)], self._limits, now_ms=now_ms)
 
-    def _recurs(self, record: RecurrenceRecord) -> Recurs:
+    def _view(self, record: RecurrenceRecord) -> Recurrence:
         now_ms = self._clock.now_ms()
         coming = [occurrence.due_ms for occurrence in record.upcoming if occurrence.due_ms > now_ms]
         if not coming and record.last_scheduled is not None:
             coming = [record.last_scheduled.due_ms]
         if coming:
-            return Recurs(record.recurring, min(coming))
-        rule = self._rules[record.recurring.name]
-        return Recurs(record.recurring, record.next_open(rule, now_ms) or 0)
+            next_ms = min(coming)
+        else:
+            next_ms = record.next_open(self._rules[record.recurrence.name], now_ms) or 0
+        return msgspec.structs.replace(record.recurrence, next_ms=next_ms)
 
 
 def _encoded(records: "Mapping[str, RecurrenceRecord | None]") -> Records:

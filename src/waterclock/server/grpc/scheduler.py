@@ -6,12 +6,11 @@ from msgspec import structs
 
 from waterclock.model.errors import BadInput, LimitExceeded
 from waterclock.model.protobuf import from_proto, to_proto
+from waterclock.model.views import Recurrence
 from waterclock.node.node import Node
 from waterclock.node.schedule.named_changes import NAMED_MAX, Named
 from waterclock.node.schedule.pending_filter import Filter
-from waterclock.node.schedule.recurrence_records import Recurring, Recurs, Rule
 from waterclock.server.grpc.fields import check_not_negative
-from waterclock.v1 import broker_pb2 as broker
 from waterclock.v1 import scheduler_pb2 as pb
 
 PARTITIONS_MAX = 10_000
@@ -72,7 +71,8 @@ class SchedulerApi:
 
     async def put_recurrence(self, request: pb.PutRecurrenceRequest) -> pb.Recurrence:
         """Create a recurrence or replace the one of that name."""
-        return _recurrence(await self._node.recurrences.put(_recurring(request.recurrence)))
+        put = await self._node.recurrences.put(_recurrence(request.recurrence))
+        return to_proto(put, pb.Recurrence)
 
     async def delete_recurrence(
         self, request: pb.DeleteRecurrenceRequest
@@ -84,7 +84,8 @@ class SchedulerApi:
         self, request: pb.ListRecurrencesRequest
     ) -> pb.ListRecurrencesResponse:
         found = self._node.recurrences.list(request.topic)
-        return pb.ListRecurrencesResponse(recurrences=map(_recurrence, found))
+        recurrences = [to_proto(each, pb.Recurrence) for each in found]
+        return pb.ListRecurrencesResponse(recurrences=recurrences)
 
 
 def _named(pending: Iterable[pb.Pending]) -> list[Named]:
@@ -117,32 +118,11 @@ def _filter(wanted: pb.Filter) -> Filter:
     )
 
 
-def _recurring(given: pb.Recurrence) -> Recurring:
-    message, rule = given.message, given.rule
-    if message.message_id or message.HasField("due_ms"):
+def _recurrence(given: pb.Recurrence) -> Recurrence:
+    if given.message.message_id or given.message.HasField("due_ms"):
         raise BadInput("message: each occurrence gets an id and a due time of its own")
-    check_not_negative(jitter_ms=rule.jitter_ms, start_ms=rule.start_ms, end_ms=rule.end_ms)
-    return Recurring(
-        name=given.name,
-        topic=given.topic,
-        rule=structs.replace(from_proto(rule, Rule), zone=rule.zone or "UTC"),
-        key=message.key if message.HasField("key") else None,
-        value=message.value if message.HasField("value") else None,
-        headers=dict(message.headers) or None,
-        expires_after_ms=given.expires_after_ms if given.HasField("expires_after_ms") else None,
-    )
-
-
-def _recurrence(recurs: Recurs) -> pb.Recurrence:
-    recurring = recurs.recurring
-    return pb.Recurrence(
-        name=recurring.name,
-        topic=recurring.topic,
-        rule=to_proto(recurring.rule, pb.Rule),
-        message=broker.Message(
-            key=recurring.key, value=recurring.value, headers=recurring.headers or {}
-        ),
-        next_ms=recurs.next_ms,
-        made_partitions=recurs.made_partitions,
-        expires_after_ms=recurring.expires_after_ms,
+    check_not_negative(jitter_ms=given.jitter_ms, start_ms=given.start_ms, end_ms=given.end_ms)
+    # What the node finds out is not the caller's to say.
+    return structs.replace(
+        from_proto(given, Recurrence), zone=given.zone or "UTC", next_ms=0, made_partitions=0
     )

@@ -21,7 +21,7 @@ from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7
 from waterclock.model.limits import Limits, check
 from waterclock.model.message import Message
 from waterclock.model.names import DEAD_LETTERS, NAME_CHARS_MAX, check_name, check_topic_name
-from waterclock.model.views import DeadLetter, ScheduledMessage, View
+from waterclock.model.views import DeadLetter, Recurrence, ScheduledMessage, View
 from waterclock.node.groups.positions import POSITIONS_MAX
 from waterclock.node.topics import PARTITIONS_MAX
 from waterclock.schedule.cron import TEXT_CHARS_MAX
@@ -369,8 +369,11 @@ def with_fields_of(
     return with_fields
 
 
-def render(model: type[Model], view: DeadLetter | ScheduledMessage) -> Model:
-    """Return a view as HTTP has it: the fields of its message beside its own."""
-    names = {*model.__struct_fields__} & {*view.__struct_fields__}
+def render(model: type[Model], view: DeadLetter | Recurrence | ScheduledMessage) -> Model:
+    """Return a view as HTTP has it: the fields of its message beside its own, or in `message`."""
+    names = {*model.__struct_fields__} & {*view.__struct_fields__} - {"message"}
     fields = {name: getattr(view, name) for name in names}
-    return model(**fields, **render_message(view.message))
+    message = render_message(view.message)
+    if "message" in model.__struct_fields__:
+        return model(**fields, message=MessageResponse(**message))
+    return model(**fields, **message)

@@ -1,14 +1,15 @@
 """Recurrences over HTTP: messages that come again and again."""
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 from zoneinfo import available_timezones
 
 from msgspec import UNSET, Meta, UnsetType, field
 
 from waterclock.model.errors import BadInput, NotFound
+from waterclock.model.message import Message
+from waterclock.model.views import Recurrence
 from waterclock.node.node import Node
-from waterclock.node.schedule.recurrence_records import Recurring, Recurs, Rule
 from waterclock.schedule.calendar import (
     INTERVAL_MS_MAX,
     INTERVAL_MS_MIN,
@@ -34,7 +35,8 @@ from waterclock.server.rest.models import (
     bytes_of,
     exclusive,
     one_of,
-    render_fields,
+    render,
+    with_fields_of,
 )
 
 
@@ -125,21 +127,12 @@ _ONE_OF_EACH = {
 }
 
 
-class RecurrenceResponse(ResponseModel, kw_only=True):
-    name: str
-    topic: str
+@with_fields_of(Recurrence)
+class RecurrenceResponse(ResponseModel, omit_defaults=True):
+    """A recurrence as it stands. `nextMs` is 0 if it does not come any more; `madePartitions` is
+    there only if there was no such topic: putting this made it, with so many partitions."""
+
     message: MessageResponse
-    next_ms: int
-    """When it happens next; 0 if it does not any more."""
-    cron: str | UnsetType = UNSET
-    every_ms: int | UnsetType = UNSET
-    zone: str
-    jitter_ms: int
-    start_ms: int | UnsetType = UNSET
-    end_ms: int | UnsetType = UNSET
-    expires_after_ms: int | UnsetType = UNSET
-    made_partitions: int | UnsetType = UNSET
-    """Only where there was no such topic: putting this made it, with so many partitions."""
 
 
 class RecurrencesResponse(ResponseModel):
@@ -155,14 +148,15 @@ class RecurrencesApi:
     async def put(self, request: Request) -> Response:
         """Create a recurrence or replace the one of that name."""
         name = parameters_of(request, RecurrenceParameters).name
-        recurring = _recurring(name, request, self._node.clock.now_ms())
-        return json(200, _render(await self._node.recurrences.put(recurring)))
+        recurrence = _recurrence(name, request, self._node.clock.now_ms())
+        put = await self._node.recurrences.put(recurrence)
+        return json(200, render(RecurrenceResponse, put))
 
     def get(self, request: Request) -> Response:
         name = parameters_of(request, RecurrenceParameters).name
-        for recurs in self._node.recurrences.list(""):
-            if recurs.recurring.name == name:
-                return json(200, _render(recurs))
+        for each in self._node.recurrences.list():
+            if each.name == name:
+                return json(200, render(RecurrenceResponse, each))
         raise NotFound("recurrence", name)
 
     async def delete(self, request: Request) -> Response:
@@ -173,8 +167,9 @@ class RecurrencesApi:
 
     def list_all(self, request: Request) -> Response:
         topic = parameters_of(request, RecurrencesParameters).topic or ""
-        found = [_render(recurs) for recurs in self._node.recurrences.list(topic)]
-        return json(200, RecurrencesResponse(recurrences=found))
+        found = self._node.recurrences.list(topic)
+        rendered = [render(RecurrenceResponse, each) for each in found]
+        return json(200, RecurrencesResponse(recurrences=rendered))
 
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
@@ -208,52 +203,30 @@ class RecurrencesApi:
         ]  # fmt: skip
 
 
-def _recurring(name: str, request: Request, now_ms: int) -> Recurring:
+def _recurrence(name: str, request: Request, now_ms: int) -> Recurrence:
     given = body_of(request, RecurrenceRequest)
     begin_ms = now_ms if given.start_ms is UNSET else given.start_ms
     lasts_ms = _length(given.lasts)
     if one_of(cron=given.cron, every=given.every) is None:
         raise BadField("cron", "is missing: give cron or every")
     zone_of(given.zone)
-    return Recurring(
+    return Recurrence(
         name=name,
         topic=given.topic,
-        rule=Rule(
-            cron=None if given.cron is UNSET else given.cron,
-            every_ms=_length(given.every),
-            zone=given.zone,
-            jitter_ms=parse_duration(given.jitter),
-            start_ms=None if given.start_ms is UNSET else given.start_ms,
-            end_ms=None if lasts_ms is None else begin_ms + lasts_ms,
+        message=Message(
+            bytes_of(given.value, given.value_base64, "value", "valueBase64"),
+            key=bytes_of(given.key, given.key_base64, "key", "keyBase64"),
+            headers={key: value.encode() for key, value in given.headers.items()} or None,
         ),
-        key=bytes_of(given.key, given.key_base64, "key", "keyBase64"),
-        value=bytes_of(given.value, given.value_base64, "value", "valueBase64"),
-        headers={key: value.encode() for key, value in given.headers.items()} or None,
+        cron=None if given.cron is UNSET else given.cron,
+        every_ms=_length(given.every),
+        zone=given.zone,
+        jitter_ms=parse_duration(given.jitter),
+        start_ms=None if given.start_ms is UNSET else given.start_ms,
+        end_ms=None if lasts_ms is None else begin_ms + lasts_ms,
         expires_after_ms=_length(given.expires_after),
     )
 
 
 def _length(text: str | UnsetType) -> int | None:
     return None if text is UNSET else parse_duration(text)
-
-
-def _render(recurs: Recurs) -> RecurrenceResponse:
-    recurring, rule = recurs.recurring, recurs.recurring.rule
-    fields = render_fields(None, recurring.key, recurring.value, recurring.headers, None)
-    given: dict[str, Any] = {
-        "cron": rule.cron,
-        "every_ms": rule.every_ms,
-        "start_ms": rule.start_ms,
-        "end_ms": rule.end_ms,
-        "expires_after_ms": recurring.expires_after_ms,
-    }
-    return RecurrenceResponse(
-        name=recurring.name,
-        topic=recurring.topic,
-        message=MessageResponse(**fields),
-        next_ms=recurs.next_ms,
-        zone=rule.zone,
-        jitter_ms=rule.jitter_ms,
-        made_partitions=recurs.made_partitions or UNSET,
-        **{name: value for name, value in given.items() if value is not None},
-    )
