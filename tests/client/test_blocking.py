@@ -15,9 +15,9 @@ from tests.server.served import running_server
 from waterclock.client._sync.client import BlockingClient, connect_blocking
 from waterclock.client.client import Client
 from waterclock.client.settings import ClientSettings
-from waterclock.client.write_registry import WriteState
 from waterclock.model.errors import BadInput, Closed, UnknownTopic, Unreachable
 from waterclock.model.message import Message
+from waterclock.model.views import WriteState
 
 
 def with_node(folder: Path, program: Callable[[str], None]) -> None:

@@ -28,6 +28,7 @@ CARRIERS: dict[type, Any] = {
     views.ReplayInfo: admin_pb2.ReplayInfo,
     views.SnapshotPartitionInfo: admin_pb2.Snapshot.Partition,
     views.SnapshotInfo: admin_pb2.Snapshot,
+    views.WriteBegun: write_registry_pb2.BeginWriteResponse,
     views.WriterInfo: write_registry_pb2.Writer,
     views.RequestLimits: admin_pb2.NodeInfo.Limits,
     views.NodeInfo: admin_pb2.NodeInfo,
@@ -39,6 +40,7 @@ BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     int: st.integers(-(1 << 31), (1 << 31) - 1),
     str: TEXTS,
+    views.WriteState: st.sampled_from(views.WriteState),
     Message: st.builds(
         Message,
         st.none() | st.binary(),

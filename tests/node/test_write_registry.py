@@ -16,14 +16,13 @@ from tests.kit.clock import ManualClock
 from tests.node.hosts import START_MS, Hosts, batch_of, opened
 from waterclock.model.errors import BadInput, CapacityReached, NotFound, UnknownTopic
 from waterclock.model.message import Message
+from waterclock.model.views import WriteBegun, WriteState
 from waterclock.node.publish import write_registry as registries
 from waterclock.node.publish.write_registry import (
     FORGET_MS,
     WRITE,
     WRITER,
-    Begun,
     WriteRegistry,
-    WriteState,
 )
 
 
@@ -59,9 +58,9 @@ async def test_a_task_begun_again_is_told_where_it_first_began(tmp_path):
         again = await registry.begin("t", "q", 0, 0)
         other = await registry.begin("t", "q", 0, 1)
 
-        assert first == Begun(WriteState.NEW, {0: 0, 1: 2}, 0)
-        assert again == Begun(WriteState.BEGUN, {0: 0, 1: 2}, 0)
-        assert other == Begun(WriteState.NEW, {0: 1, 1: 2}, 0)
+        assert first == WriteBegun(WriteState.NEW, {0: 0, 1: 2}, 0)
+        assert again == WriteBegun(WriteState.BEGUN, {0: 0, 1: 2}, 0)
+        assert other == WriteBegun(WriteState.NEW, {0: 1, 1: 2}, 0)
 
 
 async def test_a_partition_added_since_is_read_from_its_start(tmp_path):
@@ -80,7 +79,7 @@ async def test_a_task_that_is_done_need_not_be_written_again(tmp_path):
         assert await registry.finish("t", "q", 0, 0, rows=5) is WriteState.DONE
         assert await registry.finish("t", "q", 0, 0, rows=9) is WriteState.DONE
 
-        assert await registry.begin("t", "q", 0, 0) == Begun(WriteState.DONE, {}, 5)
+        assert await registry.begin("t", "q", 0, 0) == WriteBegun(WriteState.DONE, {}, 5)
 
 
 async def test_a_commit_stands_for_its_batch_and_all_before(tmp_path):

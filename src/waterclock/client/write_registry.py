@@ -9,34 +9,10 @@ With BEGUN an attempt before this one may have stored some rows: they lie behind
 With DONE and COMMITTED there is nothing to do. When all tasks of a batch are done, commit it.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import IntEnum
-
 from waterclock.client.connection import Connection
 from waterclock.model.protobuf import from_proto
-from waterclock.model.views import WriterInfo
+from waterclock.model.views import WriteBegun, WriterInfo, WriteState
 from waterclock.v1 import write_registry_pb2
-
-
-class WriteState(IntEnum):
-    """How far a task is."""
-
-    NEW = 0
-    BEGUN = 1
-    DONE = 2
-    COMMITTED = 3
-
-
-@dataclass(frozen=True, slots=True)
-class WriteBegun:
-    """What the node knows of a task that begins."""
-
-    state: WriteState
-    positions: Mapping[int, int]
-    """NEW and BEGUN: what the task stores, or has stored, lies at these offsets or behind them."""
-    rows: int
-    """DONE: how many it stored."""
 
 
 class WriteRegistry:
@@ -51,8 +27,7 @@ class WriteRegistry:
             topic=topic, writer=writer, batch=batch, task=task
         )
         response = await self._connection.call(self._connection.write_registry.BeginWrite, request)
-        positions = {each.partition: each.offset for each in response.positions}
-        return WriteBegun(WriteState(response.state), positions, response.rows)
+        return from_proto(response, WriteBegun)
 
     async def finish(
         self, topic: str, writer: str, batch: int, task: int, *, rows: int

@@ -8,6 +8,7 @@ worked out once for each type.
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from enum import IntEnum
 from functools import cache, partial
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -96,6 +97,8 @@ def _converter(field: Field, hint: Type) -> Convert:
         if not _has_fields(item):
             return tuple
         return lambda values: tuple(from_proto(value, item) for value in values)
+    if isinstance(hint, type) and issubclass(hint, IntEnum):
+        return hint
     return partial(from_proto, kind=hint) if _has_fields(hint) else lambda value: value
 
 

@@ -8,6 +8,7 @@ times are aware datetimes in UTC.
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from enum import IntEnum
 
 import msgspec
 
@@ -326,6 +327,26 @@ class WriterInfo(View, frozen=True):
     def changed(self) -> datetime:
         """When it was last heard of."""
         return time_of(self.changed_ms)
+
+
+class WriteState(IntEnum):
+    """How far a task of a writer is. The numbers are those of the API."""
+
+    NEW = 0
+    BEGUN = 1
+    DONE = 2
+    COMMITTED = 3
+
+
+class WriteBegun(View, frozen=True):
+    """What the node knows of a task that begins."""
+
+    state: WriteState
+    positions: dict[int, int]
+    """NEW and BEGUN: where each partition ended when the task first began; what the task stores, or
+    has stored, lies there or behind. A partition that is not named: at its start."""
+    rows: int
+    """DONE: how many it stored."""
 
 
 class RequestLimits(View, frozen=True):

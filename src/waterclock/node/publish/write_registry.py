@@ -19,7 +19,6 @@ No answer goes out before what it says is durable, also if it is another call's 
 import asyncio
 import os
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 import msgspec
 
@@ -27,7 +26,7 @@ from waterclock.model.clock import Clock
 from waterclock.model.errors import BadInput, CapacityReached, NotFound
 from waterclock.model.names import check_name
 from waterclock.model.units import DAY_MS
-from waterclock.model.views import WriterInfo
+from waterclock.model.views import WriteBegun, WriterInfo, WriteState
 from waterclock.node.metadata import Metadata, Records
 from waterclock.node.topics import Topic, Topics
 
@@ -44,15 +43,6 @@ FORGET_MS = 30 * DAY_MS
 SLICE = 1_000
 """Records taken away in one go; the loop turns in between."""
 BATCH_MAX = (1 << 63) - 1
-
-
-class WriteState(IntEnum):
-    """How far a task is. The numbers are those of the API."""
-
-    NEW = 0
-    BEGUN = 1
-    DONE = 2
-    COMMITTED = 3
 
 
 class _WriterRecord(msgspec.Struct, frozen=True):
@@ -90,16 +80,6 @@ class _Writer:
     changed_ms: int
     tasks: dict[tuple[int, int], _Task] = field(default_factory=dict)
     """By batch and number."""
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """The answer to a task that begins."""
-
-    state: WriteState
-    positions: dict[int, int]
-    """Where each partition ended when the task first began; one that is not named: its start."""
-    rows: int
 
 
 class WriteRegistry:
@@ -146,25 +126,25 @@ class WriteRegistry:
             self._tasks += 1
         await self._tidy()
 
-    async def begin(self, topic_name: str, name: str, batch: int, number: int) -> Begun:
+    async def begin(self, topic_name: str, name: str, batch: int, number: int) -> WriteBegun:
         """Note that a task begins, or return how far it came when it began before."""
         topic = self._topics.get(topic_name)
         _check(name, batch, number)
         writer = self._writers.get(topic_name, {}).get(name)
         if writer is not None and batch <= writer.record.committed:
             await self._metadata.wait_flushed(writer.durable_at)
-            return Begun(WriteState.COMMITTED, {}, 0)
+            return WriteBegun(WriteState.COMMITTED, {}, 0)
         task = None if writer is None else writer.tasks.get((batch, number))
         if task is not None:
             # As it is now: what is noted while this waits may become durable later.
             known = task.record
             await self._metadata.wait_flushed(task.durable_at)
             if known.is_done:
-                return Begun(WriteState.DONE, {}, known.rows)
-            return Begun(WriteState.BEGUN, _readable(topic, known.ends), 0)
+                return WriteBegun(WriteState.DONE, {}, known.rows)
+            return WriteBegun(WriteState.BEGUN, _readable(topic, known.ends), 0)
         task = self._note(topic, name, batch, number)
         await self._metadata.wait_flushed(task.durable_at)
-        return Begun(WriteState.NEW, _readable(topic, task.record.ends), 0)
+        return WriteBegun(WriteState.NEW, _readable(topic, task.record.ends), 0)
 
     async def finish(
         self, topic_name: str, name: str, batch: int, number: int, *, rows: int

@@ -2,8 +2,6 @@
 
 from waterclock.model.protobuf import to_proto
 from waterclock.node.node import Node
-from waterclock.node.publish.write_registry import WriteState
-from waterclock.v1 import broker_pb2 as broker
 from waterclock.v1 import write_registry_pb2 as pb
 
 
@@ -18,20 +16,14 @@ class WriteRegistryApi:
         begun = await self._registry.begin(
             request.topic, request.writer, request.batch, request.task
         )
-        positions = [
-            broker.Position(partition=partition, offset=offset)
-            for partition, offset in begun.positions.items()
-        ]
-        return pb.BeginWriteResponse(
-            state=_state(begun.state), positions=positions, rows=begun.rows
-        )
+        return to_proto(begun, pb.BeginWriteResponse)
 
     async def finish_write(self, request: pb.FinishWriteRequest) -> pb.FinishWriteResponse:
         """Note that all rows of a task are stored."""
         state = await self._registry.finish(
             request.topic, request.writer, request.batch, request.task, rows=request.rows
         )
-        return pb.FinishWriteResponse(state=_state(state))
+        return pb.FinishWriteResponse(state=pb.WriteState.ValueType(state))
 
     async def commit_write(self, request: pb.CommitWriteRequest) -> pb.CommitWriteResponse:
         """Note that a batch is whole."""
@@ -49,7 +41,3 @@ class WriteRegistryApi:
         return pb.ListWritersResponse(
             writers=[to_proto(each, pb.Writer) for each in self._registry.list(request.topic)]
         )
-
-
-def _state(state: WriteState) -> pb.WriteState.ValueType:
-    return pb.WriteState.Value(f"WRITE_STATE_{state.name}")

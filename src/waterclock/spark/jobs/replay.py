@@ -23,8 +23,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from waterclock.client._sync.client import BlockingClient
-from waterclock.client.write_registry import WriteState
 from waterclock.model.errors import BadInput
+from waterclock.model.views import WriteState
 from waterclock.spark.jobs.job import (
     JobOptions,
     Reporter,

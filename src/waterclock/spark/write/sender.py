@@ -30,7 +30,6 @@ from waterclock.client.loop_thread import LoopThread
 from waterclock.client.producer.arrow import ArrowReceipt
 from waterclock.client.retry import is_transient
 from waterclock.client.settings import ClientSettings
-from waterclock.client.write_registry import WriteBegun
 from waterclock.model.errors import (
     BadBatch,
     BadInput,
@@ -41,6 +40,7 @@ from waterclock.model.errors import (
     WaterclockError,
 )
 from waterclock.model.units import KIB, MIB, SECOND_MS
+from waterclock.model.views import WriteBegun
 from waterclock.spark.write.schema import Rows, header_bytes, pair_bounds, sizes_of
 
 Int64s = npt.NDArray[np.int64]

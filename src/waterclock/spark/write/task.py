@@ -22,8 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from waterclock.client.write_registry import WriteState
 from waterclock.log.schema import MESSAGES
+from waterclock.model.views import WriteState
 from waterclock.spark.options import BadOption
 from waterclock.spark.write.options import WriteOptions
 from waterclock.spark.write.row_ids import RowIds
