@@ -138,7 +138,7 @@ def miss_deadlines_of_merged_spans(original):
     return put
 
 
-def skip_what_stands_in_line(original):
+def skip_what_is_queued(original):
     def skip(self, start, end):
         original(self, start, end + 1)
 
@@ -170,7 +170,7 @@ BUGS = [
     (Cursor, "_take_credit", keep_handing_out_while_draining),
     (OffsetTracker, "add", acknowledge_the_offset_after),
     (TimedSpans, "put", miss_deadlines_of_merged_spans),
-    (ReadQueue, "skip", skip_what_stands_in_line),
+    (ReadQueue, "skip", skip_what_is_queued),
     (Cursor, "encode", leave_retries_behind),
 ]
 

@@ -317,7 +317,7 @@ class DeliveryHistory(RuleBasedStateMachine):
         offsets=st.sets(st.integers(0, 9), min_size=1),
     )
     def answer_for_what_is_not_held(self, data, kind, partition, offsets):
-        """Say something of messages that are done, fail, are others', or stand in line."""
+        """Say something of messages that are done, fail, are others', or are queued."""
         model = self.models[data.draw(st.sampled_from(sorted(self.models)))]
         named = [(o, o + 1) for o in sorted(offsets) if (partition, o) not in model.held]
         generation = self.c.host().partitions[partition].cursor.generation

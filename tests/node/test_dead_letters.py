@@ -121,7 +121,7 @@ async def test_a_dead_message_is_not_delivered_again_after_a_crash(tmp_path):
         assert member.values == [b"b"]
 
 
-async def test_what_was_dying_when_the_node_died_is_buried_by_the_next(tmp_path, monkeypatch):
+async def test_what_was_dead_when_the_node_died_is_written_by_the_next(tmp_path, monkeypatch):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
         await c.publish(b"a")

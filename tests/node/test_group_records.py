@@ -108,7 +108,7 @@ async def test_a_dead_letter_written_after_its_group_was_removed_leaves_no_recor
 # Moved
 
 
-async def test_a_group_is_not_moved_before_its_dead_are_buried(tmp_path, monkeypatch):
+async def test_a_group_is_not_moved_before_its_dead_are_written(tmp_path, monkeypatch):
     async with consuming(tmp_path) as c:
         may_go_on = hold_dead_letters(monkeypatch)
         await rejected(c)

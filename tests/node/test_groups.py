@@ -243,7 +243,7 @@ async def test_a_full_disk_leaves_a_group_where_it_was(tmp_path, monkeypatch):
         assert again.values == [b"b"]
 
 
-async def test_a_topic_deleted_while_its_dead_are_buried_harms_nobody(tmp_path, monkeypatch):
+async def test_a_topic_deleted_while_its_dead_are_written_harms_nobody(tmp_path, monkeypatch):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
         for _ in range(3):

@@ -77,7 +77,7 @@ async def test_a_member_that_loses_a_partition_goes_on_with_the_credit_it_gets_b
         assert one.offsets[5:] == [(0, n) for n in range(5)]
 
 
-async def test_what_stood_in_line_goes_to_the_next_owner_and_not_to_the_former(tmp_path):
+async def test_what_was_queued_goes_to_the_next_owner_and_not_to_the_former(tmp_path):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t", partitions=2)
         await c.publish(b"a", partition=1)
@@ -114,7 +114,7 @@ async def test_a_broken_connection_may_count_the_first_that_was_held_and_no_othe
     async with consuming(tmp_path, delivery=counting) as c:
         await c.hosts.topic("t")
         await c.publish(*values(3_000, 100))
-        await c.publish(b"in line")
+        await c.publish(b"queued")
         one = await c.join("one", credit=10_000)
         two = await c.join("two", credit=10_000)
         while not isinstance(one.session.take(), Delivery):

@@ -264,7 +264,7 @@ async def test_a_lease_that_runs_out_is_a_failure_unless_it_was_extended(tmp_pat
         assert c.host().counters.timed_out == 1
 
 
-async def test_what_stands_in_line_does_not_time_out(tmp_path):
+async def test_what_is_queued_does_not_time_out(tmp_path):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
         await c.publish(b"a")
@@ -409,7 +409,7 @@ async def test_messages_of_a_sparse_frame_go_out_under_their_own_offsets(tmp_pat
         assert c.groups.get("t", "g").partitions[0].lag == 0
 
 
-async def test_what_compaction_takes_from_under_a_lease_in_line_is_passed_over(tmp_path):
+async def test_what_compaction_takes_from_under_a_queued_lease_is_passed_over(tmp_path):
     async with consuming(tmp_path) as c:
         topic = await c.hosts.topic("t")
         await c.send([Message(b"%d" % n, key=b"k") for n in range(3)])
@@ -444,7 +444,7 @@ async def test_messages_that_are_too_late_are_not_handed_out(tmp_path):
         assert c.groups.get("t", "g").partitions[0].lag == 0
 
 
-async def test_the_log_is_read_on_when_all_that_stood_in_line_was_too_late(tmp_path):
+async def test_the_log_is_read_on_when_all_that_was_queued_was_too_late(tmp_path):
     async with consuming(tmp_path, delivery=replace(DELIVERY, unacked_max=2)) as c:
         await c.hosts.topic("t")
         headers = {"wc-expires-ms": b"%d" % (c.clock.now_ms() + 500)}
@@ -460,7 +460,7 @@ async def test_the_log_is_read_on_when_all_that_stood_in_line_was_too_late(tmp_p
         assert member.offsets == [(0, 2)]
 
 
-async def test_the_log_is_read_on_when_the_dead_are_buried(tmp_path):
+async def test_the_log_is_read_on_when_the_dead_are_written(tmp_path):
     async with consuming(tmp_path, delivery=replace(DELIVERY, runs_max=2)) as c:
         await c.hosts.topic("t")
         await c.publish(b"a", b"b", b"c")

@@ -1,5 +1,5 @@
 """A member that does not read what goes out to it: it holds little of the node, and no answer of
-its own changes what stands in line."""
+its own changes what is queued."""
 
 import pytest
 
@@ -11,7 +11,7 @@ ACK, NACK, GIVE_BACK, REJECT, EXTEND = AnswerKind
 
 
 @pytest.mark.parametrize("kind", AnswerKind)
-async def test_answers_about_what_stands_in_line_are_refused(tmp_path, kind):
+async def test_answers_about_what_is_queued_are_refused(tmp_path, kind):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
         await c.publish(b"a", b"b", b"c")
@@ -35,14 +35,14 @@ async def test_answers_about_what_stands_in_line_are_refused(tmp_path, kind):
         }
 
 
-async def test_what_has_gone_out_is_answered_for_while_the_rest_stands_in_line(tmp_path):
+async def test_what_has_gone_out_is_answered_for_while_the_rest_is_queued(tmp_path):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
         await c.publish(b"a", b"b", b"c")
         member = await c.join()
         member.take()
         member.answer(GIVE_BACK, 1, at_ms=1)
-        await c.settle()  # it is in line again, between two that are held
+        await c.settle()  # it is queued again, between two that are held
 
         member.session.answer(ACK, 0, 1, [(0, 3)])
 
@@ -53,7 +53,7 @@ async def test_what_has_gone_out_is_answered_for_while_the_rest_stands_in_line(t
         assert c.host().partitions[0].cursor.committed == 3
 
 
-async def test_what_was_withdrawn_or_is_gone_does_not_stand_in_line_any_more(tmp_path):
+async def test_what_was_withdrawn_or_is_gone_is_not_queued_any_more(tmp_path):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
         expires = b"%d" % (c.clock.now_ms() + 10)
@@ -70,7 +70,7 @@ async def test_what_was_withdrawn_or_is_gone_does_not_stand_in_line_any_more(tmp
         assert c.host().partitions[0].cursor.committed == 2
 
 
-async def test_refusals_in_line_name_only_so_many_ranges(tmp_path):
+async def test_queued_refusals_name_only_so_many_ranges(tmp_path):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
         member = await c.join()
