@@ -47,7 +47,7 @@ class Contest:
     rounds: int
 
     def steps(self) -> int:
-        """Give how often progress is told."""
+        """Give how many steps the progress bar has."""
         return len(self.openers) + rounds_of(self.rounds) * (len(self.ours) + len(self.theirs))
 
     def run(self, report: Report, scratch: Path, tick: Tick) -> dict[str, list[Stopwatch]]:

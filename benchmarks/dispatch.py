@@ -6,8 +6,8 @@
 End to end: from the first message published to the last entry in the output stream, with four
 worker processes on one Redis 7 (`appendfsync everysec`). The job parses the JSON and adds one entry
 to the output; only then the message is acknowledged. Messages are encoded beforehand by the code of
-whoever is measured, and published through one pipelined connection, the same for all; each queue
-has its best settings that were found, which its line tells. Ours recognises repeats by uuid and
+each queue, and published through one pipelined connection, the same for all; each queue has the
+best settings that were found for it, which its line tells. Ours recognises repeats by uuid and
 refuses leaders that are over meanwhile, which the peers are spared.
 """
 

@@ -1,8 +1,8 @@
-"""Who publishes to a fleet of workers, and sees when the last result is in the output stream.
+"""Publishes to a fleet of workers, and sees when the last result is in the output stream.
 
-The commands a publisher sends are encoded beforehand, by the code of whoever is measured, and kept
-in a file: publishing is the same for all, pipelined over one connection, and costs none of them
-what its own encoding would. The clock runs from the first command to the last entry of the output.
+The commands a publisher sends are encoded beforehand, by the code of each queue, and kept in a
+file: publishing is the same for all, pipelined over one connection, and costs none of them what its
+own encoding would. The clock runs from the first command to the last entry of the output.
 """
 
 import json

@@ -51,7 +51,7 @@ Small = dict[str, bytes]
 
 
 def openings_steps() -> int:
-    """Give how often progress is told."""
+    """Give how many steps the progress bar has."""
     return 3 + 4 * rounds_of(ROUNDS)
 
 

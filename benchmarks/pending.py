@@ -48,7 +48,7 @@ STALL_BAR = Bar(50, is_floor=False)
 
 
 def pending_steps() -> int:
-    """Give how often progress is told."""
+    """Give how many steps the progress bar has."""
     return 2 + rounds_of(RESTARTS) + rounds_of(STORM_ROUNDS) * (1 + len(storms()))
 
 

@@ -34,7 +34,7 @@ NOBODY = -1
 
 
 class Source(TypedDict, total=False):
-    """Where rows come from, or go: what Spark's readers and writers are told."""
+    """Where rows come from, or go: the options of Spark's readers and writers."""
 
     format: str
     options: dict[str, str]
@@ -178,7 +178,7 @@ def answer(spark: SparkSession, request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         function(spark, watch, **arguments)
     except Exception:
-        # Whatever it is, who asked is told; the session goes on.
+        # Whatever it is, the caller gets it as the reply; the session goes on.
         return {"failed": traceback.format_exc()}
     return asdict(watch)
 
@@ -187,7 +187,7 @@ def main() -> None:
     """Be that process."""
     settings = {name: value for name, value in json.loads(sys.argv[2]).items() if value}
     settings["spark.ui.showConsoleProgress"] = "false"
-    # Whoever connects waits until the session has started.
+    # A client that connects waits until the session has started.
     with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as listener:
         spark = session(app="benchmark", settings=settings)
         while True:

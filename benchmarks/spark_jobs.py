@@ -1,7 +1,7 @@
 """Jobs of the pipeline as anyone runs them: `waterclock pipeline ...`, the start of Spark and all.
 
 Ten million messages of a million keys are compacted, and the snapshot replayed. Ten million more
-are scheduled from a Parquet file into a node that somebody else publishes to meanwhile, a thousand
+are scheduled from a Parquet file into a node that another client publishes to meanwhile, a thousand
 single messages a second: each is timed from the moment it was meant to be sent, and only those
 count that fell between the first and the last message scheduled. Last, a report of a small topic
 shows how long Spark takes to start, with its cache of classes and without.
@@ -55,7 +55,7 @@ START_BAR = Bar(25, is_floor=False)
 
 
 def job_steps() -> int:
-    """Give how often progress is told."""
+    """Give how many steps the progress bar has."""
     starts = 0 if is_smoke() else 2 + START_ROUNDS
     return 4 + rounds_of(REPLAY_ROUNDS) + starts
 
@@ -188,7 +188,7 @@ def wait_for_archive(cache: Path) -> None:
 def pipeline(
     server: Server, job: str, *args: str, cache: Path | None = None
 ) -> tuple[float, dict[str, Any]]:
-    """Run a job; give how long all of it took, and what it told."""
+    """Run a job; give how long all of it took, and its summary."""
     environ = {**os.environ, "WATERCLOCK_ADDRESS": f"127.0.0.1:{server.port}"}
     if cache is not None:
         environ["XDG_CACHE_HOME"] = str(cache)

@@ -24,7 +24,7 @@ RING_BAR = Bar(3_000_000)
 
 
 def memory_steps() -> int:
-    """Give how often progress is told."""
+    """Give how many steps the progress bar has."""
     return 2 * rounds_of(ROUNDS) + 2 + 2 * rounds_of(CORE_ROUNDS)
 
 

@@ -126,7 +126,7 @@ def say(file: str) -> None:
 
 
 def is_said(file: str) -> bool:
-    """Ask whether that process has told us something."""
+    """Ask whether that process has written something."""
     return os.path.exists(file)
 
 

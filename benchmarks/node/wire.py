@@ -13,7 +13,6 @@ import grpc
 
 from waterclock.v1 import admin_pb2, admin_pb2_grpc, broker_pb2
 
-PUBLISH_BATCH = "/waterclock.v1.Broker/PublishBatch"
 PUBLISH_STREAM = "/waterclock.v1.Broker/PublishStream"
 OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 

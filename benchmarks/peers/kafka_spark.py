@@ -42,7 +42,7 @@ def connector() -> list[str]:
 
 
 def connector_or_none() -> list[str]:
-    """Give the archives, or none: who starts Kafka is told why."""
+    """Give the archives, or none: starting Kafka then says why."""
     try:
         return connector()
     except Absent:
