@@ -6,7 +6,7 @@ needs several times that. So this is a bare `asyncio.Protocol` around hiredis, w
 packs in C: `call` writes and returns a future, as many as you like before the first is answered.
 
 A link is used once. When it breaks, all callers that wait get `RedisAway`, and whether their
-commands were run is not known; `redis_client.py` makes a new one. A server that does not answer for
+commands were run is not known; `client.py` makes a new one. A server that does not answer for
 `silence_s_max` counts as gone, for a cut cable tells nobody.
 """
 

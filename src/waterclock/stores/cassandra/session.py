@@ -9,6 +9,7 @@ read; conditional ones are decided by Paxos (serial).
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from cassandra import (
@@ -73,7 +74,7 @@ class CassandraSession:
     async def define(self, statements: Iterable[str]) -> None:
         """Run statements that define keyspaces and tables, one after the other."""
         for statement in statements:
-            await self._on_thread(lambda statement=statement: self._opened.execute(statement))  # type: ignore[misc]
+            await self._on_thread(partial(self._opened.execute, statement))
 
     async def prepare(self, statements: dict[str, str], *, serial: Container[str]) -> None:
         """Prepare statements, to be run by their names; some are serial reads."""

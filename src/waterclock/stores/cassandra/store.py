@@ -1,4 +1,4 @@
-"""Streams in Cassandra: batches by compare-and-set of a stream's head, see `cassandra_heads.py`.
+"""Streams in Cassandra: batches by compare-and-set of a stream's head, see `heads.py`.
 
 A call of more than 200 messages, or 512 KiB, takes several batches: if the store fails in between,
 the first of them are stored. A batch goes through Paxos, which costs four round trips between the
