@@ -39,7 +39,7 @@ from waterclock.spark.jobs.job import (
 from waterclock.spark.jobs.tables import typed
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 OFFSET_MAX = (1 << 62) - 1
 
@@ -296,12 +296,10 @@ def _plain(offsets: Mapping[int, int]) -> dict[str, int]:
 
 
 def send_rows(
-    rows: "DataFrame", options: JobOptions, stream: str, *, tag: str, speed: float | None,
+    rows: DataFrame, options: JobOptions, stream: str, *, tag: str, speed: float | None,
     is_stored: bool,
 ) -> int:  # fmt: skip
     """Send all rows; return how many. Stored ones have ids, and are stored once."""
-    from pyspark.sql import functions as F
-
     ordered = rows.orderBy("append_time", "partition", "offset").select(
         "partition",
         "offset",

@@ -36,7 +36,7 @@ class Listing(InputPartition):
         super().__init__(partitions)
         self.server = server
         self.partitions = partitions
-        """None: all."""
+        """Empty: all."""
 
 
 class ListingReader(DataSourceReader):
