@@ -17,6 +17,7 @@ from tests.kit.processes import bugs_in
 from waterclock.client._sync.client import BlockingClient, connect_blocking
 from waterclock.client.settings import ClientSettings
 from waterclock.log.schema import MESSAGES
+from waterclock.spark.write import sender
 
 ROOT = Path(__file__).parents[2]
 HOST = "127.0.0.1"
@@ -136,5 +137,14 @@ def running(
             node.client = client
             yield node
     finally:
+        _close_client(node)
         node.stop()
     assert node.bugs() == []
+
+
+def _close_client(node: SparkNode) -> None:
+    """Close what tasks that ran in this process have left open for the next: there is none."""
+    opened = sender._clients.pop((node.servers,), None)
+    if opened is not None:
+        _, loop_thread = opened
+        loop_thread.stop()

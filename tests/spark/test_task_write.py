@@ -15,7 +15,7 @@ from tests.spark.spark_node import SparkNode, running
 from tests.spark.stored import check_once, stored
 from waterclock.spark.write.options import WriteOptions
 from waterclock.spark.write.row_ids import RowIds
-from waterclock.spark.write.sender import BatchSender, TaskKey, close_clients
+from waterclock.spark.write.sender import BatchSender, TaskKey
 from waterclock.spark.write.stored_ids import StoredIds, read_back
 from waterclock.spark.write.task import write_task
 
@@ -33,7 +33,6 @@ def forgetful(tmp_path_factory):
     """Return a node that knows an id for a second."""
     with running(tmp_path_factory.mktemp("forgetful"), {"dedup": {"window_ms": 1_000}}) as node:
         yield node
-        close_clients()
 
 
 @pytest.fixture
@@ -185,7 +184,6 @@ def test_two_attempts_at_once_store_each_row_once(node, topic):
 
     check_once(node, topic, [row["value"] for row in rows], "two attempts at once")
     assert summary.repeated > 0
-    close_clients()
 
 
 ids = st.lists(st.binary(min_size=1, max_size=40), max_size=30)

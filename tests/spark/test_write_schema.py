@@ -28,7 +28,7 @@ from waterclock.spark.options import BadOption
 from waterclock.spark.write import sender
 from waterclock.spark.write.options import WriteOptions
 from waterclock.spark.write.schema import BadColumn, BadRow, check_columns, rows_of
-from waterclock.spark.write.sender import BatchSender, TaskKey, close_clients
+from waterclock.spark.write.sender import BatchSender, TaskKey
 from waterclock.spark.write.task import write_task
 
 COLUMNS = pa.schema(
@@ -52,12 +52,6 @@ def options(node: SparkNode, topic):
         return WriteOptions.parse({"servers": node.servers, "topic": topic, **said})
 
     return make
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _hang_up():
-    yield
-    close_clients()
 
 
 def batch(rows, *, absent=()):

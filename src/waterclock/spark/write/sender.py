@@ -310,14 +310,6 @@ def _open(server: str) -> tuple[Client, LoopThread]:
     return client, loop_thread
 
 
-def close_clients() -> None:
-    """Close all connections of this process; the next task opens its own."""
-    with _clients_lock:
-        for _, loop_thread in _clients.values():
-            loop_thread.stop()
-        _clients.clear()
-
-
 Bools = npt.NDArray[np.bool_]
 Measure = Callable[[pa.RecordBatch], npt.NDArray[np.integer]]
 
