@@ -24,7 +24,7 @@ from waterclock.dispatch.redis.link import RedisAway, RedisRefused
 from waterclock.dispatch.redis.scripts import LEASE_ACQUIRE, LEASE_RELEASE, LEASE_RENEW, Stale
 from waterclock.dispatch.sinks.redis import fence_of, raise_fences, stream_names
 from waterclock.dispatch.sources.pubsub import PubSubSource
-from waterclock.dispatch.sources.source import AGAIN_S, Source
+from waterclock.dispatch.sources.source import Source, until_answered
 from waterclock.dispatch.sources.stream import StreamSource
 from waterclock.model.waiting import Waiting
 
@@ -228,15 +228,10 @@ class Dispatcher:
     async def _lead(self, leader: Leader) -> None:
         """Lead until cancelled; if that fails, another dispatcher may try."""
         outputs = stream_names(self._config.output, self._config.streams)
+        fences = [fence_of(each, self._config.prefix) for each in outputs]
+        fences += self._source.fences
         try:
-            while True:
-                try:
-                    fences = [fence_of(each, self._config.prefix) for each in outputs]
-                    await raise_fences(self._redis, [*fences, *self._source.fences], leader.epoch)
-                    break
-                except RedisAway as away:
-                    log.warning("fences_not_raised error=%s", away)
-                    await asyncio.sleep(AGAIN_S)
+            await until_answered(lambda: raise_fences(self._redis, fences, leader.epoch))
             await leader.lead()
         except* Stale as stale:
             log.warning("stale epoch=%d error=%s", leader.epoch, stale.exceptions[0])

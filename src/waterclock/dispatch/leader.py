@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from itertools import count
 from random import Random
 from typing import assert_never
@@ -45,8 +46,7 @@ from waterclock.dispatch.frames import (
 )
 from waterclock.dispatch.links import WorkerLink
 from waterclock.dispatch.metrics import DispatcherCounts
-from waterclock.dispatch.redis.link import RedisAway
-from waterclock.dispatch.sources.source import AGAIN_S, Source
+from waterclock.dispatch.sources.source import Source, until_answered
 
 log = logging.getLogger(__name__)
 
@@ -201,15 +201,8 @@ class Leader:
                 self._stored_batches[SETTLE_MAX:],
             )
             entries, self._entries = self._entries[:SETTLE_MAX], self._entries[SETTLE_MAX:]
-            while True:
-                try:
-                    await self._source.settle(
-                        self.epoch, stored_batches=stored_batches, entries=entries
-                    )
-                    break
-                except RedisAway as away:
-                    log.warning("settle_failed error=%s", away)
-                    await asyncio.sleep(AGAIN_S)
+            settle = partial(self._source.settle, self.epoch)
+            await until_answered(partial(settle, stored_batches=stored_batches, entries=entries))
 
     async def _write_dead_letters(self) -> None:
         while True:
@@ -223,13 +216,7 @@ class Leader:
                     dead_letter.uuid.hex(),
                     dead_letter.reason,
                 )
-            while True:
-                try:
-                    await self._source.write_dead_letters(self.epoch, dead_letters)
-                    break
-                except RedisAway as away:
-                    log.warning("dead_letters_failed error=%s", away)
-                    await asyncio.sleep(AGAIN_S)
+            await until_answered(partial(self._source.write_dead_letters, self.epoch, dead_letters))
             self._counts.dead_lettered += len(dead_letters)
             self._perform(
                 self._plan.dead_lettered([dead_letter.uuid for dead_letter in dead_letters])
