@@ -23,9 +23,8 @@ def tell(program: Dispatcher | Worker) -> None:
     facts: dict[str, object] = {"counts": asdict(program.counts), "epoch": program.epoch}
     if isinstance(program, Dispatcher):
         facts |= {
-            "is_leading": program.is_leading, "is_listening": program.is_ready,
-            "workers": program.workers, "pending": program.pending,
-            "queued": program.queued, "port": program.address[1],
+            "is_leading": program.is_leading, "workers": program.workers,
+            "pending": program.pending, "queued": program.queued, "port": program.address[1],
         }  # fmt: skip
     else:
         facts |= {"is_connected": program.is_connected, "held": program.held}

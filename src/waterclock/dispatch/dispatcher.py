@@ -105,11 +105,6 @@ class Dispatcher:
         return self._leader.queued if self._leader is not None else 0
 
     @property
-    def is_ready(self) -> bool:
-        """Whether we lead, or could without missing anything."""
-        return self._source.is_listening
-
-    @property
     def workers(self) -> int:
         """Workers that have joined us."""
         return len(self._leader.workers) if self._leader is not None else 0

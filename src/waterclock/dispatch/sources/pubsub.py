@@ -113,11 +113,6 @@ class PubSubSource:
         """Some, unless we have heard everything that is not stored: such a leader loses nothing."""
         return 0 if self._ring.reaches_back else HANDICAP_MS
 
-    @property
-    def is_listening(self) -> bool:
-        """Whether the subscription stands."""
-        return self._subscribed.is_set()
-
     async def _wait(self, error: RedisAway | RedisRefused) -> None:
         said = self._waiting.away(str(error), asyncio.get_running_loop().time())
         if said is not None:

@@ -51,11 +51,6 @@ class Source(Protocol):
         ...
 
     @property
-    def is_listening(self) -> bool:
-        """Whether nothing that comes now is missed."""
-        ...
-
-    @property
     def handicap_ms(self) -> int:
         """How long to let other dispatchers go first when the lease is free: 0 if nobody could go
         on better than we."""

@@ -69,11 +69,6 @@ class StreamSource:
         return [self._fence]
 
     @property
-    def is_listening(self) -> bool:
-        """Always: a stream keeps what comes."""
-        return True
-
-    @property
     def handicap_ms(self) -> int:
         """0: every dispatcher can go on from the stream."""
         return 0
