@@ -113,6 +113,18 @@ def test_a_giant_is_buried_and_its_neighbours_live(programs: Fleet, look, name):
     assert look.xlen(beside(f"{name}-in", "dead")) == 1
 
 
+def test_a_giant_on_a_channel_leaves_nothing_but_its_dead_letter(programs: Fleet, look, name):
+    dispatcher = programs.start("dispatcher", source_kind="pubsub", body_bytes_max=100)
+    ready(dispatcher)
+
+    send(look, "pubsub", f"{name}-in", [{"n": 1, "much": "x" * 200}])
+    wait(lambda: dispatcher.count("dead_lettered") == 1, what="a dead letter")
+    wait(lambda: not look.exists(f"{{{name}}}:batches"), what="no stored batch")
+
+    assert look.xlen(f"{{{name}}}:dead") == 1
+    assert not look.exists(f"{{{name}}}:pending", f"{{{name}}}:done")
+
+
 def test_done_entries_are_trimmed_if_so_wished(programs: Fleet, look, name):
     dispatcher = programs.start("dispatcher", is_source_trimmed=True)
     programs.start("worker", handler=f"{HANDLERS}:copy")

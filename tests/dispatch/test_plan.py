@@ -183,6 +183,42 @@ def test_a_permanent_failure_is_buried_and_settled_only_then():
     assert plan.dead_lettered(uuids(0, 1)) == []
 
 
+def test_a_giant_is_dead_lettered_and_its_stored_batch_is_settled_only_then():
+    plan = new_plan(workers=1, body_bytes_max=10)
+
+    (write_dead_letters,) = plan.add(load(0, 1, size=11))
+    plan.check_invariants()
+
+    assert isinstance(write_dead_letters, WriteDeadLetters)
+    (dead_letter,) = write_dead_letters.dead_letters
+    assert (dead_letter.uuid, dead_letter.reason) == (uuids(0, 1)[0], "larger than 10 bytes")
+    assert plan.hand_out(0) == []
+    assert plan.dead_lettered(uuids(0, 1)) == [Settle(stored_batches=[uuids(0, 1)[0]])]
+
+
+def test_neighbours_of_a_giant_are_handed_out_and_settled_together_with_it():
+    plan = new_plan(workers=1, body_bytes_max=10)
+    mixed = Load(uuids(0, 3), [5] * 3, [b"x", b"x" * 11, b"x"], stored_id=uuids(0, 1)[0])
+
+    (write_dead_letters,) = plan.add(mixed)
+    plan.check_invariants()
+
+    assert isinstance(write_dead_letters, WriteDeadLetters)
+    assert [each.uuid for each in write_dead_letters.dead_letters] == uuids(1, 1)
+    assert [out.uuids for out in plan.hand_out(0)] == [[*uuids(0, 1), *uuids(2, 1)]]
+    assert plan.acked([*uuids(0, 1), *uuids(2, 1)], 0) == []
+    assert plan.dead_lettered(uuids(1, 1)) == [Settle(stored_batches=[uuids(0, 1)[0]])]
+    assert plan.held == 0
+
+
+def test_a_giant_that_is_brought_again_before_it_is_written_is_no_second_dead_letter():
+    plan = new_plan(workers=1, body_bytes_max=10)
+    plan.add(load(0, 1, size=11, is_stored_batch=False))
+
+    assert plan.add(load(0, 1, size=11, is_stored_batch=False)) == []
+    assert plan.counts.repeated == 1
+
+
 def test_what_was_handed_out_too_often_is_buried():
     plan = new_plan(workers=1, deliveries_max=2)
     plan.add(load(0, 1, is_stored_batch=False))

@@ -206,6 +206,7 @@ class DispatcherConfig(Section):
             bytes_max=self.queue_bytes_max,
             batch_messages_max=self.batch_messages_max,
             batch_bytes_max=self.batch_bytes_max,
+            body_bytes_max=self.body_bytes_max,
             retry_ms=self.retry_ms,
             retry_ms_max=self.retry_ms_max,
         )

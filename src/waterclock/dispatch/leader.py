@@ -25,7 +25,6 @@ from waterclock.dispatch.core.batches import (
     Load,
     Settle,
     WriteDeadLetters,
-    without_giants,
 )
 from waterclock.dispatch.core.plan import Plan
 from waterclock.dispatch.frames import (
@@ -138,14 +137,7 @@ class Leader:
 
     def add(self, load: Load) -> None:
         """Take in messages, and hand out at once what can be."""
-        limit = self._config.body_bytes_max
-        if max(map(len, load.bodies), default=0) > limit:
-            load, dead_letters = without_giants(load, limit)
-            self._perform([WriteDeadLetters(dead_letters)])
-        if load.uuids:
-            self._perform(self._plan.add(load))
-        elif load.stored_id is not None:
-            self._perform([Settle(stored_batches=[load.stored_id])])
+        self._perform(self._plan.add(load))
         self._pump()
 
     # Leading
@@ -217,7 +209,6 @@ class Leader:
                     dead_letter.reason,
                 )
             await until_answered(partial(self._source.write_dead_letters, self.epoch, dead_letters))
-            self._counts.dead_lettered += len(dead_letters)
             self._perform(
                 self._plan.dead_lettered([dead_letter.uuid for dead_letter in dead_letters])
             )
@@ -384,5 +375,5 @@ class Leader:
         for name, seen in self._seen.items():
             value = getattr(self._plan.counts, name)
             self._seen[name] = value
-            if name != "dead_lettered" and hasattr(counts, name):
+            if hasattr(counts, name):
                 setattr(counts, name, getattr(counts, name) + value - seen)

@@ -221,26 +221,3 @@ class Batch:
         self.left = len(uuids)
         self.bytes = sum(map(len, bodies))
         self._entry_of = None
-
-
-def without_giants(load: Load, bytes_max: int) -> tuple[Load, list[DeadLetter]]:
-    """Return a load without the messages that are too large, and dead letters for these."""
-    rows = [row for row, body in enumerate(load.bodies) if len(body) <= bytes_max]
-    small, entries = set(rows), load.entries
-    dead_letters = [
-        DeadLetter(
-            load.uuids[row], load.bodies[row], load.births_ms[row], 0,
-            f"larger than {bytes_max} bytes", load.stored_id, entries[row] if entries else None,
-        )
-        for row in range(len(load.uuids))
-        if row not in small
-    ]  # fmt: skip
-    kept = Load(
-        [load.uuids[row] for row in rows],
-        [load.births_ms[row] for row in rows],
-        [load.bodies[row] for row in rows],
-        stored_id=load.stored_id,
-        entries=[entries[row] for row in rows] if entries is not None else None,
-        deliveries=load.deliveries,
-    )
-    return kept, dead_letters

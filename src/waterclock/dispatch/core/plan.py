@@ -62,6 +62,7 @@ class PlanConfig:
     bytes_max: int = 256 * MIB
     batch_messages_max: int = 500
     batch_bytes_max: int = 1 * MIB
+    body_bytes_max: int = 1 * MIB
     retry_ms: int = 100
     retry_ms_max: int = 30 * SECOND_MS
     rest_ms_max: int = 30 * SECOND_MS
@@ -165,18 +166,32 @@ class Plan:
     # Messages come, go out, and are answered
 
     def add(self, load: Load) -> list[Effect]:
-        """Take in messages that are stored; those that the plan has already are dropped."""
+        """Take in messages that are stored; those that the plan has already are dropped, and those
+        that are too large are given up."""
         batch = Batch(load.uuids, load.births_ms, load.bodies, load.entries, load.deliveries)
-        repeated = self._table.take_in(batch, load.stored_id)
-        self.counts.repeated += repeated
+        self.counts.repeated += self._table.take_in(batch, load.stored_id)
         self.counts.added += batch.left
-        self.waiting += batch.left
-        if batch.left:
-            (self._again if load.deliveries else self._fresh).append(batch)
-        elif load.stored_id is not None and not self._table.has_stored_batch(load.stored_id):
+        if not batch.left:
+            if load.stored_id is None or self._table.has_stored_batch(load.stored_id):
+                return []
             # All of it is done, or in other stored batches too: this one is not needed any more.
             return [Settle([load.stored_id])]
-        return []
+        dead_letters = self._give_up_giants(batch)
+        if batch.state is BatchState.WAITING:
+            self.waiting += batch.left
+            (self._again if load.deliveries else self._fresh).append(batch)
+        return [WriteDeadLetters(dead_letters)] if dead_letters else []
+
+    def _give_up_giants(self, batch: Batch) -> list[DeadLetter]:
+        """Give up the messages of a batch that are too large, which may be all of it."""
+        limit = self._config.body_bytes_max
+        dead_letters: list[DeadLetter] = []
+        if max(map(len, batch.bodies)) > limit:
+            sizes = zip(batch.uuids, map(len, batch.bodies), strict=True)
+            giants = [uuid for uuid, size in sizes if size > limit]
+            part = batch if len(giants) == batch.left else self._table.part(batch, giants)
+            self._give_up(part, f"larger than {limit} bytes", dead_letters)
+        return dead_letters
 
     def hand_out(self, now_ms: int) -> list[HandOut]:
         """Return what to send to which worker; from now on the deadline of each runs."""
