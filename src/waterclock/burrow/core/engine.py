@@ -67,7 +67,7 @@ class Engine:
         self._line: deque[Work] = deque()
         """Partitions that have something ready, in turn."""
         self._retries = Retries()
-        self._failures = Failures(config)
+        self.failures = Failures(config)
         self._commits = Commits(config, self._maps)
         self._backpressure = Backpressure(config)
         self.is_halted = False
@@ -113,7 +113,7 @@ class Engine:
     @property
     def errors_in_a_row(self) -> int:
         """How many records were left with no success between them."""
-        return self._failures.in_a_row
+        return self.failures.in_a_row
 
     # Partitions come and go
 
@@ -231,7 +231,7 @@ class Engine:
                 count += len(gone)
             self._released(state, effects)
         if count:
-            self._failures.succeeded()
+            self.failures.succeeded()
             self._commits.changed(count, now_ms)
             effects += self._commit_if_due(now_ms)
         if self._backpressure.is_full:
@@ -247,7 +247,7 @@ class Engine:
             if state.is_draining:
                 state.work.release(group)
             else:
-                final = [each for each in group if self._failures.is_final(each, error)]
+                final = [each for each in group if self.failures.is_final(each, error)]
                 kept = set(group).difference(final)
                 if final:
                     effects += self._give_up(state, final, error, now_ms)
@@ -278,8 +278,8 @@ class Engine:
         limit = self._config.given_up_max
         if state.given_up > limit:
             return self._halt(f"{state.name}: more than given_up_max = {limit} records", error)
-        if self._config.on_failure == "leave" and self._failures.left(len(records)):
-            limit, count = self._config.errors_max, self._failures.in_a_row
+        if self._config.on_failure == "leave" and self.failures.left(len(records)):
+            limit, count = self._config.errors_max, self.failures.in_a_row
             return self._halt(f"{count} records failed in a row, errors_max is {limit}", error)
         return []
 

@@ -41,9 +41,13 @@ class Failures:
 
     def is_final(self, record: Record, error: BaseException) -> bool:
         """Say whether a record that failed at its present attempt is not to be tried again."""
-        if isinstance(error, self._permanent):
+        if self.is_permanent(error):
             return True
         return self._max_retries is not None and record.attempt > self._max_retries
+
+    def is_permanent(self, error: BaseException) -> bool:
+        """Say whether no retry mends an error."""
+        return isinstance(error, self._permanent)
 
     def succeeded(self) -> None:
         """Note that something worked."""

@@ -19,7 +19,7 @@ from waterclock.burrow.core.effects import (
     WriteDeadLetters,
 )
 from waterclock.burrow.core.engine import Engine
-from waterclock.burrow.core.failures import Failed, PermanentError
+from waterclock.burrow.core.failures import Failed
 from waterclock.burrow.core.records import Assignment, Record, TopicPartition
 from waterclock.burrow.runtime.dead_letters import DeadLetters
 from waterclock.burrow.runtime.metrics import PoolMetrics
@@ -57,8 +57,6 @@ class Driver:
         self._engine = engine
         self._source = source
         self._outlet = source if isinstance(source, Outlet) else None
-        self._permanent: tuple[type[BaseException], ...] = (PermanentError, *config.permanent)
-        self._max_retries = config.max_retries
         self._poll_max = max(1, min(config.queue_max // 2, config.prefetch_max // PREFETCH_POLLS))
         """All of a poll may be of one partition, and it should not be full after each."""
         self._metrics = metrics
@@ -158,21 +156,18 @@ class Driver:
 
     def _fail(self, records: list[Record], error: BaseException) -> None:
         self._out -= len(records)
-        is_permanent = isinstance(error, self._permanent)
+        failures = self._engine.failures
         report = self._metrics.failures.failed(error, self._loop.time())
         if report is not None:
             # What the function means for the dead letters is no bug of it.
-            is_meant = is_permanent and self._dead_letters is not None
+            is_meant = failures.is_permanent(error) and self._dead_letters is not None
             level = logging.INFO if is_meant else logging.WARNING
             trace = error if report.is_first else None
             text = "process_failed record=%r error=%s"
             _log.log(level, text, records[0], report.text, exc_info=trace)
         for record in records:
-            is_final = is_permanent or (
-                self._max_retries is not None and record.attempt > self._max_retries
-            )
             tally = self._metrics.tally(record.topic, record.partition)
-            if is_final:
+            if failures.is_final(record, error):
                 tally.final += 1
                 # One that goes to the dead letters is seen to; one that stays may go unnoticed.
                 level = logging.WARNING if self._dead_letters is None else logging.INFO
