@@ -4,7 +4,7 @@ from waterclock.burrow.core.records import Record
 from waterclock.burrow.runtime.dead_letters import REASON_CHARS_MAX, headers_of
 
 
-def test_a_letter_keeps_its_headers_and_says_what_became_of_it():
+def test_a_dead_letter_keeps_its_headers_and_says_what_became_of_it():
     record = Record("orders", 3, 17, b"k", b"v", [("trace", b"t"), ("dlq-reason", b"old")], 5)
     record.attempt = 4
 

@@ -201,7 +201,7 @@ async def test_a_timeout_says_whose_it_is():
     assert reasons == ["it took longer than timeout_s = 0.01"]
 
 
-async def test_letters_that_were_written_are_not_written_again():
+async def test_dead_letters_that_were_written_are_not_written_again():
     broker = MemoryBroker(1)
     broker.fill(6, keys=6)
     written: list[int] = []

@@ -107,7 +107,7 @@ async def test_records_that_are_given_up_go_to_the_dead_letters_and_count_as_don
     assert broker.committed[broker.names[0]].offset == 30
 
 
-async def test_a_burial_that_fails_is_made_again_before_the_record_counts_as_done():
+async def test_a_dead_letter_that_failed_is_written_again_before_the_record_counts_as_done():
     broker = MemoryBroker(1)
     broker.fill(3, keys=3)
     dead_letters = DeadLetterList(failures=1)

@@ -100,7 +100,7 @@ def test_entries_with_several_fields_come_as_an_object(programs: Fleet, look, na
     assert fields == {b"n": b"7", b"place": b"cellar"}
 
 
-def test_a_giant_is_buried_and_its_neighbours_live(programs: Fleet, look, name):
+def test_a_giant_is_dead_lettered_and_its_neighbours_live(programs: Fleet, look, name):
     dispatcher = programs.start("dispatcher", body_bytes_max=100)
     programs.start("worker", handler=f"{HANDLERS}:copy")
     ready(dispatcher, workers=1)

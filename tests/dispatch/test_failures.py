@@ -250,7 +250,7 @@ def test_a_handler_that_is_stuck_loses_its_message_to_another_worker(
     assert dispatcher.count("expired") >= 1
 
 
-def test_a_message_that_kills_every_worker_is_buried_and_others_are_not(
+def test_a_message_that_kills_every_worker_is_dead_lettered_and_others_are_not(
     programs: Fleet, look, name
 ):
     dispatcher = programs.start("dispatcher", deliveries_max=4)

@@ -76,7 +76,7 @@ def ends_its_thread(number: int) -> int:
 
 
 @pytest.mark.parametrize("function", [ends_its_task, ends_its_thread])
-def test_a_function_that_cancels_or_exits_fails_alone_and_the_crew_goes_on(function):
+def test_a_function_that_cancels_or_exits_fails_alone_and_the_pool_goes_on(function):
     async def story(pool: Pool) -> list[Any]:
         pool.workers.give(items(6))
         return await pool.collected(6)

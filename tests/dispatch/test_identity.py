@@ -46,7 +46,7 @@ GOLDEN = [
 
 
 @given(names, st.integers(0, 1 << 40), st.integers(1, 50))
-def test_uuids_behind_a_mark_are_uuid4s_and_differ(name, first, count):
+def test_uuids_behind_a_marker_are_uuid4s_and_differ(name, first, count):
     uuids = uuids_from(marker_prefix("c", name), first, count)
 
     assert len(set(uuids)) == count
@@ -91,7 +91,7 @@ def test_what_is_no_entry_id_is_refused(wrong):
 
 
 @given(st.builds(SequenceMarker, names, u64, st.none() | positions))
-def test_marks_come_out_as_they_went_in(marker):
+def test_markers_come_out_as_they_went_in(marker):
     assert parse_marker(marker.to_bytes()) == marker
 
 
@@ -100,7 +100,7 @@ def test_positions_come_out_as_they_went_in(position):
     assert parse_position(position.to_bytes()) == position
 
 
-def test_a_mark_has_these_bytes():
+def test_a_marker_has_these_bytes():
     marker = SequenceMarker(NAME, 9, Position(MarkerName(6, 2, b"nonce678"), 3))
 
     assert marker.to_bytes().hex(" ", 8) == bytes.fromhex(
@@ -110,7 +110,7 @@ def test_a_mark_has_these_bytes():
 
 
 @given(st.binary(max_size=80))
-def test_other_bytes_are_no_mark(raw):
+def test_other_bytes_are_no_marker(raw):
     for parse in (parse_marker, parse_position):
         with suppress(BadMarker):
             assert parse(raw).to_bytes() == raw

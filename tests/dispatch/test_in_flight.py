@@ -45,7 +45,7 @@ def test_a_handler_that_runs_too_long_is_not_extended_and_its_neighbours_are():
     assert hand.to_extend(LINK, at_work, older_s=1.0, now=61.0) == [B, C]
 
 
-def test_nothing_is_extended_if_all_of_the_crew_are_stuck():
+def test_nothing_is_extended_if_the_whole_pool_is_stuck():
     hand = InFlight(credit_max=100, workers=2, handler_s_max=60)
     hand.take([A, B, C], LINK, now=0.0)
 

@@ -42,7 +42,7 @@ def test_a_worker_without_credit_is_drained():
     assert who(plan.hand_out(0)) == [(1, 10)]
 
 
-def test_a_parcel_is_settled_when_all_its_messages_are_acknowledged():
+def test_a_stored_batch_is_settled_when_all_its_messages_are_acknowledged():
     plan = new_plan(workers=1)
     plan.add(load(0, 10))
     plan.hand_out(0)
@@ -162,7 +162,7 @@ def test_a_failed_message_is_tried_again_later_by_another():
     assert who(plan.hand_out(due_ms)) == [(1, 1)]
 
 
-def test_a_permanent_failure_is_buried_and_settled_only_then():
+def test_a_permanent_failure_is_dead_lettered_and_settled_only_then():
     plan = new_plan(workers=1)
     plan.add(load(0, 2))
     plan.hand_out(0)
@@ -219,7 +219,7 @@ def test_a_giant_that_is_brought_again_before_it_is_written_is_no_second_dead_le
     assert plan.counts.repeated == 1
 
 
-def test_what_was_handed_out_too_often_is_buried():
+def test_what_was_handed_out_too_often_is_dead_lettered():
     plan = new_plan(workers=1, deliveries_max=2)
     plan.add(load(0, 1, is_stored_batch=False))
     plan.hand_out(0)
@@ -286,7 +286,7 @@ def test_a_message_that_the_plan_has_is_not_taken_twice():
     assert [out.uuids for out in plan.hand_out(0)] == [uuids(5, 3)]
 
 
-def test_a_parcel_whose_messages_are_in_other_parcels_is_settled_at_once():
+def test_a_stored_batch_whose_messages_are_in_other_stored_batches_is_settled_at_once():
     plan = new_plan(workers=1)
     plan.add(load(0, 10))
 

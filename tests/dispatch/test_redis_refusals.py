@@ -80,7 +80,7 @@ def test_a_user_who_needs_no_password_is_let_in_by_name(server, name, look):
         look.acl_deluser(name)
 
 
-async def test_a_message_that_cannot_be_buried_is_still_pending(server, name, look):
+async def test_a_message_that_cannot_be_dead_lettered_is_still_pending(server, name, look):
     keys = [f"{{{name}}}:fence", name, f"{{{name}}}:dead"]
     look.xgroup_create(name, "group", mkstream=True)
     entry = look.xadd(name, {"data": "x"})

@@ -27,7 +27,7 @@ def bodies(drained: Drained) -> list[bytes]:
     return [body for stored_batch in drained.stored_batches for body in stored_batch.bodies]
 
 
-def test_nothing_is_drained_before_a_mark_is_heard():
+def test_nothing_is_drained_before_a_marker_is_heard():
     ring = new_ring()
     ring.heard([b"a", b"b"])
     assert ring.drain() == Drained([], None)
@@ -69,7 +69,7 @@ def test_a_standby_goes_on_exactly_behind_what_is_stored():
     assert standby.drain().stored_batches[1].birth_ms == 200
 
 
-def test_marks_tell_a_standby_what_it_need_not_keep():
+def test_markers_tell_a_standby_what_it_need_not_keep():
     ring = new_ring()
     ring.marker_heard(marker(1))
     ring.heard([b"a", b"b"])
@@ -108,7 +108,7 @@ def test_what_is_pushed_out_is_counted_exactly():
     assert bodies(ring.drain()) == [b"c", b"d", b"e"]
 
 
-def test_what_is_pushed_out_behind_a_mark_that_is_gone_too_is_counted():
+def test_what_is_pushed_out_behind_a_marker_that_is_gone_too_is_counted():
     ring = new_ring(messages_max=1)
     ring.marker_heard(marker(1))
     ring.heard([b"a", b"b", b"c"])
@@ -144,7 +144,7 @@ def test_a_new_subscription_keeps_what_was_heard_and_shows_the_gap():
     assert ring.gaps == 1
 
 
-def test_parcels_are_cut_and_drained_in_parts():
+def test_stored_batches_are_cut_and_drained_in_parts():
     ring = new_ring()
     ring.marker_heard(marker(1))
     ring.heard([b"x"] * 900)
@@ -161,7 +161,7 @@ def test_parcels_are_cut_and_drained_in_parts():
     assert part.position == Position(name(1), 600)
 
 
-def test_the_epoch_of_the_last_mark_is_known():
+def test_the_epoch_of_the_last_marker_is_known():
     ring = new_ring()
     assert ring.epoch_heard == 0
     ring.marker_heard(SequenceMarker(MarkerName(7, 1, NONCE), 1))

@@ -230,7 +230,7 @@ def test_a_stream_is_kept_at_about_its_length(run, name, look):
 # The dead
 
 
-def test_a_dead_entry_is_buried_once_and_pending_no_more(run, name, look):
+def test_a_dead_entry_is_dead_lettered_once_and_pending_no_more(run, name, look):
     keys = [f"{{{name}}}:fence", name, f"{{{name}}}:dead"]
     look.xgroup_create(name, "group", mkstream=True)
     entry = look.xadd(name, {"data": "x"})
@@ -244,7 +244,7 @@ def test_a_dead_entry_is_buried_once_and_pending_no_more(run, name, look):
     assert look.xpending(name, "group")["pending"] == 0
 
 
-def test_a_dead_message_of_a_parcel_is_buried_once_until_the_parcel_is_gone(run, name, look):
+def test_a_message_of_a_stored_batch_is_dead_lettered_once_until_the_batch_is_gone(run, name, look):
     tag = f"{{{name}}}"
     keys = [f"{tag}:fence", f"{tag}:done", f"{tag}:dead"]
     args: list[Any] = ["stored batch", uuid(1), 2, "reason", "poison"]

@@ -60,7 +60,9 @@ def test_what_no_limit_has_room_for_is_lost_and_counted(programs: Fleet, look, n
     assert len(set(written)) == len(written) == kept
 
 
-def test_a_successor_finds_all_parcels_also_those_that_had_no_room(programs: Fleet, look, name):
+def test_a_successor_finds_all_stored_batches_also_those_that_had_no_room(
+    programs: Fleet, look, name
+):
     first = programs.start("dispatcher", source_kind="pubsub", queue_messages_max=1_000)
     ready(first)
     send(look, "pubsub", f"{name}-in", ({"n": n} for n in range(5_000)))
@@ -78,7 +80,7 @@ def test_a_successor_finds_all_parcels_also_those_that_had_no_room(programs: Fle
 
 
 @pytest.mark.parametrize("source_kind", SOURCE_KINDS)
-def test_what_was_buried_is_not_buried_again_by_a_successor(
+def test_what_was_dead_lettered_is_not_dead_lettered_again_by_a_successor(
     programs: Fleet, look, name, source_kind
 ):
     first = programs.start("dispatcher", source_kind=source_kind)
@@ -147,7 +149,7 @@ def test_entries_trimmed_before_they_were_done_are_counted_as_lost(programs: Fle
     assert sorted(numbers(look, f"{name}-out")) == [6, 7, 8, 9]
 
 
-def test_foreign_words_on_the_channel_of_marks_and_foreign_parcels_hurt_nobody(
+def test_foreign_words_on_the_channel_of_markers_and_foreign_stored_batches_hurt_nobody(
     programs: Fleet, look, name
 ):
     look.hset(f"{{{name}}}:batches", b"p" * 16, b"not a stored batch")

@@ -28,11 +28,11 @@ ONE_BYTES = (
 )
 
 
-def test_a_parcel_has_these_bytes():
+def test_a_stored_batch_has_these_bytes():
     assert ONE.to_bytes() == bytes.fromhex(ONE_BYTES)
 
 
-def test_a_parcel_is_named_after_its_first_message():
+def test_a_stored_batch_is_named_after_its_first_message():
     assert ONE.uuids() == uuids_from(ONE.prefix, 3, 2)
     assert ONE.stored_id == ONE.uuids()[0]
 
@@ -43,7 +43,7 @@ def test_stored_batches_come_out_as_they_went_in(stored_batch):
 
 
 @given(st.binary(max_size=100))
-def test_noise_is_no_parcel(raw):
+def test_noise_is_no_stored_batch(raw):
     with pytest.raises(BadStoredBatch):
         parse_stored_batch(raw)
 

@@ -50,7 +50,9 @@ def test_picked_by_reason_and_mended_they_go_back_and_off_the_list(run, node, to
     assert [each.reason for each in node.client.dead_letters.list(topic)] == ["no address"] * 3
 
 
-def test_a_crash_before_the_letters_are_taken_off_sends_none_twice(run, node, topic, monkeypatch):
+def test_a_crash_before_the_dead_letters_are_taken_off_sends_none_twice(
+    run, node, topic, monkeypatch
+):
     def crash(picked, options):
         raise RuntimeError("killed")
 
@@ -88,7 +90,7 @@ def test_a_dry_run_shows_reasons_and_how_they_would_look(run, node, topic):
     assert node.client.dead_letters.count(topic) == 6
 
 
-def test_copies_can_go_elsewhere_and_leave_the_letters(run, node, topic):
+def test_copies_can_go_elsewhere_and_leave_the_dead_letters(run, node, topic):
     run(where="origin_offset < 2", to_topic=f"{topic}-copies", keeps_dead_letters=True, limit=1)
 
     assert [each.value for each in node.client.replay(f"{topic}-copies")] == [b"value 0"]

@@ -56,7 +56,7 @@ def test_another_name_replays_anew_and_up_to_now(run, node, topic):
     assert len(values(node, target)) == 21
 
 
-def test_a_replay_that_lost_its_ledger_is_known_by_its_ids(run, node, topic):
+def test_a_replay_that_lost_its_write_registry_is_known_by_its_ids(run, node, topic):
     target = f"{topic}-again"
     first = run(to_topic=target)
     node.client.write_registry.abandon(target, f"replayed-{first.facts['name']}")

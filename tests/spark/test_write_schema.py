@@ -180,7 +180,7 @@ def test_a_row_of_the_same_content_is_no_other_for_one_that_has_an_id(options, n
     assert sorted(id_[24:] for id_ in ids) == [b"", bytes(8)]
 
 
-def test_a_large_batch_goes_in_parcels_that_fit(options, node, monkeypatch):
+def test_a_large_batch_goes_in_chunks_that_fit(options, node, monkeypatch):
     monkeypatch.setattr(sender, "CHUNK_BYTES", 10_000)
     chunks = noted_chunks(monkeypatch)
     values = [b"%d" % n * 100 for n in range(500)]
@@ -192,7 +192,7 @@ def test_a_large_batch_goes_in_parcels_that_fit(options, node, monkeypatch):
     assert max(chunk.rows.nbytes for chunk in chunks) < 15_000
 
 
-def test_no_more_parcels_are_on_their_way_than_allowed(options, monkeypatch):
+def test_no_more_chunks_are_on_their_way_than_allowed(options, monkeypatch):
     most = 0
     start = BatchSender._start
 

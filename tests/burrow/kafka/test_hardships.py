@@ -40,7 +40,7 @@ async def test_a_source_serves_the_next_pool_too(broker, topic):
     assert Counter(seen).most_common(1)[0][1] == 1
 
 
-async def test_a_letter_the_broker_refuses_keeps_no_other_waiting_and_none_is_there_twice(
+async def test_a_dead_letter_the_broker_refuses_keeps_no_other_waiting_and_none_is_there_twice(
     broker, topic
 ):
     """Letters with headers are larger than the records they are of."""

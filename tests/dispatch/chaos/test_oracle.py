@@ -108,7 +108,7 @@ def test_repeats_are_found_wherever_they_are():
     assert said == {"written twice": 1, "dead-lettered twice": 1, "written and dead-lettered": 1}
 
 
-def test_what_can_be_processed_is_not_buried_before_all_its_deliveries():
+def test_what_can_be_processed_is_not_dead_lettered_before_all_its_deliveries():
     entries = [Entry(0, 1, "w")]
 
     soon = history(entries=entries, dead_letters=[Letter(1, "?", 3), Letter(2, "no JSON", 1)])
