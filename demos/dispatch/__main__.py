@@ -20,10 +20,11 @@ from demos.dispatch.run import DemoOptions, run
 from demos.dispatch.screen import Screen
 from waterclock.cli.app import run as run_program
 from waterclock.cli.connection import EXIT_INTERRUPTED
-from waterclock.cli.daemon import first_error, require_redis
+from waterclock.cli.daemon import ONE_LINE, require_redis
 from waterclock.cli.options import AsJson
 from waterclock.cli.output.terminal import console, print_json
 from waterclock.model.errors import BadInput
+from waterclock.runtime.lifecycle import first_error
 
 EXIT_BROKEN = 1
 SOURCE_KINDS = ("stream", "pubsub")
@@ -87,7 +88,7 @@ def _run(options: DemoOptions, *, as_json: bool) -> Outcome:
         except (KeyboardInterrupt, asyncio.CancelledError):
             raise typer.Exit(EXIT_INTERRUPTED) from None
         except ExceptionGroup as problems:
-            raise first_error(problems) from problems
+            raise first_error(problems, ONE_LINE) from problems
 
 
 async def _until_sigterm(work: Coroutine[Any, Any, Outcome]) -> Outcome:

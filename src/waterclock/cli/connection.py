@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from waterclock.model.errors import Unreachable, WaterclockError
+from waterclock.model.errors import Unreachable
+from waterclock.runtime.lifecycle import first_error
 
 if TYPE_CHECKING:
     from waterclock.client.client import Client
@@ -81,10 +82,7 @@ async def _worked(client: "Client", work: "Callable[[Client], Awaitable[Result]]
     try:
         return await work(client)
     except ExceptionGroup as problems:
-        group: BaseException = problems.subgroup(WaterclockError) or problems
-        while isinstance(group, BaseExceptionGroup):
-            group = group.exceptions[0]
-        raise group from problems
+        raise first_error(problems) from problems
 
 
 async def _check_listening(address: str) -> None:

@@ -16,6 +16,10 @@ import typer
 
 from waterclock.cli.output.terminal import print_json
 from waterclock.model.errors import BadConfig, BadInput, WaterclockError
+from waterclock.runtime.lifecycle import first_error
+
+ONE_LINE = (WaterclockError, OSError)
+"""Errors that end a program with one line on stderr."""
 
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings, as YAML.")
@@ -112,16 +116,7 @@ def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(work)
     except ExceptionGroup as problems:
-        raise first_error(problems) from problems
-
-
-def first_error(problems: ExceptionGroup[Exception]) -> Exception:
-    """Return, of what went wrong in several tasks at once, the first that is one line on stderr."""
-    found = problems.subgroup((WaterclockError, OSError)) or problems
-    error: Exception = found
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
+        raise first_error(problems, ONE_LINE) from problems
 
 
 async def tell_figures(figures: Callable[[], dict[str, object]], every_s: float) -> None:

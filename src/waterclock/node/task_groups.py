@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from waterclock.model.errors import WaterclockError
+from waterclock.runtime.lifecycle import first_error
 
 
 @asynccontextmanager
@@ -19,15 +19,3 @@ async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
             yield tasks
     except BaseExceptionGroup as problems:
         raise first_error(problems) from problems
-
-
-def first_error(problems: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return one error of a group: the first of ours, or the first of all."""
-    leaves = list(_leaves(problems))
-    return next((leaf for leaf in leaves if isinstance(leaf, WaterclockError)), leaves[0])
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if not isinstance(error, BaseExceptionGroup):
-        return [error]
-    return [leaf for part in error.exceptions for leaf in _leaves(part)]

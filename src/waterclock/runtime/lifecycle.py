@@ -1,4 +1,4 @@
-"""How a program is told to end: the first SIGTERM or SIGINT asks it to, and it ends in order.
+"""How a program ends: the first SIGTERM or SIGINT asks it to, and it ends in order; or by an error.
 
 The second signal finds what was set before, so a Ctrl-C pressed twice ends the program as ever,
 unless the program has an end of its own for it.
@@ -9,6 +9,8 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from waterclock.model.errors import WaterclockError
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -48,6 +50,17 @@ def stopping_on_signals(
         yield
     finally:
         put_back()
+
+
+def first_error(
+    problems: BaseExceptionGroup[BaseException],
+    kinds: tuple[type[BaseException], ...] = (WaterclockError,),
+) -> BaseException:
+    """Return one error of a group: the first of these kinds, or the first of all."""
+    error: BaseException = problems.subgroup(kinds) or problems
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def raise_single(group: BaseExceptionGroup[BaseException]) -> None:

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
+from waterclock.runtime.lifecycle import first_error
+
 
 async def together(calls: Iterable[Coroutine[Any, Any, object]]) -> None:
     """Wait for all; if one fails, cancel the others and raise its error."""
@@ -12,4 +14,4 @@ async def together(calls: Iterable[Coroutine[Any, Any, object]]) -> None:
             for call in calls:
                 tasks.create_task(call)
     except ExceptionGroup as problems:
-        raise problems.exceptions[0] from problems
+        raise first_error(problems) from problems
