@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from waterclock.runtime.worker_pool import CoroutinePool, ThreadPool, WorkerPool
+from waterclock.runtime.worker_pool import CoroutinePool, Settle, ThreadPool, WorkerPool
 
 
 class Settled:
@@ -40,10 +40,10 @@ async def negate_later(number: int) -> int:
     return negate(number)
 
 
-def new_pool(kind: str, settled: Settled, tasks: asyncio.TaskGroup) -> WorkerPool[int]:
+def new_pool(kind: str, settle: Settle[int], tasks: asyncio.TaskGroup) -> WorkerPool[int]:
     if kind == "coroutines":
-        return CoroutinePool(negate_later, tasks=tasks, settle=settled.settle)
-    return ThreadPool(negate, settle=settled.settle, name="test-worker")
+        return CoroutinePool(negate_later, tasks=tasks, settle=settle)
+    return ThreadPool(negate, tasks=tasks, settle=settle, name="test-worker")
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -52,7 +52,7 @@ async def test_every_item_is_settled_once_or_taken_back(kind, seed):
     rng = Random(seed)
     settled, kept_back, given = Settled(), [], 0
     async with asyncio.TaskGroup() as tasks:
-        pool = new_pool(kind, settled, tasks)
+        pool = new_pool(kind, settled.settle, tasks)
         for _ in range(50):
             pool.start(rng.randint(1, 6))
             count = rng.randrange(20)
@@ -77,10 +77,31 @@ async def test_every_item_is_settled_once_or_taken_back(kind, seed):
 async def test_a_pool_without_workers_keeps_its_items_until_it_has_some(kind):
     settled = Settled()
     async with asyncio.TaskGroup() as tasks:
-        pool = new_pool(kind, settled, tasks)
+        pool = new_pool(kind, settled.settle, tasks)
         pool.give([0, 1, 2])
         pool.start(2)
         await settled.until(3)
         pool.stop()
 
     assert sorted(settled.results) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kind", ["coroutines", "threads"])
+async def test_a_result_that_cannot_be_settled_fails_the_owner_of_the_pool(kind):
+    def settle(item: int, result: object, seconds: float) -> None:
+        raise KeyError(item)
+
+    async def work_for_ever() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            pool = new_pool(kind, settle, tasks)
+            pool.start(1)
+            pool.give([1])
+            try:
+                await asyncio.Event().wait()
+            finally:
+                pool.stop()
+
+    with pytest.raises(ExceptionGroup) as raised:
+        await work_for_ever()
+
+    assert raised.group_contains(KeyError)

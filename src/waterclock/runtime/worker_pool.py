@@ -28,7 +28,8 @@ Workers set it."""
 
 Item = TypeVar("Item")
 Settle = Callable[[Item, object, float], None]
-"""Called on the loop with an item, what came of it, and how long the call took in seconds."""
+"""Called on the loop with an item, what came of it, and how long the call took in seconds. If it
+raises, the task group of the pool fails."""
 
 
 class WorkerPool(Protocol[Item]):
@@ -220,8 +221,16 @@ def _uncancel() -> None:
 class ThreadPool(Generic[Item]):
     """Workers for functions that block. They are made when they are first needed."""
 
-    def __init__(self, call: Callable[[Item], object], *, settle: Settle[Item], name: str) -> None:
+    def __init__(
+        self,
+        call: Callable[[Item], object],
+        *,
+        tasks: asyncio.TaskGroup,
+        settle: Settle[Item],
+        name: str,
+    ) -> None:
         self._call = call
+        self._tasks = tasks
         self._settle = settle
         self._name = name
         self._loop = asyncio.get_running_loop()
@@ -349,5 +358,12 @@ class ThreadPool(Generic[Item]):
         # Cleared before the results are read: what comes from here on is reported again.
         self._is_reporting = False
         results, settle = self._results, self._settle
-        while results:
-            settle(*results.popleft())
+        try:
+            while results:
+                settle(*results.popleft())
+        except Exception as error:  # nobody awaits this call, so a task has to fail with it
+            self._tasks.create_task(_fail(error))
+
+
+async def _fail(error: Exception) -> None:
+    raise error

@@ -276,6 +276,7 @@ class Pool:
         if not self._is_async:
             return thread_workers(
                 process,
+                tasks=tasks,
                 results=driver.results,
                 report_soon=driver.turn_soon,
                 wants_outputs=wants_outputs,

@@ -140,6 +140,7 @@ def coroutine_workers(
 def thread_workers(
     function: Callable[[Item], object],
     *,
+    tasks: asyncio.TaskGroup,
     results: Results,
     report_soon: Callable[[], None],
     wants_outputs: bool,
@@ -158,7 +159,7 @@ def thread_workers(
         results.settle(item, result, seconds, wants_outputs=wants_outputs)
         report_soon()
 
-    return ThreadPool(call, settle=settle, name="burrow-worker")
+    return ThreadPool(call, tasks=tasks, settle=settle, name="burrow-worker")
 
 
 async def _awaited(result: Awaitable[object]) -> object:

@@ -49,6 +49,6 @@ def handler_pool(
     if handler.is_async:
         pool = CoroutinePool(call_async, tasks=tasks, settle=settle)
     else:
-        pool = ThreadPool(call, settle=settle, name="handler")
+        pool = ThreadPool(call, tasks=tasks, settle=settle, name="handler")
     pool.start(count)
     return pool
