@@ -17,9 +17,9 @@ from benchmarks.harness import scaled, wrapped
 from benchmarks.lease_cell import LATE_S, PAUSE_S, Cell, Measured, Trouble, try_side_by_side
 from benchmarks.lease_plot import Panel, line_chart
 from benchmarks.machine import facts, scratch_folder, version
-from tests.dispatch.chaos.nursery import Nursery
 from tests.dispatch.chaos.plan import SourceKind
 from tests.dispatch.chaos.stage import Stage
+from tests.kit.fork_server import ForkServer
 
 FOLDER = Path(__file__).parent
 LEASES_S = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
@@ -40,7 +40,7 @@ def measure(seconds: float) -> list[Measured]:
     found: list[Measured] = []
     with (
         scratch_folder() as folder,
-        Nursery() as nursery,
+        ForkServer("tests.dispatch.chaos.program") as fork_server,
         Stage(folder / "redis", is_replicated=False) as stage,
     ):
         for lease_s in LEASES_S:
@@ -50,7 +50,7 @@ def measure(seconds: float) -> list[Measured]:
                 for source_kind in SOURCE_KINDS
             ]
             place = folder / f"{lease_s:g}"
-            found += try_side_by_side(cells, stage=stage, nursery=nursery, folder=place)
+            found += try_side_by_side(cells, stage=stage, fork_server=fork_server, folder=place)
             stage.clear()
             print(f"lease {lease_s:g} s done", file=sys.stderr)
     return sorted(found, key=lambda each: (_order(each.cell), each.cell.lease_s))

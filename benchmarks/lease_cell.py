@@ -16,12 +16,12 @@ from typing import Literal
 
 from tests.dispatch.chaos.fleet import Fleet, Member
 from tests.dispatch.chaos.history import Entry, Published, read_journals
-from tests.dispatch.chaos.nursery import Nursery
 from tests.dispatch.chaos.outcome import Outcome
 from tests.dispatch.chaos.plan import Plan, Shares, SourceKind
 from tests.dispatch.chaos.publisher import Publisher
 from tests.dispatch.chaos.stage import Stage
 from tests.dispatch.chaos.watcher import Watcher
+from tests.kit.fork_server import ForkServer
 from waterclock.dispatch.redis.keys import Keys
 
 Trouble = Literal["kills", "pauses"]
@@ -94,7 +94,7 @@ class Trial:
     """Tries one cell; several may run side by side on one Redis."""
 
     def __init__(
-        self, cell: Cell, *, number: int, stage: Stage, nursery: Nursery, folder: Path
+        self, cell: Cell, *, number: int, stage: Stage, fork_server: ForkServer, folder: Path
     ) -> None:
         self._cell = cell
         self._stage = stage
@@ -107,7 +107,9 @@ class Trial:
             shares=ALL_PLAIN,
         )  # fmt: skip
         self._plan = plan
-        fleet = self._fleet = Fleet(plan, stage=stage, network=None, nursery=nursery, folder=folder)
+        fleet = self._fleet = Fleet(
+            plan, stage=stage, network=None, fork_server=fork_server, folder=folder
+        )
         self._outcome = Outcome(
             stage, prefix=fleet.prefix, source_kind=cell.source_kind, source=fleet.source,
             output=fleet.output, streams=1,
@@ -171,13 +173,13 @@ class Trial:
                 continue
             self._hits.append((time.monotonic(), leader_epoch.epoch))
             if self._cell.trouble == "kills":
-                leader.child.kill()
+                leader.process.kill()
                 time.sleep(REPLACE_S)
                 self._start_dispatcher()
             else:
-                leader.child.pause()
+                leader.process.pause()
                 time.sleep(pause_s)
-                leader.child.resume()
+                leader.process.resume()
 
     def _wait_for_the_rest(self, published: list[Published]) -> None:
         deadline_s = time.monotonic() + self._cell.lease_s + REST_S
@@ -232,12 +234,14 @@ class Trial:
 
 
 def try_side_by_side(
-    cells: list[Cell], *, stage: Stage, nursery: Nursery, folder: Path
+    cells: list[Cell], *, stage: Stage, fork_server: ForkServer, folder: Path
 ) -> list[Measured]:
     """Try several cells at the same time; they share Redis and the machine."""
     found: list[Measured] = []
     trials = [
-        Trial(cell, number=number, stage=stage, nursery=nursery, folder=folder / str(number))
+        Trial(
+            cell, number=number, stage=stage, fork_server=fork_server, folder=folder / str(number)
+        )
         for number, cell in enumerate(cells)
     ]
     threads = [

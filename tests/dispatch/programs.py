@@ -30,8 +30,7 @@ class Program(Process):
         return f"<Program {self.kind} {self.pid}, {self.said}>"
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        while line := self.line():
             self.said = json.loads(line)
             self.said_at = time.monotonic()
 
@@ -53,11 +52,9 @@ class Program(Process):
 
     def wait(self, seconds: float | None = None) -> int:
         """Wait until it has ended, and all it said is read."""
-        assert self._process.stdout is not None
-        status = super().wait(seconds)
+        self._process.wait(seconds)
         self._reader.join()
-        self._process.stdout.close()
-        return status
+        return super().wait()
 
 
 class Fleet:

@@ -4,11 +4,12 @@ What they say to nobody is in a log; a line there that shows a bug is a finding 
 """
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,12 +32,60 @@ def _lines(log: Path) -> list[str]:
     return log.read_text(errors="replace").splitlines()
 
 
-class Process:
+class Signalled:
+    """A process that is sent signals, whoever started it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.is_paused = False
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self.send(0)
+
+    def send(self, number: int) -> bool:
+        """Send a signal; return False if it has ended."""
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self.send(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """Let it hang."""
+        self.is_paused = self.send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self.is_paused = False
+        self.send(signal.SIGCONT)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send(signal.SIGTERM)
+
+
+class Process(Signalled):
     """A module that runs, told what to do by JSON arguments."""
 
-    def __init__(self, module: str, *words: object, log: Path, has_output: bool = False) -> None:
-        """With `has_output` what it prints is read by whoever started it; else it is in the log."""
-        command = [sys.executable, "-m", module]
+    def __init__(
+        self,
+        module: str,
+        *words: object,
+        log: Path,
+        has_output: bool = False,
+        prefix: Sequence[str] = (),
+    ) -> None:
+        """With `has_output` what it prints is read by whoever started it; else it is in the log.
+
+        `prefix` is a command that runs the module's.
+        """
+        command = [*prefix, sys.executable, "-m", module]
         command += [word if isinstance(word, str) else json.dumps(word) for word in words]
         self.log = log
         with log.open("ab") as file:
@@ -44,10 +93,7 @@ class Process:
                 command, cwd=ROOT, stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE if has_output else file, stderr=file, start_new_session=True,
             )  # fmt: skip
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+        super().__init__(self._process.pid)
 
     @property
     def code(self) -> int | None:
@@ -58,26 +104,26 @@ class Process:
     def is_running(self) -> bool:
         return self.code is None
 
-    def kill(self) -> int:
-        """End it as a crash would; return how it ended."""
-        self._process.kill()
-        return self.wait()
+    def send(self, number: int) -> bool:
+        # Once its end was heard of, its id may be another's.
+        return self.is_running and super().send(number)
 
-    def pause(self) -> None:
-        """Let it hang."""
-        self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let it go on."""
-        self._process.send_signal(signal.SIGCONT)
-
-    def terminate(self) -> None:
-        """Ask it to end."""
-        self._process.terminate()
+    def kill(self) -> None:
+        """End it as a crash would, and wait until it has ended."""
+        super().kill()
+        self.wait()
 
     def wait(self, seconds: float | None = None) -> int:
         """Wait until it has ended; return how."""
-        return self._process.wait(seconds)
+        code = self._process.wait(seconds)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return code
+
+    def line(self) -> bytes:
+        """Wait for the next line it prints; return nothing once it has ended."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
 
     def output(self) -> str:
         """Return what is in its log."""
@@ -107,5 +153,4 @@ def running(folder: Path) -> Iterator[Processes]:
         yield processes
     finally:
         for process in processes.all:
-            if process.is_running:
-                process.kill()
+            process.kill()

@@ -16,7 +16,6 @@ import redis
 
 from tests.dispatch.chaos.fleet import WIRED_HOST, Fleet, Member
 from tests.dispatch.chaos.history import History, Performed, read_journals
-from tests.dispatch.chaos.nursery import Nursery
 from tests.dispatch.chaos.outcome import Outcome
 from tests.dispatch.chaos.plan import Fault, Plan, Step
 from tests.dispatch.chaos.program import DIE_AFTER_WRITE, DIE_BEFORE_WRITE
@@ -24,6 +23,7 @@ from tests.dispatch.chaos.publisher import Publisher
 from tests.dispatch.chaos.stage import Stage, client_of
 from tests.dispatch.chaos.watcher import Watcher
 from tests.dispatch.chaos.wires import Network, Wire
+from tests.kit.fork_server import ForkServer
 from waterclock.dispatch.redis.keys import Keys
 
 TICK_S = 0.02
@@ -56,7 +56,7 @@ class Conductor:
         *,
         stage: Stage,
         network: Network,
-        nursery: Nursery,
+        fork_server: ForkServer,
         folder: Path,
         plant: str = "",
         patience_s: float = PATIENCE_S,
@@ -68,7 +68,7 @@ class Conductor:
         self._patience_s = patience_s
         folder.mkdir(parents=True, exist_ok=True)
         self._fleet = Fleet(
-            plan, stage=stage, network=network, nursery=nursery, folder=folder, plant=plant
+            plan, stage=stage, network=network, fork_server=fork_server, folder=folder, plant=plant
         )
         self._outcome = Outcome(
             stage, prefix=self._fleet.prefix, source_kind=plan.source_kind,
@@ -170,7 +170,7 @@ class Conductor:
         fleet = self._fleet
         for members, kind in ((fleet.dispatchers, "dispatcher"), (fleet.workers, "worker")):
             for member in members:
-                if member.name not in self._dead_names and not member.child.is_alive:
+                if member.name not in self._dead_names and not member.process.is_running:
                     self._dead_names.add(member.name)
                     self._replacements.append((now_s + REPLACE_S, kind))
         due = [each for each in self._replacements if each[0] <= now_s]
@@ -245,19 +245,19 @@ class Conductor:
         return _nothing
 
     def _do_to(self, step: Step, target: Member) -> Callable[[], None]:
-        child = target.child
+        process = target.process
         match step.fault:
             case Fault.LEADER_KILL | Fault.STANDBY_KILL | Fault.WORKER_KILL:
-                child.kill()
+                process.kill()
             case Fault.LEADER_STOP | Fault.WORKER_STOP:
-                child.send(15)
+                process.terminate()
             case Fault.LEADER_PAUSE | Fault.LEADER_BLINK | Fault.WORKER_PAUSE:
-                child.pause()
-                return child.resume
+                process.pause()
+                return process.resume
             case Fault.WORKER_DIES_BEFORE_WRITE:
-                child.send(DIE_BEFORE_WRITE)
+                process.send(DIE_BEFORE_WRITE)
             case Fault.WORKER_DIES_AFTER_WRITE:
-                child.send(DIE_AFTER_WRITE)
+                process.send(DIE_AFTER_WRITE)
             case Fault.CUT_LEADER_REDIS | Fault.CUT_STANDBY_REDIS | Fault.CUT_WORKER_REDIS:
                 return _cut(target.redis, step)
             case Fault.CUT_LEADER_WORKER:

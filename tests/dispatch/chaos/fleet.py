@@ -10,10 +10,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tests.dispatch.chaos.nursery import Child, Nursery
 from tests.dispatch.chaos.plan import Plan
 from tests.dispatch.chaos.stage import Stage
 from tests.dispatch.chaos.wires import Network, Wire
+from tests.kit.fork_server import ForkServer
+from tests.kit.processes import Signalled
 
 WIRED_HOST = "127.0.0.2"
 SLOW_S = 1.5
@@ -41,16 +42,16 @@ def fixed_port() -> int:
 class Member:
     """A process and the wires around it."""
 
-    def __init__(self, name: str, child: Child, redis: list[Wire], own: Wire | None) -> None:
+    def __init__(self, name: str, process: Signalled, redis: list[Wire], own: Wire | None) -> None:
         self.name = name
-        self.child = child
+        self.process = process
         self.redis = redis
         self.own = own
 
     @property
     def is_up(self) -> bool:
         """Whether it runs, and is not paused."""
-        return self.child.is_alive and not self.child.is_paused
+        return self.process.is_running and not self.process.is_paused
 
 
 class Fleet:
@@ -62,7 +63,7 @@ class Fleet:
         *,
         stage: Stage,
         network: Network | None,
-        nursery: Nursery,
+        fork_server: ForkServer,
         folder: Path,
         plant: str = "",
     ) -> None:
@@ -70,7 +71,7 @@ class Fleet:
         self._plan = plan
         self._stage = stage
         self._network = network
-        self._nursery = nursery
+        self._fork_server = fork_server
         self._folder = folder
         self._plant = plant
         self.prefix = f"chaos-{plan.source_kind}-{plan.number}"
@@ -122,17 +123,17 @@ class Fleet:
         }  # fmt: skip
         if kind == "worker":
             config |= {"name": name}
-        child = self._nursery.start(
-            name, kind=kind, config={**common, **config}, plant=self._plant,
+        process = self._fork_server.start(
+            name=name, kind=kind, config={**common, **config}, plant=self._plant,
             journal=str(self._folder / f"{name}.jsonl"), log=str(self._folder / "programs.log"),
             slow_s=SLOW_S,
         )  # fmt: skip
-        member = self.everybody[name] = Member(name, child, wires, own)
+        member = self.everybody[name] = Member(name, process, wires, own)
         return member
 
     def end(self) -> None:
         """End everybody at once."""
         for member in self.everybody.values():
-            member.child.kill()
+            member.process.kill()
             for wire in [*member.redis, *([member.own] if member.own else [])]:
                 wire.close()

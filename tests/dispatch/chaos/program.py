@@ -51,7 +51,7 @@ class Journal:
 
 
 def run(spec: dict[str, Any]) -> None:
-    """Run what the nursery was asked for, until it ends."""
+    """Run what the fork server was asked for, until it ends."""
     log = os.open(spec["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 2)
     logging.basicConfig(

@@ -6,12 +6,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.dispatch.chaos.conductor import PATIENCE_S, Conductor
-from tests.dispatch.chaos.nursery import Nursery
 from tests.dispatch.chaos.oracle import judge
 from tests.dispatch.chaos.plan import Plan
 from tests.dispatch.chaos.report import RoundResult
 from tests.dispatch.chaos.stage import Stage
 from tests.dispatch.chaos.wires import Network
+from tests.kit.fork_server import ForkServer
 
 _CHAINED = ("direct cause of the following exception:", "another exception occurred:")
 _ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Group|Stale|RedisAway)\b.*", re.MULTILINE)
@@ -27,7 +27,7 @@ class Rounds:
 
     def __enter__(self) -> "Rounds":
         self._network = self._stack.enter_context(Network())
-        self._nursery = self._stack.enter_context(Nursery())
+        self._fork_server = self._stack.enter_context(ForkServer("tests.dispatch.chaos.program"))
         self._stage = self._stack.enter_context(Stage(self._folder / "redis", is_replicated=False))
         return self
 
@@ -43,8 +43,8 @@ class Rounds:
             if plan.is_replicated:
                 stage = stack.enter_context(Stage(folder / "redis", is_replicated=True))
             history = Conductor(
-                plan, stage=stage, network=self._network, nursery=self._nursery, folder=folder,
-                plant=plant, patience_s=patience_s,
+                plan, stage=stage, network=self._network, fork_server=self._fork_server,
+                folder=folder, plant=plant, patience_s=patience_s,
             ).run()  # fmt: skip
         verdict = judge(history, errors=errors_in(folder / "programs.log"))
         return RoundResult(plan, verdict, history.seconds)
