@@ -31,9 +31,10 @@ from rich.table import Table
 from tests.integration.history import History, now_ms
 from tests.integration.link import Link
 from tests.integration.members import Members
-from tests.integration.node_process import NodeEnded, NodeProcess
+from tests.integration.node_process import NodeProcess
 from tests.integration.traffic import DUE_AHEAD_MS, Traffic
 from tests.integration.verdict import Verdict
+from tests.kit.node import NodeEnded
 from waterclock.v1 import admin_pb2 as ap
 from waterclock.v1 import scheduler_pb2 as sp
 
@@ -139,7 +140,7 @@ class Matrix:
         else:
             await self._kill()
         for _ in range(rng.randrange(1, 3) if end == "cut start" else 0):
-            await self.node.spawn()
+            self.node.spawn()
             # Most of a start is Python's own; what the node does comes last.
             await asyncio.sleep(history.run.ready_s * rng.uniform(0.6, 1.05))
             await self.node.kill()

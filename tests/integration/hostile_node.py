@@ -15,7 +15,8 @@ from grpc.aio import EOF, AioRpcError
 from tests.integration.hostile_input import field_names, valid_arrow
 from tests.integration.link import BROKEN_PIPE, OPTIONS
 from tests.integration.members import offsets_of, rows_of
-from tests.integration.node_process import HOST, NodeProcess
+from tests.integration.node_process import NodeProcess
+from tests.kit.node import HOST
 from waterclock.v1 import admin_pb2 as ap
 from waterclock.v1 import admin_pb2_grpc, broker_pb2_grpc
 from waterclock.v1 import broker_pb2 as pb

@@ -24,6 +24,7 @@ from tests.integration.plants import plant
 from waterclock.model.config import Config
 from waterclock.model.errors import WaterclockError
 from waterclock.model.ids import Millis
+from waterclock.node import log_cleaner
 from waterclock.runtime.clock import SystemClock
 from waterclock.server import process as launch
 from waterclock.server.addresses import Addresses
@@ -72,6 +73,8 @@ def main(options: dict[str, Any]) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     if options.get("clock_file"):
         vars(launch)["SystemClock"] = lambda: SteppedClock(options["clock_file"])
+    if options.get("cleaner_ms"):
+        log_cleaner.EVERY_MS = options["cleaner_ms"]
     if options.get("trouble_file"):
         trouble_disk(options["trouble_file"])
     if options.get("plant"):

@@ -10,8 +10,9 @@ import grpc
 
 import waterclock
 from benchmarks.peers.server import free_port
-from tests.integration.node_process import HOST, NodeProcess
+from tests.integration.node_process import NodeProcess
 from tests.integration.verdict import frames_of
+from tests.kit.node import HOST
 from waterclock.log.schema import decode
 from waterclock.v1 import broker_pb2_grpc
 

@@ -298,7 +298,7 @@ async def test_a_node_killed_while_it_starts_for_the_first_time_starts_the_next_
         fresh = tmp_path / str(number)
         fresh.mkdir()
         it = Victim(fresh, number)
-        await it.node.spawn()
+        it.node.spawn()
         await asyncio.sleep(it.rng.uniform(0.6, 1.1) * ready_s)
         await it.node.kill()
         ready_s = await it.node.start()

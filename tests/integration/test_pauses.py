@@ -1,8 +1,6 @@
 """A node that is stopped for longer than sessions and leases last, and goes on."""
 
 import asyncio
-import os
-import signal
 
 from tests.integration.consumer import Consumer
 from tests.integration.link import Link
@@ -33,15 +31,15 @@ async def test_members_of_a_node_that_was_stopped_keep_what_they_hold(tmp_path):
             await link.broker.Publish(pb.PublishRequest(topic="work", message=held))
             await consumer.until({b"held"})
 
-            os.kill(node.pid, signal.SIGSTOP)
+            node.process.pause()
             await asyncio.sleep(AWAY_S)  # it is away; nothing is waited for
-            os.kill(node.pid, signal.SIGCONT)
+            node.process.resume()
             # It has run on once this is answered.
             await link.admin.GetGroup(ap.GetGroupRequest(topic="work", group="g"))
-            os.kill(node.pid, signal.SIGSTOP)
+            node.process.pause()
             await asyncio.sleep(AWAY_S)
             await consumer.ack(0)  # it waits in the socket of the node
-            os.kill(node.pid, signal.SIGCONT)
+            node.process.resume()
 
             after = pb.Message(message_id=b"after", value=b"v")
             await link.broker.Publish(pb.PublishRequest(topic="work", message=after))

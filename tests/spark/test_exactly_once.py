@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from tests.kit.processes import ROOT
 from tests.spark import faults
-from tests.spark.spark_node import ROOT, SparkNode, running
+from tests.spark.spark_node import SparkNode, running
 from tests.spark.stored import check_once, rows_stored
 
 ROWS = 600

@@ -21,9 +21,10 @@ import pytest
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql.types import StructType
 
+from tests.kit.processes import ROOT
 from tests.spark import faults
 from tests.spark.clusters import ENVIRONMENT, LOOPBACK, standalone
-from tests.spark.spark_node import ROOT, SparkNode, running
+from tests.spark.spark_node import SparkNode, running
 from tests.spark.stored import check_once, rows_stored
 from waterclock.spark.session import session
 from waterclock.spark.source import WaterclockSource
