@@ -8,9 +8,9 @@ from tests.node.hosts import batch_of, config_in, opened
 from waterclock.model.errors import (
     AlreadyExists,
     BadInput,
+    CapacityReached,
     Closed,
     ForeignFile,
-    LimitExceeded,
     NotFound,
     PartitionFaulty,
     StorageFull,
@@ -192,12 +192,12 @@ async def test_a_node_has_no_more_topics_and_partitions_than_it_may(tmp_path):
 
     async with opened(tmp_path, config=config) as hosts:
         await hosts.topic("a", partitions=4)
-        with pytest.raises(LimitExceeded, match="partitions of the node"):
+        with pytest.raises(CapacityReached, match="partitions of the node"):
             await hosts.topic("b", partitions=2)
         await hosts.topic("b")
-        with pytest.raises(LimitExceeded, match="topics"):
+        with pytest.raises(CapacityReached, match="topics"):
             await hosts.topic("c")
-        with pytest.raises(LimitExceeded, match="partitions of the node"):
+        with pytest.raises(CapacityReached, match="partitions of the node"):
             await hosts.topics.update("b", TopicSettings(partitions=2))
 
 

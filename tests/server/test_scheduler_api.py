@@ -1,6 +1,7 @@
 """Pending messages and recurrences over real sockets, against a real node whose clock stands."""
 
-import pytest
+from typing import Any
+
 from grpc import StatusCode
 
 from tests.kit.clock import ManualClock
@@ -136,106 +137,106 @@ async def test_pending_messages_are_counted_by_horizon(tmp_path):
         assert counts.total == all_topics.total == 4
 
 
-@pytest.mark.parametrize(
-    ("method", "request_", "code"),
-    [
-        ("Cancel", pb.CancelRequest(topic="orders"), StatusCode.INVALID_ARGUMENT),
-        ("Cancel", pb.CancelRequest(topic="no", pending=by_id(b"1")), StatusCode.NOT_FOUND),
-        (
-            "Cancel",
-            pb.CancelRequest(topic="orders", pending=[pb.Pending()]),
-            StatusCode.INVALID_ARGUMENT,
-        ),
-        (
-            "Cancel",
-            pb.CancelRequest(topic="orders", pending=[at(0, -1)]),
-            StatusCode.INVALID_ARGUMENT,
-        ),
-        ("Cancel", pb.CancelRequest(topic="orders", pending=[at(3, 0)]), StatusCode.NOT_FOUND),
-        (
-            "Reschedule",
-            pb.RescheduleRequest(topic="orders", pending=by_id(b"1")),
-            StatusCode.INVALID_ARGUMENT,
-        ),
-        ("Reschedule", pb.RescheduleRequest(topic="orders"), StatusCode.INVALID_ARGUMENT),
-        (
-            "Reschedule",
-            pb.RescheduleRequest(topic="orders", pending=by_id(b"1"), due_ms=[1 << 62]),
-            StatusCode.INVALID_ARGUMENT,
-        ),
-        (
-            "Reschedule",
-            pb.RescheduleRequest(topic="orders", pending=by_id(b"1", b"2"), due_ms=[1, 2, 3]),
-            StatusCode.INVALID_ARGUMENT,
-        ),
-        (
-            "ListScheduled",
-            pb.ListScheduledRequest(topic="orders", limit=-1),
-            StatusCode.INVALID_ARGUMENT,
-        ),
-        (
-            "ListScheduled",
-            pb.ListScheduledRequest(topic="orders", limit=1_000_000),
-            StatusCode.INVALID_ARGUMENT,
-        ),
-        (
-            "ListScheduled",
-            pb.ListScheduledRequest(topic="orders", page="nonsense"),
-            StatusCode.INVALID_ARGUMENT,
-        ),
-        (
-            "ListScheduled",
-            pb.ListScheduledRequest(topic="orders", filter=pb.Filter(start_ms=5, end_ms=4)),
-            StatusCode.INVALID_ARGUMENT,
-        ),
-        (
-            "ListScheduled",
-            pb.ListScheduledRequest(topic="orders", filter=pb.Filter(partitions=[7])),
-            StatusCode.NOT_FOUND,
-        ),
-        ("CountScheduled", pb.CountScheduledRequest(topic="no"), StatusCode.NOT_FOUND),
-        (
-            "PutRecurrence",
-            pb.PutRecurrenceRequest(recurrence=pb.Recurrence(name="r", topic="orders")),
-            StatusCode.INVALID_ARGUMENT,
-        ),
-        (
-            "PutRecurrence",
-            pb.PutRecurrenceRequest(
-                recurrence=pb.Recurrence(name="r", topic="orders", cron="61 * * * *")
-            ),
-            StatusCode.INVALID_ARGUMENT,
-        ),
-        (
-            "PutRecurrence",
-            pb.PutRecurrenceRequest(
-                recurrence=pb.Recurrence(
-                    name="r", topic="orders", cron="0 8 * * *", zone="Mars/Olympus"
-                )
-            ),
-            StatusCode.INVALID_ARGUMENT,
-        ),
-        (
-            "PutRecurrence",
-            pb.PutRecurrenceRequest(
-                recurrence=pb.Recurrence(
-                    name="r",
-                    topic="orders",
-                    every_ms=1_000,
-                    message=broker.Message(message_id=b"mine"),
-                )
-            ),
-            StatusCode.INVALID_ARGUMENT,
-        ),
-    ],
-)
-async def test_a_bad_request_is_refused(tmp_path, method, request_, code):
+async def test_bad_requests_are_refused(tmp_path):
     async with running_server(tmp_path, clock=ManualClock(NOW)) as it:
         await schedule(it, b"1")
-        got, details, facts = await failure(getattr(it.scheduler, method)(request_))
+        for method, request, code in BAD:
+            got, details, facts = await failure(getattr(it.scheduler, method)(request))
 
-        assert (got, "error" in facts) == (code, True), details
+            assert (got, "error" in facts) == (code, True), (method, request, details)
         assert await listed(it) == [b"1"]
+
+
+BAD: list[tuple[str, Any, StatusCode]] = [
+    ("Cancel", pb.CancelRequest(topic="orders"), StatusCode.INVALID_ARGUMENT),
+    ("Cancel", pb.CancelRequest(topic="no", pending=by_id(b"1")), StatusCode.NOT_FOUND),
+    (
+        "Cancel",
+        pb.CancelRequest(topic="orders", pending=[pb.Pending()]),
+        StatusCode.INVALID_ARGUMENT,
+    ),
+    (
+        "Cancel",
+        pb.CancelRequest(topic="orders", pending=[at(0, -1)]),
+        StatusCode.INVALID_ARGUMENT,
+    ),
+    ("Cancel", pb.CancelRequest(topic="orders", pending=[at(3, 0)]), StatusCode.NOT_FOUND),
+    (
+        "Reschedule",
+        pb.RescheduleRequest(topic="orders", pending=by_id(b"1")),
+        StatusCode.INVALID_ARGUMENT,
+    ),
+    ("Reschedule", pb.RescheduleRequest(topic="orders"), StatusCode.INVALID_ARGUMENT),
+    (
+        "Reschedule",
+        pb.RescheduleRequest(topic="orders", pending=by_id(b"1"), due_ms=[1 << 62]),
+        StatusCode.INVALID_ARGUMENT,
+    ),
+    (
+        "Reschedule",
+        pb.RescheduleRequest(topic="orders", pending=by_id(b"1", b"2"), due_ms=[1, 2, 3]),
+        StatusCode.INVALID_ARGUMENT,
+    ),
+    (
+        "ListScheduled",
+        pb.ListScheduledRequest(topic="orders", limit=-1),
+        StatusCode.INVALID_ARGUMENT,
+    ),
+    (
+        "ListScheduled",
+        pb.ListScheduledRequest(topic="orders", limit=1_000_000),
+        StatusCode.INVALID_ARGUMENT,
+    ),
+    (
+        "ListScheduled",
+        pb.ListScheduledRequest(topic="orders", page="nonsense"),
+        StatusCode.INVALID_ARGUMENT,
+    ),
+    (
+        "ListScheduled",
+        pb.ListScheduledRequest(topic="orders", filter=pb.Filter(start_ms=5, end_ms=4)),
+        StatusCode.INVALID_ARGUMENT,
+    ),
+    (
+        "ListScheduled",
+        pb.ListScheduledRequest(topic="orders", filter=pb.Filter(partitions=[7])),
+        StatusCode.NOT_FOUND,
+    ),
+    ("CountScheduled", pb.CountScheduledRequest(topic="no"), StatusCode.NOT_FOUND),
+    (
+        "PutRecurrence",
+        pb.PutRecurrenceRequest(recurrence=pb.Recurrence(name="r", topic="orders")),
+        StatusCode.INVALID_ARGUMENT,
+    ),
+    (
+        "PutRecurrence",
+        pb.PutRecurrenceRequest(
+            recurrence=pb.Recurrence(name="r", topic="orders", cron="61 * * * *")
+        ),
+        StatusCode.INVALID_ARGUMENT,
+    ),
+    (
+        "PutRecurrence",
+        pb.PutRecurrenceRequest(
+            recurrence=pb.Recurrence(
+                name="r", topic="orders", cron="0 8 * * *", zone="Mars/Olympus"
+            )
+        ),
+        StatusCode.INVALID_ARGUMENT,
+    ),
+    (
+        "PutRecurrence",
+        pb.PutRecurrenceRequest(
+            recurrence=pb.Recurrence(
+                name="r",
+                topic="orders",
+                every_ms=1_000,
+                message=broker.Message(message_id=b"mine"),
+            )
+        ),
+        StatusCode.INVALID_ARGUMENT,
+    ),
+]
 
 
 async def test_a_recurrence_is_put_listed_and_deleted(tmp_path):

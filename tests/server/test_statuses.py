@@ -77,6 +77,9 @@ def test_every_error_of_ours_has_a_code_and_its_name(error):
         (PartitionFaulty("x"), StatusCode.FAILED_PRECONDITION),
         (errors.FrameDamaged("x"), StatusCode.DATA_LOSS),
         (UnknownTopic("x"), StatusCode.NOT_FOUND),
+        (OffsetOutOfRange(9, start=1, end=5), StatusCode.OUT_OF_RANGE),
+        (errors.AlreadyExists("topic", "x"), StatusCode.ALREADY_EXISTS),
+        (errors.Busy("x"), StatusCode.FAILED_PRECONDITION),
     ],
 )
 def test_the_nearest_class_decides(error, code):
