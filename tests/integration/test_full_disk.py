@@ -215,7 +215,8 @@ async def test_a_recurrence_deleted_on_a_full_disk_does_not_come_once_there_is_s
             assert_full(error)
             is_deleted = False
         it.disk.free()
-        await asyncio.sleep(3.5)
+        assert await it.publish("after", due_ms=now_ms() + 3_300)
+        await consumer.until({b"after"})
         came = any(id_.startswith(b"tick") for id_ in consumer.ids)
         await consumer.close()
         assert not (is_deleted and came)
