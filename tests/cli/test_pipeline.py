@@ -217,7 +217,6 @@ def test_a_failure_is_the_line_a_person_can_act_on(text, line):
     assert pipeline_run.failure_line(RuntimeError(text)) == line
 
 
-@pytest.mark.xdist_group("spark")
 def test_a_real_job_starts_spark_by_itself_and_says_nothing_but_its_result(node, tmp_path):
     (tmp_path / "rows.csv").write_text(
         "value,due\nsoon,2099-01-01T00:00:00Z\nlate,2020-01-01T00:00:00Z\n"

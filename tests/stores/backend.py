@@ -55,7 +55,7 @@ class Backend:
     """None: there is no server, the store is part of the process."""
     is_shared: bool = True
     """Several processes may use one store."""
-    paged: int = 200_000
+    paged: int = 50_000
     """Messages of the test of paging in the usual run: as many as take some seconds."""
     batch: int = 5_000
     """Records a call, where there are many."""

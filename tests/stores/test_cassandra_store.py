@@ -17,7 +17,6 @@ from waterclock.stores.cassandra.tables import BUCKET
 
 pytestmark = [
     pytest.mark.parametrize("backend", ["cassandra"], indirect=True),
-    pytest.mark.xdist_group("store-cassandra"),
 ]
 
 

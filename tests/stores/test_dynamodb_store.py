@@ -14,7 +14,6 @@ from waterclock.stores.dynamodb.store import DynamodbStore
 
 pytestmark = [
     pytest.mark.parametrize("backend", ["dynamodb"], indirect=True),
-    pytest.mark.xdist_group("store-dynamodb"),
 ]
 
 

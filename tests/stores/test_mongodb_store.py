@@ -15,7 +15,6 @@ from waterclock.stores.mongodb import APP_NAME, MongodbStore
 
 pytestmark = [
     pytest.mark.parametrize("backend", ["mongodb"], indirect=True),
-    pytest.mark.xdist_group("store-mongodb"),
 ]
 
 

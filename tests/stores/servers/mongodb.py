@@ -52,7 +52,9 @@ def running(folder: Path) -> Iterator[Backend]:
         address = f"mongodb://127.0.0.1:{port}"
         urls = numbered(f"{address}/streams_{{}}?replicaSet={REPLICA_SET}")
         yield Backend(
-            name="mongodb", fresh_url=lambda: next(urls), server=server, paged=100_000, batch=5_000
+            name="mongodb",
+            fresh_url=lambda: next(urls),
+            server=server,
         )
 
 

@@ -113,7 +113,6 @@ def running(folder: Path) -> Iterator[Backend]:
                 name="mysql",
                 fresh_url=lambda: mariadb.url(next(names)),
                 server=mariadb,
-                paged=200_000,
                 batch=10_000,
             )
         finally:

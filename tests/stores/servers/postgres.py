@@ -154,7 +154,6 @@ def running(folder: Path) -> Iterator[Backend]:
                 name="postgres",
                 fresh_url=lambda: postgres.schema(next(names)),
                 server=postgres,
-                paged=200_000,
                 batch=20_000,
             )
         finally:
