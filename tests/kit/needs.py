@@ -31,6 +31,8 @@ BY_PLACE = {
     r"tests/spark/test_(cluster|connect|killed_executor)\.py": {"spark"},
     r"tests/spark/test_(exactly_once|killed_executor)\.py": {"chaos"},
     r"tests/spark/test_session\.py::test_(a_jvm|no_hook)": {"spark"},
+    r"tests/cli/test_pipeline\.py::test_a_real_job": {"spark"},
+    r"tests/demos/test_node\.py::test_the_demo_runs": {"chaos"},
     r"tests/dispatch/test_(slot_migration|taking_over|failures)\.py": {"redis", "chaos"},
     r"tests/dispatch/chaos/test_rounds\.py": {"redis", "chaos"},
     r"tests/dispatch/test_(dispatcher|redis_link)\.py": {"redis"},
