@@ -118,10 +118,11 @@ async def what_is_finished_beyond_a_stuck_record_is_not_done_again(bench: Bench)
 async def members_share_the_work_and_hand_it_over(bench: Bench) -> None:
     await bench.publish(4_000)
     seen, helped = Seen(), Counter[str]()
+    work_s = 0.02  # so that there is work left to share
 
     def process_as(name: str) -> Callable[[Record], Coroutine[Any, Any, None]]:
         async def process(record: Record) -> None:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(work_s)
             helped[name] += 1
             seen.note(record)
 
@@ -133,6 +134,7 @@ async def members_share_the_work_and_hand_it_over(bench: Bench) -> None:
             while not helped["second"]:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             await seen.until(len(set(seen.values)) + 200)
+        work_s = 0
         await seen.until(4_000)
     assert sorted(seen.values) == list(range(4_000))
     assert all(values == sorted(values) for values in seen.by_key.values())

@@ -26,7 +26,7 @@ from waterclock.model.errors import (
     UnknownTopic,
 )
 from waterclock.model.message import Message
-from waterclock.model.sections import ClusterConfig, DeliveryConfig, ScheduleConfig
+from waterclock.model.sections import ClusterConfig, DeliveryConfig, ScheduleConfig, ServerConfig
 from waterclock.model.views import Position, Recurrence
 
 
@@ -423,7 +423,8 @@ async def test_the_node_tells_about_itself(tmp_path):
 
 
 async def test_a_node_that_restarts_loses_nothing_and_nobody(tmp_path):
-    async with running_server(tmp_path) as served:
+    # What is subscribed is not over by itself: the server ends it when the drain is over.
+    async with running_server(tmp_path, server=ServerConfig(drain_ms=100)) as served:
         port = served.server.grpc_port
         client = connect(f"127.0.0.1:{port}", ClientSettings(retry_delay_ms=1))
         await client.__aenter__()
