@@ -33,8 +33,8 @@ class MemoryBroker:
     ) -> None:
         self.logs[self.names[partition]].append((key, value, headers))
 
-    def fill(self, count: int, *, keys: int = 10) -> None:
-        for number in range(count):
+    def fill(self, count: int, *, keys: int = 10, start: int = 0) -> None:
+        for number in range(start, start + count):
             key = number % keys
             self.publish(b"%d" % number, key=b"k%d" % key, partition=key % len(self.names))
 

@@ -26,8 +26,8 @@ class MemoryBench:
     def __init__(self) -> None:
         self._broker = MemoryBroker()
 
-    async def publish(self, count: int) -> None:
-        self._broker.fill(count)
+    async def publish(self, count: int, *, start: int = 0) -> None:
+        self._broker.fill(count, start=start)
 
     def source(self) -> Source:
         return MemorySource(self._broker)
@@ -44,8 +44,8 @@ class MockBench:
         (node,) = self._producer.list_topics(timeout=10).brokers.values()
         self._address = f"{node.host}:{node.port}"
 
-    async def publish(self, count: int) -> None:
-        for number in range(count):
+    async def publish(self, count: int, *, start: int = 0) -> None:
+        for number in range(start, start + count):
             self._producer.produce("orders", b"%d" % number, b"k%d" % (number % 10))
         assert await asyncio.to_thread(self._producer.flush, 30) == 0
 
@@ -60,9 +60,10 @@ class NodeBench:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def publish(self, count: int) -> None:
-        await self._client.topics.create("orders", partitions=4)
-        messages = [Message(b"%d" % number, key=b"k%d" % (number % 10)) for number in range(count)]
+    async def publish(self, count: int, *, start: int = 0) -> None:
+        await self._client.topics.create("orders", partitions=4, if_absent=True)
+        numbers = range(start, start + count)
+        messages = [Message(b"%d" % number, key=b"k%d" % (number % 10)) for number in numbers]
         await self._client.publish_many("orders", messages)
 
     def source(self) -> Source:

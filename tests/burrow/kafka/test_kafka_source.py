@@ -28,9 +28,10 @@ class KafkaBench:
         own = {"group.id": f"group-of-{topic}", "fetch.wait.max.ms": 20}
         self._settings = {**broker.settings, **own, **settings}
 
-    async def publish(self, count: int) -> None:
-        await asyncio.to_thread(self.broker.create, self.topic)
-        await asyncio.to_thread(self.broker.publish, self.topic, count, keys=10)
+    async def publish(self, count: int, *, start: int = 0) -> None:
+        if not start:
+            await asyncio.to_thread(self.broker.create, self.topic)
+        await asyncio.to_thread(self.broker.publish, self.topic, count, keys=10, start=start)
 
     def source(self) -> Source:
         return KafkaSource(self._settings, [self.topic])
