@@ -14,8 +14,8 @@ import pytest
 
 from benchmarks.peers.server import free_port
 from tests.dispatch.programs import wait
-from tests.dispatch.proxy import proxied
 from tests.dispatch.redis_servers import programs
+from tests.kit.network import wired
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROGRAM_S_MAX = 120
@@ -120,7 +120,7 @@ def test_a_dispatcher_without_redis_says_what_it_waits_for_and_is_ready_only_the
     args = ["dispatch", "--redis", f"127.0.0.1:{port}", "--prefix", name, "--port", "0"]
     with started(*args, "--source", f"{name}:in", stderr=subprocess.PIPE) as process:
         said = shown_until(process.stderr, "waiting for the lease in Redis")
-        with proxied(server.port, port=port):
+        with wired(server.port, own_port=port):
             shown = shown_until(process.stdout, "Leads, epoch")
             said += shown_until(process.stderr, "the lease in Redis is there, after ")
             process.send_signal(signal.SIGINT)

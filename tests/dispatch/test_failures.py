@@ -12,7 +12,6 @@ import pytest
 
 from benchmarks.peers.server import free_port
 from tests.dispatch.programs import Fleet, fleet, wait
-from tests.dispatch.proxy import proxied
 from tests.dispatch.redis_servers import replicated, single
 from tests.dispatch.traffic import (
     SOURCE_KINDS,
@@ -23,6 +22,7 @@ from tests.dispatch.traffic import (
     ready,
     send,
 )
+from tests.kit.network import wired
 from waterclock.dispatch.redis.keys import beside
 
 HANDLERS = "tests.dispatch.work_handlers"
@@ -203,18 +203,18 @@ def test_a_worker_killed_after_it_wrote_and_before_it_said_so_leaves_one_entry_e
     programs: Fleet, look, name
 ):
     port = free_port()
-    with proxied(port, host="127.0.0.2", port=port) as cable:
+    with wired(port, host="127.0.0.2", own_port=port) as cable:
         dispatcher = programs.start("dispatcher", port=port, advertise_host="127.0.0.2")
         worker = programs.start("worker", handler=f"{HANDLERS}:slow")
         ready(dispatcher, workers=1)
         send(look, "stream", f"{name}-in", ({"n": n, "seconds": 0.3} for n in range(8)))
         wait(lambda: worker.said["held"] == 8, what="work in flight")
 
-        cable.hang()  # the acknowledgements stay in the cable
+        cable.cut("hold")  # the acknowledgements stay in the cable
         wait(lambda: look.xlen(f"{name}-out") == 8, what="all written")
         worker.kill()
-        cable.cut()
-        cable.flow()
+        cable.cut("reset")
+        cable.heal()
         other = programs.start("worker", handler=f"{HANDLERS}:copy")
         wait(lambda: dispatcher.count("acked") == 8, what="all acknowledged")
 
@@ -314,10 +314,10 @@ def test_garbage_on_the_port_closes_that_connection_and_no_other(
 # Cables
 
 
-@pytest.mark.parametrize("kind", ["hang", "cut"])
-def test_a_cut_between_leader_and_worker(programs: Fleet, look, name, kind):
+@pytest.mark.parametrize("mode", ["hold", "reset"])
+def test_a_cut_between_leader_and_worker(programs: Fleet, look, name, mode):
     port = free_port()
-    with proxied(port, host="127.0.0.2", port=port) as cable:
+    with wired(port, host="127.0.0.2", own_port=port) as cable:
         dispatcher = programs.start("dispatcher", port=port, advertise_host="127.0.0.2")
         programs.start("worker", handler=f"{HANDLERS}:copy")
         ready(dispatcher, workers=1)
@@ -325,18 +325,18 @@ def test_a_cut_between_leader_and_worker(programs: Fleet, look, name, kind):
             target=send, args=(look, "stream", f"{name}-in", ({"n": n} for n in range(3_000)))
         )
         feed.start()
-        getattr(cable, kind)()
+        cable.cut(mode)
         ready(dispatcher, workers=0)
         feed.join()
-        cable.flow()
+        cable.heal()
         wait(lambda: dispatcher.count("acked") == 3_000, what="all of them")
 
         assert sorted(numbers(look, f"{name}-out")) == list(range(3_000))
 
 
-@pytest.mark.parametrize("kind", ["hang", "cut"])
-def test_a_cut_between_the_leader_and_redis(programs: Fleet, server, look, name, kind):
-    with proxied(server.port) as cable:
+@pytest.mark.parametrize("mode", ["hold", "reset"])
+def test_a_cut_between_the_leader_and_redis(programs: Fleet, server, look, name, mode):
+    with wired(server.port) as cable:
         first = programs.start("dispatcher", redis=[cable.address])
         programs.start("worker", handler=f"{HANDLERS}:copy")
         ready(first, workers=1)
@@ -344,28 +344,28 @@ def test_a_cut_between_the_leader_and_redis(programs: Fleet, server, look, name,
         wait(lambda: "is_leading" in second.said, what="a standby")
         send(look, "stream", f"{name}-in", ({"n": n} for n in range(2_000)))
 
-        getattr(cable, kind)()
+        cable.cut(mode)
         ready(second, workers=1)
         send(look, "stream", f"{name}-in", ({"n": n} for n in range(2_000, 4_000)))
         wait(lambda: look.xlen(f"{name}-out") >= 4_000, what="all of them")
         assert not first.said["is_leading"]
-        cable.flow()
+        cable.heal()
         wait(lambda: not look.xpending(f"{name}-in", "waterclock")["pending"], what="none left")
 
         assert sorted(numbers(look, f"{name}-out")) == list(range(4_000))
 
 
-@pytest.mark.parametrize("kind", ["hang", "cut"])
-def test_a_cut_between_a_worker_and_redis(programs: Fleet, server, look, name, kind):
-    with proxied(server.port) as cable:
+@pytest.mark.parametrize("mode", ["hold", "reset"])
+def test_a_cut_between_a_worker_and_redis(programs: Fleet, server, look, name, mode):
+    with wired(server.port) as cable:
         dispatcher = programs.start("dispatcher", deliveries_max=100)
         programs.start("worker", handler=f"{HANDLERS}:copy", redis=[cable.address])
         ready(dispatcher, workers=1)
 
-        getattr(cable, kind)()
+        cable.cut(mode)
         keep_trying(look, f"{name}-in", ({"n": n} for n in range(500)))
         wait(lambda: dispatcher.said["pending"], what="work in flight")
-        cable.flow()
+        cable.heal()
         wait(lambda: dispatcher.count("acked") == 500, what="all of them")
 
         assert sorted(numbers(look, f"{name}-out")) == list(range(500))

@@ -22,8 +22,8 @@ from tests.dispatch.chaos.program import DIE_AFTER_WRITE, DIE_BEFORE_WRITE
 from tests.dispatch.chaos.publisher import Publisher
 from tests.dispatch.chaos.stage import Stage, client_of
 from tests.dispatch.chaos.watcher import Watcher
-from tests.dispatch.chaos.wires import Network, Wire
 from tests.kit.fork_server import ForkServer
+from tests.kit.network import Network, Wire
 from waterclock.dispatch.redis.keys import Keys
 
 TICK_S = 0.02

@@ -12,8 +12,8 @@ from typing import Any
 
 from tests.dispatch.chaos.plan import Plan
 from tests.dispatch.chaos.stage import Stage
-from tests.dispatch.chaos.wires import Network, Wire
 from tests.kit.fork_server import ForkServer
+from tests.kit.network import Network, Wire
 from tests.kit.processes import Signalled
 
 WIRED_HOST = "127.0.0.2"

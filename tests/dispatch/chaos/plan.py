@@ -9,7 +9,7 @@ from enum import Enum
 from random import Random
 from typing import Literal
 
-from tests.dispatch.chaos.wires import CutMode
+from tests.kit.network import CutMode
 
 SourceKind = Literal["stream", "pubsub"]
 

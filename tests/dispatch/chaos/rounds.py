@@ -10,8 +10,8 @@ from tests.dispatch.chaos.oracle import judge
 from tests.dispatch.chaos.plan import Plan
 from tests.dispatch.chaos.report import RoundResult
 from tests.dispatch.chaos.stage import Stage
-from tests.dispatch.chaos.wires import Network
 from tests.kit.fork_server import ForkServer
+from tests.kit.network import Network
 
 _CHAINED = ("direct cause of the following exception:", "another exception occurred:")
 _ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Group|Stale|RedisAway)\b.*", re.MULTILINE)

@@ -7,7 +7,8 @@ reach somebody who has another. By `drop` nothing passes and the connections do 
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
 import uvloop
@@ -163,3 +164,14 @@ class Network:
     def wait_for(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Return what a coroutine returns in the thread."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+
+@contextmanager
+def wired(port: int, *, host: str = "127.0.0.1", own_port: int = 0) -> Iterator[Wire]:
+    """Have one way to a port of 127.0.0.1."""
+    with Network() as network:
+        wire = network.wire(port, host=host, own_port=own_port)
+        try:
+            yield wire
+        finally:
+            wire.close()
