@@ -1,5 +1,6 @@
 import asyncio
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -14,6 +15,9 @@ from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.jobs import SaveJob
 from waterclock.storage.opening import open_partition
 from waterclock.storage.partition_store import PartitionStore
+
+GRACE_S = 30
+"""Longer than anything takes: reached only by a thread that waits for ever."""
 
 
 class Kit:
@@ -85,6 +89,32 @@ async def test_waiters_are_answered_in_the_order_of_their_offsets(tmp_path):
     kit.close()
 
     assert order == [1, 2, 3]
+
+
+async def test_an_fsync_answers_nobody_whose_message_came_after_it_began(tmp_path, monkeypatch):
+    kit = Kit(tmp_path)
+    file = kit.store.segments[-1].file
+    sync, permits = file.sync, SimpleQueue[None]()
+
+    def permitted_sync() -> None:
+        permits.get(timeout=GRACE_S)
+        sync()
+
+    monkeypatch.setattr(file, "sync", permitted_sync)
+    first = kit.append()
+    await asyncio.sleep(0)  # its fsync begins
+    second = kit.append()
+    waiting = asyncio.ensure_future(kit.queue.wait_flushed(second))
+    permits.put(None)
+    await kit.queue.wait_flushed(first)
+    await asyncio.sleep(0)
+    is_answered = waiting.done()
+    permits.put(None)
+    await waiting
+    monkeypatch.undo()
+    kit.close()
+
+    assert not is_answered
 
 
 async def test_a_failed_fsync_fails_who_waits_and_who_comes_later_and_tells_the_node(

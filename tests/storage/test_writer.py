@@ -4,6 +4,8 @@ A failed fsync is final: nothing it covered counts until it was written and fsyn
 the next process ("fsyncgate").
 """
 
+from contextlib import suppress
+
 import pytest
 
 from tests.kit.disk import keep_all, lose_all
@@ -154,13 +156,33 @@ def fail_roll(partition: Partition) -> None:
     partition.roll()
 
 
+def fail_unheard(partition: Partition) -> None:
+    """Fail an fsync on its thread; its owner is yet to hear of it."""
+    sync = partition.store.begin_sync(partition.clock.now_ms())
+    assert sync is not None
+    with suppress(StorageFailed):
+        sync.run()
+
+
+def fail_sync_unheard(partition: Partition) -> None:
+    fail_unheard(partition)
+    partition.store.sync()
+
+
+def fail_roll_unheard(partition: Partition) -> None:
+    fail_unheard(partition)
+    partition.roll()
+
+
 def fail_close(partition: Partition) -> None:
     partition.store.close()
     partition.folder = partition.folder.reopen()
 
 
 @pytest.mark.parametrize("drop", [True, False], ids=["pages lost", "pages kept"])
-@pytest.mark.parametrize("fail", [fail_group, fail_sync, fail_roll, fail_close])
+@pytest.mark.parametrize(
+    "fail", [fail_group, fail_sync, fail_roll, fail_sync_unheard, fail_roll_unheard, fail_close]
+)
 def test_after_a_failed_fsync_the_next_process_loses_nothing_it_acknowledges(fail, drop):
     partition = Partition()
     partition.publish(message(0))
@@ -196,7 +218,9 @@ def test_a_failed_fsync_while_opening_is_settled_by_the_next_opening():
     assert partition.values() == [b"value 0"]
 
 
-@pytest.mark.parametrize("fail", [fail_group, fail_sync, fail_roll])
+@pytest.mark.parametrize(
+    "fail", [fail_group, fail_sync, fail_roll, fail_sync_unheard, fail_roll_unheard]
+)
 def test_after_a_failed_fsync_nothing_is_written_and_reads_go_on(fail):
     partition = Partition()
     partition.publish(message(0))
