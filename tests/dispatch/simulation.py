@@ -11,6 +11,7 @@ enough is always there: then nothing published may be missing at all, whoever is
 """
 
 import argparse
+import sys
 
 from tests.dispatch.judge import Judge
 from tests.dispatch.model_redis import ModelRedis, Violation
@@ -193,7 +194,10 @@ def main() -> None:
     parser.add_argument("--stories", type=int, default=1)
     arguments = parser.parse_args()
     for seed in range(arguments.seed, arguments.seed + arguments.stories):
-        World(seed).run()
+        try:
+            World(seed).run()
+        except Violation as violation:
+            sys.exit(f"seed {seed}: {violation}")
 
 
 if __name__ == "__main__":
