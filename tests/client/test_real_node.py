@@ -134,7 +134,7 @@ async def test_a_rule_makes_a_recurrence(tmp_path):
         for at, zone, cron in (
             ("every day at 9:00", "Europe/Berlin", "0 9 * * *"),
             ("0 9 * * MON", None, "0 9 * * MON"),
-            ("every 5 minutes", None, ""),
+            ("every 5 minutes", None, None),
         ):
             repeated = await client.repeat("tidy", "orders", b"x", at=at, zone=zone)
             assert (repeated.cron, repeated.zone) == (cron, zone or "UTC")
