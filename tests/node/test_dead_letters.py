@@ -10,9 +10,9 @@ from waterclock.model.errors import BadInput, StorageFull, UnknownTopic
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
 from waterclock.model.views import TopicSettings
-from waterclock.node.dead_letters import writer
+from waterclock.node.dead_letters import dead_letters, writer
 from waterclock.node.dead_letters.dead_letters import DeadLetters
-from waterclock.node.groups.outbound import Delivery
+from waterclock.node.groups.outbound import SMALL_BYTES_MAX, Delivery
 from waterclock.node.groups.session import AnswerKind
 from waterclock.node.metadata import Metadata
 
@@ -243,6 +243,37 @@ async def test_dead_letters_are_listed_page_by_page_over_partitions(tmp_path):
                 await c.dead_letters.list("t", page=nonsense)
         with pytest.raises(UnknownTopic):
             await c.dead_letters.list("nowhere")
+
+
+async def test_dead_messages_that_are_read_one_after_the_other_are_all_kept(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        for value in (b"a", b"b", b"c"):
+            await c.publish(value * (SMALL_BYTES_MAX + 1))
+        await rejected(c, 0, 1, 2)
+
+        page = await c.dead_letters.list("t")
+        assert [(letter.value or b"")[:1] for letter in page.dead_letters] == [b"a", b"b", b"c"]
+
+
+async def test_a_redrive_that_finds_no_space_leaves_its_dead_letters_on_the_list(
+    tmp_path, monkeypatch
+):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        await c.publish(b"a")
+        await rejected(c, 0)
+
+        async def full(*_: object) -> None:
+            raise StorageFull("no space left")
+
+        with monkeypatch.context() as failing:
+            failing.setattr(dead_letters, "publish_again", full)
+            with pytest.raises(StorageFull):
+                await c.dead_letters.redrive("t")
+
+        assert (await c.dead_letters.list("t")).total == 1
+        assert await c.dead_letters.redrive("t") == 1
 
 
 async def test_redriven_messages_come_again_under_a_new_id_and_leave_the_list(tmp_path):
