@@ -6,6 +6,7 @@ from tests.server.http_client import RawClient, raw_client, until
 from tests.server.served import running_server
 from tests.server.test_rest_messages import PATH, consumers_of, poll, polled, taken, values
 from waterclock.server.rest import consumers as http_consumers
+from waterclock.server.rest.waiters import Listening
 
 EVENTS = "/topics/orders/events?group=g"
 
@@ -82,6 +83,19 @@ async def test_who_listens_no_more_stands_in_line_no_more(tmp_path):
             await until(lambda: any(m._waiters for m in polled(it)))
         await until(lambda: not any(m._waiters for m in polled(it)))
         await client.post(PATH, {"value": "kept"})
+
+        assert values(await taken(client, limit=1)) == ["kept"]
+
+
+async def test_what_a_listener_was_given_and_did_not_send_comes_again(tmp_path):
+    async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
+        assert values(await taken(client, limit=1, wait="1ms")) == []
+        (consumer,) = polled(it)
+        listening = Listening(consumer, 10)
+        batch = listening.ask()
+        await client.post(PATH, {"value": "kept"})
+        await until(lambda: batch.is_over)
+        listening.close()
 
         assert values(await taken(client, limit=1)) == ["kept"]
 
