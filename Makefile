@@ -57,7 +57,7 @@ types: $(SPARK)  ## Static types (mypy, strict)
 	@$(MYPY)
 
 unit: $(SPARK)  ## The tests alone; NEEDS= those with markers as in: make unit NEEDS=redis
-	@$(PYTEST) -q -n $(JOBS) -m "$(NEEDS)" $(PROFILE)
+	@$(PYTEST) -q -n $(JOBS) -m "$(NEEDS)" $(PROFILE) --durations=20 --durations-min=3
 
 stores-big: N := $(or $(N),1000000)
 stores-big: $(STAMP)  ## Every store with N= messages in one stream, read page by page
