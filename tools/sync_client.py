@@ -44,6 +44,7 @@ INTERNAL = {
     "Subscription.__anext__",
     "Subscription.abandon",
     "Subscription.next_delivery",
+    "Subscription.put_back",
     "Following.fill",
     "Following.take",
     "Replay.batches",
@@ -53,11 +54,15 @@ INTERNAL = {
 """Without a twin: what the parts of the asyncio client ask of each other."""
 
 INSTEAD = {
-    # A delivery is handed over as a whole: message by message, each would cost a thread switch.
+    # A delivery is handed over as a whole: message by message, each would cost a thread switch. A
+    # program that leaves its loop in the middle of one goes on there when it iterates again.
     "Subscription.__aiter__": """
 async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
     while (delivery := await self.next_delivery()) is not None:
-        yield from delivery.messages()
+        try:
+            yield from delivery.messages()
+        finally:
+            self.put_back(delivery)
 """
 }
 """Bodies in place of those of the asyncio client, which would be slow here."""
@@ -155,7 +160,9 @@ def _class(node: ast.ClassDef) -> ast.ClassDef:
 def _method(owner: str, node: Function) -> list[ast.stmt]:
     """Return what stands for a method in the twin: most often one, for `__init__` properties."""
     if instead := INSTEAD.get(f"{owner}.{node.name}"):
-        (node,) = ast.parse(instead).body  # type: ignore[assignment]
+        (written,) = ast.parse(instead).body
+        assert isinstance(written, Function)
+        node = written
     match node.name:
         case "__init__":
             return [_init(owner, node)] if owner == LOOP_OWNER else list(_properties(node))

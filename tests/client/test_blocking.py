@@ -1,8 +1,9 @@
 """The blocking client does what the other does, for programs without an event loop."""
 
 import asyncio
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from tests.node.snapshot_writing import write_snapshot
 from tests.server.served import running_server
 from waterclock.client._sync.client import BlockingClient, connect_blocking
 from waterclock.client.client import Client
+from waterclock.client.loop_thread import LoopThread
 from waterclock.client.settings import ClientSettings
-from waterclock.model.errors import BadInput, Closed, UnknownTopic, Unreachable
+from waterclock.model.errors import BadInput, Closed, NodeFailed, UnknownTopic, Unreachable
 from waterclock.model.message import Message
 from waterclock.model.views import WriteState
 
@@ -67,6 +69,38 @@ def test_a_subscription_needs_no_with(tmp_path):
             client.publish("orders", b"y")
 
     with_node(tmp_path, program)
+
+
+async def test_a_loop_that_was_left_goes_on_with_the_next_message():
+    async with fake_node() as node:
+
+        def program() -> None:
+            with connect_blocking(node.address) as client:
+                client.publish_many("orders", [Message(b"%d" % number) for number in range(10)])
+                with client.subscribe("orders", group="billing") as messages:
+                    for message in messages:
+                        message.ack()
+                        if message.offset == 3:
+                            break
+                    assert [next(iter(messages)).offset for _ in range(2)] == [4, 5]
+                    assert next(messages.batches()).offsets.tolist() == [6, 7, 8, 9]
+
+        await asyncio.to_thread(program)
+
+
+async def test_iterators_of_several_threads_share_no_message():
+    async with fake_node() as node:
+
+        def program() -> None:
+            with connect_blocking(node.address) as client:
+                client.publish_many("orders", [Message(b"0"), Message(b"1")])
+                with client.subscribe("orders", group="billing") as messages:
+                    one, other = iter(messages), iter(messages)
+                    first = next(one)
+                    client.publish("orders", b"2")
+                    assert [first.offset, next(other).offset, next(one).offset] == [0, 2, 1]
+
+        await asyncio.to_thread(program)
 
 
 def test_everything_else_has_its_twin(tmp_path):
@@ -185,6 +219,33 @@ async def test_a_node_that_is_not_there_is_told_of():
             pass
 
     with pytest.raises(Unreachable):
+        await asyncio.to_thread(program)
+
+
+def test_what_fails_while_closing_is_raised_where_the_program_closes():
+    @contextlib.asynccontextmanager
+    async def client() -> AsyncIterator[None]:
+        yield
+        raise NodeFailed("it hung up first")
+
+    loop = LoopThread(client())
+    loop.start()
+
+    with pytest.raises(NodeFailed, match="it hung up first"):
+        loop.stop()
+    loop.stop()
+
+
+async def test_a_replay_that_was_left_ends_quietly_after_its_client():
+    async with fake_node() as node:
+
+        def program() -> None:
+            with connect_blocking(node.address) as client:
+                client.publish_many("orders", [Message(b"0"), Message(b"1")])
+                messages = client.replay("orders")
+                assert next(messages).value == b"0"
+            del messages
+
         await asyncio.to_thread(program)
 
 

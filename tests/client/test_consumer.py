@@ -137,6 +137,14 @@ async def test_batches_are_acked_as_a_whole():
         assert done(node) == {*range(250)}
 
 
+async def test_batches_go_on_where_a_loop_over_messages_was_left():
+    async with subscribed(10) as (_, _, messages):
+        assert await take(messages, 4) == numbers(4)
+        batch = await anext(messages.batches())
+
+        assert batch.rows.column("value").to_pylist() == numbers(10, start=4)
+
+
 async def test_leaving_gives_back_what_was_not_answered():
     async with connected(10) as (node, client):
         async with client.subscribe("orders", group="billing") as messages:

@@ -18,7 +18,7 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -35,6 +35,7 @@ class LoopThread:
     def __init__(self, client: AbstractAsyncContextManager[object]) -> None:
         self._client = client
         self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop
         self._closing: asyncio.Event
 
@@ -83,23 +84,30 @@ class LoopThread:
             while (item := self.run(following())) is not None:
                 yield item
         finally:
-            self.run(close())
+            with suppress(Closed):  # the loop has closed it with all else
+                self.run(close())
 
     def stop(self) -> None:
-        """Close the client and wait until it has hung up. Again is harmless."""
+        """Close the client and wait until it has hung up; raises what closing raises. Again is
+        harmless."""
         if self._thread is not None:
             thread, self._thread = self._thread, None
             if thread.is_alive():
                 self._loop.call_soon_threadsafe(self._closing.set)
             thread.join()
+            if self._failure is not None:
+                raise self._failure
 
     def _live(self, ready: concurrent.futures.Future[None]) -> None:
         try:
             asyncio.run(self._serve(ready))
         except BaseException as error:
+            # Whatever it is, a thread of the program raises it: the one in `start`, which would
+            # wait for ever, or else the one in `stop`.
             if ready.done():
-                raise
-            ready.set_exception(error)
+                self._failure = error
+            else:
+                ready.set_exception(error)
 
     async def _serve(self, ready: concurrent.futures.Future[None]) -> None:
         async with self._client:

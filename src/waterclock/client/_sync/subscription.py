@@ -49,7 +49,10 @@ class BlockingSubscription(Blocking[Subscription]):
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         while (delivery := self._loop.run(self._twin.next_delivery())) is not None:
-            yield from delivery.messages()
+            try:
+                yield from delivery.messages()
+            finally:
+                self._twin.put_back(delivery)
 
     def batches(self) -> Iterator[ReceivedBatch]:
         """Yield what comes as Arrow batches, each to be acked as a whole."""

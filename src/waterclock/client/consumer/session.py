@@ -50,7 +50,7 @@ class Session:
         self._credit_messages = 0
         self.acks = AckQueue(wake, now_ms)
         self.buffer: deque[Delivery] = deque()
-        """What came and was not begun."""
+        """What came and is not all handed out."""
         self.member = ""
         self.made_partitions = 0
         self.heartbeat_ms = 1_000
@@ -138,13 +138,19 @@ class Session:
         self._held = 0
         self.is_open = False
 
-    def next_delivery(self) -> Delivery | None:
-        """Return messages for the program, if there are any."""
+    def peek(self) -> Delivery | None:
+        """Return the messages that are next, if there are any; they stay until all were handed out,
+        so that whoever asks after a program has left its loop goes on in the middle."""
         while self.buffer:
-            delivery = self.buffer.popleft()
+            delivery = self.buffer[0]
             if not delivery.lease.is_void and delivery.next_row < delivery.end_row:
                 return delivery
+            self.buffer.popleft()
         return None
+
+    def next_delivery(self) -> Delivery | None:
+        """Return the messages that are next, which nobody else gets then, if there are any."""
+        return self.buffer.popleft() if self.peek() is not None else None
 
     @property
     def is_starving(self) -> bool:

@@ -17,7 +17,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from types import TracebackType
 
 import grpc
@@ -144,7 +144,7 @@ class Subscription:
             # After a wait, others may have begun a delivery: it is finished before the next.
             for message in self._current:
                 return message
-            delivery = self._session.next_delivery()
+            delivery = self._session.peek()
             if delivery is not None:
                 self._current = delivery.messages()
             elif not await self._more():
@@ -161,6 +161,15 @@ class Subscription:
             if not await self._more():
                 return None
         return delivery
+
+    def put_back(self, delivery: Delivery) -> None:
+        """Let the next to ask go on with a delivery that was not finished; any thread may call."""
+        if delivery.next_row < delivery.end_row:
+            self._on_loop(lambda: self._put_back(delivery))
+
+    def _put_back(self, delivery: Delivery) -> None:
+        self._session.buffer.appendleft(delivery)
+        self._arrived.set()
 
     async def _more(self) -> bool:
         """Wait until there may be messages; False when there will be none any more."""
@@ -194,15 +203,18 @@ class Subscription:
 
     def _wake(self, is_urgent: bool) -> None:
         """Have the writer write; programs may answer on other threads."""
-        if threading.get_ident() == self._thread:
-            self._wake_here(is_urgent)
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake_here, is_urgent)
+        self._on_loop(lambda: self._wake_here(is_urgent))
 
     def _wake_here(self, is_urgent: bool) -> None:
         self._has_answers.set()
         if is_urgent:
             self._has_urgent_answers.set()
+
+    def _on_loop(self, work: Callable[[], None]) -> None:
+        if threading.get_ident() == self._thread:
+            work()
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(work)
 
     async def _run(self) -> None:
         """Keep a stream open until the program leaves or the node refuses for good."""
