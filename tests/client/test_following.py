@@ -201,8 +201,8 @@ async def test_trouble_that_passes_is_waited_out_and_a_mistake_is_told(tmp_path)
     page = b'{"messages":[{"message":1,"messageUuid":"m","position":1,%b}],"missed":0}' % token
     said = [
         refusal(503, b'{"error":"StoreUnavailable","detail":"away"}'),
-        refusal(424, b'{"error":"TimedOut","detail":"nobody"}'),
-        refusal(424, b'{"error":"TimedOut","detail":"nobody","resumeToken":"here"}'),
+        refusal(424, b'{"error":"MatchTimeout","detail":"nobody"}'),
+        refusal(424, b'{"error":"MatchTimeout","detail":"nobody","resumeToken":"here"}'),
         refusal(502, b"<html>"),
         ok(page),
         refusal(400, b'{"error":"BadField","detail":"resumeToken: no","field":"resumeToken"}'),

@@ -92,8 +92,6 @@ def error_of_answer(status: int, body: bytes, address: str) -> WaterclockError:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         problem = {}
     named = _NAMED.get(str(problem.get("error"))) or _STATUSES.get(status)
-    if named is TimedOut and status == 424:
-        named = MatchTimeout
     details = str(problem.get("detail") or body[:_DETAIL_CHARS].decode(errors="replace"))
     if named is None or named is WaterclockError:
         return NodeFailed(f"{address} answered {status}: {details}")

@@ -263,7 +263,7 @@ class Producer:
             batch.withdraw()
             ids = batch.name_all(self._connection.clock.now_ms())
             if ids:
-                outcomes = await self._deliver(route, batch, 0, len(ids))
+                outcomes = await self._deliver(route, batch, ids)
         except asyncio.CancelledError:
             outcomes = [Closed("the client was closed before the node answered")] * len(batch)
             raise
@@ -277,12 +277,12 @@ class Producer:
             self._note_drained()
 
     async def _deliver(
-        self, route: Route, batch: ProducerBatch, start: int, end: int
+        self, route: Route, batch: ProducerBatch, ids: list[bytes], start: int = 0
     ) -> list[Outcome]:
-        """Return the outcome of each row in [start, end)."""
+        """Return the outcome of each row that has one of these ids, from `start` on."""
         request = broker_pb2.PublishBatchRequest(
             topic=route.topic,
-            arrow=batch.encode(start, end),
+            arrow=batch.encode(start, start + len(ids)),
             partition=route.partition,
             allow_duplicate=route.allow_duplicate,
             is_sticky=batch.is_sticky,
@@ -290,16 +290,15 @@ class Producer:
         try:
             answer = await self._attempt(request, batch.ends_ms)
         except BadInput as error:
-            if end - start == 1 or not _may_be_one(error):
-                return [error] * (end - start)
+            if len(ids) == 1 or not _may_be_one(error):
+                return [error] * len(ids)
             # One message is too much for the node, or all are together: halves tell.
-            middle = (start + end) // 2
-            first = await self._deliver(route, batch, start, middle)
-            return first + await self._deliver(route, batch, middle, end)
+            half = len(ids) // 2
+            first = await self._deliver(route, batch, ids[:half], start)
+            return first + await self._deliver(route, batch, ids[half:], start + half)
         except WaterclockError as error:
-            return [error] * (end - start)
-        ids = batch.ids if end - start == len(batch) else batch.ids[start:end]
-        return list(receipts_of(route.topic, ids, answer))  # type: ignore[arg-type]
+            return [error] * len(ids)
+        return list(receipts_of(route.topic, ids, answer))
 
     async def _attempt(
         self, request: broker_pb2.PublishBatchRequest, ends_ms: float
