@@ -42,6 +42,21 @@ def call(address: str | None, work: "Callable[[Client], Awaitable[Result]]") -> 
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
+def call_until_ended(address: str | None, work: "Callable[[Client], Awaitable[None]]") -> None:
+    """Do some work that goes on until it is ended: Ctrl-C, SIGTERM and a pipe whose reader is gone
+    are no failures."""
+
+    async def watched(client: "Client") -> None:
+        with _ended_with_the_reader():
+            await work(client)
+
+    try:
+        call(address, watched)
+    except typer.Exit as end:
+        if end.exit_code != EXIT_INTERRUPTED:
+            raise
+
+
 async def _interruptible(
     address: str | None, work: "Callable[[Client], Awaitable[Result]]"
 ) -> Result:
@@ -97,7 +112,7 @@ async def _check_listening(address: str) -> None:
 
 
 @contextmanager
-def ended_with_the_reader() -> Iterator[None]:
+def _ended_with_the_reader() -> Iterator[None]:
     """Cancel this task when stdout is a pipe that nobody reads any more: it may be long until the
     next message, whose writing would fail."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()

@@ -26,6 +26,7 @@ from waterclock.cli.output.terminal import (
     time_text,
 )
 from waterclock.model.errors import BadInput, NotFound
+from waterclock.model.names import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from waterclock.client.client import Client
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 LIMIT = 20
 PAGE_MAX = 1_000
 """What a node lists at a time."""
-SUFFIX = ".dlq"
 KEY_CHARS = 24
 VALUE_CHARS = 40
 WHOLE_CHARS = 100_000
@@ -147,7 +147,7 @@ def _check_which(positions: list[str] | None, everything: bool) -> None:
 
 async def _counts(client: "Client") -> dict[str, int]:
     names = [each.name for each in await client.topics.list()]
-    origins = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
+    origins = [name.removesuffix(DEAD_LETTERS) for name in names if name.endswith(DEAD_LETTERS)]
     counts = {origin: await client.dead_letters.count(origin) for origin in origins}
     return {origin: count for origin, count in counts.items() if count}
 

@@ -13,6 +13,7 @@ from waterclock.cli.commands.pipeline_run import Launch, run
 from waterclock.cli.local_zone import here
 from waterclock.cli.options import Address, AsJson, Topic
 from waterclock.model.errors import BadInput
+from waterclock.model.names import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from waterclock.cli.commands.pipeline_run import Job
@@ -270,7 +271,7 @@ def redrive(
         options.check()
         return lambda spark, reporter: job.run(spark, options, reporter)
 
-    run(Launch(address, master, conf, as_json), prepare, reads=[f"{topic}.dlq"])
+    run(Launch(address, master, conf, as_json), prepare, reads=[topic + DEAD_LETTERS])
 
 
 @app.command("report")

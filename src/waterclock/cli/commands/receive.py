@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from waterclock.cli.connection import EXIT_INTERRUPTED, READER_GONE, call, ended_with_the_reader
+from waterclock.cli.connection import READER_GONE, call, call_until_ended
 from waterclock.cli.options import Address, AsJson, Raw, Stream, Wait
 from waterclock.cli.output.messages import VALUE_CHARS, VALUE_CHARS_MAX, Form, form_of, millis_of
 from waterclock.cli.output.terminal import bytes_text, console, counted, note, print_json, program
@@ -82,12 +82,7 @@ def receive(
 
 
 def _follow(watch: "_Follow", address: str | None) -> None:
-    try:
-        call(address, watch.run)
-    except typer.Exit as end:
-        # Nothing else ends it, so being ended is no failure.
-        if end.exit_code != EXIT_INTERRUPTED:
-            raise
+    call_until_ended(address, watch.run)
     note(f"{counted(watch.shown, 'message')}.")
     if watch.resume_token is not None:
         consumer = ["--consumer", watch.consumer] if watch.consumer else []
@@ -118,15 +113,14 @@ class _Follow:
         following = client.streams.follow(
             self.stream, consumer=self.consumer, resume=self.resume_token
         )
-        with ended_with_the_reader():
-            note("Following. Ctrl-C ends it.")
-            try:
-                await self._print(following)
-            except asyncio.CancelledError as end:
-                if end.args != (READER_GONE,):  # otherwise nobody knows what was read
-                    await _confirm(following)
-                raise
-            await _confirm(following)
+        note("Following. Ctrl-C ends it.")
+        try:
+            await self._print(following)
+        except asyncio.CancelledError as end:
+            if end.args != (READER_GONE,):  # otherwise nobody knows what was read
+                await _confirm(following)
+            raise
+        await _confirm(following)
 
     async def _print(self, following: "Following") -> None:
         while self.shown != self._limit:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from waterclock.cli.connection import EXIT_INTERRUPTED, call, ended_with_the_reader
+from waterclock.cli.connection import call_until_ended
 from waterclock.cli.local_zone import here
 from waterclock.cli.options import Address, AsJson, Raw, Topic
 from waterclock.cli.output.messages import MessagePrinter, form_of
@@ -72,12 +72,7 @@ def subscribe(
         "none" if no_ack else "nack" if nack else "reject" if reject else "ack",
         MessagePrinter(form_of(as_json=as_json, is_raw=is_raw)),
     )
-    try:
-        call(address, watch.run)
-    except typer.Exit as end:
-        # Nothing else ends it, so being ended is no failure.
-        if end.exit_code != EXIT_INTERRUPTED:
-            raise
+    call_until_ended(address, watch.run)
     note(f"{counted(watch.shown, 'message')}.")
 
 
@@ -103,10 +98,6 @@ class _Watch:
 
     async def run(self, client: "Client") -> None:
         """Print messages until there were enough, or until a signal."""
-        with ended_with_the_reader():
-            await self._run(client)
-
-    async def _run(self, client: "Client") -> None:
         if self._group is not None:
             await self._follow(client, self._group)
             return
