@@ -12,6 +12,8 @@ PAGE_LINES_MAX = {"ARCHITECTURE.md": 250, "CONTRIBUTING.md": 80}
 LINE_CHARS_MAX = 100
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+DEFINED = r"(?m)^(?:class|def|async def) {0}\b|^{0} *[:=]"
+MODULE = re.compile(r"`((?:[a-z_]+/)*[a-z_]+\.py)`")
 PATH = re.compile(r"`([\w.-][\w./-]*(?:\.\w+|/))`")
 
 
@@ -65,6 +67,51 @@ def lost_paths(page: str, root: Path) -> list[str]:
     return found
 
 
+def lost_modules(root: Path) -> list[str]:
+    """Return the modules that are named in code or, by their path, on pages, and are not there."""
+    source = root / "src" / "waterclock"
+    found = []
+    for file in sorted([*source.rglob("*.py"), *documents(root)]):
+        folders = [each for each in file.parents if each.is_relative_to(root)]
+        for name in MODULE.findall(FENCE.sub("", file.read_text())):
+            is_named = file.suffix == ".py" or "/" in name
+            if is_named and not any((base / name).exists() for base in [*folders, source]):
+                found.append(f"{file.relative_to(root)}: {name}")
+    return found
+
+
+def lost_names(page: str, root: Path) -> list[str]:
+    """Return the names in a page's tables that are not where they are said to be.
+
+    Names stand in the third column. If the first has folders (the map), they are defined there; if
+    the second has files (what to change), they occur there.
+    """
+    found = []
+    for row in re.findall(r"^\|(.+)\|$", page, re.MULTILINE):
+        cells = [re.findall(r"`([^`]+)`", cell) for cell in row.split("|")]
+        if len(cells) < 4:
+            continue
+        where, pattern = (cells[0], DEFINED) if "/" in str(cells[0]) else (cells[1], r"\b{}\b")
+        text = "".join(file.read_text() for file in _files(where, root))
+        found += [
+            name
+            for name in cells[2]
+            if not all(re.search(pattern.format(part), text) for part in name.split("."))
+        ]
+    return found
+
+
+def _files(paths: list[str], root: Path) -> list[Path]:
+    bases = [root / "src" / "waterclock", root]
+    places = [base / word for path in paths for word in path.split() for base in bases]
+    return [
+        file
+        for place in places
+        for file in ([place] if place.suffix == ".py" else place.rglob("*.py"))
+        if file.is_file()
+    ]
+
+
 def anchors(document: Path) -> set[str]:
     """Return the anchors of the headings, made as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", FENCE.sub("", document.read_text()), re.MULTILINE)
@@ -94,7 +141,14 @@ def test_pages_for_developers_are_short():
 
 
 def test_the_architecture_names_what_there_is():
-    assert lost_paths((ROOT / "ARCHITECTURE.md").read_text(), ROOT) == []
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+
+    assert lost_paths(page, ROOT) == []
+    assert lost_names(page, ROOT) == []
+
+
+def test_modules_that_are_named_are_there():
+    assert lost_modules(ROOT) == []
 
 
 def test_the_changelog_has_a_place_for_the_next_change():
@@ -127,3 +181,25 @@ def test_a_path_that_leads_nowhere_is_found(plant):
     )
 
     assert lost_paths(page, root) == ["gone.py", "node/"]
+
+
+def test_a_name_that_is_not_where_a_table_says_is_found(plant):
+    plant("src/waterclock/log/frame.py", "from waterclock.log.batch import Batch\nclass Frame: ...")
+    root = plant("src/waterclock/model/sections.py", "class LogConfig:\n    fsync: str")
+    page = (
+        "| `log/` with `sidecars/` | frames | `Frame`, `Batch` | a guarantee |\n"
+        "| fsync | `model/sections.py` | `LogConfig.fsync`, `LogConfig.sync` | `log.fsync` |\n"
+    )
+
+    assert lost_names(page, root) == ["Batch", "LogConfig.sync"]
+
+
+def test_a_module_that_is_named_and_not_there_is_found(plant):
+    plant("src/waterclock/log/frame.py", '"""See `batch.py`, `log/frame.py`, `model/ids.py`."""')
+    root = plant("docs/log.md", "`frame.py`, `log/frame.py`, `src/waterclock/log/gone.py`\n")
+
+    assert lost_modules(root) == [
+        "docs/log.md: src/waterclock/log/gone.py",
+        "src/waterclock/log/frame.py: batch.py",
+        "src/waterclock/log/frame.py: model/ids.py",
+    ]

@@ -1,9 +1,9 @@
 """The pub/sub source: a channel that all dispatchers hear, kept as batches by the leader.
 
 All dispatchers listen, on one connection each, to the user's channel and to that of the markers,
-and so agree where in the channel each message stands (`ring.py`). The leader stores what it heard,
-and how far that is, by one fenced script, before it hands anything out. A new leader goes on
-behind the place that is stored, from its own ring: nothing is lost, nothing stored twice.
+and so agree where in the channel each message stands (`core/ring.py`). The leader stores what it
+heard, and how far that is, by one fenced script, before it hands anything out. A new leader goes
+on behind the place that is stored, from its own ring: nothing is lost, nothing stored twice.
 
 What Redis itself does not deliver nobody can mend: while it restarts, or after a connection broke,
 there is a gap. It is counted.
