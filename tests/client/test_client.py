@@ -186,6 +186,9 @@ async def test_a_client_outside_its_block_says_so():
         errors.Stopping("going down"),
         errors.StorageFull("no space"),
         errors.Busy("it has members"),
+        errors.NotAuthenticated("the credential has expired"),
+        errors.Forbidden("publish", "topic 'orders'", principal="billing"),
+        errors.QuotaExceeded("requests/s", 7, principal="billing", retry_after_ms=250),
     ],
 )
 def test_an_error_arrives_as_it_was_raised(error):
@@ -217,6 +220,8 @@ def test_every_error_of_the_tree_can_arrive():
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "too many pings", Unavailable),
         (grpc.StatusCode.INVALID_ARGUMENT, "no", BadInput),
         (grpc.StatusCode.NOT_FOUND, "no", NotFound),
+        (grpc.StatusCode.UNAUTHENTICATED, "no", errors.NotAuthenticated),
+        (grpc.StatusCode.PERMISSION_DENIED, "no", errors.Forbidden),
         (grpc.StatusCode.UNIMPLEMENTED, "Method not found!", NodeFailed),
         (grpc.StatusCode.INTERNAL, "something unforeseen, error 17", NodeFailed),
     ],

@@ -10,10 +10,13 @@ from waterclock.model.errors import (
     CapacityReached,
     Closed,
     Damaged,
+    Forbidden,
     LimitExceeded,
+    NotAuthenticated,
     OffsetOutOfRange,
     Overloaded,
     PartitionFaulty,
+    QuotaExceeded,
     Stopping,
     StorageFull,
     UnknownTopic,
@@ -56,6 +59,31 @@ def test_an_error_of_ours_is_told_with_its_facts(error, status, facts):
     assert (answer.status, response["status"]) == (status, status)
     assert facts.items() <= response.items()
     assert (b"Retry-After" in answer.headers) == (status in (429, 503))
+
+
+def test_who_is_not_known_is_told_what_to_send():
+    answer = problem_of(NotAuthenticated("no credential was sent"))
+
+    assert (answer.status, answer.headers) == (401, b"WWW-Authenticate: Bearer\r\n")
+    assert msgspec.json.decode(answer.body)["error"] == "NotAuthenticated"
+
+
+def test_who_lacks_a_right_is_told_which_and_on_what():
+    answer = problem_of(Forbidden("publish", "topic 'orders'", principal="billing"))
+
+    assert (answer.status, answer.headers) == (403, b"")
+    facts = {"error": "Forbidden", "right": "publish", "resource": "topic 'orders'"}
+    assert facts.items() <= msgspec.json.decode(answer.body).items()
+
+
+@pytest.mark.parametrize(("wait_ms", "seconds"), [(1, b"1"), (1_000, b"1"), (1_001, b"2")])
+def test_who_is_at_its_quota_is_told_how_long_to_wait_in_whole_seconds(wait_ms, seconds):
+    error = QuotaExceeded("requests/s", 7, principal="billing", retry_after_ms=wait_ms)
+
+    answer = problem_of(error)
+
+    assert (answer.status, answer.headers) == (429, b"Retry-After: %s\r\n" % seconds)
+    assert msgspec.json.decode(answer.body)["retry_after_ms"] == wait_ms
 
 
 def test_an_error_that_is_none_of_ours_has_an_id_and_no_secrets(caplog):

@@ -11,11 +11,14 @@ from waterclock.model.errors import (
     BadInput,
     CapacityReached,
     Closed,
+    Forbidden,
     LimitExceeded,
+    NotAuthenticated,
     NotFound,
     OffsetOutOfRange,
     Overloaded,
     PartitionFaulty,
+    QuotaExceeded,
     Stopping,
     StorageFull,
     UnknownTopic,
@@ -44,15 +47,22 @@ CLIENTS_OWN = {
 }
 """No node raises these."""
 
+MADE = [
+    OffsetOutOfRange(9, start=1, end=5),
+    Forbidden("publish", "topic 'orders'", principal="billing"),
+    QuotaExceeded("requests/s", 7, principal="billing", retry_after_ms=250),
+]
+"""Errors whose facts have names."""
+
 
 def every_error() -> list[WaterclockError]:
     kinds = [
         kind
         for _, kind in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(kind, WaterclockError) and kind not in {*CLIENTS_OWN, OffsetOutOfRange}
+        if issubclass(kind, WaterclockError) and kind not in {*CLIENTS_OWN, *map(type, MADE)}
     ]
     made = [kind(*FACTS.get(kind, ("why",))) for kind in kinds]
-    return [*made, OffsetOutOfRange(9, start=1, end=5)]
+    return [*made, *MADE]
 
 
 @pytest.mark.parametrize("error", every_error(), ids=lambda error: type(error).__name__)
@@ -80,6 +90,9 @@ def test_every_error_of_ours_has_a_code_and_its_name(error):
         (OffsetOutOfRange(9, start=1, end=5), StatusCode.OUT_OF_RANGE),
         (errors.AlreadyExists("topic", "x"), StatusCode.ALREADY_EXISTS),
         (errors.Busy("x"), StatusCode.FAILED_PRECONDITION),
+        (NotAuthenticated("x"), StatusCode.UNAUTHENTICATED),
+        (MADE[1], StatusCode.PERMISSION_DENIED),
+        (MADE[2], StatusCode.RESOURCE_EXHAUSTED),
     ],
 )
 def test_the_nearest_class_decides(error, code):

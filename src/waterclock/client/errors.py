@@ -15,10 +15,12 @@ from waterclock.model import errors as tree
 from waterclock.model.errors import (
     BadInput,
     Busy,
+    Forbidden,
     Gone,
     LimitExceeded,
     MatchTimeout,
     NodeFailed,
+    NotAuthenticated,
     NotFound,
     Overloaded,
     Stopping,
@@ -44,12 +46,14 @@ _NOT_GRPC = "failed parsing http/2"
 """How gRPC words that something listens there which speaks another protocol."""
 _SPEAKS_HTTP1 = "http1.x server"
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
-_NUMBERS = {"end", "got", "limit", "offset", "start"}
-_TEXTS = {"field", "name", "problem", "what"}
+_NUMBERS = {"end", "got", "limit", "offset", "retry_after_ms", "start"}
+_TEXTS = {"field", "name", "principal", "problem", "resource", "right", "what"}
 """Facts that errors carry. What the node did not tell is None."""
 _TOO_LARGE = "larger than max"
 _STATUSES: dict[int, type[WaterclockError]] = {
     400: BadInput,
+    401: NotAuthenticated,
+    403: Forbidden,
     404: NotFound,
     408: TimedOut,
     409: Busy,
@@ -166,6 +170,10 @@ def _unnamed(code: grpc.StatusCode, details: str, address: str) -> WaterclockErr
             return Unavailable(details)
         case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.OUT_OF_RANGE:
             return BadInput(details)
+        case grpc.StatusCode.UNAUTHENTICATED:
+            return NotAuthenticated(details)
+        case grpc.StatusCode.PERMISSION_DENIED:
+            return _rebuilt(Forbidden, details, {})
         case grpc.StatusCode.NOT_FOUND:
             return NotFound("such thing", details)
         case _:

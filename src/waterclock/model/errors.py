@@ -5,6 +5,8 @@
     │   ├── LimitExceeded        a named field is over its named limit
     │   ├── BadBatch             the bytes are not a batch of ours
     │   └── BadConfig            a setting is unknown, of the wrong type or out of range
+    ├── NotAuthenticated         the node does not know who asks: send a credential that is good
+    ├── Forbidden                the principal lacks a right: ask for it, or use another credential
     ├── NotFound                 there is no topic, group, ... of that name
     │   └── UnknownTopic
     ├── AlreadyExists            choose another name, or use what is there
@@ -13,6 +15,7 @@
     ├── Gone                     what follows the resume token is lost: go on behind the gap
     ├── Unavailable              nothing is wrong with the request; try again
     │   ├── Overloaded           there is too much at once: wait a little
+    │   │   └── QuotaExceeded    the principal is at its own rate: wait as long as it says
     │   ├── Stopping             the node is going down: try elsewhere, or later
     │   ├── Unreachable          no node answers at the address
     │   └── StoreUnavailable     the database of the streams does not answer: try again later
@@ -91,6 +94,21 @@ class BadConfig(BadInput):
         self.problem = problem
 
 
+class NotAuthenticated(WaterclockError):
+    """The node does not know who asks; of a credential it says why it is no good, no more."""
+
+
+class Forbidden(WaterclockError):
+    """The principal has not the right that this needs; both are named."""
+
+    def __init__(self, right: str, resource: str, *, principal: str) -> None:
+        """`resource` is what it is about, as in "topic 'orders'"."""
+        super().__init__(f"{principal} has no right to {right} {resource}")
+        self.right = right
+        self.resource = resource
+        self.principal = principal
+
+
 class NotFound(WaterclockError):
     """There is nothing of that name."""
 
@@ -153,6 +171,18 @@ class Overloaded(Unavailable):
         super().__init__(f"too many {field} at once (at most {limit}): try again soon")
         self.field = field
         self.limit = limit
+
+
+class QuotaExceeded(Overloaded):
+    """The principal is at its quota; after `retry_after_ms` the same may go through."""
+
+    def __init__(self, field: str, limit: int, *, principal: str, retry_after_ms: int) -> None:
+        super().__init__(field, limit)
+        self.args = (
+            f"{principal} is at its quota of {limit} {field}: try again in {retry_after_ms} ms",
+        )
+        self.principal = principal
+        self.retry_after_ms = retry_after_ms
 
 
 class Stopping(Unavailable):

@@ -24,6 +24,8 @@ from waterclock.model.errors import (
     CapacityReached,
     Closed,
     Damaged,
+    Forbidden,
+    NotAuthenticated,
     NotFound,
     OffsetOutOfRange,
     Overloaded,
@@ -42,6 +44,8 @@ log = logging.getLogger(__name__)
 STATUSES: Mapping[type[WaterclockError], StatusCode] = {
     BadInput: StatusCode.INVALID_ARGUMENT,
     CapacityReached: StatusCode.RESOURCE_EXHAUSTED,
+    NotAuthenticated: StatusCode.UNAUTHENTICATED,
+    Forbidden: StatusCode.PERMISSION_DENIED,
     NotFound: StatusCode.NOT_FOUND,
     AlreadyExists: StatusCode.ALREADY_EXISTS,
     Busy: StatusCode.FAILED_PRECONDITION,

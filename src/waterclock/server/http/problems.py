@@ -16,6 +16,7 @@ from waterclock.model.errors import (
     CapacityReached,
     ForgedToken,
     LimitExceeded,
+    QuotaExceeded,
     StorageFull,
     WaterclockError,
 )
@@ -24,6 +25,8 @@ from waterclock.server.statuses import code_of, log_unforeseen, ours
 
 HTTP_STATUSES: Mapping[StatusCode, int] = {
     StatusCode.INVALID_ARGUMENT: 400,
+    StatusCode.UNAUTHENTICATED: 401,
+    StatusCode.PERMISSION_DENIED: 403,
     StatusCode.OUT_OF_RANGE: 404,
     StatusCode.NOT_FOUND: 404,
     StatusCode.ALREADY_EXISTS: 409,
@@ -35,6 +38,8 @@ HTTP_STATUSES: Mapping[StatusCode, int] = {
     StatusCode.UNKNOWN: 500,
 }
 RETRY_AFTER = b"Retry-After: 1\r\n"
+BEARER = b"WWW-Authenticate: Bearer\r\n"
+"""What to send with a request that was answered 401 (RFC 6750)."""
 DETAIL_CHARS_MAX = 1_000
 _FIELD = re.compile(r"([A-Za-z_][\w.]*)(?::| must )")
 
@@ -75,8 +80,15 @@ def problem_of(error: BaseException, request: Request | None = None) -> Response
         detail = f"something unforeseen happened, logged as error {error_id}"
         return problem(500, detail, errorId=error_id)
     status = status_of(found)
-    headers = RETRY_AFTER if status in (429, 503) else b""
-    return problem(status, str(found)[:DETAIL_CHARS_MAX], headers, **_facts(found))
+    return problem(status, str(found)[:DETAIL_CHARS_MAX], _headers(found, status), **_facts(found))
+
+
+def _headers(error: WaterclockError, status: int) -> bytes:
+    if isinstance(error, QuotaExceeded):
+        return b"Retry-After: %d\r\n" % -(-error.retry_after_ms // 1_000)
+    if status == 401:
+        return BEARER
+    return RETRY_AFTER if status in (429, 503) else b""
 
 
 def _facts(error: WaterclockError) -> dict[str, object]:
