@@ -16,7 +16,7 @@ LAYERS = [
     ["node"],
     ["stores"],
     ["storage"],
-    ["runtime"],  # not pure, so the cores below must not see it
+    ["runtime", "security"],  # not pure, so the cores below must not see them
     ["log", "schedule", "delivery", "streams", "cluster"],
     ["model"],
     ["v1"],  # generated from proto/

@@ -1,0 +1,167 @@
+"""Quotas: how fast a principal may go, and how much it may have. Pure: the time is an argument.
+
+Rates are token buckets that hold one second's worth: in any time t a principal gets at most
+rate * t + rate. What is larger than the whole bucket needs a full one and leaves a debt, so a
+batch of 20 MiB passes at 10 MiB/s, every two seconds. Amounts are counted in thousandths, which a
+rate gives out whole each millisecond: nothing is rounded, and nothing drifts.
+
+Counts (topics, partitions, groups, streams) are bounds of what there is; who makes a thing asks
+before. A rate that is reached passes with time, and says when (QuotaExceeded). A count does not
+(CapacityReached).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from waterclock.model.errors import BadInput, CapacityReached, QuotaExceeded
+
+Counted = Literal["topics", "partitions", "groups", "streams"]
+
+AMOUNT_MAX = 1 << 50
+CONNECTIONS_RETRY_MS = 1_000
+"""When to try again for a connection: nobody knows when one ends."""
+
+_PER_S = 1_000
+"""Thousandths in a unit, and milliseconds in a second: `rate * elapsed_ms` is in thousandths."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quotas:
+    """What a principal may use; None has no bound but the node's own."""
+
+    bytes_per_s: int | None = None
+    requests_per_s: int | None = None
+    connections: int | None = None
+    topics: int | None = None
+    partitions: int | None = None
+    groups: int | None = None
+    streams: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in self.as_dict().items():
+            if not 0 < value <= AMOUNT_MAX:
+                raise BadInput(f"quota {name} must be from 1 to {AMOUNT_MAX}")
+
+    def as_dict(self) -> dict[str, int]:
+        """Return those that are set, by name."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+UNBOUNDED = Quotas()
+
+
+class TokenBucket:
+    """A rate: what is taken is refilled evenly, up to one second's worth."""
+
+    __slots__ = ("_at_ms", "_level", "rate")
+
+    def __init__(self, rate: int, now_ms: int) -> None:
+        self.rate = rate
+        self._level = rate * _PER_S
+        self._at_ms = now_ms
+
+    def __repr__(self) -> str:
+        return f"<TokenBucket {self._level / _PER_S:g} of {self.rate}>"
+
+    def take(self, amount: int, now_ms: int) -> int:
+        """Take it and return 0; or take nothing and return after how many ms to ask again."""
+        full = self.rate * _PER_S
+        # A clock that went back gives nothing, and takes nothing.
+        elapsed = max(0, now_ms - self._at_ms)
+        self._level = min(full, self._level + self.rate * elapsed)
+        self._at_ms += elapsed
+        missing = min(amount * _PER_S, full) - self._level
+        if missing > 0:
+            return -(-missing // self.rate)
+        self._level -= amount * _PER_S
+        return 0
+
+
+class Usage:
+    """What one principal uses of its quotas."""
+
+    def __init__(self, principal: str, quotas: Quotas, now_ms: int) -> None:
+        self.principal = principal
+        self.quotas = quotas
+        self.connections = 0
+        self._bytes = _bucket(quotas.bytes_per_s, now_ms)
+        self._requests = _bucket(quotas.requests_per_s, now_ms)
+
+    def __repr__(self) -> str:
+        return f"<Usage of {self.principal}: {self.quotas.as_dict() or 'no bounds'}>"
+
+    def adopt(self, quotas: Quotas, now_ms: int) -> None:
+        """Go by other quotas from now on. A rate that stays the same keeps its bucket as it is: to
+        change one quota gives nothing of another."""
+        if quotas.bytes_per_s != self.quotas.bytes_per_s:
+            self._bytes = _bucket(quotas.bytes_per_s, now_ms)
+        if quotas.requests_per_s != self.quotas.requests_per_s:
+            self._requests = _bucket(quotas.requests_per_s, now_ms)
+        self.quotas = quotas
+
+    def take_request(self, now_ms: int) -> None:
+        """Count a request; raises QuotaExceeded if there are too many, and counts nothing then."""
+        if self._requests is not None:
+            self._exceeded("requests/s", self._requests.rate, self._requests.take(1, now_ms))
+
+    def take_bytes(self, count: int, now_ms: int) -> None:
+        """Count bytes of messages; raises QuotaExceeded, and counts nothing then."""
+        if self._bytes is not None:
+            self._exceeded("bytes/s", self._bytes.rate, self._bytes.take(count, now_ms))
+
+    def wait_for_bytes(self, count: int, now_ms: int) -> int:
+        """Count bytes and return 0; or count nothing and return after how many ms to ask again.
+
+        For streams that are read more slowly instead of being refused.
+        """
+        return 0 if self._bytes is None else self._bytes.take(count, now_ms)
+
+    def open_connection(self) -> None:
+        """Count a connection; raises QuotaExceeded. You must `close_connection` it."""
+        limit = self.quotas.connections
+        if limit is not None and self.connections >= limit:
+            self._exceeded("connections", limit, CONNECTIONS_RETRY_MS)
+        self.connections += 1
+
+    def close_connection(self) -> None:
+        """Give back what `open_connection` counted."""
+        assert self.connections > 0
+        self.connections -= 1
+
+    def check_count(self, what: Counted, count: int) -> None:
+        """Raise CapacityReached if the principal may not have so many; ask before you make one."""
+        limit: int | None = getattr(self.quotas, what)
+        if limit is not None and count > limit:
+            raise CapacityReached(f"{what} of {self.principal}", limit, got=count)
+
+    def _exceeded(self, what: str, limit: int, wait_ms: int) -> None:
+        if wait_ms:
+            raise QuotaExceeded(what, limit, principal=self.principal, retry_after_ms=wait_ms)
+
+
+class UsageTable:
+    """The usage of every principal that has asked; one bucket, however many tokens it has."""
+
+    def __init__(self) -> None:
+        self._usage: dict[str, Usage] = {}
+
+    def usage_of(self, principal: str, quotas: Quotas, now_ms: int) -> Usage:
+        """Return what a principal uses, by its quotas of today."""
+        found = self._usage.get(principal)
+        if found is None:
+            found = self._usage[principal] = Usage(principal, quotas, now_ms)
+        elif found.quotas is not quotas and found.quotas != quotas:
+            found.adopt(quotas, now_ms)
+        return found
+
+    def forget(self, is_known: Callable[[str], bool]) -> None:
+        """Drop who is not known any more and has no connection."""
+        for name, usage in list(self._usage.items()):
+            if not is_known(name) and usage.connections == 0:
+                del self._usage[name]
+
+
+def _bucket(rate: int | None, now_ms: int) -> TokenBucket | None:
+    return None if rate is None else TokenBucket(rate, now_ms)
