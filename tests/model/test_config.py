@@ -245,6 +245,11 @@ def test_a_mistake_is_refused_even_where_another_place_wins():
             "is more than limits.batch_bytes_max",
         ),
         ({"cluster.grpc_port": 8080}, "cluster.grpc_port", "is 8080, as is cluster.http_port"),
+        (
+            {"security.issuer": "https://id.example", "security.jwks": "/etc/jwks.json"},
+            "security.audience",
+            "is needed to take tokens of another issuer",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_together_are_refused(flags, field, problem):

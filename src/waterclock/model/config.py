@@ -24,6 +24,7 @@ from waterclock.model.sections import (
     NodeConfig,
     RetentionConfig,
     ScheduleConfig,
+    SecurityConfig,
     ServerConfig,
     StreamsConfig,
     TopicsConfig,
@@ -57,6 +58,7 @@ class Config:
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     delivery: DeliveryConfig = field(default_factory=DeliveryConfig)
     groups: GroupConfig = field(default_factory=GroupConfig)
+    security: SecurityConfig = field(default_factory=SecurityConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
     limits: Limits = field(default_factory=Limits)
 

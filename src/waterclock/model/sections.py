@@ -346,6 +346,37 @@ class GroupConfig(Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityConfig(Section):
+    """Who may use a node that `waterclock secure` has secured."""
+
+    section: ClassVar[str] = "security"
+
+    folder: Annotated[str | None, Maybe(Text(4_096))] = None
+    """Certificates, keys and principals, made by `waterclock secure init`. None is `secure` in the
+    data folder. If it is there, the node speaks TLS and asks for credentials."""
+
+    issuer: Annotated[str | None, Maybe(Text(4_096))] = None
+    """Another issuer whose tokens are taken: what their `iss` says. It can name principals that
+    were added with `--outside`, and no other. Needs `security.jwks` and `security.audience`."""
+
+    jwks: Annotated[str | None, Maybe(Text(4_096))] = None
+    """Where its public keys are (JWKS): an `https://` URL, or a file."""
+
+    audience: Annotated[str | None, Maybe(Text(4_096))] = None
+    """What `aud` of its tokens must name, so that those made for other services are refused."""
+
+    claim: Annotated[str, Text(255)] = "sub"
+    """The claim of its tokens that names the principal."""
+
+    def __post_init__(self) -> None:
+        Section.__post_init__(self)
+        together = {"issuer": self.issuer, "jwks": self.jwks, "audience": self.audience}
+        missing = [name for name, value in together.items() if value is None]
+        if 0 < len(missing) < len(together):
+            raise BadConfig(f"security.{missing[0]}", "is needed to take tokens of another issuer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig(Section):
     """What clients may ask of a node at once."""
 
