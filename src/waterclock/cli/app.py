@@ -15,6 +15,7 @@ from waterclock.cli.commands import (
     groups,
     pipeline,
     schedule,
+    secure,
     streams,
     topics,
 )
@@ -100,6 +101,7 @@ app.command("send", rich_help_panel=MESSAGES)(send)
 app.command("receive", rich_help_panel=MESSAGES)(receive)
 app.add_typer(schedule.app, name="schedule", rich_help_panel=MESSAGES)
 app.add_typer(dlq.app, name="dlq", rich_help_panel=MESSAGES)
+app.add_typer(secure.app, name="secure", rich_help_panel=RUNNING)
 app.add_typer(topics.app, name="topics", rich_help_panel=UPKEEP)
 app.add_typer(groups.app, name="groups", rich_help_panel=UPKEEP)
 app.add_typer(streams.app, name="streams", rich_help_panel=UPKEEP)
