@@ -127,10 +127,10 @@ def names(kind: str, count: int) -> list[str]:
 
 def post(path: str, body: bytes) -> bytes:
     """Encode a request with a body of JSON."""
-    head = f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return head.encode() + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
 def get(path: str, headers: bytes = b"") -> bytes:
     """Encode a request without a body."""
-    return f"GET {path} HTTP/1.1\r\nHost: bench\r\n".encode() + headers + b"\r\n"
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n".encode() + headers + b"\r\n"

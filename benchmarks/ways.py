@@ -143,7 +143,7 @@ class Http:
     async def ask(self, what: str, fields: object = None) -> None:
         """Send a request; it must succeed."""
         body = b"" if fields is None else json.dumps(fields).encode()
-        head = f"{what} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"{what} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         self._writer.write(head.encode() + body)
         answer = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
         assert answer.split()[1].startswith("2"), answer

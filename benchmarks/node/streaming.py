@@ -50,7 +50,9 @@ def poll_send(watch: Stopwatch, port: int, *, streams: int, seconds: int) -> Non
 
 def forget(port: int, found: list[str]) -> None:
     """Delete streams."""
-    send_all(port, [f"DELETE /streams/{n} HTTP/1.1\r\nHost: bench\r\n\r\n".encode() for n in found])
+    send_all(
+        port, [f"DELETE /streams/{n} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() for n in found]
+    )
 
 
 # Polls that wait

@@ -33,7 +33,7 @@ def test_an_answer_without_a_message_is_no_delivery():
 
 
 def test_requests_are_whole():
-    assert get("/a", b"X: y\r\n") == b"GET /a HTTP/1.1\r\nHost: bench\r\nX: y\r\n\r\n"
+    assert get("/a", b"X: y\r\n") == b"GET /a HTTP/1.1\r\nHost: localhost\r\nX: y\r\n\r\n"
     assert post("/a", b"{}").endswith(b"\r\nContent-Length: 2\r\n\r\n{}")
 
 

@@ -188,8 +188,8 @@ def test_garbage_on_the_grpc_port_hurts_only_its_sender(node, raw, is_rude, has_
 HTTP_PIECES = st.sampled_from(
     [
         b"GET / HTTP/1.1\r\n",
-        b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET /health/ready HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET /health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n",
         b"POST /health/live HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n",
         b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -220,7 +220,7 @@ def test_garbage_on_the_http_port_hurts_only_its_sender(node, pieces, is_rude):
     got = node.run(node.send_bytes(node.node.http_port, *pieces, is_rude=is_rude))
     assert not got or got.startswith(b"HTTP/1."), got
     assert b" 500 " not in got, got
-    health = b"GET /health/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    health = b"GET /health/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     assert node.run(node.send_bytes(node.node.http_port, health)).startswith(b"HTTP/1.1 200")
 
 

@@ -15,7 +15,8 @@ ROUNDS = 4
 async def store(port: int, stream: str, number: int) -> bool:
     """Store a message; tell whether the node said that it is."""
     body = json.dumps({"streamId": stream, "message": number, "messageUuid": f"u{number}"}).encode()
-    head = f"POST /streams/sendAndStore HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = "POST /streams/sendAndStore HTTP/1.1\r\nHost: localhost\r\n"
+    head += f"Content-Length: {len(body)}\r\n\r\n"
     try:
         async with raw_client(port) as client:
             answer = await client.ask(head.encode() + body)

@@ -26,7 +26,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "log": {"preallocate_bytes": 64 << 10},
     "schedule": {"checkpoint_ms": 1_000},
 }
-HEALTH = b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+HEALTH = b"GET /health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
 class Troubled:

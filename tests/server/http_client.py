@@ -80,14 +80,14 @@ class RawClient:
     async def post(self, path: str, value: Any, method: str = "POST") -> Answered:
         """Send a value as JSON."""
         body = json.dumps(value).encode()
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         return await self.ask(head.encode() + body)
 
     async def delete(self, path: str) -> Answered:
-        return await self.ask(f"DELETE {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        return await self.ask(f"DELETE {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
     async def get(self, path: str) -> Answered:
-        return await self.ask(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        return await self.ask(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
     async def is_closed(self) -> bool:
         """Wait until the server closes; False if it says something more."""

@@ -30,7 +30,7 @@ async def test_pages_that_may_ask_are_configured(tmp_path):
         running_server(tmp_path, server=server) as it,
         raw_client(it.server.http_port) as client,
     ):
-        asked = b"GET /node HTTP/1.1\r\nHost: x\r\nOrigin: https://%b.example\r\n\r\n"
+        asked = b"GET /node HTTP/1.1\r\nHost: localhost\r\nOrigin: https://%b.example\r\n\r\n"
         friend = await client.ask(asked % b"b")
         stranger = await client.ask(asked % b"c")
 

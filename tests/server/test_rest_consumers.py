@@ -66,7 +66,7 @@ class StreamingCall:
         if self.left() > len(self.held):
             return
         async with raw_client(self.it.server.http_port) as gone:
-            gone.send(f"GET {PATH}?group=g&consumer=a HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            gone.send(f"GET {PATH}?group=g&consumer=a HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             await until(lambda: len(self.it.server._http.connections) > 1)
             gone.writer.transport.abort()
         await until(lambda: len(self.it.server._http.connections) == 1)

@@ -27,7 +27,7 @@ async def test_events_come_as_they_are_published_and_are_acked_by_lease(tmp_path
         raw_client(it.server.http_port) as listener,
         raw_client(it.server.http_port) as client,
     ):
-        listener.send(f"GET {EVENTS} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        listener.send(f"GET {EVENTS} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         _, headers = await listener.head()
         assert headers["content-type"] == "text/event-stream"
         await client.post(PATH, {"value": "one"})
@@ -48,7 +48,7 @@ async def test_a_stream_sends_no_more_than_its_window_until_it_is_answered(tmp_p
         raw_client(it.server.http_port) as client,
     ):
         await client.post(PATH, {"messages": [{"value": str(i)} for i in range(5)]})
-        listener.send(f"GET {EVENTS}&window=2 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        listener.send(f"GET {EVENTS}&window=2 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         await listener.head()
         chunk = b""
         while chunk.count(b"data:") < 2:
@@ -68,7 +68,7 @@ async def test_what_is_acked_by_sending_is_done_when_it_was_sent(tmp_path):
         raw_client(it.server.http_port) as client,
     ):
         await client.post(PATH, {"value": "one"})
-        listener.send(f"GET {EVENTS}&ack=auto HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        listener.send(f"GET {EVENTS}&ack=auto HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         await listener.head()
         await event(listener)
         (member,) = polled(it)
@@ -78,7 +78,7 @@ async def test_what_is_acked_by_sending_is_done_when_it_was_sent(tmp_path):
 async def test_who_listens_no_more_stands_in_line_no_more(tmp_path):
     async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         async with raw_client(it.server.http_port) as listener:
-            listener.send(f"GET {EVENTS} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            listener.send(f"GET {EVENTS} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             await listener.head()
             await until(lambda: any(m._waiters for m in polled(it)))
         await until(lambda: not any(m._waiters for m in polled(it)))
@@ -157,8 +157,8 @@ async def test_a_stopping_node_ends_polls_and_streams_and_still_takes_acks(tmp_p
     ):
         await client.post(PATH, {"value": "held"})
         (message,) = await taken(client)
-        waiter.send(f"GET {PATH}?group=g HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        listener.send(f"GET {EVENTS} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        waiter.send(f"GET {PATH}?group=g HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        listener.send(f"GET {EVENTS} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         await listener.head()
         await until(lambda: sum(len(m._waiters) for m in polled(it)) == 2)
         it.server.calls.stop()
@@ -191,7 +191,7 @@ async def test_a_stopping_node_finishes_what_was_asked_and_takes_nothing_new(tmp
 
         monkeypatch.setattr(it.node.batcher, "publish", gated)
         body = b'{"value": "slow"}'
-        head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         producer.send(head.encode() + body)
         await until(lambda: held)
         async with asyncio.TaskGroup() as group:
@@ -215,7 +215,7 @@ async def test_who_waits_on_a_topic_that_is_deleted_is_told(tmp_path):
         raw_client(it.server.http_port) as client,
         raw_client(it.server.http_port) as waiter,
     ):
-        waiter.send(f"GET {PATH}?group=g HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        waiter.send(f"GET {PATH}?group=g HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         await until(lambda: any(m._waiters for m in polled(it)))
         assert (await client.delete("/topics/orders")).status == 204
 
@@ -230,7 +230,7 @@ async def test_polls_of_one_member_take_one_task(tmp_path):
         waiters = [raw_client(it.server.http_port) for _ in range(20)]
         clients = [await waiter.__aenter__() for waiter in waiters]
         for one in clients:
-            one.send(f"GET {PATH}?group=g HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            one.send(f"GET {PATH}?group=g HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         (member,) = polled(it)
         await until(lambda: len(member._waiters) == 20)
         assert len(asyncio.all_tasks()) == tasks
@@ -249,7 +249,7 @@ async def test_a_listener_that_holds_its_window_is_passed_over(tmp_path):
         raw_client(it.server.http_port) as client,
     ):
         await client.post(PATH, {"messages": [{"value": str(n)} for n in range(10)]})
-        listener.send(f"GET {EVENTS}&window=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        listener.send(f"GET {EVENTS}&window=1 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         await listener.head()
         held, data = await event(listener)
         (member,) = polled(it)

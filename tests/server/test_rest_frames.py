@@ -142,7 +142,7 @@ async def test_head_tells_the_length_and_no_more(tmp_path):
     async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         await it.publish(b"a")
         body = (await client.get(FRAMES)).body
-        client.send(f"HEAD {FRAMES} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        client.send(f"HEAD {FRAMES} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         head = await client.answer(to_head=True)
         assert int(head.headers["content-length"]) == len(body)
         assert (await client.get(FRAMES)).body == body

@@ -273,7 +273,7 @@ async def test_a_poll_waits_for_the_first_message(tmp_path):
         raw_client(it.server.http_port) as consumer,
         raw_client(it.server.http_port) as producer,
     ):
-        consumer.send(f"GET {PATH}?group=g HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        consumer.send(f"GET {PATH}?group=g HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         await until(lambda: any(m._waiters for m in polled(it)))
         await producer.post(PATH, {"value": "now"})
 
@@ -413,7 +413,7 @@ async def test_whoever_leaves_waits_for_no_dead_letters_of_others(tmp_path):
 async def test_who_goes_while_polling_takes_nothing_along(tmp_path):
     async with running_server(tmp_path) as it, raw_client(it.server.http_port) as client:
         async with raw_client(it.server.http_port) as gone:
-            gone.send(f"GET {PATH}?group=g HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            gone.send(f"GET {PATH}?group=g HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             await until(lambda: any(m._waiters for m in polled(it)))
         await until(lambda: not any(m._waiters for m in polled(it)))
         await client.post(PATH, {"value": "kept"})
@@ -423,12 +423,12 @@ async def test_who_goes_while_polling_takes_nothing_along(tmp_path):
 
 async def test_a_flood_of_polls_that_go_leaves_nothing_behind(tmp_path):
     async with running_server(tmp_path) as it, raw_client(it.server.http_port) as first:
-        first.send(f"GET {PATH}?group=g HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        first.send(f"GET {PATH}?group=g HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         await until(lambda: any(m._waiters for m in polled(it)))
         (member,) = polled(it)
         for _ in range(200):
             async with raw_client(it.server.http_port) as gone:
-                gone.send(f"GET {PATH}?group=g HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                gone.send(f"GET {PATH}?group=g HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
                 await until(lambda: len(it.server._http.connections) > 1)
                 gone.writer.transport.abort()
             await until(lambda: len(it.server._http.connections) == 1)

@@ -94,7 +94,7 @@ async def test_a_named_replay_goes_on_where_its_reader_was(tmp_path):
         for i in range(20):
             await client.post(f"{ORDERS}/messages", {"value": f"{i}{big}"})
         reader.pause_reading()
-        reader.send(f"GET {ORDERS}/replay?name=audit HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        reader.send(f"GET {ORDERS}/replay?name=audit HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         report = {"positions": [{"partition": 0, "offset": 1}]}
         while (await client.post("/replays/audit/done", report)).status != 204:
             pass

@@ -117,7 +117,8 @@ async def test_who_waits_gets_a_stored_message_also_if_its_sender_has_gone(
         if path == "sendAndStore":
             data = b'{"streamId":"s","message":"m"}'
         sender = await it.connection()
-        head = f"POST /streams/{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
+        head = f"POST /streams/{path} HTTP/1.1\r\nHost: localhost\r\n"
+        head += f"Content-Length: {len(data)}\r\n\r\n"
         connected = len(it.served.server._http.connections)
         sender.send(head.encode() + data)
         await until(lambda: asked)

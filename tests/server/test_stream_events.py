@@ -47,7 +47,7 @@ class Listener:
 async def listening(it: Streaming, query: str, *, last_id: str = "") -> Listener:
     client = await it.connection()
     header = f"Last-Event-ID: {last_id}\r\n" if last_id else ""
-    client.send(f"GET /streams/events?{query} HTTP/1.1\r\nHost: x\r\n{header}\r\n".encode())
+    client.send(f"GET /streams/events?{query} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n".encode())
     head = (await client.reader.readuntil(b"\r\n\r\n")).decode()
     assert head.startswith("HTTP/1.1 200")
     assert "Content-Type: text/event-stream" in head
@@ -143,7 +143,7 @@ async def test_a_message_over_several_lines_is_one_event(tmp_path):
     async with streaming(tmp_path) as it:
         client = await it.connection()
         body = b'{"streamId": "s", "message": {\n"a": "x\\ny",\n\n"b": [1,\r\n 2]}}'
-        head = b"POST /streams/send HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+        head = b"POST /streams/send HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
         await client.ask(head % len(body) + body)
         listener = await listening(it, "streamId=s")
 

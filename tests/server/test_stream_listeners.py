@@ -39,7 +39,8 @@ async def test_a_browser_comes_back_to_a_stream_that_was_forgotten(tmp_path):
         await it.post("/streams/s", "DELETE")
         for query in ("streamId=s", "streamId=s&consumerId=c"):
             client = await it.connection()
-            head = f"GET /streams/events?{query} HTTP/1.1\r\nHost: x\r\nLast-Event-ID: {token}"
+            head = f"GET /streams/events?{query} HTTP/1.1\r\n"
+            head += f"Host: localhost\r\nLast-Event-ID: {token}"
             client.send(head.encode() + b"\r\n\r\n")
             status, _ = await client.head()
             assert status == 200
@@ -56,7 +57,7 @@ async def test_a_carriage_return_does_not_end_a_line_of_an_event(tmp_path):
     async with streaming(tmp_path) as it:
         client = await it.connection()
         body = b'{"streamId": "s", "message": [1,\r\r2,\r"a\\rb"]}'
-        head = b"POST /streams/send HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+        head = b"POST /streams/send HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
         await client.ask(head % len(body) + body)
         listener = await listening(it, "streamId=s")
         text = ""

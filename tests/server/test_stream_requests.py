@@ -26,7 +26,7 @@ async def test_what_takes_messages_cannot_be_asked_for_its_head(tmp_path, method
         await it.send("s", "only")
         await it.served.publish(b"only")
         client = await it.connection()
-        client.send(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        client.send(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         answer = await client.answer(to_head=True)
 
         assert answer.status == 405
@@ -39,7 +39,7 @@ async def test_what_only_looks_can_be_asked_for_its_head(tmp_path):
     async with streaming(tmp_path) as it:
         client = await it.connection()
         for path in ("/streams", "/topics", "/node", "/streams/events?streamId=s"):
-            client.send(f"HEAD {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            client.send(f"HEAD {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             assert (await client.answer(to_head=True)).status == 200
 
 
@@ -109,11 +109,12 @@ async def test_a_curl_that_would_upgrade_sends_and_goes_away(tmp_path):
         upgrade = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n"
         client = await it.connection()
         body = b'{"streamId":"s","message":1}'
-        head = f"POST /streams/send HTTP/1.1\r\nHost: x\r\n{upgrade}Content-Length: {len(body)}"
+        head = "POST /streams/send HTTP/1.1\r\nHost: localhost\r\n"
+        head += f"{upgrade}Content-Length: {len(body)}"
         assert (await client.ask(head.encode() + b"\r\n\r\n" + body)).status == 200
         assert (await it.receive("s")).json()["message"] == 1
         path = "/streams/receive?streamId=s&timeout=20s"
-        client.send(f"GET {path} HTTP/1.1\r\nHost: x\r\n{upgrade}\r\n".encode())
+        client.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{upgrade}\r\n".encode())
         await until(lambda: it.host.table.waiting)
         client.writer.close()
         async with asyncio.timeout(5):

@@ -28,7 +28,7 @@ class Streaming:
     async def post(self, path: str, method: str = "POST", **body: Any) -> Answered:
         client = await self.connection()
         data = json.dumps(body).encode()
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n"
         return await client.ask(head.encode() + data)
 
     async def send(self, stream: str, message: Any, **facts: Any) -> Answered:
@@ -118,7 +118,7 @@ async def test_sender_and_receiver_meet_in_a_stream_of_size_0(tmp_path):
 async def test_a_receiver_that_goes_away_takes_no_message_along(tmp_path, half):
     async with streaming(tmp_path) as it:
         client = await it.connection()
-        client.send(b"GET /streams/receive?streamId=s HTTP/1.1\r\nHost: x\r\n\r\n")
+        client.send(b"GET /streams/receive?streamId=s HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await until(lambda: it.host.table.waiting == 1)
         if half:
             client.writer.write_eof()
