@@ -3,8 +3,9 @@
     python examples/llm_tokens.py               serves a page, and says where; Ctrl-C ends it
     python examples/llm_tokens.py --headless    plays the browser itself, and cuts its connection
 
-Needs a node: `waterclock up`. Tokens are stored, each with a resume token as the id of its event. A
-browser that loses the connection asks for what follows the last id it has seen, by itself.
+Needs a node: `waterclock up --set server.cors_origins=http://127.0.0.1:8000` lets the page in;
+`--headless` needs no such permission. Tokens are stored, each with a resume token as the id of its
+event. A browser that loses the connection asks for what follows the last id it has seen, by itself.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ ANSWER = """A water clock tells the time by a stream: what has flowed is past, w
 is yet to come. Nobody asks it twice for the same drop, and no drop falls before its time. Whoever
 looks away for a while sees on coming back how high the water stands, and goes on from there."""
 CUT_EVERY = 15
+PORT = 8000
 
 
 async def agent(client: waterclock.Client, stream: str, *, pace_s: float) -> None:
@@ -71,7 +73,7 @@ async def play_browser(url: str, stream: str) -> None:
     print("each once, in order:", tokens == ANSWER.split())
 
 
-async def page_server(url: str, stream: str) -> asyncio.Server:
+async def page_server(url: str, stream: str, port: int) -> asyncio.Server:
     """Serve the page, which reads from the node at a URL."""
     page = PAGE.read_text().replace("{{url}}", url).replace("{{stream}}", stream).encode()
     head = "HTTP/1.0 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n\r\n"
@@ -81,14 +83,13 @@ async def page_server(url: str, stream: str) -> asyncio.Server:
         writer.write(head.encode() + page)
         writer.close()
 
-    return await asyncio.start_server(answer, "127.0.0.1", 0)
+    return await asyncio.start_server(answer, "127.0.0.1", port)
 
 
 async def serve_page(url: str, stream: str) -> None:
     """Serve the page until somebody ends it."""
-    server = await page_server(url, stream)
-    port = server.sockets[0].getsockname()[1]
-    print(f"Open http://127.0.0.1:{port}/ in a browser. Ctrl-C ends it.", flush=True)
+    server = await page_server(url, stream, PORT)
+    print(f"Open http://127.0.0.1:{PORT}/ in a browser. Ctrl-C ends it.", flush=True)
     await server.serve_forever()
 
 

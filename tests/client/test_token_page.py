@@ -4,15 +4,13 @@ import asyncio
 import os
 from pathlib import Path
 
-import pytest
-
-from benchmarks.peers.cache import Absent
+from benchmarks.peers.server import free_port
 from examples import llm_tokens
-from tests.client.browser import Page, browser, found
 from tests.client.http_peers import proxy_of
+from tests.kit.browser import Page, browser, found
 from tests.server.served import running_server
-from tests.stores.servers.registry import reason_to_skip
 from waterclock.client.client import connect
+from waterclock.model.sections import ServerConfig
 
 TOKENS = llm_tokens.ANSWER.split()
 PARTS = (TOKENS[:20], TOKENS[20:40], TOKENS[40:])
@@ -30,10 +28,9 @@ def text_of(page: Page, name: str) -> str:
 
 
 async def test_a_browser_shows_every_token_once_though_its_connections_are_cut(tmp_path):
-    try:
-        found()
-    except Absent as absent:
-        pytest.skip(reason_to_skip("debian", absent))
+    found()
+    port = free_port()
+    origin = f"http://127.0.0.1:{port}"
 
     def look(url: str, send_next_part: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
         with browser(tmp_path / "profile") as page:
@@ -51,16 +48,15 @@ async def test_a_browser_shows_every_token_once_though_its_connections_are_cut(t
             assert page.value("sources") == 1
 
     async with (
-        running_server(tmp_path / "node") as served,
+        running_server(tmp_path / "node", server=ServerConfig(cors_origins=(origin,))) as served,
         proxy_of(served.server.addresses.http_port) as proxy,
         connect(served.server.addresses.grpc) as client,
-        await llm_tokens.page_server(proxy.url, "answer") as server,
+        await llm_tokens.page_server(proxy.url, "answer", port),
         asyncio.TaskGroup() as tasks,
     ):
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
         next_part, number = asyncio.Event(), 0
         looking = tasks.create_task(
-            asyncio.to_thread(look, url, next_part, asyncio.get_running_loop())
+            asyncio.to_thread(look, f"{origin}/", next_part, asyncio.get_running_loop())
         )
         for part in PARTS:
             for token in part:

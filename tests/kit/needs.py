@@ -13,6 +13,7 @@ NEEDS = {
     "kafka": "a Kafka broker",
     "redis": "a Redis server",
     "databases": "the server of a store: Postgres, MySQL, MongoDB, DynamoDB or Cassandra",
+    "browser": "Chromium, without a screen",
     "chaos": "time: processes are killed, stopped, cut off, or out of disk while they work",
     "plants": "time: bugs are planted, and each must be found",
     "benches": "time: a benchmark runs, however shortly",
@@ -26,6 +27,8 @@ BY_FIXTURE = {
 }
 
 BY_PLACE = {
+    r"tests/browser/": {"browser"},
+    r"tests/client/test_token_page\.py": {"browser"},
     r"tests/burrow/kafka/": {"kafka"},
     r"tests/burrow/kafka/test_(chaos|exactly_once|stuck)\.py": {"chaos"},
     r"tests/spark/test_(cluster|connect|killed_executor)\.py": {"spark"},

@@ -340,3 +340,40 @@ def test_every_default_is_within_what_an_operator_may_ask_for():
 def test_settings_of_other_programs_in_the_same_environment_are_theirs():
     environ = {"WATERCLOCK_DISPATCH__SOURCE": "readings", "WATERCLOCK_WORKER__CREDIT": "5"}
     assert load(environ=environ) == load(environ={})
+
+
+def test_origins_are_kept_as_browsers_write_them():
+    config = load(
+        flags={"server.cors_origins": "https://App.example.com:443, http://localhost:3000,*"}
+    )
+    listed = load("server: {cors_origins: ['http://[::1]:80', 'tauri://localhost']}")
+
+    assert load().server.cors_origins == ()
+    assert config.server.cors_origins == ("https://app.example.com", "http://localhost:3000", "*")
+    assert listed.server.cors_origins == ("http://[::1]", "tauri://localhost")
+
+
+@pytest.mark.parametrize(
+    "text", ["null", "app.example.com", "https://", "https://a/", "https://a/b", "https://a b"]
+)
+def test_what_is_no_origin_is_refused(text):
+    assert refusal(flags={"server.cors_origins": text}) == (
+        "server.cors_origins",
+        "expected a list of origins such as https://app.example.com, or *, "
+        f"got {text!r} in the flags",
+    )
+
+
+def test_host_names_are_one_name_a_domain_or_all():
+    config = load("server: {hosts: [Gateway, node-1.example.com, .svc.cluster.local, '*']}")
+
+    names = ("gateway", "node-1.example.com", ".svc.cluster.local", "*")
+    assert config.server.hosts == names
+
+
+@pytest.mark.parametrize("text", ["a:80", "http://a", "a b", "*.a.example", "a..b", "."])
+def test_what_is_no_host_name_is_refused(text):
+    path, problem = refusal(flags={"server.hosts": text})
+
+    assert path == "server.hosts"
+    assert "expected a list of host names such as node1.example.com, or *" in problem

@@ -25,7 +25,7 @@ async def test_every_path_is_named(tmp_path):
 
 
 async def test_pages_that_may_ask_are_configured(tmp_path):
-    server = ServerConfig(cors_origins="https://a.example, https://b.example")
+    server = ServerConfig(cors_origins=("https://a.example", "https://b.example"))
     async with (
         running_server(tmp_path, server=server) as it,
         raw_client(it.server.http_port) as client,

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.server.http_client import raw_client, until
+from tests.server.http_serving import served
 from waterclock.model.errors import BadConfig
 from waterclock.server.http.connection import HttpConnection
 from waterclock.server.http.messages import Request, Response, problem
-from waterclock.server.http.routes import Routes, answer_from
+from waterclock.server.http.routes import Routes
 from waterclock.server.http.server import HttpLimits, HttpServer, serve_http
 
 GET = b"GET /echo HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -59,7 +60,7 @@ async def running_server(
         b"/broken": {b"GET": echo.broken},
         b"/large": {b"GET": echo.large},
     }
-    async with serve_http(answer_from(routes), host="127.0.0.1", port=0, limits=limits) as server:
+    async with served(routes, limits) as server:
         yield server, echo
 
 

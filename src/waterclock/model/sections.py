@@ -11,7 +11,9 @@ from waterclock.model.errors import BadConfig
 from waterclock.model.settings import (
     Addresses,
     Choice,
+    HostNames,
     Maybe,
+    Origins,
     Section,
     Text,
     Toggle,
@@ -399,7 +401,12 @@ class ServerConfig(Section):
     drain_ms: Annotated[int, duration(0, 10 * MINUTE_MS)] = 10 * SECOND_MS
     """How long a stopping node lets calls finish."""
 
-    cors_origins: Annotated[str, Text(4_096)] = "*"
-    """Web pages that may use the HTTP API from a browser: their origins, parted by commas, such as
-    `https://app.example.com`. `*` is any page: as safe as letting anyone reach the port. With a
-    list, requests of all other pages but the node's own are refused."""
+    cors_origins: Annotated[tuple[str, ...], Origins()] = ()
+    """Web pages that may use the HTTP API from a browser, besides the node's own. `*` is any page
+    that anyone opens who can reach the port: it may then read, publish and delete."""
+
+    hosts: Annotated[tuple[str, ...], HostNames()] = ()
+    """Names by which HTTP clients call the node, such as that of a proxy before it or of a service;
+    `.example.com` is every name below. Addresses, `localhost`, the machine's name and `server.host`
+    need no entry. Requests to other names are refused, for a page could have one lead here (DNS
+    rebinding). `*` is any name: only where something else checks them."""

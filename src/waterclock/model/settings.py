@@ -13,7 +13,9 @@ In files a time is written with its unit, so its name does not repeat it: the fi
 """
 
 import dataclasses
+import re
 import reprlib
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, get_type_hints
@@ -22,6 +24,11 @@ from waterclock.model.errors import BadConfig
 from waterclock.model.units import COUNT, DURATION, SIZE, Units
 
 Value = TypeVar("Value")
+
+_ORIGIN = re.compile(
+    r"\*|(?P<scheme>[a-z][a-z0-9+.-]*)://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(?P<port>:[0-9]{1,5})?"
+)
+_HOST_NAME = re.compile(r"\*|\.?[a-z0-9_-]+(\.[a-z0-9_-]+)*")
 
 
 class Kind(Protocol[Value]):
@@ -135,27 +142,62 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Addresses:
-    """A list of `host:port`; in one text they are parted by commas."""
+class Listed(ABC):
+    """A list of texts; in one text they are parted by commas."""
 
-    allowed: ClassVar[str] = "a list of host:port"
+    allowed: ClassVar[str]
 
     def read(self, raw: object) -> tuple[str, ...]:
         if isinstance(raw, str):
             raw = [part.strip() for part in raw.split(",")] if raw.strip() else []
         if not isinstance(raw, list | tuple):
             raise ValueError
-        return tuple(self._address(item) for item in raw)
+        return tuple(self._read_one(Text(chars_max=300).read(item)) for item in raw)
 
-    def _address(self, raw: object) -> str:
-        host, _, port = Text(chars_max=300).read(raw).rpartition(":")
+    @abstractmethod
+    def _read_one(self, text: str) -> str:
+        """Return a text as it is kept; raise ValueError if it is not allowed."""
+
+    def show(self, value: Sequence[str]) -> str:
+        return ",".join(value)
+
+
+class Addresses(Listed):
+    """A list of `host:port`."""
+
+    allowed: ClassVar[str] = "a list of host:port"
+
+    def _read_one(self, text: str) -> str:
+        host, _, port = text.rpartition(":")
         if not host or " " in host:
             raise ValueError
         count(1, 65_535).read(port)
         return f"{host}:{port}"
 
-    def show(self, value: Sequence[str]) -> str:
-        return ",".join(value)
+
+class Origins(Listed):
+    """A list of the origins of web pages, as browsers write them."""
+
+    allowed: ClassVar[str] = "a list of origins such as https://app.example.com, or *"
+
+    def _read_one(self, text: str) -> str:
+        found = _ORIGIN.fullmatch(text.lower())
+        if found is None:
+            raise ValueError
+        # Browsers leave out the port that the scheme means anyway.
+        is_implied = (found["scheme"], found["port"]) in (("http", ":80"), ("https", ":443"))
+        return found[0].removesuffix(found["port"]) if is_implied else found[0]
+
+
+class HostNames(Listed):
+    """A list of host names without ports; one with a dot before it is all names below."""
+
+    allowed: ClassVar[str] = "a list of host names such as node1.example.com, or *"
+
+    def _read_one(self, text: str) -> str:
+        if _HOST_NAME.fullmatch(text.lower()) is None:
+            raise ValueError
+        return text.lower()
 
 
 @dataclass(frozen=True, slots=True)

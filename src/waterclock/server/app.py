@@ -6,6 +6,7 @@ as long as `server.drain` allows; what is left is cut off. Then the node itself 
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import cast
@@ -24,9 +25,9 @@ from waterclock.server.grpc.health import Health
 from waterclock.server.grpc.scheduler import SchedulerApi
 from waterclock.server.grpc.server import GrpcServer, Service, serve_grpc
 from waterclock.server.grpc.write_registry import WriteRegistryApi
-from waterclock.server.http.cors import Cors
+from waterclock.server.http.cross_origin import CrossOriginGuard
 from waterclock.server.http.openapi import with_description
-from waterclock.server.http.operations import routes_of, stopping_routes_of
+from waterclock.server.http.operations import linkable_of, routes_of, stopping_routes_of
 from waterclock.server.http.routes import answer_from
 from waterclock.server.http.server import HttpServer, http_limits, serve_http
 from waterclock.server.metrics import LoopWatch, Metrics
@@ -124,9 +125,11 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
     )
     answer, stopping = answer_from(routes_of(table)), answer_from(stopping_routes_of(table))
     host, port = config.server.host, config.cluster.http_port
-    cors = Cors(tuple(origin.strip() for origin in config.server.cors_origins.split(",")))
+    guard = CrossOriginGuard(
+        origins=config.server.cors_origins, hosts=_hosts_of(config), linkable=linkable_of(table)
+    )
     async with serve_http(
-        answer, host=host, port=port, limits=http_limits(config), cors=cors, stopping=stopping
+        answer, host=host, port=port, limits=http_limits(config), guard=guard, stopping=stopping
     ) as http_server:
         http_address = Addresses(host, 0, http_server.port).http
         health = Health(node, tuple(api.full_name for api in APIS))
@@ -145,3 +148,9 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
             finally:
                 for task in running:
                     task.cancel()
+
+
+def _hosts_of(config: Config) -> tuple[str, ...]:
+    """Return the names that requests may call the node by, beside addresses and localhost."""
+    machine = socket.gethostname()
+    return (*config.server.hosts, config.server.host, machine, machine.partition(".")[0])

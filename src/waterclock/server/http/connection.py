@@ -269,11 +269,11 @@ class HttpConnection(RequestParser):
         if self._transport.is_closing():
             return
         server = self._server
-        cors = server.cors.plain if origin is None else server.cors.lines(origin)
+        added = server.guard.plain if origin is None else server.guard.lines(origin)
         is_last = response_flags & IS_LAST != 0 or server.is_stopping
         is_head = response_flags & IS_HEAD != 0
         self._transport.write(
-            response.encode(date=server.date, is_last=is_last, is_head=is_head, cors=cors)
+            response.encode(date=server.date, is_last=is_last, is_head=is_head, added=added)
         )
         if is_last:
             self._end()
@@ -312,9 +312,9 @@ class HttpConnection(RequestParser):
         server = self._server
         is_last = bool(response_flags & (IS_LAST | IS_OLD)) or server.is_stopping
         is_old = bool(response_flags & IS_OLD)
-        cors = server.cors.lines(origin)
+        added = server.guard.lines(origin)
         self._transport.write(
-            streamed.encode_head(date=server.date, is_last=is_last, is_old=is_old, cors=cors)
+            streamed.encode_head(date=server.date, is_last=is_last, is_old=is_old, added=added)
         )
         if response_flags & IS_HEAD:
             dispose(streamed)
@@ -377,8 +377,8 @@ class HttpConnection(RequestParser):
         if self._transport.is_closing():
             return
         if final_response is not None:
-            cors, date = self._server.cors.lines(self._origin), self._server.date
-            last = final_response.encode(date=date, is_last=True, is_head=False, cors=cors)
+            added, date = self._server.guard.lines(self._origin), self._server.date
+            last = final_response.encode(date=date, is_last=True, is_head=False, added=added)
             self._transport.write(last)
         self._end()
 

@@ -1,5 +1,7 @@
 """The page at /docs: every operation with its parameters and a line for curl. No scripts."""
 
+import base64
+import hashlib
 import shlex
 from collections.abc import Iterable
 from html import escape
@@ -20,6 +22,12 @@ dt { font-family: ui-monospace, monospace } dd { margin: 0 0 .3rem 1.5rem; color
 @media (prefers-color-scheme: dark) { body { color: #ddd; background: #1b1b1b }
   pre { background: #2a2a2a } dd { color: #aaa } }
 """
+
+PAGE_HEADERS = (
+    b"Content-Security-Policy: default-src 'none'; style-src 'sha256-%b'; base-uri 'none'; "
+    b"form-action 'none'; frame-ancestors 'none'\r\nReferrer-Policy: same-origin\r\n"
+) % base64.b64encode(hashlib.sha256(_STYLE.encode()).digest())
+"""The browser shows the page with this style, and runs and loads nothing, whatever is in it."""
 
 Json = dict[str, Any]
 

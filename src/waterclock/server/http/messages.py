@@ -74,10 +74,10 @@ class Response(NamedTuple):
     headers: bytes = b""
     """Further header lines, each with its line end."""
 
-    def encode(self, *, date: bytes, is_last: bool, is_head: bool, cors: bytes = b"") -> bytes:
-        """Return the bytes of the response; to HEAD without its body."""
+    def encode(self, *, date: bytes, is_last: bool, is_head: bool, added: bytes = b"") -> bytes:
+        """Return the bytes of the response; to HEAD without its body. `added` are header lines."""
         if self.status == 204:
-            return self._encode_empty(date, cors, is_last)
+            return self._encode_empty(date, added, is_last)
         return b"".join(
             (
                 _STATUS_LINES[self.status],
@@ -86,16 +86,16 @@ class Response(NamedTuple):
                 self.content_type,
                 b"\r\nContent-Length: %d\r\n" % len(self.body),
                 self.headers,
-                cors,
+                added,
                 b"Connection: close\r\n\r\n" if is_last else b"\r\n",
                 b"" if is_head else self.body,
             )
         )
 
-    def _encode_empty(self, date: bytes, cors: bytes, is_last: bool) -> bytes:
+    def _encode_empty(self, date: bytes, added: bytes, is_last: bool) -> bytes:
         # RFC 9110, 8.6: neither a length nor a type, for there is no body.
         end = b"Connection: close\r\n\r\n" if is_last else b"\r\n"
-        return b"".join((_STATUS_LINES[self.status], date, self.headers, cors, end))
+        return b"".join((_STATUS_LINES[self.status], date, self.headers, added, end))
 
 
 class Streamed:
@@ -130,7 +130,7 @@ class Streamed:
     def __repr__(self) -> str:
         return f"<Streamed {self.status} {self.content_type.decode()}>"
 
-    def encode_head(self, *, date: bytes, is_last: bool, is_old: bool, cors: bytes) -> bytes:
+    def encode_head(self, *, date: bytes, is_last: bool, is_old: bool, added: bytes) -> bytes:
         """Return the bytes before the first piece."""
         if self.length is not None:
             size = b"\r\nContent-Length: %d\r\n" % self.length
@@ -144,7 +144,7 @@ class Streamed:
                 self.content_type,
                 size,
                 self.headers,
-                cors,
+                added,
                 b"Connection: close\r\n\r\n" if is_last or is_old else b"\r\n",
             )
         )

@@ -18,7 +18,7 @@ import msgspec
 
 import waterclock
 from waterclock.model.limits import Limits
-from waterclock.server.http.docs_page import page_of
+from waterclock.server.http.docs_page import PAGE_HEADERS, page_of
 from waterclock.server.http.input import LIMIT
 from waterclock.server.http.messages import HTML, JSON, PROBLEM, Request, Response
 from waterclock.server.http.operations import Operation, ResponseSpec
@@ -66,6 +66,7 @@ def with_description(table: Sequence[Operation], limits: Limits, now_ms: int) ->
             name="openapi",
             summary="This description.",
             responses={200: ResponseSpec("OpenAPI 3.1.", dict[str, Any])},
+            is_linkable=True,
         ),
         Operation(
             "GET",
@@ -74,6 +75,7 @@ def with_description(table: Sequence[Operation], limits: Limits, now_ms: int) ->
             name="docs",
             summary="The same as a page.",
             responses={200: ResponseSpec("A page.", content_type=HTML)},
+            is_linkable=True,
         ),
     ]
     numbers = {**asdict(limits), "due_ms_max": now_ms + limits.due_horizon_ms_max}
@@ -81,7 +83,7 @@ def with_description(table: Sequence[Operation], limits: Limits, now_ms: int) ->
         describe(whole, title="Waterclock", version=waterclock.__version__), numbers
     )
     made["openapi"] = Response(200, msgspec.json.encode(description), JSON)
-    made["docs"] = Response(200, page_of(description), HTML)
+    made["docs"] = Response(200, page_of(description), HTML, PAGE_HEADERS)
     return whole
 
 

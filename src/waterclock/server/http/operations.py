@@ -18,7 +18,7 @@ from typing import Any
 
 from waterclock.model.errors import Stopping
 from waterclock.server.http.messages import JSON, Handler, Request, Response
-from waterclock.server.http.routes import Routes
+from waterclock.server.http.routes import PREFIX, Routes
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,22 @@ class Operation:
     """Statuses of problems it may answer with, beside those that all may."""
     is_taking: bool = False
     """A GET takes messages from others: so there is no HEAD, which would throw them away."""
+    is_linkable: bool = False
+    """A person may come to it from any site by a link: it shows something, and changes nothing."""
     is_last_to_stop: bool = False
     """A node that is stopping still answers it."""
 
     def __post_init__(self) -> None:
         assert self.path.startswith("/"), self.path
         assert self.method.isupper(), self.method
+        is_plain = self.method == "GET" and self.parameters is None and not self.is_taking
+        assert is_plain or not self.is_linkable, f"{self.path} may change something"
+
+
+def linkable_of(operations: Iterable[Operation]) -> frozenset[bytes]:
+    """Return the paths of a table to which other sites may link."""
+    paths = {one.path.encode() for one in operations if one.is_linkable}
+    return frozenset(paths | {PREFIX + path for path in paths})
 
 
 def stopping_routes_of(operations: Iterable[Operation]) -> Routes:

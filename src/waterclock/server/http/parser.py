@@ -65,6 +65,7 @@ class RequestParser(asyncio.Protocol, ABC):
         "_hosts",
         "_in_head",
         "_in_trailer",
+        "_is_checked_by_guard",
         "_is_continue_due",
         "_is_read_closed",
         "_is_receiving",
@@ -173,15 +174,19 @@ class RequestParser(asyncio.Protocol, ABC):
         if size == 4:
             if name.lower() == b"host":
                 self._hosts += 1
+                if value not in self._server.guard.known_hosts:
+                    self._is_checked_by_guard = True
         elif size == 14:
-            if name.lower() == b"content-length":
+            lower = name.lower()
+            if lower == b"content-length":
                 # llhttp has seen that it is a number.
                 self._check_body(int(value))
+            elif lower == b"sec-fetch-site":
+                self._is_checked_by_guard = True
         elif size == 6:
             self._take_short(name.lower(), value)
-        elif size == 10 and name.lower() == b"connection":
-            # Without it, HTTP/1.0 does not ask to be kept alive, and nobody to upgrade.
-            self._speaks_of_connection = True
+        elif size == 10:
+            self._take_middling(name.lower(), value)
         elif size == 17:
             self._take_long(name.lower(), value)
         self._headers.append((name, value))
@@ -189,10 +194,18 @@ class RequestParser(asyncio.Protocol, ABC):
     def _take_short(self, name: bytes, value: bytes) -> None:
         if name == b"origin":
             self._origin = value
+            self._is_checked_by_guard = True
         elif name == b"expect":
             if value.lower() != b"100-continue":
                 raise Refused(problem(417, "the only expectation that can be met is 100-continue"))
             self._is_continue_due = True
+
+    def _take_middling(self, name: bytes, value: bytes) -> None:
+        if name == b"connection":
+            # Without it, HTTP/1.0 does not ask to be kept alive, and nobody to upgrade.
+            self._speaks_of_connection = True
+        elif name == b"user-agent" and value.startswith(b"Mozilla/"):
+            self._is_checked_by_guard = True
 
     def _take_long(self, name: bytes, value: bytes) -> None:
         if name == b"transfer-encoding" and value.strip().lower() != b"chunked":
@@ -201,8 +214,18 @@ class RequestParser(asyncio.Protocol, ABC):
     def on_headers_complete(self) -> None:
         """Note that the head is whole; the client may wait for 100 Continue."""
         self._in_head = False
+        if self._is_checked_by_guard:
+            self._check_by_guard()
         if self._is_continue_due:
             self._continue_if_due()
+
+    def _check_by_guard(self) -> None:
+        parser = self._parser
+        assert parser is not None
+        target = self._target()
+        refusal = self._server.guard.refusal(parser.get_method(), target, self._headers)
+        if refusal is not None:
+            raise Refused(refusal)
 
     def on_chunk_header(self) -> None:
         """What follows is a piece of the body or, behind the last one, the trailer."""
@@ -296,6 +319,7 @@ class RequestParser(asyncio.Protocol, ABC):
         self._hosts = 0
         self._in_head = True
         self._in_trailer = False
+        self._is_checked_by_guard = False
         self._is_continue_due = False
         self._speaks_of_connection = False
         self._origin = None

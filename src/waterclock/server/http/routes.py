@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import unquote_to_bytes
 
-from waterclock.server.http.cors import preflight_lines
+from waterclock.server.http.cross_origin import preflight_lines
 from waterclock.server.http.messages import Answered, Handler, Later, Request, Response, problem
 
 Routes = Mapping[bytes, Mapping[bytes, Handler | None]]

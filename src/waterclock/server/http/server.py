@@ -12,7 +12,7 @@ from waterclock.node.task_groups import task_group
 from waterclock.server.addresses import bind_errors
 from waterclock.server.calls import BytesInFlight
 from waterclock.server.http.connection import HttpConnection
-from waterclock.server.http.cors import Cors
+from waterclock.server.http.cross_origin import CrossOriginGuard
 from waterclock.server.http.messages import Handler
 
 SWEEP_S = 1.0
@@ -58,12 +58,12 @@ class HttpServer:
         answer: Handler,
         limits: HttpLimits,
         tasks: asyncio.TaskGroup,
-        cors: Cors | None = None,
+        guard: CrossOriginGuard | None = None,
         stopping: Handler | None = None,
     ) -> None:
-        self.cors = cors or Cors()
-        self.answer = self.cors.guarded(answer)
-        self._stopping = self.cors.guarded(stopping or answer)
+        self.guard = guard or CrossOriginGuard()
+        self.answer = answer
+        self._stopping = stopping or answer
         self.limits = limits
         self.tasks = tasks
         self.loop = asyncio.get_running_loop()
@@ -114,13 +114,13 @@ async def serve_http(
     host: str,
     port: int,
     limits: HttpLimits | None = None,
-    cors: Cors | None = None,
+    guard: CrossOriginGuard | None = None,
     stopping: Handler | None = None,
 ) -> AsyncIterator[HttpServer]:
     """Listen until left; whatever is still asked then goes unanswered. Once it stops, requests are
     answered by `stopping`."""
     async with task_group() as tasks:
-        server = HttpServer(answer, limits or HttpLimits(), tasks, cors, stopping)
+        server = HttpServer(answer, limits or HttpLimits(), tasks, guard, stopping)
         loop = server.loop
         with bind_errors("cluster.http_port", host, port):
             listener = await loop.create_server(

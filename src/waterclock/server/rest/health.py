@@ -45,7 +45,7 @@ def operations(node: Node, metrics: Metrics) -> list[Operation]:
     async def scrape(_: Request) -> Response:
         return Response(200, await metrics.text(), CONTENT_TYPE)
 
-    operation = partial(Operation, tag="node", is_last_to_stop=True)
+    operation = partial(Operation, tag="node", is_linkable=True, is_last_to_stop=True)
     return [
         operation(
             "GET", "/health/live", live, "live", "Tell whether the process lives.",

@@ -10,16 +10,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.cache import Programs, debian
+import pytest
+
+from benchmarks.peers.cache import Absent, Programs, debian
+from tests.kit.needs import claim
+from tests.stores.servers.registry import reason_to_skip
 
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run")
 WINDOW = "--window-size=900,700"
+TICK = "new Promise(done => setTimeout(done, 20))"
 HIGH = 20
 """File numbers from here on are nobody's."""
 
 
 class Page:
-    """One page in the browser."""
+    """One page in the browser, at one address after the other."""
 
     def __init__(self, reading: int, writing: int) -> None:
         self._reading = os.fdopen(reading, "rb", buffering=0)
@@ -27,23 +32,28 @@ class Page:
         self._rest = b""
         self._number = 0
         self._session = ""
+        self._target = ""
 
     def open(self, url: str) -> None:
-        """Show the page at an address."""
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
+        """Show the page at an address, as if a person had typed it; the one before is closed."""
+        last, self._session = self._target, ""
+        self._target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        attached = self.call("Target.attachToTarget", targetId=self._target, flatten=True)
+        if last:
+            self.call("Target.closeTarget", targetId=last)
         self._session = attached["sessionId"]
         self.call("Page.navigate", url=url)  # answered once the old page is gone
 
     def wait(self, claim: str) -> None:
         """Wait until a claim in JavaScript holds on the page."""
         while not self.value(claim):
-            tick = "new Promise(done => setTimeout(done, 20))"
-            self.call("Runtime.evaluate", expression=tick, awaitPromise=True)
+            self.call("Runtime.evaluate", expression=TICK, awaitPromise=True)
 
     def value(self, expression: str) -> Any:
-        """Return what an expression in JavaScript gives."""
-        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        """Return what an expression in JavaScript gives; a promise, once it is kept."""
+        found = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
@@ -74,15 +84,19 @@ class Page:
 
 
 def found() -> Programs:
-    """Give Chromium, the system's or Debian's; raises Absent if it cannot be had."""
-    return debian("chromium", ["chromium"])
+    """Give Chromium, the system's or Debian's; skips the test if it cannot be had."""
+    try:
+        return debian("chromium", ["chromium"])
+    except Absent as absent:
+        pytest.skip(reason_to_skip("debian", absent))
 
 
 @contextmanager
-def browser(folder: Path) -> Iterator[Page]:
+def browser(folder: Path, *flags: str) -> Iterator[Page]:
     """Run Chromium for as long as the block lasts."""
+    claim("browser")
     programs = found()
-    command = [_binary(programs), *FLAGS, WINDOW, f"--user-data-dir={folder}"]
+    command = [_binary(programs), *FLAGS, WINDOW, *flags, f"--user-data-dir={folder}"]
     command.append("--remote-debugging-pipe")
     theirs_in, ours_out = _pipe()
     ours_in, theirs_out = _pipe()
