@@ -14,12 +14,12 @@ from tests.server.served import running_server
 from waterclock.server.calls import Calls
 from waterclock.server.metrics import LoopWatch, Metrics
 from waterclock.server.statuses import STATUSES
-from waterclock.v1 import admin_pb2, broker_pb2, scheduler_pb2, write_registry_pb2
+from waterclock.v1 import admin_pb2, backup_pb2, broker_pb2, scheduler_pb2, write_registry_pb2
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 SERVICES = {
     service.full_name: service
-    for module in (broker_pb2, scheduler_pb2, admin_pb2, write_registry_pb2)
+    for module in (broker_pb2, scheduler_pb2, admin_pb2, write_registry_pb2, backup_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
 }
 METRICS_HEAD = "| metric | labels | means |\n|---|---|---|\n"

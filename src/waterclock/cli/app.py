@@ -19,6 +19,8 @@ from waterclock.cli.commands import (
     streams,
     topics,
 )
+from waterclock.cli.commands.backups.backup import backup
+from waterclock.cli.commands.backups.restore import restore
 from waterclock.cli.commands.dispatch import dispatch
 from waterclock.cli.commands.log import check, repair
 from waterclock.cli.commands.log_show import show
@@ -107,6 +109,8 @@ app.add_typer(groups.app, name="groups", rich_help_panel=UPKEEP)
 app.add_typer(streams.app, name="streams", rich_help_panel=UPKEEP)
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel=UPKEEP)
 app.add_typer(replays_app, name="replays", rich_help_panel=UPKEEP)
+app.command("backup", rich_help_panel=UPKEEP)(backup)
+app.command("restore", rich_help_panel=UPKEEP)(restore)
 app.add_typer(bench.app, name="bench", rich_help_panel=RUNNING)
 app.add_typer(log_app, name="log", rich_help_panel=UPKEEP)
 log_app.command("show")(show)

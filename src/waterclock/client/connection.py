@@ -38,6 +38,7 @@ from waterclock.runtime.clock import SystemClock
 from waterclock.v1 import (
     admin_pb2,
     admin_pb2_grpc,
+    backup_pb2_grpc,
     broker_pb2_grpc,
     scheduler_pb2_grpc,
     write_registry_pb2_grpc,
@@ -96,6 +97,7 @@ class Connection:
         self._scheduler = scheduler_pb2_grpc.SchedulerStub(channel)
         self._admin = admin_pb2_grpc.AdminStub(channel)
         self._write_registry = write_registry_pb2_grpc.WriteRegistryStub(channel)
+        self._backups = backup_pb2_grpc.BackupsStub(channel)
         try:
             return await self._meet()
         except BaseException:
@@ -121,6 +123,11 @@ class Connection:
     def write_registry(self) -> "write_registry_pb2_grpc.WriteRegistryAsyncStub":
         self.check_open()
         return self._write_registry
+
+    @property
+    def backups(self) -> "backup_pb2_grpc.BackupsAsyncStub":
+        self.check_open()
+        return self._backups
 
     @property
     def is_open(self) -> bool:

@@ -55,6 +55,11 @@ class Metadata:
     def __repr__(self) -> str:
         return f"<Metadata {len(self._records)} records, {self._store!r}>"
 
+    @property
+    def store(self) -> PartitionStore:
+        """Its log, for those who copy it."""
+        return self._store
+
     def get(self, name: str) -> bytes | None:
         return self._records.get(name)
 

@@ -52,7 +52,9 @@ RETENTION_BYTES_MAX = 1 << 53
 log = logging.getLogger(__name__)
 
 
-class _Record(msgspec.Struct, frozen=True, kw_only=True):
+class TopicRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What the metadata says of a topic, as JSON."""
+
     folder: str
     settings: TopicSettings
 
@@ -285,7 +287,7 @@ class Topics:
         await self._empty_trash()
         topics = []
         for key, value in self._metadata.items(RECORD):
-            record = msgspec.json.decode(value, type=_Record)
+            record = msgspec.json.decode(value, type=TopicRecord)
             topics.append(Topic(key.removeprefix(RECORD), record.folder, record.settings))
         counts = [topic.settings.partitions for topic in topics]
         hosts = iter(
@@ -353,7 +355,7 @@ class Topics:
         del topic.partitions[first:]
 
     def _save(self, topic: Topic) -> Offset:
-        record = _Record(folder=topic.folder, settings=topic.settings)
+        record = TopicRecord(folder=topic.folder, settings=topic.settings)
         saved = {RECORD + topic.name: msgspec.json.encode(record), TRASH + topic.folder: None}
         return self._metadata.write(saved)
 

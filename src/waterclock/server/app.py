@@ -20,6 +20,7 @@ from waterclock.node.task_groups import task_group
 from waterclock.server.addresses import Addresses
 from waterclock.server.calls import Calls
 from waterclock.server.grpc.admin import AdminApi
+from waterclock.server.grpc.backup import BackupApi
 from waterclock.server.grpc.broker import BrokerApi
 from waterclock.server.grpc.health import Health
 from waterclock.server.grpc.scheduler import SchedulerApi
@@ -36,7 +37,7 @@ from waterclock.server.rest.frames import FramesApi
 from waterclock.server.rest.health import operations
 from waterclock.server.rest.operations import topic_operations
 from waterclock.server.streams.api import StreamsApi
-from waterclock.v1 import admin_pb2, broker_pb2, scheduler_pb2, write_registry_pb2
+from waterclock.v1 import admin_pb2, backup_pb2, broker_pb2, scheduler_pb2, write_registry_pb2
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ APIS = (
     scheduler_pb2.DESCRIPTOR.services_by_name["Scheduler"],
     admin_pb2.DESCRIPTOR.services_by_name["Admin"],
     write_registry_pb2.DESCRIPTOR.services_by_name["WriteRegistry"],
+    backup_pb2.DESCRIPTOR.services_by_name["Backups"],
 )
 HEALTH = cast(ServiceDescriptor, health_pb2.DESCRIPTOR.services_by_name["Health"])
 
@@ -133,12 +135,13 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
     ) as http_server:
         http_address = Addresses(host, 0, http_server.port).http
         health = Health(node, tuple(api.full_name for api in APIS))
-        broker, scheduler, admin, write_registry = APIS
+        broker, scheduler, admin, write_registry, backups = APIS
         services = (
             Service(broker, broker_api, calls),
             Service(scheduler, SchedulerApi(node), calls),
             Service(admin, AdminApi(node, http_address=http_address), calls),
             Service(write_registry, WriteRegistryApi(node), calls),
+            Service(backups, BackupApi(node, calls), calls),
             Service(HEALTH, health, Calls(HEALTH_CALLS_MAX)),
         )
         async with serve_grpc(services, config) as grpc_server, task_group() as tasks:

@@ -96,6 +96,11 @@ class Persister:
     def __repr__(self) -> str:
         return f"<Persister in {self._store!r}, {len(self._queues)} streams under way>"
 
+    @property
+    def store_in_use(self) -> StreamStore:
+        """Where it brings them."""
+        return self._store
+
     async def run(self) -> None:
         """Open the store, again and again until it can be; then see that it is there, and remove
         what expires."""

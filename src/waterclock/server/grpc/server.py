@@ -29,7 +29,7 @@ SLACK = 1_000
 STREAMS_MAX = 10_000
 """Calls of one connection at once."""
 
-STREAMS = frozenset({"Fetch", "PublishStream", "Replay", "Subscribe", "Watch"})
+STREAMS = frozenset({"Fetch", "PublishStream", "Replay", "Subscribe", "TakeBackup", "Watch"})
 """Methods that take (request, stream) and write their answers themselves."""
 
 

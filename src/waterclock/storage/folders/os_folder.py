@@ -127,6 +127,12 @@ class OsFile:
     def is_closed(self) -> bool:
         return self._descriptor.is_closed
 
+    @property
+    def descriptor(self) -> Descriptor:
+        """For readers on other threads: inside `with` the bytes stay, whatever happens to the
+        name, and an unreadable sector is an error, where a view of it would end the process."""
+        return self._descriptor
+
     def size(self) -> int:
         return self._size
 

@@ -116,6 +116,15 @@ class LogStore:
     def __repr__(self) -> str:
         return f"<LogStore {self._path} {self._kept} messages, {len(self._streams)} streams>"
 
+    @property
+    def is_open(self) -> bool:
+        return self._opened is not None
+
+    @property
+    def log(self) -> PartitionStore:
+        """Its log, for those who copy it; raises Closed unless it is open."""
+        return self._parts()[0]
+
     async def open(self) -> None:
         """Open the folder, or begin one. Raises FolderInUse if another process has it."""
         opening = asyncio.get_running_loop().run_in_executor(None, self._load)
