@@ -145,6 +145,14 @@ crash: $(STAMP)  ## A node under load, killed N= times: what was lost, early, tw
 plants: $(STAMP)  ## The same on nodes with bugs planted in them: each must be found
 	@$(CRASH).planted
 
+backup-chaos: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
+backup-chaos: N := $(or $(N),20)
+backup-chaos: $(STAMP)  ## Backups of a node under load that is killed, restored elsewhere; N= rounds, SEED= the first
+	@GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/python -m tests.backup.rounds --rounds $(N) --seed $(SEED)
+
+backup-plants: $(STAMP)  ## The same with bugs planted in how the node is cut: each must be found
+	@GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/python -m tests.backup.rounds --plants
+
 fuzz: N := $(or $(N),300)
 fuzz: $(STAMP)  ## Hostile requests to every method; N= how many to each
 	@WATERCLOCK_FUZZ=$(N) $(PYTEST) -q $(wildcard tests/integration/test_hostile*.py) --hypothesis-profile=sim

@@ -20,6 +20,7 @@ from typing import Any, get_type_hints
 
 import uvloop
 
+from tests.backup import plants as backup_plants
 from tests.integration.plants import plant
 from waterclock.model.config import Config
 from waterclock.model.errors import WaterclockError
@@ -79,6 +80,8 @@ def main(options: dict[str, Any]) -> None:
         trouble_disk(options["trouble_file"])
     if options.get("plant"):
         plant(options["plant"])
+    if options.get("backup_plant"):
+        backup_plants.plant(options["backup_plant"])
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(launch.run_node(config_of(options["settings"]), on_ready=_tell))
