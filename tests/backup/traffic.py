@@ -21,6 +21,8 @@ TOPIC = "work"
 PARTITIONS = 3
 GROUP = "readers"
 STREAM = "tokens"
+ALIVE_MAX = 8
+"""Topics and recurrences beyond that are deleted again."""
 LATER = timedelta(hours=6)
 """Too far ahead to fire in a test."""
 
@@ -164,7 +166,7 @@ class Traffic:
         await self._client.publish(name, b"first")
         topics[name].answered = time.monotonic()
         alive = [name for name, topic in topics.items() if topic.ending is None]
-        if len(alive) > 3:
+        if len(alive) > ALIVE_MAX:
             await self._end(topics[alive[0]], self._client.topics.delete(alive[0]))
 
     async def _change_recurrences(self) -> None:
@@ -174,7 +176,7 @@ class Traffic:
         await self._client.repeat(name, TOPIC, b"again", every="12h", start=due_in(LATER))
         recurrences[name].answered = time.monotonic()
         alive = [name for name, each in recurrences.items() if each.ending is None]
-        if len(alive) > 3:
+        if len(alive) > ALIVE_MAX:
             await self._end(recurrences[alive[0]], self._client.stop_repeating(alive[0]))
 
     async def _end(self, named: Named, ending: Awaitable[object]) -> None:
