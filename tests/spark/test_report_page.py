@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.peers.cache import Absent
-from tests.client.browser import browser, found
+from tests.kit.browser import browser, found
 from tests.spark.report_samples import bin_of, busy_topic, figures, quiet_topic
 from tests.stores.servers.registry import reason_to_skip
 from waterclock.model.errors import BadInput
