@@ -49,6 +49,15 @@ def test_a_token_is_verified_once(folder, monkeypatch):
     assert token not in repr(vars(known)), "only its hash is kept"
 
 
+def test_a_whole_credential_is_as_good_as_its_token(folder):
+    credential = folder.add("billing", GRANT, now_ms=NOW_MS)
+    known = Authenticator(folder.load())
+
+    assert known.principal_of(credential.encode(), NOW_MS) == known.principal_of(
+        credential.token, NOW_MS
+    )
+
+
 def test_a_token_that_is_remembered_ends_when_it_ends(folder):
     token = given(folder)
     known = Authenticator(folder.load())

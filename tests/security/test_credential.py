@@ -40,6 +40,13 @@ def credentials(draw: st.DrawFn) -> Credential:
     )
 
 
+KEPT = (
+    "wc1.eyJncnBjIjoibG9jYWxob3N0OjkwMDAiLCJodHRwIjoiaHR0cHM6Ly9sb2NhbGhvc3Q6ODA4MCIsImNhIjoiTUFBPSJ9"
+    ".aGVhZGVy.cGF5bG9hZA.c2lnbmF0dXJl"
+)
+"""Version 1, as it was first written: it must be read for ever."""
+
+
 def made(**fields: object) -> str:
     """Return a credential whose second part says this."""
     ca = b64encode(b"\x30\x00").decode()
@@ -54,6 +61,18 @@ def test_parsing_undoes_writing(credential):
     assert Credential.parse(text) == credential
     assert Credential.parse(f" {text}\n") == credential
     assert set(text) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
+
+
+def test_a_credential_of_the_first_version_is_still_read():
+    credential = Credential.parse(KEPT)
+
+    assert credential == Credential(
+        "localhost:9000",
+        "https://localhost:8080",
+        b"-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n",
+        "aGVhZGVy.cGF5bG9hZA.c2lnbmF0dXJl",
+    )
+    assert credential.encode() == KEPT
 
 
 @given(credentials())

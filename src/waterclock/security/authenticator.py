@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from waterclock.model.errors import NotAuthenticated
+from waterclock.security.credential import token_of
 from waterclock.security.principals import KnownPrincipal, Principal
 from waterclock.security.tokens import key_id_of, verify
 
@@ -38,14 +39,14 @@ class Authenticator:
         self._state = state
         self._cache.clear()
 
-    def principal_of(self, token: str, now_ms: int) -> Principal:
-        """Return who sends a token (`credential.token_of` finds it); raises NotAuthenticated."""
-        digest = sha256(token.encode(errors="surrogatepass")).digest()
+    def principal_of(self, bearer: str, now_ms: int) -> Principal:
+        """Return who sends a credential, or its token alone; raises NotAuthenticated."""
+        digest = sha256(bearer.encode(errors="surrogatepass")).digest()
         found = self._cache.get(digest)
         if found is not None and found.expires_ms is not None and now_ms < found.expires_ms:
             return found
         self._cache.pop(digest, None)
-        found = self._verified(token, now_ms)
+        found = self._verified(token_of(bearer), now_ms)
         if len(self._cache) >= CACHE_MAX:
             self._cache.clear()
         self._cache[digest] = found

@@ -167,7 +167,8 @@ def add(
 ) -> None:
     """Let somebody in: prints the credential, which is shown only now.
 
-    GLOB is [topic:|stream:]NAME with * for anything; with --consume it may end in :GROUP.
+    GLOB is a name of topics and streams, with * for anything; topic:GLOB or stream:GLOB means only
+    those. With --consume, GLOB:GROUP means members of that group only.
     """
     folder = _folder(_config(config_file, data))
     given = {"publish": publish, "consume": consume, "schedule": schedule, "read": read}
