@@ -12,6 +12,7 @@ from tests.security.moments import DAY_MS, NOW_MS
 from waterclock.model.config import load_config
 from waterclock.model.errors import (
     AlreadyExists,
+    BadConfig,
     BadInput,
     CapacityReached,
     NotAuthenticated,
@@ -21,7 +22,7 @@ from waterclock.model.errors import (
 from waterclock.security.authenticator import Authenticator
 from waterclock.security.certificates import KeyPair, check_pair, hosts_of
 from waterclock.security.credential import Credential
-from waterclock.security.folder import Grant, SecureFolder, folder_of
+from waterclock.security.folder import Grant, SecureFolder, folder_in_use, folder_of
 from waterclock.security.quotas import Quotas
 from waterclock.security.rights import parse_rights
 from waterclock.security.tokens import key_id_of
@@ -365,6 +366,22 @@ def test_nothing_shows_a_secret(folder):
     shown = repr([folder, state, state.node, state.principals, Authenticator(state)])
 
     assert not [secret for secret in secrets if secret in shown]
+
+
+def test_a_node_whose_folder_is_named_and_missing_does_not_start_without_it(tmp_path):
+    flags = {"node.data_folder": str(tmp_path / "data")}
+    assert folder_in_use(load_config(yaml_text=None, environ={}, flags=flags)) is None
+
+    flags["security.folder"] = str(tmp_path / "secure")
+    config = load_config(yaml_text=None, environ={}, flags=flags)
+    with pytest.raises(BadConfig, match="secure init"):
+        folder_in_use(config)
+    (tmp_path / "secure").mkdir()
+    found = folder_in_use(config)
+
+    assert found is not None
+    with pytest.raises(StorageFailed):
+        found.load()
 
 
 @pytest.mark.parametrize(

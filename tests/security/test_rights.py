@@ -21,8 +21,8 @@ from waterclock.security.rights import (
     tenant_rights,
 )
 
-names = st.text("ab._", min_size=1, max_size=8)
-globs = st.text("ab._*", min_size=1, max_size=8)
+names = st.text("ab._", min_size=1, max_size=8) | st.text("a_", max_size=3).map("__{}".format)
+globs = st.text("ab._*", min_size=1, max_size=8) | st.sampled_from(["*", "__*", "_*"])
 resources = st.sampled_from(get_args(What))
 kinds = st.sampled_from(KINDS)
 

@@ -31,6 +31,8 @@ UNBOUND = {""}
 BESIDE = {"benchmarks", "demos", "examples", "tests"}
 
 PURE = {"model", *LAYERS[LAYER_OF["log"]]}
+# Cores in a package that is not pure as a whole.
+PURE_MODULES = {"security/quotas.py", "security/rights.py"}
 IMPURE_MODULES = {
     "asyncio", "io", "os", "pathlib", "random", "secrets", "selectors", "shutil", "signal",
     "socket", "ssl", "subprocess", "tempfile", "threading", "time",
@@ -87,7 +89,9 @@ def unplaced_packages(root: Path) -> list[str]:
 
 def impure_lines(root: Path) -> list[str]:
     found = []
-    for file in sorted(file for package in PURE for file in (root / package).rglob("*.py")):
+    in_packages = [file for package in PURE for file in (root / package).rglob("*.py")]
+    alone = [root / module for module in PURE_MODULES if (root / module).exists()]
+    for file in sorted(in_packages + alone):
         place = file.relative_to(root)
         found += [
             f"{place}:{line} imports {module}"
@@ -188,6 +192,14 @@ def test_a_package_without_a_layer_is_found(plant):
 )
 def test_an_impure_core_is_found(plant, source):
     assert len(impure_lines(plant("cluster/raft/node.py", source))) == 1
+
+
+def test_an_impure_core_beside_a_shell_is_found(plant):
+    plant("security/folder.py", "import os")
+
+    assert impure_lines(plant("security/rights.py", "import os")) == [
+        "security/rights.py:1 imports os"
+    ]
 
 
 def test_a_shell_may_be_impure_and_a_core_may_name_or_seed_its_dice(plant):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from waterclock.model.errors import (
     AlreadyExists,
+    BadConfig,
     BadInput,
     CapacityReached,
     NotFound,
@@ -367,6 +368,21 @@ def folder_of(config: "Config") -> SecureFolder:
     return SecureFolder(
         Path(config.node.data_folder) / FOLDER_NAME if named is None else Path(named)
     )
+
+
+def folder_in_use(config: "Config") -> SecureFolder | None:
+    """Return the secure folder that a node must go by, None if the node is not secured.
+
+    Raises BadConfig if one is named and is not there: such a node must not start without it.
+    """
+    folder = folder_of(config)
+    if folder.exists():
+        return folder
+    if config.security.folder is not None:
+        raise BadConfig(
+            "security.folder", f"there is no {folder.path}; `waterclock secure init` makes it"
+        )
+    return None
 
 
 def every_host(hosts: Sequence[str]) -> list[str]:
