@@ -43,7 +43,8 @@ def is_like(glob: str, name: str) -> bool:
 def covers(right: Right, kind: str, what: str, name: str, group: str | None) -> bool:
     """The model: one right, one named thing."""
     is_own = what == "topic" and name.startswith("__") and not right.glob.startswith("__")
-    is_group = right.group_glob == "*" if group is None else is_like(right.group_glob, group)
+    in_group = right.group_glob == "*" if group is None else is_like(right.group_glob, group)
+    is_group = in_group or what == "stream"
     return (
         right.kind == kind
         and right.what in (what, "any")
@@ -131,6 +132,7 @@ def test_a_tenant_has_what_begins_with_its_name():
     for kind in ("publish", "schedule", "read"):
         assert acme.allows(kind, topic="acme.orders")
         assert acme.allows(kind, stream="acme.chat")
+    assert acme.allows("consume", stream="acme.chat")
     assert acme.allows("consume", topic="acme.orders", group="acme.billing")
     assert not acme.allows("consume", topic="acme.orders", group="billing")
     for topic in ("acme", "acmeorders", "other.acme.orders", "__audit"):

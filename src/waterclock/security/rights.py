@@ -5,7 +5,7 @@ A right is a kind and a glob of names, written as people type it:
     orders.*                 topics and streams of these names
     topic:orders.*           topics only
     stream:chat:*            streams only; their names may have colons
-    orders.*:billing         with `consume`: as members of these groups only
+    orders.*:billing         with `consume`: as members of these groups only (streams have none)
 
 `*` is any number of any characters, and nothing else is special. Names that begin with two
 underscores are the node's own topics: only globs that begin so reach them. `admin` allows all.
@@ -110,7 +110,10 @@ class _Rule(NamedTuple):
     groups: Glob
 
     def covers(self, topic: str | None, stream: str | None, group: str | None) -> bool:
-        return self.covers_name(topic, stream) and self.covers_group(group)
+        if not self.covers_name(topic, stream):
+            return False
+        has_groups = topic is not None or stream is None
+        return not has_groups or self.covers_group(group)
 
     def covers_name(self, topic: str | None, stream: str | None) -> bool:
         if topic is None and stream is None:
@@ -172,7 +175,7 @@ class Rights:
     ) -> bool:
         """Say if this may be done to a topic or stream, as a member of a group if one is named.
 
-        What is not named is all there are. Groups count with `consume` only.
+        What is not named is all there are. Groups count with `consume` and topics only.
         """
         if self._is_admin:
             return True
