@@ -1,7 +1,7 @@
 """A backup of a node that runs: one moment of it, only what is new copied, never half a backup."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from waterclock.model.errors import (
     ForeignFile,
     FrameDamaged,
     PartitionFaulty,
+    Stopping,
     WaterclockError,
 )
 from waterclock.model.sections import LogConfig
@@ -344,3 +345,24 @@ async def test_no_node_starts_on_a_backup_that_is_half_restored(tmp_path):
 
     assert problems
     assert not (tmp_path / "restored" / STAGING).exists()
+
+
+async def fetch(client: Client, wanted: list[int], *, then: Callable[[], None]) -> None:
+    """Ask for segments of a cut, after something has happened."""
+    async with taking_backup(client._connection) as taken:
+        then()
+        async for _ in taken.segments(wanted):
+            pass
+
+
+@pytest.mark.parametrize("wanted", [[-1], [1, 0], [0, 0], [99]])
+async def test_segments_that_the_cut_does_not_have_are_refused(tmp_path, wanted):
+    async with node_in(tmp_path / "data") as (_, client):
+        with pytest.raises(BadInput, match="want"):
+            await fetch(client, wanted, then=lambda: None)
+
+
+async def test_a_node_that_stops_ends_a_backup_at_once(tmp_path):
+    async with node_in(tmp_path / "data") as (it, client):
+        with pytest.raises(Stopping):
+            await fetch(client, [0], then=it.server.calls.stop)

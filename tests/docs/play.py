@@ -172,7 +172,7 @@ def grpcurl(*arguments: str) -> None:
     words.remove("-plaintext")
     data = words.pop(words.index("-d") + 1) if "-d" in words else "{}"
     address, path = (word for word in words if word != "-d")
-    for name in ("broker", "scheduler", "admin", "write_registry"):
+    for name in ("broker", "scheduler", "admin", "write_registry", "backup"):
         importlib.import_module(f"waterclock.v1.{name}_pb2")
     service, _, name = path.partition("/")
     method = Default().FindServiceByName(service).methods_by_name[name]

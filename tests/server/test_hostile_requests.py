@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from tests.server.served import arrow_of, failure, running_server
 from waterclock.model.message import Message
-from waterclock.v1 import admin_pb2, broker_pb2, scheduler_pb2, write_registry_pb2
+from waterclock.v1 import admin_pb2, backup_pb2, broker_pb2, scheduler_pb2, write_registry_pb2
 
 SERVICES = [
     service
-    for module in (admin_pb2, broker_pb2, write_registry_pb2, scheduler_pb2)
+    for module in (admin_pb2, backup_pb2, broker_pb2, write_registry_pb2, scheduler_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
 ]
 UNARY = [
