@@ -23,7 +23,7 @@ from waterclock.v1 import broker_pb2 as pb
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 SERVICES = tuple(
-    f"waterclock.v1.{name}" for name in ("Admin", "Broker", "Scheduler", "WriteRegistry")
+    f"waterclock.v1.{name}" for name in ("Admin", "Backups", "Broker", "Scheduler", "WriteRegistry")
 )
 
 
