@@ -175,7 +175,9 @@ def test_a_signing_key_is_read_as_it_was_kept_and_hides_itself():
     assert raw.hex() not in repr(again)
 
 
-@pytest.mark.parametrize("pem", [b"", b"nonsense", KEY.pem()[:60]])
+@pytest.mark.parametrize(
+    "pem", [b"", b"nonsense", KEY.pem()[:60]], ids=["empty", "nonsense", "cut"]
+)
 def test_what_is_no_signing_key_is_refused_without_repeating_it(pem):
     with pytest.raises(BadInput, match="signing key 7 is not a key of Ed25519") as why:
         SigningKey.load("7", pem)
