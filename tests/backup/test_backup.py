@@ -118,6 +118,19 @@ async def test_a_restored_node_has_what_the_node_had(tmp_path):
         assert not again.is_new
 
 
+@pytest.mark.parametrize("fsync", ["group", "always", "interval"])
+async def test_what_was_acknowledged_is_in_the_backup_whatever_the_fsync_policy(tmp_path, fsync):
+    config = LogConfig(segment_bytes=4 << 10, fsync=fsync, fsync_interval_ms=10_000)
+    async with node_in(tmp_path / "data", log=config) as (_, client):
+        await fill(client, count=5)
+        await saved(client, tmp_path / "backup")
+
+    restored(tmp_path / "backup", tmp_path / "restored")
+
+    async with node_in(tmp_path / "restored") as (_, client):
+        assert len(await values(client)) == 5
+
+
 async def test_a_second_backup_copies_only_what_is_new(tmp_path):
     async with node_in(tmp_path / "data") as (_, client):
         await fill(client)

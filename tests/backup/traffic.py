@@ -23,6 +23,8 @@ GROUP = "readers"
 STREAM = "tokens"
 ALIVE_MAX = 8
 """Topics and recurrences beyond that are deleted again."""
+WORK_S = 0.008
+"""How long a consumer takes for a message."""
 LATER = timedelta(hours=6)
 """Too far ahead to fire in a test."""
 
@@ -192,6 +194,8 @@ class Traffic:
         self.journal.stored[message] = asked, at.position
 
     async def _redrive(self) -> None:
+        # Now and then: a backup finds some dead letters still open.
+        await asyncio.sleep(self._rng.uniform(0.1, 0.3))
         await self._client.dead_letters.redrive(TOPIC)
 
     async def _consume(self) -> None:
@@ -199,7 +203,9 @@ class Traffic:
         try:
             async with self._client.subscribe(TOPIC, group=GROUP, prefetch=50) as messages:
                 async for message in messages:
-                    if self._rng.random() < 0.1:
+                    # Slower than messages come: a backup finds some that nobody has answered.
+                    await asyncio.sleep(WORK_S)
+                    if self._rng.random() < 0.2:
                         message.reject()
                     else:
                         # Before it is sent: afterwards, the node may know and we may not.

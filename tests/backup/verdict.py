@@ -59,7 +59,7 @@ class Judge:
     async def judge(self, committed: dict[int, int]) -> None:
         """Compare everything; `committed` is where the group stood before the backup began."""
         await self._check_topics()
-        if await self._has_broken_topics():
+        if not await self._is_topic_open():
             return
         await self._check_progress(committed)
         await self._check_recurrences()
@@ -89,16 +89,16 @@ class Judge:
                 if name not in there:
                     self._add(f"lost {kind}", f"{name} is not there")
 
-    async def _has_broken_topics(self) -> bool:
-        broken = [
-            f"{topic.topic}/{partition.partition}: {partition.problem}"
-            for topic in await self._client.topics.list()
-            for partition in topic.partitions
-            if partition.problem
-        ]
-        for problem in broken:
-            self._add("broken topic", problem)
-        return bool(broken)
+    async def _is_topic_open(self) -> bool:
+        """Note partitions that cannot be opened; tell whether the rest can be judged."""
+        broken = set()
+        for topic in await self._client.topics.list():
+            for partition in topic.partitions:
+                if partition.problem:
+                    where = f"{topic.topic}/{partition.partition}"
+                    self._add("broken topic", f"{where}: {partition.problem}")
+                    broken.add(topic.topic)
+        return not broken & {TOPIC, f"{TOPIC}.dlq"}
 
     # Messages
 
