@@ -4,7 +4,9 @@ import base64
 import fcntl
 import json
 import os
+import select
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +21,8 @@ from tests.stores.servers.registry import reason_to_skip
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run")
 WINDOW = "--window-size=900,700"
 TICK = "new Promise(done => setTimeout(done, 20))"
+ANSWER_S_MAX = 30
+"""How long the browser may take: whoever waits for it in a thread cannot be cancelled."""
 HIGH = 20
 """File numbers from here on are nobody's."""
 
@@ -46,7 +50,9 @@ class Page:
 
     def wait(self, claim: str) -> None:
         """Wait until a claim in JavaScript holds on the page."""
+        deadline = time.monotonic() + ANSWER_S_MAX
         while not self.value(claim):
+            assert time.monotonic() < deadline, f"never: {claim}"
             self.call("Runtime.evaluate", expression=TICK, awaitPromise=True)
 
     def value(self, expression: str) -> Any:
@@ -76,6 +82,8 @@ class Page:
 
     def _read(self) -> Any:
         while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._reading], [], [], ANSWER_S_MAX)
+            assert ready, "the browser does not answer"
             data = self._reading.read(65_536)
             assert data, "the browser has gone"
             self._rest += data

@@ -29,6 +29,7 @@ BY_FIXTURE = {
 BY_PLACE = {
     r"tests/browser/": {"browser"},
     r"tests/client/test_token_page\.py": {"browser"},
+    r"tests/spark/test_report_page\.py::test_the_page_fits": {"browser"},
     r"tests/burrow/kafka/": {"kafka"},
     r"tests/burrow/kafka/test_(chaos|exactly_once|stuck)\.py": {"chaos"},
     r"tests/spark/test_(cluster|connect|killed_executor)\.py": {"spark"},

@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.peers.cache import Absent
-from tests.kit.browser import browser, found
+from tests.kit.browser import browser
 from tests.spark.report_samples import bin_of, busy_topic, figures, quiet_topic
-from tests.stores.servers.registry import reason_to_skip
 from waterclock.model.errors import BadInput
 from waterclock.spark.jobs.report.advice import advise
 from waterclock.spark.jobs.report.figures import (
@@ -269,10 +267,6 @@ def test_hostile_names_keys_and_reasons_are_shown_not_obeyed():
 
 
 def test_the_page_fits_a_phone_and_a_desk(tmp_path):
-    try:
-        found()
-    except Absent as absent:
-        pytest.skip(reason_to_skip("debian", absent))
     file = tmp_path / "report.html"
     file.write_text(page(figures(busy_topic(), busy_topic("x" * 200))))
 
