@@ -115,6 +115,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             # One broker, of half a gigabyte.
             if nodeid.startswith(("tests/burrow/kafka/", "tests/docs/")):
                 return "kafka"
+            if nodeid.startswith("tests/browser/"):
+                return "browser"
             if nodeid.startswith("tests/dispatch/"):  # servers of Redis, a few for each file
                 return nodeid.partition("::")[0]
             found = STORE_TEST.match(nodeid)
