@@ -1,6 +1,7 @@
 import asyncio
 import shutil
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from waterclock.model.errors import (
 )
 from waterclock.model.message import Message
 from waterclock.model.sections import TopicsConfig
+from waterclock.model.units import KIB
 from waterclock.model.views import TopicSettings
 from waterclock.node import topics as topics_module
 from waterclock.node.partition.host import PartitionHost, open_host
@@ -192,13 +194,35 @@ async def test_a_node_has_no_more_topics_and_partitions_than_it_may(tmp_path):
 
     async with opened(tmp_path, config=config) as hosts:
         await hosts.topic("a", partitions=4)
-        with pytest.raises(CapacityReached, match="partitions of the node"):
+        with pytest.raises(CapacityReached, match=r"see topics\.partitions_max"):
             await hosts.topic("b", partitions=2)
         await hosts.topic("b")
-        with pytest.raises(CapacityReached, match="topics"):
+        with pytest.raises(CapacityReached, match=r"see topics\.topics_max"):
             await hosts.topic("c")
         with pytest.raises(CapacityReached, match="partitions of the node"):
             await hosts.topics.update("b", TopicSettings(partitions=2))
+
+
+async def test_partitions_take_little_disk_until_they_have_something_to_keep(tmp_path):
+    async def first() -> tuple[int, int]:
+        async with opened(tmp_path) as hosts:
+            topic = await hosts.topic("fat", partitions=64)
+            empty = _disk_bytes(tmp_path)
+            for host in topic.partitions[:8]:
+                await host.publish(batch_of(Message(b"hello")))
+            return empty, _disk_bytes(tmp_path) - empty
+
+    empty, written = await first()
+    closed = _disk_bytes(tmp_path)
+
+    assert empty <= 64 * 48 * KIB
+    assert written <= 8 * 96 * KIB
+    assert closed <= 64 * 48 * KIB + written
+
+
+def _disk_bytes(folder: Path) -> int:
+    found = [each.stat() for each in folder.rglob("*")]
+    return sum(max(each.st_size, each.st_blocks * 512) for each in found)
 
 
 @pytest.mark.parametrize(

@@ -373,10 +373,15 @@ class Topics:
     def _check_room(self, partitions: int, *, is_new: bool) -> None:
         limits = self._config.topics
         if is_new and len(self._topics) >= limits.topics_max:
-            raise CapacityReached("topics", limits.topics_max)
+            raise CapacityReached("topics", limits.topics_max, meaning="see topics.topics_max")
         have = sum(len(topic.partitions) for topic in self._topics.values())
         if have + partitions > limits.partitions_max:
-            raise CapacityReached("partitions of the node", limits.partitions_max)
+            raise CapacityReached(
+                "partitions of the node",
+                limits.partitions_max,
+                got=have + partitions,
+                meaning="see topics.partitions_max",
+            )
 
     def _check(self, settings: TopicSettings) -> None:
         _check_range("partitions", settings.partitions, 1, PARTITIONS_MAX)
