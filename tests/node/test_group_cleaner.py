@@ -19,6 +19,8 @@ from waterclock.node.log_cleaner import LogCleaner
 
 assert GROUPS.expire_ms is not None
 EXPIRE_MS = GROUPS.expire_ms
+assert GROUPS.expire_unused_ms is not None
+UNUSED_MS = GROUPS.expire_unused_ms
 SECTIONS: dict[str, Any] = {
     "log": LogConfig(segment_bytes=4 * KIB, preallocate_bytes=0),
     "dedup": DedupConfig(enabled=False),
@@ -52,6 +54,15 @@ def start_of(c: Consuming) -> int:
 async def leave(c: Consuming, member: Member) -> None:
     member.session.leave()
     await c.settle()
+
+
+async def use(c: Consuming) -> None:
+    """Have a group do a message."""
+    await c.publish(b"a")
+    member = await c.join()
+    member.take()
+    member.ack_all()
+    await leave(c, member)
 
 
 async def test_an_abandoned_group_goes_on_at_the_first_message_that_is_left(tmp_path, caplog):
@@ -178,7 +189,7 @@ async def test_a_group_nobody_has_used_for_so_long_is_forgotten_for_good(tmp_pat
 async def test_how_long_a_group_was_idle_is_known_after_a_restart(tmp_path):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
-        await leave(c, await c.join())
+        await use(c)
         c.clock.advance(EXPIRE_MS // 2)
     async with consuming(tmp_path, clock=c.clock) as c:
         cleaner = log_cleaner(c)
@@ -213,7 +224,7 @@ async def test_a_clock_that_is_set_forward_expires_nobody(tmp_path):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
         cleaner = log_cleaner(c)
-        await leave(c, await c.join())
+        await use(c)
         c.clock.advance(2 * HOUR_MS)
         c.clock.step(10 * EXPIRE_MS)
         await cleaner.once()
@@ -226,7 +237,7 @@ async def test_a_clock_that_is_set_forward_expires_nobody(tmp_path):
 async def test_a_node_that_has_just_started_expires_nobody(tmp_path):
     async with consuming(tmp_path) as c:
         await c.hosts.topic("t")
-        await leave(c, await c.join())
+        await use(c)
         c.clock.advance(2 * EXPIRE_MS)
     async with consuming(tmp_path, clock=c.clock) as c:
         cleaner = log_cleaner(c)
@@ -239,14 +250,66 @@ async def test_a_node_that_has_just_started_expires_nobody(tmp_path):
 
 
 async def test_groups_may_be_kept_for_ever(tmp_path):
-    kept = GroupConfig(expire_ms=None)
+    kept = GroupConfig(expire_ms=None, expire_unused_ms=None)
     async with consuming(tmp_path, groups=kept) as c:
         await c.hosts.topic("t")
         cleaner = log_cleaner(c)
-        await leave(c, await c.join())
+        await use(c)
         c.clock.advance(3_650 * DAY_MS + SETTLE_MS)
         await cleaner.once()
         assert len(c.groups.list()) == 1
+
+
+async def test_a_group_that_was_only_asked_for_is_forgotten_soon(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        cleaner = log_cleaner(c)
+        await c.publish(b"a")
+        for number in range(3):
+            await leave(c, await c.join(group=f"idle-{number}"))
+        await use(c)
+        c.clock.advance(UNUSED_MS - 1)
+        await cleaner.once()
+        assert len(c.groups.list()) == 4
+        c.clock.advance(1)
+        await cleaner.once()
+        assert [each.group for each in c.groups.list()] == ["g"]
+
+
+async def test_a_group_that_was_moved_or_had_members_for_long_is_no_unused_one(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        cleaner = log_cleaner(c)
+        await leave(c, await c.join(group="moved"))
+        await c.groups.seek("t", "moved")
+        member = await c.join(group="patient")
+        for _ in range(8):
+            c.clock.advance(UNUSED_MS // 8)
+            member.session.heartbeat()
+            await cleaner.once()
+        await leave(c, member)
+        c.has_crashed = True
+    async with consuming(tmp_path, clock=c.clock) as c:
+        cleaner = log_cleaner(c)
+        c.clock.advance(3 * UNUSED_MS)
+        await cleaner.once()
+        assert [each.group for each in c.groups.list()] == ["moved", "patient"]
+
+
+async def test_a_group_that_has_acked_is_known_to_be_used_after_a_crash(tmp_path):
+    async with consuming(tmp_path) as c:
+        await c.hosts.topic("t")
+        await c.publish(b"a")
+        member = await c.join()
+        member.take()
+        member.ack_all()
+        await c.groups.save_all()
+        c.has_crashed = True
+    async with consuming(tmp_path, clock=c.clock) as c:
+        cleaner = log_cleaner(c)
+        c.clock.advance(3 * UNUSED_MS)
+        await cleaner.once()
+        assert [each.partitions[0].committed for each in c.groups.list()] == [1]
 
 
 async def test_retention_is_told_what_every_group_has_done(tmp_path):

@@ -1,10 +1,11 @@
 """The groups of a node: remembered over restarts, looked at, moved, deleted."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from tests.node.consuming import consuming
+from tests.node.consuming import GROUPS, consuming
 from waterclock.model.errors import (
     BadInput,
     Busy,
@@ -16,7 +17,6 @@ from waterclock.model.errors import (
 )
 from waterclock.model.views import TopicSettings
 from waterclock.node.dead_letters import writer
-from waterclock.node.groups import groups
 from waterclock.node.groups import host as group_host
 from waterclock.node.groups.outbound import Assigned, Delivery
 from waterclock.node.groups.positions import Start
@@ -299,13 +299,12 @@ async def test_records_of_groups_whose_topic_is_gone_are_removed(tmp_path):
         assert c.hosts.metadata.items("group/") == c.hosts.metadata.items("progress/") == []
 
 
-async def test_a_node_has_room_for_so_many_groups(tmp_path, monkeypatch):
-    async with consuming(tmp_path) as c:
-        monkeypatch.setattr(groups, "GROUPS_MAX", 1)
+async def test_a_node_has_room_for_so_many_groups(tmp_path):
+    async with consuming(tmp_path, groups=replace(GROUPS, groups_max=1)) as c:
         await c.hosts.topic("t")
         await c.join(group="one")
         await c.join("other", group="one")
-        with pytest.raises(LimitExceeded, match="groups"):
+        with pytest.raises(LimitExceeded, match=r"see groups\.groups_max"):
             await c.join(group="two")
 
 

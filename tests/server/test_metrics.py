@@ -11,6 +11,10 @@ from tests.server.members import Member
 from tests.server.served import arrow_of, running_server
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message
+from waterclock.model.sections import ServerConfig
+from waterclock.model.units import KIB
+from waterclock.node.groups.groups import Groups
+from waterclock.node.topics import Topic
 from waterclock.server import metrics
 from waterclock.server.metrics import LoopWatch
 from waterclock.v1 import admin_pb2 as admin
@@ -148,6 +152,61 @@ async def test_a_topic_deleted_in_the_middle_of_a_scrape_does_no_harm(tmp_path, 
             await it.admin.DeleteTopic(admin.DeleteTopicRequest(topic=f"t{i}"))
 
         assert value(await scraping, "ready") == 1
+
+
+async def test_a_thousand_groups_make_no_long_answer_and_those_behind_are_shown(tmp_path):
+    async with running_server(tmp_path, clock=ManualClock()) as it:
+        await it.publish(b"a", b"b", b"c")
+        member = Member(it)
+        await member.open()
+        await member.delivery()
+        topic = it.node.topics.get("orders")
+        for number in range(1_000):
+            _add_group(it.node.groups, topic, f"group-{number:05}", committed=3)
+        for number in (17, 9_999):
+            _add_group(it.node.groups, topic, f"behind-{number:05}", committed=1)
+        async with raw_client(it.server.http_port) as client:
+            text = (await client.get("/metrics")).body
+        samples = await scrape(it)
+
+        assert len(text) <= 256 * KIB
+        lag = {
+            dict(labels)["group"]: lag
+            for (name, labels), lag in samples.items()
+            if name == "waterclock_group_lag_messages"
+        }
+        assert len(lag) == 101
+        assert (lag["g"], lag["behind-00017"], lag["behind-09999"], lag["(other)"]) == (3, 2, 2, 0)
+        group = {"topic": "orders", "group": "g"}
+        assert value(samples, "group_members", **group) == 1
+        assert value(samples, "delivered_messages_total", **group) == 3
+        assert value(samples, "metrics_hidden_groups") == 1_003 - 100
+        assert value(samples, "metrics_hidden_group_partitions") == 1_003 - 100
+
+
+async def test_what_is_not_shown_of_groups_is_summed(tmp_path):
+    server = ServerConfig(metrics_groups_max=1)
+    async with running_server(tmp_path, server=server) as it:
+        await it.publish(b"a", b"b", b"c")
+        topic = it.node.topics.get("orders")
+        for committed in range(3):
+            _add_group(it.node.groups, topic, f"at-{committed}", committed=committed)
+        samples = await scrape(it)
+
+        other = {"topic": "(other)", "group": "(other)"}
+        shown = {"topic": "orders", "group": "at-0", "partition": "0"}
+        assert value(samples, "group_lag_messages", **shown) == 3
+        assert value(samples, "group_lag_messages", **other, partition="(other)") == 2 + 1
+        assert value(samples, "group_members", **other) == 0
+        assert value(samples, "metrics_hidden_groups") == 2
+
+
+def _add_group(groups: Groups, topic: Topic, name: str, *, committed: int) -> None:
+    """Add a group that is nowhere but in memory."""
+    partitions = [groups._partition(topic, host, None, "run") for host in topic.partitions]
+    for partition in partitions:
+        groups._begin(topic, partition, committed)
+    groups._add(topic, name, partitions, 0)
 
 
 async def test_a_stall_of_the_loop_is_noted_once():

@@ -347,6 +347,16 @@ class GroupConfig(Section):
     """A group without members that nobody has used for so long is forgotten, and begins anew if it
     is used again. None keeps groups for ever. Longer waits for consumers that seldom come."""
 
+    expire_unused_ms: Annotated[int | None, Maybe(duration(1 * SECOND_MS, 36_500 * DAY_MS))] = (
+        1 * HOUR_MS
+    )
+    """The same for a group that never answered a message, was never moved, and never had members
+    for so long: anybody makes one by asking once. None treats it as all others."""
+
+    groups_max: Annotated[int, count(1, 1_000_000)] = 10_000
+    """Most groups of a node, over all topics. Each is a record, and a cursor for each partition,
+    also without members."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityConfig(Section):
@@ -401,6 +411,10 @@ class ServerConfig(Section):
 
     drain_ms: Annotated[int, duration(0, 10 * MINUTE_MS)] = 10 * SECOND_MS
     """How long a stopping node lets calls finish."""
+
+    metrics_groups_max: Annotated[int, count(1, 100_000)] = 100
+    """Lines of each metric of groups in `/metrics`: those with the most lag, and one for all the
+    others. Each takes a few hundred bytes at most, in 16 metrics."""
 
     cors_origins: Annotated[tuple[str, ...], Origins()] = ()
     """Web pages that may use the HTTP API from a browser, besides the node's own. `*` is any page

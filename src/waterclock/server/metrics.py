@@ -3,7 +3,8 @@
 Hot paths count with plain integers (`node/counters.py`). A node may have thousands of partitions
 and groups, so the text is made in small steps, the loop let go between them; a scrape meanwhile, or
 within a second, gets the same text. Labels are names of topics, groups and partitions, whose
-numbers are limited; nothing a client can invent without limit becomes a label.
+numbers are limited; nothing a client can invent without limit becomes a label. Of groups, which
+anybody can make who consumes, only some are shown (`group_ranking.py`).
 """
 
 import asyncio
@@ -27,6 +28,7 @@ from waterclock.node.groups.host import GroupHost
 from waterclock.node.node import Node
 from waterclock.node.partition.host import PartitionHost
 from waterclock.server.calls import Calls
+from waterclock.server.group_ranking import OTHER, GroupRanking, rank_groups
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4.encode()
 
@@ -44,6 +46,7 @@ Sample = tuple[Sequence[str], float]
 
 PARTITION = ("topic", "partition")
 GROUP = ("topic", "group")
+GROUP_PARTITION = (*GROUP, "partition")
 
 _PARTITION_COUNTS = {
     "published_messages": ("Messages written.", "published"),
@@ -137,6 +140,7 @@ class Metrics:
         self._text = b""
         self._text_ms: int | None = None
         self._horizons: dict[PartitionHost, tuple[int, list[int]]] = {}
+        self._ranking = GroupRanking()
 
     async def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
@@ -149,6 +153,8 @@ class Metrics:
 
     async def _render(self) -> bytes:
         await self._count_horizons()
+        shown_max = self._node.config.server.metrics_groups_max
+        self._ranking = await rank_groups(self._node.groups.hosts(), shown_max=shown_max)
         parts = [generate_latest(_Collected(self._process.collect()))]
         parts += [generate_latest(_Collected(self.histograms()))]
         for family in self.families():
@@ -196,6 +202,10 @@ class Metrics:
         yield _gauge(
             "scheduled_messages", "Pending messages.", ("topic", "horizon"), self._scheduled()
         )
+        yield from self._group_families()
+
+    def _group_families(self) -> Iterator[Family]:
+        ranking = self._ranking
         for name, (documentation, attribute) in _GROUP_COUNTS.items():
             yield Family(
                 CounterMetricFamily,
@@ -204,17 +214,24 @@ class Metrics:
                 GROUP,
                 self._each_group(_counter(attribute)),
             )
-        members = self._each_group(lambda host: len(host.members))
+        members = self._each_group(lambda host: len(host.members), ranking.other_members)
         yield _gauge("group_members", "Members of a group.", GROUP, members)
-        labels = ("topic", "group", "partition")
+        lag = self._each_group_partition("lag", ranking.other_lag)
+        yield _gauge("group_lag_messages", "Offsets not done.", GROUP_PARTITION, lag)
+        unacked = self._each_group_partition("unacked", ranking.other_unacked)
+        documentation = "Delivered and not answered."
+        yield _gauge("group_unacked_messages", documentation, GROUP_PARTITION, unacked)
         yield _gauge(
-            "group_lag_messages", "Offsets not done.", labels, self._each_group_partition("lag")
+            "metrics_hidden_groups",
+            "Groups without lines of their own here: see server.metrics_groups_max.",
+            (),
+            [((), ranking.hidden_groups)],
         )
         yield _gauge(
-            "group_unacked_messages",
-            "Delivered and not answered.",
-            labels,
-            self._each_group_partition("unacked"),
+            "metrics_hidden_group_partitions",
+            "Partitions of groups without lines of their own here.",
+            (),
+            [((), ranking.hidden_partitions)],
         )
 
     def _node_families(self) -> Iterator[Family]:
@@ -297,15 +314,20 @@ class Metrics:
         for host in self._hosts():
             yield (host.topic, str(host.partition)), value(host)
 
-    def _each_group(self, value: Callable[[GroupHost], float]) -> Iterator[Sample]:
-        for host in self._node.groups.hosts():
+    def _each_group(
+        self, value: Callable[[GroupHost], float], other: float | None = None
+    ) -> Iterator[Sample]:
+        for host in self._ranking.groups:
             yield (host.topic, host.name), value(host)
+        if other is not None and self._ranking.hidden_groups:
+            yield (OTHER, OTHER), other
 
-    def _each_group_partition(self, attribute: str) -> Iterator[Sample]:
-        for host in self._node.groups.hosts():
-            for partition in host.info().partitions:
-                labels = (host.topic, host.name, str(partition.partition))
-                yield labels, getattr(partition, attribute)
+    def _each_group_partition(self, attribute: str, other: float) -> Iterator[Sample]:
+        for host, partition in self._ranking.partitions:
+            labels = (host.topic, host.name, str(partition.partition))
+            yield labels, getattr(partition, attribute)
+        if self._ranking.hidden_partitions:
+            yield (OTHER, OTHER, OTHER), other
 
     def _scheduled(self) -> Iterator[Sample]:
         totals: dict[str, list[int]] = {}

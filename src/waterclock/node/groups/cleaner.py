@@ -5,10 +5,11 @@ is to cost a few numbers, not a disk. A group that had messages left to read goe
 that is left; its description, a metric and the node's log say what it missed. What its members hold
 at that moment they may finish.
 
-The cleaner forgets a group that was not used for `groups.expire`. When it was last used is
-remembered with its generation, and while it has members as often as `NOTED_PARTS` asks, so that it
-costs next to nothing. A wall clock that is set forward expires no group: it is believed only as far
-as the time that has passed since the node started.
+The cleaner forgets a group that was not used for `groups.expire`, and much sooner one that was only
+ever asked for (`groups.expire_unused`): whoever may consume a topic makes a group with one request.
+When it was last used is remembered with its generation, and while it has members as often as
+`NOTED_PARTS` asks, so that it costs next to nothing. A wall clock that is set forward expires no
+group: it is believed only as far as the time that has passed since the node started.
 """
 
 import asyncio
@@ -91,25 +92,41 @@ class GroupCleaner:
 
     async def expire(self) -> None:
         """Forget the groups that were not used for too long, and note which are in use."""
-        limit_ms = self._config.expire_ms
-        if limit_ms is None:
-            return
         now_ms = self._groups.now_ms()
-        noted_ms = min(DAY_MS, limit_ms // NOTED_PARTS)
         hosts = self._groups.hosts()
-        await self._groups.note_in_use(
-            host for host in hosts if host.members and now_ms - host.active_ms >= noted_ms
-        )
-        if now_ms - self._started_ms < min(GRACE_MS, limit_ms):
-            return
+        await self._groups.note_in_use([host for host in hosts if self._must_note(host, now_ms)])
         for host in hosts:
-            idle_ms = now_ms - host.active_ms
-            if idle_ms >= limit_ms and not host.members and not host.dead_letters:
+            limit_ms, idle_ms = self._limit_ms(host), now_ms - host.active_ms
+            if (
+                limit_ms is not None
+                and idle_ms >= limit_ms
+                and now_ms - self._started_ms >= min(GRACE_MS, limit_ms)
+                and not host.members
+                and not host.dead_letters
+            ):
                 with suppress(Busy, NotFound):
                     await self._groups.delete(host.topic, host.name)
                     log.info(
                         "group_expired topic=%s group=%s idle_ms=%d", host.topic, host.name, idle_ms
                     )
+
+    def _must_note(self, host: GroupHost, now_ms: int) -> bool:
+        """Tell whether it is time to note that a group is in use."""
+        limit_ms = self._limit_ms(host)
+        if limit_ms is None or not host.members:
+            return False
+        unused_ms = self._config.expire_unused_ms
+        if not host.is_used and unused_ms is not None and now_ms - host.opened_ms >= unused_ms:
+            host.is_used = True
+            return True
+        return now_ms - host.active_ms >= min(DAY_MS, limit_ms // NOTED_PARTS)
+
+    def _limit_ms(self, host: GroupHost) -> int | None:
+        """Return how long a group may be idle; None: for ever."""
+        limits = [self._config.expire_ms]
+        if not host.is_used and not host.has_answered:
+            limits.append(self._config.expire_unused_ms)
+        return min((limit for limit in limits if limit is not None), default=None)
 
 
 async def _deliverable(store: PartitionStore, start: int, end: int) -> list[Range]:

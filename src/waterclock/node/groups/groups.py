@@ -47,8 +47,6 @@ from waterclock.node.partition.log_reader import LogReader
 from waterclock.node.topics import Topic, Topics
 
 SAVE_EVERY_S = 1.0
-GROUPS_MAX = 10_000
-"""Of a node. Each is a record and a cursor for each partition, also without members."""
 
 log = logging.getLogger("waterclock.delivery")
 
@@ -95,6 +93,7 @@ class Groups:
             saved = [self._saved_partition(record, topic, group, each) for each in topic.partitions]
             host = self._add(topic, group, saved, record.generation)
             host.active_ms = record.active_ms or self.now_ms()
+            host.is_used = record.is_used
         await self._metadata.put_many(orphans)
         await self.save_all()
         self._topics.on_opened.append(self._partition_opened)
@@ -178,16 +177,22 @@ class Groups:
         changed = [each for each in partitions if each[1].must_save(shift_ms=shift_ms)]
         for _, partition in changed:
             partition.is_changed = False
+        records: dict[str, bytes | None] = {
+            progress_key(host.topic, host.name, each.number): each.encode(shift_ms=shift_ms)
+            for host, each in changed
+        }
+        # In one write with the first answers: no crash makes an unused group of one that gave some.
+        found_used = {host for host, _ in changed if host.has_answered and not host.is_used}
+        for host in found_used:
+            host.is_used = True
+            records |= group_record(host, host.generation)
         try:
-            await self._metadata.put_many(
-                {
-                    progress_key(host.topic, host.name, each.number): each.encode(shift_ms=shift_ms)
-                    for host, each in changed
-                }
-            )
+            await self._metadata.put_many(records)
         except StorageFull:
             for _, partition in changed:
                 partition.is_changed = True
+            for host in found_used:
+                host.is_used = False
             raise
 
     def _records(self, host: GroupHost, generation: int) -> Records:
@@ -233,8 +238,9 @@ class Groups:
             host = self._hosts.get((topic.name, group))
             if host is not None:
                 return host
-            if len(self._hosts) >= GROUPS_MAX:
-                raise CapacityReached("groups", GROUPS_MAX)
+            limit = self._config.groups.groups_max
+            if len(self._hosts) >= limit:
+                raise CapacityReached("groups", limit, meaning="see groups.groups_max")
             partitions = [self._partition(topic, p, None, new_run_id()) for p in topic.partitions]
             for partition in partitions:
                 self._begin(topic, partition, position_of(partition, start, start_ms))
@@ -377,7 +383,7 @@ class Groups:
             for partition, offset in targets:
                 self._begin(found, partition, offset)
                 partition.run_id = new_run_id()
-            host.active_ms = max(host.active_ms, self.now_ms())
+            host.active_ms, host.is_used = max(host.active_ms, self.now_ms()), True
             try:
                 end = self._metadata.write(self._records(host, host.generation))
             except StorageFull:

@@ -91,6 +91,11 @@ class GroupHost:
         self.counters = GroupCounters()
         self.active_ms = 0
         """When it was last noted to be in use; `Groups` keeps this."""
+        self.is_used = False
+        """Somebody meant it: it has answered a message, was moved, or has had members for long.
+        `Groups` keeps this, too."""
+        self.opened_ms = clock.now_ms()
+        """When it was made, or found at the start."""
         self._config = config
         self._clock = clock
         """Leases, waits and heartbeats: no setting of the wall clock ends or prolongs them."""
@@ -123,6 +128,12 @@ class GroupHost:
     @property
     def members(self) -> tuple[str, ...]:
         return self._group.members
+
+    @property
+    def has_answered(self) -> bool:
+        """A member said of a message what became of it, since the node started."""
+        counters = self.counters
+        return bool(counters.acked or counters.nacked or counters.rejected)
 
     def info(self) -> GroupInfo:
         """Return the group as it is now, for administrators."""

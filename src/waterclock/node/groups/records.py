@@ -1,7 +1,7 @@
 """How a group is remembered: the names of its records, and what is in them.
 
-`group/<topic>/<group>` has its generation, the run ids of its partitions, what they missed, and
-when the group was last in use, as JSON;
+`group/<topic>/<group>` has its generation, the run ids of its partitions, what they missed, when
+the group was last in use and whether it ever was in earnest, as JSON;
 `progress/<topic>/<group>/<partition>` has a cursor, as drawn in docs/formats/progress.md.
 """
 
@@ -25,6 +25,8 @@ class GroupRecord(msgspec.Struct, frozen=True):
     """Of each partition; see `GroupPartition.missed`."""
     active_ms: int = 0
     """When it was last noted to be in use; 0: by a release that did not note it."""
+    is_used: bool = True
+    """See `GroupHost.is_used`; a release that did not note it kept all groups alike."""
 
 
 def new_run_id() -> str:
@@ -44,6 +46,7 @@ def group_record(host: GroupHost, generation: int) -> dict[str, bytes | None]:
         [at.run_id for at in partitions],
         [at.missed for at in partitions],
         host.active_ms,
+        host.is_used,
     )
     return {f"{GROUP}{host.topic}/{host.name}": msgspec.json.encode(record)}
 
