@@ -94,9 +94,7 @@ class SparkJobs:
         numbers = range(self._messages // BATCH)
         kept = len(np.unique(np.concatenate([self._rows.keys_of(n) for n in numbers])))
         self._tick("compact_10m_s")
-        seconds, summary = pipeline(
-            server, "compact", TOPIC, "--to", str(self._folder / "snapshots")
-        )
+        seconds, summary = pipeline(server, "compact", TOPIC)
         assert summary["rows"] == kept, summary
         note = f"{self._messages:,} messages, {kept:,} keys; the start of Spark and all"
         self._report.add("compact_10m_s", [seconds], "s", bar=COMPACT_BAR, note=note)

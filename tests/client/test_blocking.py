@@ -20,6 +20,7 @@ from waterclock.client.settings import ClientSettings
 from waterclock.model.errors import BadInput, Closed, NodeFailed, UnknownTopic, Unreachable
 from waterclock.model.message import Message
 from waterclock.model.views import WriteState
+from waterclock.node.replay.snapshots import FOLDER
 
 
 def with_node(folder: Path, program: Callable[[str], None]) -> None:
@@ -139,7 +140,7 @@ def test_everything_else_has_its_twin(tmp_path):
             assert client.write_registry.commit("orders", "q", 0)
             assert [each.committed for each in client.write_registry.list("orders")] == [0]
             assert client.write_registry.abandon("orders", "q")
-            snapshot = write_snapshot(tmp_path, {0: (0, 1, [])})
+            snapshot = write_snapshot(tmp_path / FOLDER, {0: (0, 1, [])})
             assert client.snapshots.register("orders", snapshot).name == "s1"
             assert [each.rows for each in client.snapshots.list("orders")] == [0]
             assert list(client.replay("orders", compacted=True))

@@ -13,6 +13,7 @@ from tests.server.served import Served, running_server
 from waterclock.client.client import Client, connect
 from waterclock.model.errors import BadInput, Damaged, UnknownTopic
 from waterclock.model.message import Message
+from waterclock.node.replay.snapshots import FOLDER
 from waterclock.v1 import broker_pb2 as pb
 
 ROWS = [
@@ -33,7 +34,9 @@ async def compacted(folder: Path) -> AsyncIterator[tuple[Served, Client, Path]]:
         ]
         await client.publish_many("orders", messages)
         rows = latest(ROWS[:END])
-        snapshot = write_snapshot(folder, {0: (0, END, rows)}, file_rows=15, group_rows=4)
+        snapshot = write_snapshot(
+            folder / "data" / FOLDER, {0: (0, END, rows)}, file_rows=15, group_rows=4
+        )
         await client.snapshots.register("orders", snapshot)
         yield it, client, snapshot
 
@@ -113,6 +116,8 @@ async def test_problems_come_as_what_they_are(tmp_path):
         with pytest.raises(BadInput, match="absolute"):
             await client.snapshots.register("orders", "here")
         with pytest.raises(Damaged, match="no such file"):
+            await client.snapshots.register("orders", tmp_path / "data" / FOLDER / "gone")
+        with pytest.raises(BadInput, match=r"node\.snapshot_folders"):
             await client.snapshots.register("orders", tmp_path / "gone")
         with pytest.raises(BadInput, match="compacted"):
             async for _ in client.replay("orders", compacted=True, offset=3):

@@ -229,7 +229,7 @@ async def consuming(
     async with opened(folder, config=config, clock=clock) as hosts:
         dead_letters = DeadLetters(hosts.topics, hosts.metadata, clock)
         groups = Groups(hosts.topics, hosts.metadata, dead_letters, config, clock)
-        snapshots = Snapshots(hosts.topics, hosts.metadata)
+        snapshots = Snapshots(hosts.topics, hosts.metadata, [folder])
         replays = Replays(hosts.topics, snapshots, hosts.metadata, clock)
         await dead_letters.open()
         await groups.open()

@@ -65,7 +65,7 @@ class World:
 @asynccontextmanager
 async def world(folder: Path, partitions: int = 1) -> AsyncIterator[World]:
     async with opened(folder / "data") as hosts:
-        snapshots = Snapshots(hosts.topics, hosts.metadata)
+        snapshots = Snapshots(hosts.topics, hosts.metadata, [folder])
         replays = Replays(hosts.topics, snapshots, hosts.metadata, hosts.clock)
         await snapshots.open()
         await hosts.topic("orders", partitions=partitions)

@@ -42,7 +42,7 @@ async def publish(hosts: Hosts, rows: list[Row], topic: str = "orders") -> None:
 async def known(folder: Path, rows: list[Row] = ROWS) -> AsyncIterator[tuple[Hosts, Snapshots]]:
     """Open a node's snapshots; the topic `orders` has the rows."""
     async with opened(folder / "data") as hosts:
-        snapshots = Snapshots(hosts.topics, hosts.metadata)
+        snapshots = Snapshots(hosts.topics, hosts.metadata, [folder])
         await snapshots.open()
         is_new = hosts.topics.find("orders") is None
         await hosts.topic("orders")
@@ -186,6 +186,41 @@ async def test_files_that_are_not_what_the_manifest_says_are_refused(tmp_path, h
     async with known(tmp_path) as (_, snapshots):
         with pytest.raises(Damaged, match=r"\.parquet"):
             await snapshots.register("orders", str(folder))
+
+
+async def test_a_snapshot_lies_where_it_may_and_nothing_is_read_elsewhere(tmp_path):
+    async with known(tmp_path) as (hosts, _):
+        allowed = tmp_path / "allowed"
+        snapshots = Snapshots(hosts.topics, hosts.metadata, [allowed])
+        outside = good(tmp_path / "outside")
+        allowed.mkdir()
+        (allowed / "link").symlink_to(outside)
+        for folder in (outside, allowed / "link", allowed / ".." / "outside" / outside.name):
+            with pytest.raises(BadInput, match="must lie below"):
+                await snapshots.register("orders", str(folder))
+
+        assert (await snapshots.register("orders", str(good(allowed)))).topic == "orders"
+
+
+async def test_a_manifest_that_is_none_is_not_quoted(tmp_path):
+    secret = "wc1.planted-secret"
+    async with known(tmp_path) as (_, snapshots):
+        for number, text in enumerate(
+            (
+                f'{{"format": "{secret}"}}',
+                f"{secret}",
+                f'{{"format": 1, "topic": "{secret}/", "snapshot": "s"}}',
+                f'{{"format": 1, "topic": "t", "snapshot": "{secret}/"}}',
+                f'{{"format": 1, "topic": "t", "snapshot": "s", "created_ms": "{secret}",'
+                ' "partitions": []}',
+            )
+        ):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            (folder / MANIFEST).write_text(text)
+            with pytest.raises(WaterclockError) as caught:
+                await snapshots.register("orders", str(folder))
+            assert "planted" not in str(caught.value)
 
 
 async def test_folders_that_are_none_are_refused(tmp_path):

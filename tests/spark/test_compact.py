@@ -187,12 +187,11 @@ def test_an_empty_topic_has_an_empty_snapshot(compacted):
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_going_on_from_a_snapshot_is_the_same_as_beginning_anew(
-    compacted, tmp_path, monkeypatch, seed
-):
+def test_going_on_from_a_snapshot_is_the_same_as_beginning_anew(compacted, monkeypatch, seed):
     # Small files are linked too, so that histories have some.
     monkeypatch.setattr(compact, "plan_layout", partial(plan_layout, link_rows_min=1))
     rng = random.Random(seed)
+    elsewhere = compacted.folder.parent / "anew"
     for step in range(4):
         for _ in range(rng.randrange(4)):
             compacted.publish(
@@ -209,7 +208,7 @@ def test_going_on_from_a_snapshot_is_the_same_as_beginning_anew(
             compacted.node.client.topics.update(compacted.topic, partitions=3)
 
         gone_on = compacted.run()
-        anew = compacted.run(to=str(tmp_path), is_full=True)
+        anew = compacted.run(to=str(elsewhere), is_full=True)
 
         assert gone_on.facts["is_new"] is False or (step > 0) == str(
             gone_on.facts["reads"]
@@ -218,9 +217,9 @@ def test_going_on_from_a_snapshot_is_the_same_as_beginning_anew(
         compacted.node.client.snapshots.delete(compacted.topic, name)
         expected = compacted.live_rows()
         assert rows_of(compacted.folder / str(gone_on.facts["snapshot"])) == expected
-        assert rows_of(tmp_path / compacted.topic / name) == expected
+        assert rows_of(elsewhere / compacted.topic / name) == expected
         assert compacted.replayed() == expected
-        SnapshotFolder(tmp_path / compacted.topic).remove(name)
+        SnapshotFolder(elsewhere / compacted.topic).remove(name)
 
 
 def test_a_file_that_lost_nothing_is_linked_not_written(compacted, monkeypatch):

@@ -6,8 +6,9 @@ is checked before anything is believed, and the error names what is wrong.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -138,14 +139,15 @@ def parse_manifest(data: bytes) -> Manifest:
         raise BadManifest(f"manifest is not JSON: {error}") from error
     if not isinstance(fields, dict):
         raise BadManifest("manifest is not a JSON object")
+    # What a file says is not told to whoever names it, beyond numbers: it may be any file.
     if fields.get("format") != FORMAT:
         raise BadManifest(
-            f"format is {fields.get('format')!r}; this release reads {FORMAT}: use the release "
-            "that wrote it, or a newer one"
+            f"format is {_number_text(fields.get('format'))}; this release reads {FORMAT}: use the "
+            "release that wrote it, or a newer one"
         )
     topic, snapshot = _text(fields, "topic"), _text(fields, "snapshot")
-    check_topic_name(topic)
-    check_name("snapshot", snapshot)
+    _check("topic", topic, check_topic_name)
+    _check("snapshot", snapshot, partial(check_name, "snapshot"))
     partitions = tuple(_partition(each) for each in _objects(fields, "partitions"))
     if len({each.partition for each in partitions}) != len(partitions):
         raise BadManifest("partitions: one is listed twice")
@@ -178,7 +180,7 @@ def _file(fields: Mapping[str, Any]) -> SnapshotFile:
     path = _text(fields, "path")
     parts = path.split("/")
     if "\\" in path or "\0" in path or any(part in ("", ".", "..") for part in parts):
-        raise BadManifest(f"path {path[:200]!r} leads out of the snapshot's folder")
+        raise BadManifest("the path of a file leads out of the snapshot's folder")
     file = SnapshotFile(
         path,
         _count(fields, "rows"),
@@ -189,6 +191,13 @@ def _file(fields: Mapping[str, Any]) -> SnapshotFile:
     if not 0 < file.rows <= file.last_offset - file.first_offset + 1:
         raise BadManifest(f"{path}: {file.rows} rows do not fit its offsets")
     return file
+
+
+def _check(what: str, name: str, check: Callable[[str], None]) -> None:
+    try:
+        check(name)
+    except BadInput:
+        raise BadManifest(f"{what} name has characters that no name has, or too many") from None
 
 
 def _objects(fields: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
@@ -208,5 +217,9 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
 def _count(fields: Mapping[str, Any], name: str) -> int:
     value = fields.get(name)
     if type(value) is not int or not 0 <= value <= OFFSET_MAX:
-        raise BadManifest(f"{name} is {str(value)[:50]}, not a whole number of 0 to 2^62-1")
+        raise BadManifest(f"{name} is {_number_text(value)}, not a whole number of 0 to 2^62-1")
     return value
+
+
+def _number_text(value: object) -> str:
+    return str(value)[:50] if isinstance(value, int | float) else "something else"

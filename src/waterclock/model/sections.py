@@ -11,6 +11,7 @@ from waterclock.model.errors import BadConfig
 from waterclock.model.settings import (
     Addresses,
     Choice,
+    Folders,
     HostNames,
     Maybe,
     Origins,
@@ -52,6 +53,11 @@ class NodeConfig(Section):
     data_folder: Annotated[str, Text(4_096)] = "waterclock-data"
     """Holds all a node must not lose. One node per folder; put it on a disk whose fsync is
     honest."""
+
+    snapshot_folders: Annotated[tuple[str, ...], Folders()] = ()
+    """Where snapshots may lie that are registered, beside `snapshots` in the data folder: those
+    who administrate topics can have the node read the snapshots below, and what they say of
+    themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -175,6 +175,17 @@ class Addresses(Listed):
         return f"{host}:{port}"
 
 
+class Folders(Listed):
+    """A list of absolute paths."""
+
+    allowed: ClassVar[str] = "a list of absolute paths"
+
+    def _read_one(self, text: str) -> str:
+        if not text.startswith("/"):
+            raise ValueError
+        return text
+
+
 class Origins(Listed):
     """A list of the origins of web pages, as browsers write them."""
 

@@ -48,7 +48,7 @@ from waterclock.node.publish.batcher import PublishBatcher
 from waterclock.node.publish.publisher import Publisher
 from waterclock.node.publish.write_registry import WriteRegistry
 from waterclock.node.replay.replays import Replays
-from waterclock.node.replay.snapshots import Snapshots
+from waterclock.node.replay.snapshots import FOLDER, Snapshots
 from waterclock.node.schedule.pending import PendingMessages
 from waterclock.node.schedule.recurrences import Recurrences
 from waterclock.node.streams.host import Ownership, SoleOwner, StreamHost
@@ -115,7 +115,7 @@ class Node:
         self.topics.while_deleting.append(self.recurrences.topic_deleting)
         self.dead_letters = DeadLetters(self.topics, self.metadata, clock)
         self.groups = Groups(self.topics, self.metadata, self.dead_letters, config, clock)
-        self.snapshots = Snapshots(self.topics, self.metadata)
+        self.snapshots = Snapshots(self.topics, self.metadata, _snapshot_folders(config, path))
         self.replays = Replays(self.topics, self.snapshots, self.metadata, clock)
         self.write_registry = WriteRegistry(self.topics, self.metadata, clock)
         self.ownership: Ownership = SoleOwner()
@@ -333,6 +333,10 @@ async def running_node(config: Config, clock: Clock) -> AsyncIterator[Node]:
             # After a failed disk, that is what there is to tell, and not what came of it.
             with suppress(StorageError) if node.has_failed else nullcontext():
                 node.close()
+
+
+def _snapshot_folders(config: Config, folder: Path) -> list[Path]:
+    return [folder / FOLDER, *map(Path, config.node.snapshot_folders)]
 
 
 def _store_of(config: Config, folder: Path) -> StreamStore:

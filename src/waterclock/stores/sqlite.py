@@ -8,12 +8,13 @@ logging lets others read meanwhile, as does a second thread here, with a connect
 """
 
 import asyncio
+import os
 import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +27,7 @@ from waterclock.model.errors import (
     StoreUnavailable,
     WaterclockError,
 )
+from waterclock.storage.folders.os_folder import FILE_MODE
 from waterclock.stores.base import (
     READ_BYTES_MAX,
     Page,
@@ -205,6 +207,9 @@ class SqliteStore:
         return self._database
 
     def _open(self) -> None:
+        # SQLite makes files that everybody may read; its log and index take the mode of this one.
+        with suppress(OSError):  # SQLite tells it better
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
         database = self._connected()
         try:
             _set_wal(database)

@@ -134,8 +134,10 @@ class _Run:
 
 
 def _make_folder(folder: Path) -> None:
+    from waterclock.storage.folders.os_folder import make_folders
+
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folders(folder.absolute())
     except OSError as error:
         raise StorageFailed(
             f"cannot make {folder} ({error.strerror}): choose another with --data FOLDER"

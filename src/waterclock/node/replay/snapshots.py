@@ -11,6 +11,7 @@ again: files are not ours, and whoever owns them may have taken them away.
 """
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,8 @@ SNAPSHOT = "snapshot/"
 SNAPSHOTS_MAX = 100
 """Of a topic."""
 FOLDER_CHARS_MAX = 4_096
+FOLDER = "snapshots"
+"""In the data folder: where snapshots lie unless somebody says otherwise."""
 
 
 class SnapshotPart(SnapshotPartitionInfo, frozen=True):
@@ -68,9 +71,11 @@ Sources = Mapping[tuple[str, int], SnapshotSource | Damaged]
 class Snapshots:
     """All snapshots of a node. `open` it once the topics are."""
 
-    def __init__(self, topics: Topics, metadata: Metadata) -> None:
+    def __init__(self, topics: Topics, metadata: Metadata, folders: Sequence[Path]) -> None:
+        """Take those below `folders`, and no other."""
         self._topics = topics
         self._metadata = metadata
+        self._folders = folders
         self._known: dict[str, dict[str, SnapshotRecord]] = {}
         """By topic, then by name."""
         topics.records_of.append(self._records_of)
@@ -96,7 +101,7 @@ class Snapshots:
         topic = self._topics.get(topic_name)
         if not folder.startswith("/") or len(folder) > FOLDER_CHARS_MAX or "\0" in folder:
             raise BadInput("folder must be an absolute path on the node's own machine")
-        path = Path(folder)
+        path = await asyncio.to_thread(self._allowed, folder)
         manifest, crc = await asyncio.to_thread(read_manifest, path)
         if manifest.topic != topic_name:
             raise BadInput(f"topic: the snapshot is one of {manifest.topic!r}, not {topic_name!r}")
@@ -117,6 +122,14 @@ class Snapshots:
         known[info.snapshot] = info
         await self._metadata.wait_flushed(end)
         return info
+
+    def _allowed(self, folder: str) -> Path:
+        """Return where a folder is, links followed; raises BadInput if no snapshot may be there."""
+        path = Path(os.path.realpath(folder))
+        if not any(path.is_relative_to(os.path.realpath(each)) for each in self._folders):
+            below = ", ".join(map(str, self._folders))
+            raise BadInput(f"folder must lie below {below}: see node.snapshot_folders for others")
+        return path
 
     def list(self, topic_name: str) -> list[SnapshotRecord]:
         """Return the snapshots of a topic, the one that reaches farthest first."""

@@ -224,7 +224,7 @@ class OsFolder:
         self._lock: int | None = None
         try:
             if is_durable:
-                self.path.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+                make_folders(self.path)
             else:
                 _make_durably(self.path)
             number = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -374,6 +374,15 @@ def reserve(number: int, start: int, end: int) -> None:
         else:
             return
     os.ftruncate(number, end)
+
+
+def make_folders(path: Path) -> None:
+    """Make a folder and its missing parents, each for us and our group alone: the system would give
+    parents the mode that everybody may read."""
+    if not path.is_dir():
+        if path.parent != path:
+            make_folders(path.parent)
+        path.mkdir(FOLDER_MODE, exist_ok=True)
 
 
 def _make_durably(path: Path) -> None:

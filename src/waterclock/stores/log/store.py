@@ -25,8 +25,6 @@ from waterclock.log.schema import decode, row_offsets
 from waterclock.model.errors import (
     Closed,
     PartitionFaulty,
-    StorageFailed,
-    translate,
 )
 from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.model.units import MIB
@@ -216,8 +214,6 @@ class LogStore:
     # Opening
 
     def _load(self) -> PartitionStore:
-        with translate({OSError: StorageFailed}):
-            self._path.mkdir(parents=True, exist_ok=True)
         log = open_partition(
             OsFolder(self._path),
             log=LOG,

@@ -31,6 +31,7 @@ from waterclock.spark.jobs.compact.snapshot_files import (
     SnapshotFolder,
     finish,
     link_file,
+    make_folders,
     read_whole,
     take_written,
 )
@@ -178,7 +179,7 @@ class Compaction:
         layout = plan_layout(counts, base[1] if base else None, cores=cores)
         name = f"{facts.now_ms}-{os.urandom(3).hex()}"
         folder = self.folder.folder / name
-        folder.mkdir()
+        make_folders(folder)
         files = [
             (partition, link_file(Path(base[0]), folder, file))
             for partition, file in layout.links

@@ -17,6 +17,9 @@ from waterclock.log.snapshot import MANIFEST, BadManifest, Manifest, SnapshotFil
 from waterclock.model.errors import Busy, StorageError
 
 LOCK = ".lock"
+FILE_MODE = 0o640
+FOLDER_MODE = 0o750
+"""As those of the node, whose group has to read them."""
 WRITTEN = "written.json"
 """What the tasks wrote, left by the sink for the job; gone before there is a manifest."""
 
@@ -33,8 +36,8 @@ class SnapshotFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Be the only compaction here for as long as the block lasts; raise Busy if one is."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        number = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        make_folders(self.folder)
+        number = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             try:
                 fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -93,6 +96,18 @@ def partition_folder(folder: Path, partition: int) -> Path:
     return folder / f"partition={partition}"
 
 
+def make_folders(path: Path) -> None:
+    """Make a folder and its missing parents, for us and our group alone whatever the umask."""
+    if not path.is_dir():
+        make_folders(path.parent)
+        path.mkdir(FOLDER_MODE, exist_ok=True)
+
+
+def make_file(path: Path) -> None:
+    """Make a file for whoever writes it by its name, for us and our group alone."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+
+
 def file_name(first_offset: int, chance: str) -> str:
     """Return the name of a file that may hold rows from an offset on."""
     return f"{first_offset:020d}-{chance}.parquet"
@@ -100,10 +115,11 @@ def file_name(first_offset: int, chance: str) -> str:
 
 def link_file(source: Path, target: Path, file: SnapshotFile) -> SnapshotFile:
     """Let a file of an older snapshot be one of a new one too: no bytes are copied if it can be."""
-    (target / file.path).parent.mkdir(parents=True, exist_ok=True)
+    make_folders((target / file.path).parent)
     try:
         os.link(source / file.path, target / file.path)
     except OSError:  # another file system, or one without links
+        make_file(target / file.path)
         shutil.copyfile(source / file.path, target / file.path)
         sync_file(target / file.path)
     return file
@@ -148,6 +164,7 @@ def finish(folder: Path, manifest: Manifest) -> None:
 def write_durably(path: Path, data: bytes) -> None:
     """Write a file so that it is there whole or not at all, whatever happens."""
     fresh = path.with_name(path.name + ".tmp")
+    make_file(fresh)
     with open(fresh, "wb") as file:
         file.write(data)
         file.flush()

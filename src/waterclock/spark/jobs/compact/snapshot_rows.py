@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from waterclock.log.frame import Frame, read_frame
 from waterclock.log.schema import MESSAGES, decode, row_offsets
 from waterclock.log.snapshot import ROW_GROUP_ROWS_MAX, ROWS
+from waterclock.spark.jobs.compact.snapshot_files import make_file, make_folders
 
 Int64s = npt.NDArray[np.int64]
 
@@ -116,7 +117,8 @@ class RowGroups:
     def _write_group(self, table: pa.Table) -> None:
         offsets = table.column("offset")
         if self._writer is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(self.path.parent)
+            make_file(self.path)
             self._writer = pq.ParquetWriter(
                 self.path,
                 ROWS,
