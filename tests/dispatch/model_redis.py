@@ -59,6 +59,12 @@ class ModelRedis:
         self.lock, self.lock_epoch = (token, address, self.now() + lease_ms), self.epoch
         return True, self.epoch
 
+    def lock_ttl_ms(self) -> int | None:
+        """Return for how long the lock is held; None if it is free."""
+        if self.lock is None or self.lock[2] <= self.now():
+            return None
+        return self.lock[2] - self.now()
+
     def renew(self, token: str, lease_ms: int) -> bool:
         if self.lock is None or self.lock[2] <= self.now() or self.lock[0] != token:
             return False

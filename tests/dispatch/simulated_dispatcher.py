@@ -10,7 +10,14 @@ from tests.dispatch.processes import Connection, Process
 from waterclock.dispatch import frames
 from waterclock.dispatch.core.batches import Effect, Load, Settle, WriteDeadLetters
 from waterclock.dispatch.core.identity import MarkerName, Position, SequenceMarker, entry_uuids
-from waterclock.dispatch.core.lease import Ask, Call, Lease, LeaseEffect, StepDown
+from waterclock.dispatch.core.lease import (
+    HANDICAP_MS,
+    Ask,
+    Call,
+    Lease,
+    LeaseEffect,
+    StepDown,
+)
 from waterclock.dispatch.core.plan import Plan
 from waterclock.dispatch.core.ring import Drained, Ring
 from waterclock.dispatch.core.stored_batches import Backlog, parse_stored_batch
@@ -21,7 +28,6 @@ if TYPE_CHECKING:
 
 MARKER_MS = 100
 STORE_MS = 1_000
-HANDICAP_MS = 200
 
 
 class SimulatedDispatcher(Process):
@@ -43,6 +49,8 @@ class SimulatedDispatcher(Process):
         self.freeze_when_sending_ms = 0
         """Freeze with frames on the way, which arrive when another leads."""
         self.is_subscribed = False
+        self.unheard = 0
+        """Messages of the channel that are on the way to it."""
         self.links: dict[int, tuple[Connection, Decoder, Any]] = {}
         self._nonce = world.schedule.rng.randbytes(8)
         self._markers = 0
@@ -63,9 +71,11 @@ class SimulatedDispatcher(Process):
         def push(channel: str, payload: Any) -> None:
             nonlocal arrival_ms
             arrival_ms = max(arrival_ms, self.schedule.now_ms + self.schedule.delay())
+            self.unheard += channel == "c"
             self.schedule.at(arrival_ms, lambda: self.hear(lambda: hear(channel, payload)))
 
         def hear(channel: str, payload: Any) -> None:
+            self.unheard -= channel == "c"
             if self.redis.subscribers.get(self.number) is push:
                 self.ring.heard([payload]) if channel == "c" else self.ring.marker_heard(payload)
                 self.turn()
@@ -105,6 +115,8 @@ class SimulatedDispatcher(Process):
             match action:
                 case Ask(Call.ACQUIRE, asked_ms):
                     self.call(self._acquire, partial(self._asked, asked_ms))
+                case Ask(Call.LOOK, _):
+                    self.call(self.redis.lock_ttl_ms, self._looked)
                 case Ask(Call.RENEW, asked_ms):
                     self._ask_to_renew(asked_ms)
                 case StepDown():
@@ -135,6 +147,15 @@ class SimulatedDispatcher(Process):
             self._begin(said[1])
         else:
             self.call(lambda: self.redis.release(f"{self.number}"), lambda said: None)
+        self.turn()
+
+    def _looked(self, said: Any) -> None:
+        if said is FAILED:
+            self.lease.failed(self.now_ms)
+        elif said is None:
+            self.lease.seen_free(self.now_ms)
+        else:
+            self.lease.refused(ttl_ms=said, now_ms=self.now_ms)
         self.turn()
 
     def _renewed(self, asked_ms: int, said: Any) -> None:

@@ -164,7 +164,7 @@ class World:
                 next_fault_ms += rng.randrange(50, 1_500)
         schedule.is_calm = True
         end_ms = schedule.now_ms + PROGRESS_MS
-        while schedule.now_ms < end_ms and not (self.judge.is_done() and self._is_quiet()):
+        while schedule.now_ms < end_ms and not (self.judge.is_done() and self.is_quiet()):
             self._step(100)
         self.judge.verdict()
         self._nothing_is_left()
@@ -174,10 +174,15 @@ class World:
             self.schedule.run_to(self.schedule.now_ms + 1)
             self.judge.leaders()
 
-    def _is_quiet(self) -> bool:
-        """Say whether the leader has nothing in its ring and its plan."""
-        leaders = [each for each in self.dispatchers.values() if each.plan is not None]
-        return any(each.plan and not each.plan.held and not each.ring.messages for each in leaders)
+    def is_quiet(self) -> bool:
+        """Say whether the leader has nothing in its ring and its plan, and nothing is on its way to
+        it."""
+        return any(
+            each.plan is not None
+            and each.lease.is_held(each.now_ms)
+            and not (each.plan.held or each.ring.messages or each.unheard)
+            for each in self.dispatchers.values()
+        )
 
     def _nothing_is_left(self) -> None:
         for each in self.dispatchers.values():

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterclock.dispatch.core.lease import (
+    HANDICAP_MS,
     Ask,
     BadLock,
     Call,
@@ -115,14 +116,42 @@ def test_who_is_refused_asks_again_when_the_lock_may_be_free(lease):
 
 
 def test_who_has_a_handicap_lets_others_go_first(lease):
-    lease.handicap_ms = 200
-    assert lease.tick(1_000) == []
-    assert lease.tick(1_200) == [Ask(Call.ACQUIRE, 1_200)]
+    lease.handicap_ms = HANDICAP_MS
+    assert lease.tick(1_000) == [Ask(Call.LOOK, 1_000)]
+    lease.seen_free(1_001)
+    assert lease.tick(1_400) == []
+    assert lease.tick(1_401) == [Ask(Call.ACQUIRE, 1_401)]
 
+
+def test_who_has_a_handicap_waits_from_when_the_lock_was_seen_free_not_from_its_own_start(lease):
+    lease.handicap_ms = HANDICAP_MS
+    lease.tick(1_000)
     for ttl_ms in range(1, 400):
         lease.refused(ttl_ms=ttl_ms, now_ms=1_300)
-        ask_ms = (lease.next_deadline() or 0) - 1_300
-        assert ask_ms < ttl_ms or ttl_ms + 200 <= ask_ms <= ttl_ms + 250
+        look_ms = lease.next_deadline() or 0
+        assert look_ms < 1_300 + ttl_ms or ttl_ms <= look_ms - 1_300 <= ttl_ms + 50
+        assert lease.tick(look_ms) == [Ask(Call.LOOK, look_ms)]
+
+    lease.seen_free(2_000)
+    lease.tick(2_400)
+    lease.refused(ttl_ms=1_000, now_ms=2_401)  # another was faster
+
+    assert lease.tick(3_500) == [Ask(Call.LOOK, 3_500)]
+
+
+def test_who_lost_its_handicap_takes_the_lock_at_once(lease):
+    lease.handicap_ms = HANDICAP_MS
+    lease.tick(1_000)
+    lease.refused(ttl_ms=100, now_ms=1_000)
+    lease.handicap_ms = 0
+
+    assert lease.tick(1_200) == [Ask(Call.ACQUIRE, 1_200)]
+
+
+def test_the_handicap_is_longer_than_others_take_to_find_the_lock_free():
+    for lease_ms in (300, 500, 2_000, 60_000):
+        poll_ms = LeaseConfig(lease_ms=lease_ms).poll_ms
+        assert poll_ms + poll_ms // 5 < HANDICAP_MS
 
 
 def test_a_take_over_needs_no_more_than_half_a_second_beyond_the_lease():

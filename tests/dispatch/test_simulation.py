@@ -23,6 +23,21 @@ def test_a_planted_bug_is_found(name):
         run_stories()
 
 
+def test_a_story_goes_on_while_a_message_is_on_its_way_to_the_leader():
+    world = World(seed=34)
+    while not world.is_quiet():
+        world.schedule.run_to(world.schedule.now_ms + 1)
+
+    world.redis.publish("c", b"plain-1")
+
+    assert not world.is_quiet()
+
+
+@pytest.mark.parametrize("seed", [34, 79])
+def test_a_story_that_once_failed_keeps_every_promise(seed):
+    World(seed).run()
+
+
 def run_stories() -> None:
     for seed in PLANTED_STORIES:
         World(seed).run()

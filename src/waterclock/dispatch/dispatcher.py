@@ -31,6 +31,8 @@ from waterclock.model.waiting import Waiting
 log = logging.getLogger(__name__)
 
 WILDCARDS = frozenset({"0.0.0.0", "::", ""})
+NO_KEY = -2
+"""What PTTL says of a key that is not there."""
 FAILED_S = 1.0
 """How long a leader that Redis refused something waits before it tries to lead again."""
 
@@ -184,6 +186,9 @@ class Dispatcher:
                     self._answered()
                     await self._perform(self._renewed(ask, is_ours=is_ours == 1), tasks)
                     return
+                if ask.call is Call.LOOK:
+                    self._looked(await self._redis.call(keys[0], "PTTL", keys[0]))
+                    return
                 args = (*self.address, self._token, lease_ms)
                 is_ours, given, rest = await LEASE_ACQUIRE.answer(self._redis, keys, *args)
         except (RedisAway, RedisRefused, TimeoutError) as error:
@@ -204,6 +209,13 @@ class Dispatcher:
         self.has_redis.set()
         if (said := self._waiting.here(now_ms() / 1_000)) is not None:
             log.warning("%s", said)
+
+    def _looked(self, ttl_ms: int) -> None:
+        self._answered()
+        if ttl_ms == NO_KEY:
+            self._lease.seen_free(now_ms())
+        else:
+            self._lease.refused(ttl_ms=ttl_ms, now_ms=now_ms())
 
     def _renewed(self, ask: Ask, *, is_ours: bool) -> list[LeaseEffect]:
         if is_ours:

@@ -13,7 +13,13 @@ A pause between looking at the clock and acting can still not be excluded. That 
 for: every write compares it (`Fence`, the scripts), and refuses the smaller one.
 
 How a shell uses it: call `tick` at `next_deadline()`; perform `Ask` with one script, and tell how
-it went with one of `acquired refused renewed lost failed`; look at `is_held` before handing out.
+it went with one of `acquired refused seen_free renewed lost failed`; look at `is_held` before
+handing out.
+
+A dispatcher that would lose messages if it led (one that has just begun to listen) lets those go
+first that would not: it takes a lock only after it has *seen* it free, and then waited for its
+handicap. When the lock became free it cannot know otherwise: its leader may have been dead for a
+while already, or may give it back between two looks.
 """
 
 from dataclasses import dataclass
@@ -25,6 +31,10 @@ from typing import Any, TypeAlias
 from waterclock.model.errors import BadInput
 
 LOCK_BYTES_MAX = 4_096
+POLL_MS_MAX = 250
+HANDICAP_MS = 400
+"""Longer than the others take to find the lock free: POLL_MS_MAX, a fifth of it by chance, and the
+way to Redis and back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +56,15 @@ class LeaseConfig:
     @property
     def poll_ms(self) -> int:
         """How often others look whether it was given back early."""
-        return min(250, self.lease_ms // 4)
+        return min(POLL_MS_MAX, self.lease_ms // 4)
 
 
 class Call(Enum):
     """What to ask of Redis."""
 
     ACQUIRE = "acquire"
+    LOOK = "look"
+    """Whether the lock is free, and else for how long it is not: take nothing."""
     RENEW = "renew"
 
 
@@ -88,6 +100,8 @@ class Lease:
         take over (`Ring.reaches_back`)."""
         self._held_until_ms = 0
         self._next_ask_ms: int | None = None
+        self._has_seen_free = False
+        """Whether the lock was free when we last looked, which was a handicap ago."""
         self._asked_ms: int | None = None
         """When the question was asked that is not answered yet."""
         self._is_stopping = False
@@ -114,16 +128,22 @@ class Lease:
         if self.epoch is not None and now_ms >= self._held_until_ms:
             effects.append(self._step_down("the lease was not renewed in time"))
         if self._next_ask_ms is None:
-            self._next_ask_ms = now_ms + self.handicap_ms
+            self._next_ask_ms = now_ms
         if self._asked_ms is None and now_ms >= self._next_ask_ms and not self._is_stopping:
             self._asked_ms = now_ms
-            call = Call.ACQUIRE if self.epoch is None else Call.RENEW
-            effects.append(Ask(call, now_ms))
+            effects.append(Ask(self._call(), now_ms))
         return effects
+
+    def _call(self) -> Call:
+        if self.epoch is not None:
+            return Call.RENEW
+        has_waited = self._has_seen_free or not self.handicap_ms
+        return Call.ACQUIRE if has_waited else Call.LOOK
 
     def acquired(self, epoch: int, *, asked_ms: int, now_ms: int) -> bool:
         """Note that the lock is ours; return False if the answer came too late to lead."""
         self._asked_ms = None
+        self._has_seen_free = False
         held_until_ms = asked_ms + self._config.lease_ms - self._config.margin_ms
         if now_ms >= held_until_ms or self._is_stopping:
             # The lock holds our token: it runs out by itself, and then we may ask again.
@@ -137,12 +157,20 @@ class Lease:
     def refused(self, *, ttl_ms: int, now_ms: int) -> None:
         """Note that another holds the lock, for so long at most."""
         self._asked_ms = None
+        self._has_seen_free = False
         # Not all at the same moment: Redis would answer them one after the other for nothing.
         poll_ms = self._config.poll_ms
         wait_ms = poll_ms + self._rng.randrange(poll_ms // 5 + 1)
-        if wait_ms >= ttl_ms:  # free by then: a dispatcher with a handicap must not come in between
-            wait_ms += max(ttl_ms, 1) - poll_ms + self.handicap_ms
+        if wait_ms >= ttl_ms:  # free by then
+            wait_ms += max(ttl_ms, 1) - poll_ms
         self._next_ask_ms = now_ms + wait_ms
+
+    def seen_free(self, now_ms: int) -> None:
+        """Note that nobody holds the lock: if that is still so when the others have had their time
+        to take it, it may be ours."""
+        self._asked_ms = None
+        self._has_seen_free = True
+        self._next_ask_ms = now_ms + self.handicap_ms
 
     def renewed(self, *, asked_ms: int, now_ms: int) -> list[LeaseEffect]:
         """Note that the lock is still ours."""
@@ -159,12 +187,13 @@ class Lease:
         """Note that the lock is another's, or gone: a renewal or any fenced script said so. Or that
         we cannot lead, for another reason."""
         self._asked_ms = None
-        self._next_ask_ms = now_ms + self._rng.randrange(self._config.poll_ms) + self.handicap_ms
+        self._next_ask_ms = now_ms + self._rng.randrange(self._config.poll_ms)
         return [self._step_down(reason)] if self.epoch is not None else []
 
     def failed(self, now_ms: int) -> None:
         """Note that Redis did not answer: nothing is known, and the clock runs on."""
         self._asked_ms = None
+        self._has_seen_free = False
         self._next_ask_ms = now_ms + self._config.poll_ms // 2
 
     def stop(self) -> list[LeaseEffect]:

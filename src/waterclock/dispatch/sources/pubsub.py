@@ -28,6 +28,7 @@ from waterclock.dispatch.core.identity import (
     parse_marker,
     parse_position,
 )
+from waterclock.dispatch.core.lease import HANDICAP_MS
 from waterclock.dispatch.core.ring import Drained, Ring
 from waterclock.dispatch.core.stored_batches import (
     Backlog,
@@ -52,7 +53,6 @@ log = logging.getLogger(__name__)
 
 PAGE_BATCHES = 20
 CHECK_S = 1.0
-HANDICAP_MS = 200
 IDLE_STORE_S = 1.0
 """How often the place is stored while nothing comes, so that the rings of standbys stay short."""
 
