@@ -162,19 +162,27 @@ class FakeNode(broker_pb2_grpc.BrokerServicer, admin_pb2_grpc.AdminServicer):
         self.limits = admin_pb2.NodeInfo.Limits(
             message_bytes_max=10_000, batch_bytes_max=1_000_000, batch_messages_max=1_000
         )
+        self.host = "127.0.0.1"
         self.port = 0
         self._server: grpc.aio.Server | None = None
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     async def start(self) -> None:
-        self._server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+        options = [("grpc.so_reuseport", 0)]
+        self._server = grpc.aio.server(options=options, interceptors=self.interceptors())
         broker_pb2_grpc.add_BrokerServicer_to_server(self, self._server)
         admin_pb2_grpc.add_AdminServicer_to_server(self, self._server)
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        self.port = self.listen(self._server, self.address)
         await self._server.start()
+
+    def interceptors(self) -> list[grpc.aio.ServerInterceptor]:
+        return []
+
+    def listen(self, server: grpc.aio.Server, address: str) -> int:
+        return server.add_insecure_port(address)
 
     async def stop(self) -> None:
         """Go away at once, as if killed; what streams held is free again."""

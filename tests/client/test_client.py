@@ -6,10 +6,12 @@ import grpc
 import pytest
 
 from tests.client.fake_node import NOW_MS, fake_node
+from waterclock.client.advice import advised
 from waterclock.client.client import Client, connect
-from waterclock.client.connection import address_of, clock_difference
+from waterclock.client.connection import clock_difference
 from waterclock.client.errors import error_of, error_of_problem
 from waterclock.client.settings import ClientSettings
+from waterclock.client.target import address_of
 from waterclock.model import errors
 from waterclock.model.errors import (
     AlreadyExists,
@@ -195,7 +197,7 @@ def test_an_error_arrives_as_it_was_raised(error):
     arrived = as_raised(error)
 
     assert type(arrived) is type(error)
-    assert str(arrived) == str(error)
+    assert str(arrived) == str(advised(error))
     assert {name: getattr(arrived, name) for name in vars(error)} == vars(error)
 
 
@@ -204,7 +206,7 @@ def test_every_error_of_the_tree_can_arrive():
         if isinstance(kind, type) and issubclass(kind, WaterclockError):
             arrived = error_of(failed(grpc.StatusCode.UNKNOWN, "words", error=name), "here")
             assert type(arrived) is kind
-            assert str(arrived) == "words"
+            assert str(arrived).partition("; ")[0] == "words"  # then perhaps what to do
 
 
 @pytest.mark.parametrize(

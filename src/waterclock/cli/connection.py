@@ -72,9 +72,9 @@ async def _interruptible(
 
 async def _connected(address: str | None, work: "Callable[[Client], Awaitable[Result]]") -> Result:
     from waterclock.client.client import connect
-    from waterclock.client.connection import address_of
     from waterclock.client.settings import ClientSettings
     from waterclock.client.streams.http_wire import NotConnected
+    from waterclock.client.target import address_of
 
     where = address_of(address)
     is_working = False

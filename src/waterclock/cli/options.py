@@ -16,7 +16,7 @@ ANSWER_S = 0.5
 
 def topic_names(context: typer.Context, incomplete: str) -> list[str]:
     """Return the topics whose names begin so, none if the node cannot be asked."""
-    from waterclock.client.connection import address_of
+    from waterclock.client.target import address_of
     from waterclock.model.errors import BadInput
 
     try:

@@ -44,6 +44,7 @@ from waterclock.model.errors import BadInput
 from waterclock.model.message import Message
 from waterclock.model.protobuf import from_proto
 from waterclock.model.views import NodeInfo, Recurrence
+from waterclock.security.credential import Credential
 from waterclock.v1 import admin_pb2, broker_pb2
 
 
@@ -51,14 +52,17 @@ def connect(
     address: str | None = None,
     settings: ClientSettings | None = None,
     *,
+    credential: Credential | str | None = None,
     http_address: str | None = None,
 ) -> "Client":
     """Return a client for the node at `host:port`; use it with `async with`.
 
-    Without an address it takes the one in WATERCLOCK_ADDRESS, or else localhost:9000. Streams go
-    over HTTP, to `http_address` or where the node says.
+    A secured node wants a `credential`, as `waterclock secure add` prints it, or `@file`; it may be
+    given in place of the address, or in WATERCLOCK_CREDENTIAL, and says where the node is. Without
+    one, the address is that in WATERCLOCK_ADDRESS, or else localhost:9000. Streams go over HTTP, to
+    `http_address` or where the node says.
     """
-    return Client(address, settings, http_address=http_address)
+    return Client(address, settings, credential=credential, http_address=http_address)
 
 
 class Client(SchedulerCalls):
@@ -69,9 +73,10 @@ class Client(SchedulerCalls):
         address: str | None = None,
         settings: ClientSettings | None = None,
         *,
+        credential: Credential | str | None = None,
         http_address: str | None = None,
     ) -> None:
-        self._connection = Connection(address, settings or ClientSettings())
+        self._connection = Connection(address, settings or ClientSettings(), credential=credential)
         # A running one is held by its task; one that is over need not be left.
         self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
         self.topics = Topics(self._connection)

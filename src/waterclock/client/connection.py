@@ -11,19 +11,22 @@ known from the time the question took.
 
 import asyncio
 import logging
-import os
 from random import Random
 from typing import TypeVar
 
 import grpc
 
-from waterclock.client.errors import error_of, unreachable
+from waterclock.client.channel import channel_of
+from waterclock.client.errors import error_of, needs_tls, unreachable
 from waterclock.client.retry import Backoff, is_transient, was_refused
-from waterclock.client.settings import ADDRESS_VARIABLE, DEFAULT_ADDRESS, ClientSettings
+from waterclock.client.settings import ClientSettings
+from waterclock.client.target import target_of
+from waterclock.client.tls_probe import speaks_tls
 from waterclock.model.clock import Clock
 from waterclock.model.errors import (
     BadInput,
     Closed,
+    NotAuthenticated,
     Overloaded,
     StorageFailed,
     StorageFull,
@@ -35,6 +38,7 @@ from waterclock.model.errors import (
 from waterclock.model.ids import Millis
 from waterclock.model.waiting import Waiting
 from waterclock.runtime.clock import SystemClock
+from waterclock.security.credential import Credential
 from waterclock.v1 import (
     admin_pb2,
     admin_pb2_grpc,
@@ -47,8 +51,6 @@ from waterclock.v1 import (
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 Method = grpc.aio.UnaryUnaryMultiCallable[Request, Response]
-
-DEFAULT_PORT = 9000
 
 _log = logging.getLogger("waterclock.client")
 
@@ -68,6 +70,10 @@ _OPTIONS: list[tuple[str, int]] = [
     ("grpc.http2.max_pings_without_data", 0),
 ]
 
+_HUNG_UP = ("socket closed", "the connection was lost")
+"""How a connection ends on which the other side did not find what it expects."""
+_SAID_IN_FULL = (Unreachable, BadInput, NotAuthenticated)
+
 
 class Connection:
     """A channel to a node. Open it before use, close it after."""
@@ -77,10 +83,12 @@ class Connection:
         address: str | None,
         settings: ClientSettings,
         *,
+        credential: Credential | str | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
     ) -> None:
-        self.address = address_of(address)
+        self.target = target_of(address, credential)
+        self.address = self.target.address
         self.settings = settings
         self.clock = clock or SystemClock()
         self.rng = rng or Random()
@@ -92,7 +100,7 @@ class Connection:
 
     async def open(self) -> admin_pb2.NodeInfo:
         """Find the node and return what it says of itself; raise Unreachable if there is none."""
-        channel = self._channel = grpc.aio.insecure_channel(self.address, options=_OPTIONS)
+        channel = self._channel = channel_of(self.target, _OPTIONS)
         self._broker = broker_pb2_grpc.BrokerStub(channel)
         self._scheduler = scheduler_pb2_grpc.SchedulerStub(channel)
         self._admin = admin_pb2_grpc.AdminStub(channel)
@@ -195,14 +203,23 @@ class Connection:
                 wait_ms = backoff.next_ms()
                 if isinstance(error, TimedOut):
                     error = unreachable(self.address, "no answer")
+                elif await self._lacks_tls(error):
+                    error = needs_tls(self.address)
                 if not is_transient(error) or wait_ms >= left_ms:
                     # Whoever has no node needs one sentence, not two tracebacks.
-                    raise error from (None if isinstance(error, Unreachable | BadInput) else rpc)
+                    raise error from (None if isinstance(error, _SAID_IN_FULL) else rpc)
             else:
                 took_ms = self.clock.monotonic_ms() - asked_at
                 self._ahead_ms = clock_difference(node.now_ms, asked_ms=asked_ms, took_ms=took_ms)
                 return node
             await asyncio.sleep(wait_ms / 1_000)
+
+    async def _lacks_tls(self, error: WaterclockError) -> bool:
+        """Return whether the node hung up on us because it speaks TLS only."""
+        if self.target.credential is not None or not isinstance(error, Unreachable):
+            return False
+        host, _, port = self.address.rpartition(":")
+        return error.reason in _HUNG_UP and await speaks_tls(host.strip("[]"), int(port))
 
     @property
     def is_ready(self) -> bool:
@@ -247,29 +264,6 @@ class NodeWait:
         # A warning, which Python shows on stderr though nobody has set up its logging.
         if said is not None:
             _log.warning("%s", said)
-
-
-def address_of(address: str | None) -> str:
-    """Return where to connect: as given, else by WATERCLOCK_ADDRESS, else on this computer."""
-    given = address or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
-    scheme, slashes, found = given.strip().rpartition("://")
-    found = found.removesuffix("/")
-    host, colon, port = found.rpartition(":")
-    if not colon or (host.startswith("[") is not host.endswith("]")) or port.endswith("]"):
-        host, port = found, str(DEFAULT_PORT)
-    if slashes and scheme.lower() != "grpc":
-        # Its port is likely that of HTTP, so taking it for gRPC's would only fail later.
-        raise BadInput(
-            f"address {given!r} is not of the form host:port: clients speak gRPC, not "
-            f"{scheme.upper()}. Type {host}:{DEFAULT_PORT}, or the port the node has for gRPC"
-        )
-    if not host or "/" in host or " " in host or not port.isdecimal():
-        raise BadInput(f"address {given!r} is not of the form host:port, as in {DEFAULT_ADDRESS}")
-    if not 0 < int(port) < 65_536:
-        raise BadInput(
-            f"address {given!r} is not of the form host:port: a port is a number from 1 to 65535"
-        )
-    return f"{host}:{port}"
 
 
 def clock_difference(node_ms: int, *, asked_ms: int, took_ms: int) -> int:

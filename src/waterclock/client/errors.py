@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import grpc
 import msgspec
 
+from waterclock.client.advice import GIVE_CREDENTIAL, advised
 from waterclock.model import errors as tree
 from waterclock.model.errors import (
     BadInput,
@@ -45,6 +46,12 @@ what a write to it hears."""
 _NOT_GRPC = "failed parsing http/2"
 """How gRPC words that something listens there which speaks another protocol."""
 _SPEAKS_HTTP1 = "http1.x server"
+_NO_TLS = "wrong version number"
+_OTHER_CA = "certificate verify failed"
+_OTHER_NAME = ("hostname verification", "hostname mismatch", "ip address mismatch")
+_NO_ALPN = "missing selected alpn"
+"""How gRPC and OpenSSL word that TLS came to nothing: it is not spoken there, the certificate is
+not of the credential's CA or not for the name, or HTTP is spoken and not gRPC."""
 _CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 _NUMBERS = {"end", "got", "limit", "offset", "retry_after_ms", "start"}
 _TEXTS = {"field", "name", "principal", "problem", "resource", "right", "what"}
@@ -136,6 +143,33 @@ def not_grpc(address: str, details: str) -> BadInput:
     )
 
 
+def needs_tls(address: str) -> NotAuthenticated:
+    """Return the error of a client in the open at a node that speaks TLS only."""
+    return NotAuthenticated(f"the node at {address} is secured, it speaks TLS: {GIVE_CREDENTIAL}")
+
+
+def tls_failure(address: str, details: str) -> BadInput | None:
+    """Return the error of TLS that came to nothing, by how gRPC or Python words it."""
+    words = details.lower().replace("_", " ")
+    host = address.rpartition(":")[0].rpartition("//")[2].strip("[]")
+    if _NO_TLS in words:
+        return BadInput(
+            f"{address} does not speak TLS, and a credential is only sent by TLS: connect without "
+            "one (WATERCLOCK_CREDENTIAL counts), or secure the node with `waterclock secure init`"
+        )
+    if any(name in words for name in _OTHER_NAME):
+        return BadInput(
+            f"the certificate of the node at {address} is not for {host}: connect by a name that "
+            f"it has, or add this one with `waterclock secure rotate --host {host}`"
+        )
+    if _OTHER_CA in words:
+        return BadInput(
+            f"the node at {address} is not the one that the credential is for: its certificate is "
+            "of another CA. Use a credential that `waterclock secure add` printed there"
+        )
+    return not_grpc(address, _SPEAKS_HTTP1) if _NO_ALPN in words else None
+
+
 def _rebuilt(
     named: type[WaterclockError], details: str, metadata: dict[str, str]
 ) -> WaterclockError:
@@ -150,13 +184,15 @@ def _rebuilt(
         elif fact in _NUMBERS and text.removeprefix("-").isdecimal():
             facts[fact] = int(text)
     vars(error).update(facts)
-    return error
+    return advised(error)
 
 
 def _unnamed(code: grpc.StatusCode, details: str, address: str) -> WaterclockError:
     is_broken = any(words in details.lower() for words in _BROKEN_STREAM)
     if _NOT_GRPC in details.lower():
         return not_grpc(address, details)
+    if (failure := tls_failure(address, details)) is not None:
+        return failure
     match code:
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED | grpc.StatusCode.ABORTED:
             return unreachable(address, details)
@@ -171,7 +207,7 @@ def _unnamed(code: grpc.StatusCode, details: str, address: str) -> WaterclockErr
         case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.OUT_OF_RANGE:
             return BadInput(details)
         case grpc.StatusCode.UNAUTHENTICATED:
-            return NotAuthenticated(details)
+            return advised(NotAuthenticated(details))
         case grpc.StatusCode.PERMISSION_DENIED:
             return _rebuilt(Forbidden, details, {})
         case grpc.StatusCode.NOT_FOUND:

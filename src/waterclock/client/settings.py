@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from waterclock.model.errors import BadConfig
 from waterclock.model.units import KIB, MIB, SECOND_MS
 
-DEFAULT_ADDRESS = "localhost:9000"
+DEFAULT_PORT = 9000
+DEFAULT_ADDRESS = f"localhost:{DEFAULT_PORT}"
 ADDRESS_VARIABLE = "WATERCLOCK_ADDRESS"
 
 

@@ -28,20 +28,24 @@ from waterclock.client.results import Receipt
 from waterclock.client.settings import ClientSettings
 from waterclock.model.message import Message
 from waterclock.model.views import NodeInfo, Recurrence
+from waterclock.security.credential import Credential
 
 
 def connect_blocking(
     address: str | None = None,
     settings: ClientSettings | None = None,
     *,
+    credential: Credential | str | None = None,
     http_address: str | None = None,
 ) -> "BlockingClient":
     """Return a client for the node at `host:port`; use it with `with`.
 
-    Without an address it takes the one in WATERCLOCK_ADDRESS, or else localhost:9000. Streams go
-    over HTTP, to `http_address` or where the node says.
+    A secured node wants a `credential`, as `waterclock secure add` prints it, or `@file`; it may be
+    given in place of the address, or in WATERCLOCK_CREDENTIAL, and says where the node is. Without
+    one, the address is that in WATERCLOCK_ADDRESS, or else localhost:9000. Streams go over HTTP, to
+    `http_address` or where the node says.
     """
-    return BlockingClient(address, settings, http_address=http_address)
+    return BlockingClient(address, settings, credential=credential, http_address=http_address)
 
 
 class BlockingClient(BlockingSchedulerCalls, LoopOwner):
@@ -54,9 +58,10 @@ class BlockingClient(BlockingSchedulerCalls, LoopOwner):
         address: str | None = None,
         settings: ClientSettings | None = None,
         *,
+        credential: Credential | str | None = None,
         http_address: str | None = None,
     ) -> None:
-        twin = Client(address, settings, http_address=http_address)
+        twin = Client(address, settings, credential=credential, http_address=http_address)
         super().__init__(LoopThread(twin), twin)
         self.topics = BlockingTopics(self._loop, twin.topics)
         self.groups = BlockingGroups(self._loop, twin.groups)

@@ -20,7 +20,7 @@ from waterclock.client.connection import Connection
 from waterclock.client.due import span_ms
 from waterclock.client.errors import error_of_answer
 from waterclock.client.retry import is_transient, was_refused
-from waterclock.client.streams.http_pool import HttpPool, HttpRequest, target_of
+from waterclock.client.streams.http_pool import PORTS, HttpPool, HttpRequest, request_head
 from waterclock.client.streams.http_wire import NotConnected
 from waterclock.client.streams.results import decoded
 from waterclock.model.errors import (
@@ -47,9 +47,12 @@ class StreamCalls:
 
     def __init__(self, connection: Connection, http_address: str | None) -> None:
         self.connection = connection
-        self._given = None if http_address is None else _url(http_address)
+        credential = connection.target.credential
+        self._scheme = "http" if credential is None else "https"
+        http_address = http_address or connection.target.http_address
+        self._given = None if http_address is None else _url(http_address, self._scheme)
         if self._given is not None:
-            target_of(self._given)  # a mistake is raised at once
+            request_head(self._given, credential)  # a mistake is raised at once
         self._named = ""
         self._pool: HttpPool | None = None
 
@@ -77,9 +80,12 @@ class StreamCalls:
                     f"the node at {connection.address} does not say where it listens for HTTP: "
                     "name it with connect(http_address=...)"
                 )
-            url = self._given or reachable(self._named, connection.address)
-            most = connection.settings.stream_connections_max
-            self._pool = HttpPool(url, connections_max=most)
+            url = self._given or reachable(self._named, connection.address, self._scheme)
+            self._pool = HttpPool(
+                url,
+                connections_max=connection.settings.stream_connections_max,
+                credential=connection.target.credential,
+            )
         return self._pool
 
     async def call(
@@ -155,23 +161,24 @@ def wait_ms_of(field: str, wait: Wait) -> int:
     return found
 
 
-def reachable(http_address: str, grpc_address: str) -> str:
+def reachable(http_address: str, grpc_address: str, scheme: str = "http") -> str:
     """Return where to find what a node calls its HTTP address.
 
     A node that listens everywhere, or only on its own machine, cannot tell how we get there; but
     we do, for gRPC.
     """
-    url = _url(http_address)
+    # A node that is asked by TLS is reached by TLS, whatever it calls itself.
+    url = f"{scheme}://{http_address.rpartition('://')[2]}"
     parts = urlsplit(url)
     host = grpc_address.rpartition(":")[0]
     named = parts.hostname or ""
     if _is_any(named) or (_is_own(named) and not _is_own(host.strip("[]"))):
-        return f"http://{host}:{parts.port or 80}"
+        return f"{scheme}://{host}:{parts.port or PORTS[scheme]}"
     return url
 
 
-def _url(address: str) -> str:
-    return address if "://" in address else f"http://{address}"
+def _url(address: str, scheme: str) -> str:
+    return address if "://" in address else f"{scheme}://{address}"
 
 
 def _is_any(host: str) -> bool:

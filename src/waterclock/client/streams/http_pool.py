@@ -6,23 +6,27 @@ so that they never keep away the very send they wait for.
 """
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlencode, urlsplit
 
-from waterclock.client.errors import unreachable
+from waterclock.client.errors import needs_tls, tls_failure, unreachable
 from waterclock.client.streams.http_wire import (
     ConnectionBroken,
     HttpAnswer,
     HttpConnection,
     NotConnected,
 )
+from waterclock.client.tls_probe import speaks_tls
 from waterclock.model.errors import BadInput, Closed, Overloaded, TimedOut, WaterclockError
+from waterclock.security.credential import Credential
+from waterclock.security.tls import client_context
 
 IDLE_S = 30.0
 """A connection that was idle for longer is not used again: less than nodes and most proxies keep
 one, so that a request does not meet a connection that is being closed."""
-DEFAULT_PORT = 80
+PORTS = {"http": 80, "https": 443}
 
 
 class HttpRequest(NamedTuple):
@@ -35,11 +39,17 @@ class HttpRequest(NamedTuple):
 
 
 class HttpPool:
-    """Connections to the node at a URL such as `http://localhost:8080`."""
+    """Connections to the node at a URL such as `http://localhost:8080`.
 
-    def __init__(self, url: str, *, connections_max: int) -> None:
+    With a credential they are of TLS, and its token goes with every request.
+    """
+
+    def __init__(
+        self, url: str, *, connections_max: int, credential: Credential | None = None
+    ) -> None:
         self.url = url
-        self._host, self._port, self._head = target_of(url)
+        self._host, self._port, self._head = request_head(url, credential)
+        self._tls = None if credential is None else client_context(credential.ca_pem)
         self._connections_max = connections_max
         self._places = {is_poll: asyncio.Semaphore(connections_max) for is_poll in (False, True)}
         self._idle: list[HttpConnection] = []
@@ -85,6 +95,8 @@ class HttpPool:
             answer = await connection.ask(data)
         except ConnectionBroken as error:
             self._check_open()
+            if not connection.has_heard and await self._lacks_tls():
+                raise needs_tls(self.url) from None
             lost = f"the connection to {self.url} was lost, what was asked may have happened"
             raise ConnectionBroken(f"{lost}: {error}") from None
         if connection.is_usable and not self._is_closed:
@@ -113,8 +125,11 @@ class HttpPool:
         loop = asyncio.get_running_loop()
         try:
             _, connection = await loop.create_connection(
-                lambda: HttpConnection(self._lost), self._host, self._port
+                lambda: HttpConnection(self._lost), self._host, self._port, ssl=self._tls
             )
+        except ssl.SSLError as error:
+            failure = tls_failure(self.url, str(error))
+            raise failure or self._not_connected(error.reason or str(error)) from None
         except OSError as error:
             reason = error.strerror or str(error)
             raise self._not_connected(reason) from None
@@ -123,6 +138,9 @@ class HttpPool:
             connection.abort()
         self._check_open()
         return connection
+
+    async def _lacks_tls(self) -> bool:
+        return self._tls is None and await speaks_tls(self._host, self._port)
 
     def _not_connected(self, reason: str) -> NotConnected:
         return NotConnected(str(unreachable(self.url, reason)))
@@ -146,16 +164,23 @@ class HttpPool:
         return f"{lines}{kind}".encode() + request.body
 
 
-def target_of(url: str) -> tuple[str, int, str]:
-    """Return host, port, and the head of a request with places for method and target."""
+def request_head(url: str, credential: Credential | None = None) -> tuple[str, int, str]:
+    """Return host, port, and the head of a request with places for method and target.
+
+    Raises BadInput if the URL is none, or would have a token sent in the open.
+    """
+    scheme = "http" if credential is None else "https"
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
         host = port = None
         parts = urlsplit("")
-    if parts.scheme != "http" or not host or parts.query or parts.fragment or parts.username:
-        raise BadInput(f"http_address {url!r} is not of the form http://host:port")
+    if parts.scheme != scheme or not host or parts.query or parts.fragment or parts.username:
+        hint = "" if parts.scheme != "https" else ": https needs a credential"
+        raise BadInput(f"http_address {url!r} is not of the form {scheme}://host:port{hint}")
     prefix, place = (text.replace("%", "%%") for text in (parts.path.rstrip("/"), parts.netloc))
     head = f"%s {prefix}%s HTTP/1.1\r\nHost: {place}\r\nAccept: application/json\r\n"
-    return host, DEFAULT_PORT if port is None else port, head
+    if credential is not None:
+        head += f"Authorization: Bearer {credential.token}\r\n"
+    return host, PORTS[scheme] if port is None else port, head

@@ -52,6 +52,8 @@ class HttpConnection(asyncio.Protocol):
         self._is_over = False
         self._problem: BadInput | None = None
         """Why it cannot be used, if it is the address that is wrong."""
+        self.has_heard = False
+        """Something came from the other side."""
         self.idle_since = 0.0
         """By the loop's clock; the pool's own."""
         self._parser = HttpResponseParser(self)
@@ -105,6 +107,7 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, which calls back."""
+        self.has_heard = True
         if self._waiting is None or self._waiting.done():
             if _is_http2(data):  # gRPC speaks first
                 self._problem = BadInput(_SPEAKS_GRPC)
