@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup, TyperOption
 
 import waterclock
+from waterclock.cli import credential_option
 from waterclock.cli.commands import (
     bench,
     dlq,
@@ -116,6 +117,7 @@ app.add_typer(log_app, name="log", rich_help_panel=UPKEEP)
 log_app.command("show")(show)
 log_app.command("check")(check)
 log_app.command("repair")(repair)
+credential_option.add_to_all(app)
 
 
 def _print_version(is_wanted: bool) -> None:

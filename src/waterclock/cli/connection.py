@@ -74,9 +74,9 @@ async def _connected(address: str | None, work: "Callable[[Client], Awaitable[Re
     from waterclock.client.client import connect
     from waterclock.client.settings import ClientSettings
     from waterclock.client.streams.http_wire import NotConnected
-    from waterclock.client.target import address_of
+    from waterclock.client.target import target_of
 
-    where = address_of(address)
+    where = target_of(address).address
     is_working = False
     try:
         await _check_listening(where)

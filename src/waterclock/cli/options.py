@@ -6,9 +6,12 @@ be printed into the line that is being typed.
 """
 
 import socket
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from waterclock.client.target import Target
 
 CONNECT_S = 0.2
 ANSWER_S = 0.5
@@ -16,25 +19,26 @@ ANSWER_S = 0.5
 
 def topic_names(context: typer.Context, incomplete: str) -> list[str]:
     """Return the topics whose names begin so, none if the node cannot be asked."""
-    from waterclock.client.target import address_of
+    from waterclock.client.target import target_of
     from waterclock.model.errors import BadInput
 
     try:
-        address = address_of(context.params.get("address"))
-        host, _, port = address.rpartition(":")
+        target = target_of(context.params.get("address"))
+        host, _, port = target.address.rpartition(":")
         # Before gRPC is loaded, which takes longer than this.
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
     except (OSError, BadInput):
         return []
-    return [name for name in _topics(address) if name.startswith(incomplete)]
+    return [name for name in _topics(target) if name.startswith(incomplete)]
 
 
-def _topics(address: str) -> list[str]:
+def _topics(target: "Target") -> list[str]:
     import grpc
 
+    from waterclock.client.channel import blocking_channel_of
     from waterclock.v1 import admin_pb2, admin_pb2_grpc
 
-    with grpc.insecure_channel(address) as channel:
+    with blocking_channel_of(target) as channel:
         try:
             asked = admin_pb2.ListTopicsRequest()
             listed = admin_pb2_grpc.AdminStub(channel).ListTopics(asked, timeout=ANSWER_S)
@@ -50,7 +54,7 @@ Address = Annotated[
         "-a",
         metavar="HOST:PORT",
         help="Where the node listens for gRPC.",
-        show_default="WATERCLOCK_ADDRESS, or localhost:9000",
+        show_default="of the credential, WATERCLOCK_ADDRESS, or localhost:9000",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
