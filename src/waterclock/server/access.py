@@ -135,8 +135,9 @@ class Access:
         assert self._context is not None, "the node is not secure"
         return self._context
 
-    def now_ms(self) -> int:
-        return self._clock.now_ms()
+    def steady_ms(self) -> int:
+        """Return the time that quotas go by: setting the wall clock stops no principal."""
+        return self._clock.monotonic_ms()
 
     # Who asks
 
@@ -155,8 +156,8 @@ class Access:
         raise NotAuthenticated(_NONE_GIVEN)
 
     def usage_of(self, principal: Principal) -> Usage:
-        """Return what a principal uses of its quotas."""
-        return self._usage.usage_of(principal.name, principal.quotas, self._clock.now_ms())
+        """Return what a principal uses of its quotas; their time is `steady_ms`."""
+        return self._usage.usage_of(principal.name, principal.quotas, self._clock.monotonic_ms())
 
     # Calls that go on
 
