@@ -135,6 +135,10 @@ class Access:
         assert self._context is not None, "the node is not secure"
         return self._context
 
+    def now_ms(self) -> int:
+        """Return the time of day, which credentials go by."""
+        return self._clock.now_ms()
+
     def steady_ms(self) -> int:
         """Return the time that quotas go by: setting the wall clock stops no principal."""
         return self._clock.monotonic_ms()
@@ -173,12 +177,16 @@ class Access:
 
     def still(self, permit: Permit) -> None:
         """Raise NotAuthenticated or Forbidden unless a permit would be given again today."""
-        if self._authenticator is None:
-            return
-        principal = self._authenticator.current(permit.principal, self._clock.now_ms())
+        principal = self.current(permit.principal)
         if principal is not permit.principal:
             for demand in permit.demands:
                 demand.check(principal)
+
+    def current(self, principal: Principal) -> Principal:
+        """Return a principal as it is today; raises NotAuthenticated if it is none any more."""
+        if self._authenticator is None:
+            return principal
+        return self._authenticator.current(principal, self._clock.now_ms())
 
     def recheck(self) -> None:
         """End every open call whose permit does not stand any more."""

@@ -18,6 +18,7 @@ class Addresses(NamedTuple):
     host: str
     grpc_port: int
     http_port: int
+    is_secure: bool = False
 
     @property
     def grpc(self) -> str:
@@ -27,7 +28,8 @@ class Addresses(NamedTuple):
     @property
     def http(self) -> str:
         """The address for HTTP clients, as a URL."""
-        return f"http://{address_of(self.host, self.http_port)}"
+        scheme = "https" if self.is_secure else "http"
+        return f"{scheme}://{address_of(self.host, self.http_port)}"
 
 
 def address_of(host: str, port: int) -> str:

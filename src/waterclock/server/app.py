@@ -9,6 +9,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import cast
 
 from google.protobuf.descriptor import ServiceDescriptor
@@ -17,8 +18,10 @@ from grpc_health.v1 import health_pb2
 from waterclock.model.config import Config
 from waterclock.node.node import Node
 from waterclock.node.task_groups import task_group
+from waterclock.server.access import Access, open_access
 from waterclock.server.addresses import Addresses
 from waterclock.server.calls import Calls
+from waterclock.server.counts import Counts
 from waterclock.server.grpc.admin import AdminApi
 from waterclock.server.grpc.backup import BackupApi
 from waterclock.server.grpc.broker import BrokerApi
@@ -29,6 +32,7 @@ from waterclock.server.grpc.write_registry import WriteRegistryApi
 from waterclock.server.http.cross_origin import CrossOriginGuard
 from waterclock.server.http.openapi import with_description
 from waterclock.server.http.operations import linkable_of, routes_of, stopping_routes_of
+from waterclock.server.http.permits import guarded
 from waterclock.server.http.routes import answer_from
 from waterclock.server.http.server import HttpServer, http_limits, serve_http
 from waterclock.server.metrics import LoopWatch, Metrics
@@ -66,8 +70,10 @@ class Server:
         health: Health,
         grpc_server: GrpcServer,
         http_server: HttpServer,
+        access: Access,
     ) -> None:
         self.node = node
+        self.access = access
         self.calls = calls
         self._health = health
         self._grpc = grpc_server
@@ -86,7 +92,8 @@ class Server:
     @property
     def addresses(self) -> Addresses:
         """Where clients reach it."""
-        return Addresses(self.node.config.server.host, self.grpc_port, self.http_port)
+        host, is_secure = self.node.config.server.host, self.access.is_secure
+        return Addresses(host, self.grpc_port, self.http_port, is_secure=is_secure)
 
     async def stop(self) -> None:
         """Let calls finish and take no more; returns after `server.drain` at the latest."""
@@ -125,15 +132,24 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
         config.limits,
         node.clock.now_ms(),
     )
-    answer, stopping = answer_from(routes_of(table)), answer_from(stopping_routes_of(table))
+    access = open_access(config, node.clock)
+    permits = partial(guarded, access=access, counts=Counts(node)) if access.is_secure else None
+    answer = answer_from(routes_of(table, permits))
+    stopping = answer_from(stopping_routes_of(table, permits))
     host, port = config.server.host, config.cluster.http_port
     guard = CrossOriginGuard(
         origins=config.server.cors_origins, hosts=_hosts_of(config), linkable=linkable_of(table)
     )
     async with serve_http(
-        answer, host=host, port=port, limits=http_limits(config), guard=guard, stopping=stopping
+        answer,
+        host=host,
+        port=port,
+        limits=http_limits(config),
+        guard=guard,
+        stopping=stopping,
+        access=access,
     ) as http_server:
-        http_address = Addresses(host, 0, http_server.port).http
+        http_address = Addresses(host, 0, http_server.port, is_secure=access.is_secure).http
         health = Health(node, tuple(api.full_name for api in APIS))
         broker, scheduler, admin, write_registry, backups = APIS
         services = (
@@ -146,8 +162,10 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
         )
         async with serve_grpc(services, config) as grpc_server, task_group() as tasks:
             running = [tasks.create_task(work) for work in (watch.run(), consumers.run())]
+            if access.is_secure:
+                running.append(tasks.create_task(access.run()))
             try:
-                yield Server(node, calls, health, grpc_server, http_server)
+                yield Server(node, calls, health, grpc_server, http_server, access)
             finally:
                 for task in running:
                     task.cancel()

@@ -23,9 +23,12 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, cast
 
-from waterclock.model.errors import Overloaded
+from waterclock.model.errors import Forbidden, NotAuthenticated, Overloaded
 from waterclock.model.units import KIB
+from waterclock.security.tls import common_name_of
+from waterclock.server.access import Access, Permit
 from waterclock.server.calls import BytesInFlight
+from waterclock.server.http.identity import Identity
 from waterclock.server.http.messages import (
     IS_HEAD,
     IS_LAST,
@@ -96,6 +99,7 @@ class HttpConnection(RequestParser):
         "_final_response",
         "_is_blocked",
         "_is_over",
+        "_permit",
         "_queue",
         "_transport",
         "_unsent_bytes",
@@ -117,6 +121,8 @@ class HttpConnection(RequestParser):
         """What to send last, once reading has stopped and all requests are answered."""
         self._is_over = False
         """Nothing more is sent or read."""
+        self._permit: Permit | None = None
+        """What the last request that was begun was let in with."""
 
     # Called by the transport
 
@@ -125,6 +131,9 @@ class HttpConnection(RequestParser):
         self._transport = cast(asyncio.Transport, transport)
         server = self._server
         server.connections.add(self)
+        if server.access is not None:
+            certificate = transport.get_extra_info("peercert")
+            self._identity = Identity(server.access, common_name_of(certificate))
         if len(server.connections) > server.limits.connections_max:
             limit = server.limits.connections_max
             detail = f"too many connections (at most {limit}): try again later"
@@ -137,6 +146,8 @@ class HttpConnection(RequestParser):
         self._parser = None
         self._let_go()
         self._give_up_work()
+        if self._identity is not None:
+            self._identity.close()
 
     def data_received(self, data: bytes) -> None:
         """Read requests, and answer them as they are whole."""
@@ -200,6 +211,7 @@ class HttpConnection(RequestParser):
             response = self._server.answer(request)
         except Exception as error:
             response = problem_of(error, request)
+        self._permit = request.permit
         if isinstance(response, Response):
             self._write(response, request.response_flags, request.origin)
         elif isinstance(response, Coroutine):
@@ -401,7 +413,10 @@ class HttpConnection(RequestParser):
         self._since = self._server.sweeps
         self._unsent_bytes = self._transport.get_write_buffer_size()
         self._let_go()
-        self._transport.write_eof()
+        if self._identity is None:
+            self._transport.write_eof()
+        else:  # TLS has no half-close: it says goodbye, and waits for the client to say it too
+            self._transport.close()
 
     # Called by the server
 
@@ -441,6 +456,20 @@ class HttpConnection(RequestParser):
         elif self._work is None and not self._queue and not self._is_blocked:
             self._is_read_closed = self._is_over = True
             self._transport.close()
+
+    def recheck(self, access: Access) -> None:
+        """End what is under way if who asked for it may not have it any more."""
+        if self._work is None or self._permit is None:
+            return
+        try:
+            access.still(self._permit)
+        except (NotAuthenticated, Forbidden) as error:
+            if isinstance(self._work, Sending) or self._is_read_closed:
+                self.abort()
+                return
+            self._give_up_work()
+            self._let_go()
+            self._refuse(problem_of(error))
 
     def abort(self) -> None:
         """End the connection as it is."""

@@ -73,7 +73,9 @@ def _decoded(field: str, raw: bytes) -> str:
 
 
 def parameters_of(request: Request, model: type[Model]) -> Model:
-    """Return the parameters of path and query as a struct."""
+    """Return the parameters of path and query as a struct; they are read once."""
+    if type(request.parameters) is model:
+        return request.parameters
     given = query_of(request)
     for name in request.params:
         if name in given:
@@ -83,13 +85,18 @@ def parameters_of(request: Request, model: type[Model]) -> Model:
     except msgspec.ValidationError as error:
         raise bad_field(error, "query") from None
     check_texts(asked)
+    request.parameters = asked
     return asked
 
 
 def body_of(request: Request, model: type[Model]) -> Model:
-    """Return the body, which must be JSON whatever its type is called, as a struct."""
+    """Return the body, which must be JSON whatever its type is called, as a struct; it is read
+    once."""
+    if type(request.content) is model:
+        return request.content
     given = _body_of(request, model)
     check_texts(given)
+    request.content = given
     return cast(Model, given)
 
 

@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from waterclock.security.principals import Principal
+from waterclock.server.http.identity import Asker
+
 if TYPE_CHECKING:
+    from waterclock.server.access import Permit
     from waterclock.server.http.connection import HttpConnection
 
 TEXT = b"text/plain; charset=utf-8"
@@ -27,6 +31,9 @@ PROBLEM = b"application/problem+json"
 KEEP_ALIVE_MS = 15_000
 """How often server-sent events that have nothing to send send a comment, so that no proxy takes
 their connection for dead. Lower finds clients that have gone sooner, and sends more."""
+
+ANYONE_ASKS = Asker()
+"""On a node that is not secure."""
 
 IS_LAST = 1
 IS_HEAD = 2
@@ -56,6 +63,17 @@ class Request(msgspec.Struct):
     """Bytes of it that count against the bound of all requests, until it is answered."""
     params: dict[str, str] = {}
     """What stands in the path where the route has `{name}`, decoded."""
+    asker: Asker = ANYONE_ASKS
+    permit: "Permit | None" = None
+    """What it was let in with, on a secure node."""
+    parameters: Any = None
+    content: Any = None
+    """Parameters and body as they were read first: who checks rights sees what the handler sees."""
+
+    @property
+    def principal(self) -> Principal:
+        """Who asks."""
+        return self.asker.principal
 
     def header(self, name: bytes) -> bytes | None:
         """Return the first header of a name, given in lower case."""

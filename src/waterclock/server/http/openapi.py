@@ -18,6 +18,7 @@ import msgspec
 
 import waterclock
 from waterclock.model.limits import Limits
+from waterclock.security.rights import OPEN
 from waterclock.server.http.docs_page import PAGE_HEADERS, page_of
 from waterclock.server.http.input import LIMIT
 from waterclock.server.http.messages import HTML, JSON, PROBLEM, Request, Response
@@ -67,6 +68,7 @@ def with_description(table: Sequence[Operation], limits: Limits, now_ms: int) ->
             summary="This description.",
             responses={200: ResponseSpec("OpenAPI 3.1.", dict[str, Any])},
             is_linkable=True,
+            needs=OPEN,
         ),
         Operation(
             "GET",
@@ -76,6 +78,7 @@ def with_description(table: Sequence[Operation], limits: Limits, now_ms: int) ->
             summary="The same as a page.",
             responses={200: ResponseSpec("A page.", content_type=HTML)},
             is_linkable=True,
+            needs=OPEN,
         ),
     ]
     numbers = {**asdict(limits), "due_ms_max": now_ms + limits.due_horizon_ms_max}

@@ -5,19 +5,24 @@
         name="listScheduled", tag="schedule", summary="List pending messages by due time.",
         parameters=ListParameters,                 # a struct: path and query together
         responses={200: ResponseSpec("A page.", ScheduledPage)},
+        needs=Needs("read", topic="topic"),        # who may call it; fields of parameters or body
         problems=(404,),                           # 400, 429, 500 and 503 are always possible
     )
 
 A handler is a `Handler`: it takes the request and reads its parameters and body, with
-`parameters_of` and `body_of`, into the same types that the row names.
+`parameters_of` and `body_of`, into the same types that the row names. On a secure node it is called
+for those only who have the right that the row needs (`permits.py`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from waterclock.model.errors import Stopping
+from waterclock.security.rights import Needs
+from waterclock.server.counts import Made
 from waterclock.server.http.messages import JSON, Handler, Request, Response
+from waterclock.server.http.permits import Named
 from waterclock.server.http.routes import PREFIX, Routes
 
 
@@ -42,6 +47,8 @@ class Operation:
     """Its `operationId`."""
     summary: str
     responses: Mapping[int, ResponseSpec]
+    needs: Needs
+    """Who may call it. There is no default: one that is forgotten is found by the type check."""
     tag: str = "node"
     description: str = ""
     parameters: Any = None
@@ -58,6 +65,10 @@ class Operation:
     """A person may come to it from any site by a link: it shows something, and changes nothing."""
     is_last_to_stop: bool = False
     """A node that is stopping still answers it."""
+    named: Named | None = None
+    """A parameter names something whose topic counts for `needs`, too."""
+    makes: tuple[Made, ...] = ()
+    """What it makes if it is not there yet, which quotas count."""
 
     def __post_init__(self) -> None:
         assert self.path.startswith("/"), self.path
@@ -66,30 +77,34 @@ class Operation:
         assert is_plain or not self.is_linkable, f"{self.path} may change something"
 
 
+Guard = Callable[[Operation], Handler]
+"""Returns the handler of an operation that looks first who asks."""
+
+
 def linkable_of(operations: Iterable[Operation]) -> frozenset[bytes]:
     """Return the paths of a table to which other sites may link."""
     paths = {one.path.encode() for one in operations if one.is_linkable}
     return frozenset(paths | {PREFIX + path for path in paths})
 
 
-def stopping_routes_of(operations: Iterable[Operation]) -> Routes:
+def stopping_routes_of(operations: Iterable[Operation], guard: Guard | None = None) -> Routes:
     """Return the routes of a table while the node stops: nearly all answer that it stops."""
 
     def stopping(_: Request) -> Response:
         raise Stopping("the node is stopping: try again, or elsewhere")
 
-    return routes_of(
-        one if one.is_last_to_stop else replace(one, handler=stopping) for one in operations
-    )
+    table = [one if one.is_last_to_stop else replace(one, handler=stopping) for one in operations]
+    return routes_of(table, guard)
 
 
-def routes_of(operations: Iterable[Operation]) -> Routes:
-    """Return the routes of a table."""
+def routes_of(operations: Iterable[Operation], guard: Guard | None = None) -> Routes:
+    """Return the routes of a table, each handler behind a guard if there is one."""
     routes: dict[bytes, dict[bytes, Handler | None]] = {}
     for operation in operations:
         methods = routes.setdefault(operation.path.encode(), {})
         assert operation.method.encode() not in methods, f"{operation.method} {operation.path}"
-        methods[operation.method.encode()] = operation.handler
+        handler = operation.handler if guard is None else guard(operation)
+        methods[operation.method.encode()] = handler
         if operation.is_taking:
             methods[b"HEAD"] = None
     return routes

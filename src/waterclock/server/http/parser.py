@@ -25,7 +25,9 @@ from httptools import (
 
 from waterclock.model.errors import Overloaded
 from waterclock.model.units import KIB
+from waterclock.server.http.identity import Asker, Identity, head_of
 from waterclock.server.http.messages import (
+    ANYONE_ASKS,
     IS_HEAD,
     IS_LAST,
     IS_OLD,
@@ -56,6 +58,7 @@ class RequestParser(asyncio.Protocol, ABC):
 
     __slots__ = (
         "_ahead_bytes",
+        "_asker",
         "_body",
         "_body_bytes",
         "_fed_bytes",
@@ -63,6 +66,7 @@ class RequestParser(asyncio.Protocol, ABC):
         "_headers",
         "_held_bytes",
         "_hosts",
+        "_identity",
         "_in_head",
         "_in_trailer",
         "_is_checked_by_guard",
@@ -86,6 +90,9 @@ class RequestParser(asyncio.Protocol, ABC):
 
     def __init__(self, server: "HttpServer") -> None:
         self._server = server
+        self._identity: Identity | None = None
+        """Who is on the other side, on a secure node."""
+        self._asker: Asker = ANYONE_ASKS
         self._parser: HttpRequestParser | None = None
         self._since = server.sweeps
         self._is_receiving = False
@@ -216,8 +223,16 @@ class RequestParser(asyncio.Protocol, ABC):
         self._in_head = False
         if self._is_checked_by_guard:
             self._check_by_guard()
+        if self._identity is not None:
+            self._identify(self._identity)
         if self._is_continue_due:
             self._continue_if_due()
+
+    def _identify(self, identity: Identity) -> None:
+        head = head_of(self._headers)
+        self._asker = identity.read(head)
+        if self._asker.refusal is not None and head.has_body:
+            raise Refused(problem_of(self._asker.refusal))
 
     def _check_by_guard(self) -> None:
         parser = self._parser
@@ -274,6 +289,10 @@ class RequestParser(asyncio.Protocol, ABC):
         request = Request(
             method, path, query, self._headers, body, self._origin, response_flags, self._held_bytes
         )
+        if self._identity is not None:
+            request.asker = self._asker
+            if body and head_of(self._headers).is_chunked:
+                request.asker = self._identity.count_body(self._asker, len(body))
         self._begin_request()
         self._is_receiving = False
         self._since = self._server.sweeps

@@ -1,14 +1,17 @@
 """All HTTP connections of one port: the listener, the limits, and the sweep that ends idle ones."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
+from typing import Any
 
 from waterclock.model.config import Config
 from waterclock.model.units import KIB, MIB
 from waterclock.node.task_groups import task_group
+from waterclock.server.access import Access
 from waterclock.server.addresses import bind_errors
 from waterclock.server.calls import BytesInFlight
 from waterclock.server.http.connection import HttpConnection
@@ -17,6 +20,10 @@ from waterclock.server.http.messages import Handler
 
 SWEEP_S = 1.0
 DRAIN_STEP_S = 0.02
+HANDSHAKE_S = 10.0
+"""How long TLS may take to begin; slow loris again."""
+SHUTDOWN_S = 5.0
+"""How long a client has to read what it was sent last, and to close."""
 BACKLOG = 4_096
 """Clients that may be connecting at once; the kernel may allow fewer."""
 BODIES_BYTES_MAX = 512 * MIB
@@ -60,7 +67,10 @@ class HttpServer:
         tasks: asyncio.TaskGroup,
         guard: CrossOriginGuard | None = None,
         stopping: Handler | None = None,
+        access: Access | None = None,
     ) -> None:
+        self.access = access if access is not None and access.is_secure else None
+        """Who is let in; None: anyone."""
         self.guard = guard or CrossOriginGuard()
         self.answer = answer
         self._stopping = stopping or answer
@@ -97,6 +107,12 @@ class HttpServer:
         for connection in tuple(self.connections):
             connection.stop()
 
+    def recheck(self) -> None:
+        """End what is under way for those who may not have it any more."""
+        assert self.access is not None
+        for connection in tuple(self.connections):
+            connection.recheck(self.access)
+
     async def drain(self, seconds: float) -> None:
         """Return when what was asked is answered and sent, or after so long."""
         try:
@@ -116,15 +132,24 @@ async def serve_http(
     limits: HttpLimits | None = None,
     guard: CrossOriginGuard | None = None,
     stopping: Handler | None = None,
+    access: Access | None = None,
 ) -> AsyncIterator[HttpServer]:
     """Listen until left; whatever is still asked then goes unanswered. Once it stops, requests are
-    answered by `stopping`."""
+    answered by `stopping`. With a secure `access` it speaks TLS and asks for credentials."""
     async with task_group() as tasks:
-        server = HttpServer(answer, limits or HttpLimits(), tasks, guard, stopping)
+        server = HttpServer(answer, limits or HttpLimits(), tasks, guard, stopping, access)
         loop = server.loop
+        tls: dict[str, Any] = {}
+        if server.access is not None:
+            server.access.on_recheck.append(server.recheck)
+            tls = {
+                "ssl": _listening_context(server.access),
+                "ssl_handshake_timeout": HANDSHAKE_S,
+                "ssl_shutdown_timeout": SHUTDOWN_S,
+            }
         with bind_errors("cluster.http_port", host, port):
             listener = await loop.create_server(
-                lambda: HttpConnection(server), host, port, backlog=BACKLOG
+                lambda: HttpConnection(server), host, port, backlog=BACKLOG, **tls
             )
         server.port = listener.sockets[0].getsockname()[1]
         sweeping = tasks.create_task(server.keep_sweeping())
@@ -136,6 +161,17 @@ async def serve_http(
             server.stop()
             for connection in tuple(server.connections):
                 connection.abort()
+
+
+def _listening_context(access: Access) -> ssl.SSLContext:
+    """Return the context to listen with: each handshake takes the newest certificate."""
+
+    def choose(connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
+        connection.context = access.context
+
+    context = access.context
+    context.sni_callback = choose
+    return context
 
 
 def _date_line() -> bytes:

@@ -15,6 +15,7 @@ from waterclock.node.groups.positions import Start
 from waterclock.node.groups.session import AnswerKind
 from waterclock.node.node import Node
 from waterclock.schedule.duration import parse_duration
+from waterclock.security.rights import Needs
 from waterclock.server.http.input import END, body_of, matching, parameters_of
 from waterclock.server.http.messages import (
     EVENTS,
@@ -243,6 +244,8 @@ class ConsumeApi:
                 description="Each comes with a lease. Answer for it before its deadline with "
                 "POST /topics/{topic}/acks, or it comes again.",
                 parameters=PollParameters, is_taking=True, problems=(404, 409),
+                needs=Needs("consume", topic="topic", group="group"),
+                makes=("topic", "group"),
             ),
             Operation(
                 "GET", "/topics/{topic}/events", self.events, "listen",
@@ -250,6 +253,8 @@ class ConsumeApi:
                 {200: ResponseSpec("Events.", content_type=EVENTS)}, tag="messages",
                 description="The data of an event is a message as in a poll, its id the lease.",
                 parameters=EventsParameters, is_taking=True, problems=(404, 409),
+                needs=Needs("consume", topic="topic", group="group"),
+                makes=("topic", "group"),
             ),
             Operation(
                 "POST", "/topics/{topic}/acks", self.acks, "ack",
@@ -258,6 +263,7 @@ class ConsumeApi:
                 parameters=TopicParameters, body=Acks,
                 body_example={"group": "billing", "ack": ["0-1-0-1"]}, problems=(404, 409),
                 is_last_to_stop=True,
+                needs=Needs("consume", topic="topic", group="group"),
             ),
         ]  # fmt: skip
 

@@ -8,6 +8,7 @@ from waterclock.model.errors import NotFound
 from waterclock.model.names import DEAD_LETTERS
 from waterclock.model.views import DeadLetter
 from waterclock.node.node import Node
+from waterclock.security.rights import Needs
 from waterclock.server.http.input import END, body_of, matching, parameters_of
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
@@ -108,16 +109,19 @@ class DeadLettersApi:
                 "List messages that failed for good.",
                 {200: ResponseSpec("A page.", DeadLettersResponse)}, tag="past",
                 parameters=DeadLettersParameters, problems=(404,),
+                needs=Needs("read", topic="topic"),
             ),
             Operation(
                 "POST", path + "/redrive", self.redrive, "redrive",
                 "Publish dead letters again where they came from.", count, tag="past",
                 parameters=TopicParameters, body=RedriveRequest, body_example={"limit": 100},
                 problems=(404, 409, 507),
+                needs=Needs("publish", topic="topic"),
             ),
             Operation(
                 "POST", path + "/purge", self.purge, "purgeDeadLetters",
                 "Take dead letters off the list.", count, tag="past", parameters=TopicParameters,
                 body=DeadLettersRequest, body_example={}, problems=(404, 507),
+                needs=Needs("admin", topic="topic"),
             ),
         ]  # fmt: skip

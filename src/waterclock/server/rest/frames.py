@@ -20,6 +20,7 @@ from waterclock.model.units import KIB, MIB
 from waterclock.node.node import Node
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.topics import Topic
+from waterclock.security.rights import Needs
 from waterclock.server.calls import Calls
 from waterclock.server.fetch import FETCH_WAIT_MS_MAX, FetchedFrames, FetchQuery, FrameFetcher
 from waterclock.server.http.input import END, matching, parameters_of
@@ -187,6 +188,7 @@ class FramesApi:
                 "The headers Waterclock-Next-Offset, -Start-Offset and -End-Offset say where to "
                 "go on, and what can be read.",
                 parameters=FramesParameters, problems=(404, 409),
+                needs=Needs("read", topic="topic"),
             ),
             Operation(
                 "GET", "/topics/{topic}/ends", self.ends, "waitForEnds",
@@ -195,6 +197,7 @@ class FramesApi:
                 description="Answers at once if a partition reaches beyond what is known of it, "
                 "or nothing is known of it.",
                 parameters=EndsParameters, problems=(404,),
+                needs=Needs("read", topic="topic"),
             ),
         ]  # fmt: skip
 

@@ -7,6 +7,7 @@ from msgspec import UNSET, UnsetType
 from waterclock.model.views import GroupInfo
 from waterclock.node.groups.positions import Start
 from waterclock.node.node import Node
+from waterclock.security.rights import Needs
 from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
@@ -47,10 +48,16 @@ class GroupsApi:
         """Return the groups of a topic."""
         topic = parameters_of(request, TopicParameters).topic
         self._node.topics.get(topic)
-        return json(200, GroupsResponse(groups=self._node.groups.list(topic)))
+        return self._listed(request, topic)
 
-    def list_all_groups(self, _: Request) -> Response:
-        return json(200, GroupsResponse(groups=self._node.groups.list()))
+    def list_all_groups(self, request: Request) -> Response:
+        return self._listed(request)
+
+    def _listed(self, request: Request, topic: str = "") -> Response:
+        sees = request.principal.rights.sees
+        groups = self._node.groups.list(topic)
+        seen = [each for each in groups if sees(topic=each.topic, group=each.group)]
+        return json(200, GroupsResponse(groups=seen))
 
     def get_group(self, request: Request) -> Response:
         asked = parameters_of(request, GroupParameters)
@@ -89,22 +96,27 @@ class GroupsApi:
             Operation(
                 "GET", "/groups", self.list_all_groups, "listAllGroups", "List all groups.",
                 {200: groups}, tag="groups",
+                needs=Needs("read", is_list=True),
             ),
             Operation(
                 "GET", path, self.list_groups, "listGroups", "List the groups of a topic.",
                 {200: groups}, tag="groups", parameters=TopicParameters, problems=(404,),
+                needs=Needs("read", topic="topic", is_list=True),
             ),
             Operation(
                 "GET", one, self.get_group, "getGroup", "Show a group and its lag.",
                 {200: group}, **common, problems=(404,),
+                needs=Needs("read", topic="topic", group="group"),
             ),
             Operation(
                 "DELETE", one, self.delete_group, "deleteGroup", "Forget a group.",
                 {204: ResponseSpec("It is forgotten.")}, **common, problems=(404, 409, 507),
+                needs=Needs("consume", topic="topic", group="group"),
             ),
             Operation(
                 "POST", one + "/seek", self.seek_group, "seekGroup", "Set where a group goes on.",
                 {200: group}, **common, body=SeekRequest, body_example={"start": "latest"},
                 problems=(404, 409, 507),
+                needs=Needs("consume", topic="topic", group="group"),
             ),
         ]  # fmt: skip

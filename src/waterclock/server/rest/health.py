@@ -11,6 +11,7 @@ import msgspec
 
 from waterclock.node.node import Node
 from waterclock.node.problems import HealthProblem
+from waterclock.security.rights import OPEN, Needs
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.metrics import CONTENT_TYPE, Metrics
@@ -50,6 +51,7 @@ def operations(node: Node, metrics: Metrics) -> list[Operation]:
         operation(
             "GET", "/health/live", live, "live", "Tell whether the process lives.",
             {200: ResponseSpec("It does.", Live)},
+            needs=OPEN,
         ),
         operation(
             "GET", "/health/ready", ready, "ready",
@@ -58,9 +60,11 @@ def operations(node: Node, metrics: Metrics) -> list[Operation]:
                 200: ResponseSpec("It does; problems, if any, concern a part of it.", Ready),
                 503: ResponseSpec("It does not; see the problems that are blocking.", Ready),
             },
+            needs=OPEN,
         ),
         operation(
             "GET", "/metrics", scrape, "metrics", "Metrics for Prometheus.",
             {200: ResponseSpec("Metrics.", content_type=CONTENT_TYPE)},
+            needs=Needs("read"),
         ),
     ]  # fmt: skip

@@ -11,6 +11,7 @@ from waterclock.model.limits import Limits, check
 from waterclock.model.message import Message
 from waterclock.node.node import Node
 from waterclock.node.publish.publisher import Published
+from waterclock.security.rights import Needs
 from waterclock.server.calls import BytesInFlight
 from waterclock.server.http.input import LIMIT, body_of, parameters_of
 from waterclock.server.http.messages import Request, Response, json
@@ -103,6 +104,7 @@ class PublishApi:
                 body=(Annotated[PublishOne, Meta(extra_json_schema=ONE_OF_EACH)], PublishMany),
                 body_example={"value": "hello", "key": "ada", "delay": "5s"},
                 problems=(404, 409, 507),
+                needs=Needs("publish", topic="topic"), makes=("topic",),
             ),
         ]  # fmt: skip
 

@@ -18,9 +18,11 @@ from waterclock.schedule.calendar import (
 )
 from waterclock.schedule.cron import TEXT_CHARS_MAX, Cron
 from waterclock.schedule.duration import parse_duration
+from waterclock.security.rights import Needs
 from waterclock.server.http.input import body_of, parameters_of, text
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
+from waterclock.server.http.permits import Named
 from waterclock.server.http.problems import BadField
 from waterclock.server.rest.models import (
     Base64,
@@ -154,10 +156,10 @@ class RecurrencesApi:
 
     def get(self, request: Request) -> Response:
         name = parameters_of(request, RecurrenceParameters).name
-        for each in self._node.recurrences.list():
-            if each.name == name:
-                return json(200, render(RecurrenceResponse, each))
-        raise NotFound("recurrence", name)
+        found = self._find(name)
+        if found is None:
+            raise NotFound("recurrence", name)
+        return json(200, render(RecurrenceResponse, found))
 
     async def delete(self, request: Request) -> Response:
         name = parameters_of(request, RecurrenceParameters).name
@@ -167,23 +169,35 @@ class RecurrencesApi:
 
     def list_all(self, request: Request) -> Response:
         topic = parameters_of(request, RecurrencesParameters).topic or ""
-        found = self._node.recurrences.list(topic)
-        rendered = [render(RecurrenceResponse, each) for each in found]
+        found, may = self._node.recurrences.list(topic), request.principal.rights.allows
+        rendered = [
+            render(RecurrenceResponse, each) for each in found if may("read", topic=each.topic)
+        ]
         return json(200, RecurrencesResponse(recurrences=rendered))
+
+    def _topic_of(self, name: str) -> str | None:
+        found = self._find(name)
+        return None if found is None else found.topic
+
+    def _find(self, name: str) -> Recurrence | None:
+        return next((each for each in self._node.recurrences.list() if each.name == name), None)
 
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
         recurrence = {200: ResponseSpec("As it stands.", RecurrenceResponse)}
         path = "/recurrences/{name}"
+        named = Named("recurrence", "name", self._topic_of)
         return [
             Operation(
                 "GET", "/recurrences", self.list_all, "listRecurrences", "List what recurs.",
                 {200: ResponseSpec("All, by name.", RecurrencesResponse)}, tag="schedule",
                 parameters=RecurrencesParameters,
+                needs=Needs("read", topic="topic", is_list=True),
             ),
             Operation(
                 "GET", path, self.get, "getRecurrence", "Show a recurrence.", recurrence,
                 tag="schedule", parameters=RecurrenceParameters, problems=(404,),
+                needs=Needs("read", topic="name"), named=named,
             ),
             Operation(
                 "PUT", path, self.put, "putRecurrence", "Let a message come again and again.",
@@ -194,11 +208,13 @@ class RecurrencesApi:
                     "value": "weekly",
                 },
                 problems=(404, 409, 507),
+                needs=Needs("schedule", topic="topic"), named=named, makes=("topic",),
             ),
             Operation(
                 "DELETE", path, self.delete, "deleteRecurrence", "End a recurrence.",
                 {204: ResponseSpec("It is over.")}, tag="schedule", parameters=RecurrenceParameters,
                 problems=(404, 409, 507),
+                needs=Needs("schedule", topic="name"), named=named,
             ),
         ]  # fmt: skip
 

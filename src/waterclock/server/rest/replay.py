@@ -17,9 +17,11 @@ from waterclock.node.node import Node
 from waterclock.node.replay.records import OffsetRange, TimeRange
 from waterclock.node.replay.records import Request as ReplayRequest
 from waterclock.node.replay.replays import Replay, ReplayBatch
+from waterclock.security.rights import Needs
 from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import JSON_LINES, Request, Response, Streamed, json
 from waterclock.server.http.operations import Operation, ResponseSpec
+from waterclock.server.http.permits import Named
 from waterclock.server.rest.models import (
     Earlier,
     MessageResponse,
@@ -110,8 +112,11 @@ class ReplayApi:
         await self._node.replays.report(name, [(one.partition, one.offset) for one in positions])
         return Response(204)
 
-    def list_replays(self, _: Request) -> Response:
-        return json(200, ReplaysResponse(replays=self._node.replays.list()))
+    def list_replays(self, request: Request) -> Response:
+        """Return the named replays of topics that the principal may read."""
+        may = request.principal.rights.allows
+        found = [each for each in self._node.replays.list() if may("read", topic=each.topic)]
+        return json(200, ReplaysResponse(replays=found))
 
     async def delete_replay(self, request: Request) -> Response:
         """Forget a named replay."""
@@ -120,8 +125,12 @@ class ReplayApi:
             raise NotFound("replay", name)
         return Response(204)
 
+    def _topic_of(self, name: str) -> str | None:
+        return next((each.topic for each in self._node.replays.list() if each.name == name), None)
+
     def operations(self) -> list[Operation]:
         """Return its part of the table."""
+        named = Named("replay", "name", self._topic_of)
         return [
             Operation(
                 "GET", "/topics/{topic}/replay", self.replay, "replay",
@@ -129,6 +138,7 @@ class ReplayApi:
                 {200: ResponseSpec("Messages, one a line.", content_type=JSON_LINES)}, tag="past",
                 description="Lines of JSON; the last says that it is finished, or it was cut off.",
                 parameters=ReplayParameters, problems=(404, 409),
+                needs=Needs("read", topic="topic"), named=named,
             ),
             Operation(
                 "GET", "/topics/{topic}/partitions/{partition}/messages", self.read, "read",
@@ -136,10 +146,12 @@ class ReplayApi:
                 {200: ResponseSpec("Messages, one a line.", content_type=JSON_LINES)}, tag="past",
                 description="Lines of JSON; the last says that it is finished, or it was cut off.",
                 parameters=ReadParameters, problems=(404, 409),
+                needs=Needs("read", topic="topic"),
             ),
             Operation(
                 "GET", "/replays", self.list_replays, "listReplays", "List the named replays.",
                 {200: ResponseSpec("All.", ReplaysResponse)}, tag="past",
+                needs=Needs("read", is_list=True),
             ),
             Operation(
                 "POST", "/replays/{name}/done", self.done, "reportReplay",
@@ -150,11 +162,13 @@ class ReplayApi:
                 description="While it is read, and after: the last line of a replay says what "
                 "there is to report when all of it is processed. Again is harmless.",
                 problems=(404, 507), is_last_to_stop=True,
+                needs=Needs("read", topic="name"), named=named,
             ),
             Operation(
                 "DELETE", "/replays/{name}", self.delete_replay, "deleteReplay",
                 "Forget a named replay.", {204: ResponseSpec("It is forgotten.")}, tag="past",
                 parameters=NameParameters, problems=(404, 507),
+                needs=Needs("read", topic="name"), named=named,
             ),
         ]  # fmt: skip
 

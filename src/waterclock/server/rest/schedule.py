@@ -10,6 +10,7 @@ from waterclock.node.schedule.named_changes import NAMED_MAX, Changed, Named
 from waterclock.node.schedule.pending import PAGE_MAX
 from waterclock.node.schedule.pending_filter import Filter
 from waterclock.node.topics import PARTITIONS_MAX
+from waterclock.security.rights import Needs
 from waterclock.server.http.input import END, body_of, matching, parameters_of
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
@@ -220,17 +221,20 @@ class ScheduleApi:
                 "List scheduled messages by due time.",
                 {200: ResponseSpec("A page; a short one may have a next one.", ScheduledPage)},
                 tag="schedule", parameters=ListParameters, problems=(404,),
+                needs=Needs("read", topic="topic"),
             ),
             Operation(
                 "GET", "/topics/{topic}/scheduled/count", self.count_scheduled, "countScheduled",
                 "Count scheduled messages by how soon they are due.",
                 {200: ResponseSpec("Counts.", ScheduledCounts)}, tag="schedule",
                 parameters=TopicParameters, problems=(404,),
+                needs=Needs("read", topic="topic"),
             ),
             Operation(
                 "POST", "/topics/{topic}/cancel", self.cancel, "cancel",
                 "Cancel scheduled messages.", outcomes, tag="schedule", parameters=TopicParameters,
                 body=Cancel, body_example={"messages": one}, problems=(404, 409, 507),
+                needs=Needs("schedule", topic="topic"),
             ),
             Operation(
                 "POST", "/topics/{topic}/reschedule", self.reschedule, "reschedule",
@@ -238,6 +242,7 @@ class ScheduleApi:
                 parameters=TopicParameters,
                 body=Annotated[Reschedule, Meta(extra_json_schema=_WHEN)],
                 body_example={"messages": one, "delay": "1h"}, problems=(404, 409, 507),
+                needs=Needs("schedule", topic="topic"),
             ),
             Operation(
                 "POST", "/topics/{topic}/cancel-where", self.cancel_where, "cancelWhere",
@@ -246,6 +251,7 @@ class ScheduleApi:
                 parameters=TopicParameters,
                 body=Annotated[CancelWhere, Meta(extra_json_schema=_SOME)],
                 body_example={"filter": {"key": "ada"}, "dryRun": True}, problems=(404, 409, 507),
+                needs=Needs("schedule", topic="topic"),
             ),
         ]  # fmt: skip
 

@@ -14,6 +14,7 @@ from waterclock.node.topics import (
     RETENTION_BYTES_MAX,
     RETENTION_MS_MAX,
 )
+from waterclock.security.rights import Needs
 from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
@@ -75,8 +76,10 @@ class TopicsApi:
 
     # Topics
 
-    def list_topics(self, _: Request) -> Response:
-        return json(200, TopicsResponse(topics=[topic.view() for topic in self._node.topics.all()]))
+    def list_topics(self, request: Request) -> Response:
+        sees = request.principal.rights.sees
+        seen = [topic.view() for topic in self._node.topics.all() if sees(topic=topic.name)]
+        return json(200, TopicsResponse(topics=seen))
 
     async def create_topic(self, request: Request) -> Response:
         given = body_of(request, CreateTopic)
@@ -131,35 +134,42 @@ class TopicsApi:
             Operation(
                 "GET", "/topics", self.list_topics, "listTopics", "List topics.", {200: topics},
                 tag="topics",
+                needs=Needs("read", is_list=True),
             ),
             Operation(
                 "POST", "/topics", self.create_topic, "createTopic", "Make a topic.",
                 {200: ResponseSpec("It existed.", TopicInfo), 201: topic}, tag="topics",
                 body=CreateTopic, body_example={"topic": "orders", "partitions": 4},
                 problems=(409, 507),
+                needs=Needs("publish", topic="topic"), makes=("topic",),
             ),
             Operation(
                 "GET", path, self.get_topic, "getTopic", "Show a topic.", {200: topic}, **common,
                 problems=(404,),
+                needs=Needs("read", topic="topic"),
             ),
             Operation(
                 "PATCH", path, self.update_topic, "updateTopic",
                 "Change settings; add partitions.", {200: topic}, **common, body=SettingsRequest,
                 body_example={"retentionMs": 86_400_000}, problems=(404, 409, 507),
+                needs=Needs("admin", topic="topic"),
             ),
             Operation(
                 "DELETE", path, self.delete_topic, "deleteTopic",
                 "Delete a topic, with messages.", {204: ResponseSpec("It is gone.")}, **common,
                 problems=(404, 507),
+                needs=Needs("admin", topic="topic"),
             ),
             Operation(
                 "GET", path + "/offsets", self.find_offsets, "findOffsets",
                 "Find where it stood.", {200: positions}, tag="topics",
                 parameters=OffsetsParameters, problems=(404, 409),
+                needs=Needs("read", topic="topic"),
             ),
             Operation(
                 "GET", "/node", self.get_node, "getNode", "Show the node.",
                 {200: ResponseSpec("The node.", NodeInfo)}, tag="node",
+                needs=Needs("read"),
             ),
         ]  # fmt: skip
 

@@ -23,6 +23,7 @@ from waterclock.model.sections import MatchingConfig
 from waterclock.model.views import StreamInfo
 from waterclock.node.node import Node
 from waterclock.node.streams.host import StreamHost
+from waterclock.security.rights import Needs
 from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import (
     EVENTS,
@@ -249,9 +250,12 @@ class StreamsApi:
     def list_names(self, request: Request) -> Response:
         """Answer with the names of streams in memory."""
         asked = parameters_of(request, _Listed)
-        names = list(islice(self._host.table.names(), asked.start, asked.start + asked.limit))
-        following = asked.start + len(names)
-        return json(200, StreamList(names, following if following < len(self._host.table) else 0))
+        sees = request.principal.rights.sees
+        seen = (name for name in self._host.table.names() if sees(stream=name))
+        # One more tells whether there are others behind them.
+        names = list(islice(seen, asked.start, asked.start + asked.limit + 1))
+        following = asked.start + asked.limit if len(names) > asked.limit else 0
+        return json(200, StreamList(names[: asked.limit], following))
 
     def get(self, request: Request) -> Response:
         """Answer with what is known of a stream."""
@@ -324,48 +328,58 @@ class StreamsApi:
                 "POST", "/streams/send", self.send, "send", "Send a message to a stream.",
                 sent, **common, body=_Send,
                 problems=(413, 424),
+                needs=Needs("publish", stream="stream_id"), makes=("stream",),
             ),
             Operation(
                 "POST", "/streams/sendAndStore", self.send_and_store, "sendAndStore",
                 "Store a message in a stream.", {201: ResponseSpec("It is stored.", StoreResponse)},
                 **common, body=_Store, problems=(413, 424),
+                needs=Needs("publish", stream="stream_id"), makes=("stream",),
             ),
             Operation(
                 "GET", "/streams/receive", self.receive, "receive",
                 "Receive the next message of a stream, or wait for it.", received, **common,
                 parameters=ReceiveParameters, problems=(403, 410, 424), is_taking=True,
+                needs=Needs("consume", stream="stream_id"), makes=("stream",),
             ),
             Operation(
                 "GET", "/streams/events", self.events, "streamEvents",
                 "Receive messages as server-sent events; `Last-Event-ID` resumes.",
                 {200: ResponseSpec("Events, each with its token as id.", content_type=EVENTS)},
                 **common, parameters=ReceiveParameters, problems=(403, 410, 424),
+                needs=Needs("consume", stream="stream_id"), makes=("stream",),
             ),
             Operation(
                 "GET", "/streams", self.list_names, "listStreams", "List the streams in memory.",
                 {200: ResponseSpec("Their names.", StreamList)}, **common, parameters=_Listed,
+                needs=Needs("read", is_list=True),
             ),
             Operation(
                 "GET", "/streams/{streamId}", self.get, "getStream", "Look at a stream.",
                 {200: ResponseSpec("What is known of it.", StreamInfo)}, **common,
                 parameters=_Named, problems=(404,),
+                needs=Needs("read", stream="stream_id"),
             ),
             Operation(
                 "PATCH", "/streams/{streamId}", self.resize, "resizeStream",
                 "Let a stream hold another number of messages.",
                 {200: ResponseSpec("What is known of it.", StreamInfo)}, **common,
                 parameters=_Named, body=ResizeBody, problems=(404,),
+                needs=Needs("publish", stream="stream_id"),
             ),
             Operation(
                 "DELETE", "/streams/{streamId}", self.delete, "deleteStream",
                 "Forget a stream, in memory and in the store.", {204: ResponseSpec("It is gone.")},
                 **common, parameters=_Named, problems=(404,),
+                needs=Needs("admin", stream="stream_id"),
             ),
         ]  # fmt: skip
 
 
 def _asked(request: Request) -> ReceiveParameters:
     """Return what a receiver asks for. Polls say the same again and again: it is read once."""
+    if type(request.parameters) is ReceiveParameters:
+        return request.parameters
     query = request.query
     return _read(query) if len(query) <= QUERY_CHARS_KEPT else _read.__wrapped__(query)
 

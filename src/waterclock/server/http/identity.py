@@ -1,0 +1,122 @@
+"""Who asks over a connection of a secure node, read from the head of each request.
+
+A request without a credential that is good, or over a quota, is refused here, before its body is
+read. If it has none, the connection goes on, and the operation decides: health is for everyone. A
+client that sends the same credential again, as all do, is looked up once for each change of the
+secure folder.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from waterclock.model.errors import NotAuthenticated, QuotaExceeded, WaterclockError
+from waterclock.security.principals import ANYONE, Principal
+from waterclock.security.quotas import Usage
+from waterclock.security.rights import Rights
+from waterclock.server.access import Access
+
+NOBODY = Principal("nobody", Rights())
+"""Who asks without a credential that is good."""
+
+
+class Asker(NamedTuple):
+    """Who sent a request."""
+
+    principal: Principal = ANYONE
+    refusal: WaterclockError | None = None
+    """Why all but what is open to everyone is refused."""
+    reloads: int = 0
+    """Of the secure folder, when it was asked who this is."""
+
+
+class Head(NamedTuple):
+    """What a head says of who asks and of what follows."""
+
+    bearer: bytes | None
+    body_bytes: int
+    """Announced; 0 if there is no body, or nobody knows how long."""
+    is_chunked: bool
+
+    @property
+    def has_body(self) -> bool:
+        return self.is_chunked or self.body_bytes > 0
+
+
+class Identity:
+    """Who is on the other side of one connection. You must `close` it."""
+
+    __slots__ = ("_access", "_bearer", "_common_name", "_principal", "_reloads", "_usage")
+
+    def __init__(self, access: Access, common_name: str | None) -> None:
+        self._access = access
+        self._common_name = common_name
+        """Of the certificate that the client has shown, if it has."""
+        self._bearer: bytes | None = None
+        self._principal = NOBODY
+        self._reloads = -1
+        self._usage: Usage | None = None
+        """Of whom the connection is counted for."""
+
+    def __repr__(self) -> str:
+        return f"<Identity {self._principal.name}>"
+
+    def read(self, head: Head) -> Asker:
+        """Say who sends a request, and count it against their quotas."""
+        access = self._access
+        try:
+            principal = self._known(head.bearer)
+            usage = access.usage_of(principal)
+            self._count_connection(usage)
+            now_ms = access.steady_ms()
+            usage.take_request(now_ms)
+            if head.body_bytes:
+                usage.take_bytes(head.body_bytes, now_ms)
+        except (NotAuthenticated, QuotaExceeded) as error:
+            return Asker(NOBODY, error, access.reloads)
+        return Asker(principal, None, access.reloads)
+
+    def count_body(self, asker: Asker, size: int) -> Asker:
+        """Count a body of which the head did not say how long it is."""
+        try:
+            self._access.usage_of(asker.principal).take_bytes(size, self._access.steady_ms())
+        except QuotaExceeded as error:
+            return asker._replace(refusal=error)
+        return asker
+
+    def close(self) -> None:
+        """Count the connection no more."""
+        if self._usage is not None:
+            self._usage.close_connection()
+            self._usage = None
+
+    def _known(self, bearer: bytes | None) -> Principal:
+        access, known = self._access, self._principal
+        is_same = bearer == self._bearer and self._reloads == access.reloads
+        if is_same and (known.expires_ms is None or access.now_ms() < known.expires_ms):
+            return known
+        self._reloads = -1
+        authorization = None if bearer is None else bearer.decode("latin-1")
+        self._principal = access.principal_of(authorization, self._common_name)
+        self._bearer, self._reloads = bearer, access.reloads
+        return self._principal
+
+    def _count_connection(self, usage: Usage) -> None:
+        if usage is not self._usage:
+            self.close()
+            usage.open_connection()
+            self._usage = usage
+
+
+def head_of(headers: Iterable[tuple[bytes, bytes]]) -> Head:
+    """Return what matters here of a head; of two credentials none counts."""
+    bearer: bytes | None = None
+    body_bytes, is_chunked = 0, False
+    for name, value in headers:
+        size = len(name)
+        if size == 13 and name.lower() == b"authorization":
+            bearer = value if bearer is None else b""
+        elif size == 14 and name.lower() == b"content-length":
+            body_bytes = int(value)
+        elif size == 17 and name.lower() == b"transfer-encoding":
+            is_chunked = True
+    return Head(bearer, body_bytes, is_chunked)
