@@ -26,4 +26,4 @@ async def served(
 def get(path: str, *headers: str, version: str = "1.1") -> bytes:
     """Return the bytes of a GET."""
     lines = "".join(f"{header}\r\n" for header in headers)
-    return f"GET {path} HTTP/{version}\r\nHost: x\r\n{lines}\r\n".encode()
+    return f"GET {path} HTTP/{version}\r\nHost: localhost\r\n{lines}\r\n".encode()
