@@ -7,7 +7,7 @@ as long as `server.drain` allows; what is left is cut off. Then the node itself 
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import cast
@@ -31,7 +31,12 @@ from waterclock.server.grpc.server import GrpcServer, Service, serve_grpc
 from waterclock.server.grpc.write_registry import WriteRegistryApi
 from waterclock.server.http.cross_origin import CrossOriginGuard
 from waterclock.server.http.openapi import with_description
-from waterclock.server.http.operations import linkable_of, routes_of, stopping_routes_of
+from waterclock.server.http.operations import (
+    Operation,
+    linkable_of,
+    routes_of,
+    stopping_routes_of,
+)
 from waterclock.server.http.permits import guarded
 from waterclock.server.http.routes import answer_from
 from waterclock.server.http.server import HttpServer, http_limits, serve_http
@@ -71,9 +76,12 @@ class Server:
         grpc_server: GrpcServer,
         http_server: HttpServer,
         access: Access,
+        operations: Sequence[Operation],
     ) -> None:
         self.node = node
         self.access = access
+        self.operations = operations
+        """All that HTTP offers."""
         self.calls = calls
         self._health = health
         self._grpc = grpc_server
@@ -165,7 +173,7 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
             if access.is_secure:
                 running.append(tasks.create_task(access.run()))
             try:
-                yield Server(node, calls, health, grpc_server, http_server, access)
+                yield Server(node, calls, health, grpc_server, http_server, access, table)
             finally:
                 for task in running:
                     task.cancel()
