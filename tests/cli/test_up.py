@@ -1,17 +1,25 @@
 """`up` runs a node, says where it is and what to type, and stops well; or says why it cannot."""
 
+import io
 import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import waterclock as package
 from tests.cli.nodes import running
+from waterclock.cli.commands.up import tell_ready
+from waterclock.model.config import load_config
+from waterclock.security.folder import SecureFolder
+from waterclock.security.tls import client_context
+from waterclock.server.addresses import Addresses
 
 
 def test_a_program_is_told_the_ports(node, tmp_path):
@@ -47,6 +55,39 @@ def test_a_person_is_told_what_to_type_and_what_stopping_does(tmp_path):
     assert "Stopping: calls have up to 10 s to finish" in rest
     assert "everything is on disk." in rest
     assert (process.returncode, complaints) == (0, "")
+
+
+def test_a_node_with_a_secure_folder_says_https_and_whose_credential_to_use(tmp_path):
+    folder = SecureFolder(tmp_path / "data" / "secure")
+    folder.path.parent.mkdir()
+    folder.make(grpc_port=0, http_port=0, now_ms=time.time_ns() // 1_000_000)
+    with running(tmp_path / "data") as node:
+        shown = node.shown
+        assert shown["is_secure"] is True
+        assert shown["http_address"] == f"https://127.0.0.1:{shown['http_port']}"
+        bearer = Path(shown["admin_credential"]).read_text().strip()
+        request = urllib.request.Request(
+            f"{shown['http_address']}/metrics", headers={"Authorization": f"Bearer {bearer}"}
+        )
+        context = client_context(folder.ca.read_bytes())
+        with urllib.request.urlopen(request, context=context) as answer:
+            assert answer.status == 200
+
+
+def test_a_person_is_told_how_to_be_the_admin_of_a_secure_node(tmp_path):
+    flags = {"node.data_folder": str(tmp_path / "my data")}
+    config = load_config(yaml_text="", environ={}, flags=flags)
+    file = io.StringIO()
+
+    tell_ready(
+        Console(file=file, width=500), config, Addresses("127.0.0.1", 9000, 8080, is_secure=True)
+    )
+
+    shown = file.getvalue()
+    credential = f"'{tmp_path}/my data/secure/admin.credential'"
+    assert f"export WATERCLOCK_CREDENTIAL=@{credential}" in shown
+    assert f'-H "Authorization: Bearer $(cat {credential})" https://127.0.0.1:8080/m' in shown
+    assert f"--cacert '{tmp_path}/my data/secure/ca.pem'" in shown
 
 
 def test_what_was_published_is_there_after_a_restart(waterclock, tmp_path):

@@ -104,7 +104,7 @@ class Access:
         self._state: SecureState | None = None
         self._authenticator: Authenticator | None = None
         self._context: ssl.SSLContext | None = None
-        self._is_asked = asyncio.Event()
+        self._loading = asyncio.Lock()
         self.reloads = 0
         """How often the folder was loaded again: what was found before may not hold now."""
         self.on_reloaded: list[Callable[[], None]] = []
@@ -201,10 +201,6 @@ class Access:
 
     # The folder
 
-    def ask_reload(self) -> None:
-        """Have the folder loaded soon, whether it looks changed or not."""
-        self._is_asked.set()
-
     async def run(self) -> None:
         """Look at the folder, and at the keys of another issuer, until cancelled."""
         folder = self._folder
@@ -212,15 +208,9 @@ class Access:
         looks = 0
         while True:
             await self._refresh_issuer()
-            try:
-                async with asyncio.timeout(LOOK_S):
-                    await self._is_asked.wait()
-            except TimeoutError:
-                pass
-            is_asked = self._is_asked.is_set()
-            self._is_asked.clear()
-            if is_asked or await asyncio.to_thread(folder.changed):
+            if await asyncio.to_thread(folder.changed):
                 await self.reload()
+            await asyncio.sleep(LOOK_S)
             looks += 1
             if looks % EXPIRE_LOOKS == 0:
                 self.recheck()
@@ -229,13 +219,14 @@ class Access:
         """Load the folder and go by it; False if it cannot be loaded: all stays as it was."""
         assert self._folder is not None, "the node is not secure"
         assert self._authenticator is not None
-        try:
-            loaded = await asyncio.to_thread(_load, self._folder)
-        except WaterclockError as error:
-            log.error("secure_folder_not_loaded folder=%s: %s", self._folder.path, error)
-            return False
-        self._state, self._context = loaded
-        self._authenticator.reload(self._state)
+        async with self._loading:
+            try:
+                loaded = await asyncio.to_thread(_load, self._folder)
+            except WaterclockError as error:
+                log.error("secure_folder_not_loaded folder=%s: %s", self._folder.path, error)
+                return False
+            self._state, self._context = loaded
+            self._authenticator.reload(self._state)
         known = self._state.principals.known
         self._usage.forget(known.__contains__)
         self.reloads += 1

@@ -18,6 +18,7 @@ from grpc_health.v1 import health_pb2
 from waterclock.model.config import Config
 from waterclock.node.node import Node
 from waterclock.node.task_groups import task_group
+from waterclock.security.certificates import hosts_of
 from waterclock.server.access import Access, open_access
 from waterclock.server.addresses import Addresses
 from waterclock.server.calls import Calls
@@ -146,7 +147,9 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
     stopping = answer_from(stopping_routes_of(table, permits))
     host, port = config.server.host, config.cluster.http_port
     guard = CrossOriginGuard(
-        origins=config.server.cors_origins, hosts=_hosts_of(config), linkable=linkable_of(table)
+        origins=config.server.cors_origins,
+        hosts=_hosts_of(config, access),
+        linkable=linkable_of(table),
     )
     async with serve_http(
         answer,
@@ -179,7 +182,14 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
                     task.cancel()
 
 
-def _hosts_of(config: Config) -> tuple[str, ...]:
+def _hosts_of(config: Config, access: Access) -> tuple[str, ...]:
     """Return the names that requests may call the node by, beside addresses and localhost."""
     machine = socket.gethostname()
-    return (*config.server.hosts, config.server.host, machine, machine.partition(".")[0])
+    certified = hosts_of(access.state.node.certificate_pem) if access.is_secure else []
+    return (
+        *config.server.hosts,
+        *(host.removeprefix("*") for host in certified),
+        config.server.host,
+        machine,
+        machine.partition(".")[0],
+    )

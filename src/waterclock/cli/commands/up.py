@@ -8,6 +8,7 @@ good order, a second Ctrl-C at once; what was acknowledged is safe either way.
 
 import asyncio
 import os
+import shlex
 import socket
 import time
 from contextlib import ExitStack
@@ -163,6 +164,8 @@ def plain(config: "Config", addresses: "Addresses") -> dict[str, object]:
         "http_address": addresses.http,
         "http_port": addresses.http_port,
         "data_folder": str(Path(config.node.data_folder).absolute()),
+        "is_secure": addresses.is_secure,
+        **({"admin_credential": str(_admin_credential(config))} if addresses.is_secure else {}),
     }
 
 
@@ -180,18 +183,29 @@ def tell_ready(out: Console, config: "Config", addresses: "Addresses") -> None:
     out.print(facts)
     out.print()
     out.print("Type in another terminal (Ctrl-C here stops the node):", style="bold")
-    next_lines(out, _lines(addresses))
+    next_lines(out, _lines(config, addresses))
 
 
-def _lines(addresses: "Addresses") -> list[tuple[str, str]]:
+def _admin_credential(config: "Config") -> Path:
+    from waterclock.security.folder import folder_of
+
+    return folder_of(config).admin_credential.absolute()
+
+
+def _lines(config: "Config", addresses: "Addresses") -> list[tuple[str, str]]:
     called = program()
     lines = [
         (f"{called} publish orders 'hello'", "publish a message"),
         (f"{called} publish orders 'later' --at +30s", "publish one for later"),
         (f"{called} schedule list orders", "what is still to come"),
         (f"{called} subscribe orders --from earliest", "see them come"),
-        (f"curl {addresses.http}/metrics", "how it is doing"),
     ]
     if addresses.grpc_port != DEFAULT_PORT:
         lines.insert(0, (f"export WATERCLOCK_ADDRESS={addresses.grpc}", "where this node is"))
-    return lines
+    curl = "curl"
+    if addresses.is_secure:
+        credential = _admin_credential(config)
+        file, ca = (shlex.quote(str(each)) for each in (credential, credential.with_name("ca.pem")))
+        lines.insert(0, (f"export WATERCLOCK_CREDENTIAL=@{file}", "be its admin"))
+        curl = f'curl --cacert {ca} -H "Authorization: Bearer $(cat {file})"'
+    return [*lines, (f"{curl} {addresses.http}/metrics", "how it is doing")]

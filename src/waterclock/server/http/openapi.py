@@ -28,6 +28,8 @@ from waterclock.server.http.routes import PREFIX
 REF = "#/components/schemas/{name}"
 ALWAYS = (400, 429, 500, 503)
 """Problems that any operation may response with."""
+WITHOUT_RIGHT = (401, 403)
+"""On a secure node."""
 WITH_BODY = (413,)
 
 Json = dict[str, Any]
@@ -166,7 +168,8 @@ def _operation(operation: Operation, schema: Any, components: Json) -> Json:  # 
         described["requestBody"] = {"required": True, "content": {"application/json": content}}
     responses = {status: _response(spec, schema) for status, spec in operation.responses.items()}
     with_body = WITH_BODY if operation.body is not None else ()
-    for status in (*ALWAYS, *with_body, *operation.problems):
+    refused = () if operation.needs.is_open else WITHOUT_RIGHT
+    for status in (*ALWAYS, *refused, *with_body, *operation.problems):
         responses.setdefault(status, _problem(status))
     described["responses"] = {str(status): responses[status] for status in sorted(responses)}
     return described
