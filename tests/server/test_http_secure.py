@@ -70,6 +70,7 @@ def test_who_is_not_known_is_told_how_to_be_and_may_ask_again(node: SecureNode) 
 
     assert refused.status == 401
     assert refused.headers["www-authenticate"] == "Bearer"
+    assert "connection" not in refused.headers, "it goes on: there was no body"
     assert refused.json()["error"] == "NotAuthenticated"
     assert node.ask("GET", "/topics", node.admin, connection=connection).status == 200
     connection.close()
@@ -266,7 +267,8 @@ def test_connections_of_a_principal_are_counted_until_they_close(node: SecureNod
     bearer = node.add("one", Quotas(connections=1), read="orders")
     first, second = node.connect(), node.connect()
     assert node.ask("GET", "/topics", bearer, connection=first).status == 200
-    assert node.ask("GET", "/topics", bearer, connection=second).status == 429
+    refused = node.ask("GET", "/topics", bearer, connection=second)
+    assert (refused.status, refused.headers.get("connection")) == (429, "close")
     first.close()
     _until(lambda: node.ask("GET", "/topics", bearer, connection=second).status == 200)
     second.close()

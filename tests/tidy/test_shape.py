@@ -215,3 +215,22 @@ def test_the_command_line_prints_and_task_groups_create_tasks(plant):
     plant("node/driver.py", "tasks.create_task(f())\nself._tasks.create_task(f())")
 
     assert leftovers(plant("node/peers.py", "try:\n    f()\nexcept OSError:\n    pass")) == []
+
+
+def operations_without_needs(root: Path) -> list[str]:
+    """Return the rows of HTTP's table that do not say who may call them."""
+    return [
+        f"{place}:{node.lineno}"
+        for place, text in written(root)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "id", "").lower() == "operation"
+        and "needs" not in {keyword.arg for keyword in node.keywords}
+    ]
+
+
+def test_every_operation_says_who_may_call_it(plant):
+    assert operations_without_needs(SRC / "waterclock" / "server") == []
+
+    planted = plant("a.py", "Operation('GET', '/topics', list_topics)\n")
+    assert operations_without_needs(planted) == ["a.py:1"]

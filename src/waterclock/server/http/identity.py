@@ -27,6 +27,8 @@ class Asker(NamedTuple):
     """Why all but what is open to everyone is refused."""
     reloads: int = 0
     """Of the secure folder, when it was asked who this is."""
+    is_last: bool = False
+    """The connection is one too many, and ends with the answer."""
 
 
 class Head(NamedTuple):
@@ -72,7 +74,8 @@ class Identity:
             if head.body_bytes:
                 usage.take_bytes(head.body_bytes, now_ms)
         except (NotAuthenticated, QuotaExceeded) as error:
-            return Asker(NOBODY, error, access.reloads)
+            is_uncounted = isinstance(error, QuotaExceeded) and self._usage is None
+            return Asker(NOBODY, error, access.reloads, is_last=is_uncounted)
         return Asker(principal, None, access.reloads)
 
     def count_body(self, asker: Asker, size: int) -> Asker:

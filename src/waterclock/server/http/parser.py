@@ -291,6 +291,8 @@ class RequestParser(asyncio.Protocol, ABC):
         )
         if self._identity is not None:
             request.asker = self._asker
+            if self._asker.is_last:
+                request.response_flags |= IS_LAST
             if body and head_of(self._headers).is_chunked:
                 request.asker = self._identity.count_body(self._asker, len(body))
         self._begin_request()
