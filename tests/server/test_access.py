@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.clock import ManualClock
 from waterclock.model.errors import Forbidden, NotAuthenticated, WaterclockError
 from waterclock.runtime.clock import SystemClock
 from waterclock.security.credential import Credential
@@ -96,6 +97,23 @@ def _take_rights(folder: SecureFolder, name: str) -> None:
     before = path.read_text()
     start = before.index(f'"{name}"')
     path.write_text(before[:start] + before[start:].replace('"orders"', '"other"', 1))
+
+
+def test_an_open_call_ends_when_its_credential_expires(folder: SecureFolder) -> None:
+    bearer = f"Bearer {added(folder, 'billing', read='orders').token}"
+    clock = ManualClock(now_ms=CLOCK.now_ms())
+    access = Access(clock, folder)
+    ended: list[WaterclockError] = []
+    permit = permit_of(access.principal_of(bearer), [Demand("read", topic="orders")])
+    with access.holding(permit, ended.append):
+        access.recheck()
+        assert not ended
+
+        clock.advance(EXPIRES_MS)
+        access.recheck()
+        access.recheck()
+
+    assert [type(error) for error in ended] == [NotAuthenticated], "it is ended once"
 
 
 def test_a_folder_that_cannot_be_loaded_changes_nothing(

@@ -236,6 +236,57 @@ def test_a_reload_that_fails_keeps_the_certificate_and_the_principals(node: Secu
         node.reload()
 
 
+def test_a_name_that_the_certificate_gets_is_one_to_call_the_node_by(node: SecureNode) -> None:
+    def status() -> int:
+        connection = node.connect()
+        connection.putrequest("GET", "/health/live", skip_host=True)
+        connection.putheader("Host", "node-7.example")
+        connection.endheaders()
+        status = connection.getresponse().status
+        connection.close()
+        return status
+
+    assert status() == 421
+    node.folder.rotate(hosts=["node-7.example"], now_ms=CLOCK.now_ms())
+    node.reload()
+    assert status() == 200
+
+
+def test_a_body_that_was_begun_before_its_sender_was_revoked_is_not_taken(node: SecureNode) -> None:
+    bearer = node.add("writer", publish="written")
+    with raw(node) as connection:
+        connection.sendall(
+            b"POST /topics/written/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 13\r\n"
+            + f"Authorization: {bearer}\r\nConnection: close\r\n\r\n".encode()
+            + b'{"value"'
+        )
+        _until(lambda: any(each._body_bytes for each in tuple(node.server._http.connections)))
+        node.folder.revoke("writer")
+        node.reload()
+        connection.sendall(b':"x"}')
+
+        assert said(connection).startswith(b"HTTP/1.1 401 ")
+    assert node.ask("GET", "/topics/written", node.admin).status == 404
+
+
+def test_a_body_in_chunks_counts_too(node: SecureNode) -> None:
+    bearer = node.add("chunked", Quotas(bytes_per_s=100), publish="chunked")
+    connection = node.connect()
+
+    def status() -> int:
+        pieces = iter([b'{"value":"', b"x" * 500, b'"}'])
+        connection.request(
+            "POST", "/topics/chunked/messages", pieces, {"Authorization": bearer},
+            encode_chunked=True,
+        )  # fmt: skip
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+
+    assert [status(), status()] == [201, 429]
+    connection.close()
+
+
 def test_requests_over_the_quota_are_429_and_say_when_to_come_back(node: SecureNode) -> None:
     bearer = node.add("hasty", Quotas(requests_per_s=1), read="orders")
     connection = node.connect()

@@ -151,6 +151,7 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
         hosts=_hosts_of(config, access),
         linkable=linkable_of(table),
     )
+    access.on_reloaded.append(lambda: guard.rename(_hosts_of(config, access)))
     async with serve_http(
         answer,
         host=host,

@@ -54,18 +54,23 @@ class CrossOriginGuard:
     ) -> None:
         self._is_any_page = ANY in origins
         self._origins = frozenset(origin.encode() for origin in origins)
-        self._is_any_host = ANY in hosts
-        self._hosts = frozenset(host.lower() for host in hosts) | {LOCALHOST}
-        self._domains = tuple(host for host in self._hosts if host.startswith("."))
         self._linkable = frozenset(linkable)
         self.known_hosts: set[bytes] = set()
         """Of requests that came: what stands in their Host is a name of ours."""
+        self.rename(hosts)
         is_by_origin = bool(origins) and not self._is_any_page
         self.plain = _NO_SNIFF + (b"Vary: Origin\r\n" if is_by_origin else b"")
         """For answers to requests that do not come from a page."""
 
     def __repr__(self) -> str:
         return f"<CrossOriginGuard {sorted(self._origins)} at {sorted(self._hosts)}>"
+
+    def rename(self, hosts: Collection[str]) -> None:
+        """Answer to these names from now on, and to no others."""
+        self._is_any_host = ANY in hosts
+        self._hosts = frozenset(host.lower() for host in hosts) | {LOCALHOST}
+        self._domains = tuple(host for host in self._hosts if host.startswith("."))
+        self.known_hosts.clear()
 
     def refusal(self, method: bytes, target: bytes, headers: Headers) -> Response | None:
         """Return what to answer to a request that may not be made; None if it may."""
