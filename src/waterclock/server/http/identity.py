@@ -47,36 +47,33 @@ class Head(NamedTuple):
 class Identity:
     """Who is on the other side of one connection. You must `close` it."""
 
-    __slots__ = ("_access", "_bearer", "_common_name", "_principal", "_reloads", "_usage")
+    __slots__ = ("_access", "_asker", "_bearer", "_common_name", "_is_bounded", "_usage")
 
     def __init__(self, access: Access, common_name: str | None) -> None:
         self._access = access
         self._common_name = common_name
         """Of the certificate that the client has shown, if it has."""
         self._bearer: bytes | None = None
-        self._principal = NOBODY
-        self._reloads = -1
+        self._asker: Asker | None = None
+        """Who asked last, with that bearer."""
+        self._is_bounded = False
+        """They have a quota of which each request takes something."""
         self._usage: Usage | None = None
         """Of whom the connection is counted for."""
 
     def __repr__(self) -> str:
-        return f"<Identity {self._principal.name}>"
+        return f"<Identity {'nobody' if self._asker is None else self._asker.principal.name}>"
 
     def read(self, head: Head) -> Asker:
         """Say who sends a request, and count it against their quotas."""
-        access = self._access
         try:
-            principal = self._known(head.bearer)
-            usage = access.usage_of(principal)
-            self._count_connection(usage)
-            now_ms = access.steady_ms()
-            usage.take_request(now_ms)
-            if head.body_bytes:
-                usage.take_bytes(head.body_bytes, now_ms)
+            asker = self._known(head.bearer)
+            if self._is_bounded:
+                self._count(head)
         except (NotAuthenticated, QuotaExceeded) as error:
             is_uncounted = isinstance(error, QuotaExceeded) and self._usage is None
-            return Asker(NOBODY, error, access.reloads, is_last=is_uncounted)
-        return Asker(principal, None, access.reloads)
+            return Asker(NOBODY, error, self._access.reloads, is_last=is_uncounted)
+        return asker
 
     def count_body(self, asker: Asker, size: int) -> Asker:
         """Count a body of which the head did not say how long it is."""
@@ -92,22 +89,31 @@ class Identity:
             self._usage.close_connection()
             self._usage = None
 
-    def _known(self, bearer: bytes | None) -> Principal:
-        access, known = self._access, self._principal
-        is_same = bearer == self._bearer and self._reloads == access.reloads
-        if is_same and (known.expires_ms is None or access.now_ms() < known.expires_ms):
-            return known
-        self._reloads = -1
+    def _known(self, bearer: bytes | None) -> Asker:
+        access, known = self._access, self._asker
+        if known is not None and bearer == self._bearer and known.reloads == access.reloads:
+            expires_ms = known.principal.expires_ms
+            if expires_ms is None or access.now_ms() < expires_ms:
+                return known
+        self._asker = None
         authorization = None if bearer is None else bearer.decode("latin-1")
-        self._principal = access.principal_of(authorization, self._common_name)
-        self._bearer, self._reloads = bearer, access.reloads
-        return self._principal
-
-    def _count_connection(self, usage: Usage) -> None:
+        principal = access.principal_of(authorization, self._common_name)
+        usage = access.usage_of(principal)
         if usage is not self._usage:
             self.close()
             usage.open_connection()
             self._usage = usage
+        quotas = usage.quotas
+        self._is_bounded = bool(quotas.bytes_per_s or quotas.requests_per_s)
+        self._bearer, self._asker = bearer, Asker(principal, None, access.reloads)
+        return self._asker
+
+    def _count(self, head: Head) -> None:
+        assert self._usage is not None
+        now_ms = self._access.steady_ms()
+        self._usage.take_request(now_ms)
+        if head.body_bytes:
+            self._usage.take_bytes(head.body_bytes, now_ms)
 
 
 def head_of(headers: Iterable[tuple[bytes, bytes]]) -> Head:
