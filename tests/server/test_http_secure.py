@@ -139,6 +139,16 @@ def test_a_certificate_of_another_ca_is_refused(node: SecureNode, tmp_path: Path
     connection.close()
 
 
+def test_an_answer_in_many_pieces_comes_whole_over_tls(node: SecureNode) -> None:
+    for _ in range(2):
+        large = {"value": "x" * 5_000_000, "partition": 0}
+        assert node.ask("POST", "/topics/large/messages", node.admin, large).status == 201
+
+    answer = node.ask("GET", "/topics/large/partitions/0/frames?bytesMax=33554432", node.admin)
+
+    assert len(answer.body) == int(answer.headers["content-length"]) > 10_000_000
+
+
 def test_revoking_ends_a_poll_that_waits(node: SecureNode) -> None:
     bearer = node.add("poller", consume="polled:g")
     with raw(node) as connection:

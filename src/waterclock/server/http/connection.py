@@ -334,7 +334,8 @@ class HttpConnection(RequestParser):
                 self._end()
             return
         # From now on it is blocked while anything is unsent: no piece waits behind another.
-        self._transport.set_write_buffer_limits(high=0)
+        # TLS in uvloop blocks at the mark, not above it: at 0 with nothing left to send, for good.
+        self._transport.set_write_buffer_limits(high=0 if self._identity is None else 1)
         is_chunked = not is_old and streamed.length is None
         sending = Sending(streamed, self, is_chunked=is_chunked, is_last=is_last)
         self._work = sending
