@@ -90,14 +90,19 @@ async def test_what_is_too_much_waits_and_is_not_refused(tmp_path):
     async with running_server(tmp_path, server=ServerConfig(publish_bytes_max=64 * KIB)) as it:
         gate = Gate(it.node)
         call = it.broker.PublishStream()
-        for i in range(8):
-            await call.write(batch(i, bytes([65 + i]) * 30_000))
-        await until(lambda: gate.held == 2)
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert gate.held == 2
-        gate.is_open.set()
-        await call.done_writing()
+
+        async def write() -> None:
+            for i in range(8):
+                await call.write(batch(i, bytes([65 + i]) * 30_000))
+            await call.done_writing()
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(write())
+            await until(lambda: gate.held == 2)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert gate.held == 2
+            gate.is_open.set()
 
         got = await answers(call)
         assert [answer.published.first_offset for answer in got] == list(range(8))

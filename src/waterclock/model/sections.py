@@ -412,6 +412,10 @@ class ServerConfig(Section):
     """Bytes of publishes being worked on; more are refused until some are answered. Higher absorbs
     bigger bursts in memory."""
 
+    receive_bytes_max: Annotated[int, size(1 * MIB, 16 * GIB)] = 256 * MIB
+    """Room for gRPC requests on their way in, each counted as the largest there may be until it is
+    there. Higher lets more slow senders of large batches in at once."""
+
     calls_max: Annotated[int, count(1, 1_000_000)] = 10_000
     """Calls being worked on, subscriptions included; more are refused."""
 

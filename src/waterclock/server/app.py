@@ -21,14 +21,16 @@ from waterclock.node.task_groups import task_group
 from waterclock.security.certificates import hosts_of
 from waterclock.server.access import Access, open_access
 from waterclock.server.addresses import Addresses
+from waterclock.server.arrivals import Arrivals
 from waterclock.server.calls import Calls
 from waterclock.server.counts import Counts
+from waterclock.server.grpc import reflection
 from waterclock.server.grpc.admin import AdminApi
 from waterclock.server.grpc.backup import BackupApi
 from waterclock.server.grpc.broker import BrokerApi
 from waterclock.server.grpc.health import Health
 from waterclock.server.grpc.scheduler import SchedulerApi
-from waterclock.server.grpc.server import GrpcServer, Service, serve_grpc
+from waterclock.server.grpc.server import GrpcServer, Service, request_bytes_max, serve_grpc
 from waterclock.server.grpc.write_registry import WriteRegistryApi
 from waterclock.server.http.cross_origin import CrossOriginGuard
 from waterclock.server.http.openapi import with_description
@@ -64,6 +66,8 @@ END_S = 1.0
 """How long calls have to say goodbye once the drain is over."""
 HEALTH_CALLS_MAX = 1_000
 """Of their own: a node that is merely busy must not look dead."""
+HEALTH_ARRIVES_S = 0.5
+"""How long a request for the health may take to arrive while others wait."""
 
 
 class Server:
@@ -127,7 +131,8 @@ class Server:
 @asynccontextmanager
 async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
     """Answer requests to a node until left. `Server.stop` first ends well what is under way."""
-    calls = Calls(config.server.calls_max)
+    places = max(1, config.server.receive_bytes_max // request_bytes_max(config))
+    calls = Calls(config.server.calls_max, Arrivals(places))
     watch = LoopWatch()
     consumers = HttpConsumers(node, calls)
     broker_api = BrokerApi(node, calls)
@@ -164,13 +169,16 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
         http_address = Addresses(host, 0, http_server.port, is_secure=access.is_secure).http
         health = Health(node, tuple(api.full_name for api in APIS))
         broker, scheduler, admin, write_registry, backups = APIS
+        names = [api.full_name for api in (*APIS, HEALTH)]
+        health_calls = Calls(HEALTH_CALLS_MAX, Arrivals(1, contended_s=HEALTH_ARRIVES_S))
         services = (
             Service(broker, broker_api, calls),
             Service(scheduler, SchedulerApi(node), calls),
             Service(admin, AdminApi(node, http_address=http_address), calls),
             Service(write_registry, WriteRegistryApi(node), calls),
             Service(backups, BackupApi(node, calls), calls),
-            Service(HEALTH, health, Calls(HEALTH_CALLS_MAX)),
+            Service(HEALTH, health, health_calls),
+            Service(reflection.SERVICE, reflection.Reflection(names), calls),
         )
         async with serve_grpc(services, config) as grpc_server, task_group() as tasks:
             running = [tasks.create_task(work) for work in (watch.run(), consumers.run())]

@@ -24,16 +24,17 @@ from grpc.aio import EOF, BaseError, ServicerContext
 
 from waterclock.model.errors import BadInput, Overloaded, Stopping
 from waterclock.node.counters import Histogram
+from waterclock.server.arrivals import Arrivals
 from waterclock.server.statuses import Status, status_of
 
-Request = TypeVar("Request")
 Response = TypeVar("Response")
 Context = ServicerContext[Any, Any]
 
-Unary = Callable[[Request], Awaitable[Response]]
-UnaryHandler = Callable[[Request, Context], Awaitable[Response]]
+Parser = Callable[[bytes], Message]
+Unary = Callable[[Any], Awaitable[Response]]
+UnaryHandler = Callable[[object, Context], Awaitable[Response]]
 StreamingMethod = Callable[[Any, "Stream"], Awaitable[None]]
-StreamHandler = Callable[[Any, Context], Awaitable[None]]
+StreamHandler = Callable[[object, Context], Awaitable[None]]
 
 
 class BytesInFlight:
@@ -91,49 +92,34 @@ class BytesInFlight:
                 waiter.set_result(None)
 
 
-class Malformed:
-    """Stands for a request whose bytes are none: the parser of gRPC must not raise."""
-
-
-MALFORMED = Malformed()
-
-
-def parser_of(kind: type[Message]) -> Callable[[bytes], Message | Malformed]:
-    """Return what makes requests of bytes."""
-    parse = kind.FromString
-
-    def parsed(data: bytes) -> Message | Malformed:
-        try:
-            return parse(data)
-        except DecodeError:
-            return MALFORMED
-
-    return parsed
-
-
 class Stream:
     """What a method that is a streaming_call sees of its call."""
 
-    __slots__ = ("_read", "write")
+    __slots__ = ("_parse", "_read", "write")
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, parse: Parser) -> None:
         self._read = context.read
+        self._parse = parse
         self.write: Callable[[bytes], Awaitable[None]] = context.write
         """Returns when gRPC has taken the message: the brake for a client that does not read."""
 
     async def read(self) -> Any:  # noqa: ANN401 - of the type the method takes
         """Return the next request, or None if there are no more."""
-        request = await self._read()
-        if request is EOF:
-            return None
-        check_formed(request)
-        return request
+        data = await self._read()
+        return None if data is EOF else self._parse(data)
 
 
-def check_formed(request: object) -> None:
-    """Raise BadInput if the bytes of a request were none."""
-    if request is MALFORMED:
-        raise BadInput("the request is not a message of this method")
+def parser_of(kind: type[Message]) -> Parser:
+    """Return what makes requests of bytes; it raises BadInput."""
+    parse = kind.FromString
+
+    def parsed(data: bytes) -> Message:
+        try:
+            return parse(data)
+        except DecodeError:
+            raise BadInput("the request is not a message of this method") from None
+
+    return parsed
 
 
 class StreamingCall(Protocol):
@@ -164,8 +150,9 @@ class MethodCounters:
 class Calls:
     """The calls being worked on."""
 
-    def __init__(self, calls_max: int) -> None:
+    def __init__(self, calls_max: int, arrivals: Arrivals) -> None:
         self.calls_max = calls_max
+        self._arrivals = arrivals
         self.in_flight = 0
         self.is_stopping = False
         self.methods: dict[str, MethodCounters] = {}
@@ -176,18 +163,23 @@ class Calls:
     def __repr__(self) -> str:
         return f"<Calls {self.in_flight} of {self.calls_max}>"
 
-    def unary(self, method: str, work: Unary[Request, Response]) -> UnaryHandler[Request, Response]:
-        """Return the handler of a method with one answer."""
+    def unary(
+        self, method: str, work: Unary[Response], kind: type[Message]
+    ) -> UnaryHandler[Response]:
+        """Return the handler of a method with one answer to one request of a kind.
+
+        It reads the request itself: of a handler that is given one, gRPC would take it in before.
+        """
+        parse = parser_of(kind)
         counters = self.methods.setdefault(method, MethodCounters())
 
-        async def handle(request: Request, context: Context) -> Response:
+        async def handle(_: object, context: Context) -> Response:
             begun = time.perf_counter()
             code = StatusCode.OK
             self.in_flight += 1
             try:
                 self._check_admitted()
-                check_formed(request)
-                return await work(request)
+                return await work(await self._request(context, parse))
             except asyncio.CancelledError:
                 code = StatusCode.CANCELLED
                 raise
@@ -205,17 +197,21 @@ class Calls:
 
         return handle
 
-    def stream(self, method: str, work: StreamingMethod) -> StreamHandler:
-        """Return the handler of a method that writes, and perhaps reads, as it goes."""
+    def stream(
+        self, method: str, work: StreamingMethod, kind: type[Message], *, reads: bool
+    ) -> StreamHandler:
+        """Return the handler of a method that writes as it goes, and perhaps `reads` too: then it
+        is given no request."""
+        parse = parser_of(kind)
         counters = self.methods.setdefault(method, MethodCounters())
 
-        async def handle(request: object, context: Context) -> None:
+        async def handle(_: object, context: Context) -> None:
             code = StatusCode.OK
             self.in_flight += 1
             try:
                 self._check_admitted()
-                check_formed(request)
-                await work(request, Stream(context))
+                request = None if reads else await self._request(context, parse)
+                await work(request, Stream(context, parse))
                 return
             except asyncio.CancelledError:
                 code = StatusCode.CANCELLED
@@ -233,6 +229,12 @@ class Calls:
             await _abort(context, status)
 
         return handle
+
+    async def _request(self, context: Context, parse: Parser) -> Message:
+        data = await self._arrivals.read(context.read, context.peer)
+        if data is EOF:
+            raise BadInput("the call has no request")
+        return parse(data)
 
     def _check_admitted(self) -> None:
         if self.is_stopping:

@@ -1,4 +1,4 @@
-"""The gRPC server: which method is served by what, reflection, and how it listens.
+"""The gRPC server: which method is served by what, and how it listens.
 
 Methods are found in the descriptors of the API, so none can be forgotten: `PublishBatch` is served
 by `publish_batch`. A method that writes its answer itself, to know when it has gone, is served as a
@@ -13,23 +13,35 @@ from typing import Any, NamedTuple
 import grpc
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
-from grpc_reflection.v1alpha import reflection
 
 from waterclock.model.config import Config
 from waterclock.model.errors import BadConfig
-from waterclock.model.units import MIB, MINUTE_MS, SECOND_MS
+from waterclock.model.units import KIB, MIB, MINUTE_MS, SECOND_MS
 from waterclock.server.addresses import address_of, check_free
-from waterclock.server.calls import Calls, parser_of
+from waterclock.server.calls import Calls
 
 SETTING = "cluster.grpc_port"
 ENVELOPE_BYTES = 1 * MIB
 """What a request may hold besides its batch."""
 SLACK = 1_000
 """Calls beyond `calls_max` that are refused in our words; health checks count too."""
-STREAMS_MAX = 10_000
-"""Calls of one connection at once."""
+STREAMS_MAX = 1_000
+"""Calls of one connection at once; a client of ours lets more of them wait."""
+WINDOW_BYTES = 64 * KIB
+"""What a call may send before it is read, of each call: the library would take 4 MiB, and more from
+a fast sender. While a request is read, all of it may come."""
 
-STREAMS = frozenset({"Fetch", "PublishStream", "Replay", "Subscribe", "TakeBackup", "Watch"})
+STREAMS = frozenset(
+    {
+        "Fetch",
+        "PublishStream",
+        "Replay",
+        "ServerReflectionInfo",
+        "Subscribe",
+        "TakeBackup",
+        "Watch",
+    }
+)
 """Methods that take (request, stream) and write their answers themselves."""
 
 
@@ -63,14 +75,17 @@ async def serve_grpc(services: Sequence[Service], config: Config) -> AsyncIterat
         options=_options(config), maximum_concurrent_rpcs=config.server.calls_max + SLACK
     )
     server.add_generic_rpc_handlers(tuple(map(_handlers, services)))
-    names = [service.descriptor.full_name for service in services]
-    reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), server)
     port = _bind(server, config.server.host, config.cluster.grpc_port)
     await server.start()
     try:
         yield GrpcServer(server, port)
     finally:
         await server.stop(None)
+
+
+def request_bytes_max(config: Config) -> int:
+    """Return how large a request may be; gRPC refuses a larger one by what it says of its size."""
+    return config.limits.batch_bytes_max + ENVELOPE_BYTES
 
 
 def _bind(server: grpc.aio.Server, host: str, port: int) -> int:
@@ -86,9 +101,11 @@ def _bind(server: grpc.aio.Server, host: str, port: int) -> int:
 def _options(config: Config) -> list[tuple[str, Any]]:
     return [
         ("grpc.so_reuseport", 0),
-        ("grpc.max_receive_message_length", config.limits.batch_bytes_max + ENVELOPE_BYTES),
+        ("grpc.max_receive_message_length", request_bytes_max(config)),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_concurrent_streams", STREAMS_MAX),
+        ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
+        ("grpc.http2.bdp_probe", 0),  # it would widen the window
         # A client that lost its network is found within a minute and a half, also if it only waits.
         ("grpc.keepalive_time_ms", 1 * MINUTE_MS),
         ("grpc.keepalive_timeout_ms", 20 * SECOND_MS),
@@ -106,19 +123,18 @@ def _handlers(service: Service) -> grpc.GenericRpcHandler:
 def _handler(method: MethodDescriptor, service: Service) -> "grpc.RpcMethodHandler[Any, Any]":
     work: Callable[..., Any] = getattr(service.servicer, snake_case(method.name))
     name = f"{service.descriptor.name}/{method.name}"
-    parse = parser_of(GetMessageClass(method.input_type))
+    request = GetMessageClass(method.input_type)
+    # All are streams of requests to gRPC, also where one comes: then it reads none before we do.
     if method.name in STREAMS:
         # These serialise by themselves.
-        kind = (
-            grpc.stream_stream_rpc_method_handler
-            if method.client_streaming
-            else grpc.unary_stream_rpc_method_handler
-        )
-        return kind(service.calls.stream(name, work), parse, None)
+        handle = service.calls.stream(name, work, request, reads=method.client_streaming)
+        return grpc.stream_stream_rpc_method_handler(handle, None, None)
     assert not method.client_streaming, name
     assert not method.server_streaming, name
     serialize = GetMessageClass(method.output_type).SerializeToString
-    return grpc.unary_unary_rpc_method_handler(service.calls.unary(name, work), parse, serialize)
+    return grpc.stream_unary_rpc_method_handler(
+        service.calls.unary(name, work, request), None, serialize
+    )
 
 
 def snake_case(name: str) -> str:
