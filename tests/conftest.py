@@ -16,6 +16,7 @@ import pytest
 import uvloop
 from hypothesis import settings
 
+import waterclock.server  # noqa: F401 - before gRPC is loaded: it sets what gRPC reads then
 from tests.kit import needs
 
 if TYPE_CHECKING:

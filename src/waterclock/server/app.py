@@ -28,6 +28,7 @@ from waterclock.server.grpc import reflection
 from waterclock.server.grpc.admin import AdminApi
 from waterclock.server.grpc.backup import BackupApi
 from waterclock.server.grpc.broker import BrokerApi
+from waterclock.server.grpc.guard import Guard
 from waterclock.server.grpc.health import Health
 from waterclock.server.grpc.scheduler import SchedulerApi
 from waterclock.server.grpc.server import GrpcServer, Service, request_bytes_max, serve_grpc
@@ -132,7 +133,10 @@ class Server:
 async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
     """Answer requests to a node until left. `Server.stop` first ends well what is under way."""
     places = max(1, config.server.receive_bytes_max // request_bytes_max(config))
-    calls = Calls(config.server.calls_max, Arrivals(places))
+    access = open_access(config, node.clock)
+    counts = Counts(node)
+    call_guard = Guard(access, node, counts) if access.is_secure else None
+    calls = Calls(config.server.calls_max, Arrivals(places), call_guard)
     watch = LoopWatch()
     consumers = HttpConsumers(node, calls)
     broker_api = BrokerApi(node, calls)
@@ -146,8 +150,7 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
         config.limits,
         node.clock.now_ms(),
     )
-    access = open_access(config, node.clock)
-    permits = partial(guarded, access=access, counts=Counts(node)) if access.is_secure else None
+    permits = partial(guarded, access=access, counts=counts) if access.is_secure else None
     answer = answer_from(routes_of(table, permits))
     stopping = answer_from(stopping_routes_of(table, permits))
     host, port = config.server.host, config.cluster.http_port
@@ -168,19 +171,8 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
     ) as http_server:
         http_address = Addresses(host, 0, http_server.port, is_secure=access.is_secure).http
         health = Health(node, tuple(api.full_name for api in APIS))
-        broker, scheduler, admin, write_registry, backups = APIS
-        names = [api.full_name for api in (*APIS, HEALTH)]
-        health_calls = Calls(HEALTH_CALLS_MAX, Arrivals(1, contended_s=HEALTH_ARRIVES_S))
-        services = (
-            Service(broker, broker_api, calls),
-            Service(scheduler, SchedulerApi(node), calls),
-            Service(admin, AdminApi(node, http_address=http_address), calls),
-            Service(write_registry, WriteRegistryApi(node), calls),
-            Service(backups, BackupApi(node, calls), calls),
-            Service(HEALTH, health, health_calls),
-            Service(reflection.SERVICE, reflection.Reflection(names), calls),
-        )
-        async with serve_grpc(services, config) as grpc_server, task_group() as tasks:
+        services = _services(node, calls, health, broker_api, http_address)
+        async with serve_grpc(services, config, access) as grpc_server, task_group() as tasks:
             running = [tasks.create_task(work) for work in (watch.run(), consumers.run())]
             if access.is_secure:
                 running.append(tasks.create_task(access.run()))
@@ -189,6 +181,25 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
             finally:
                 for task in running:
                     task.cancel()
+
+
+def _services(
+    node: Node, calls: Calls, health: Health, broker_api: BrokerApi, http_address: str
+) -> tuple[Service, ...]:
+    """Return what is served over gRPC."""
+    broker, scheduler, admin, write_registry, backups = APIS
+    names = [api.full_name for api in (*APIS, HEALTH)]
+    health_arrivals = Arrivals(1, contended_s=HEALTH_ARRIVES_S)
+    return (
+        Service(broker, broker_api, calls),
+        Service(scheduler, SchedulerApi(node), calls),
+        Service(admin, AdminApi(node, http_address=http_address), calls),
+        Service(write_registry, WriteRegistryApi(node), calls),
+        Service(backups, BackupApi(node, calls), calls),
+        # Open to all, so no guard looks.
+        Service(HEALTH, health, Calls(HEALTH_CALLS_MAX, health_arrivals)),
+        Service(reflection.SERVICE, reflection.Reflection(names), calls),
+    )
 
 
 def _hosts_of(config: Config, access: Access) -> tuple[str, ...]:

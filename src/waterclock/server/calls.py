@@ -1,5 +1,8 @@
 """Every gRPC call passes here: bounded, counted, its errors translated, and ended when the node is.
 
+On a secure node a guard looks who calls before the request is read, and what the request needs
+before it is worked on (`grpc/guard.py`).
+
 A method of the API takes a request and returns a response, or talks over a stream; it knows nothing
 of gRPC but that. A caller who goes away, or whose deadline passes, cancels its call; what it has
 published by then is stored all the same.
@@ -22,9 +25,17 @@ from google.protobuf.message import DecodeError, Message
 from grpc import StatusCode
 from grpc.aio import EOF, BaseError, ServicerContext
 
-from waterclock.model.errors import BadInput, Overloaded, Stopping
+from waterclock.model.errors import (
+    BadInput,
+    CapacityReached,
+    Forbidden,
+    Overloaded,
+    Stopping,
+    WaterclockError,
+)
 from waterclock.node.counters import Histogram
 from waterclock.server.arrivals import Arrivals
+from waterclock.server.grpc.guard import Guard, HeldCall
 from waterclock.server.statuses import Status, status_of
 
 Response = TypeVar("Response")
@@ -95,18 +106,37 @@ class BytesInFlight:
 class Stream:
     """What a method that is a streaming_call sees of its call."""
 
-    __slots__ = ("_parse", "_read", "write")
+    __slots__ = ("_held", "_parse", "_read", "write")
 
-    def __init__(self, context: Context, parse: Parser) -> None:
+    def __init__(self, context: Context, parse: Parser, held: HeldCall | None = None) -> None:
         self._read = context.read
         self._parse = parse
+        self._held = held
         self.write: Callable[[bytes], Awaitable[None]] = context.write
         """Returns when gRPC has taken the message: the brake for a client that does not read."""
 
     async def read(self) -> Any:  # noqa: ANN401 - of the type the method takes
-        """Return the next request, or None if there are no more."""
+        """Return the next request, or None if there are no more.
+
+        Who may not ask it is refused here; of a stream of publishes, ask `refusal_of` each.
+        """
         data = await self._read()
-        return None if data is EOF else self._parse(data)
+        if data is EOF:
+            return None
+        request = self._parse(data)
+        if self._held is not None:
+            await self._held.admit(request, len(data))
+        return request
+
+    def refusal_of(self, request: Message) -> WaterclockError | None:
+        """Return why a request may not be worked on: it is answered so, and the stream goes on."""
+        if self._held is None:
+            return None
+        try:
+            self._held.check(request)
+        except (Forbidden, CapacityReached) as error:
+            return error
+        return None
 
 
 def parser_of(kind: type[Message]) -> Parser:
@@ -150,9 +180,11 @@ class MethodCounters:
 class Calls:
     """The calls being worked on."""
 
-    def __init__(self, calls_max: int, arrivals: Arrivals) -> None:
+    def __init__(self, calls_max: int, arrivals: Arrivals, guard: Guard | None = None) -> None:
+        """Without a guard everyone may call everything."""
         self.calls_max = calls_max
         self._arrivals = arrivals
+        self._guard = guard
         self.in_flight = 0
         self.is_stopping = False
         self.methods: dict[str, MethodCounters] = {}
@@ -170,8 +202,8 @@ class Calls:
 
         It reads the request itself: of a handler that is given one, gRPC would take it in before.
         """
-        parse = parser_of(kind)
         counters = self.methods.setdefault(method, MethodCounters())
+        answer = self._answering(method, work, kind)
 
         async def handle(_: object, context: Context) -> Response:
             begun = time.perf_counter()
@@ -179,7 +211,7 @@ class Calls:
             self.in_flight += 1
             try:
                 self._check_admitted()
-                return await work(await self._request(context, parse))
+                return await answer(context)
             except asyncio.CancelledError:
                 code = StatusCode.CANCELLED
                 raise
@@ -202,16 +234,15 @@ class Calls:
     ) -> StreamHandler:
         """Return the handler of a method that writes as it goes, and perhaps `reads` too: then it
         is given no request."""
-        parse = parser_of(kind)
         counters = self.methods.setdefault(method, MethodCounters())
+        talk = self._talking(method, work, kind, reads=reads)
 
         async def handle(_: object, context: Context) -> None:
             code = StatusCode.OK
             self.in_flight += 1
             try:
                 self._check_admitted()
-                request = None if reads else await self._request(context, parse)
-                await work(request, Stream(context, parse))
+                await talk(context)
                 return
             except asyncio.CancelledError:
                 code = StatusCode.CANCELLED
@@ -230,11 +261,68 @@ class Calls:
 
         return handle
 
-    async def _request(self, context: Context, parse: Parser) -> Message:
+    def _answering(
+        self, method: str, work: Unary[Response], kind: type[Message]
+    ) -> Callable[[Context], Awaitable[Response]]:
+        """Return what reads the request of a call and answers it, if who asks may ask it."""
+        parse = parser_of(kind)
+
+        async def answer(context: Context) -> Response:
+            return await work(parse(await self._request(context)))
+
+        guard = self._guard
+        if guard is None:
+            return answer
+        guarded = guard.method(method, kind, reads=False)
+        if guarded.is_open:
+            return answer
+
+        async def answer_known(context: Context) -> Response:
+            with guard.entered(context) as principal:
+                data = await self._request(context)
+                request = parse(data)
+                permit = guarded.permit(principal, request)
+                guarded.take_bytes(permit.principal, len(data))
+                response = await work(request)
+                if guarded.show is not None:
+                    guarded.show(permit.principal.rights, response)
+                return response
+
+        return answer_known
+
+    def _talking(
+        self, method: str, work: StreamingMethod, kind: type[Message], *, reads: bool
+    ) -> Callable[[Context], Awaitable[None]]:
+        """Return what serves a call that writes as it goes, for as long as who asks may ask it."""
+        parse = parser_of(kind)
+
+        async def talk(context: Context) -> None:
+            request = None if reads else parse(await self._request(context))
+            await work(request, Stream(context, parse))
+
+        guard = self._guard
+        if guard is None:
+            return talk
+        guarded = guard.method(method, kind, reads=reads)
+        if guarded.is_open:
+            return talk
+
+        async def talk_with_known(context: Context) -> None:
+            with guard.entered(context) as principal, guarded.held(principal) as held:
+                request = None
+                if not reads:
+                    request = parse(await self._request(context))
+                    held.check(request)
+                await work(request, Stream(context, parse, held))
+
+        return talk_with_known
+
+    async def _request(self, context: Context) -> bytes:
         data = await self._arrivals.read(context.read, context.peer)
         if data is EOF:
             raise BadInput("the call has no request")
-        return parse(data)
+        assert isinstance(data, bytes)
+        return data
 
     def _check_admitted(self) -> None:
         if self.is_stopping:

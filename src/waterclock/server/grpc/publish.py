@@ -108,13 +108,14 @@ class Producer:
                 return
             arrow = request.batch.arrow
             made = 0
-            if self._node.topics.find(request.batch.topic) is None:
+            refusal = self._stream.refusal_of(request)
+            if refusal is None and self._node.topics.find(request.batch.topic) is None:
                 made = await self._make_topic(request.batch)
             await self._publishing.acquire(len(arrow))
             held = ExitStack()
             held.callback(self._publishing.release, len(arrow))
             self._in_flight += 1
-            task = tasks.create_task(self._publish(request, arrow, held, made))
+            task = tasks.create_task(self._publish(request, arrow, held, made, refusal))
             # A task that is cancelled before its first step gives nothing back by itself.
             task.add_done_callback(partial(_let_go, held))
 
@@ -129,11 +130,18 @@ class Producer:
         return 0
 
     async def _publish(
-        self, request: pb.PublishStreamRequest, arrow: bytes, held: ExitStack, made: int
+        self,
+        request: pb.PublishStreamRequest,
+        arrow: bytes,
+        held: ExitStack,
+        made: int,
+        refusal: WaterclockError | None,
     ) -> None:
         batch = request.batch
         answer = pb.PublishStreamResponse(sequence=request.sequence)
         try:
+            if refusal is not None:
+                raise refusal
             if not request.HasField("batch"):
                 raise BadInput("batch: the request has none")
             published = await self._node.publisher.publish_batch(

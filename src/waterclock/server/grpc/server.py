@@ -17,8 +17,12 @@ from google.protobuf.message_factory import GetMessageClass
 from waterclock.model.config import Config
 from waterclock.model.errors import BadConfig
 from waterclock.model.units import KIB, MIB, MINUTE_MS, SECOND_MS
+from waterclock.security.folder import SecureState
+from waterclock.server import CIPHERS_VARIABLE, is_tls_13_only
+from waterclock.server.access import Access
 from waterclock.server.addresses import address_of, check_free
 from waterclock.server.calls import Calls
+from waterclock.server.grpc.needs import METHODS
 
 SETTING = "cluster.grpc_port"
 ENVELOPE_BYTES = 1 * MIB
@@ -68,14 +72,16 @@ class GrpcServer:
 
 
 @asynccontextmanager
-async def serve_grpc(services: Sequence[Service], config: Config) -> AsyncIterator[GrpcServer]:
+async def serve_grpc(
+    services: Sequence[Service], config: Config, access: Access
+) -> AsyncIterator[GrpcServer]:
     """Listen until left; calls still under way then are cancelled."""
     # `Calls` refuses in our words; this, before a request is even read, those far beyond.
     server = grpc.aio.server(
         options=_options(config), maximum_concurrent_rpcs=config.server.calls_max + SLACK
     )
     server.add_generic_rpc_handlers(tuple(map(_handlers, services)))
-    port = _bind(server, config.server.host, config.cluster.grpc_port)
+    port = _bind(server, config.server.host, config.cluster.grpc_port, access)
     await server.start()
     try:
         yield GrpcServer(server, port)
@@ -88,14 +94,43 @@ def request_bytes_max(config: Config) -> int:
     return config.limits.batch_bytes_max + ENVELOPE_BYTES
 
 
-def _bind(server: grpc.aio.Server, host: str, port: int) -> int:
+def _bind(server: grpc.aio.Server, host: str, port: int, access: Access) -> int:
     if port:
         check_free(SETTING, host, port)
     address = address_of(host, port)
     try:
+        if access.is_secure:
+            return server.add_secure_port(address, _credentials(access))
         return server.add_insecure_port(address)
     except RuntimeError as error:
         raise BadConfig(SETTING, f"cannot listen on {address}") from error
+
+
+def _credentials(access: Access) -> grpc.ServerCredentials:
+    """Return the node's certificate, looked up anew for each handshake that follows a change."""
+    if not is_tls_13_only():
+        raise BadConfig(
+            CIPHERS_VARIABLE, "gRPC was loaded before it was set, and would take TLS 1.2, too"
+        )
+    shown = access.state.node
+
+    def newest() -> Any:  # noqa: ANN401 - the stubs know no None, which is: as before
+        # Called in threads of gRPC's own.
+        nonlocal shown
+        state = access.state
+        if state.node is shown:
+            return None
+        shown = state.node
+        return _certificate(state)
+
+    return grpc.dynamic_ssl_server_credentials(
+        _certificate(access.state), newest, require_client_authentication=False
+    )
+
+
+def _certificate(state: SecureState) -> grpc.ServerCertificateConfiguration:
+    pair = (state.node.key_pem, state.node.certificate_pem)
+    return grpc.ssl_server_certificate_configuration([pair], root_certificates=state.ca_pem)
 
 
 def _options(config: Config) -> list[tuple[str, Any]]:
@@ -123,6 +158,7 @@ def _handlers(service: Service) -> grpc.GenericRpcHandler:
 def _handler(method: MethodDescriptor, service: Service) -> "grpc.RpcMethodHandler[Any, Any]":
     work: Callable[..., Any] = getattr(service.servicer, snake_case(method.name))
     name = f"{service.descriptor.name}/{method.name}"
+    assert name in METHODS, f"{name} does not say what it needs"
     request = GetMessageClass(method.input_type)
     # All are streams of requests to gRPC, also where one comes: then it reads none before we do.
     if method.name in STREAMS:

@@ -1,0 +1,251 @@
+"""The guard of a secure node's gRPC calls: who asks, what a request needs, what they may use.
+
+A call is let in before its request is read: by the token in its metadata, or by the certificate of
+its connection. Each request that names something is checked against the table in `needs.py`. A call
+that goes on is held by `Access`, which ends it once a right that it was let in with is gone.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, cast
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+from grpc.aio import ServicerContext
+
+from waterclock.model.errors import Forbidden, NotAuthenticated, WaterclockError
+from waterclock.node.node import Node
+from waterclock.security.principals import Principal, resource_text
+from waterclock.security.rights import RightKind
+from waterclock.server.access import Access, Demand, Permit, permit_of
+from waterclock.server.counts import Counts
+from waterclock.server.grpc.needs import METHODS
+
+Context = ServicerContext[Any, Any]
+Field = Callable[[Any], str | None]
+TopicOf = Callable[[str], str | None]
+
+AUTHORIZATION = "authorization"
+COMMON_NAME = "x509_common_name"
+
+
+class Guard:
+    """Guards all calls of one node."""
+
+    def __init__(self, access: Access, node: Node, counts: Counts) -> None:
+        self.access = access
+        self.counts = counts
+        self._node = node
+        self._calls_of: dict[tuple[str, str], int] = {}
+        """Open calls by principal and connection, of principals with a quota of connections."""
+
+    def __repr__(self) -> str:
+        return f"<Guard of {self.access!r}>"
+
+    def method(self, name: str, kind: type[Message], *, reads: bool) -> "GuardedMethod":
+        """Return the guard of one method."""
+        return GuardedMethod(self, name, cast(Descriptor, kind.DESCRIPTOR), reads=reads)
+
+    @contextmanager
+    def entered(self, context: Context) -> Iterator[Principal]:
+        """Let a call in, for as long as inside; raises NotAuthenticated or QuotaExceeded."""
+        principal = self._principal_of(context)
+        usage = self.access.usage_of(principal)
+        usage.take_request(self.access.steady_ms())
+        if usage.quotas.connections is None:
+            yield principal
+            return
+        connection = principal.name, context.peer()
+        if connection not in self._calls_of:
+            usage.open_connection()
+            self._calls_of[connection] = 0
+        self._calls_of[connection] += 1
+        try:
+            yield principal
+        finally:
+            self._calls_of[connection] -= 1
+            if not self._calls_of[connection]:
+                del self._calls_of[connection]
+                usage.close_connection()
+
+    def topics_of(self, what: str) -> TopicOf:
+        """Return what finds the topic of a recurrence, or of a replay, by its name."""
+        node = self._node
+        found: dict[str, Callable[[], Iterable[Any]]] = {
+            "recurrence": lambda: node.recurrences.list(),
+            "replay": lambda: node.replays.list(),
+        }
+        listed = found[what]
+        return lambda name: next((each.topic for each in listed() if each.name == name), None)
+
+    def _principal_of(self, context: Context) -> Principal:
+        given = [v for key, v in context.invocation_metadata() or () if key == AUTHORIZATION]
+        if len(given) > 1:
+            raise NotAuthenticated("a call may have one credential")
+        if given:
+            text = given[0] if isinstance(given[0], str) else given[0].decode("latin-1")
+            return self.access.principal_of(text)
+        names = list(context.auth_context().get(COMMON_NAME, ()))
+        return self.access.principal_of(None, names[0].decode() if len(names) == 1 else None)
+
+
+class GuardedMethod:
+    """What a method needs, made ready to be asked of its requests."""
+
+    def __init__(self, guard: Guard, name: str, request: Descriptor, *, reads: bool) -> None:
+        row = METHODS[name]
+        needs = row.needs
+        self.guard = guard
+        self.is_open = needs.is_open
+        self.is_publish = row.is_publish
+        self.show = row.show
+        self.topic_of = None if row.named is None else guard.topics_of(row.named[0])
+        self._makes = row.makes
+        self._needs = needs
+        self._part = (needs.topic or "").rpartition(".")[0] if reads else ""
+        self._topic, self._group = (
+            None if path is None else _field(request, path) for path in (needs.topic, needs.group)
+        )
+        self._what = "" if row.named is None else row.named[0]
+        self._name = None if row.named is None else _field(request, row.named[1])
+
+    @property
+    def access(self) -> Access:
+        return self.guard.access
+
+    def demands_of(self, request: Any, principal: Principal) -> tuple[Demand, ...]:  # noqa: ANN401
+        """Return what a request needs; raises Forbidden for a list of what one does not see."""
+        kind = self._needs.kind
+        assert kind is not None
+        if self._part and not request.HasField(self._part):
+            return ()
+        topic = None if self._topic is None else self._topic(request)
+        if self._needs.is_list:
+            if topic is not None and not principal.rights.sees(topic=topic):
+                shown = resource_text(topic=topic, stream=None, group=None)
+                raise Forbidden(kind, shown, principal=principal.name)
+            return ()
+        group = None if self._group is None else self._group(request)
+        if self._name is None or self.topic_of is None:
+            return (Demand(kind, topic, None, group),)
+        return self._named_demands(kind, topic, self._name(request))
+
+    def _named_demands(
+        self, kind: RightKind, topic: str | None, name: str | None
+    ) -> tuple[Demand, ...]:
+        """Return what a request needs that names a recurrence or a replay: its own topic, and the
+        one the request gives. What does not exist needs nothing: the method says so."""
+        assert self.topic_of is not None
+        found = None if name is None else self.topic_of(name)
+        demands = () if found is None else (Demand(kind, found, shown=f"{self._what} {name!r}"),)
+        if self._topic is None or (topic is None and found is not None):
+            return demands
+        return (*demands, Demand(kind, topic))
+
+    def permit(self, principal: Principal, request: Message) -> Permit:
+        """Return what a request was let in with; raises NotAuthenticated, Forbidden, or
+        CapacityReached if it would make more than the principal may have.
+
+        The principal is who it is now: the request may have been long on its way.
+        """
+        current = self.access.current(principal)
+        permit = permit_of(current, self.demands_of(request, current))
+        if self._makes:
+            usage = self.access.usage_of(current)
+            self.guard.counts.check(usage, permit, self._makes, _partitions_of(request))
+        return permit
+
+    def take_bytes(self, principal: Principal, size: int) -> None:
+        """Count a request that publishes; raises QuotaExceeded."""
+        if self.is_publish:
+            self.access.usage_of(principal).take_bytes(size, self.access.steady_ms())
+
+    @contextmanager
+    def held(self, principal: Principal) -> Iterator["HeldCall"]:
+        """Hold a call that goes on: once it may not any more it is cancelled inside, and the reason
+        is raised."""
+        call = HeldCall(self, principal)
+        try:
+            with call:
+                yield call
+        except asyncio.CancelledError:
+            if call.refusal is None or call.task.uncancel():
+                raise
+            raise call.refusal from None
+
+
+class HeldCall:
+    """A call that goes on: what it was let in with grows with its requests."""
+
+    def __init__(self, method: GuardedMethod, principal: Principal) -> None:
+        self._method = method
+        self._principal = principal
+        self._demands: dict[Demand, None] = {}
+        self._held = ExitStack()
+        task = asyncio.current_task()
+        assert task is not None
+        self.task = task
+        self.refusal: WaterclockError | None = None
+        """Why it was ended."""
+
+    def __enter__(self) -> "HeldCall":
+        self._hold(Permit(self._principal))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+    def check(self, request: Message) -> None:
+        """Raise NotAuthenticated or Forbidden unless a request of the call may be worked on."""
+        demands = self._method.demands_of(request, self._principal)
+        if all(demand in self._demands for demand in demands):
+            return
+        permit = self._method.permit(self._principal, request)
+        self._demands |= dict.fromkeys(permit.demands)
+        self._hold(Permit(permit.principal, tuple(self._demands)))
+
+    async def admit(self, request: Message, size: int) -> None:
+        """Check a request. One that publishes waits until the principal may send so many bytes; if
+        it may be sent at all is for the method to ask."""
+        if not self._method.is_publish:
+            self.check(request)
+            return
+        access = self._method.access
+        usage = access.usage_of(self._principal)
+        # What refills a bucket is time alone.
+        while wait_ms := usage.wait_for_bytes(size, access.steady_ms()):  # noqa: ASYNC110
+            await asyncio.sleep(wait_ms / 1_000)
+
+    def _hold(self, permit: Permit) -> None:
+        self._principal = permit.principal
+        self._held.close()
+        self._held.enter_context(self._method.access.holding(permit, self._end))
+
+    def _end(self, error: WaterclockError) -> None:
+        self.refusal = error
+        self.task.cancel()
+
+
+def _partitions_of(request: Any) -> int | None:  # noqa: ANN401 - any message
+    """Return how many partitions a request asks for, if it does."""
+    settings = getattr(request, "settings", None)
+    asked: int | None = None if settings is None else settings.partitions
+    return asked or None
+
+
+def _field(request: Descriptor, path: str) -> Field:
+    """Return what reads a text of a request, None if it is empty: then it means all there are."""
+    parts = path.split(".")
+    found: Descriptor | None = request
+    for part in parts:
+        assert found is not None, path
+        field: FieldDescriptor = found.fields_by_name[part]
+        found = field.message_type
+
+    def read(message: Any) -> str | None:  # noqa: ANN401 - any message
+        for part in parts:
+            message = getattr(message, part)
+        return message or None
+
+    return read
