@@ -61,6 +61,12 @@ class RawHttp2:
             except TimeoutError:
                 return sum(size for number, size in self.sent.items() if number not in self.ended)
 
+    def hear_until_all_have_ended(self) -> None:
+        """Return when the node has ended every call."""
+        self.socket.settimeout(30)
+        while len(self.ended) < len(self.sent):
+            self._hear(*self._frame())
+
     def _send_some(self, number: int) -> None:
         while number not in self.ended:
             may = min(self._left[number], self._windows[number], self._windows[0], FRAME_BYTES)

@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily
 from tests.server.served import running_server
 from waterclock.server.arrivals import Arrivals
 from waterclock.server.calls import Calls
+from waterclock.server.grpc.backlog import Backlog
 from waterclock.server.metrics import LoopWatch, Metrics
 from waterclock.server.statuses import STATUSES
 from waterclock.v1 import admin_pb2, backup_pb2, broker_pb2, scheduler_pb2, write_registry_pb2
@@ -58,7 +59,7 @@ def test_the_table_of_errors_is_that_of_the_code():
 
 async def test_the_table_of_metrics_is_that_of_the_code(tmp_path):
     async with running_server(tmp_path) as it:
-        calls = Calls(1, Arrivals(1))
+        calls = Calls(1, Arrivals(1), Backlog(1))
         calls.unary("Broker/Publish", it.broker.Publish, broker_pb2.PublishRequest)
         metrics = Metrics(it.node, calls, LoopWatch())
         made = [

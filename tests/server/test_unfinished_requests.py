@@ -4,11 +4,13 @@ import asyncio
 from contextlib import closing
 
 from tests.server.raw_http2 import RawHttp2
-from tests.server.served import running_server
+from tests.server.served import arrow_of, running_server
 from waterclock.model.limits import Limits
+from waterclock.model.message import Message
 from waterclock.model.sections import ServerConfig
 from waterclock.model.units import KIB, MIB
-from waterclock.server.grpc.server import ENVELOPE_BYTES, WINDOW_BYTES
+from waterclock.server.grpc.server import WINDOW_BYTES, places_of
+from waterclock.v1 import broker_pb2 as pb
 
 CALLS = 40
 SIZE = 2 * MIB
@@ -24,11 +26,34 @@ def taken_in(port: int, path: str) -> int:
         return client.send_all_that_is_let_in()
 
 
+def send_and_hear_the_end(port: int, path: str) -> None:
+    client = RawHttp2(port)
+    with closing(client.socket):
+        for _ in range(CALLS):
+            client.call(path, SIZE)
+        client.send_all_that_is_let_in()
+        client.hear_until_all_have_ended()
+
+
 async def test_unfinished_requests_are_let_in_as_far_as_there_is_room(tmp_path):
     async with running_server(tmp_path, server=ROOM, limits=SMALL) as it:
         for method in ("Broker/PublishBatch", "Admin/ListTopics"):
             path = f"/waterclock.v1.{method}"
             taken = await asyncio.to_thread(taken_in, it.server.grpc_port, path)
 
-            places = ROOM.receive_bytes_max // (SIZE + ENVELOPE_BYTES)
+            places = places_of(it.node.config)
             assert places * SIZE - CALLS < taken <= places * SIZE + CALLS * WINDOW_BYTES, method
+
+
+async def test_streams_of_a_connection_that_sends_too_much_are_ended_and_others_go_on(tmp_path):
+    async with running_server(tmp_path, server=ROOM, limits=SMALL) as it:
+        other = it.broker.PublishStream()
+        for method in ("PublishStream", "Subscribe"):
+            path = f"/waterclock.v1.Broker/{method}"
+            await asyncio.to_thread(send_and_hear_the_end, it.server.grpc_port, path)
+
+        arrow = arrow_of(Message(b"x", message_id=b"1"))
+        batch = pb.PublishBatchRequest(topic="orders", arrow=arrow)
+        await other.write(pb.PublishStreamRequest(sequence=1, batch=batch))
+        assert (await other.read()).published.count == 1
+        other.cancel()

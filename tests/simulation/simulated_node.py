@@ -34,6 +34,7 @@ from waterclock.node.groups.cleaner import GroupCleaner
 from waterclock.node.node import Node, running_node
 from waterclock.server.arrivals import Arrivals
 from waterclock.server.calls import BytesInFlight, Calls
+from waterclock.server.grpc.backlog import Backlog
 from waterclock.server.http.messages import Answered, Later, Pending, Request, Response, Streamed
 from waterclock.server.http.operations import routes_of
 from waterclock.server.http.problems import problem_of
@@ -123,7 +124,7 @@ class SimulatedNode:
             running = running_node(config, self.clock)
             self.node = node = await running.__aenter__()
         try:
-            calls = Calls(1_000, Arrivals(1))
+            calls = Calls(1_000, Arrivals(1), Backlog(1))
             self.members = HttpConsumers(node, calls)
             table = topic_operations(node, self.members, BytesInFlight("publish", 1 << 30))
             self._answer = answer_from(routes_of(table))

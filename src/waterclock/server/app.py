@@ -26,12 +26,13 @@ from waterclock.server.calls import Calls
 from waterclock.server.counts import Counts
 from waterclock.server.grpc import reflection
 from waterclock.server.grpc.admin import AdminApi
+from waterclock.server.grpc.backlog import Backlog
 from waterclock.server.grpc.backup import BackupApi
 from waterclock.server.grpc.broker import BrokerApi
 from waterclock.server.grpc.guard import Guard
 from waterclock.server.grpc.health import Health
 from waterclock.server.grpc.scheduler import SchedulerApi
-from waterclock.server.grpc.server import GrpcServer, Service, request_bytes_max, serve_grpc
+from waterclock.server.grpc.server import GrpcServer, Service, places_of, serve_grpc
 from waterclock.server.grpc.write_registry import WriteRegistryApi
 from waterclock.server.http.cross_origin import CrossOriginGuard
 from waterclock.server.http.openapi import with_description
@@ -132,11 +133,11 @@ class Server:
 @asynccontextmanager
 async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
     """Answer requests to a node until left. `Server.stop` first ends well what is under way."""
-    places = max(1, config.server.receive_bytes_max // request_bytes_max(config))
+    backlog = Backlog(config.server.receive_bytes_max)
     access = open_access(config, node.clock)
     counts = Counts(node)
     call_guard = Guard(access, node, counts) if access.is_secure else None
-    calls = Calls(config.server.calls_max, Arrivals(places), call_guard)
+    calls = Calls(config.server.calls_max, Arrivals(places_of(config)), backlog, call_guard)
     watch = LoopWatch()
     consumers = HttpConsumers(node, calls)
     broker_api = BrokerApi(node, calls)
@@ -171,9 +172,10 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
     ) as http_server:
         http_address = Addresses(host, 0, http_server.port, is_secure=access.is_secure).http
         health = Health(node, tuple(api.full_name for api in APIS))
-        services = _services(node, calls, health, broker_api, http_address)
+        services = _services(node, calls, backlog, health, broker_api, http_address)
         async with serve_grpc(services, config, access) as grpc_server, task_group() as tasks:
-            running = [tasks.create_task(work) for work in (watch.run(), consumers.run())]
+            works = (watch.run(), consumers.run(), backlog.run())
+            running = [tasks.create_task(work) for work in works]
             if access.is_secure:
                 running.append(tasks.create_task(access.run()))
             try:
@@ -184,7 +186,12 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
 
 
 def _services(
-    node: Node, calls: Calls, health: Health, broker_api: BrokerApi, http_address: str
+    node: Node,
+    calls: Calls,
+    backlog: Backlog,
+    health: Health,
+    broker_api: BrokerApi,
+    http_address: str,
 ) -> tuple[Service, ...]:
     """Return what is served over gRPC."""
     broker, scheduler, admin, write_registry, backups = APIS
@@ -197,7 +204,7 @@ def _services(
         Service(write_registry, WriteRegistryApi(node), calls),
         Service(backups, BackupApi(node, calls), calls),
         # Open to all, so no guard looks.
-        Service(HEALTH, health, Calls(HEALTH_CALLS_MAX, health_arrivals)),
+        Service(HEALTH, health, Calls(HEALTH_CALLS_MAX, health_arrivals, backlog)),
         Service(reflection.SERVICE, reflection.Reflection(names), calls),
     )
 

@@ -35,6 +35,7 @@ from waterclock.model.errors import (
 )
 from waterclock.node.counters import Histogram
 from waterclock.server.arrivals import Arrivals
+from waterclock.server.grpc.backlog import Backlog
 from waterclock.server.grpc.guard import Guard, HeldCall
 from waterclock.server.statuses import Status, status_of
 
@@ -106,11 +107,14 @@ class BytesInFlight:
 class Stream:
     """What a method that is a streaming_call sees of its call."""
 
-    __slots__ = ("_held", "_parse", "_read", "write")
+    __slots__ = ("_backlog", "_context", "_held", "_parse", "write")
 
-    def __init__(self, context: Context, parse: Parser, held: HeldCall | None = None) -> None:
-        self._read = context.read
+    def __init__(
+        self, context: Context, parse: Parser, backlog: Backlog, held: HeldCall | None = None
+    ) -> None:
+        self._context = context
         self._parse = parse
+        self._backlog = backlog
         self._held = held
         self.write: Callable[[bytes], Awaitable[None]] = context.write
         """Returns when gRPC has taken the message: the brake for a client that does not read."""
@@ -120,9 +124,10 @@ class Stream:
 
         Who may not ask it is refused here; of a stream of publishes, ask `refusal_of` each.
         """
-        data = await self._read()
+        data = await self._context.read()
         if data is EOF:
             return None
+        self._backlog.note(self._context, len(data))
         request = self._parse(data)
         if self._held is not None:
             await self._held.admit(request, len(data))
@@ -180,10 +185,13 @@ class MethodCounters:
 class Calls:
     """The calls being worked on."""
 
-    def __init__(self, calls_max: int, arrivals: Arrivals, guard: Guard | None = None) -> None:
+    def __init__(
+        self, calls_max: int, arrivals: Arrivals, backlog: Backlog, guard: Guard | None = None
+    ) -> None:
         """Without a guard everyone may call everything."""
         self.calls_max = calls_max
         self._arrivals = arrivals
+        self._backlog = backlog
         self._guard = guard
         self.in_flight = 0
         self.is_stopping = False
@@ -296,9 +304,17 @@ class Calls:
         """Return what serves a call that writes as it goes, for as long as who asks may ask it."""
         parse = parser_of(kind)
 
-        async def talk(context: Context) -> None:
-            request = None if reads else parse(await self._request(context))
-            await work(request, Stream(context, parse))
+        backlog = self._backlog
+
+        async def talk(context: Context, held: HeldCall | None = None) -> None:
+            if reads:
+                async with backlog.watching(context):
+                    await work(None, Stream(context, parse, backlog, held))
+                return
+            request = parse(await self._request(context))
+            if held is not None:
+                held.check(request)
+            await work(request, Stream(context, parse, backlog, held))
 
         guard = self._guard
         if guard is None:
@@ -309,11 +325,7 @@ class Calls:
 
         async def talk_with_known(context: Context) -> None:
             with guard.entered(context) as principal, guarded.held(principal) as held:
-                request = None
-                if not reads:
-                    request = parse(await self._request(context))
-                    held.check(request)
-                await work(request, Stream(context, parse, held))
+                await talk(context, held)
 
         return talk_with_known
 
@@ -322,6 +334,7 @@ class Calls:
         if data is EOF:
             raise BadInput("the call has no request")
         assert isinstance(data, bytes)
+        self._backlog.note(context, len(data))
         return data
 
     def _check_admitted(self) -> None:

@@ -94,6 +94,11 @@ def request_bytes_max(config: Config) -> int:
     return config.limits.batch_bytes_max + ENVELOPE_BYTES
 
 
+def places_of(config: Config) -> int:
+    """Return how many requests may be arriving; there is room for one that was given up, too."""
+    return max(1, config.server.receive_bytes_max // request_bytes_max(config) - 1)
+
+
 def _bind(server: grpc.aio.Server, host: str, port: int, access: Access) -> int:
     if port:
         check_free(SETTING, host, port)
