@@ -8,10 +8,11 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.server.grpc_secure import SecureServed, secure_server
+from tests.server.grpc_secure import CLOCK, SecureServed, secure_server
 from tests.server.raw_http2 import RawHttp2
 from tests.server.served import arrow_of, failure
 from waterclock.model.message import Message
+from waterclock.model.sections import SecurityConfig
 from waterclock.model.units import MIB
 from waterclock.security.quotas import Quotas
 from waterclock.security.tls import client_context
@@ -155,6 +156,22 @@ async def _raise(error: Exception) -> None:
     raise error
 
 
+async def test_a_stream_that_is_too_fast_is_slowed_down_and_a_single_call_is_refused(tmp_path):
+    async with secure_server(tmp_path) as it:
+        slow = await it.add("slow", Quotas(bytes_per_s=100_000), publish="*")
+        call = it.stream(f"{BROKER}/PublishStream", slow)
+        for number in range(3):
+            await call.write(batch("orders", bytes(60_000), number).SerializeToString())
+        for _ in range(3):
+            answer = pb.PublishStreamResponse.FromString(await call.read())
+            assert answer.published.count == 1
+        call.cancel()
+
+        big = it.unary(f"{BROKER}/Publish", publish("orders", bytes(90_000)), slow)
+        code, _, facts = await failure(big)
+        assert (code, facts["error"], facts["field"]) == (EXHAUSTED, "QuotaExceeded", "bytes/s")
+
+
 async def test_a_connection_too_many_is_refused_while_another_is_in_use(tmp_path):
     async with secure_server(tmp_path) as it:
         one = await it.add("one", Quotas(connections=1), consume="*", publish="*")
@@ -188,6 +205,27 @@ async def test_a_principal_makes_no_more_topics_than_it_may_have(tmp_path):
         answer = pb.PublishStreamResponse.FromString(await call.read())
         assert answer.problem.error == "CapacityReached"
         call.cancel()
+
+
+async def test_a_certificate_says_who_asks_where_all_must_show_one(tmp_path):
+    security = SecurityConfig(grpc_certificates=True)
+    async with secure_server(tmp_path, security=security) as it:
+        await it.add("billing", publish="orders")
+        it.folder.certify("billing", tmp_path / "pair", now_ms=CLOCK.now_ms())
+        credentials = grpc.ssl_channel_credentials(
+            it.folder.ca.read_bytes(),
+            (tmp_path / "pair" / "billing.key").read_bytes(),
+            (tmp_path / "pair" / "billing.pem").read_bytes(),
+        )
+        address = f"localhost:{it.server.grpc_port}"
+        async with grpc.aio.secure_channel(address, credentials) as channel:
+            method: Any = channel.unary_unary(f"{BROKER}/Publish")
+            await method(publish("orders").SerializeToString())
+            refused = await failure(method(publish("payments").SerializeToString()))
+            assert refused[0] is DENIED
+            await method(publish("payments").SerializeToString(), metadata=it.admin)
+        without = it.unary(f"{BROKER}/Publish", publish("orders"), it.admin)
+        assert (await failure(without))[0] is grpc.StatusCode.UNAVAILABLE
 
 
 def taken_in(it: SecureServed, size: int) -> int:

@@ -387,6 +387,10 @@ class SecurityConfig(Section):
     claim: Annotated[str, Text(255)] = "sub"
     """The claim of its tokens that names the principal."""
 
+    grpc_certificates: Annotated[bool, Toggle()] = False
+    """Whether gRPC clients must show a certificate of the node's CA; who sends no token is who it
+    names. gRPC asks for one always or never. HTTP takes one in any case."""
+
     def __post_init__(self) -> None:
         Section.__post_init__(self)
         together = {"issuer": self.issuer, "jwks": self.jwks, "audience": self.audience}

@@ -81,7 +81,7 @@ async def serve_grpc(
         options=_options(config), maximum_concurrent_rpcs=config.server.calls_max + SLACK
     )
     server.add_generic_rpc_handlers(tuple(map(_handlers, services)))
-    port = _bind(server, config.server.host, config.cluster.grpc_port, access)
+    port = _bind(server, config, access)
     await server.start()
     try:
         yield GrpcServer(server, port)
@@ -99,19 +99,20 @@ def places_of(config: Config) -> int:
     return max(1, config.server.receive_bytes_max // request_bytes_max(config) - 1)
 
 
-def _bind(server: grpc.aio.Server, host: str, port: int, access: Access) -> int:
+def _bind(server: grpc.aio.Server, config: Config, access: Access) -> int:
+    host, port = config.server.host, config.cluster.grpc_port
     if port:
         check_free(SETTING, host, port)
     address = address_of(host, port)
     try:
         if access.is_secure:
-            return server.add_secure_port(address, _credentials(access))
+            return server.add_secure_port(address, _credentials(access, config))
         return server.add_insecure_port(address)
     except RuntimeError as error:
         raise BadConfig(SETTING, f"cannot listen on {address}") from error
 
 
-def _credentials(access: Access) -> grpc.ServerCredentials:
+def _credentials(access: Access, config: Config) -> grpc.ServerCredentials:
     """Return the node's certificate, looked up anew for each handshake that follows a change."""
     if not is_tls_13_only():
         raise BadConfig(
@@ -129,7 +130,9 @@ def _credentials(access: Access) -> grpc.ServerCredentials:
         return _certificate(state)
 
     return grpc.dynamic_ssl_server_credentials(
-        _certificate(access.state), newest, require_client_authentication=False
+        _certificate(access.state),
+        newest,
+        require_client_authentication=config.security.grpc_certificates,
     )
 
 
