@@ -113,6 +113,17 @@ def test_a_taken_port_is_told_in_one_line(waterclock, tmp_path):
     )
 
 
+def test_a_node_that_lets_other_machines_in_must_be_secured_or_told_so(waterclock, tmp_path):
+    result = waterclock("up", "--data", tmp_path, "--set", "server.host=0.0.0.0")
+
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "error: configuration server.host: 0.0.0.0 lets other machines in, and this node asks"
+        f" nobody for a credential: run `waterclock secure init --data {tmp_path}`, or start it"
+        " with --insecure (server.insecure) if something else guards its ports\n"
+    )
+
+
 def test_a_folder_in_use_is_told_in_one_line(waterclock, node):
     folder = node.shown["data_folder"]
 

@@ -406,7 +406,12 @@ class ServerConfig(Section):
     section: ClassVar[str] = "server"
 
     host: Annotated[str, Text(255)] = "127.0.0.1"
-    """The address to listen on. `0.0.0.0` lets other machines in: they need no password yet."""
+    """The address to listen on. One that other machines reach, such as `0.0.0.0`, needs a node that
+    is secured (`waterclock secure init`), or `server.insecure`."""
+
+    insecure: Annotated[bool, Toggle()] = False
+    """Whether a node that is not secured may listen beyond this machine. On, whoever reaches its
+    ports reads, publishes and deletes: only where something else guards them."""
 
     linger_ms: Annotated[int, duration(0, 100)] = 2
     """How long a single publish waits for others to share its batch. Longer makes larger batches

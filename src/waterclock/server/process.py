@@ -29,6 +29,7 @@ from waterclock.runtime.clock import SystemClock
 from waterclock.runtime.lifecycle import stopping_on_signals
 from waterclock.server.addresses import Addresses
 from waterclock.server.app import serve
+from waterclock.server.exposure import check_exposure
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ async def run_node(
 
     Runs in the main thread, in a loop of uvloop for speed. Raises what ended it otherwise.
     """
+    check_exposure(config)
     raise_open_files()
     keep_freed_memory()
     stopping = asyncio.Event()

@@ -52,6 +52,10 @@ def up(
         int | None,
         typer.Option(metavar="N", help="Port for HTTP; 0 takes a free one.", show_default="8080"),
     ] = None,
+    is_insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Let other machines in without credentials (server.host)."),
+    ] = False,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -70,6 +74,7 @@ def up(
         "node.data_folder": None if data is None else str(data),
         "cluster.grpc_port": grpc_port,
         "cluster.http_port": http_port,
+        "server.insecure": True if is_insecure else None,
     }
     flags = flags_of(settings, named, example="log.fsync=always")
     config = load_config(yaml_text=file_text(config_file), environ=os.environ, flags=flags)
