@@ -6,7 +6,6 @@ With `--json` each tells on stdout that it runs, in one line; dispatchers and wo
 """
 
 import asyncio
-import logging
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ import typer
 
 from waterclock.cli.output.terminal import print_json
 from waterclock.model.errors import BadConfig, BadInput, WaterclockError
+from waterclock.runtime import structured_log
 from waterclock.runtime.lifecycle import first_error
 
 ONE_LINE = (WaterclockError, OSError)
@@ -94,10 +94,7 @@ def file_text(file: Path | None) -> str | None:
 
 def begin_log(*, is_verbose: bool) -> None:
     """Let the log go to stderr: what is amiss, or everything."""
-    logging.basicConfig(
-        level=logging.INFO if is_verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+    structured_log.begin_log(level="info" if is_verbose else "warning")
 
 
 def require_redis(section: str) -> None:

@@ -36,6 +36,8 @@ from waterclock.model.units import (
 
 Fsync = Literal["group", "always", "interval"]
 Compression = Literal["none", "lz4", "zstd"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
 
 _PORT = count(0, 65_535)
 
@@ -151,9 +153,18 @@ class HashRingConfig(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig(Section):
-    """How a partition keeps its log on disk."""
+    """How a partition keeps its log on disk; and what the node tells of itself on stderr, which is
+    called a log as well."""
 
     section: ClassVar[str] = "log"
+
+    level: Annotated[LogLevel, Choice(get_args(LogLevel))] = "warning"
+    """What the node tells on stderr: `info` adds topics, groups and members that come and go, and
+    what starts found to mend. `--verbose` is `info`."""
+
+    format: Annotated[LogFormat, Choice(get_args(LogFormat))] = "text"
+    """`json` is an object on each line, with time, level, event, fields and the id of the request:
+    for machines. Credentials, tokens and passwords in URLs are in neither."""
 
     segment_bytes: Annotated[int, size(4 * KIB, 1 * GIB)] = 512 * MIB
     """A segment is closed at this size. Larger means fewer files; retention and compaction work

@@ -184,7 +184,6 @@ class Topics:
             if topic is not None:
                 return Ensured(topic)
             topic = await self._make(name, settings)
-        log.info("topic_made topic=%s partitions=%d", name, settings.partitions)
         return Ensured(topic, settings.partitions)
 
     def default_settings(self) -> TopicSettings:
@@ -216,6 +215,7 @@ class Topics:
         self._topics[name] = topic
         self._tell_opened(topic, 0)
         await self._metadata.wait_flushed(end)
+        log.info("topic_made topic=%s partitions=%d", name, settings.partitions)
         return topic
 
     async def update(self, name: str, settings: TopicSettings) -> Topic:
@@ -243,6 +243,7 @@ class Topics:
             for callback in self.on_updated:
                 callback(topic)
             await self._metadata.wait_flushed(end)
+            log.info("topic_updated topic=%s partitions=%d", name, settings.partitions)
             return topic
 
     async def delete(self, name: str) -> None:
@@ -270,6 +271,7 @@ class Topics:
                 await ended(topic)
             await self._close_deleted(topic)
             await self._metadata.wait_flushed(end)
+            log.info("topic_deleted topic=%s", name)
             await self._empty_trash()
 
     async def _close_deleted(self, topic: Topic) -> None:

@@ -11,6 +11,7 @@ first acknowledgement means what it says.
 Nothing that is not understood is removed; only unfinished files of our own (`.tmp`) are.
 """
 
+import logging
 import re
 from contextlib import suppress
 from itertools import pairwise
@@ -45,6 +46,8 @@ _UNFINISHED = re.compile(
     rf"(\d{{20}}\.(seg(\.damaged\.\d+)?|index|ids|due)|{RECOVERY_POINT})\{TEMPORARY}"
 )
 _OURS_BESIDES = frozenset({RECOVERY_POINT, "LOCK"})
+events = logging.getLogger(__name__)
+
 _TOO_SHORT = "these offsets were flushed, but the log ends before them"
 
 
@@ -209,6 +212,7 @@ class _Opening:
             return opened
         torn = found.torn_at(proven)
         if torn is not None:
+            events.info("torn_tail_cut folder=%r end_offset=%d", self.folder, segment.end_offset)
             segment.file.truncate(torn.position)
             segment.file.sync()
             segment.file.close()

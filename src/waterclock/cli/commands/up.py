@@ -21,9 +21,10 @@ from rich.table import Table
 from rich.text import Text
 
 import waterclock
-from waterclock.cli.daemon import ConfigFile, Verbose, begin_log, file_text, flags_of
+from waterclock.cli.daemon import ConfigFile, Verbose, file_text, flags_of
 from waterclock.cli.output.terminal import busy, console, next_lines, print_json, program
 from waterclock.model.errors import BadConfig, FolderInUse, StorageFailed
+from waterclock.runtime.structured_log import begin_log
 
 if TYPE_CHECKING:
     from waterclock.model.config import Config
@@ -75,10 +76,11 @@ def up(
         "cluster.grpc_port": grpc_port,
         "cluster.http_port": http_port,
         "server.insecure": True if is_insecure else None,
+        "log.level": "info" if is_verbose else None,
     }
     flags = flags_of(settings, named, example="log.fsync=always")
     config = load_config(yaml_text=file_text(config_file), environ=os.environ, flags=flags)
-    begin_log(is_verbose=is_verbose)
+    begin_log(level=config.log.level, format=config.log.format)
     _make_folder(Path(config.node.data_folder))
     with ExitStack() as starting:
         starting.enter_context(busy("starting"))

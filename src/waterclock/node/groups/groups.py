@@ -251,6 +251,7 @@ class Groups:
             except BaseException:
                 self._remove(host, Ending.STOPPING)
                 raise
+            log.info("group_made topic=%s group=%s", topic.name, group)
             return host
 
     def _begin(self, topic: Topic, partition: GroupPartition, committed: int) -> None:
@@ -361,6 +362,7 @@ class Groups:
             end = self._metadata.write(self._forgotten(topic, group))
             self._remove(host, Ending.STOPPING)
             await self._metadata.wait_flushed(end)
+            log.info("group_deleted topic=%s group=%s", topic, group)
 
     async def seek(
         self,
@@ -391,6 +393,7 @@ class Groups:
                     partition.cursor, partition.run_id = cursor, run_id
                 raise
             await self._metadata.wait_flushed(end)
+        log.info("group_moved topic=%s group=%s", topic, group)
         return host.info()
 
     def _host(self, topic: str, group: str) -> GroupHost:

@@ -310,9 +310,11 @@ class GroupHost:
         match step:
             case _Enter(session):
                 self._sessions[session.member] = session
+                self._tell("member_joined topic=%s group=%s member=%s", session)
             case _Exit(session):
                 if self._sessions.get(session.member) is session:
                     del self._sessions[session.member]
+                self._tell("member_left topic=%s group=%s member=%s", session)
             case _Opened(answer):
                 if not answer.done():
                     answer.set_result(None)
@@ -334,6 +336,9 @@ class GroupHost:
                 pass  # it was let go before; it is performed where it can wait
             case _:
                 assert_never(step)
+
+    def _tell(self, event: str, session: Session) -> None:
+        log.info(event, self.topic, self.name, session.member)
 
     def _close_session(self, member: str) -> None:
         session = self._sessions.get(member)

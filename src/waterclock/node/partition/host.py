@@ -5,6 +5,7 @@ A partition that cannot be opened stands here too, with its problem: the others 
 """
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +27,8 @@ from waterclock.storage.opening import open_partition
 from waterclock.storage.partition_store import PartitionStore
 
 OPENINGS_AT_ONCE = 8
+
+log = logging.getLogger(__name__)
 
 
 class PartitionHost:
@@ -175,6 +178,7 @@ def open_host(
         if is_new:
             raise
         host.problem = str(error)
+        log.error("partition_closed topic=%s/%d reason=%s", topic, partition, error)
     return host
 
 

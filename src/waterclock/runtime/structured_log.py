@@ -1,0 +1,133 @@
+"""The log of a program: one line for each record, as text or as JSON, and no secret in it.
+
+Records are written as `event key=value`: `log.info("topic_made topic=%s partitions=%d", name, n)`.
+As JSON the first word is the event and the values are fields with the names they have in the text,
+numbers as numbers. Whatever a record says, credentials, tokens and passwords in URLs are not shown,
+and it stays on one line: what clients send cannot pass for a record of its own. Tracebacks alone
+have several lines, and in JSON not even those.
+"""
+
+import json
+import logging
+import re
+import time
+from contextvars import ContextVar
+from typing import Final
+
+from waterclock.model.sections import LogFormat, LogLevel
+
+REQUEST_ID: Final[ContextVar[str]] = ContextVar("waterclock_request_id", default="")
+"""The request that is being answered, if one is; shown with all that is logged meanwhile."""
+
+HIDDEN = "[redacted]"
+_SECRETS = re.compile(
+    r"(?P<credential>wc1\.)[A-Za-z0-9_.=-]+"
+    r"|(?P<token>eyJ)[A-Za-z0-9_=-]+\.[A-Za-z0-9_=-]+\.?[A-Za-z0-9_=-]*"
+    r"|(?P<scheme>[a-z][a-z0-9+.-]*://)[^\s/@\"']*:[^\s/@\"']*@",
+    re.IGNORECASE,
+)
+_FIELD = re.compile(r"(?:(?P<name>\w+)=)?%(?:%|[#0 +-]*\d*(?:\.\d+)?(?P<kind>[a-zA-Z]))")
+_LITERAL = re.compile(r"(?<!\S)(\w+)=([^\s%]+)(?=\s|$)")
+_EVENT = re.compile(r"[a-z][a-z0-9_]*")
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), 127)} | {
+    ord("\n"): "\\n",
+    ord("\r"): "\\r",
+    ord("\t"): "\\t",
+    0x2028: "\\u2028",
+    0x2029: "\\u2029",
+}
+
+
+def redacted(text: str) -> str:
+    """Return a text without the credentials, tokens and passwords in it."""
+    return _SECRETS.sub(_hidden, text)
+
+
+class TextFormatter(logging.Formatter):
+    """Lines for people."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = record.message.translate(_CONTROLS)
+        request_id = REQUEST_ID.get()
+        return super().formatMessage(record) + (f" request_id={request_id}" if request_id else "")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redacted(super().format(record))
+
+
+class JsonFormatter(logging.Formatter):
+    """Lines for machines, each an object: time, level, event, logger, message, fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        message = record.getMessage()
+        said: dict[str, object] = {
+            "time": _time_text(record.created),
+            "level": record.levelname.lower(),
+            "event": event_of(record),
+            "logger": record.name,
+            "message": redacted(message),
+            "fields": fields_of(record),
+        }
+        if request_id := REQUEST_ID.get():
+            said["request_id"] = redacted(request_id)
+        if record.exc_info:
+            said["traceback"] = redacted(self.formatException(record.exc_info))
+        return json.dumps(said, ensure_ascii=False).translate(_LINE_ENDS)
+
+
+_LINE_ENDS = {0x2028: "\\u2028", 0x2029: "\\u2029", 0x85: "\\u0085"}
+"""What JSON allows as it is, and some programs take for the end of a line."""
+
+
+def event_of(record: logging.LogRecord) -> str:
+    """Return the first word of a record, if it names an event."""
+    word = str(record.msg).split(" ", 1)[0].rstrip(":")
+    return word if _EVENT.fullmatch(word) else "log"
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, object]:
+    """Return the values of a record that have names in its text."""
+    template = str(record.msg)
+    fields: dict[str, object] = {
+        name: redacted(value) for name, value in _LITERAL.findall(template)
+    }
+    args = record.args if isinstance(record.args, tuple) else (record.args,)
+    values = iter(args)
+    for found in _FIELD.finditer(template):
+        if found["kind"] is None:  # of a percent sign
+            continue
+        value = next(values, None)
+        if found["name"] is not None:
+            is_plain = isinstance(value, bool | int | float) or value is None
+            shown = repr(value) if found["kind"] == "r" else str(value)
+            fields[found["name"]] = value if is_plain else redacted(shown)
+    return fields
+
+
+def begin_log(*, level: LogLevel, format: LogFormat = "text") -> None:  # noqa: A002
+    """Let the log go to stderr. Again, with others, is how it is changed."""
+    root = logging.getLogger()
+    ours = next((each for each in root.handlers if isinstance(each, _StandardError)), None)
+    if ours is None:
+        ours = _StandardError()
+        root.addHandler(ours)
+    ours.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
+    root.setLevel(level.upper())
+
+
+class _StandardError(logging.StreamHandler):  # type: ignore[type-arg]
+    """The handler of `begin_log`, to be found again."""
+
+
+def _hidden(found: re.Match[str]) -> str:
+    if found["scheme"] is not None:
+        return f"{found['scheme']}{HIDDEN}@"
+    return f"{found['credential'] or ''}{HIDDEN}"
+
+
+def _time_text(seconds: float) -> str:
+    whole, milliseconds = divmod(int(seconds * 1_000), 1_000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{milliseconds:03d}Z"
