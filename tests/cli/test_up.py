@@ -1,6 +1,9 @@
 """`up` runs a node, says where it is and what to type, and stops well; or says why it cannot."""
 
 import io
+import json
+import os
+import pty
 import re
 import signal
 import socket
@@ -122,6 +125,63 @@ def test_a_node_that_lets_other_machines_in_must_be_secured_or_told_so(watercloc
         f" nobody for a credential: run `waterclock secure init --data {tmp_path}`, or start it"
         " with --insecure (server.insecure) if something else guards its ports\n"
     )
+
+
+def test_sighup_reads_the_settings_again_and_a_bad_file_keeps_the_old(tmp_path):
+    file = tmp_path / "node.yml"
+    file.write_text("topics: {topics_max: 5}\n")
+    command = [sys.executable, "-m", "waterclock", "up", "--json", "--config", str(file)]
+    with subprocess.Popen(
+        [*command, "--data", str(tmp_path / "data"), "--grpc-port", "0", "--http-port", "0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        lines = []
+        for text in (
+            "topics: {topics_max: none}\n",
+            "log: {level: info, format: json, fsync: always}\n",
+        ):
+            file.write_text(text)
+            process.send_signal(signal.SIGHUP)
+            lines.append(process.stderr.readline())
+        lines.append(process.stderr.readline())
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+
+    assert process.returncode == 0
+    assert "ERROR waterclock.server.reload reload_failed error=configuration topics." in lines[0]
+    restart, reloaded = map(json.loads, lines[1:])
+    assert (restart["event"], restart["fields"]) == (
+        "reload_needs_restart",
+        {"settings": "log.fsync"},
+    )
+    changed = "log.level,log.format,topics.topics_max"
+    assert (reloaded["event"], reloaded["fields"]) == ("reloaded", {"changed": changed})
+
+
+TAKE_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, "-m", "waterclock", *sys.argv[1:]])
+"""
+
+
+def test_a_node_whose_terminal_is_closed_ends(tmp_path):
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", TAKE_TERMINAL, "up", "--data", str(tmp_path / "data")]
+    with subprocess.Popen(
+        [*command, "--grpc-port", "0", "--http-port", "0"],
+        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        shown = b""
+        while b"is ready" not in shown:
+            shown += os.read(ours, 4_096)
+        os.close(ours)
+
+    assert process.returncode == 128 + signal.SIGHUP
 
 
 def test_a_folder_in_use_is_told_in_one_line(waterclock, node):

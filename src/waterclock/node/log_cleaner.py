@@ -70,6 +70,10 @@ class LogCleaner:
         """Whose segment is rewritten, or was last."""
         topics.before_closing.append(self._let_go)
 
+    def configure(self, config: Config) -> None:
+        """Clean by other settings from now on."""
+        self._config = config
+
     async def run(self) -> None:
         """Look at every partition, again and again, until cancelled."""
         while True:

@@ -130,8 +130,8 @@ class Node:
             self._note_full,
         )
         self.store_poller = StorePoller(self.streams, self.persister)
-        group_cleaner = GroupCleaner(self.groups, config.groups, clock)
-        self.log_cleaner = LogCleaner(self.topics, self.metadata, config, group_cleaner)
+        self.group_cleaner = GroupCleaner(self.groups, config.groups, clock)
+        self.log_cleaner = LogCleaner(self.topics, self.metadata, config, self.group_cleaner)
 
     def __repr__(self) -> str:
         return f"<Node {self.name} {self.topics!r}>"
@@ -187,6 +187,14 @@ class Node:
                     since_ms = self._damaged_ms.setdefault(host, now_ms)
                     found.append(problem_named(PARTITION_DAMAGED, detail, since_ms))
         return found
+
+    def configure(self, config: Config) -> None:
+        """Go on under other settings, as far as they can change (`model/reloading.py`)."""
+        self.config = config
+        self.topics.configure(config)
+        self.groups.configure(config)
+        self.group_cleaner.configure(config.groups)
+        self.log_cleaner.configure(config)
 
     async def start(self) -> None:
         """Open all there is and begin to work."""

@@ -151,6 +151,10 @@ class Topics:
     def __repr__(self) -> str:
         return f"<Topics {len(self._topics)}>"
 
+    def configure(self, config: Config) -> None:
+        """Make topics by other settings from now on."""
+        self._config = config
+
     def all(self) -> list[Topic]:
         """Return every topic, by name."""
         return [self._topics[name] for name in sorted(self._topics)]

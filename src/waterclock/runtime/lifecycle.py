@@ -1,4 +1,5 @@
 """How a program ends: the first SIGTERM or SIGINT asks it to, and it ends in order; or by an error.
+SIGHUP ends none that has something to read again.
 
 The second signal finds what was set before, so a Ctrl-C pressed twice ends the program as ever,
 unless the program has an end of its own for it.
@@ -50,6 +51,23 @@ def stopping_on_signals(
         yield
     finally:
         put_back()
+
+
+@contextmanager
+def calling_on_hangup(reload: Callable[[], None]) -> Iterator[None]:
+    """Call `reload` at each SIGHUP, which would end the program. Off the main thread nothing is
+    done: signals do not come there."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    before = signal.getsignal(signal.SIGHUP)
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
+        signal.signal(signal.SIGHUP, before)
 
 
 def first_error(

@@ -110,6 +110,10 @@ class Server:
         host, is_secure = self.node.config.server.host, self.access.is_secure
         return Addresses(host, self.grpc_port, self.http_port, is_secure=is_secure)
 
+    def configure(self, config: Config) -> None:
+        """Go on under other settings, as far as they can change."""
+        self.calls.calls_max = config.server.calls_max
+
     async def stop(self) -> None:
         """Let calls finish and take no more; returns after `server.drain` at the latest."""
         drain_s = self.node.config.server.drain_ms / 1_000

@@ -1,8 +1,9 @@
 """A node as a process: open it, serve it, and stop it at a signal.
 
 SIGTERM and SIGINT stop it in good order; a second one ends the process at once, which loses nothing
-that was acknowledged. What keeps it from starting (a taken port, a folder in use, a setting that is
-wrong) is raised as one WaterclockError, for the command line to print in one line.
+that was acknowledged. SIGHUP has the configuration read again (`reload.py`). What keeps it from
+starting (a taken port, a folder in use, a setting that is wrong) is raised as one WaterclockError,
+for the command line to print in one line.
 
 The process keeps its memory against two stalls that were measured. Freed blocks are kept: glibc
 returns large ones to the system at once and takes new ones for the next answer, and each page of
@@ -18,6 +19,7 @@ import gc
 import logging
 import os
 import resource
+import signal
 import time
 from collections.abc import Callable
 
@@ -26,14 +28,16 @@ from waterclock.model.config import Config
 from waterclock.model.units import MIB
 from waterclock.node.node import running_node
 from waterclock.runtime.clock import SystemClock
-from waterclock.runtime.lifecycle import stopping_on_signals
+from waterclock.runtime.lifecycle import calling_on_hangup, stopping_on_signals
 from waterclock.server.addresses import Addresses
 from waterclock.server.app import serve
 from waterclock.server.exposure import check_exposure
+from waterclock.server.reload import Reloader, Reread
 
 log = logging.getLogger(__name__)
 
 EXIT_AT_ONCE = 130
+EXIT_HUNG_UP = 128 + signal.SIGHUP
 
 # From malloc.h.
 _M_TRIM_THRESHOLD = -1
@@ -49,9 +53,10 @@ async def run_node(
     *,
     on_ready: Callable[[Addresses], None],
     on_stopping: Callable[[], None] = lambda: None,
+    reread: Reread | None = None,
 ) -> None:
     """Run a node until a signal, then stop it well. Call `on_ready` once it can be reached, and
-    `on_stopping` when it begins to stop.
+    `on_stopping` when it begins to stop; `reread` returns the configuration as it is by then.
 
     Runs in the main thread, in a loop of uvloop for speed. Raises what ended it otherwise.
     """
@@ -59,9 +64,22 @@ async def run_node(
     raise_open_files()
     keep_freed_memory()
     stopping = asyncio.Event()
-    with stopping_on_signals(stopping.set, stop_at_once=_end_at_once):
+    reloader = Reloader(config, reread)
+    has_terminal = os.isatty(0)
+
+    def hung_up() -> None:
+        # Who closes the window of a node means to end it, as ever.
+        if has_terminal and not os.isatty(0):
+            os._exit(EXIT_HUNG_UP)
+        reloader.hung_up()
+
+    with (
+        stopping_on_signals(stopping.set, stop_at_once=_end_at_once),
+        calling_on_hangup(hung_up),
+    ):
         async with running_node(config, SystemClock()) as node, serve(node, config) as server:
             freeze_what_is_there()
+            reloader.on_reloaded += [node.configure, server.configure]
             node.spawn(keep_pulse(node.groups.clock))
             on_ready(server.addresses)
             log.info("ready grpc=%s http=%s", server.addresses.grpc, server.addresses.http)

@@ -3,7 +3,8 @@
 Settings come from flags, the environment and a file, in that order (docs/configuration.md). When
 the node takes requests it says where, and what to type next; with `--json` that is one line, for
 programs that start nodes on port 0 and need to know what they got. Ctrl-C and SIGTERM stop it in
-good order, a second Ctrl-C at once; what was acknowledged is safe either way.
+good order, a second Ctrl-C at once; what was acknowledged is safe either way. SIGHUP has the
+settings read again.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import os
 import shlex
 import socket
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -79,12 +81,16 @@ def up(
         "log.level": "info" if is_verbose else None,
     }
     flags = flags_of(settings, named, example="log.fsync=always")
-    config = load_config(yaml_text=file_text(config_file), environ=os.environ, flags=flags)
+
+    def read_config() -> "Config":
+        return load_config(yaml_text=file_text(config_file), environ=os.environ, flags=flags)
+
+    config = read_config()
     begin_log(level=config.log.level, format=config.log.format)
     _make_folder(Path(config.node.data_folder))
     with ExitStack() as starting:
         starting.enter_context(busy("starting"))
-        _Run(config, console(), starting, as_json=as_json).until_stopped()
+        _Run(config, console(), starting, as_json=as_json).until_stopped(read_config)
 
 
 class _Run:
@@ -100,7 +106,7 @@ class _Run:
         self._as_json = as_json
         self._stopping_at: float | None = None
 
-    def until_stopped(self) -> None:
+    def until_stopped(self, reread: Callable[[], "Config"]) -> None:
         """Run the node; errors that keep it from starting say which flag helps."""
         import uvloop
 
@@ -108,7 +114,14 @@ class _Run:
 
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(run_node(self._config, on_ready=self._ready, on_stopping=self._stopping))
+                runner.run(
+                    run_node(
+                        self._config,
+                        on_ready=self._ready,
+                        on_stopping=self._stopping,
+                        reread=reread,
+                    )
+                )
         except BadConfig as error:
             raise _with_hint(error) from error
         except FolderInUse as error:

@@ -50,6 +50,10 @@ class GroupCleaner:
         self._config = config
         self._started_ms = clock.now_ms()
 
+    def configure(self, config: GroupConfig) -> None:
+        """Let groups expire by other settings from now on."""
+        self._config = config
+
     def consumed_end(self, topic: str, partition: int) -> int | None:
         """Return what every group of a topic has done in a partition; None without groups."""
         groups = [group for group in self._groups.hosts() if group.topic == topic]

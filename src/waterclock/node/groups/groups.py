@@ -78,6 +78,10 @@ class Groups:
     def __repr__(self) -> str:
         return f"<Groups {len(self._hosts)}>"
 
+    def configure(self, config: Config) -> None:
+        """Make groups by other settings from now on."""
+        self._config = config
+
     # Start and end
 
     async def open(self) -> None:
