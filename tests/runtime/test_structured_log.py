@@ -2,7 +2,9 @@
 
 import json
 import logging
+import re
 from collections.abc import Iterator
+from contextvars import copy_context
 
 import pytest
 
@@ -11,6 +13,7 @@ from waterclock.runtime.structured_log import (
     JsonFormatter,
     TextFormatter,
     begin_log,
+    begin_request,
     redacted,
 )
 
@@ -101,6 +104,15 @@ def test_nobody_forges_a_line(formatter, end):
 
     assert len(line.splitlines()) == 1
     assert "\x1b" not in line
+
+
+@pytest.mark.parametrize("given", [None, "", "a b", "x" * 65, "id\n2026 INFO forged", "ö"])
+def test_a_request_without_an_id_that_can_be_shown_gets_one(given):
+    first, second = (copy_context().run(begin_request, given) for _ in range(2))
+
+    assert re.fullmatch(r"[0-9a-f]{8}-\d+", first)
+    assert first != second
+    assert copy_context().run(begin_request, "trace-17.a_B") == "trace-17.a_B"
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, nullcontext, suppress
+from contextvars import Context
 from pathlib import Path
 
 import waterclock
@@ -260,7 +261,8 @@ class Node:
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Run something until it ends or the node does."""
-        task = self._tasks.create_task(work)
+        # Begun by some request, perhaps, and not a part of it.
+        task = self._tasks.create_task(work, context=Context())
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task

@@ -9,15 +9,21 @@ have several lines, and in JSON not even those.
 
 import json
 import logging
+import os
 import re
 import time
 from contextvars import ContextVar
+from itertools import count
 from typing import Final
 
 from waterclock.model.sections import LogFormat, LogLevel
 
 REQUEST_ID: Final[ContextVar[str]] = ContextVar("waterclock_request_id", default="")
 """The request that is being answered, if one is; shown with all that is logged meanwhile."""
+
+_GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_RUN = os.urandom(4).hex()
+_NUMBERS = count(1)
 
 HIDDEN = "[redacted]"
 _SECRETS = re.compile(
@@ -36,6 +42,14 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), 127)} | {
     0x2028: "\\u2028",
     0x2029: "\\u2029",
 }
+
+
+def begin_request(given: str | None) -> str:
+    """Note that a request is answered from here on, by the id it bears or by one of ours."""
+    if given is None or _GIVEN_ID.fullmatch(given) is None:
+        given = f"{_RUN}-{next(_NUMBERS)}"
+    REQUEST_ID.set(given)
+    return given
 
 
 def redacted(text: str) -> str:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
@@ -257,7 +258,10 @@ class GroupHost:
             self._timer.cancel()
         self._timer_ms = deadline_ms
         wait_ms = max(1, deadline_ms - self._clock.now_ms())
-        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1_000, self._on_timer)
+        # What time brings is no part of the request that waits for it.
+        self._timer = asyncio.get_running_loop().call_later(
+            wait_ms / 1_000, self._on_timer, context=Context()
+        )
 
     def _on_timer(self) -> None:
         self._timer = None
