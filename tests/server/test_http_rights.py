@@ -21,7 +21,8 @@ from waterclock.security.tokens import SigningKey
 from waterclock.server.http.operations import Operation
 
 OPEN_TO_ALL = {"docs", "live", "openapi", "ready"}
-FOR_ADMINS = {"deleteStream", "deleteTopic", "purgeDeadLetters", "updateTopic"}
+FOR_ADMINS = {"deleteStream", "deleteTopic", "purgeDeadLetters", "reloadNode", "updateTopic"}
+ABOUT_THE_NODE = {"getNode", "metrics", "reloadNode"}
 
 NAMES = {"topic": "mine", "group": "mine", "streamId": "mine", "name": "mine", "partition": "0"}
 QUERY = {
@@ -197,7 +198,7 @@ def test_what_is_open_to_all_and_what_is_for_admins_is_these_and_no_more(table: 
     assert {one.name for one in operations if one.needs.kind == "admin"} == FOR_ADMINS
     for one in operations:
         is_bare = one.needs.topic is None and one.needs.stream is None
-        is_known = one.needs.is_open or one.needs.is_list or one.name in ("getNode", "metrics")
+        is_known = one.needs.is_open or one.needs.is_list or one.name in ABOUT_THE_NODE
         assert not is_bare or is_known, f"{one.name} does not say what it is about"
 
 

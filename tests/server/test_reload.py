@@ -5,11 +5,15 @@ from dataclasses import replace
 
 import pytest
 
+from tests.server.http_client import raw_client
 from tests.server.served import config_in, running_server
 from waterclock.model.config import Config
 from waterclock.model.errors import BadConfig, CapacityReached
 from waterclock.model.sections import LogConfig, ServerConfig, TopicsConfig
 from waterclock.model.views import TopicSettings
+from waterclock.node.node import running_node
+from waterclock.runtime.clock import SystemClock
+from waterclock.server.app import serve
 from waterclock.server.reload import Reloader
 
 
@@ -69,3 +73,37 @@ async def test_a_node_goes_by_its_new_settings_at_once(tmp_path):
         with pytest.raises(CapacityReached, match="groups_max"):
             await it.node.groups.open_session("one", "h")
         assert it.server.calls.calls_max == 17
+
+
+async def test_a_node_is_told_over_http_to_read_its_settings_again(tmp_path):
+    new = config_in(
+        tmp_path, topics=TopicsConfig(topics_max=1), server=ServerConfig(linger_ms=9, calls_max=17)
+    )
+    old = config_in(tmp_path)
+    reloader = Reloader(old, lambda: new)
+    async with (
+        running_node(old, SystemClock()) as node,
+        serve(node, old, reloader) as server,
+        raw_client(server.http_port) as client,
+    ):
+        reloader.on_reloaded += [node.configure, server.configure]
+        answer = await client.post("/node/reload", {})
+        again = await client.post("/node/reload", {})
+
+        assert (answer.status, answer.json()) == (
+            200,
+            {
+                "changed": ["topics.topics_max", "server.calls_max"],
+                "needsRestart": ["server.linger"],
+            },
+        )
+        assert again.json()["changed"] == []
+        assert server.calls.calls_max == 17
+
+        def reread() -> Config:
+            raise BadConfig("log.level", "is loud")
+
+        reloader._reread = reread
+        refused = await client.post("/node/reload", {})
+        assert (refused.status, refused.json()["field"]) == (400, "log.level")
+        assert node.config.topics.topics_max == 1

@@ -46,10 +46,12 @@ from waterclock.server.http.permits import guarded
 from waterclock.server.http.routes import answer_from
 from waterclock.server.http.server import HttpServer, http_limits, serve_http
 from waterclock.server.metrics import LoopWatch, Metrics
+from waterclock.server.reload import Reloader
 from waterclock.server.rest.consumers import HttpConsumers
 from waterclock.server.rest.frames import FramesApi
 from waterclock.server.rest.health import operations
 from waterclock.server.rest.operations import topic_operations
+from waterclock.server.rest.reload import reload_operations
 from waterclock.server.streams.api import StreamsApi
 from waterclock.v1 import admin_pb2, backup_pb2, broker_pb2, scheduler_pb2, write_registry_pb2
 
@@ -113,6 +115,8 @@ class Server:
     def configure(self, config: Config) -> None:
         """Go on under other settings, as far as they can change."""
         self.calls.calls_max = config.server.calls_max
+        if self.access.is_secure:
+            self.node.spawn(self._reload_access())
 
     async def stop(self) -> None:
         """Let calls finish and take no more; returns after `server.drain` at the latest."""
@@ -129,13 +133,18 @@ class Server:
             await self._grpc.stop(drain_s + END_S)
             ending.cancel()
 
+    async def _reload_access(self) -> None:
+        await self.access.reload()
+
     async def _end_after(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
         self.calls.end()
 
 
 @asynccontextmanager
-async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
+async def serve(
+    node: Node, config: Config, reloader: Reloader | None = None
+) -> AsyncIterator[Server]:
     """Answer requests to a node until left. `Server.stop` first ends well what is under way."""
     backlog = Backlog(config.server.receive_bytes_max)
     access = open_access(config, node.clock)
@@ -148,6 +157,7 @@ async def serve(node: Node, config: Config) -> AsyncIterator[Server]:
     table = with_description(
         [
             *operations(node, Metrics(node, calls, watch)),
+            *reload_operations(reloader or Reloader(config)),
             *topic_operations(node, consumers, broker_api.publishing),
             *FramesApi(node, calls, broker_api.frames).operations(),
             *StreamsApi(node).operations(),

@@ -77,7 +77,10 @@ async def run_node(
         stopping_on_signals(stopping.set, stop_at_once=_end_at_once),
         calling_on_hangup(hung_up),
     ):
-        async with running_node(config, SystemClock()) as node, serve(node, config) as server:
+        async with (
+            running_node(config, SystemClock()) as node,
+            serve(node, config, reloader) as server,
+        ):
             freeze_what_is_there()
             reloader.on_reloaded += [node.configure, server.configure]
             node.spawn(keep_pulse(node.groups.clock))
