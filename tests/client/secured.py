@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from pathlib import Path
 
 import grpc
 
@@ -14,6 +16,13 @@ from waterclock.security.credential import Credential
 from waterclock.security.folder import SecureFolder
 from waterclock.security.tls import server_context
 from waterclock.server.statuses import status_of
+
+
+def secured_folder(path: Path) -> SecureFolder:
+    """Make a folder as `secure init` does."""
+    folder = SecureFolder(path)
+    folder.make(grpc_port=9000, http_port=8080, now_ms=time.time_ns() // 1_000_000)
+    return folder
 
 
 def credential_of(folder: SecureFolder, address: str = "", http_address: str = "") -> Credential:

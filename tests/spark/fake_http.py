@@ -1,6 +1,7 @@
 """A node that misbehaves on purpose: answers said beforehand, one for each request."""
 
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,11 +37,14 @@ def frames(
 class FakeHttp:
     """Serves one connection after the other; `asked` has the paths."""
 
-    def __init__(self, answers: list[bytes | None]) -> None:
+    def __init__(self, answers: list[bytes | None], tls: ssl.SSLContext | None = None) -> None:
         self._answers = answers
+        self._tls = tls
         self.asked: list[str] = []
+        self.heads: list[bytes] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        scheme = "http" if tls is None else "https"
+        self.address = f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = threading.Thread(target=self._serve)
 
     def start(self) -> None:
@@ -59,14 +63,19 @@ class FakeHttp:
                 line, _ = self._listener.accept()
             except OSError:
                 return
+            try:
+                line = line if self._tls is None else self._tls.wrap_socket(line, server_side=True)
+            except OSError:  # it did not shake hands
+                line.close()
+                continue
             with line, line.makefile("rb") as asked:
                 self._converse(line, asked)
 
     def _converse(self, line: socket.socket, asked: Iterator[bytes]) -> None:
         while (request := next(asked, b"")).strip():
             self.asked.append(request.split()[1].decode())
-            while next(asked, b"").strip():
-                pass
+            while (head := next(asked, b"")).strip():
+                self.heads.append(head.strip())
             said = self._answers.pop(0) if self._answers else HANG_UP
             if said is SILENCE:
                 next(asked, b"")  # until the other side hangs up
@@ -78,9 +87,9 @@ class FakeHttp:
 
 
 @contextmanager
-def faking(*answers: bytes | None) -> Iterator[FakeHttp]:
+def faking(*answers: bytes | None, tls: ssl.SSLContext | None = None) -> Iterator[FakeHttp]:
     """Run one."""
-    fake = FakeHttp(list(answers))
+    fake = FakeHttp(list(answers), tls)
     fake.start()
     try:
         yield fake

@@ -13,15 +13,16 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Literal, get_args
 
+from waterclock.client.settings import ADDRESS_VARIABLE, DEFAULT_ADDRESS
+from waterclock.client.target import target_of
 from waterclock.model.errors import BadInput
 from waterclock.model.names import check_topic_name
 from waterclock.model.units import KIB, MIB, MINUTE_MS
+from waterclock.security.credential import Credential
 
 View = Literal["delivered", "all", "scheduled", "dlq"]
 OffsetBound = int | Literal["earliest", "latest"]
 
-ADDRESS_VARIABLE = "WATERCLOCK_ADDRESS"
-DEFAULT_SERVERS = "localhost:9000"
 PORT_MAX = 65_535
 OFFSET_MAX = (1 << 62) - 1
 PARTITIONS_MAX = 10_000
@@ -33,9 +34,10 @@ FETCH_BYTES_MAX = 32 * MIB
 SHOWN_CHARS_MAX = 60
 
 READ_OPTIONS = (
-    "servers", "topic", "view", "startingOffsets", "endingOffsets", "startingTimestamp",
-    "endingTimestamp", "partitions", "keyPrefix", "minPartitions", "maxRowsPerPartition",
-    "maxOffsetsPerTrigger", "failOnDataLoss", "waitMs", "batchRows", "fetchBytes",
+    "servers", "topic", "credential", "view", "startingOffsets", "endingOffsets",
+    "startingTimestamp", "endingTimestamp", "partitions", "keyPrefix", "minPartitions",
+    "maxRowsPerPartition", "maxOffsetsPerTrigger", "failOnDataLoss", "waitMs", "batchRows",
+    "fetchBytes",
 )  # fmt: skip
 
 
@@ -71,6 +73,9 @@ class ReadOptions:
     """Addresses of nodes for gRPC; the first that answers tells the rest."""
 
     topic: str
+
+    credential: Credential | None = None
+    """As whom to read, of a secured node."""
 
     view: View = "delivered"
     """`delivered`: what consumers get. `all`: scheduled messages too. `scheduled`: what waits for
@@ -117,6 +122,7 @@ class ReadOptions:
         given = known_options(options, READ_OPTIONS)
         parsed = cls(
             servers=given.servers(),
+            credential=given.credential(),
             topic=given.topic(),
             view=_view(given.text("view")),
             starting=given.bound("starting", "earliest"),
@@ -235,8 +241,22 @@ class OptionReader:
 
     def servers(self) -> tuple[str, ...]:
         """Return the addresses of nodes."""
-        text = self.text("servers") or os.environ.get(ADDRESS_VARIABLE) or DEFAULT_SERVERS
+        text, given = self.text("servers"), self._given_credential()
+        if text is None and given is None:
+            text = os.environ.get(ADDRESS_VARIABLE)
+        text = text or target_of(None, given).address
         return tuple(_server(each.strip()) for each in text.split(","))
+
+    def credential(self) -> Credential | None:
+        """Return as whom to ask them: as given, or by WATERCLOCK_CREDENTIAL of the driver."""
+        return target_of(DEFAULT_ADDRESS, self._given_credential()).credential
+
+    def _given_credential(self) -> Credential | None:
+        text = self.text("credential")
+        try:
+            return None if text is None else Credential.read(text)
+        except BadInput as error:
+            raise BadOption("credential", str(error)) from None
 
     def bound(self, side: str, default: Literal["earliest", "latest"]) -> OffsetBounds | int:
         """Return where to begin or end: by offsets, or by a time."""

@@ -51,8 +51,8 @@ class BatchReader(DataSourceReader):
         from waterclock.spark.read.planning import bounds, http_address
 
         options = self._options
-        address = http_address(options.servers)
-        with closing(HttpNode(address)) as node:
+        address = http_address(options.servers, options.credential)
+        with closing(HttpNode(address, credential=options.credential)) as node:
             whole, extents = bounds(options, node)
         return tasks_of(address, whole, extents, options)
 
@@ -84,5 +84,6 @@ def read_ranges(
             retained=retained,
             fail_on_data_loss=options.fail_on_data_loss,
             patience_s=PATIENCE_S,
+            credential=options.credential,
         ) as replies:
             yield from rows.batches(replies)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from waterclock.model.errors import OffsetOutOfRange
+from waterclock.security.credential import Credential
 from waterclock.spark.read.http_node import Answer, HttpNode, path_of
 from waterclock.spark.read.ranges import Extent, Range, out_of_range
 
@@ -45,8 +46,9 @@ class Fetcher:
         retained: int,
         fail_on_data_loss: bool,
         patience_s: float,
+        credential: Credential | None = None,
     ) -> None:
-        self._node = HttpNode(address, patience_s=patience_s)
+        self._node = HttpNode(address, credential=credential, patience_s=patience_s)
         self._wanted = wanted
         self._path = f"{path_of(topic)}/partitions/{wanted.partition}/frames"
         self._query = (

@@ -1,21 +1,24 @@
-"""A node as the connector asks it: plain HTTP that waits, for drivers and for tasks.
+"""A node as the connector asks it: HTTP that waits, for drivers and for tasks.
 
 gRPC would take a tenth of a second to import in each of Spark's workers, and copy every frame once
 more. Everything asked here can be asked again: what is read does not change. So a call waits up to
 `PATIENCE_S` for a node that restarts or is busy, or whose connection is lost; then its error says
-in one line which address does not answer, and what to do.
+in one line which address does not answer, and what to do. A secured node is asked by HTTPS, with a
+token.
 """
 
 import contextlib
 import json
 import socket
+import ssl
 import time
 from collections.abc import Callable
-from http.client import HTTPConnection, HTTPException, HTTPResponse
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from threading import Event
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
+from waterclock.client.advice import advised
 from waterclock.model import errors
 from waterclock.model.errors import (
     NodeFailed,
@@ -25,6 +28,8 @@ from waterclock.model.errors import (
     Unreachable,
     WaterclockError,
 )
+from waterclock.security.credential import Credential
+from waterclock.security.tls import client_context
 from waterclock.spark.read.ranges import Extent
 
 Taken = TypeVar("Taken")
@@ -52,12 +57,21 @@ class Answer(NamedTuple):
 class HttpNode:
     """One connection to a node, made when it is needed; not for several threads at once."""
 
-    def __init__(self, address: str, *, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        credential: Credential | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
         parts = urlsplit(address)
         assert parts.hostname is not None
         self.address = f"{parts.hostname}:{parts.port}"
         self._patience_s = patience_s
-        self._connection = HTTPConnection(parts.hostname, parts.port, timeout=SILENCE_S_MAX)
+        self._connection = _connection(parts.hostname, parts.port, credential)
+        self._headers = (
+            {} if credential is None else {"Authorization": f"Bearer {credential.token}"}
+        )
         self._closed = Event()
 
     def __repr__(self) -> str:
@@ -74,7 +88,8 @@ class HttpNode:
         line: socket.socket | None = self._connection.sock
         if line is not None:
             with contextlib.suppress(OSError):  # it is over already
-                line.shutdown(socket.SHUT_RDWR)
+                # Not TLS's own, which the thread that reads is in the middle of.
+                socket.socket.shutdown(line, socket.SHUT_RDWR)
 
     def ask(self, path: str, take: Callable[[Answer], Taken]) -> Taken:
         """GET `path` and return what `take` made of the answer, asking again while the node is
@@ -130,14 +145,23 @@ class HttpNode:
     def _once(self, path: str, take: Callable[[Answer], Taken]) -> Taken:
         connection = self._connection
         if connection.sock is None:
-            connection.connect()
+            self._connect()
         if self._closed.is_set():  # looked at once there is a line that `close` can cut
             raise ConnectionError("closed")
-        connection.request("GET", path)
+        connection.request("GET", path, headers=self._headers)
         response = connection.getresponse()
         if response.status != 200:
             raise problem_of(response, path, self.address)
         return take(Answer(response, int(response.headers["Content-Length"])))
+
+    def _connect(self) -> None:
+        try:
+            self._connection.connect()
+        except ssl.SSLError as error:
+            from waterclock.client.errors import tls_failure  # which takes gRPC's time to load
+
+            failure = tls_failure(f"https://{self.address}", str(error))
+            raise failure or error from error
 
     def _away(self, error: Exception) -> WaterclockError:
         if isinstance(error, Unavailable):
@@ -148,6 +172,13 @@ class HttpNode:
             f"that this machine can reach it; its address is what the node says of itself "
             f"(server.host, cluster.http_port)"
         )
+
+
+def _connection(host: str, port: int | None, credential: Credential | None) -> HTTPConnection:
+    if credential is None:
+        return HTTPConnection(host, port, timeout=SILENCE_S_MAX)
+    context = client_context(credential.ca_pem)
+    return HTTPSConnection(host, port, timeout=SILENCE_S_MAX, context=context)
 
 
 def path_of(topic: str) -> str:
@@ -176,7 +207,9 @@ def problem_of(response: HTTPResponse, path: str, address: str) -> WaterclockErr
         facts = {name: int(answer_json.get(name, 0)) for name in ("offset", "start", "end")}
         return OffsetOutOfRange(facts["offset"], start=facts["start"], end=facts["end"])
     if isinstance(kind, type) and issubclass(kind, WaterclockError):
-        return named(kind, detail)
+        error = named(kind, detail)
+        vars(error).update({name: answer_json.get(name) for name in ("right", "principal")})
+        return advised(error)
     if response.status in _BUSY:
         return Unavailable(f"{address}: {detail}")
     return NodeFailed(f"{address}: {detail}")

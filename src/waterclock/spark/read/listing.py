@@ -14,7 +14,10 @@ import grpc
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from waterclock.client.channel import blocking_channel_of
 from waterclock.client.errors import error_of
+from waterclock.client.target import Target
+from waterclock.security.credential import Credential
 from waterclock.spark.options import ReadOptions
 from waterclock.spark.read.ranges import Extent, chosen
 from waterclock.spark.schemas import TIMESTAMP
@@ -52,7 +55,9 @@ class ListingReader(DataSourceReader):
 
         options = self._options
         server, topic = first_answer(
-            options.servers, lambda client: client.topics.get(options.topic)
+            options.servers,
+            options.credential,
+            lambda client: client.topics.get(options.topic),
         )
         extents = {each.partition: Extent(0, each.scheduled) for each in topic.partitions}
         wanted = chosen(extents, options.partitions)
@@ -103,7 +108,7 @@ def scheduled_pages(server: str, partitions: Sequence[int], options: ReadOptions
     )
     if end == 0:  # which would be no end
         return
-    with _channel(server) as channel:
+    with _channel(server, options.credential) as channel:
         ask = scheduler_pb2_grpc.SchedulerStub(channel).ListScheduled
         for answer in _answers(ask, request, server):
             yield [
@@ -122,7 +127,7 @@ def dead_letter_pages(
 ) -> Iterator[Rows]:
     """Yield the dead letters of a topic; ranges of time are of when they died."""
     request = admin_pb2.ListDeadLettersRequest(topic=options.topic, limit=PAGE_ROWS)
-    with _channel(server) as channel:
+    with _channel(server, options.credential) as channel:
         ask = admin_pb2_grpc.AdminStub(channel).ListDeadLetters
         for answer in _answers(ask, request, server):
             yield [
@@ -164,10 +169,10 @@ def _message(message: broker_pb2.Message) -> dict[str, Any]:
 
 
 @contextmanager
-def _channel(server: str) -> Iterator[grpc.Channel]:
+def _channel(server: str, credential: Credential | None) -> Iterator[grpc.Channel]:
     # Values come with the page: as much as the node lets it hold.
     options = [("grpc.max_receive_message_length", -1)]
-    with grpc.insecure_channel(server, options=options) as channel:
+    with blocking_channel_of(Target(server, credential), options) as channel:
         yield channel
 
 

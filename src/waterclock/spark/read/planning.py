@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
+from waterclock.client.target import Target
 from waterclock.model.errors import Unreachable
+from waterclock.security.credential import Credential
 from waterclock.spark.options import BadOption, OffsetBounds, ReadOptions
 from waterclock.spark.read.http_node import HttpNode
 from waterclock.spark.read.ranges import Extent, Range, chosen, resolved
@@ -21,14 +23,19 @@ _ELSEWHERE = {"", "0.0.0.0", "::", "localhost", "127.0.0.1", "::1"}
 """Hosts that mean something else on another machine."""
 
 
-def http_address(servers: tuple[str, ...]) -> str:
+def http_address(servers: tuple[str, ...], credential: Credential | None) -> str:
     """Return where tasks reach the node, as `http://host:port`: of the first that answers."""
-    server, node = first_answer(servers, lambda client: client.node())
-    return reachable_at(node.http_address, server)
+    server, node = first_answer(servers, credential, lambda client: client.node())
+    if credential is None:
+        return reachable_at(node.http_address, server)
+    known = Target(server, credential).http_address
+    return known or reachable_at(node.http_address, server, scheme="https")
 
 
 def first_answer(
-    servers: tuple[str, ...], ask: "Callable[[BlockingClient], Answer]"
+    servers: tuple[str, ...],
+    credential: Credential | None,
+    ask: "Callable[[BlockingClient], Answer]",
 ) -> tuple[str, Answer]:
     """Return the first node that can be reached, and what it answers."""
     from waterclock.client._sync.client import connect_blocking
@@ -36,7 +43,7 @@ def first_answer(
     unreachable: Unreachable | None = None
     for server in servers:
         try:
-            with connect_blocking(server) as client:
+            with connect_blocking(server, credential=credential) as client:
                 return server, ask(client)
         except Unreachable as error:
             unreachable = error
@@ -47,7 +54,7 @@ def first_answer(
     ) from unreachable
 
 
-def reachable_at(http_address_of_node: str, server: str) -> str:
+def reachable_at(http_address_of_node: str, server: str, *, scheme: str = "http") -> str:
     """Return a node's HTTP address for others: its own host if that means the same everywhere,
     otherwise the one it was found at."""
     parts = urlsplit(http_address_of_node)
@@ -55,7 +62,7 @@ def reachable_at(http_address_of_node: str, server: str) -> str:
     assert host is not None
     if ":" in host and not host.startswith("["):
         host = f"[{host}]"
-    return f"http://{host}:{parts.port}"
+    return f"{scheme}://{host}:{parts.port}"
 
 
 def bounds(options: ReadOptions, node: HttpNode) -> tuple[list[Range], dict[int, Extent]]:

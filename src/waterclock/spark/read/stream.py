@@ -109,8 +109,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from waterclock.spark.read.planning import http_address
 
         if self._node is None:
-            self._address = http_address(self._options.servers)
-            self._node = HttpNode(self._address)
+            credential = self._options.credential
+            self._address = http_address(self._options.servers, credential)
+            self._node = HttpNode(self._address, credential=credential)
         return self._node
 
     def _extents(self, known: dict[int, int] | None = None) -> dict[int, Extent]:

@@ -58,6 +58,9 @@ STEADY = {
     "spark.sql.session.timeZone": "UTC",
     # An idle query asks every 100 ms rather than every 10 ms: 3 % of a core and not 16 %.
     "spark.sql.streaming.pollingDelay": "100ms",
+    # Spark's own words, and ours: what it shows of options and settings shows no credential.
+    "spark.redaction.regex": "(?i)secret|password|passphrase|token|access[.]?key|credential",
+    "spark.sql.redaction.options.regex": "(?i)url|credential",
 }
 """What holds wherever Spark runs."""
 

@@ -61,7 +61,8 @@ def check_topic(options: WriteOptions) -> None:
     """Raise UnknownTopicToWrite on the driver, before tasks fail of it one try after the other."""
     if options.create_partitions is None:
         # A node that is away is left to the tasks, which wait for it.
-        with suppress(Unavailable, TimedOut), BatchSender(options.servers, options.topic) as sender:
+        sender = BatchSender(options.servers, options.topic, credential=options.credential)
+        with suppress(Unavailable, TimedOut), sender:
             sender.check_topic()
 
 

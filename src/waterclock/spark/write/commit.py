@@ -32,7 +32,7 @@ def summaries_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskSum
 
 def commit(options: WriteOptions, *, writer: str, batch: int, is_named: bool) -> None:
     """Note that a batch is whole. A write without a name can never come again: it is forgotten."""
-    with BatchSender(options.servers, options.topic) as sender:
+    with BatchSender(options.servers, options.topic, credential=options.credential) as sender:
         if is_named:
             sender.commit(writer, batch)
         else:

@@ -6,13 +6,14 @@ from typing import Literal, get_args
 
 from waterclock.model.errors import BadInput
 from waterclock.model.names import check_name
+from waterclock.security.credential import Credential
 from waterclock.spark.options import BadOption, OptionReader, known_options
 
 OnBadRow = Literal["fail", "skip"]
 
 WRITE_OPTIONS = (
-    "servers", "topic", "writeId", "writeBatch", "partition", "createPartitions", "onBadRow",
-    "rateLimit", "inFlight", "summaryFile", "checkpointLocation",
+    "servers", "topic", "credential", "writeId", "writeBatch", "partition", "createPartitions",
+    "onBadRow", "rateLimit", "inFlight", "summaryFile", "checkpointLocation",
 )  # fmt: skip
 """The last one is Spark's own, and comes along with a streaming write."""
 
@@ -30,6 +31,9 @@ class WriteOptions:
     """Addresses of nodes for gRPC; the first that answers is written to."""
 
     topic: str
+
+    credential: Credential | None = None
+    """As whom to write, to a secured node."""
 
     write_id: str | None = None
     """The name of a batch write. The same name again, after a failure or by mistake, goes on where
@@ -67,6 +71,7 @@ class WriteOptions:
         given = known_options(options, WRITE_OPTIONS)
         parsed = cls(
             servers=given.servers(),
+            credential=given.credential(),
             topic=given.topic(),
             write_id=_name(given.text("writeId")),
             write_batch=given.number("writeBatch", 0, BATCH_MAX, 0),

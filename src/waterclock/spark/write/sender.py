@@ -41,6 +41,7 @@ from waterclock.model.errors import (
 )
 from waterclock.model.units import KIB, MIB, SECOND_MS
 from waterclock.model.views import WriteBegun
+from waterclock.security.credential import Credential
 from waterclock.spark.write.schema import Rows, header_bytes, pair_bounds, sizes_of
 
 Int64s = npt.NDArray[np.int64]
@@ -83,6 +84,7 @@ class BatchSender:
         servers: tuple[str, ...],
         topic: str,
         *,
+        credential: Credential | None = None,
         in_flight: int = 4,
         rate_limit: int | None = None,
         on_bad_row: OnBadRow | None = None,
@@ -93,6 +95,7 @@ class BatchSender:
         self.repeated = 0
         """Rows whose ids the node knew."""
         self._servers = servers
+        self._credential = credential
         self._in_flight_max = in_flight
         self._rate_limit = rate_limit
         self._on_bad_row = on_bad_row
@@ -105,7 +108,7 @@ class BatchSender:
         return f"<BatchSender to {self.topic}, {len(self._in_flight)} chunks on their way>"
 
     def __enter__(self) -> "BatchSender":
-        self._client, self._loop_thread = _client_of(self._servers)
+        self._client, self._loop_thread = _client_of(self._servers, self._credential)
         return self
 
     def __exit__(
@@ -283,28 +286,31 @@ def _chunks(chunk: _Chunk) -> list[_Chunk]:
 _SETTINGS = ClientSettings(
     connect_timeout_ms=CONNECT_MS, delivery_timeout_ms=int(PATIENCE_S) * SECOND_MS
 )
-_clients: dict[tuple[str, ...], tuple[Client, LoopThread]] = {}
+_clients: dict[tuple[tuple[str, ...], Credential | None], tuple[Client, LoopThread]] = {}
 _clients_lock = threading.Lock()
 
 
-def _client_of(servers: tuple[str, ...]) -> tuple[Client, LoopThread]:
+def _client_of(
+    servers: tuple[str, ...], credential: Credential | None
+) -> tuple[Client, LoopThread]:
     """Return a client for the first of these addresses that answers. It stays open: Spark's workers
     live for many tasks, and each would begin with a new connection."""
     with _clients_lock:
-        if servers not in _clients:
-            _clients[servers] = _opened(servers)
-        return _clients[servers]
+        where = (servers, credential)
+        if where not in _clients:
+            _clients[where] = _opened(servers, credential)
+        return _clients[where]
 
 
-def _opened(servers: tuple[str, ...]) -> tuple[Client, LoopThread]:
+def _opened(servers: tuple[str, ...], credential: Credential | None) -> tuple[Client, LoopThread]:
     for server in servers[:-1]:
         with contextlib.suppress(Unavailable, TimedOut):
-            return _open(server)
-    return _open(servers[-1])
+            return _open(server, credential)
+    return _open(servers[-1], credential)
 
 
-def _open(server: str) -> tuple[Client, LoopThread]:
-    client = Client(server, _SETTINGS)
+def _open(server: str, credential: Credential | None) -> tuple[Client, LoopThread]:
+    client = Client(server, _SETTINGS, credential=credential)
     loop_thread = LoopThread(client)
     loop_thread.start()
     return client, loop_thread

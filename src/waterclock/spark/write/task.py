@@ -86,6 +86,7 @@ class _TaskWrite:
         sender = BatchSender(
             options.servers,
             options.topic,
+            credential=options.credential,
             in_flight=options.in_flight,
             rate_limit=options.rate_limit,
             on_bad_row=self._bad_row,

@@ -200,9 +200,9 @@ class Compaction:
         if base is not None:
             for partition in base[1].partitions:
                 old[partition.partition] = tuple(file.path for file in partition.files)
-        servers = ReadOptions.parse(connector(self.options, topic=self.options.topic)).servers
+        asked = ReadOptions.parse(connector(self.options, topic=self.options.topic))
         return Bodies(
-            address=http_address(servers),
+            address=http_address(asked.servers, asked.credential),
             topic=self.options.topic,
             folder=str(folder),
             last_folder=base[0] if base is not None else "",

@@ -19,6 +19,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from waterclock.client.settings import DEFAULT_ADDRESS
+from waterclock.client.target import target_of
 from waterclock.log.snapshot import CHUNK_BITS, SnapshotFile
 from waterclock.spark.jobs.compact.snapshot_files import (
     file_name,
@@ -150,6 +152,8 @@ def _picked_of_log(bodies: Bodies, partition: int, wanted: Int64s) -> Iterator[p
         retained=0,
         fail_on_data_loss=False,
         patience_s=PATIENCE_S,
+        # Of the environment: what tells tasks what to do is a text that plans show.
+        credential=target_of(DEFAULT_ADDRESS).credential,
     ) as fetching:
         for frames in fetching:
             yield from picked_of_frames(frames, wanted)
