@@ -22,6 +22,7 @@ from waterclock.client.client import Client, connect
 from waterclock.client.consumer.delivery import ACK, GIVE_BACK, REJECT, Delivery, Kind, Lease
 from waterclock.client.consumer.subscription import Subscription
 from waterclock.model.errors import BadConfig, Busy
+from waterclock.security.credential import Credential
 
 PREFETCH = 10_000
 """More than a pool finishes between two commits: what is finished and not committed counts."""
@@ -96,7 +97,7 @@ class _Partition:
 
 
 class WaterclockSource:
-    """Reads a topic in a group. Give it a client, or an address to connect to."""
+    """Reads a topic in a group. Give it a client, or an address and a credential to connect by."""
 
     def __init__(
         self,
@@ -105,16 +106,19 @@ class WaterclockSource:
         group: str,
         client: Client | None = None,
         address: str | None = None,
+        credential: Credential | str | None = None,
         prefetch: int = PREFETCH,
     ) -> None:
-        if client is not None and address is not None:
-            raise BadConfig("address", "goes without a client: give one of them")
+        for name, given in (("address", address), ("credential", credential)):
+            if client is not None and given is not None:
+                raise BadConfig(name, "goes without a client: give one of them")
         self.map_units_max = 0
         self.map_text: MapText = "base32768"
         self._topic = topic
         self._group = group
         self._client = client
         self._address = address
+        self._credential = credential
         self._own_client: Client | None = None
         self._prefetch = prefetch
         self._subscription: Subscription | None = None
@@ -133,7 +137,7 @@ class WaterclockSource:
             raise Busy(f"{self!r} is open: each pool needs a source of its own")
         self._owner = owner
         if self._client is None:
-            client = connect(self._address)
+            client = connect(self._address, credential=self._credential)
             self._client = self._own_client = await client.__aenter__()
         self._subscription = self._client.subscribe(
             self._topic, group=self._group, prefetch=self._prefetch, keep_alive=True

@@ -17,6 +17,7 @@ from waterclock.dispatch.sinks.sink import AWAY, LATE, WRITTEN, Writing
 from waterclock.dispatch.worker.handlers import PermanentError
 from waterclock.model.errors import BadInput, CapacityReached, WaterclockError
 from waterclock.model.message import Message
+from waterclock.security.credential import Credential
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +34,16 @@ class WaterclockSink:
 
     @classmethod
     async def open(
-        cls, address: str, *, topic: str, window_ms: int = 300_000, bucket_ms: int = 60_000
+        cls,
+        address: str | None,
+        *,
+        topic: str,
+        credential: Credential | str | None = None,
+        window_ms: int = 300_000,
+        bucket_ms: int = 60_000,
     ) -> "WaterclockSink":
-        """Connect to the node at `host:port`."""
-        client = connect(address)
+        """Connect to the node at `host:port`, or where the credential says."""
+        client = connect(address, credential=credential)
         await client.__aenter__()
         return cls(client, topic=topic, window_ms=window_ms, bucket_ms=bucket_ms)
 
