@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from waterclock.client.consumer.rows import LoggedMessage
     from waterclock.client.consumer.subscription import Subscription
     from waterclock.client.due import Cron, Every
+    from waterclock.client.encryption import Keys
     from waterclock.client.results import Receipt, SomeFailed
     from waterclock.client.settings import ClientSettings
     from waterclock.client.streams.following import Following
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         AlreadyExists,
         BadInput,
         Busy,
+        CannotDecrypt,
         CapacityReached,
         Closed,
         Forbidden,
@@ -64,6 +66,7 @@ __all__ = [
     "BlockingFollowing",
     "BlockingSubscription",
     "Busy",
+    "CannotDecrypt",
     "CapacityReached",
     "Client",
     "ClientSettings",
@@ -75,6 +78,7 @@ __all__ = [
     "Forbidden",
     "Gone",
     "GroupInfo",
+    "Keys",
     "LimitExceeded",
     "LoggedMessage",
     "MatchTimeout",
@@ -121,6 +125,7 @@ _NAMES = {
     "waterclock.client.client": ["Client", "connect"],
     "waterclock.client.consumer.subscription": ["Subscription"],
     "waterclock.client.due": ["Cron", "Every"],
+    "waterclock.client.encryption": ["Keys"],
     "waterclock.client.streams.following": ["Following"],
     "waterclock.client.consumer.delivery": ["ReceivedBatch", "ReceivedMessage"],
     "waterclock.client.results": ["Receipt", "SomeFailed"],
@@ -131,6 +136,7 @@ _NAMES = {
         "AlreadyExists",
         "BadInput",
         "Busy",
+        "CannotDecrypt",
         "CapacityReached",
         "Closed",
         "Forbidden",

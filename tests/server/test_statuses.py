@@ -40,6 +40,7 @@ FACTS = {
 
 CLIENTS_OWN = {
     WaterclockError,
+    errors.CannotDecrypt,
     errors.Gone,
     errors.MatchTimeout,
     errors.NodeFailed,

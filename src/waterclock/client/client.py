@@ -11,6 +11,7 @@ import contextlib
 import weakref
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import overload
 
@@ -30,6 +31,7 @@ from waterclock.client.consumer.fetch import Fetched
 from waterclock.client.consumer.replay import Replay
 from waterclock.client.consumer.subscription import Subscription, credit_of
 from waterclock.client.due import Cron, Every, Rule, When, due_of, instant_ms, past_ms
+from waterclock.client.encryption import Keys
 from waterclock.client.producer.arrow import ArrowReceipt
 from waterclock.client.producer.checks import as_bytes, checked_headers
 from waterclock.client.producer.columns import HeaderPairs
@@ -54,15 +56,17 @@ def connect(
     *,
     credential: Credential | str | None = None,
     http_address: str | None = None,
+    keys: Keys | str | Path | None = None,
 ) -> "Client":
     """Return a client for the node at `host:port`; use it with `async with`.
 
     A secured node wants a `credential`, as `waterclock secure add` prints it, or `@file`; it may be
     given in place of the address, or in WATERCLOCK_CREDENTIAL, and says where the node is. Without
     one, the address is that in WATERCLOCK_ADDRESS, or else localhost:9000. Streams go over HTTP, to
-    `http_address` or where the node says.
+    `http_address` or where the node says. With `keys`, or a file of them, values are encrypted and
+    decrypted here.
     """
-    return Client(address, settings, credential=credential, http_address=http_address)
+    return Client(address, settings, credential=credential, http_address=http_address, keys=keys)
 
 
 class Client(SchedulerCalls):
@@ -75,8 +79,11 @@ class Client(SchedulerCalls):
         *,
         credential: Credential | str | None = None,
         http_address: str | None = None,
+        keys: Keys | str | Path | None = None,
     ) -> None:
-        self._connection = Connection(address, settings or ClientSettings(), credential=credential)
+        self._connection = Connection(
+            address, settings or ClientSettings(), credential=credential, keys=keys
+        )
         # A running one is held by its task; one that is over need not be left.
         self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
         self.topics = Topics(self._connection)
@@ -370,7 +377,7 @@ class Client(SchedulerCalls):
         if is_text or isinstance(expires, datetime):
             raise BadInput("expires: each occurrence expires after a delay, such as '+1h'")
         return await self.repeat(
-            recurrence_name(topic, rule, value, key),
+            recurrence_name(topic, rule, value, key, self._connection.keys),
             topic,
             value,
             cron=rule if isinstance(rule, Cron) else None,

@@ -11,12 +11,14 @@ known from the time the question took.
 
 import asyncio
 import logging
+from pathlib import Path
 from random import Random
 from typing import TypeVar
 
 import grpc
 
 from waterclock.client.channel import channel_of
+from waterclock.client.encryption import Keys
 from waterclock.client.errors import error_of, needs_tls, unreachable
 from waterclock.client.retry import Backoff, is_transient, was_refused
 from waterclock.client.settings import ClientSettings
@@ -84,12 +86,15 @@ class Connection:
         settings: ClientSettings,
         *,
         credential: Credential | str | None = None,
+        keys: Keys | str | Path | None = None,
         clock: Clock | None = None,
         rng: Random | None = None,
     ) -> None:
         self.target = target_of(address, credential)
         self.address = self.target.address
         self.settings = settings
+        self.keys = keys if isinstance(keys, Keys | None) else Keys.from_file(keys)
+        """By which values are encrypted; None: they are not."""
         self.clock = clock or SystemClock()
         self.rng = rng or Random()
         self._ahead_ms = 0

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from waterclock.client.connection import Connection
 from waterclock.client.due import Cron, Every, Rule, When, instant_ms, rule_of, span_ms
+from waterclock.client.encryption import Keys
 from waterclock.client.producer.checks import as_bytes, checked_headers
 from waterclock.client.results import Outcome, Receipt
 from waterclock.model.errors import BadInput, NodeFailed
@@ -165,12 +166,15 @@ class SchedulerCalls:
             cron, every = _of_rule(rule_of(at, now_ms, zone=zone or "UTC"))
             zone = None
         rule = _rule(cron, every, zone)
+        value = None if value is None else as_bytes("value", value)
+        key = None if key is None else as_bytes("key", key)
+        keys = self._connection.keys
         wanted = Recurrence(
             name=name,
             topic=topic,
             message=Message(
-                None if value is None else as_bytes("value", value),
-                key=None if key is None else as_bytes("key", key),
+                value if keys is None else keys.encrypt(topic, key, value),
+                key=key,
                 headers=None if headers is None else dict(checked_headers(headers)),
             ),
             cron=rule.text if isinstance(rule, Cron) else None,
@@ -218,10 +222,14 @@ class SchedulerCalls:
         )
 
 
-def recurrence_name(topic: str, rule: Rule, value: bytes | None, key: bytes | None) -> str:
+def recurrence_name(
+    topic: str, rule: Rule, value: bytes | None, key: bytes | None, keys: Keys | None = None
+) -> str:
     """Return a name for a recurrence nobody named: the same for the same, so that a program that
     runs twice does not repeat it twice."""
     text = repr((topic, rule, value, key)).encode()
+    if keys is not None:  # the name is no secret, and would tell whether a value is a certain one
+        text = keys.blinded(text)
     return f"{topic[:150]}-{hashlib.sha256(text).hexdigest()[:16]}"
 
 

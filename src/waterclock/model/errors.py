@@ -21,6 +21,7 @@
     │   └── StoreUnavailable     the database of the streams does not answer: try again later
     ├── TimedOut                 no answer in time: it may have happened, or may still happen
     │   └── MatchTimeout           the other side of a stream did not: nothing was handed over
+    ├── CannotDecrypt            the value is not for our keys: get the key, or reject the message
     ├── NodeFailed               the node answered what nobody planned: a bug, or not a node
     ├── StorageError             the disk or what is on it
     │   ├── StorageFull          free space, then publish again; reads go on
@@ -217,6 +218,10 @@ class MatchTimeout(TimedOut):
     """
 
     resume_token: str = ""
+
+
+class CannotDecrypt(WaterclockError):
+    """A value was encrypted with another key, or not at all; was changed; or belongs elsewhere."""
 
 
 class NodeFailed(WaterclockError):

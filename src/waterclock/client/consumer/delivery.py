@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from waterclock.client.consumer.rows import LoggedMessage, MessageRows
 from waterclock.client.due import When, instant_ms, span_ms
+from waterclock.client.encryption import Keys
 from waterclock.model.clock import time_of
 from waterclock.model.errors import BadInput
 from waterclock.v1 import broker_pb2
@@ -105,9 +106,20 @@ class Delivery(MessageRows):
     )  # fmt: skip
 
     def __init__(
-        self, topic: str, response: broker_pb2.Delivery, lease: Lease, acks: AckSink
+        self,
+        topic: str,
+        response: broker_pb2.Delivery,
+        lease: Lease,
+        acks: AckSink,
+        crypto_keys: Keys | None = None,
     ) -> None:
-        super().__init__(topic, response.partition, response.bounds, response.messages)
+        super().__init__(
+            topic,
+            response.partition,
+            response.bounds,
+            response.messages,
+            crypto_keys=crypto_keys,
+        )
         self.lease = lease
         self.acks = acks
         self.attempt = response.attempt
@@ -232,7 +244,7 @@ class ReceivedBatch:
 
     @property
     def rows(self) -> pa.RecordBatch:
-        rows = self._delivery.rows
+        rows = self._delivery.decrypted_rows
         if len(self._rows) == rows.num_rows:
             return rows
         return rows.slice(self._rows.start, len(self._rows))

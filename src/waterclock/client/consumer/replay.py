@@ -110,4 +110,5 @@ class Replay:
             response.messages,
             offsets=response.offsets,
             append_times=response.append_ms,
+            crypto_keys=self._connection.keys,
         )

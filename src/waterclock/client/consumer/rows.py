@@ -6,9 +6,11 @@ row number and a reference. Keeping one message keeps its batch in memory.
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import overload
 
 import pyarrow as pa
 
+from waterclock.client.encryption import Keys
 from waterclock.log.schema import MESSAGES
 from waterclock.model.clock import time_of
 from waterclock.model.errors import NodeFailed
@@ -21,8 +23,8 @@ class MessageRows:
     """Messages of one partition, in the order of their offsets."""
 
     __slots__ = (
-        "_dues", "_headers", "_ids", "_keys", "_values", "append_ms", "append_times", "count",
-        "offsets", "partition", "rows", "topic",
+        "_decrypted", "_dues", "_headers", "_ids", "_keys", "_values", "append_ms",
+        "append_times", "count", "crypto_keys", "offsets", "partition", "rows", "topic",
     )  # fmt: skip
 
     def __init__(
@@ -34,8 +36,10 @@ class MessageRows:
         *,
         offsets: Sequence[int] = (),
         append_times: Sequence[int] = (),
+        crypto_keys: Keys | None = None,
     ) -> None:
         self.topic = topic
+        self.crypto_keys = crypto_keys
         self.partition = partition
         self.offsets = offsets or offsets_of(bounds)
         self.rows = decoded(response.arrow)
@@ -47,7 +51,8 @@ class MessageRows:
             raise NodeFailed(f"{self.rows.num_rows} messages came for {self.count} offsets")
         self._ids: list[bytes] | None = None
         self._keys: list[bytes | None] | None = None
-        self._values: list[bytes | None] | None = None
+        self._values: Sequence[bytes | None] | None = None
+        self._decrypted: pa.RecordBatch | None = None
         self._headers: list[list[tuple[str, bytes]] | None] | None = None
         self._dues: list[int | None] | None = None
 
@@ -68,10 +73,23 @@ class MessageRows:
         return self._keys
 
     @property
-    def values(self) -> list[bytes | None]:
+    def values(self) -> Sequence[bytes | None]:
+        """The values, row by row; one that cannot be decrypted raises when it is asked for."""
         if self._values is None:
             self._values = self.rows.column(_VALUE).to_pylist()
+            if self.crypto_keys is not None:
+                self._values = DecryptedValues(self, self._values)
         return self._values
+
+    @property
+    def decrypted_rows(self) -> pa.RecordBatch:
+        """The rows as a program reads them; raises CannotDecrypt if it may not read one."""
+        if self.crypto_keys is None:
+            return self.rows
+        if self._decrypted is None:
+            column = pa.array(list(self.values), pa.binary())
+            self._decrypted = self.rows.set_column(_VALUE, MESSAGES.field(_VALUE), column)
+        return self._decrypted
 
     @property
     def headers(self) -> list[list[tuple[str, bytes]] | None]:
@@ -85,6 +103,30 @@ class MessageRows:
         if self._dues is None:
             self._dues = self.rows.column(_DUE).to_pylist()
         return self._dues
+
+
+class DecryptedValues(Sequence[bytes | None]):
+    """Values that are decrypted one by one, so that a bad one does not keep others away."""
+
+    def __init__(self, batch: MessageRows, stored: Sequence[bytes | None]) -> None:
+        self._batch = batch
+        self._stored = stored
+
+    def __len__(self) -> int:
+        return len(self._stored)
+
+    @overload
+    def __getitem__(self, row: int) -> bytes | None: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[bytes | None]: ...
+
+    def __getitem__(self, row: int | slice) -> bytes | list[bytes | None] | None:
+        if isinstance(row, slice):
+            return [self[each] for each in range(*row.indices(len(self)))]
+        batch = self._batch
+        assert batch.crypto_keys is not None
+        return batch.crypto_keys.decrypt(batch.topic, batch.keys[row], self._stored[row])
 
 
 class LoggedMessage:
@@ -102,7 +144,7 @@ class LoggedMessage:
 
     @property
     def value(self) -> bytes | None:
-        """The body; None is a tombstone."""
+        """The body; None is a tombstone. Raises CannotDecrypt if it is not for our keys."""
         return self._batch.values[self._row]
 
     @property

@@ -199,6 +199,7 @@ class Subscription:
             now_ms=self._connection.now_ms,
             monotonic_ms=self._connection.clock.monotonic_ms,
             credit=self._opening.credit if self._opening.HasField("credit") else None,
+            crypto_keys=self._connection.keys,
         )
 
     def _wake(self, is_urgent: bool) -> None:

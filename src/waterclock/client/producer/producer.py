@@ -31,6 +31,7 @@ from waterclock.client.producer.checks import (
     message_bytes,
 )
 from waterclock.client.producer.columns import HeaderPairs
+from waterclock.client.producer.encryption import encrypted, encrypted_rows
 from waterclock.client.producer.publish_stream import PublishStream
 from waterclock.client.producer.send_buffer import SendBuffer
 from waterclock.client.results import Receipt
@@ -72,6 +73,7 @@ class Producer:
     def __init__(self, connection: Connection, node: NodeInfo, tasks: asyncio.TaskGroup) -> None:
         settings = connection.settings
         self._connection = connection
+        self._keys = connection.keys
         self._wait = connection.wait()
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
@@ -108,6 +110,8 @@ class Producer:
             value = as_bytes("value", value)
         if key is not None and type(key) is not bytes:
             key = as_bytes("key", key)
+        if self._keys is not None:
+            value = self._keys.encrypt(destination[0], key, value)
         size = message_bytes(value, key, message_id, headers)
         if size > self._message_bytes_max:
             raise LimitExceeded("message bytes", self._message_bytes_max, got=size)
@@ -137,6 +141,9 @@ class Producer:
         if not messages:
             return []
         sizes = checked_messages(messages, bytes_max=self._message_bytes_max)
+        if self._keys is not None:
+            messages = encrypted(messages, destination[0], self._keys)
+            sizes = checked_messages(messages, bytes_max=self._message_bytes_max)
         call = ManyCall(len(messages), self._loop.create_future())
         start = 0
         while start < len(messages):
@@ -157,6 +164,8 @@ class Producer:
         if self._is_closed:
             raise Closed("the client is closed")
         rows = messages_of(batch, self._connection.clock.now_ms())
+        if self._keys is not None:
+            rows = encrypted_rows(rows, topic, self._keys)
         ends_ms = self._loop.time() * 1_000 + self._connection.settings.delivery_timeout_ms
         answers = []
         limits = {"messages_max": self._rows_max, "bytes_max": self._body_bytes_max}

@@ -100,6 +100,8 @@ class StreamCalls:
 
         `is_safe`: repeating it changes nothing. `retry_ms` is how long to try, beside the wait.
         """
+        if self.connection.keys is not None:
+            raise BadInput("streams are not encrypted: use a client without keys for them")
         clock, settings = self.connection.clock, self.connection.settings
         backoff = self.connection.backoff()
         began_ms = clock.monotonic_ms()
