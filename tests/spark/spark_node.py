@@ -95,7 +95,7 @@ def running(
 
 def _close_client(node: SparkNode) -> None:
     """Close what tasks that ran in this process have left open for the next: there is none."""
-    opened = sender._clients.pop(((node.servers,), None), None)
+    opened = sender._clients.pop(sender._Where((node.servers,)), None)
     if opened is not None:
         _, loop_thread = opened
         loop_thread.stop()

@@ -1,12 +1,14 @@
 """Reading and writing as somebody: from the options to what tasks send, and nowhere to be seen."""
 
 import pickle
+from base64 import b64encode
 from contextlib import closing
 
 import pytest
 
 from tests.client.secured import credential_of, secured_folder
 from tests.spark.fake_http import answer, faking, frames
+from waterclock.client.encryption import MAGIC, Keys
 from waterclock.model.errors import BadInput, Forbidden
 from waterclock.security.folder import SecureFolder
 from waterclock.security.tls import server_context
@@ -53,6 +55,54 @@ def test_options_travel_with_the_credential_and_do_not_show_it(folder):
 
     assert pickle.loads(pickle.dumps(options)) == options
     assert credential.token not in repr(options)
+
+
+def test_keys_are_a_file_on_the_driver_and_travel_unseen(tmp_path):
+    (tmp_path / "keys").write_text(b64encode(bytes(range(32))).decode())
+    options = ReadOptions.parse({"topic": "orders", "keys": f"{tmp_path}/keys"})
+
+    assert options.keys == Keys([bytes(range(32))])
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert "x1f" not in repr(options)
+    assert WriteOptions.parse({"topic": "orders", "keys": f"{tmp_path}/keys"}).keys == options.keys
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"keys": "/nowhere"}, "option keys: keys file /nowhere: No such file"),
+        ({"allowPlaintext": "true"}, "option allowPlaintext: goes with keys"),
+        ({"keys": "KEYS", "view": "dlq"}, "option keys: view=dlq shows values as they are stored"),
+    ],
+)
+def test_options_of_keys_that_make_no_sense_are_refused(tmp_path, given, problem):
+    (tmp_path / "keys").write_text(b64encode(bytes(32)).decode())
+    named = {name: text.replace("KEYS", f"{tmp_path}/keys") for name, text in given.items()}
+
+    with pytest.raises(BadOption, match=problem):
+        ReadOptions.parse({"topic": "orders", **named})
+
+
+@pytest.mark.spark
+def test_spark_writes_what_a_node_cannot_read_and_reads_it(spark, node, topic, tmp_path):
+    (tmp_path / "keys").write_text(b64encode(bytes(range(32))).decode())
+    named = {"servers": node.servers, "topic": topic}
+    rows = spark.createDataFrame(
+        [(b"ada", b"100 coins"), (b"bob", None)], "key binary, value binary"
+    )
+    writing = rows.write.format("waterclock").options(**named, createPartitions=2)
+    writing.option("keys", f"{tmp_path}/keys").mode("append").save()
+
+    reading = spark.read.format("waterclock").options(**named)
+    stored = {row.key: row.value for row in reading.load().collect()}
+    assert stored[b"bob"] is None
+    assert stored[b"ada"].startswith(MAGIC)
+    read = reading.option("keys", f"{tmp_path}/keys").load()
+    assert {row.key: row.value for row in read.collect()} == {b"ada": b"100 coins", b"bob": None}
+    assert [row.value for row in read.select("value").orderBy("value").collect()] == [
+        None,
+        b"100 coins",
+    ]
 
 
 def test_a_damaged_credential_is_refused_and_not_shown(folder):

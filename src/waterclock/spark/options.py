@@ -13,6 +13,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Literal, get_args
 
+from waterclock.client.encryption import Keys
 from waterclock.client.settings import ADDRESS_VARIABLE, DEFAULT_ADDRESS
 from waterclock.client.target import target_of
 from waterclock.model.errors import BadInput
@@ -34,10 +35,10 @@ FETCH_BYTES_MAX = 32 * MIB
 SHOWN_CHARS_MAX = 60
 
 READ_OPTIONS = (
-    "servers", "topic", "credential", "view", "startingOffsets", "endingOffsets",
-    "startingTimestamp", "endingTimestamp", "partitions", "keyPrefix", "minPartitions",
-    "maxRowsPerPartition", "maxOffsetsPerTrigger", "failOnDataLoss", "waitMs", "batchRows",
-    "fetchBytes",
+    "servers", "topic", "credential", "keys", "allowPlaintext", "view", "startingOffsets",
+    "endingOffsets", "startingTimestamp", "endingTimestamp", "partitions", "keyPrefix",
+    "minPartitions", "maxRowsPerPartition", "maxOffsetsPerTrigger", "failOnDataLoss", "waitMs",
+    "batchRows", "fetchBytes",
 )  # fmt: skip
 
 
@@ -76,6 +77,9 @@ class ReadOptions:
 
     credential: Credential | None = None
     """As whom to read, of a secured node."""
+
+    keys: Keys | None = None
+    """By which values are decrypted; they travel to the tasks."""
 
     view: View = "delivered"
     """`delivered`: what consumers get. `all`: scheduled messages too. `scheduled`: what waits for
@@ -123,6 +127,7 @@ class ReadOptions:
         parsed = cls(
             servers=given.servers(),
             credential=given.credential(),
+            keys=given.keys(),
             topic=given.topic(),
             view=_view(given.text("view")),
             starting=given.bound("starting", "earliest"),
@@ -161,6 +166,8 @@ class ReadOptions:
 
     def _check_view(self) -> None:
         if self.is_listing:
+            if self.keys is not None:
+                raise BadOption("keys", f"view={self.view} shows values as they are stored")
             for name, bound in (("startingOffsets", self.starting), ("endingOffsets", self.ending)):
                 if isinstance(bound, OffsetBounds) and (bound.named or bound not in _EVERYTHING):
                     raise BadOption(
@@ -250,6 +257,18 @@ class OptionReader:
     def credential(self) -> Credential | None:
         """Return as whom to ask them: as given, or by WATERCLOCK_CREDENTIAL of the driver."""
         return target_of(DEFAULT_ADDRESS, self._given_credential()).credential
+
+    def keys(self) -> Keys | None:
+        """Return the keys of a file on the driver."""
+        path, may_be_plain = self.text("keys"), self.flag("allowPlaintext", False)
+        if path is None:
+            if may_be_plain:
+                raise BadOption("allowPlaintext", "goes with keys: give them too")
+            return None
+        try:
+            return Keys.from_file(path, allow_plaintext=may_be_plain)
+        except BadInput as error:
+            raise BadOption("keys", str(error)) from None
 
     def _given_credential(self) -> Credential | None:
         text = self.text("credential")

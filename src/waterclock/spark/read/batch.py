@@ -6,6 +6,7 @@ loaded DataFrame once: used again, it reads the same offsets.
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -67,6 +68,8 @@ def read_ranges(
     """Yield the rows of a task; none, if there was nothing to plan."""
     if not isinstance(task, LogRanges):
         return
+    keys = options.keys
+    decrypt = None if keys is None else partial(keys.decrypt_all, options.topic)
     for wanted, retained in zip(task.wanted, task.retained, strict=True):
         rows = FrameRows(
             schema,
@@ -74,6 +77,7 @@ def read_ranges(
             with_scheduled=options.with_scheduled,
             key_prefix=options.key_prefix,
             batch_rows=options.batch_rows,
+            decrypt=decrypt,
         )
         with Fetcher(
             task.address,

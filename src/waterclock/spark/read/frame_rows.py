@@ -5,7 +5,7 @@ what the log does not store for each row (partition, offset, times) is made for 
 Large frames pass as they lie in the reply.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +29,8 @@ _STORED = {"message_id", "key", "value", "headers"}
 """Columns that are in the log as they are in Spark."""
 
 Int64s = npt.NDArray[np.int64]
+Decrypt = Callable[[list[bytes | None], list[bytes | None]], list[bytes | None]]
+"""Of keys and values of messages, return what the values were."""
 
 
 class _Piece(NamedTuple):
@@ -62,7 +64,9 @@ class FrameRows:
         with_scheduled: bool,
         key_prefix: bytes | None,
         batch_rows: int,
+        decrypt: Decrypt | None = None,
     ) -> None:
+        self._decrypt = decrypt
         self._schema = schema
         self._wanted = wanted
         self._batch_rows = batch_rows
@@ -154,6 +158,8 @@ class FrameRows:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _column(self, name: str, pieces: list[_Piece], counts: list[int]) -> pa.Array:
+        if name == "value" and self._decrypt is not None:
+            return _decrypted(pieces, self._decrypt)
         if name in _STORED:
             return _joined([piece.rows.column(name) for piece in pieces])
         match name:
@@ -185,6 +191,12 @@ class FrameRows:
             return self._no_times.slice(0, sum(counts))
         times = np.repeat([piece.header.append_ms for piece in pieces], counts)
         return _times(times, absent=~np.repeat(fired, counts))
+
+
+def _decrypted(pieces: list[_Piece], decrypt: "Decrypt") -> pa.Array:
+    keys = _joined([piece.rows.column("key") for piece in pieces])
+    values = _joined([piece.rows.column("value") for piece in pieces])
+    return pa.array(decrypt(keys.to_pylist(), values.to_pylist()), values.type)
 
 
 def _times(times_ms: Int64s, absent: npt.NDArray[np.bool_] | None = None) -> pa.Array:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from waterclock.client.encryption import Keys
 from waterclock.model.errors import BadInput
 from waterclock.model.names import check_name
 from waterclock.security.credential import Credential
@@ -12,8 +13,8 @@ from waterclock.spark.options import BadOption, OptionReader, known_options
 OnBadRow = Literal["fail", "skip"]
 
 WRITE_OPTIONS = (
-    "servers", "topic", "credential", "writeId", "writeBatch", "partition", "createPartitions",
-    "onBadRow", "rateLimit", "inFlight", "summaryFile", "checkpointLocation",
+    "servers", "topic", "credential", "keys", "writeId", "writeBatch", "partition",
+    "createPartitions", "onBadRow", "rateLimit", "inFlight", "summaryFile", "checkpointLocation",
 )  # fmt: skip
 """The last one is Spark's own, and comes along with a streaming write."""
 
@@ -34,6 +35,9 @@ class WriteOptions:
 
     credential: Credential | None = None
     """As whom to write, to a secured node."""
+
+    keys: Keys | None = None
+    """By which values are encrypted; they travel to the tasks."""
 
     write_id: str | None = None
     """The name of a batch write. The same name again, after a failure or by mistake, goes on where
@@ -72,6 +76,7 @@ class WriteOptions:
         parsed = cls(
             servers=given.servers(),
             credential=given.credential(),
+            keys=given.keys(),
             topic=given.topic(),
             write_id=_name(given.text("writeId")),
             write_batch=given.number("writeBatch", 0, BATCH_MAX, 0),

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from waterclock.client.client import Client
 from waterclock.client.consumer.fetch import Fetched
+from waterclock.client.encryption import Keys
 from waterclock.client.loop_thread import LoopThread
 from waterclock.client.producer.arrow import ArrowReceipt
 from waterclock.client.retry import is_transient
@@ -69,6 +70,14 @@ class TaskKey(NamedTuple):
     task: int
 
 
+class _Where(NamedTuple):
+    """The nodes that are written to, as whom, and by which keys."""
+
+    servers: tuple[str, ...]
+    credential: Credential | None = None
+    keys: Keys | None = None
+
+
 class _Chunk(NamedTuple):
     rows: pa.RecordBatch
     numbers: Int64s
@@ -85,6 +94,7 @@ class BatchSender:
         topic: str,
         *,
         credential: Credential | None = None,
+        keys: Keys | None = None,
         in_flight: int = 4,
         rate_limit: int | None = None,
         on_bad_row: OnBadRow | None = None,
@@ -94,8 +104,7 @@ class BatchSender:
         """Rows stored that were not there before."""
         self.repeated = 0
         """Rows whose ids the node knew."""
-        self._servers = servers
-        self._credential = credential
+        self._where = _Where(servers, credential, keys)
         self._in_flight_max = in_flight
         self._rate_limit = rate_limit
         self._on_bad_row = on_bad_row
@@ -108,7 +117,7 @@ class BatchSender:
         return f"<BatchSender to {self.topic}, {len(self._in_flight)} chunks on their way>"
 
     def __enter__(self) -> "BatchSender":
-        self._client, self._loop_thread = _client_of(self._servers, self._credential)
+        self._client, self._loop_thread = _client_of(self._where)
         return self
 
     def __exit__(
@@ -286,31 +295,28 @@ def _chunks(chunk: _Chunk) -> list[_Chunk]:
 _SETTINGS = ClientSettings(
     connect_timeout_ms=CONNECT_MS, delivery_timeout_ms=int(PATIENCE_S) * SECOND_MS
 )
-_clients: dict[tuple[tuple[str, ...], Credential | None], tuple[Client, LoopThread]] = {}
+_clients: dict[_Where, tuple[Client, LoopThread]] = {}
 _clients_lock = threading.Lock()
 
 
-def _client_of(
-    servers: tuple[str, ...], credential: Credential | None
-) -> tuple[Client, LoopThread]:
+def _client_of(where: _Where) -> tuple[Client, LoopThread]:
     """Return a client for the first of these addresses that answers. It stays open: Spark's workers
     live for many tasks, and each would begin with a new connection."""
     with _clients_lock:
-        where = (servers, credential)
         if where not in _clients:
-            _clients[where] = _opened(servers, credential)
+            _clients[where] = _opened(where)
         return _clients[where]
 
 
-def _opened(servers: tuple[str, ...], credential: Credential | None) -> tuple[Client, LoopThread]:
-    for server in servers[:-1]:
+def _opened(where: _Where) -> tuple[Client, LoopThread]:
+    for server in where.servers[:-1]:
         with contextlib.suppress(Unavailable, TimedOut):
-            return _open(server, credential)
-    return _open(servers[-1], credential)
+            return _open(server, where)
+    return _open(where.servers[-1], where)
 
 
-def _open(server: str, credential: Credential | None) -> tuple[Client, LoopThread]:
-    client = Client(server, _SETTINGS, credential=credential)
+def _open(server: str, where: _Where) -> tuple[Client, LoopThread]:
+    client = Client(server, _SETTINGS, credential=where.credential, keys=where.keys)
     loop_thread = LoopThread(client)
     loop_thread.start()
     return client, loop_thread

@@ -87,6 +87,7 @@ class _TaskWrite:
             options.servers,
             options.topic,
             credential=options.credential,
+            keys=options.keys,
             in_flight=options.in_flight,
             rate_limit=options.rate_limit,
             on_bad_row=self._bad_row,
