@@ -65,6 +65,12 @@ async def test_a_client_in_the_open_is_told_to_give_a_credential(secure_folder):
             await connect(node.address, PATIENT).__aenter__()
 
 
+async def test_so_it_is_if_another_address_of_the_name_refuses(secure_folder):
+    async with secured_node(secure_folder) as node:
+        with pytest.raises(NotAuthenticated, match="is secured, it speaks TLS"):
+            await connect(f"localhost:{node.port}", PATIENT).__aenter__()
+
+
 async def test_a_credential_is_not_sent_to_a_node_in_the_open(secure_folder):
     async with fake_node() as node:
         with pytest.raises(BadInput, match=r"does not speak TLS.* connect without one"):
@@ -124,6 +130,16 @@ async def test_what_is_forbidden_is_not_tried_again_and_says_which_right_to_give
             async for _ in client.subscribe("orders", group="billing"):
                 pass
         assert len(node.guard.calls) == 2
+
+
+async def test_a_batch_of_a_stream_that_is_forbidden_says_the_same(secure_folder):
+    async with (
+        secured_node(secure_folder) as node,
+        connect(settings=PATIENT, credential=node.credential) as client,
+    ):
+        node.fails_before.append(Forbidden("publish", "topic 'bills'", principal="billing"))
+        with pytest.raises(Forbidden, match="secure add billing --replace --publish GLOB"):
+            await client.publish("bills", b"one")
 
 
 async def test_neither_a_client_nor_its_log_nor_an_error_shows_the_token(secure_folder, caplog):

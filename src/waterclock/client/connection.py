@@ -72,8 +72,6 @@ _OPTIONS: list[tuple[str, int]] = [
     ("grpc.http2.max_pings_without_data", 0),
 ]
 
-_HUNG_UP = ("socket closed", "the connection was lost")
-"""How a connection ends on which the other side did not find what it expects."""
 _SAID_IN_FULL = (Unreachable, BadInput, NotAuthenticated)
 
 
@@ -220,11 +218,14 @@ class Connection:
             await asyncio.sleep(wait_ms / 1_000)
 
     async def _lacks_tls(self, error: WaterclockError) -> bool:
-        """Return whether the node hung up on us because it speaks TLS only."""
+        """Return whether the node hung up on us because it speaks TLS only.
+
+        gRPC says so of the last address of a name that it tried, which may not be the node's.
+        """
         if self.target.credential is not None or not isinstance(error, Unreachable):
             return False
         host, _, port = self.address.rpartition(":")
-        return error.reason in _HUNG_UP and await speaks_tls(host.strip("[]"), int(port))
+        return await speaks_tls(host.strip("[]"), int(port))
 
     @property
     def is_ready(self) -> bool:
