@@ -10,10 +10,13 @@ from waterclock.client.retry import Backoff, is_transient, was_refused
 from waterclock.model.errors import (
     BadInput,
     Busy,
+    Forbidden,
     LimitExceeded,
     NodeFailed,
+    NotAuthenticated,
     Overloaded,
     PartitionFaulty,
+    QuotaExceeded,
     Stopping,
     StorageFull,
     TimedOut,
@@ -48,6 +51,13 @@ def test_chance_adds_up_to_as_much_again():
     assert backoff(0.5).next_ms() == 37.5
 
 
+def test_a_quota_says_how_long_to_wait_at_least():
+    quota = QuotaExceeded("requests/s", 7, principal="billing", retry_after_ms=700)
+
+    assert backoff(0.0).next_ms(quota) == 725
+    assert backoff(0.0).next_ms(Overloaded("calls", 1)) == 25
+
+
 def test_after_a_success_waits_are_short_again():
     waits = backoff()
     waits.next_ms()
@@ -77,6 +87,8 @@ def test_what_may_pass_is_tried_again(error):
     "error",
     [
         BadInput("x"),
+        NotAuthenticated("x"),
+        Forbidden("publish", "topic 'x'", principal="x"),
         LimitExceeded("key bytes", 1),
         UnknownTopic("x"),
         Busy("x"),

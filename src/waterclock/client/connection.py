@@ -185,7 +185,7 @@ class Connection:
                 return await method(request, timeout=max(left_ms, 1) / 1_000, wait_for_ready=True)
             except grpc.aio.AioRpcError as rpc:
                 error = error_of(rpc, self.address)
-                pause_ms = backoff.next_ms()
+                pause_ms = backoff.next_ms(error)
                 if isinstance(error, TimedOut) and not self.is_ready:
                     raise unreachable(self.address, "connection refused or lost") from rpc
                 if not was_refused(error) or pause_ms >= left_ms:
@@ -203,7 +203,7 @@ class Connection:
                 node = await self.admin.GetNode(admin_pb2.GetNodeRequest(), timeout=left_ms / 1_000)
             except grpc.aio.AioRpcError as rpc:
                 error = error_of(rpc, self.address)
-                wait_ms = backoff.next_ms()
+                wait_ms = backoff.next_ms(error)
                 if isinstance(error, TimedOut):
                     error = unreachable(self.address, "no answer")
                 elif await self._lacks_tls(error):

@@ -9,6 +9,7 @@ from random import Random
 from waterclock.model.errors import (
     Closed,
     Overloaded,
+    QuotaExceeded,
     Stopping,
     StorageFailed,
     StorageFull,
@@ -33,12 +34,14 @@ class Backoff:
     def __repr__(self) -> str:
         return f"<Backoff after {self.failures} failures>"
 
-    def next_ms(self) -> float:
-        """Count a failure and return how long to wait before the next attempt."""
+    def next_ms(self, error: WaterclockError | None = None) -> float:
+        """Count a failure and return how long to wait before the next attempt: at least as long as
+        a node says that will not have us go faster."""
         doubled = self._delay_ms << min(self.failures, _DOUBLINGS_MAX)
         longest = min(doubled, self._delay_ms_max)
         self.failures += 1
-        return longest * (1 + self._rng.random()) / 2
+        asked_ms = error.retry_after_ms if isinstance(error, QuotaExceeded) else None
+        return (asked_ms or 0) + longest * (1 + self._rng.random()) / 2
 
     def reset(self) -> None:
         """Forget the failures: an attempt succeeded."""

@@ -72,7 +72,7 @@ class Replay:
                 if not (begin.name and is_transient(error) and may_retry):
                     raise
                 wait.away(error)
-                await asyncio.sleep(backoff.next_ms() / 1_000)
+                await asyncio.sleep(backoff.next_ms(error) / 1_000)
 
     async def _read(self, begin: Begin) -> AsyncIterator[MessageRows]:
         """Yield what one stream brings; raise why it ended, unless there is no more."""

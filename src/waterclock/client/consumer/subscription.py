@@ -247,7 +247,7 @@ class Subscription:
             if not self._opened.done() and self._loop.time() >= give_up_at:
                 return error
             self._wait.away(error)
-            await asyncio.sleep(backoff.next_ms() / 1_000)
+            await asyncio.sleep(backoff.next_ms(error) / 1_000)
             self._session = self._new_session()
 
     async def _run_stream(self, session: Session) -> WaterclockError:

@@ -329,7 +329,7 @@ class Producer:
             else:
                 self._wait.here()
                 return answer
-            await asyncio.sleep(min(backoff.next_ms(), left_ms) / 1_000)
+            await asyncio.sleep(min(backoff.next_ms(error), left_ms) / 1_000)
         if isinstance(error, TimedOut) and not connection.is_ready:
             raise unreachable(connection.address, "connection refused or lost")
         raise error

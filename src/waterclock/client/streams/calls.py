@@ -114,7 +114,7 @@ class StreamCalls:
             try:
                 return await self._once(made(None if wait_ms is None else left_ms), timeout_ms)
             except WaterclockError as error:
-                pause_ms = backoff.next_ms()
+                pause_ms = backoff.next_ms(error)
                 is_over = clock.monotonic_ms() + pause_ms >= ends_ms
                 if is_over or not _may_repeat(error, is_safe=is_safe):
                     raise
