@@ -4,10 +4,11 @@ The worker is a process; the test is its leader, at the port the worker listens 
 """
 
 import itertools
+import json
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
@@ -35,7 +36,7 @@ from waterclock.dispatch.frames import (
     encode_process_message,
     encode_welcome,
 )
-from waterclock.dispatch.redis.keys import beside
+from waterclock.dispatch.redis.keys import Keys, beside
 
 HANDLERS = "tests.dispatch.work_handlers"
 READS = (HELLO, CREDIT, PROGRESS, NACK, ACK_BATCH, CLOSE, HEARTBEAT)
@@ -45,8 +46,9 @@ _numbers = itertools.count(1)
 class HandmadeLeader:
     """A connection to a worker, in the role of a leader."""
 
-    def __init__(self, port: int, *, epoch: int) -> None:
+    def __init__(self, port: int, *, epoch: int, take_lock: Callable[[int], None]) -> None:
         self.epoch = epoch
+        self._take_lock = take_lock
         self._wire = socket.create_connection(("127.0.0.1", port))
         self._wire.settimeout(30)
         self._decoder = Decoder(READS)
@@ -56,14 +58,23 @@ class HandmadeLeader:
         """Hang up."""
         self._wire.close()
 
-    def welcome(self, *, deadline_ms: int = 60_000) -> None:
-        """Answer the worker's hello."""
+    def welcome(
+        self, *, deadline_ms: int = 60_000, heartbeat_ms: int = 10_000,
+        silence_ms_max: int = 60_000, is_elected: bool = True,
+    ) -> None:  # fmt: skip
+        """Answer the worker's hello, as the holder of the lock."""
+        if is_elected:
+            self.take_lock()
         self.send(
             encode_welcome(
-                epoch=self.epoch, deadline_ms=deadline_ms, heartbeat_ms=10_000,
-                silence_ms_max=60_000,
+                epoch=self.epoch, deadline_ms=deadline_ms, heartbeat_ms=heartbeat_ms,
+                silence_ms_max=silence_ms_max,
             )
         )  # fmt: skip
+
+    def take_lock(self) -> None:
+        """Let Redis say that it leads."""
+        self._take_lock(self.epoch)
 
     def send(self, frame: bytes) -> None:
         """Send a frame."""
@@ -109,25 +120,37 @@ def programs(server, name, tmp_path):
         yield programs
 
 
-@contextmanager
-def led(port: int, *, epoch: int) -> Iterator[HandmadeLeader]:
-    """Connect to a worker as its leader."""
-
-    def is_there() -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", port)) == 0
-
-    wait(is_there, what="a worker that listens")
-    leader = HandmadeLeader(port, epoch=epoch)
-    try:
-        hello = leader.next(Hello)
-        assert isinstance(hello, Hello)
-        yield leader
-    finally:
-        leader.close()
+Led = Callable[..., AbstractContextManager[HandmadeLeader]]
 
 
-def test_a_worker_says_hello_and_acknowledges_what_it_wrote(programs: Fleet, look, name):
+@pytest.fixture
+def led(look, name) -> Led:
+    """Give what connects to a worker as its leader."""
+
+    def take_lock(epoch: int) -> None:
+        # Nobody listens at that port: the worker is to take the leader that dials it.
+        value = {"host": "127.0.0.1", "port": 1, "token": "t", "epoch": epoch}
+        look.set(Keys(name).lock, json.dumps(value))
+
+    @contextmanager
+    def connected(port: int, *, epoch: int) -> Iterator[HandmadeLeader]:
+        def is_there() -> bool:
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+
+        wait(is_there, what="a worker that listens")
+        leader = HandmadeLeader(port, epoch=epoch, take_lock=take_lock)
+        try:
+            hello = leader.next(Hello)
+            assert isinstance(hello, Hello)
+            yield leader
+        finally:
+            leader.close()
+
+    return connected
+
+
+def test_a_worker_says_hello_and_acknowledges_what_it_wrote(programs: Fleet, led: Led, look, name):
     port = free_port()
     programs.start("worker", handler=f"{HANDLERS}:copy", listen=f"127.0.0.1:{port}", name="w-1")
 
@@ -145,7 +168,9 @@ def test_a_worker_says_hello_and_acknowledges_what_it_wrote(programs: Fleet, loo
     assert look.xlen(f"{name}-out") == 2
 
 
-def test_frames_of_an_older_leader_are_refused_counted_and_answered(programs: Fleet, look, name):
+def test_frames_of_an_older_leader_are_refused_counted_and_answered(
+    programs: Fleet, led: Led, look, name
+):
     port = free_port()
     worker = programs.start("worker", handler=f"{HANDLERS}:copy", listen=f"127.0.0.1:{port}")
 
@@ -169,7 +194,7 @@ def test_frames_of_an_older_leader_are_refused_counted_and_answered(programs: Fl
     assert sorted(int(f[b"n"]) for _, f in look.xrange(f"{name}-out")) == [1, 2, 5]
 
 
-def test_a_leader_that_comes_with_an_old_epoch_is_told_so(programs: Fleet):
+def test_a_leader_that_comes_with_an_old_epoch_is_told_so(programs: Fleet, led: Led):
     port = free_port()
     programs.start("worker", handler=f"{HANDLERS}:copy", listen=f"127.0.0.1:{port}")
 
@@ -178,12 +203,12 @@ def test_a_leader_that_comes_with_an_old_epoch_is_told_so(programs: Fleet):
         new.hand(b'{"n": 1}')
         new.next(AckBatch)
         with led(port, epoch=5) as old:
-            old.welcome()
+            old.welcome(is_elected=False)
             assert old.next(Close) == Close(6, "epoch 5 is over")
 
 
 def test_a_write_under_an_epoch_that_is_over_is_refused_by_redis_and_not_acknowledged(
-    programs: Fleet, look, name
+    programs: Fleet, led: Led, look, name
 ):
     port = free_port()
     worker = programs.start("worker", handler=f"{HANDLERS}:copy", listen=f"127.0.0.1:{port}")
@@ -198,7 +223,9 @@ def test_a_write_under_an_epoch_that_is_over_is_refused_by_redis_and_not_acknowl
     assert look.xlen(f"{name}-out") == 0
 
 
-def test_a_message_born_before_the_window_is_given_back_for_good(programs: Fleet, look, name):
+def test_a_message_born_before_the_window_is_given_back_for_good(
+    programs: Fleet, led: Led, look, name
+):
     port = free_port()
     programs.start("worker", handler=f"{HANDLERS}:copy", listen=f"127.0.0.1:{port}")
 
@@ -215,7 +242,7 @@ def test_a_message_born_before_the_window_is_given_back_for_good(programs: Fleet
     assert look.xlen(f"{name}-out") == 0
 
 
-def test_reasons_are_given_and_say_whether_a_retry_helps(programs: Fleet):
+def test_reasons_are_given_and_say_whether_a_retry_helps(programs: Fleet, led: Led):
     port = free_port()
     programs.start("worker", handler=f"{HANDLERS}:picky", listen=f"127.0.0.1:{port}")
 
@@ -229,7 +256,7 @@ def test_reasons_are_given_and_say_whether_a_retry_helps(programs: Fleet):
             assert leader.next(Nack) == Nack(5, uuids, reason, is_permanent)
 
 
-def test_credit_grows_with_what_gets_done(programs: Fleet):
+def test_credit_grows_with_what_gets_done(programs: Fleet, led: Led):
     port = free_port()
     programs.start(
         "worker", handler=f"{HANDLERS}:copy", listen=f"127.0.0.1:{port}", concurrency=2, credit=64
@@ -244,31 +271,31 @@ def test_credit_grows_with_what_gets_done(programs: Fleet):
     assert frame == Credit(5, 32)
 
 
-def test_a_worker_that_works_says_so_and_one_that_idles_sends_signs_of_life(programs: Fleet):
+def test_a_worker_that_works_says_so_and_one_that_idles_sends_signs_of_life(
+    programs: Fleet, led: Led
+):
     port = free_port()
     programs.start("worker", handler=f"{HANDLERS}:slow", listen=f"127.0.0.1:{port}")
 
     with led(port, epoch=5) as leader:
-        leader.send(
-            encode_welcome(epoch=5, deadline_ms=400, heartbeat_ms=200, silence_ms_max=60_000)
-        )
+        leader.welcome(deadline_ms=400, heartbeat_ms=200)
         assert leader.next(Heartbeat) == Heartbeat(5)
         uuids = leader.hand(b'{"n": 1, "seconds": 1}')
         assert leader.next(Progress) == Progress(5, uuids)
         assert leader.next(AckBatch) == AckBatch(5, uuids)
 
 
-def test_a_leader_that_falls_silent_is_left(programs: Fleet):
+def test_a_leader_that_falls_silent_is_left(programs: Fleet, led: Led):
     port = free_port()
     programs.start("worker", handler=f"{HANDLERS}:copy", listen=f"127.0.0.1:{port}")
 
     with led(port, epoch=5) as leader:
-        leader.send(encode_welcome(epoch=5, deadline_ms=400, heartbeat_ms=100, silence_ms_max=300))
+        leader.welcome(deadline_ms=400, heartbeat_ms=100, silence_ms_max=300)
         leader.send(encode_heartbeat(epoch=5))
         assert leader.is_hung_up_on()
 
 
-def test_the_simple_frame_is_not_for_a_worker_that_said_hello(programs: Fleet):
+def test_the_simple_frame_is_not_for_a_worker_that_said_hello(programs: Fleet, led: Led):
     port = free_port()
     programs.start("worker", handler=f"{HANDLERS}:copy", listen=f"127.0.0.1:{port}")
 
@@ -279,7 +306,7 @@ def test_the_simple_frame_is_not_for_a_worker_that_said_hello(programs: Fleet):
         assert leader.next(Close) == Close(5, "a worker that says hello takes batches")
 
 
-def test_garbage_from_a_leader_ends_the_connection_and_not_the_worker(programs: Fleet):
+def test_garbage_from_a_leader_ends_the_connection_and_not_the_worker(programs: Fleet, led: Led):
     port = free_port()
     programs.start("worker", handler=f"{HANDLERS}:copy", listen=f"127.0.0.1:{port}")
 
@@ -290,3 +317,34 @@ def test_garbage_from_a_leader_ends_the_connection_and_not_the_worker(programs: 
         leader.welcome()
         leader.hand(b'{"n": 1}')
         leader.next(AckBatch)
+
+
+@pytest.mark.parametrize("epoch", [0, 1 << 63])
+def test_a_leader_that_redis_does_not_know_is_left_and_locks_nobody_out(
+    programs: Fleet, led: Led, look, name, epoch
+):
+    port = free_port()
+    programs.start("worker", handler=f"{HANDLERS}:copy", listen=f"127.0.0.1:{port}")
+
+    with led(port, epoch=epoch) as fake, led(port, epoch=5) as leader:
+        fake.welcome(is_elected=False)
+        fake.hand(b'{"n": 666}')
+        leader.welcome()
+        leader.hand(b'{"n": 1}')
+
+        leader.next(AckBatch)
+        assert fake.next(Close) == Close(5, f"epoch {epoch} is not that of the lock")
+
+    assert [int(fields[b"n"]) for _, fields in look.xrange(f"{name}-out")] == [1]
+
+
+def test_a_leader_is_believed_once_the_lock_has_its_epoch(programs: Fleet, led: Led):
+    port = free_port()
+    programs.start("worker", handler=f"{HANDLERS}:copy", listen=f"127.0.0.1:{port}")
+
+    with led(port, epoch=5) as leader:
+        leader.welcome(is_elected=False)
+        uuids = leader.hand(b'{"n": 1}')
+        leader.take_lock()
+
+        assert leader.next(AckBatch) == AckBatch(5, uuids)

@@ -6,6 +6,7 @@ both programs, and each reads its own.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Annotated, ClassVar, Literal, TypeVar, get_args
 
 from waterclock.dispatch.core.lease import LeaseConfig
@@ -29,6 +30,7 @@ from waterclock.model.units import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SE
 SourceKind = Literal["stream", "pubsub"]
 SinkKind = Literal["redis", "waterclock"]
 Parse = Literal["json", "bytes"]
+SimpleWorkers = Literal["loopback", "all"]
 
 _PORT = count(0, 65_535)
 _KEY = Text(512)
@@ -113,14 +115,20 @@ class DispatcherConfig(Section):
     """What is known to be written is forgotten in pieces of so long. Shorter makes more keys,
     longer frees memory later."""
 
-    host: Annotated[str, Text(255)] = "0.0.0.0"
-    """The address to listen on for workers."""
+    host: Annotated[str, Text(255)] = "127.0.0.1"
+    """The address to listen on for workers. One that other machines reach, such as `0.0.0.0`, needs
+    `is_insecure`."""
 
     port: Annotated[int, _PORT] = 7710
     """The port to listen on for workers; 0 takes any free one, since workers are told it."""
 
+    is_insecure: Annotated[bool, Toggle()] = False
+    """Let whoever reaches the port take messages and acknowledge them, from other machines too.
+    It is said at each start."""
+
     advertise_host: Annotated[str, Blank(Text(255))] = ""
-    """Where workers find this machine; empty takes its name."""
+    """Where workers find this machine; empty takes `host`, or the machine's name for an address
+    such as `0.0.0.0`."""
 
     workers: Annotated[tuple[str, ...], Addresses()] = ()
     """Workers that the leader connects to, besides those that come by themselves."""
@@ -176,6 +184,15 @@ class DispatcherConfig(Section):
     read_count: Annotated[int, count(1, 100_000)] = 1_000
     """stream: entries read at once."""
 
+    credit_max: Annotated[int, count(1, CREDIT_MAX)] = 10_000
+    """Messages that one worker is sent before it has acknowledged any, however many it asks for;
+    and never more than half of `queue_messages_max`. More lets one worker keep more from others."""
+
+    simple_workers: Annotated[SimpleWorkers, Choice(get_args(SimpleWorkers))] = "loopback"
+    """Who may work without a hello (`legacy_credit`). Whatever connects and says nothing is taken
+    for such a worker, a port scan too: so it is let in if `host` is loopback or the leader dialled
+    it (`workers`), and from elsewhere only with `all`."""
+
     legacy_credit: Annotated[int, count(0, 10_000)] = 1
     """Messages that a worker which never says hello is sent before it has acknowledged any. 0 takes
     no such workers: whatever else connects and says nothing is not one then."""
@@ -190,12 +207,26 @@ class DispatcherConfig(Section):
     metrics_port: Annotated[int, _PORT] = 0
     """Metrics and health over HTTP; 0 is off."""
 
+    metrics_host: Annotated[str, Blank(Text(255))] = ""
+    """The address they are served on; empty takes `host`. Whoever reaches it may read them."""
+
     def __post_init__(self) -> None:
         Section.__post_init__(self)
+        _refuse_strangers("dispatch", "host", self.host, is_allowed=self.is_insecure)
         _ordered("dispatch", "heartbeat", self.heartbeat_ms * 2, "silence_max", self.silence_ms_max)
         _ordered("dispatch", "retry", self.retry_ms, "retry_max", self.retry_ms_max)
         _ordered("dispatch", "bucket", self.bucket_ms, "window", self.window_ms)
         _ordered("dispatch", "lease", self.lease_ms, "window", self.window_ms)
+
+    @property
+    def takes_simple_workers(self) -> bool:
+        """Whether anybody who connects and says nothing is a worker."""
+        return self.simple_workers == "all" or is_loopback(self.host)
+
+    @property
+    def worker_credit_max(self) -> int:
+        """What one worker may hold at most: others must get something, too."""
+        return min(self.credit_max, self.queue_messages_max // 2)
 
     def plan(self) -> PlanConfig:
         """Return what the plan goes by."""
@@ -284,14 +315,25 @@ class WorkerConfig(Section):
     listen: Annotated[str, Blank(Text(300))] = ""
     """`host:port` where the leader connects to this worker; empty connects to the leader."""
 
+    is_insecure: Annotated[bool, Toggle()] = False
+    """Let `listen` be an address that other machines reach: whoever does can be our leader. It is
+    said at each start."""
+
     drain_ms_max: Annotated[int, duration(0, 1 * HOUR_MS)] = 10 * SECOND_MS
     """How long a worker that is stopped may take to finish what it has."""
 
     metrics_port: Annotated[int, _PORT] = 0
     """Metrics and health over HTTP; 0 is off."""
 
+    metrics_host: Annotated[str, Text(255)] = "127.0.0.1"
+    """The address they are served on. Whoever reaches it may read them, the last error of the
+    handler too."""
+
     def __post_init__(self) -> None:
         Section.__post_init__(self)
+        if self.listen:
+            host = self.listen.rpartition(":")[0]
+            _refuse_strangers("worker", "listen", host, is_allowed=self.is_insecure)
         _ordered("worker", "bucket", self.bucket_ms, "window", self.window_ms)
         if self.sink == "waterclock" and not self.topic:
             raise BadConfig("worker.topic", "is needed if worker.sink is waterclock")
@@ -323,6 +365,22 @@ def load_config(
         environ_prefix=f"{ENVIRONMENT_PREFIX}{section.section.upper()}__",
     )
     return build_section(section, values)
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether only programs of this machine reach an address."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _refuse_strangers(section: str, name: str, host: str, *, is_allowed: bool) -> None:
+    if not is_allowed and not is_loopback(host):
+        raise BadConfig(
+            f"{section}.{name}",
+            f"{host!r} lets in whoever reaches it: take 127.0.0.1, or allow it with --insecure",
+        )
 
 
 def _ordered(section: str, small: str, least: int, large: str, most: int) -> None:

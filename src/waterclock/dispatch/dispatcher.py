@@ -54,6 +54,7 @@ class Dispatcher:
         self._is_changed = asyncio.Event()
         """Something came about that the lease must hear of, before its next deadline."""
         self._is_newer_known = False
+        self._is_doubted = False
         self._has_failed = False
         self._waiting = Waiting("the lease in Redis")
         self.has_redis = asyncio.Event()
@@ -152,6 +153,9 @@ class Dispatcher:
                 self._is_newer_known = False
                 self.counts.stale += 1
                 await self._perform(lease.lost(now_ms()), tasks)
+            if self._is_doubted:
+                self._is_doubted = False
+                lease.doubted(now_ms())
             if self._has_failed:
                 self._has_failed = False
                 await self._perform(lease.lost(now_ms(), "it could not lead"), tasks)
@@ -228,7 +232,7 @@ class Dispatcher:
         self.counts.elections += 1
         self._leader = Leader(
             self._config, self._source, epoch=epoch, is_held=self._lease.is_held,
-            on_newer=self._newer, counts=self.counts,
+            on_doubt=self._doubted, counts=self.counts,
         )  # fmt: skip
         self._leading = tasks.create_task(self._lead(self._leader))
 
@@ -248,6 +252,10 @@ class Dispatcher:
             await asyncio.sleep(FAILED_S)
             self._has_failed = True
             self._is_changed.set()
+
+    def _doubted(self) -> None:
+        self._is_doubted = True
+        self._is_changed.set()
 
     def _newer(self) -> None:
         self._is_newer_known = True

@@ -43,7 +43,7 @@ from waterclock.dispatch.frames import (
     encode_heartbeat,
     encode_welcome,
 )
-from waterclock.dispatch.links import WorkerLink
+from waterclock.dispatch.links import WorkerLink, printable
 from waterclock.dispatch.metrics import DispatcherCounts
 from waterclock.dispatch.sources.source import Source, until_answered
 
@@ -74,15 +74,16 @@ class Leader:
         *,
         epoch: int,
         is_held: Callable[[int], bool],
-        on_newer: Callable[[], None],
+        on_doubt: Callable[[], None],
         counts: DispatcherCounts,
     ) -> None:
         self.epoch = epoch
         self._config = config
         self._source = source
         self._is_held = is_held
-        self._on_newer = on_newer
-        """Called when a worker knows of a later leader than us."""
+        self._on_doubt = on_doubt
+        """Called when a worker says that there is a later leader than us. Anybody can say so: only
+        Redis is believed."""
         self._counts = counts
         self._plan = Plan(config.plan(), Random(epoch))
         self._seen = {field.name: 0 for field in fields(self._plan.counts)}
@@ -164,10 +165,11 @@ class Leader:
         if stored_batches or entries:
             await self._source.settle(self.epoch, stored_batches=stored_batches, entries=entries)
 
-    def new_link(self) -> WorkerLink:
-        """Return the protocol of a new connection."""
+    def new_link(self, *, is_named: bool = False) -> WorkerLink:
+        """Return the protocol of a new connection; to a worker of the list, or from anybody."""
+        may_be_simple = is_named or self._config.takes_simple_workers
         return WorkerLink(
-            next(_numbers),
+            next(_numbers), may_be_simple=may_be_simple and self._config.legacy_credit > 0,
             on_made=self._made, on_frames=self._handle, on_lost=self._lost, on_bad=self._bad,
         )  # fmt: skip
 
@@ -175,10 +177,11 @@ class Leader:
         """Keep a connection to a worker of the list."""
         host, _, port = address.rpartition(":")
         loop = asyncio.get_running_loop()
+        new_link = partial(self.new_link, is_named=True)
         while True:
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(1.0):
-                    _, link = await loop.create_connection(self.new_link, host, int(port))
+                    _, link = await loop.create_connection(new_link, host, int(port))
                 await link.lost
             await asyncio.sleep(DIAL_S)
 
@@ -206,7 +209,7 @@ class Leader:
                 log.warning(
                     "message_dead_lettered uuid=%s reason=%s",
                     dead_letter.uuid.hex(),
-                    dead_letter.reason,
+                    printable(dead_letter.reason),
                 )
             await until_answered(partial(self._source.write_dead_letters, self.epoch, dead_letters))
             self._perform(
@@ -237,7 +240,7 @@ class Leader:
     def _care_for(self, link: WorkerLink, now: float) -> None:
         config = self._config
         if not link.is_joined:
-            if now - link.made_at > HELLO_S and not config.legacy_credit:
+            if now - link.made_at > HELLO_S and not link.may_be_simple:
                 self._bad(link, "said no hello")
             elif now - link.made_at > HELLO_S:
                 link.is_simple, link.name = True, f"simple-{link.key}"
@@ -320,10 +323,10 @@ class Leader:
                 case ProcessBatch() | ProcessMessage() | Welcome():
                     raise AssertionError("the decoder lets these pass to workers only")
                 case Close(epoch, reason):
-                    log.info("worker_closes worker=%s reason=%s", link.name, reason)
+                    log.info("worker_closes worker=%s reason=%s", link.name, printable(reason))
                     link.abort()
                     if epoch > self.epoch:
-                        self._on_newer()
+                        self._on_doubt()
                 case _:
                     if frame.epoch == self.epoch and link.is_joined:
                         self._answered(link, frame)
@@ -331,8 +334,9 @@ class Leader:
 
     def _greeted(self, link: WorkerLink, hello: Hello) -> None:
         if hello.epoch > self.epoch:
-            link.close(f"epoch {self.epoch} is over", epoch=self.epoch)
-            self._on_newer()
+            # If Redis says so too, we step down; if not, this worker has its epoch from nobody.
+            self._on_doubt()
+            self._bad(link, f"epoch {hello.epoch} is above ours, {self.epoch}")
             return
         if link.is_joined:
             self._bad(link, "a second hello")
@@ -345,7 +349,7 @@ class Leader:
                 heartbeat_ms=config.heartbeat_ms, silence_ms_max=config.silence_ms_max,
             )
         )  # fmt: skip
-        self._join(link, hello.credit)
+        self._join(link, min(hello.credit, config.worker_credit_max))
 
     def _answered(
         self, link: WorkerLink, frame: AckBatch | Credit | Progress | Nack | Heartbeat
@@ -355,7 +359,7 @@ class Leader:
             case AckBatch(_, uuids):
                 self._perform(plan.acked(uuids, key))
             case Credit(_, credit):
-                plan.credited(key, credit)
+                plan.credited(key, min(credit, self._config.worker_credit_max))
                 self._recount_credit()
             case Progress(_, uuids):
                 plan.progressed(uuids, key, now_ms())

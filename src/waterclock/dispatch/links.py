@@ -24,6 +24,13 @@ from waterclock.dispatch.frames import (
 from waterclock.runtime.link import Link
 
 
+def printable(text: str) -> str:
+    """Return what another program said as it may stand in a log: on one line, whatever is in it."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
 class FrameLink(Link):
     """One end of a connection, which reads the commands that are meant for it."""
 
@@ -88,6 +95,12 @@ class LeaderLink(FrameLink):
             on_bad=lambda link, reason: link.close(reason),
         )  # fmt: skip
         self.welcome: Welcome | None = None
+        self.claim: Welcome | None = None
+        """A welcome under an epoch that Redis has not confirmed yet."""
+        self.doubts = 0
+        """How often Redis said otherwise."""
+        self.held: list[Frame] = []
+        """What came behind the claim; nothing more is read meanwhile."""
         self.is_stale = False
         """Another leader with a higher epoch has welcomed us: nothing counts that comes here."""
         self.credit = 0
@@ -103,6 +116,19 @@ class LeaderLink(FrameLink):
         """The leader's, 0 before its welcome."""
         return self.welcome.epoch if self.welcome else 0
 
+    def hold(self, claim: Welcome, behind: list[Frame]) -> None:
+        """Read no further until the claim is confirmed."""
+        self.claim, self.held = claim, behind
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def release(self) -> list[Frame]:
+        """Read on; return what was held, to be handled first."""
+        self.claim, held, self.held = None, self.held, []
+        if self.is_open and self._transport is not None:
+            self._transport.resume_reading()
+        return held
+
 
 class WorkerLink(FrameLink):
     """A leader's connection to a worker. `key` is its number in the plan."""
@@ -111,6 +137,7 @@ class WorkerLink(FrameLink):
         self,
         key: int,
         *,
+        may_be_simple: bool = False,
         on_made: Callable[[Self], None],
         on_frames: Callable[[Self, list[Frame]], None],
         on_lost: Callable[[Self], None],
@@ -123,6 +150,7 @@ class WorkerLink(FrameLink):
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self.name = ""
         self.is_joined = False
+        self.may_be_simple = may_be_simple
         self.is_simple = False
         """It said no hello: one message a frame, no epochs, no heartbeats."""
         self.made_at = self.heard_at

@@ -4,6 +4,7 @@ Redis need not be there when they start: they try until it is, and say so in the
 """
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import Callable
@@ -20,13 +21,15 @@ from waterclock.dispatch.worker.handlers import Handler, handler_of, load
 from waterclock.dispatch.worker.worker import Worker
 from waterclock.runtime.lifecycle import stopping_on_signals
 
-METRICS_HOST = "0.0.0.0"
+log = logging.getLogger(__name__)
 
 
 async def run_dispatcher(
     config: DispatcherConfig, *, on_ready: Callable[[Dispatcher], None] | None = None
 ) -> None:
     """Run a dispatcher until a signal, or `Dispatcher.stop`, ends it."""
+    if config.is_insecure:
+        log.warning("insecure port=%d whoever_reaches_it_can=take_messages", config.port)
     redis = RedisClient(config.redis, silence_s_max=_patience_s(config.lease_ms))
     dispatcher = Dispatcher(config, redis)
 
@@ -45,7 +48,8 @@ async def run_dispatcher(
     try:
         with stopping_on_signals(dispatcher.stop):
             async with asyncio.TaskGroup() as tasks:
-                beside = _beside(tasks, health, config.metrics_port)
+                metrics_host = config.metrics_host or config.host
+                beside = _beside(tasks, health, metrics_host, config.metrics_port)
                 if on_ready is not None:
                     beside.append(tasks.create_task(_tell(dispatcher, on_ready)))
                 await dispatcher.run()
@@ -68,6 +72,8 @@ async def run_worker(
 ) -> None:
     """Run a worker until a signal, or `Worker.stop`, ends it."""
     config = replace(config, name=config.name or f"{socket.gethostname()}-{os.getpid()}")
+    if config.is_insecure and config.listen:
+        log.warning("insecure listen=%s whoever_reaches_it_can=send_messages", config.listen)
     found = _handler(config, handler)
     # While it waits for replicas a connection is silent, and not broken.
     wait_s = config.wait_ms / 1_000 if config.wait_replicas else 0.0
@@ -89,7 +95,7 @@ async def run_worker(
     try:
         with stopping_on_signals(worker.stop):
             async with asyncio.TaskGroup() as tasks:
-                beside = _beside(tasks, health, config.metrics_port)
+                beside = _beside(tasks, health, config.metrics_host, config.metrics_port)
                 if on_ready is not None:
                     on_ready(worker)
                 await worker.run()
@@ -129,8 +135,10 @@ async def _sink(config: WorkerConfig, redis: RedisClient) -> Sink:
     )  # fmt: skip
 
 
-def _beside(tasks: asyncio.TaskGroup, health: Health, port: int) -> list[asyncio.Task[None]]:
-    return [tasks.create_task(health.serve(METRICS_HOST, port))] if port else []
+def _beside(
+    tasks: asyncio.TaskGroup, health: Health, host: str, port: int
+) -> list[asyncio.Task[None]]:
+    return [tasks.create_task(health.serve(host, port))] if port else []
 
 
 def _patience_s(lease_ms: int) -> float:

@@ -59,11 +59,15 @@ def dispatch(
     output: Output = None,
     host: Annotated[
         str | None,
-        typer.Option(metavar="HOST", help="Listen here for workers.", show_default="0.0.0.0"),
+        typer.Option(metavar="HOST", help="Listen here for workers.", show_default="127.0.0.1"),
     ] = None,
     port: Annotated[
         int | None,
         typer.Option(metavar="N", help="And at this port; 0 takes one.", show_default="7710"),
+    ] = None,
+    is_insecure: Annotated[
+        bool | None,
+        typer.Option("--insecure", help="Let in whoever reaches --host.", show_default="false"),
     ] = None,
     settings: Settings = None,
     figures: Figures = None,
@@ -76,7 +80,7 @@ def dispatch(
 
     named = {
         "redis": redis, "prefix": prefix, "source_kind": source_kind, "source": source,
-        "output": output, "host": host, "port": port,
+        "output": output, "host": host, "port": port, "is_insecure": is_insecure,
     }  # fmt: skip
     flags = flags_of(settings, named, section="dispatch", example="lease=3s")
     config = load_config(

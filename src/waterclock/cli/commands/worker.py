@@ -63,6 +63,12 @@ def worker(
         int | None,
         typer.Option(metavar="N", help="Messages worked on at a time.", show_default="8"),
     ] = None,
+    is_insecure: Annotated[
+        bool | None,
+        typer.Option(
+            "--insecure", help="Let in whoever reaches `listen`.", show_default="false"
+        ),
+    ] = None,
     settings: Settings = None,
     figures: Figures = None,
     is_verbose: Verbose = False,
@@ -75,7 +81,7 @@ def worker(
 
     named = {
         "handler": handler, "redis": redis, "prefix": prefix, "output": output, "topic": topic,
-        "servers": servers, "concurrency": concurrency,
+        "servers": servers, "concurrency": concurrency, "is_insecure": is_insecure,
         "sink": None if topic is None else "waterclock",
     }  # fmt: skip
     flags = flags_of(settings, named, section="worker", example="credit=500")

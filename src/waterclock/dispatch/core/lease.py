@@ -32,6 +32,8 @@ from waterclock.model.errors import BadInput
 
 LOCK_BYTES_MAX = 4_096
 POLL_MS_MAX = 250
+DOUBT_MS = 100
+"""How long at least lies between two questions whether we still lead."""
 HANDICAP_MS = 400
 """Longer than the others take to find the lock free: POLL_MS_MAX, a fifth of it by chance, and the
 way to Redis and back."""
@@ -189,6 +191,13 @@ class Lease:
         self._asked_ms = None
         self._next_ask_ms = now_ms + self._rng.randrange(self._config.poll_ms)
         return [self._step_down(reason)] if self.epoch is not None else []
+
+    def doubted(self, now_ms: int) -> None:
+        """Note that somebody who need not be right says that another leads: ask Redis soon. Whoever
+        says so again and again makes us ask little more often than we do."""
+        if self.epoch is not None and self._next_ask_ms is not None:
+            asked_ms = self._next_ask_ms - self._config.renew_ms
+            self._next_ask_ms = min(self._next_ask_ms, max(now_ms, asked_ms + DOUBT_MS))
 
     def failed(self, now_ms: int) -> None:
         """Note that Redis did not answer: nothing is known, and the clock runs on."""

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from waterclock.dispatch.core.lease import LockValue, parse_lock_value
+from waterclock.dispatch.links import printable
 from waterclock.dispatch.redis.client import RedisClient
 from waterclock.dispatch.redis.link import RedisAway, RedisRefused
 from waterclock.model.errors import BadInput
@@ -48,7 +49,7 @@ class LeaderSearch:
             else:
                 said = self._waiting.away(reason, now_s) if reason else None
             if said is not None:
-                log.warning("%s", said)
+                log.warning("%s", printable(said))
             await asyncio.sleep(3 * LOOK_S if self._is_connected() else LOOK_S)
 
     async def _look(self) -> str:

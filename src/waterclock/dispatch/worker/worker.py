@@ -2,9 +2,10 @@
 
     leader --PROCESS_BATCH--> pool (parse, handler) --> sink (one call a batch) --> ACK_BATCH
 
-The leader is found in the value of its lock (`leader_search.py`). The highest epoch that was ever
-welcomed is the only one obeyed; what a leader of a lower one still sends is refused, counted, and
-answered with CLOSE, from which it learns.
+The leader is found in the value of its lock (`leader_search.py`), and whoever welcomes us is
+believed only if the lock has its epoch. The highest that was welcomed is the only one obeyed; what
+a leader of a lower one still sends is refused, counted, and answered with CLOSE, from which it
+learns.
 
 Nothing is acknowledged before it is written. What is in flight when a connection breaks is
 forgotten if it is not written yet: its leader, or the next one, hands it to another worker.
@@ -33,7 +34,7 @@ from waterclock.dispatch.frames import (
     encode_nack,
     encode_progress,
 )
-from waterclock.dispatch.links import LeaderLink
+from waterclock.dispatch.links import LeaderLink, printable
 from waterclock.dispatch.metrics import WorkerCounts
 from waterclock.dispatch.redis.client import RedisClient
 from waterclock.dispatch.redis.keys import Keys
@@ -82,6 +83,8 @@ class Worker:
         self._is_stopping = asyncio.Event()
         self._later: list[Result] = []
         self._fence = Fence()
+        self._lock_epoch: int | None = None
+        """What the lock said when we last looked."""
         self._dialled: LeaderLink | None = None
         self.counts = WorkerCounts()
         self.failures = FailureKinds()
@@ -157,7 +160,24 @@ class Worker:
 
     # Leaders
 
+    def _believe(self, epoch: int) -> None:
+        """Take in a leader that welcomed us, now that the lock has its epoch, and leave others. Not
+        at once: this look may have been under way when the leader was elected."""
+        self._lock_epoch = epoch
+        for link in [*self._links]:
+            claim = link.claim
+            if claim is None:
+                continue
+            if claim.epoch == epoch:
+                self._handle(link, [claim, *link.release()])
+            elif link.doubts:
+                log.warning("leader_refused epoch=%d lock=%d", claim.epoch, epoch)
+                link.close(f"epoch {claim.epoch} is not that of the lock", epoch=self.epoch)
+            else:
+                link.doubts += 1
+
     async def _follow(self, leader: LockValue) -> None:
+        self._believe(leader.epoch)
         link = self._dialled
         is_ours = link is not None and link.is_open and link.epoch in (0, leader.epoch)
         # A leader that dials its workers is connected already, if it knows of us.
@@ -200,16 +220,23 @@ class Worker:
     # Frames
 
     def _handle(self, link: LeaderLink, frames: Sequence[Frame]) -> None:
-        for frame in frames:
+        if link.claim is not None:
+            link.held += frames
+            return
+        for at, frame in enumerate(frames):
             match frame:
                 case ProcessBatch(epoch, deliveries, uuids, births_ms, bodies):
                     if self._is_refused(link, epoch, len(uuids)):
                         return
                     self._take(link, deliveries, uuids, births_ms, bodies)
                 case Welcome():
+                    is_new = frame.epoch > self.epoch or not self.epoch
+                    if is_new and frame.epoch != self._lock_epoch:
+                        link.hold(frame, [*frames[at + 1 :]])
+                        return
                     self._welcomed(link, frame)
                 case Close(epoch, reason):
-                    log.info("leader_closes epoch=%d reason=%s", epoch, reason)
+                    log.info("leader_closes epoch=%d reason=%s", epoch, printable(reason))
                     link.close()
                 case ProcessMessage():  # for workers that say no hello
                     link.close("a worker that says hello takes batches", epoch=self.epoch)
@@ -306,7 +333,8 @@ class Worker:
         report = self.failures.failed(error, asyncio.get_running_loop().time())
         if report is not None:
             trace = error if report.is_first else None
-            log.warning("handler_failed uuid=%s error=%s", uuid.hex(), report.text, exc_info=trace)
+            text = printable(report.text)
+            log.warning("handler_failed uuid=%s error=%s", uuid.hex(), text, exc_info=trace)
 
     async def _write_out(
         self,
