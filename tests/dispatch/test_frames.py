@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from waterclock.dispatch import frames
 from waterclock.dispatch.frames import (
     LEADER_READS,
+    STRANGER_READS,
     WORKER_READS,
     AckBatch,
     AckMessage,
+    Auth,
     BadFrame,
     Close,
     Credit,
@@ -66,6 +68,8 @@ def encode(frame: Frame) -> bytes:
             return frames.encode_close(epoch=epoch, reason=reason)
         case Heartbeat(epoch):
             return frames.encode_heartbeat(epoch=epoch)
+        case Auth(is_proof, data):
+            return frames.encode_auth(data, is_proof=is_proof)
 
 
 # docs/formats/dispatch_frames.md draws these. A change here breaks workers that are out there.
@@ -91,8 +95,9 @@ GOLDEN: list[tuple[Frame, str]] = [
     (AckBatch(7, [ONE, TWO]), "01 08 00000028 0000000000000007" + ONE.hex() + TWO.hex()),
     (Close(7, "bye"), "01 09 0000000b 0000000000000007 627965"),
     (Heartbeat(7), "01 0a 00000008 0000000000000007"),
+    (Auth(True, ONE + TWO), "01 0b 00000021 01" + ONE.hex() + TWO.hex()),
 ]
-ALL = tuple(range(11))
+ALL = tuple(range(12))
 
 
 @pytest.mark.parametrize(("frame", "said"), GOLDEN, ids=lambda each: type(each).__name__)
@@ -144,6 +149,7 @@ any_frame = st.one_of(
     st.builds(AckBatch, epochs, some_uuids),
     st.builds(Close, epochs, texts),
     st.builds(Heartbeat, epochs),
+    st.builds(Auth, st.booleans(), st.binary(min_size=32, max_size=32)),
 )
 
 
@@ -160,7 +166,7 @@ def test_frames_come_out_as_they_went_in_however_the_bytes_are_cut(sent, rng):
     assert repr(decoder) == "<Decoder 0 bytes wait>"
 
 
-@given(st.binary(max_size=200), st.sampled_from([LEADER_READS, WORKER_READS, ALL]))
+@given(st.binary(max_size=200), st.sampled_from([LEADER_READS, WORKER_READS, STRANGER_READS, ALL]))
 def test_noise_raises_bad_frame_only(noise, commands):
     decoder = Decoder(commands)
     try:
@@ -170,7 +176,7 @@ def test_noise_raises_bad_frame_only(noise, commands):
             decoder.feed(b"")
 
 
-@given(st.integers(0, 10), st.binary(max_size=120))
+@given(st.integers(0, 11), st.binary(max_size=120))
 def test_any_payload_under_a_right_header_raises_bad_frame_only(command, payload):
     raw = frames.HEADER.pack(1, command, len(payload)) + payload
     try:
@@ -223,6 +229,8 @@ def test_mutated_frames_raise_bad_frame_only():
         ("01 02 0000000d 0000000000000001 ffffffff 61", "a credit of 4294967295"),
         ("01 01 00000024" + "30" * 36, "no uuid4"),
         ("01 06 0000001b 0000000000000001 02 0000" + "00" * 16, "a flag or a length out of range"),
+        ("01 0b 00000021 02" + "00" * 32, "step 2 of a handshake"),
+        ("01 0b 00000020" + "00" * 32, "command 11 with a payload of 32 bytes"),
         ("01 06 0000001b 0000000000000001 01 0400" + "00" * 16, "a flag or a length out of range"),
     ],
 )

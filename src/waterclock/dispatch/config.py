@@ -5,7 +5,7 @@ both programs, and each reads its own.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Annotated, ClassVar, Literal, TypeVar, get_args
 
@@ -70,6 +70,22 @@ class Blank:
         return value
 
 
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A text that no error shows."""
+
+    path: str
+    allowed: ClassVar[str] = "text of at least 16 characters, @file, or empty"
+
+    def read(self, raw: object) -> str:
+        if not isinstance(raw, str) or len(raw) > 4_096:
+            raise BadConfig(self.path, f"expected {self.allowed}")
+        return raw
+
+    def show(self, value: str) -> str:
+        return "***" if value else ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DispatcherConfig(Section):
     """A dispatcher: where messages come from, and how they are handed out."""
@@ -117,10 +133,24 @@ class DispatcherConfig(Section):
 
     host: Annotated[str, Text(255)] = "127.0.0.1"
     """The address to listen on for workers. One that other machines reach, such as `0.0.0.0`, needs
-    `is_insecure`."""
+    `secret`, or `certificate`, `key` and `ca`, or `is_insecure`."""
 
     port: Annotated[int, _PORT] = 7710
     """The port to listen on for workers; 0 takes any free one, since workers are told it."""
+
+    secret: Annotated[str, Secret("dispatch.secret")] = field(default="", repr=False)
+    """What all dispatchers and workers of a group know, and nobody else: both ends of a connection
+    prove that they do. The text, or `@file`; at least 16 random characters. Empty asks nobody."""
+
+    certificate: Annotated[str, Blank(Text(4_096))] = ""
+    """The file of a certificate: workers are spoken to by TLS 1.3, and plain ones refused."""
+
+    key: Annotated[str, Blank(Text(4_096))] = ""
+    """The private key of the certificate."""
+
+    ca: Annotated[str, Blank(Text(4_096))] = ""
+    """The CA that must have signed the certificate of workers. With it, those
+    without one are refused."""
 
     is_insecure: Annotated[bool, Toggle()] = False
     """Let whoever reaches the port take messages and acknowledge them, from other machines too.
@@ -212,7 +242,13 @@ class DispatcherConfig(Section):
 
     def __post_init__(self) -> None:
         Section.__post_init__(self)
-        _refuse_strangers("dispatch", "host", self.host, is_allowed=self.is_insecure)
+        _paired("dispatch", self.certificate, self.key)
+        if self.workers and self.certificate and not self.ca:
+            raise BadConfig("dispatch.ca", "is needed to know the workers that are dialled")
+        knows_workers = bool(self.secret or (self.certificate and self.ca))
+        _refuse_strangers(
+            "dispatch", "host", self.host, is_allowed=knows_workers or self.is_insecure
+        )
         _ordered("dispatch", "heartbeat", self.heartbeat_ms * 2, "silence_max", self.silence_ms_max)
         _ordered("dispatch", "retry", self.retry_ms, "retry_max", self.retry_ms_max)
         _ordered("dispatch", "bucket", self.bucket_ms, "window", self.window_ms)
@@ -220,8 +256,8 @@ class DispatcherConfig(Section):
 
     @property
     def takes_simple_workers(self) -> bool:
-        """Whether anybody who connects and says nothing is a worker."""
-        return self.simple_workers == "all" or is_loopback(self.host)
+        """Whether anybody who connects and says nothing is a worker: such a one proves nothing."""
+        return not self.secret and (self.simple_workers == "all" or is_loopback(self.host))
 
     @property
     def worker_credit_max(self) -> int:
@@ -315,6 +351,20 @@ class WorkerConfig(Section):
     listen: Annotated[str, Blank(Text(300))] = ""
     """`host:port` where the leader connects to this worker; empty connects to the leader."""
 
+    secret: Annotated[str, Secret("worker.secret")] = field(default="", repr=False)
+    """What all dispatchers and workers of a group know, and nobody else: both ends of a connection
+    prove that they do. The text, or `@file`; at least 16 random characters. Empty asks nobody."""
+
+    certificate: Annotated[str, Blank(Text(4_096))] = ""
+    """The file of a certificate, shown to dispatchers; with `listen` they must dial by TLS 1.3."""
+
+    key: Annotated[str, Blank(Text(4_096))] = ""
+    """The private key of the certificate."""
+
+    ca: Annotated[str, Blank(Text(4_096))] = ""
+    """The CA that must have signed the certificate of dispatchers. With it, those
+    without one are refused."""
+
     is_insecure: Annotated[bool, Toggle()] = False
     """Let `listen` be an address that other machines reach: whoever does can be our leader. It is
     said at each start."""
@@ -333,7 +383,10 @@ class WorkerConfig(Section):
         Section.__post_init__(self)
         if self.listen:
             host = self.listen.rpartition(":")[0]
-            _refuse_strangers("worker", "listen", host, is_allowed=self.is_insecure)
+            knows_leaders = bool(self.secret or (self.certificate and self.ca))
+            is_allowed = knows_leaders or self.is_insecure
+            _refuse_strangers("worker", "listen", host, is_allowed=is_allowed)
+        _paired("worker", self.certificate, self.key)
         _ordered("worker", "bucket", self.bucket_ms, "window", self.window_ms)
         if self.sink == "waterclock" and not self.topic:
             raise BadConfig("worker.topic", "is needed if worker.sink is waterclock")
@@ -367,6 +420,12 @@ def load_config(
     return build_section(section, values)
 
 
+def _paired(section: str, certificate: str, key: str) -> None:
+    if bool(certificate) != bool(key):
+        missing = "key" if certificate else "certificate"
+        raise BadConfig(f"{section}.{missing}", "is missing: a certificate and its key go together")
+
+
 def is_loopback(host: str) -> bool:
     """Say whether only programs of this machine reach an address."""
     try:
@@ -379,7 +438,8 @@ def _refuse_strangers(section: str, name: str, host: str, *, is_allowed: bool) -
     if not is_allowed and not is_loopback(host):
         raise BadConfig(
             f"{section}.{name}",
-            f"{host!r} lets in whoever reaches it: take 127.0.0.1, or allow it with --insecure",
+            f"{host!r} lets in whoever reaches it: set {section}.secret, or take 127.0.0.1, or"
+            " allow it with --insecure",
         )
 
 

@@ -12,9 +12,11 @@ import secrets
 import socket
 from random import Random
 
+from waterclock.dispatch.access import access_of, tls_options
 from waterclock.dispatch.config import DispatcherConfig
 from waterclock.dispatch.core.lease import Ask, Call, Lease, LeaseEffect
 from waterclock.dispatch.core.ring import Ring
+from waterclock.dispatch.handshake import Role
 from waterclock.dispatch.leader import Leader, now_ms
 from waterclock.dispatch.links import WorkerLink
 from waterclock.dispatch.metrics import DispatcherCounts
@@ -43,6 +45,7 @@ class Dispatcher:
     def __init__(self, config: DispatcherConfig, redis: RedisClient) -> None:
         self._config = config
         self._redis = redis
+        self._access = access_of(config, Role.LEADER)
         self._keys = Keys(config.prefix)
         self._token = secrets.token_hex(16)
         self._lease = Lease(config.lease(), Random(self._token))
@@ -120,7 +123,9 @@ class Dispatcher:
     async def run(self) -> None:
         """Run until `stop`: lead if nobody else does, else wait for the lease."""
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(self._accept, self._config.host, self._config.port)
+        server = await loop.create_server(
+            self._accept, self._config.host, self._config.port, **tls_options(self._access)
+        )
         port = server.sockets[0].getsockname()[1]
         self.address = (self._advertised(), port)
         self.is_listening.set()
@@ -231,7 +236,7 @@ class Dispatcher:
         await self._end_leading()
         self.counts.elections += 1
         self._leader = Leader(
-            self._config, self._source, epoch=epoch, is_held=self._lease.is_held,
+            self._config, self._source, self._access, epoch=epoch, is_held=self._lease.is_held,
             on_doubt=self._doubted, counts=self.counts,
         )  # fmt: skip
         self._leading = tasks.create_task(self._lead(self._leader))

@@ -38,6 +38,7 @@ PROCESS_BATCH = 7
 ACK_BATCH = 8
 CLOSE = 9
 HEARTBEAT = 10
+AUTH = 11
 
 UUID_BYTES = 16
 UUID_CHARS = 36
@@ -49,6 +50,7 @@ PAYLOAD_BYTES_MAX = 64 << 20
 NAME_BYTES_MAX = 255
 REASON_BYTES_MAX = 1_024
 CREDIT_MAX = 1_000_000
+AUTH_BYTES = 32
 
 EPOCH_HEAD = Struct(">Q")
 HELLO_HEAD = Struct(">QI")
@@ -169,6 +171,14 @@ class Heartbeat:
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class Auth:
+    """A step of the handshake: a nonce, or the proof that its sender knows the secret."""
+
+    is_proof: bool
+    data: bytes
+
+
 Frame: TypeAlias = (
     ProcessMessage
     | AckMessage
@@ -181,6 +191,7 @@ Frame: TypeAlias = (
     | AckBatch
     | Close
     | Heartbeat
+    | Auth
 )
 
 
@@ -255,6 +266,11 @@ def encode_close(*, epoch: int, reason: str) -> bytes:
 def encode_heartbeat(*, epoch: int) -> bytes:
     """Return the frame that shows that this side runs."""
     return _framed(HEARTBEAT, EPOCH_HEAD.pack(epoch))
+
+
+def encode_auth(data: bytes, *, is_proof: bool) -> bytes:
+    """Return a step of the handshake; see `handshake.py`."""
+    return _framed(AUTH, bytes([is_proof]) + data)
 
 
 def cut(text: str, bytes_max: int) -> bytes:
@@ -359,6 +375,12 @@ def _heartbeat(payload: bytes) -> Heartbeat:
     return Heartbeat(EPOCH_HEAD.unpack(payload)[0])
 
 
+def _auth(payload: bytes) -> Auth:
+    if payload[0] > 1:
+        raise BadFrame(f"step {payload[0]} of a handshake")
+    return Auth(bool(payload[0]), payload[1:])
+
+
 def _uuids(payload: bytes, at: int) -> list[bytes]:
     size = len(payload)
     if size == at or (size - at) % UUID_BYTES:
@@ -403,10 +425,13 @@ _KINDS: Mapping[int, _Kind] = {
     ACK_BATCH: _Kind(_ack_batch, EPOCH_HEAD.size + UUID_BYTES, EPOCH_HEAD.size + _UUIDS_BYTES_MAX),
     CLOSE: _Kind(_close, EPOCH_HEAD.size, EPOCH_HEAD.size + REASON_BYTES_MAX),
     HEARTBEAT: _Kind(_heartbeat, EPOCH_HEAD.size, EPOCH_HEAD.size),
+    AUTH: _Kind(_auth, 1 + AUTH_BYTES, 1 + AUTH_BYTES),
 }
 
-LEADER_READS = (ACK_MESSAGE, HELLO, CREDIT, PROGRESS, NACK, ACK_BATCH, CLOSE, HEARTBEAT)
-WORKER_READS = (PROCESS_MESSAGE, WELCOME, PROCESS_BATCH, CLOSE, HEARTBEAT)
+LEADER_READS = (ACK_MESSAGE, HELLO, CREDIT, PROGRESS, NACK, ACK_BATCH, CLOSE, HEARTBEAT, AUTH)
+WORKER_READS = (PROCESS_MESSAGE, WELCOME, PROCESS_BATCH, CLOSE, HEARTBEAT, AUTH)
+STRANGER_READS = (HELLO, WELCOME, CLOSE, AUTH)
+"""What both sides read before the other has proved itself: nothing long."""
 
 
 class Decoder:
@@ -416,12 +441,16 @@ class Decoder:
     """
 
     def __init__(self, commands: Iterable[int]) -> None:
-        self._kinds = {command: _KINDS[command] for command in commands}
+        self.admit(commands)
         self._rest = bytearray()
         self._problem: str | None = None
 
     def __repr__(self) -> str:
         return f"<Decoder {len(self._rest)} bytes wait>"
+
+    def admit(self, commands: Iterable[int]) -> None:
+        """Accept these from now on."""
+        self._kinds = {command: _KINDS[command] for command in commands}
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Frame]:
         """Return the frames that `data` completes; raise BadFrame, from then on always."""

@@ -18,6 +18,7 @@ from itertools import count
 from random import Random
 from typing import assert_never
 
+from waterclock.dispatch.access import Access
 from waterclock.dispatch.config import DispatcherConfig
 from waterclock.dispatch.core.batches import (
     DeadLetter,
@@ -30,6 +31,7 @@ from waterclock.dispatch.core.plan import Plan
 from waterclock.dispatch.frames import (
     AckBatch,
     AckMessage,
+    Auth,
     Close,
     Credit,
     Frame,
@@ -71,6 +73,7 @@ class Leader:
         self,
         config: DispatcherConfig,
         source: Source,
+        access: Access,
         *,
         epoch: int,
         is_held: Callable[[int], bool],
@@ -80,6 +83,7 @@ class Leader:
         self.epoch = epoch
         self._config = config
         self._source = source
+        self._access = access
         self._is_held = is_held
         self._on_doubt = on_doubt
         """Called when a worker says that there is a later leader than us. Anybody can say so: only
@@ -169,7 +173,8 @@ class Leader:
         """Return the protocol of a new connection; to a worker of the list, or from anybody."""
         may_be_simple = is_named or self._config.takes_simple_workers
         return WorkerLink(
-            next(_numbers), may_be_simple=may_be_simple and self._config.legacy_credit > 0,
+            next(_numbers), self._access.handshake(),
+            may_be_simple=may_be_simple and self._config.legacy_credit > 0,
             on_made=self._made, on_frames=self._handle, on_lost=self._lost, on_bad=self._bad,
         )  # fmt: skip
 
@@ -181,7 +186,9 @@ class Leader:
         while True:
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(1.0):
-                    _, link = await loop.create_connection(new_link, host, int(port))
+                    _, link = await loop.create_connection(
+                        new_link, host, int(port), ssl=self._access.dials
+                    )
                 await link.lost
             await asyncio.sleep(DIAL_S)
 
@@ -240,7 +247,8 @@ class Leader:
     def _care_for(self, link: WorkerLink, now: float) -> None:
         config = self._config
         if not link.is_joined:
-            if now - link.made_at > HELLO_S and not link.may_be_simple:
+            may_be_simple = link.may_be_simple and link.is_admitted
+            if now - link.made_at > HELLO_S and not may_be_simple:
                 self._bad(link, "said no hello")
             elif now - link.made_at > HELLO_S:
                 link.is_simple, link.name = True, f"simple-{link.key}"
@@ -320,12 +328,12 @@ class Leader:
                         self._perform(self._plan.acked([uuid], link.key))
                 case Hello():
                     self._greeted(link, frame)
-                case ProcessBatch() | ProcessMessage() | Welcome():
-                    raise AssertionError("the decoder lets these pass to workers only")
+                case ProcessBatch() | ProcessMessage() | Welcome() | Auth():
+                    raise AssertionError("the link lets none of these pass to a leader")
                 case Close(epoch, reason):
                     log.info("worker_closes worker=%s reason=%s", link.name, printable(reason))
                     link.abort()
-                    if epoch > self.epoch:
+                    if epoch > self.epoch and link.is_admitted:
                         self._on_doubt()
                 case _:
                     if frame.epoch == self.epoch and link.is_joined:

@@ -2,7 +2,8 @@
 
 A worker that says HELLO takes batches. One that says nothing for a while is of the simple kind,
 which takes one message a frame (commands 0 and 1) and as many at once as the leader is configured
-for. What is no frame closes this connection, with a reason, and no other.
+for. What is no frame closes this connection, with a reason, and no other. Where there is a secret,
+nothing is read but the handshake until the other side has proved itself.
 """
 
 import asyncio
@@ -12,8 +13,11 @@ from typing import Any, Self
 from waterclock.dispatch.core.batches import HandOut
 from waterclock.dispatch.frames import (
     LEADER_READS,
+    STRANGER_READS,
     WORKER_READS,
+    Auth,
     BadFrame,
+    Close,
     Decoder,
     Frame,
     Welcome,
@@ -21,6 +25,8 @@ from waterclock.dispatch.frames import (
     encode_process_batch,
     encode_process_message,
 )
+from waterclock.dispatch.handshake import Handshake
+from waterclock.model.errors import NotAuthenticated
 from waterclock.runtime.link import Link
 
 
@@ -37,6 +43,7 @@ class FrameLink(Link):
     def __init__(
         self,
         commands: Iterable[int],
+        handshake: Handshake | None,
         *,
         on_made: Callable[[Self], None],
         on_frames: Callable[[Self, list[Frame]], None],
@@ -44,11 +51,21 @@ class FrameLink(Link):
         on_bad: Callable[[Self, str], None],
     ) -> None:
         super().__init__()
-        self._decoder = Decoder(commands)
+        self._commands = commands
+        self._handshake = handshake
+        self._decoder = Decoder(commands if handshake is None else STRANGER_READS)
         self._on_made: Callable[[Any], None] = on_made
         self._on_frames: Callable[[Any, list[Frame]], None] = on_frames
         self._on_lost: Callable[[Any], None] = on_lost
         self._on_bad: Callable[[Any, str], None] = on_bad
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether the other side has proved itself, or need not."""
+        return self._handshake is None or self._handshake.is_done
+
+    def admitted(self) -> None:
+        """Begin: the other side is known now, or need not be."""
 
     def close(self, reason: str = "", *, epoch: int = 0) -> None:
         """Close the connection, after a last frame that says why."""
@@ -61,6 +78,10 @@ class FrameLink(Link):
         """Tell the owner."""
         super().connection_made(transport)
         self._on_made(self)
+        if self._handshake is None:
+            self.admitted()
+        else:
+            self.send(self._handshake.begin())
 
     def data_received(self, data: bytes) -> None:
         """Hand on whole frames."""
@@ -70,10 +91,32 @@ class FrameLink(Link):
             frames = self._decoder.feed(data)
         except BadFrame as bad:
             frames, reason = list(bad.frames), bad.reason
+        try:
+            frames = [frame for frame in frames if not self._is_step(frame)]
+        except NotAuthenticated as error:
+            self._on_bad(self, str(error))
+            return
         if frames:
             self._on_frames(self, frames)
         if reason is not None:
             self._on_bad(self, reason)
+
+    def _is_step(self, frame: Frame) -> bool:
+        """Take a step of the handshake; a frame that is none may pass once it is done."""
+        if not isinstance(frame, Auth):
+            if not self.is_admitted and not isinstance(frame, Close):
+                raise NotAuthenticated("there is a secret here: prove first that you know it")
+            return False
+        if self._handshake is None:
+            raise NotAuthenticated("one side has a secret and the other has none")
+        was_admitted = self.is_admitted
+        answer = self._handshake.heard(frame)
+        if answer:
+            self.send(answer)
+        if self.is_admitted and not was_admitted:
+            self._decoder.admit(self._commands)
+            self.admitted()
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the owner."""
@@ -85,15 +128,19 @@ class LeaderLink(FrameLink):
 
     def __init__(
         self,
+        handshake: Handshake | None,
         *,
+        on_admitted: Callable[[Self], None],
         on_made: Callable[[Self], None],
         on_frames: Callable[[Self, list[Frame]], None],
         on_lost: Callable[[Self], None],
+        on_bad: Callable[[Self, str], None],
     ) -> None:
         super().__init__(
-            WORKER_READS, on_made=on_made, on_frames=on_frames, on_lost=on_lost,
-            on_bad=lambda link, reason: link.close(reason),
+            WORKER_READS, handshake,
+            on_made=on_made, on_frames=on_frames, on_lost=on_lost, on_bad=on_bad,
         )  # fmt: skip
+        self._on_admitted: Callable[[Any], None] = on_admitted
         self.welcome: Welcome | None = None
         self.claim: Welcome | None = None
         """A welcome under an epoch that Redis has not confirmed yet."""
@@ -116,6 +163,10 @@ class LeaderLink(FrameLink):
         """The leader's, 0 before its welcome."""
         return self.welcome.epoch if self.welcome else 0
 
+    def admitted(self) -> None:
+        """Let the worker say hello."""
+        self._on_admitted(self)
+
     def hold(self, claim: Welcome, behind: list[Frame]) -> None:
         """Read no further until the claim is confirmed."""
         self.claim, self.held = claim, behind
@@ -136,6 +187,7 @@ class WorkerLink(FrameLink):
     def __init__(
         self,
         key: int,
+        handshake: Handshake | None = None,
         *,
         may_be_simple: bool = False,
         on_made: Callable[[Self], None],
@@ -144,8 +196,9 @@ class WorkerLink(FrameLink):
         on_bad: Callable[[Self, str], None],
     ) -> None:
         super().__init__(
-            LEADER_READS, on_made=on_made, on_frames=on_frames, on_lost=on_lost, on_bad=on_bad
-        )
+            LEADER_READS, handshake,
+            on_made=on_made, on_frames=on_frames, on_lost=on_lost, on_bad=on_bad,
+        )  # fmt: skip
         self.key = key
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self.name = ""

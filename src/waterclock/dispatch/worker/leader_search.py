@@ -38,6 +38,8 @@ class LeaderSearch:
         self._is_connected = is_connected
         self._waiting = Waiting("a dispatcher that leads")
         self._was_dialled = False
+        self.refusal = ""
+        """Why a leader last closed the connection."""
 
     async def run(self) -> None:
         """Search until cancelled."""
@@ -67,4 +69,7 @@ class LeaderSearch:
             return str(error) or repr(error)
         # One that was dialled just now has not had the time to take us in; if that lasts, tell.
         was_dialled, self._was_dialled = self._was_dialled, not self._is_connected()
-        return f"{leader.host}:{leader.port} has not taken us in yet" if was_dialled else ""
+        if not was_dialled:
+            return ""
+        why = f": {self.refusal}" if self.refusal else ""
+        return f"{leader.host}:{leader.port} has not taken us in yet{why}"

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 
+from waterclock.dispatch.access import access_of, tls_options
 from waterclock.dispatch.config import WorkerConfig
 from waterclock.dispatch.core.lease import Fence, LockValue
 from waterclock.dispatch.frames import (
@@ -34,6 +35,7 @@ from waterclock.dispatch.frames import (
     encode_nack,
     encode_progress,
 )
+from waterclock.dispatch.handshake import Role
 from waterclock.dispatch.links import LeaderLink, printable
 from waterclock.dispatch.metrics import WorkerCounts
 from waterclock.dispatch.redis.client import RedisClient
@@ -67,6 +69,7 @@ class Worker:
         self._handler = handler
         self._sink = sink
         self._redis = redis
+        self._access = access_of(config, Role.WORKER)
         self._search = LeaderSearch(
             redis, Keys(config.prefix).lock,
             follow=self._follow, is_connected=lambda: self.is_connected,
@@ -186,27 +189,33 @@ class Worker:
             return
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(1.0):
-            await loop.create_connection(self._new_link, leader.host, leader.port)
+            await loop.create_connection(
+                self._new_link, leader.host, leader.port, ssl=self._access.dials
+            )
 
     def _new_link(self) -> LeaderLink:
         self._dialled = self._accepted_link()
         return self._dialled
 
     def _accepted_link(self) -> LeaderLink:
-        return LeaderLink(on_made=self._greet, on_frames=self._handle, on_lost=self._lost)
+        return LeaderLink(
+            self._access.handshake(), on_made=self._links.add, on_admitted=self._greet,
+            on_frames=self._handle, on_lost=self._lost, on_bad=self._bad,
+        )  # fmt: skip
 
     async def _listen(self) -> None:
         """Let leaders dial us that have us in their list."""
         host, _, port = self._config.listen.rpartition(":")
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(self._accepted_link, host, int(port))
+        server = await loop.create_server(
+            self._accepted_link, host, int(port), **tls_options(self._access)
+        )
         try:
             await server.serve_forever()
         finally:
             server.close()
 
     def _greet(self, link: LeaderLink) -> None:
-        self._links.add(link)
         link.credit = self._in_flight.credit
         link.send(encode_hello(epoch=self.epoch, credit=link.credit, name=self._config.name))
 
@@ -216,6 +225,10 @@ class Worker:
         if self._pool is not None:
             self._pool.give([item for item in self._pool.take_back() if item[4] is not link])
         log.info("leader_lost epoch=%d", link.epoch)
+
+    def _bad(self, link: LeaderLink, reason: str) -> None:
+        self._search.refusal = reason
+        link.close(reason)
 
     # Frames
 
@@ -237,6 +250,7 @@ class Worker:
                     self._welcomed(link, frame)
                 case Close(epoch, reason):
                     log.info("leader_closes epoch=%d reason=%s", epoch, printable(reason))
+                    self._search.refusal = reason
                     link.close()
                 case ProcessMessage():  # for workers that say no hello
                     link.close("a worker that says hello takes batches", epoch=self.epoch)

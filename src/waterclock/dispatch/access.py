@@ -1,0 +1,96 @@
+"""Who may be at the other end of a connection between a leader and a worker: what the settings
+`secret`, `certificate`, `key` and `ca` mean.
+
+With a secret both ends prove that they know it (`handshake.py`). With a certificate and its key the
+side that listens speaks TLS 1.3 and nothing older; with `ca` the other side must show a certificate
+that it signed, and must be the host that was dialled. Each does without the other.
+"""
+
+import secrets
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from waterclock.dispatch.frames import AUTH_BYTES
+from waterclock.dispatch.handshake import Handshake, Role
+from waterclock.model.errors import BadConfig, BadInput
+from waterclock.security.tls import client_context, server_context
+
+SECRET_BYTES_MIN = 16
+TLS_S_MAX = 5.0
+"""How long a connection may take to agree on TLS: it holds memory, and is nobody yet."""
+
+
+class AccessSettings(Protocol):
+    """The settings of a dispatcher or a worker, as far as they matter here."""
+
+    @property
+    def section(self) -> str: ...
+    @property
+    def secret(self) -> str: ...
+    @property
+    def certificate(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def ca(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How connections begin, at one end."""
+
+    role: Role
+    secret: bytes = field(default=b"", repr=False)
+    listens: ssl.SSLContext | None = None
+    """For connections that come; None is plain TCP."""
+    dials: ssl.SSLContext | None = None
+    """For connections we make."""
+
+    def handshake(self) -> Handshake | None:
+        """Return a new handshake; None: nobody need prove anything."""
+        if not self.secret:
+            return None
+        return Handshake(self.secret, self.role, nonce=secrets.token_bytes(AUTH_BYTES))
+
+
+def tls_options(access: Access) -> dict[str, Any]:
+    """Return what a loop's `create_server` is told of TLS."""
+    if access.listens is None:
+        return {}
+    return {"ssl": access.listens, "ssl_handshake_timeout": TLS_S_MAX}
+
+
+def access_of(config: AccessSettings, role: Role) -> Access:
+    """Read what the settings name. Raises BadConfig."""
+    certificate, key = Path(config.certificate), Path(config.key)
+    ca = Path(config.ca) if config.ca else None
+    listens = dials = None
+    try:
+        if config.certificate:
+            listens = server_context(certificate, key, ca)
+            if ca is not None:
+                listens.verify_mode = ssl.CERT_REQUIRED
+        if ca is not None:
+            pair = (certificate, key) if config.certificate else (None, None)
+            dials = client_context(ca.read_bytes(), *pair)
+    except BadInput as bad:
+        raise BadConfig(f"{config.section}.certificate", str(bad)) from None
+    except OSError as error:
+        raise BadConfig(f"{config.section}.ca", f"{ca}: {error.strerror or error}") from None
+    return Access(role, _secret(config), listens, dials)
+
+
+def _secret(config: AccessSettings) -> bytes:
+    name, text = f"{config.section}.secret", config.secret
+    if text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "is no text"
+            raise BadConfig(name, f"{config.secret[1:]}: {reason}") from None
+    if text and len(text.encode()) < SECRET_BYTES_MIN:
+        # Whoever heard a handshake can try secrets as fast as they like.
+        raise BadConfig(name, f"is too short: at least {SECRET_BYTES_MIN} random characters")
+    return text.encode()
