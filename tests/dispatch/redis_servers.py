@@ -17,6 +17,7 @@ import redis
 
 from benchmarks.peers.cache import Programs, debian
 from benchmarks.peers.server import Server, free_port, is_listening, started
+from tests.dispatch.certificates import Files
 from tests.kit.needs import claim
 
 CLUSTER_S_MAX = 30.0
@@ -99,6 +100,33 @@ class RedisServer:
     def client(self) -> "redis.Redis":
         """Give a plain client to look inside with."""
         return redis.Redis(port=self.port)
+
+
+class TlsRedisServer(RedisServer):
+    """One that speaks TLS only, to clients with a certificate of the same CA."""
+
+    def __init__(self, folder: Path, files: Files) -> None:
+        super().__init__(
+            folder, port="0", tls_cert_file=str(files.certificate), tls_key_file=str(files.key),
+            tls_ca_cert_file=str(files.ca), tls_auth_clients="yes",
+        )  # fmt: skip
+        self._settings["tls-port"] = str(self.port)
+        self._files = files
+        self.address = f"rediss://127.0.0.1:{self.port}"
+
+    def _answers(self) -> bool:
+        if not is_listening(self.port):
+            return False
+        with self.client() as client:
+            return bool(client.ping())
+
+    def client(self) -> "redis.Redis":
+        """Give a plain client to look inside with."""
+        files = self._files
+        return redis.Redis(
+            port=self.port, ssl=True, ssl_ca_certs=str(files.ca),
+            ssl_certfile=str(files.certificate), ssl_keyfile=str(files.key),
+        )  # fmt: skip
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 """Who may be at the other end of a connection between a leader and a worker: what the settings
-`secret`, `certificate`, `key` and `ca` mean.
+`secret`, `certificate`, `key` and `ca` mean; and the same for Redis.
 
 With a secret both ends prove that they know it (`handshake.py`). With a certificate and its key the
 side that listens speaks TLS 1.3 and nothing older; with `ca` the other side must show a certificate
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from waterclock.dispatch.frames import AUTH_BYTES
 from waterclock.dispatch.handshake import Handshake, Role
 from waterclock.model.errors import BadConfig, BadInput
-from waterclock.security.tls import client_context, server_context
+from waterclock.security.tls import client_context, server_context, show
 
 SECRET_BYTES_MIN = 16
 TLS_S_MAX = 5.0
@@ -80,6 +80,38 @@ def access_of(config: AccessSettings, role: Role) -> Access:
     except OSError as error:
         raise BadConfig(f"{config.section}.ca", f"{ca}: {error.strerror or error}") from None
     return Access(role, _secret(config), listens, dials)
+
+
+class RedisSettings(Protocol):
+    """The settings of a dispatcher or a worker that say how to speak to Redis."""
+
+    @property
+    def section(self) -> str: ...
+    @property
+    def redis_ca(self) -> str: ...
+    @property
+    def redis_certificate(self) -> str: ...
+    @property
+    def redis_key(self) -> str: ...
+
+
+def redis_tls(config: RedisSettings) -> ssl.SSLContext | None:
+    """Return how to speak to Redis servers of `rediss://`; None: as the system does. Raises
+    BadConfig."""
+    if not (config.redis_ca or config.redis_certificate):
+        return None
+    try:
+        # Also TLS 1.2: the server is not ours.
+        context = ssl.create_default_context(cafile=config.redis_ca or None)
+    except OSError as error:
+        reason = "is no certificate" if isinstance(error, ssl.SSLError) else error.strerror
+        raise BadConfig(f"{config.section}.redis_ca", f"{config.redis_ca}: {reason}") from None
+    if config.redis_certificate:
+        try:
+            show(context, Path(config.redis_certificate), Path(config.redis_key))
+        except BadInput as bad:
+            raise BadConfig(f"{config.section}.redis_certificate", str(bad)) from None
+    return context
 
 
 def _secret(config: AccessSettings) -> bytes:

@@ -96,6 +96,16 @@ class DispatcherConfig(Section):
     """Where Redis is: one server, a master and its replicas, or nodes of a cluster. Several let a
     dispatcher start while some are down."""
 
+    redis_ca: Annotated[str, Blank(Text(4_096))] = ""
+    """The file of the CA that signed the certificates of `rediss://` servers; empty takes those of
+    the system."""
+
+    redis_certificate: Annotated[str, Blank(Text(4_096))] = ""
+    """The file of a certificate to show to such servers."""
+
+    redis_key: Annotated[str, Blank(Text(4_096))] = ""
+    """The private key of it."""
+
     prefix: Annotated[str, _KEY] = "waterclock"
     """Names all keys of ours. Dispatchers of one prefix are one group with one leader; two groups
     on one Redis need two."""
@@ -243,6 +253,7 @@ class DispatcherConfig(Section):
     def __post_init__(self) -> None:
         Section.__post_init__(self)
         _paired("dispatch", self.certificate, self.key)
+        _check_redis_tls(self)
         if self.workers and self.certificate and not self.ca:
             raise BadConfig("dispatch.ca", "is needed to know the workers that are dialled")
         knows_workers = bool(self.secret or (self.certificate and self.ca))
@@ -291,6 +302,16 @@ class WorkerConfig(Section):
 
     redis: Annotated[tuple[str, ...], Servers()] = ("127.0.0.1:6379",)
     """Where Redis is, as for the dispatcher: the leader is found there, and written to."""
+
+    redis_ca: Annotated[str, Blank(Text(4_096))] = ""
+    """The file of the CA that signed the certificates of `rediss://` servers; empty takes those of
+    the system."""
+
+    redis_certificate: Annotated[str, Blank(Text(4_096))] = ""
+    """The file of a certificate to show to such servers."""
+
+    redis_key: Annotated[str, Blank(Text(4_096))] = ""
+    """The private key of it."""
 
     prefix: Annotated[str, _KEY] = "waterclock"
     """The dispatchers to work for."""
@@ -387,6 +408,7 @@ class WorkerConfig(Section):
             is_allowed = knows_leaders or self.is_insecure
             _refuse_strangers("worker", "listen", host, is_allowed=is_allowed)
         _paired("worker", self.certificate, self.key)
+        _check_redis_tls(self)
         _ordered("worker", "bucket", self.bucket_ms, "window", self.window_ms)
         if self.sink == "waterclock" and not self.topic:
             raise BadConfig("worker.topic", "is needed if worker.sink is waterclock")
@@ -420,10 +442,18 @@ def load_config(
     return build_section(section, values)
 
 
-def _paired(section: str, certificate: str, key: str) -> None:
+def _paired(section: str, certificate: str, key: str, *, prefix: str = "") -> None:
     if bool(certificate) != bool(key):
-        missing = "key" if certificate else "certificate"
+        missing = f"{prefix}{'key' if certificate else 'certificate'}"
         raise BadConfig(f"{section}.{missing}", "is missing: a certificate and its key go together")
+
+
+def _check_redis_tls(config: DispatcherConfig | WorkerConfig) -> None:
+    _paired(config.section, config.redis_certificate, config.redis_key, prefix="redis_")
+    is_tls = all(address.startswith("rediss://") for address in config.redis)
+    if (config.redis_ca or config.redis_certificate) and not is_tls:
+        # In the clear, although somebody wanted TLS.
+        raise BadConfig(f"{config.section}.redis", "must be of rediss:// to be spoken to by TLS")
 
 
 def is_loopback(host: str) -> bool:

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import replace
 
+from waterclock.dispatch.access import redis_tls
 from waterclock.dispatch.config import DispatcherConfig, WorkerConfig
 from waterclock.dispatch.dispatcher import Dispatcher
 from waterclock.dispatch.metrics import Counts, Health
@@ -30,7 +31,8 @@ async def run_dispatcher(
     """Run a dispatcher until a signal, or `Dispatcher.stop`, ends it."""
     if config.is_insecure:
         log.warning("insecure port=%d whoever_reaches_it_can=take_messages", config.port)
-    redis = RedisClient(config.redis, silence_s_max=_patience_s(config.lease_ms))
+    tls = redis_tls(config)
+    redis = RedisClient(config.redis, silence_s_max=_patience_s(config.lease_ms), tls=tls)
     dispatcher = Dispatcher(config, redis)
 
     def gauges() -> dict[str, float]:
@@ -77,7 +79,8 @@ async def run_worker(
     found = _handler(config, handler)
     # While it waits for replicas a connection is silent, and not broken.
     wait_s = config.wait_ms / 1_000 if config.wait_replicas else 0.0
-    redis = RedisClient(config.redis, silence_s_max=SILENCE_S_MAX + wait_s)
+    tls = redis_tls(config)
+    redis = RedisClient(config.redis, silence_s_max=SILENCE_S_MAX + wait_s, tls=tls)
     sink = await _sink(config, redis)
     worker = Worker(config, found, sink, redis)
 

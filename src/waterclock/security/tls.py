@@ -17,7 +17,7 @@ def server_context(certificate: Path, key: Path, ca: Path | None = None) -> ssl.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    _show(context, certificate, key)
+    show(context, certificate, key)
     if ca is not None:
         context.load_verify_locations(cafile=ca)
         context.verify_mode = ssl.CERT_OPTIONAL
@@ -38,7 +38,7 @@ def client_context(
     except (ssl.SSLError, UnicodeDecodeError, ValueError):
         raise BadInput("the CA of the credential is not a certificate") from None
     if certificate is not None and key is not None:
-        _show(context, certificate, key)
+        show(context, certificate, key)
     return context
 
 
@@ -49,7 +49,8 @@ def common_name_of(certificate: object) -> str | None:
     return names[0] if len(names) == 1 else None
 
 
-def _show(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+def show(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    """Let a context show a certificate; raise BadInput if the files are not one and its key."""
     try:
         # With a password, OpenSSL does not stop to ask for one.
         context.load_cert_chain(certificate, key, password="")

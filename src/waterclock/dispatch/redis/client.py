@@ -11,7 +11,9 @@ opens a new one.
 """
 
 import asyncio
+import ssl
 from collections.abc import Sequence
+from functools import partial
 
 from waterclock.dispatch.redis.keys import SLOTS, slot_of
 from waterclock.dispatch.redis.link import (
@@ -37,10 +39,16 @@ HostPort = tuple[str, int]
 class RedisClient:
     """Connections to all the servers that are needed, each opened when it first is."""
 
-    def __init__(self, addresses: Sequence[str], *, silence_s_max: float = SILENCE_S_MAX) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        *,
+        silence_s_max: float = SILENCE_S_MAX,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._addresses = [RedisAddress.parse(each) for each in addresses]
         assert self._addresses
-        self._silence_s_max = silence_s_max
+        self._connect = partial(connect, silence_s_max=silence_s_max, tls=tls)
         self._links: dict[HostPort, RedisLink] = {}
         self._slots: dict[int, HostPort] | None = None
         """Which server has which slot; None: not a cluster, or not asked yet."""
@@ -101,7 +109,7 @@ class RedisClient:
 
     async def separate_link(self, key: str) -> RedisLink:
         """Open another connection to that server, for subscriptions or commands that wait."""
-        return await connect((await self.link_for(key)).address, silence_s_max=self._silence_s_max)
+        return await self._connect((await self.link_for(key)).address)
 
     def close(self) -> None:
         for link in (*self._links.values(), *([self._master] if self._master else [])):
@@ -133,7 +141,7 @@ class RedisClient:
         link = self._links.get(place)
         if link is None or not link.is_open:
             address = self._addresses[0].at(*place)
-            link = self._links[place] = await connect(address, silence_s_max=self._silence_s_max)
+            link = self._links[place] = await self._connect(address)
         return link
 
     async def _find_servers(self) -> None:
@@ -142,7 +150,7 @@ class RedisClient:
         problems: list[str] = []
         for address in dict.fromkeys([*self._addresses, *known]):
             try:
-                link = await connect(address, silence_s_max=self._silence_s_max)
+                link = await self._connect(address)
             except RedisAway as away:
                 problems.append(str(away))
                 continue

@@ -238,10 +238,16 @@ class RedisLink(Link):
         self._watch = self._loop.call_later(look_s, self._look)
 
 
-async def connect(address: RedisAddress, *, silence_s_max: float = SILENCE_S_MAX) -> RedisLink:
-    """Open a connection that is let in and stands at its database."""
+async def connect(
+    address: RedisAddress,
+    *,
+    silence_s_max: float = SILENCE_S_MAX,
+    tls: ssl.SSLContext | None = None,
+) -> RedisLink:
+    """Open a connection that is let in and stands at its database. An address of `rediss://` is
+    checked against the certificates of the system, unless there is a context."""
     loop = asyncio.get_running_loop()
-    security = ssl.create_default_context() if address.is_tls else None
+    security = tls or ssl.create_default_context() if address.is_tls else None
     try:
         async with asyncio.timeout(silence_s_max):
             _, link = await loop.create_connection(
@@ -267,6 +273,10 @@ async def connect(address: RedisAddress, *, silence_s_max: float = SILENCE_S_MAX
 
 def _reason(error: OSError | TimeoutError) -> str:
     """Return why no connection was made, in the system's words and not in Python's."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):  # its numbers are not the system's
+        return f"TLS failed: {error.reason or error}"
     if isinstance(error, OSError) and (error.errno or 0) > 0:
         return os.strerror(error.errno or 0).lower()
     return "no answer in time" if isinstance(error, TimeoutError) else str(error)
