@@ -211,6 +211,30 @@ def test_with_certificates_both_sides_are_known_and_nothing_older_than_tls_1_3_i
                 assert b"\x01\x03" not in wire.recv(1_000)[:2]  # an alert of TLS, no WELCOME
 
 
+def test_who_does_not_even_hang_up_is_refused_once(server, name, files: Files, tmp_path: Path):
+    config = {"redis": [server.address], "prefix": name, **files.settings()}
+    with fleet(tmp_path, **config) as programs:
+        dispatcher = programs.start("dispatcher", legacy_credit=0)
+        ready(dispatcher)
+        with silent(dispatcher, files):
+            wait(lambda: dispatcher.count("bad_connections") == 1, what="that it is refused")
+            with silent(dispatcher, files) as other:
+                assert b"said no hello" in other.recv(1_000)  # a second later
+
+            wait(lambda: dispatcher.count("bad_connections") >= 2, what="that this one is, too")
+            assert dispatcher.count("bad_connections") == 2
+
+
+@contextmanager
+def silent(dispatcher: Program, files: Files) -> Iterator[ssl.SSLSocket]:
+    context = client(files, shows=True)
+    with (
+        wire_to(dispatcher) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as wire,
+    ):
+        yield wire
+
+
 def client(files: Files, *, shows: bool, most: ssl.TLSVersion | None = None) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=files.ca)
     if shows:

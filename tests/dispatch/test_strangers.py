@@ -6,11 +6,15 @@ One dispatcher serves all of it, for none of these may hurt it.
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from benchmarks.peers.server import free_port
 from tests.dispatch.programs import Program, fleet, wait
 from tests.dispatch.traffic import ready, send
+from waterclock.cli.app import app
 from waterclock.dispatch.config import DispatcherConfig, WorkerConfig
 from waterclock.dispatch.core.lease import DOUBT_MS, Ask, Call, Lease, LeaseConfig
 from waterclock.dispatch.frames import (
@@ -154,6 +158,45 @@ def test_who_says_nothing_is_a_worker_on_loopback_only():
     assert not DispatcherConfig(host="0.0.0.0", is_insecure=True).takes_simple_workers
     everywhere = DispatcherConfig(host="0.0.0.0", is_insecure=True, simple_workers="all")
     assert everywhere.takes_simple_workers
+
+
+@pytest.mark.parametrize(
+    ("settings", "host"), [({}, "127.0.0.2"), ({"metrics_host": "127.0.0.3"}, "127.0.0.3")]
+)
+def test_metrics_are_served_where_the_dispatcher_listens_and_an_open_port_is_said(
+    server, name, tmp_path: Path, settings, host
+):
+    port = free_port()
+    with fleet(tmp_path, redis=[server.address], prefix=name) as programs:
+        dispatcher = programs.start(
+            "dispatcher", host="127.0.0.2", is_insecure=True, metrics_port=port, **settings
+        )
+        ready(dispatcher)
+
+        served = [at for at in ("127.0.0.1", "127.0.0.2", "127.0.0.3") if is_open(at, port)]
+
+    assert served == [host]
+    assert b"insecure port=0 whoever_reaches_it_can=take_messages" in dispatcher.log.read_bytes()
+
+
+def is_open(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((host, port)) == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "setting"),
+    [
+        (["dispatch", "--host", "0.0.0.0"], "dispatch.host"),
+        (["worker", "--set", "listen=0.0.0.0:7711"], "worker.listen"),
+    ],
+)
+def test_the_command_line_says_what_an_open_port_needs(command, setting):
+    said = CliRunner().invoke(app, command)
+
+    assert said.exit_code == 2
+    assert setting in said.output
+    assert "--insecure" in said.output
 
 
 # What they say of epochs is asked of Redis

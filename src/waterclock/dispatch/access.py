@@ -19,7 +19,7 @@ from waterclock.security.tls import client_context, server_context, show
 
 SECRET_BYTES_MIN = 16
 TLS_S_MAX = 5.0
-"""How long a connection may take to agree on TLS: it holds memory, and is nobody yet."""
+"""How long a connection may take to agree on TLS, and to end it: it holds memory meanwhile."""
 
 
 class AccessSettings(Protocol):
@@ -59,7 +59,11 @@ def tls_options(access: Access) -> dict[str, Any]:
     """Return what a loop's `create_server` is told of TLS."""
     if access.listens is None:
         return {}
-    return {"ssl": access.listens, "ssl_handshake_timeout": TLS_S_MAX}
+    return {
+        "ssl": access.listens,
+        "ssl_handshake_timeout": TLS_S_MAX,
+        "ssl_shutdown_timeout": TLS_S_MAX,
+    }
 
 
 def access_of(config: AccessSettings, role: Role) -> Access:

@@ -246,6 +246,8 @@ class Leader:
 
     def _care_for(self, link: WorkerLink, now: float) -> None:
         config = self._config
+        if not link.is_open:  # it was refused, and takes its time to hang up
+            return
         if not link.is_joined:
             may_be_simple = link.may_be_simple and link.is_admitted
             if now - link.made_at > HELLO_S and not may_be_simple:
