@@ -7,6 +7,7 @@ its commands is taken at its word:
     curl … # 424 title status      this status, and an answer with these fields; else any below 400
     … # Ctrl-C ends it             pressed once something was printed
     … # a terminal of its own      goes on until the page ends; ready once something was printed
+    … # denied: why                fails
 """
 
 import ast
@@ -29,6 +30,7 @@ from typing import Any
 READY_S_MAX = 60.0
 MARK = "-- the block has ended --"
 CTRL_C = "Ctrl-C ends it"
+DENIED = "denied"
 OWN_TERMINAL = "a terminal of its own"
 PRELUDE = f"""
 set -euo pipefail
@@ -67,6 +69,10 @@ class Shell:
             except Failed as error:
                 raise Failed(f"failed: {command}\n{error}") from None
         return "".join(printed)
+
+    def folder(self) -> Path:
+        """Return where the commands so far have led."""
+        return Path(self._said("pwd").strip())
 
     def close(self) -> None:
         """End what still runs."""
@@ -126,6 +132,8 @@ def translated(command: str, said: str) -> str:
     """Return what the shell is to do for a command that its page says something of."""
     if CTRL_C in said:
         return f"me ctrl_c {command}"
+    if said.startswith(DENIED):
+        return f"if {command}\nthen exit 1; fi"
     if command.startswith("curl ") and (found := re.match(r"(\d{3})\b ?(.*)", said)):
         return f"me answers {found[1]} {shlex.quote(found[2])} {command}"
     return command
@@ -229,6 +237,7 @@ def read_page(page: dict[str, Any]) -> None:
             try:
                 if block["kind"] == "sh":
                     printed = shell.run(block["text"], folder)
+                    os.chdir(shell.folder())
                 elif block["kind"] == "sql":
                     for statement in filter(str.strip, block["text"].split(";")):
                         names["spark"].sql(statement).show()

@@ -10,10 +10,11 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.peers.cache import Programs
+from benchmarks.peers.server import free_port
 from tests.docs.environment import environment
 from tests.docs.pages import ROOT, Block
 
@@ -31,6 +32,19 @@ class Stranger:
     programs: Path
     places: dict[str, str]
     """Where servers are, by how pages write it."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """Of the environment, for nodes that a page starts."""
+
+    def with_own_node(self) -> "Stranger":
+        """Return a reader of a page that starts the node it speaks of."""
+        grpc_port, http_port = str(free_port()), str(free_port())
+        here = {
+            "localhost:9000": f"localhost:{grpc_port}",
+            "localhost:8080": f"localhost:{http_port}",
+        }
+        ports = {"GRPC_PORT": grpc_port, "HTTP_PORT": http_port}
+        settings = {f"WATERCLOCK_CLUSTER__{name}": port for name, port in ports.items()}
+        return replace(self, places={**self.places, **here}, settings=settings)
 
     def read(self, name: str, blocks: list[Block]) -> str:
         """Run the blocks of a page; return all that is printed, or fail with it."""
@@ -82,6 +96,7 @@ class Stranger:
             "KAFKA": self.places["localhost:9092"],
             "REDIS": self.places["localhost:6379"],
             "WATERCLOCK_DISPATCH__PORT": "0",
+            **self.settings,
         }
 
 
