@@ -169,7 +169,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff")
     for path in (tmp_path / "absent", tmp_path, binary):
-        with pytest.raises(BadInput, match=f"credential file {path}: "):
+        with pytest.raises(BadInput, match=f"credential file '{path}': "):
             Credential.read(f"@{path}")
 
 

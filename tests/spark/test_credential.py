@@ -70,7 +70,7 @@ def test_keys_are_a_file_on_the_driver_and_travel_unseen(tmp_path):
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"keys": "/nowhere"}, "option keys: keys file /nowhere: No such file"),
+        ({"keys": "/nowhere"}, "option keys: keys file '/nowhere': No such file"),
         ({"allowPlaintext": "true"}, "option allowPlaintext: goes with keys"),
         ({"keys": "KEYS", "view": "dlq"}, "option keys: view=dlq shows values as they are stored"),
     ],

@@ -120,6 +120,11 @@ def test_a_stream_has_no_end_and_no_listing():
 @example({"endingTimestamp": "9" * 30})
 @example({"minPartitions": "\u0661"})
 @example({"keyPrefix": "\ud800"})
+@example({"keys": "a\nb"})
+@example({"keys": "\x00"})
+@example({"keys": "\ud800"})
+@example({"credential": "@a\nb"})
+@example({"credential": "@\x00"})
 def test_whatever_is_told_is_taken_or_refused_in_one_line(said):
     try:
         ReadOptions.parse({"topic": "orders", **said})

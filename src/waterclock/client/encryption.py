@@ -92,20 +92,23 @@ class Keys:
     def from_file(cls, path: str | Path, *, allow_plaintext: bool = False) -> "Keys":
         """Return the keys of a file: one on each line, 32 bytes in base64, the newest last; what
         begins with # is left out. Raises BadInput, which shows no key."""
+        where = repr(str(path))  # on one line, whatever is in it
         try:
             text = Path(path).read_text(encoding="ascii")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is no text"
-            raise BadInput(f"keys file {path}: {reason}") from None
+        except UnicodeDecodeError:
+            raise BadInput(f"keys file {where}: it is no text") from None
+        except (OSError, ValueError) as error:  # the latter of what cannot be a path
+            reason = getattr(error, "strerror", None) or "is no path"
+            raise BadInput(f"keys file {where}: {reason}") from None
         lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
         found = []
         for number, line in lines:
             if line and not line.startswith("#"):
-                found.append(_key_of(line, f"keys file {path}, line {number}"))
+                found.append(_key_of(line, f"keys file {where}, line {number}"))
         try:
             return cls(found, allow_plaintext=allow_plaintext)
         except BadInput as error:
-            raise BadInput(f"keys file {path}: {error}") from None
+            raise BadInput(f"keys file {where}: {error}") from None
 
     def encrypt(self, topic: str, key: Value, value: Value) -> Value:
         """Return a value for a message of a topic under a key, as nobody without a key reads it."""

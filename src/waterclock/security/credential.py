@@ -66,9 +66,11 @@ class Credential:
         path = value.removeprefix("@")
         try:
             text = Path(path).read_text(encoding="ascii")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is no text"
-            raise BadInput(f"credential file {path}: {reason}") from None
+        except UnicodeDecodeError:
+            raise BadInput(f"credential file {path!r}: it is no text") from None
+        except (OSError, ValueError) as error:  # the latter of what cannot be a path
+            reason = getattr(error, "strerror", None) or "is no path"
+            raise BadInput(f"credential file {path!r}: {reason}") from None
         return cls.parse(text)
 
     @classmethod
