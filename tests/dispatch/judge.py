@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.dispatch.model_redis import Violation
 from waterclock.dispatch.core.batches import HandOut
+from waterclock.dispatch.core.identity import Position
 from waterclock.dispatch.core.plan import Plan
 from waterclock.dispatch.core.ring import Resumed
 
@@ -108,14 +109,15 @@ class Judge:
         if since_ms is not None:
             self.windows.append((since_ms - SLACK_MS, self.world.schedule.now_ms + SLACK_MS))
 
-    def resumed(self, resumed: Resumed) -> None:
-        """A take-over says what it may have lost."""
+    def resumed(self, resumed: Resumed, stored: Position | None) -> None:
+        """A take-over says what it may have lost: all behind the place it goes on from. When that
+        was stored does not matter; a slow leader stores places of long ago."""
         self.takeovers += 1
         self.missed += resumed.missed
         self.maybe_repeated += resumed.maybe_repeated
         if resumed.has_gap:
-            now_ms = self.world.schedule.now_ms
-            self.windows.append((self.world.redis.stored_ms - SLACK_MS, now_ms + SLACK_MS))
+            start_ms = 0 if stored is None else self.world.redis.markers_ms[stored.marker]
+            self.windows.append((start_ms, self.world.schedule.now_ms + SLACK_MS))
 
     # At the end
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from waterclock.dispatch.core.identity import Position
+from waterclock.dispatch.core.identity import MarkerName, Position, SequenceMarker
 
 STALE = "stale"
 FAILED = "failed"
@@ -37,7 +37,8 @@ class ModelRedis:
     lock_epoch: int = 0
     stored_batches: dict[bytes, bytes] = field(default_factory=dict)
     position: Position | None = None
-    stored_ms: int = 0
+    markers_ms: dict[MarkerName, int] = field(default_factory=dict)
+    """When each marker was published."""
     fence: int = 0
     written: dict[bytes, bytes] = field(default_factory=dict)
     """The output and its dedup in one: body by uuid."""
@@ -92,7 +93,6 @@ class ModelRedis:
         if epoch < self.epoch:
             return STALE
         self.stored_batches |= stored_batches
-        self.stored_ms = self.now()
         self.position = position
         return None
 
@@ -152,5 +152,7 @@ class ModelRedis:
         return None
 
     def publish(self, channel: str, payload: Any) -> None:
+        if isinstance(payload, SequenceMarker):
+            self.markers_ms[payload.name] = self.now()
         for push in list(self.subscribers.values()):
             push(channel, payload)

@@ -227,7 +227,7 @@ class SimulatedDispatcher(Process):
             self.call(lambda: self.redis.publish("markers", marker), lambda said: None)
         if not self._is_resumed and self.ring.epoch_heard == self.epoch:
             self._is_resumed = True
-            self.world.judge.resumed(self.ring.resume(self._stored))
+            self.world.judge.resumed(self.ring.resume(self._stored), self._stored)
         if self._is_resumed:
             self._store(now_ms)
         self._read(plan)

@@ -33,7 +33,7 @@ def test_a_story_goes_on_while_a_message_is_on_its_way_to_the_leader():
     assert not world.is_quiet()
 
 
-@pytest.mark.parametrize("seed", [34, 79])
+@pytest.mark.parametrize("seed", [34, 79, 5023])
 def test_a_story_that_once_failed_keeps_every_promise(seed):
     World(seed).run()
 
