@@ -7,6 +7,7 @@ and never the dice's. `make sim` explores with the seed it prints.
 import asyncio
 import functools
 import inspect
+import logging
 import os
 import re
 from collections.abc import Callable, Coroutine, Iterator
@@ -18,6 +19,7 @@ from hypothesis import settings
 
 import waterclock.server  # noqa: F401 - before gRPC is loaded: it sets what gRPC reads then
 from tests.kit import needs
+from waterclock.runtime.structured_log import StandardErrorHandler
 
 if TYPE_CHECKING:
     from tests.burrow.kafka.kafka_broker import KafkaBroker
@@ -124,6 +126,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return nodeid if found is None else f"store {found[1] or found[2]}"
 
     return ByServer(config, log)
+
+
+@pytest.fixture(autouse=True)
+def as_if_no_log_was_begun() -> Iterator[None]:
+    """Undo what a command that was called in this process did to the log."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    for handler in [each for each in root.handlers if isinstance(each, StandardErrorHandler)]:
+        root.removeHandler(handler)
+        root.setLevel(level)
 
 
 @pytest.fixture(scope="session")

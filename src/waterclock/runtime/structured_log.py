@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import re
+import sys
 import time
 from contextvars import ContextVar
 from itertools import count
@@ -124,16 +125,23 @@ def fields_of(record: logging.LogRecord) -> dict[str, object]:
 def begin_log(*, level: LogLevel, format: LogFormat = "text") -> None:  # noqa: A002
     """Let the log go to stderr. Again, with others, is how it is changed."""
     root = logging.getLogger()
-    ours = next((each for each in root.handlers if isinstance(each, _StandardError)), None)
+    ours = next((each for each in root.handlers if isinstance(each, StandardErrorHandler)), None)
     if ours is None:
-        ours = _StandardError()
+        ours = StandardErrorHandler()
         root.addHandler(ours)
     ours.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
     root.setLevel(level.upper())
 
 
-class _StandardError(logging.StreamHandler):  # type: ignore[type-arg]
-    """The handler of `begin_log`, to be found again."""
+class StandardErrorHandler(logging.Handler):
+    """The handler of `begin_log`: it writes to what stderr is at the time."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record as one line."""
+        try:
+            print(self.format(record), file=sys.stderr, flush=True)
+        except Exception:  # logging's way: a line that cannot be written ends nobody's work
+            self.handleError(record)
 
 
 def _hidden(found: re.Match[str]) -> str:

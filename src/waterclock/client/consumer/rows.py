@@ -11,7 +11,7 @@ from typing import overload
 import pyarrow as pa
 
 from waterclock.client.encryption import Keys
-from waterclock.log.schema import MESSAGES
+from waterclock.log.schema import MESSAGES, binaries
 from waterclock.model.clock import time_of
 from waterclock.model.errors import NodeFailed
 from waterclock.v1 import broker_pb2
@@ -87,7 +87,7 @@ class MessageRows:
         if self.crypto_keys is None:
             return self.rows
         if self._decrypted is None:
-            column = pa.array(list(self.values), pa.binary())
+            column = binaries(list(self.values))
             self._decrypted = self.rows.set_column(_VALUE, MESSAGES.field(_VALUE), column)
         return self._decrypted
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from waterclock.client.encryption import Keys
 from waterclock.client.producer.checks import as_bytes
-from waterclock.log.schema import MESSAGES
+from waterclock.log.schema import MESSAGES, binaries
 from waterclock.model.message import Message
 
 
@@ -23,7 +23,7 @@ def encrypted_rows(rows: pa.RecordBatch, topic: str, keys: Keys) -> pa.RecordBat
     """Return the rows of a topic with their values encrypted."""
     at = MESSAGES.get_field_index("value")
     plain, of_keys = rows.column(at).to_pylist(), rows.column("key").to_pylist()
-    sealed = pa.array(keys.encrypt_all(topic, of_keys, plain), MESSAGES.field(at).type)
+    sealed = binaries(keys.encrypt_all(topic, of_keys, plain))
     return rows.set_column(at, MESSAGES.field(at), sealed)
 
 
