@@ -1,9 +1,18 @@
 """What a connection has sent and no call was given: counted from what its socket says."""
 
+import os
+import resource
 import socket
 
 from waterclock.model.units import MIB
-from waterclock.server.grpc.backlog import Connection, Traffic, plain, sockets, traffic_of
+from waterclock.server.grpc.backlog import (
+    Connection,
+    Traffic,
+    plain,
+    resident_bytes,
+    sockets,
+    traffic_of,
+)
 
 
 def test_what_was_received_and_not_given_is_held():
@@ -47,3 +56,23 @@ def test_a_socket_is_found_by_whom_it_is_connected_to_and_tells_what_it_received
 def test_names_of_peers_are_those_of_sockets():
     assert plain("ipv6:%5B::1%5D:9000") == "::1 9000"
     assert plain("ipv6:[::ffff:10.1.2.3]:9000") == "10.1.2.3 9000"
+
+
+def test_looking_for_sockets_leaves_no_descriptor_open(tmp_path):
+    with (tmp_path / "no-socket").open("wb"):
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            sockets()
+
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_without_descriptors_nothing_is_known_and_nothing_fails():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        found, size = sockets(), resident_bytes()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert (found, size) == ({}, 0)

@@ -169,7 +169,7 @@ def traffic_of(fd: int | None, peer: str) -> Traffic | None:
     if fd is None:
         return None
     try:
-        with socket.socket(fileno=os.dup(fd)) as own:
+        with _duplicate(fd) as own:
             if peer_of(own) != peer:
                 return None
             info = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
@@ -181,13 +181,27 @@ def traffic_of(fd: int | None, peer: str) -> Traffic | None:
 def sockets() -> dict[str, int]:
     """Return the sockets of this process, by whom they are connected to."""
     found: dict[str, int] = {}
-    for name in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
+    try:
+        names = os.listdir("/proc/self/fd")
+    except OSError:  # it is not Linux, or no file can be opened for now
+        return found
+    for name in names:
         try:
-            with socket.socket(fileno=os.dup(int(name))) as own:
+            with _duplicate(int(name)) as own:
                 found[peer_of(own)] = int(name)
         except OSError:  # not a socket, or not connected
             continue
     return found
+
+
+def _duplicate(fd: int) -> socket.socket:
+    """Return a socket of our own beside gRPC's; raises OSError, also if it is no socket."""
+    own = os.dup(fd)
+    try:
+        return socket.socket(fileno=own)
+    except OSError:
+        os.close(own)
+        raise
 
 
 def peer_of(own: socket.socket) -> str:
@@ -210,10 +224,10 @@ def _peer(host: str, port: object) -> str:
 
 
 def resident_bytes() -> int:
-    """Return the memory of this process that is its own."""
+    """Return the memory of this process that is its own, 0 if the system does not say."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             _, resident, shared, *_ = map(int, file.read().split())
-    except FileNotFoundError:
+    except OSError:  # it is not Linux, or no file can be opened for now
         return 0
     return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
