@@ -139,7 +139,8 @@ class StandardErrorHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record as one line."""
         try:
-            print(self.format(record), file=sys.stderr, flush=True)
+            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.flush()
         except Exception:  # logging's way: a line that cannot be written ends nobody's work
             self.handleError(record)
 

@@ -32,7 +32,7 @@ from waterclock.model.clock import Clock
 from waterclock.model.config import Config
 from waterclock.model.errors import Forbidden, NotAuthenticated, WaterclockError
 from waterclock.security.authenticator import Authenticator
-from waterclock.security.folder import SecureFolder, SecureState, folder_of
+from waterclock.security.folder import SecureFolder, SecureState, folder_in_use
 from waterclock.security.issuer import OutsideIssuer
 from waterclock.security.principals import ANYONE, Principal
 from waterclock.security.quotas import Usage, UsageTable
@@ -249,10 +249,11 @@ class Access:
 def open_access(config: Config, clock: Clock) -> Access:
     """Return whom a node lets in: anyone, unless it has a secure folder.
 
-    Raises BadInput or StorageFailed if that cannot be loaded: then nobody is let in.
+    Raises BadConfig, BadInput or StorageFailed if that is missing or cannot be loaded: then nobody
+    is let in.
     """
-    folder = folder_of(config)
-    if not folder.exists():
+    folder = folder_in_use(config)
+    if folder is None:
         return Access(clock)
     settings = config.security
     issuer = None
