@@ -37,6 +37,7 @@ test: style types docs unit  ## Everything CI runs: style, types, the docs site 
 check: NEEDS := not (spark or kafka or redis or databases or browser or chaos or plants or benches)
 # A fifth of the examples and histories: make test explores, make check sees that nothing broke.
 check: PROFILE := --hypothesis-profile=quick
+check: export WATERCLOCK_QUICK := 1
 check: export WATERCLOCK_HISTORIES := 40
 check: export WATERCLOCK_DELIVERY_HISTORIES := 8
 check: export WATERCLOCK_TIMER_HISTORIES := 40

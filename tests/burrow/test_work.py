@@ -5,6 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from tests.kit.examples import examples
 from waterclock.burrow.core.records import Record
 from waterclock.burrow.core.work import Work
 
@@ -177,4 +178,4 @@ class WorkHistories(RuleBasedStateMachine):
 
 
 TestWorkHistories = WorkHistories.TestCase
-TestWorkHistories.settings = settings(max_examples=60, stateful_step_count=30)
+TestWorkHistories.settings = settings(max_examples=examples(60), stateful_step_count=30)

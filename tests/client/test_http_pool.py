@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.client.http_peers import END, Said, Scripted, ok, scripted
+from tests.kit.examples import examples
 from tests.server.http_client import until
 from waterclock.client.streams import http_pool, http_wire
 from waterclock.client.streams.http_pool import HttpPool, HttpRequest
@@ -58,7 +59,7 @@ class Wire(asyncio.Transport):
         self.is_closed = True
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     text=st.sampled_from([CHUNKED, CONTINUED, ok(b"hello!")[0]]),
     cuts=st.lists(st.integers(1, 90), max_size=8),

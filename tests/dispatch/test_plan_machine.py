@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.dispatch.plans import DEADLINE_MS, load, new_plan, uuids
+from tests.kit.examples import examples
 from waterclock.dispatch.core.batches import Settle
 
 
@@ -122,5 +123,7 @@ class PlanMachine(RuleBasedStateMachine):
             assert self.plan.held == len(self.open)
 
 
-PlanMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+PlanMachine.TestCase.settings = settings(
+    max_examples=examples(60), stateful_step_count=40, deadline=None
+)
 test_anything_in_any_order = PlanMachine.TestCase

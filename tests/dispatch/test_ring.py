@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.kit.examples import examples
 from waterclock.dispatch.core.identity import MarkerName, Position, SequenceMarker
 from waterclock.dispatch.core.ring import Drained, Resumed, Ring
 
@@ -185,7 +186,7 @@ steps = st.lists(
 
 
 @given(steps, st.integers(0, 10), st.sampled_from([5, 1_000]))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_wherever_the_leader_stops_the_standby_has_the_rest(said, late, messages_max):
     """The leader's ring is large; what it stored, what the standby has, and what is counted as
     missing is everything, and nothing twice."""

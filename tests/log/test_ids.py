@@ -15,6 +15,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from tests.kit.examples import examples
 from waterclock.log.id_index import fingerprint as id_filter
 from waterclock.log.id_index import index as ids
 from waterclock.log.id_index import runs as id_runs
@@ -191,7 +192,7 @@ class IndexAgainstDictionary(RuleBasedStateMachine):
 
 
 IndexAgainstDictionary.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None
+    max_examples=examples(60), stateful_step_count=40, deadline=None
 )
 TestIndexAgainstDictionary = IndexAgainstDictionary.TestCase
 

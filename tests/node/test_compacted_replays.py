@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.kit.examples import examples
 from tests.node.hosts import Hosts, batch_of, opened
 from tests.node.snapshot_writing import Row, latest, write_snapshot
 from waterclock.model.errors import BadInput, Damaged, Overloaded
@@ -296,7 +297,7 @@ def histories(draw: st.DrawFn) -> tuple[list[Row], int, int, int, list[int]]:
     )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(histories())
 async def test_it_is_the_latest_of_each_key_at_the_snapshot_then_the_tail(history):
     rows, end, file_rows, group_rows, breaks = history
@@ -320,7 +321,7 @@ async def test_it_is_the_latest_of_each_key_at_the_snapshot_then_the_tail(histor
         await main(Path(folder))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(histories(), st.integers(0, 100), st.sampled_from(["gone", "short", "garbage"]))
 async def test_whatever_breaks_the_last_word_about_each_key_is_heard_or_it_says_so(
     history, which, harm

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.kit.examples import examples
 from tests.node.hosts import START_MS, Hosts, batch_of, config_in, opened
 from waterclock.log.schema import encode, from_messages
 from waterclock.model.config import Config
@@ -45,7 +46,7 @@ def stored(hosts: Hosts, topic: str) -> dict[tuple[int, int], Message]:
     partitions=st.integers(1, 5),
     is_sticky=st.booleans(),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 async def test_each_message_is_where_the_answer_says_and_where_its_key_belongs(
     tmp_path_factory, keys, partitions, is_sticky
 ):

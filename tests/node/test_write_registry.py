@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kit.clock import ManualClock
+from tests.kit.examples import examples
 from tests.node.hosts import START_MS, Hosts, batch_of, opened
 from waterclock.model.errors import BadInput, CapacityReached, NotFound, UnknownTopic
 from waterclock.model.message import Message
@@ -307,7 +308,7 @@ async def say(word: tuple[Any, ...], hosts: Hosts, registry: WriteRegistry, mode
             model.ends[partition] += 1
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(CALLS, max_size=30))
 async def test_whatever_is_said_and_killed_it_says_what_the_model_says(calls):
     async def main(folder: Path) -> None:

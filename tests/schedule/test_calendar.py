@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.kit.examples import examples
 from waterclock.model.errors import BadInput
 from waterclock.schedule.calendar import (
     CronRule,
@@ -95,7 +96,7 @@ CRONS = st.tuples(
 ).map(" ".join)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(CRONS, st.sampled_from(CHANGES), st.integers(0, 30 * HOUR))
 def test_cron_is_what_asking_every_minute_gives(text, change, before):
     zone, at = change
@@ -250,7 +251,7 @@ def test_the_end_of_the_calendar_is_the_end():
     assert every("0 0 29 2 *").next_after(utc(9997, 6, 1)) is None
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     st.integers(0, 1 << 64),
     st.integers(0, DAY),

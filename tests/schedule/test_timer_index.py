@@ -8,6 +8,7 @@ from hypothesis.stateful import run_state_machine_as_test
 import waterclock.schedule.cold_timers as cold
 import waterclock.schedule.overflow as overflow
 import waterclock.schedule.timer_index as timer_index
+from tests.kit.examples import examples
 from tests.schedule.timer_index_histories import START_MS, TimerIndexHistories
 from tests.schedule.timer_index_stories import STORIES
 from waterclock.schedule.cold_timers import COLD, OPEN, ColdTimers, Run, SegmentChanges
@@ -15,7 +16,7 @@ from waterclock.schedule.overflow import Overflow
 from waterclock.schedule.timer_index import TimerIndex
 
 SOUND = settings(
-    max_examples=80,
+    max_examples=examples(80),
     stateful_step_count=60,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.kit.examples import examples
 from tests.server.http_client import raw_client, until
 from tests.server.http_serving import served
 from waterclock.model.errors import BadConfig
@@ -443,7 +444,7 @@ PIECES = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.lists(PIECES, max_size=6), min_size=1, max_size=20), st.randoms())
 async def test_no_bytes_in_any_pieces_kill_the_server(streaming_calls, dice):
     problems = []

@@ -21,6 +21,7 @@ from waterclock.server.rest import consume
 from waterclock.server.streams.api import StreamsApi
 
 EXAMPLES = 3
+PHASES = "examples" if os.environ.get("WATERCLOCK_QUICK") else "examples,coverage,fuzzing,stateful"
 WAIT_MS = 20
 RUN_S_MAX = 300
 CONFIG = Path(__file__).parent / "schemathesis.toml"
@@ -88,6 +89,7 @@ def test_schemathesis_finds_nothing(tmp_path, brief_waits, part):
                 f"http://127.0.0.1:{port}/openapi.json",
                 part,
                 f"--max-examples={EXAMPLES}",
+                f"--phases={PHASES}",
                 "--seed=4",
                 "--no-shrink",
                 "--request-timeout=10",

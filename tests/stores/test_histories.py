@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.kit.examples import examples
 from tests.stores.backend import opened
 from tests.stores.streams import NOW_MS
 from waterclock.stores.base import Page, Record, Stored, StoredMessage, StreamStore
@@ -83,7 +84,9 @@ def test_a_stream_holds_what_a_dict_would(url, runner):
     store = runner.run(stack.__aenter__())
 
     @given(STEPS)
-    @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(
+        max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture]
+    )
     def histories(steps):
         runner.run(play(store, f"stream {next(_streams)}", steps))
 
