@@ -23,7 +23,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 from grpc import StatusCode
-from grpc.aio import EOF, BaseError, ServicerContext
+from grpc.aio import EOF, BaseError, InternalError, ServicerContext
 
 from waterclock.model.errors import (
     BadInput,
@@ -383,4 +383,9 @@ def _stopping() -> Stopping:
 
 
 async def _abort(context: Context, status: Status) -> NoReturn:
-    await context.abort(status.code, status.details, status.trailers)
+    try:
+        await context.abort(status.code, status.details, status.trailers)
+    except InternalError:
+        # gRPC has ended the call itself, as it does with a request that is too large. Anything
+        # else, it would log as a bug of ours.
+        raise asyncio.CancelledError from None
