@@ -6,8 +6,8 @@ from waterclock.model.errors import FrameDamaged
 from waterclock.model.message import Message
 from waterclock.model.sections import LogConfig
 from waterclock.runtime.clock import SystemClock
-from waterclock.storage.backup.checking import checked_crc
 from waterclock.storage.backup.cut import cut_log
+from waterclock.storage.backup.writer import checked_crc
 from waterclock.storage.folders.os_folder import OsFolder
 from waterclock.storage.local_log import open_log
 

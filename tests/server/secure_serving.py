@@ -3,15 +3,13 @@
 import asyncio
 import json
 import ssl
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-import uvloop
-
+from tests.kit.aside import aside
 from tests.server.served import config_in
 from waterclock.model.units import DAY_MS
 from waterclock.node.node import running_node
@@ -101,26 +99,11 @@ def secure_node(folder: Path) -> Iterator[SecureNode]:
     folder.mkdir(exist_ok=True)
     secure.make(grpc_port=1, http_port=2, now_ms=CLOCK.now_ms())
     config = config_in(folder)
-    is_over, started = threading.Event(), threading.Event()
-    made: list[SecureNode] = []
 
-    async def run() -> None:
+    @asynccontextmanager
+    async def opening() -> AsyncIterator[SecureNode]:
         async with running_node(config, CLOCK) as node, serve(node, config) as server:
-            made.append(SecureNode(secure, server, asyncio.get_running_loop()))
-            started.set()
-            await asyncio.to_thread(is_over.wait)
+            yield SecureNode(secure, server, asyncio.get_running_loop())
 
-    def work() -> None:
-        try:
-            uvloop.run(run())
-        finally:
-            started.set()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        started.wait()
-        yield made[0]
-    finally:
-        is_over.set()
-        thread.join()
+    with aside(opening) as it:
+        yield it

@@ -1,18 +1,16 @@
 """What /openapi.json says is what the server does: asked by schemathesis, nothing left out."""
 
-import asyncio
 import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import uvloop
 
+from tests.kit.aside import aside
 from tests.server.http_client import raw_client
 from tests.server.served import running_server
 from waterclock.model.sections import TopicsConfig
@@ -32,33 +30,9 @@ FORMATS = "tests.server.schemathesis_formats"
 @contextmanager
 def served_aside(folder: Path) -> Iterator[int]:
     """Serve a node in a thread of its own; give its HTTP port."""
-    is_over = threading.Event()
-    ports: list[int] = []
-    started = threading.Event()
-
-    async def serve() -> None:
-        async with running_server(
-            folder,
-            topics=TopicsConfig(partitions_max=64, topics_max=400),
-        ) as it:
-            ports.append(it.server.http_port)
-            started.set()
-            await asyncio.to_thread(is_over.wait)
-
-    def work() -> None:
-        try:
-            uvloop.run(serve())
-        finally:
-            started.set()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        started.wait()
-        yield ports[0]
-    finally:
-        is_over.set()
-        thread.join()
+    topics = TopicsConfig(partitions_max=64, topics_max=400)
+    with aside(lambda: running_server(folder, topics=topics)) as it:
+        yield it.server.http_port
 
 
 @pytest.fixture
