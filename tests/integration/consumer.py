@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from grpc.aio import EOF
 
-from tests.integration.history import now_ms
 from tests.integration.members import offsets_of, rows_of
+from tests.integration.stint import now_ms
 from waterclock.v1 import broker_pb2 as pb
 
 BEAT_S = 0.3

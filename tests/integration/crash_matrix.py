@@ -28,10 +28,11 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from tests.integration.history import History, now_ms
+from tests.integration.history import History
 from tests.integration.link import Link
 from tests.integration.members import Members
 from tests.integration.node_process import NodeProcess
+from tests.integration.stint import now_ms
 from tests.integration.traffic import DUE_AHEAD_MS, Traffic
 from tests.integration.verdict import Verdict
 from tests.kit.node import NodeEnded

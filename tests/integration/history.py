@@ -14,26 +14,15 @@ one clock. What only shows once all is quiet (lost, passed over, twice in the lo
     unexplained repeat  delivered again, and nothing that happened to it allows that
 """
 
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+from tests.integration.stint import SENDING, Held, NodeRun, Place, Stint, now_ms
 from tests.kit.verdict import Findings
 
 UNSAVED_MS_MAX = 3_000
 """Progress is saved every second. What was acked longer than this before a kill, with time for a
 busy computer to spare, must not come again."""
-LATE_MS = 800
-"""How long an answer may take to the node's cursor: later than its deadline less this may be too
-late."""
-
-Place = tuple[int, int]
-"""Partition and offset."""
-
-
-def now_ms() -> int:
-    """Return the time as the node sees it."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(slots=True)
@@ -69,51 +58,6 @@ class Published:
         """Tell whether this is a time it was given; moved to one that had passed, it is later."""
         is_moved = self.first_due is not None
         return due_ms in self.dues or (is_moved and min(self.dues) < due_ms)
-
-
-@dataclass(slots=True, eq=False)
-class NodeRun:
-    """One run of the node's process."""
-
-    number: int
-    ready_s: float
-    ended_ms: int = 0
-    is_killed: bool = False
-    stop_ms: int = 0
-    """When it was asked to stop; 0: it was not."""
-
-
-@dataclass(slots=True, eq=False)
-class Stint:
-    """One stream of one member."""
-
-    group: str
-    member: str
-    run: NodeRun
-    ended_ms: int = 0
-    cut_ms: int = 0
-    """When the member broke off: what was on its way then may be lost. Who leaves in good order is
-    heard to the end."""
-    broken_ms: int = 0
-    """When the node broke off, or was killed."""
-    lost_ms: dict[Place, int] = field(default_factory=dict)
-    """When it heard that it lost (partition, generation)."""
-
-
-@dataclass(slots=True, eq=False)
-class Held:
-    """The latest delivery of a message to a group, and what was answered."""
-
-    stint: Stint
-    partition: int
-    generation: int
-    attempt: int
-    deadline_ms: int
-    answer: str = ""
-    answered_ms: int = 0
-    is_refused: bool = False
-    before: "Held | None" = None
-    """The delivery of the same message before this one."""
 
 
 @dataclass(slots=True)
@@ -288,30 +232,29 @@ class History:
 
     def _cause(self, before: Held, stint: Stint, time_ms: int) -> str | None:
         """Return what allows a message to come again."""
-        run = before.stint.run
-        lost_ms = before.stint.lost_ms.get((before.partition, before.generation), 0)
+        run, is_same_run = before.stint.run, before.stint.run is stint.run
         if before.answer == "nack":
             return "nacked"
         if before.answer == "give back":
             return "given back"
         if not before.answer:
-            if run is not stint.run:
+            if not is_same_run:
                 return "crash or stop, unanswered"
             if before.stint.ended_ms:
                 return "member gone"
-            if lost_ms:
+            if before.lost_ms:
                 return "partition moved"
             return "timed out" if time_ms >= before.deadline_ms else None
-        if before.is_refused or before.answered_ms > before.deadline_ms - LATE_MS:
+        if before.is_refused:
             return "answered too late"
-        if lost_ms and before.answered_ms > lost_ms - LATE_MS:
-            return "partition moved"
-        cut_ms = before.stint.cut_ms
-        if not cut_ms and run is stint.run:
-            cut_ms = before.stint.broken_ms
-        if cut_ms and before.answered_ms > cut_ms - LATE_MS:
-            return "answer lost with its stream"
-        if run is stint.run:
+        if not before.is_heard_in_time:
+            if time_ms >= before.deadline_ms and is_same_run:
+                return "answered too late"
+            if before.lost_ms:
+                return "partition moved"
+            if before.stint.cut_ms or (is_same_run and before.stint.broken_ms):
+                return "answer lost with its stream"
+        if is_same_run:
             return None
         if run.stop_ms and not run.is_killed:
             return "answered after the stop" if before.answered_ms >= run.stop_ms else None
@@ -350,16 +293,20 @@ class History:
         if held.stint is not stint:
             return  # it came again to somebody else meanwhile
         if answer == "extend":
-            held.deadline_ms = max(held.deadline_ms, deadline_ms)
+            held.extended_ms, held.extend_echo = deadline_ms, SENDING
         else:
-            held.answer = answer
+            held.answer, held.echo = answer, SENDING
             held.answered_ms = now_ms()
 
-    def sent(self, stint: Stint, place: Place) -> None:
-        """An answer has left: the time until it is heard begins now."""
+    def sent(self, stint: Stint, place: Place, answer: str) -> None:
+        """An answer has left: an echo asked for from now on shows that it was heard."""
         held = self.groups[stint.group].held[place]
-        if held.stint is stint and held.answered_ms:
-            held.answered_ms = now_ms()
+        if held.stint is not stint:
+            return
+        if answer == "extend":
+            held.extend_echo = stint.asked
+        else:
+            held.answered_ms, held.echo = now_ms(), stint.asked
 
     def refused(self, stint: Stint, place: Place) -> None:
         """The node did not take an answer."""

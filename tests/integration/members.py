@@ -13,8 +13,9 @@ from typing import Any
 
 from grpc.aio import EOF, AioRpcError
 
-from tests.integration.history import Held, History, Place, Stint, now_ms
+from tests.integration.history import History
 from tests.integration.link import Gone, Link, hearing, saying
+from tests.integration.stint import Held, Place, Stint, now_ms
 from waterclock.log.schema import MESSAGES, _read
 from waterclock.v1 import broker_pb2 as pb
 
@@ -28,7 +29,9 @@ KINDS = {
 HABITS = {"ack": 930, "nack": 25, "give back": 10, "reject": 4, "extend": 16, "forget": 15}
 """Of a thousand messages."""
 GOOD_HABITS = {"ack": 1}
-BEAT_S = 0.4
+BEAT_S = 0.2
+ECHO = 1 << 40
+"""Beyond all generations: the node refuses an answer that speaks of one."""
 
 
 class Members:
@@ -139,7 +142,9 @@ class Conversation:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(BEAT_S)
-            await self._write(pb.SubscribeRequest())
+            generation = ECHO + self._stint.asked
+            self._stint.asked += 1
+            await self._write(pb.SubscribeRequest(answers=[pb.Answer(generation=generation)]))
 
     async def _leave_some_time(self) -> None:
         """End the stint, in one of the ways there are."""
@@ -180,7 +185,9 @@ class Conversation:
                     self._refused(event.refused)
 
     def _refused(self, refused: pb.SubscribeResponse.Refused) -> None:
-        if refused.is_stale:
+        if refused.generation >= ECHO:
+            self._stint.echoed(refused.generation - ECHO)
+        elif refused.is_stale:
             self._history.refused_all(self._stint, refused.partition, refused.generation)
         for offset in offsets_of(refused.bounds):
             self._history.refused(self._stint, (refused.partition, offset))
@@ -245,7 +252,7 @@ class Conversation:
             self._history.answered(self._stint, place, kind, at_ms)
         await self._write(pb.SubscribeRequest(answers=[answer]))
         for place in places:
-            self._history.sent(self._stint, place)
+            self._history.sent(self._stint, place, kind)
 
 
 def rows_of(messages: pb.Messages) -> Iterator[tuple[bytes, bytes | None, int | None]]:

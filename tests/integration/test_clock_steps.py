@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.integration.consumer import Consumer
-from tests.integration.history import now_ms
 from tests.integration.link import Link
 from tests.integration.node_process import NodeProcess
+from tests.integration.stint import now_ms
 from tests.kit.verdict import Findings
 from waterclock.log.schema import encode, from_messages
 from waterclock.model.ids import Millis

@@ -16,10 +16,10 @@ from grpc import StatusCode
 from grpc.aio import EOF, AioRpcError
 
 from tests.integration.consumer import Consumer
-from tests.integration.history import now_ms
 from tests.integration.link import Gone, Link, hearing
 from tests.integration.members import offsets_of
 from tests.integration.node_process import NodeProcess
+from tests.integration.stint import now_ms
 from tests.integration.verdict import frames_of
 from tests.kit.verdict import Findings
 from waterclock.log.frame import FrameType

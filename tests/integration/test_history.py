@@ -3,17 +3,12 @@
 The same detectors on a real node with planted bugs: `make plants`.
 """
 
+import time
+
 import pytest
 
-from tests.integration.history import (
-    LATE_MS,
-    UNSAVED_MS_MAX,
-    Held,
-    History,
-    Published,
-    Stint,
-    now_ms,
-)
+from tests.integration.history import UNSAVED_MS_MAX, History, Published
+from tests.integration.stint import Held, Stint, now_ms
 
 LEASE_MS = 1_500
 GROUP = "g"
@@ -64,9 +59,16 @@ class Steps:
         )
         return held
 
-    def answered(self, answer: str, *, ago_ms: int = 0, offset: int = 0) -> None:
-        self.history.answered(self.stint, (0, offset), answer)
+    def answered(
+        self, answer: str, *, ago_ms: int = 0, offset: int = 0, deadline_ms: int = 0
+    ) -> None:
+        self.history.answered(self.stint, (0, offset), answer, deadline_ms)
+        self.history.sent(self.stint, (0, offset), answer)
         self.history.groups[GROUP].held[0, offset].answered_ms -= ago_ms
+
+    def echoed(self) -> None:
+        self.stint.asked += 1
+        self.stint.echoed(self.stint.asked - 1)
 
     def killed(self) -> None:
         run = self.history.run
@@ -189,8 +191,29 @@ def test_an_acknowledged_message_that_a_cancel_does_not_know_is_lost(steps):
 def test_an_acked_message_that_comes_again_is_found(steps):
     steps.published()
     steps.received()
-    steps.answered("ack", ago_ms=LATE_MS * 2)
+    steps.answered("ack")
+    steps.echoed()
+    steps.received(stint=steps.joined())
+    steps.history.refused_all(steps.stint, 0, 1)
+    steps.stint.broken_ms = now_ms()
+    assert steps.found == {"unexplained repeat": 1}
+
+
+def test_an_acked_message_that_comes_again_with_no_reason_to_is_found(steps):
+    steps.published()
     steps.received()
+    steps.answered("ack")
+    steps.received()
+    assert steps.found == {"unexplained repeat": 1}
+
+
+def test_an_extension_that_was_heard_holds_a_message_longer(steps):
+    steps.published()
+    steps.received(deadline_ms=now_ms() + 30)
+    steps.answered("extend", deadline_ms=now_ms() + LEASE_MS)
+    steps.echoed()
+    time.sleep(0.04)
+    steps.received(attempt=2)
     assert steps.found == {"unexplained repeat": 1}
 
 
@@ -258,10 +281,30 @@ def test_what_timed_out_or_was_held_by_the_dead_comes_again(steps):
 def test_an_ack_that_is_refused_later_explains_a_repeat(steps):
     steps.published()
     steps.received()
-    steps.answered("ack", ago_ms=LATE_MS * 2)
+    steps.answered("ack")
     steps.received(attempt=2, stint=steps.joined())
     steps.history.refused(steps.stint, (0, 0))
     assert steps.excused == {"answered too late": 1}
+
+
+def test_an_ack_that_was_on_its_way_when_its_partition_was_lost_explains_a_repeat(steps):
+    steps.published()
+    steps.received()
+    steps.answered("ack")
+    steps.history.refused_all(steps.stint, 0, 1)
+    time.sleep(0.002)
+    steps.echoed()
+    steps.received(attempt=2, stint=steps.joined())
+    assert steps.excused == {"partition moved": 1}
+
+
+def test_an_extension_that_nobody_heard_explains_a_repeat(steps):
+    steps.published()
+    steps.received(deadline_ms=now_ms() - 1)
+    steps.answered("extend", deadline_ms=now_ms() + LEASE_MS)
+    steps.echoed()
+    steps.received(attempt=2)
+    assert steps.excused == {"timed out": 1}
 
 
 def test_an_ack_that_was_on_its_way_when_its_stream_broke_explains_a_repeat(steps):

@@ -12,9 +12,9 @@ from grpc import StatusCode
 from grpc.aio import AioRpcError
 
 from tests.integration.consumer import Consumer
-from tests.integration.history import now_ms
 from tests.integration.link import Link
 from tests.integration.node_process import NodeProcess
+from tests.integration.stint import now_ms
 from tests.kit.node import HOST
 from tests.kit.verdict import Findings
 from waterclock.v1 import admin_pb2 as ap

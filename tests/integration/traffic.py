@@ -14,8 +14,9 @@ from typing import Any
 import grpc
 from grpc.aio import EOF, AioRpcError
 
-from tests.integration.history import History, Published, now_ms
+from tests.integration.history import History, Published
 from tests.integration.link import Gone, Link, hearing, saying
+from tests.integration.stint import now_ms
 from waterclock.log.schema import encode, from_messages
 from waterclock.model.ids import Millis
 from waterclock.model.message import Message

@@ -16,7 +16,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.integration.history import History, Place, Published
+from tests.integration.history import History, Published
+from tests.integration.stint import Place
 from waterclock.log.frame import Frame, FrameType, read_frame
 from waterclock.log.schema import decode, due_times, row_offsets
 from waterclock.v1 import broker_pb2 as pb
