@@ -1,0 +1,1 @@
+"""The nodes of a cluster under a loop: connections to the others, timers, tasks."""
