@@ -34,7 +34,7 @@ from waterclock.model.errors import (
     WaterclockError,
 )
 from waterclock.model.ids import Offset
-from waterclock.model.names import check_topic_name
+from waterclock.model.names import check_not_own, check_topic_name, is_own
 from waterclock.model.sections import DeliveryConfig
 from waterclock.model.units import DAY_MS
 from waterclock.model.views import Position, TopicInfo, TopicSettings
@@ -205,8 +205,19 @@ class Topics:
                 raise AlreadyExists("topic", name)
             return await self._make(name, settings)
 
+    async def ensure_own(self, name: str, settings: TopicSettings) -> Topic:
+        """Return a topic of the node's own with these settings, making it if need be: people read
+        it, and only the node writes or changes it."""
+        assert is_own(name), name
+        async with self._changing:
+            topic = self._topics.get(name)
+            if topic is None:
+                return await self._make(name, settings)
+        return topic if topic.settings == settings else await self._update(name, settings)
+
     async def _make(self, name: str, settings: TopicSettings) -> Topic:
-        self._check_room(settings.partitions, is_new=True)
+        if not is_own(name):
+            self._check_room(settings.partitions, is_new=True)
         topic = Topic(name, f"{name}-{os.urandom(6).hex()}", settings)
         await self._metadata.put(TRASH + topic.folder, b"")  # until it is whole
         try:
@@ -224,6 +235,10 @@ class Topics:
 
     async def update(self, name: str, settings: TopicSettings) -> Topic:
         """Give a topic other settings; partitions can only be added."""
+        check_not_own(name)
+        return await self._update(name, settings)
+
+    async def _update(self, name: str, settings: TopicSettings) -> Topic:
         self._check(settings)
         async with self._changing:
             topic = self.get(name)
@@ -252,6 +267,7 @@ class Topics:
 
     async def delete(self, name: str) -> None:
         """Delete a topic and its messages, for good."""
+        check_not_own(name)
         # A caller that leaves half-way would leave partitions open that nobody knows any more.
         await run_detached(self._tasks, self._delete(name))
 
@@ -378,9 +394,11 @@ class Topics:
 
     def _check_room(self, partitions: int, *, is_new: bool) -> None:
         limits = self._config.topics
-        if is_new and len(self._topics) >= limits.topics_max:
+        # Nobody can keep a node from making its own, nor is kept from making theirs by those.
+        counted = [topic for topic in self._topics.values() if not is_own(topic.name)]
+        if is_new and len(counted) >= limits.topics_max:
             raise CapacityReached("topics", limits.topics_max, meaning="see topics.topics_max")
-        have = sum(len(topic.partitions) for topic in self._topics.values())
+        have = sum(len(topic.partitions) for topic in counted)
         if have + partitions > limits.partitions_max:
             raise CapacityReached(
                 "partitions of the node",

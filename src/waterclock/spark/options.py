@@ -17,7 +17,7 @@ from waterclock.client.encryption import Keys
 from waterclock.client.settings import ADDRESS_VARIABLE, DEFAULT_ADDRESS
 from waterclock.client.target import target_of
 from waterclock.model.errors import BadInput
-from waterclock.model.names import check_topic_name
+from waterclock.model.names import check_any_topic_name
 from waterclock.model.units import KIB, MIB, MINUTE_MS
 from waterclock.security.credential import Credential
 
@@ -227,7 +227,7 @@ class OptionReader:
         if "," in topic:
             raise BadOption("topic", f"{ONE_TOPIC}; not {_shown(topic)}")
         try:
-            check_topic_name(topic)
+            check_any_topic_name(topic)
         except BadInput as error:
             raise BadOption("topic", str(error)) from None
         return topic

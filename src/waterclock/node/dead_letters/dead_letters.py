@@ -20,7 +20,7 @@ from waterclock.delivery.events import WriteDeadLetters
 from waterclock.log.batch import Batch
 from waterclock.model.clock import Clock
 from waterclock.model.errors import BadInput
-from waterclock.model.names import DEAD_LETTERS
+from waterclock.model.names import DEAD_LETTERS, check_not_own, is_own
 from waterclock.model.views import DeadLetter, TopicSettings
 from waterclock.node.dead_letters.progress import progress_key
 from waterclock.node.dead_letters.redrive import (
@@ -114,6 +114,8 @@ class DeadLetters:
         partitions = len(self._topics.get(origin).partitions)
         if topic is None:
             settings = TopicSettings(partitions=partitions)
+            if is_own(name):
+                return await self._topics.ensure_own(name, settings)
             topic = await self._topics.create(name, settings, if_absent=True)
         if len(topic.partitions) < partitions:
             grown = msgspec.structs.replace(topic.settings, partitions=partitions)
@@ -151,6 +153,7 @@ class DeadLetters:
     ) -> int:
         """Publish dead letters again where they came from: those at (partition, offset), or all
         there are now. Return how many; those that are done do not count."""
+        check_not_own(topic)
         return await self._finish(self._topics.get(topic), positions, limit, is_redriven=True)
 
     async def purge(self, topic: str, positions: Sequence[tuple[int, int]] | None = None) -> int:

@@ -25,7 +25,7 @@ from waterclock.model.errors import (
     Stopping,
     StorageFull,
 )
-from waterclock.model.names import DEAD_LETTERS, check_name
+from waterclock.model.names import DEAD_LETTERS, check_name, is_own
 from waterclock.model.views import GroupInfo
 from waterclock.node.dead_letters.dead_letters import DeadLetters
 from waterclock.node.groups.host import GroupHost
@@ -44,7 +44,7 @@ from waterclock.node.groups.session import Ending, Session
 from waterclock.node.metadata import Metadata, Records
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.partition.log_reader import LogReader
-from waterclock.node.topics import Topic, Topics
+from waterclock.node.topics import Ensured, Topic, Topics
 
 SAVE_EVERY_S = 1.0
 
@@ -231,11 +231,17 @@ class Groups:
         name = member or f"{group[:150]}-{os.urandom(6).hex()}"
         check_name("member", name)
         await self._started.wait()
-        found, made_partitions = await self._topics.ensure(topic)
+        found, made_partitions = await self._ensure_topic(topic)
         host = self._hosts.get((topic, group)) or await self._make(found, group, start, start_ms)
         session = await host.join(name, credit=credit)
         session.made_partitions = made_partitions
         return session
+
+    async def _ensure_topic(self, topic: str) -> Ensured:
+        # The node's own are read like others, and made by the node alone.
+        if is_own(topic):
+            return Ensured(self._topics.get(topic))
+        return await self._topics.ensure(topic)
 
     async def _make(self, topic: Topic, group: str, start: Start, start_ms: int) -> GroupHost:
         async with self._changing:

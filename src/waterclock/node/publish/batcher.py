@@ -17,6 +17,7 @@ from waterclock.model.errors import BadInput, Stopping, WaterclockError
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, uuid7
 from waterclock.model.limits import Limits
 from waterclock.model.message import Message
+from waterclock.model.names import check_not_own
 from waterclock.model.units import MIB
 from waterclock.node.partition.host import PartitionHost
 from waterclock.node.publish.partitioner import partition_of_key
@@ -82,6 +83,7 @@ class PublishBatcher:
         expires_ms: int | None = None,
     ) -> PublishedOne:
         """Publish one message; it is durable on return."""
+        check_not_own(topic)
         if expires_ms is not None:
             message = expiring(message, expires_ms)
         is_anonymous = not message.message_id

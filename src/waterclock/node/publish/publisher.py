@@ -20,6 +20,7 @@ from waterclock.log.append import Appended
 from waterclock.log.batch import Batch, parse_batch
 from waterclock.model.clock import Clock
 from waterclock.model.limits import Limits
+from waterclock.model.names import check_not_own
 from waterclock.node.publish.partitioner import partition_of_key, partitions_of_keys
 from waterclock.node.topics import Topic, Topics
 
@@ -83,6 +84,7 @@ class Publisher:
         is_sticky: bool = False,
     ) -> Published:
         """Publish a batch that was parsed; it is durable on return."""
+        check_not_own(topic.name)
         where = _where(topic, batch, is_sticky=is_sticky) if partition is None else partition
         if isinstance(where, int):
             host = topic.partition(where)

@@ -33,13 +33,13 @@ from waterclock.server.http.problems import problem_of
 from waterclock.server.rest.consumer import HttpConsumer, Key, Lease
 from waterclock.server.rest.consumers import HttpConsumers
 from waterclock.server.rest.models import (
+    AnyTopicParameters,
     Duration,
     Earlier,
     Group,
     Name,
     RequestModel,
     ResponseModel,
-    TopicParameters,
     past_of,
 )
 from waterclock.server.rest.waiters import NO_STORE, Batch, DeliveredPage, Listening, Poll, event_of
@@ -65,7 +65,7 @@ LeaseText = Annotated[str, matching(_LEASE, "As it came with the message.", "0-1
 Leases = Annotated[tuple[LeaseText, ...], Meta(max_length=LEASES_MAX)]
 
 
-class ConsumerParameters(TopicParameters):
+class ConsumerParameters(AnyTopicParameters):
     """Which consumer of which group."""
 
     group: Group
@@ -208,7 +208,7 @@ class ConsumeApi:
 
     def acks(self, request: Request) -> Answered | Later:
         """Take what a consumer says of messages."""
-        topic = parameters_of(request, TopicParameters).topic
+        topic = parameters_of(request, AnyTopicParameters).topic
         said = body_of(request, Acks)
         self._node.topics.get(topic)
         answers = [
@@ -260,7 +260,7 @@ class ConsumeApi:
                 "POST", "/topics/{topic}/acks", self.acks, "ack",
                 "Say what became of messages: ack, nack, give back, reject, extend.",
                 {200: ResponseSpec("What was accepted.", AcksResponse)}, tag="messages",
-                parameters=TopicParameters, body=Acks,
+                parameters=AnyTopicParameters, body=Acks,
                 body_example={"group": "billing", "ack": ["0-1-0-1"]}, problems=(404, 409),
                 is_last_to_stop=True,
                 needs=Needs("consume", topic="topic", group="group"),

@@ -13,6 +13,7 @@ from waterclock.server.http.input import END, body_of, matching, parameters_of
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.rest.models import (
+    AnyTopicParameters,
     MessageResponse,
     Positions,
     RequestModel,
@@ -23,7 +24,7 @@ from waterclock.server.rest.models import (
 )
 
 
-class DeadLettersParameters(TopicParameters):
+class DeadLettersParameters(AnyTopicParameters):
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
     page: Annotated[
         str,

@@ -28,10 +28,10 @@ from waterclock.server.http.messages import Later, Piece, Request, Response, Str
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.rest.models import (
     OFFSET_MAX,
+    AnyTopicParameters,
     Offset,
     Partition,
     ResponseModel,
-    TopicParameters,
 )
 from waterclock.storage.partition_store import PartitionStore
 
@@ -51,7 +51,7 @@ _PARTITION_OFFSET = r"(0|[1-9][0-9]{0,3}):(0|[1-9][0-9]{0,15})"
 BEYOND = rf"^{_PARTITION_OFFSET}(,{_PARTITION_OFFSET})*" + END
 
 
-class FramesParameters(TopicParameters):
+class FramesParameters(AnyTopicParameters):
     partition: Annotated[Partition, Meta(examples=[0])]
     offset: Annotated[Offset, Meta(description="From the frame with this one on.")] = 0
     end_offset: (
@@ -69,7 +69,7 @@ class FramesParameters(TopicParameters):
     ] = False
 
 
-class EndsParameters(TopicParameters):
+class EndsParameters(AnyTopicParameters):
     """Of which topic, and what is known."""
 
     beyond: (

@@ -12,17 +12,17 @@ from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.rest.models import (
+    AnyTopicParameters,
     Earlier,
     Group,
     Positions,
     RequestModel,
     ResponseModel,
-    TopicParameters,
     past_of,
 )
 
 
-class GroupParameters(TopicParameters):
+class GroupParameters(AnyTopicParameters):
     group: Group
 
 
@@ -46,7 +46,7 @@ class GroupsApi:
 
     def list_groups(self, request: Request) -> Response:
         """Return the groups of a topic."""
-        topic = parameters_of(request, TopicParameters).topic
+        topic = parameters_of(request, AnyTopicParameters).topic
         self._node.topics.get(topic)
         return self._listed(request, topic)
 
@@ -100,7 +100,7 @@ class GroupsApi:
             ),
             Operation(
                 "GET", path, self.list_groups, "listGroups", "List the groups of a topic.",
-                {200: groups}, tag="groups", parameters=TopicParameters, problems=(404,),
+                {200: groups}, tag="groups", parameters=AnyTopicParameters, problems=(404,),
                 needs=Needs("read", topic="topic", is_list=True),
             ),
             Operation(

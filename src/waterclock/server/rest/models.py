@@ -20,7 +20,13 @@ from msgspec.structs import FieldInfo
 from waterclock.model.ids import UUID7_ENTROPY_BYTES, Millis, uuid7
 from waterclock.model.limits import Limits, check
 from waterclock.model.message import Message
-from waterclock.model.names import DEAD_LETTERS, NAME_CHARS_MAX, check_name, check_topic_name
+from waterclock.model.names import (
+    DEAD_LETTERS,
+    NAME_CHARS_MAX,
+    check_any_topic_name,
+    check_name,
+    check_topic_name,
+)
 from waterclock.model.views import DeadLetter, Recurrence, ScheduledMessage, View
 from waterclock.node.groups.positions import POSITIONS_MAX
 from waterclock.node.topics import PARTITIONS_MAX
@@ -31,6 +37,8 @@ from waterclock.server.http.input import END, LIMIT, described, read_text, text
 from waterclock.server.http.problems import BadField
 
 NAME = r"^([A-Za-z0-9][A-Za-z0-9._-]*|_([A-Za-z0-9.-][A-Za-z0-9._-]*)?)" + END
+ANY_NAME = r"^[A-Za-z0-9_][A-Za-z0-9._-]*" + END
+"""The node's own, too."""
 BASE64 = r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?" + END
 TIME_MS_MAX = 253_402_300_799_999
 """The end of the year 9999; what is later is microseconds taken for milliseconds."""
@@ -58,17 +66,21 @@ _DEAD_LETTERS = {
     "maxLength": NAME_CHARS_MAX + len(DEAD_LETTERS),
     "pattern": re.escape(DEAD_LETTERS) + END,
 }
-TopicName = Annotated[
-    str,
-    text(
-        check_topic_name,
+
+
+def _topic_name(check_text: Callable[[str], None], pattern: str) -> Meta:
+    return text(
+        check_text,
         "Of a topic.",
         "orders",
-        pattern=NAME,
+        pattern=pattern,
         minLength=1,
         anyOf=[{"maxLength": NAME_CHARS_MAX}, _DEAD_LETTERS],
-    ),
-]
+    )
+
+
+TopicName = Annotated[str, _topic_name(check_topic_name, NAME)]
+AnyTopicName = Annotated[str, _topic_name(check_any_topic_name, ANY_NAME)]
 Group = Annotated[str, _name("group", "billing")]
 Name = Annotated[str, _name("name", "nightly")]
 Duration = Annotated[
@@ -138,6 +150,12 @@ class ResponseModel(msgspec.Struct, rename="camel", kw_only=True):
 
 class TopicParameters(RequestModel):
     topic: TopicName
+
+
+class AnyTopicParameters(RequestModel):
+    """For what only reads: the topic may be the node's own."""
+
+    topic: AnyTopicName
 
 
 class PositionRequest(RequestModel):

@@ -23,6 +23,7 @@ from waterclock.server.http.messages import JSON_LINES, Request, Response, Strea
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.http.permits import Named
 from waterclock.server.rest.models import (
+    AnyTopicParameters,
     Earlier,
     MessageResponse,
     Name,
@@ -31,14 +32,13 @@ from waterclock.server.rest.models import (
     PositionRequest,
     RequestModel,
     ResponseModel,
-    TopicParameters,
     past_of,
     render_fields,
 )
 from waterclock.server.rows import fields_of, in_slices
 
 
-class ReplayParameters(TopicParameters):
+class ReplayParameters(AnyTopicParameters):
     """What is to be replayed: everything, or what was appended, or due, within times."""
 
     since: Annotated[Earlier, Meta(description="Appended from then on.")] | None = None
@@ -48,7 +48,7 @@ class ReplayParameters(TopicParameters):
     name: Annotated[Name, Meta(description="Remember it, or go on with it.")] | None = None
 
 
-class ReadParameters(TopicParameters):
+class ReadParameters(AnyTopicParameters):
     """A partition, from an offset on."""
 
     partition: Annotated[Partition, Meta(examples=[0])]

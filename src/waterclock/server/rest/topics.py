@@ -19,6 +19,8 @@ from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.rest.models import (
+    AnyTopicName,
+    AnyTopicParameters,
     RequestModel,
     ResponseModel,
     TimeMs,
@@ -58,7 +60,7 @@ class TopicsResponse(ResponseModel):
 class OffsetsParameters(RequestModel):
     """Where was which topic when."""
 
-    topic: TopicName
+    topic: AnyTopicName
     time_ms: Annotated[TimeMs, Meta(examples=[0])]
 
 
@@ -91,7 +93,7 @@ class TopicsApi:
 
     def get_topic(self, request: Request) -> Response:
         return json(
-            200, self._node.topics.get(parameters_of(request, TopicParameters).topic).view()
+            200, self._node.topics.get(parameters_of(request, AnyTopicParameters).topic).view()
         )
 
     async def update_topic(self, request: Request) -> Response:
@@ -144,8 +146,8 @@ class TopicsApi:
                 needs=Needs("publish", topic="topic"), makes=("topic",),
             ),
             Operation(
-                "GET", path, self.get_topic, "getTopic", "Show a topic.", {200: topic}, **common,
-                problems=(404,),
+                "GET", path, self.get_topic, "getTopic", "Show a topic.", {200: topic},
+                tag="topics", parameters=AnyTopicParameters, problems=(404,),
                 needs=Needs("read", topic="topic"),
             ),
             Operation(
