@@ -13,13 +13,16 @@ import os
 import re
 import sys
 import time
+from collections.abc import Callable
 from contextvars import ContextVar
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 from waterclock.model.sections import LogFormat, LogLevel
 
-REQUEST_ID: Final[ContextVar[str]] = ContextVar("waterclock_request_id", default="")
+REQUEST_ID: Final[ContextVar["str | LateRequestId"]] = ContextVar(
+    "waterclock_request_id", default=""
+)
 """The request that is being answered, if one is; shown with all that is logged meanwhile."""
 
 _GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -47,10 +50,46 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), 127)} | {
 
 def begin_request(given: str | None) -> str:
     """Note that a request is answered from here on, by the id it bears or by one of ours."""
-    if given is None or _GIVEN_ID.fullmatch(given) is None:
-        given = f"{_RUN}-{next(_NUMBERS)}"
-    REQUEST_ID.set(given)
-    return given
+    found = _id_of(given)
+    REQUEST_ID.set(found)
+    return found
+
+
+class LateRequestId:
+    """The id of a request that most likely nobody asks for: looked up, or made, when somebody does.
+
+    Over gRPC, reading what the client gave takes longer than all else that is done for an id.
+    """
+
+    __slots__ = ("_given", "call", "known")
+
+    def __init__(self, given: Callable[[Any], str | None], call: object) -> None:
+        """`given` returns what the client gave with a call."""
+        self._given = given
+        self.call: object = call
+        """Set it to None when it is answered: what goes on in its name would keep all of it."""
+        self.known = ""
+        """Empty if nobody has asked for it."""
+
+    def __repr__(self) -> str:
+        return f"<LateRequestId {self.known or 'nobody asked for'}>"
+
+    @property
+    def text(self) -> str:
+        if not self.known:
+            self.known = _id_of(None if self.call is None else self._given(self.call))
+        return self.known
+
+
+def request_id() -> str:
+    """Return the id of the request that is being answered; empty if none is."""
+    found = REQUEST_ID.get()
+    return found if isinstance(found, str) else found.text
+
+
+def _id_of(given: str | None) -> str:
+    is_good = given is not None and _GIVEN_ID.fullmatch(given) is not None
+    return given if is_good and given is not None else f"{_RUN}-{next(_NUMBERS)}"
 
 
 def redacted(text: str) -> str:
@@ -66,8 +105,8 @@ class TextFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         record.message = record.message.translate(_CONTROLS)
-        request_id = REQUEST_ID.get()
-        return super().formatMessage(record) + (f" request_id={request_id}" if request_id else "")
+        asked = request_id()
+        return super().formatMessage(record) + (f" request_id={asked}" if asked else "")
 
     def format(self, record: logging.LogRecord) -> str:
         return redacted(super().format(record))
@@ -86,8 +125,8 @@ class JsonFormatter(logging.Formatter):
             "message": redacted(message),
             "fields": fields_of(record),
         }
-        if request_id := REQUEST_ID.get():
-            said["request_id"] = redacted(request_id)
+        if asked := request_id():
+            said["request_id"] = redacted(asked)
         if record.exc_info:
             said["traceback"] = redacted(self.formatException(record.exc_info))
         return json.dumps(said, ensure_ascii=False).translate(_LINE_ENDS)

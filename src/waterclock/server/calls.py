@@ -34,6 +34,7 @@ from waterclock.model.errors import (
     WaterclockError,
 )
 from waterclock.node.counters import Histogram
+from waterclock.runtime.structured_log import REQUEST_ID, LateRequestId
 from waterclock.server.arrivals import Arrivals
 from waterclock.server.grpc.backlog import Backlog
 from waterclock.server.grpc.guard import Guard, HeldCall
@@ -47,6 +48,9 @@ Unary = Callable[[Any], Awaitable[Response]]
 UnaryHandler = Callable[[object, Context], Awaitable[Response]]
 StreamingMethod = Callable[[Any, "Stream"], Awaitable[None]]
 StreamHandler = Callable[[object, Context], Awaitable[None]]
+
+REQUEST_ID_KEY = "x-request-id"
+"""In the metadata of a call, and in the trailing metadata of its answer."""
 
 
 class BytesInFlight:
@@ -216,6 +220,7 @@ class Calls:
         async def handle(_: object, context: Context) -> Response:
             begun = time.perf_counter()
             code = StatusCode.OK
+            request_id = _begin_request(context)
             self.in_flight += 1
             try:
                 self._check_admitted()
@@ -227,12 +232,13 @@ class Calls:
                 code = StatusCode.UNAVAILABLE
                 raise
             except Exception as error:
-                status = status_of(error, method)
+                status = _failed(error, method, request_id)
                 code = status.code
             finally:
                 self.in_flight -= 1
                 counters.note(code)
                 counters.milliseconds.observe((time.perf_counter() - begun) * 1_000)
+                _end_request(context, request_id)
             await _abort(context, status)
 
         return handle
@@ -247,6 +253,7 @@ class Calls:
 
         async def handle(_: object, context: Context) -> None:
             code = StatusCode.OK
+            request_id = _begin_request(context)
             self.in_flight += 1
             try:
                 self._check_admitted()
@@ -260,11 +267,12 @@ class Calls:
                 # Nobody is there to be answered; anything else, gRPC would log as a bug of ours.
                 raise asyncio.CancelledError from None
             except Exception as error:
-                status = status_of(error, method)
+                status = _failed(error, method, request_id)
                 code = status.code
             finally:
                 self.in_flight -= 1
                 counters.note(code)
+                _end_request(context, request_id)
             await _abort(context, status)
 
         return handle
@@ -380,6 +388,31 @@ class Calls:
 
 def _stopping() -> Stopping:
     return Stopping("the node is stopping: try again, or elsewhere")
+
+
+def _begin_request(context: Context) -> LateRequestId:
+    """Note that a call is answered from here on, by the id in its metadata or by one of ours."""
+    request_id = LateRequestId(_given_id, context)
+    REQUEST_ID.set(request_id)
+    return request_id
+
+
+def _given_id(context: Context) -> str | None:
+    found = [v for key, v in context.invocation_metadata() or () if key == REQUEST_ID_KEY]
+    return found[0] if found and isinstance(found[0], str) else None
+
+
+def _end_request(context: Context, request_id: LateRequestId) -> None:
+    """Tell the client the id under which something was logged, if something was."""
+    if request_id.known:
+        context.set_trailing_metadata(((REQUEST_ID_KEY, request_id.known),))
+    request_id.call = None
+
+
+def _failed(error: Exception, method: str, request_id: LateRequestId) -> Status:
+    """Return how to answer a call that failed; its id is told with it."""
+    status = status_of(error, method)
+    return status._replace(trailers=(*status.trailers, (REQUEST_ID_KEY, request_id.text)))
 
 
 async def _abort(context: Context, status: Status) -> NoReturn:
