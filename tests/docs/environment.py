@@ -19,7 +19,7 @@ from tests.docs.pages import ROOT
 LOCK = ROOT / "requirements.lock"
 UV = Path(sys.executable).with_name("uv")
 EXTRAS = ("kafka", "redis", "spark")
-BESIDE = ("redis",)
+BESIDE = ("opentelemetry-sdk", "redis")
 """What examples tell their reader to install besides."""
 _PIN = re.compile(r"^([\w.-]+)==.*\n(?: .*\n)*", re.MULTILINE)
 

@@ -36,6 +36,7 @@ from waterclock.client.producer.arrow import ArrowReceipt
 from waterclock.client.producer.checks import as_bytes, checked_headers
 from waterclock.client.producer.columns import HeaderPairs
 from waterclock.client.producer.producer import Producer
+from waterclock.client.producer.tracing import TracedProducer
 from waterclock.client.results import Receipt
 from waterclock.client.schedule import SchedulerCalls, recurrence_name
 from waterclock.client.settings import ClientSettings
@@ -103,7 +104,8 @@ class Client(SchedulerCalls):
         self.streams.open(node.http_address)
         self._tasks = asyncio.TaskGroup()
         await self._tasks.__aenter__()
-        self._producer = Producer(self._connection, node, self._tasks)
+        kind = Producer if self._connection.tracer is None else TracedProducer
+        self._producer = kind(self._connection, node, self._tasks)
         return self
 
     async def __aexit__(

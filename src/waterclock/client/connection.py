@@ -40,6 +40,7 @@ from waterclock.model.errors import (
 from waterclock.model.ids import Millis
 from waterclock.model.waiting import Waiting
 from waterclock.runtime.clock import SystemClock
+from waterclock.runtime.tracing import Tracer, tracer_of
 from waterclock.security.credential import Credential
 from waterclock.v1 import (
     admin_pb2,
@@ -95,6 +96,8 @@ class Connection:
         """By which values are encrypted; None: they are not."""
         self.clock = clock or SystemClock()
         self.rng = rng or Random()
+        self.tracer: Tracer | None = None
+        """What makes spans, if the program used OpenTelemetry when this was opened."""
         self._ahead_ms = 0
         self._channel: grpc.aio.Channel | None = None
 
@@ -103,6 +106,7 @@ class Connection:
 
     async def open(self) -> admin_pb2.NodeInfo:
         """Find the node and return what it says of itself; raise Unreachable if there is none."""
+        self.tracer = tracer_of("waterclock.client")
         channel = self._channel = channel_of(self.target, _OPTIONS)
         self._broker = broker_pb2_grpc.BrokerStub(channel)
         self._scheduler = scheduler_pb2_grpc.SchedulerStub(channel)
@@ -179,10 +183,14 @@ class Connection:
         """Make a request, which the node may let wait; return its answer, or raise our error."""
         backoff = self.backoff()
         ends_ms = self.clock.monotonic_ms() + self.settings.call_timeout_ms + wait_ms
+        context = None if self.tracer is None else self.tracer.metadata()
         while True:
             left_ms = ends_ms - self.clock.monotonic_ms()
+            timeout_s = max(left_ms, 1) / 1_000
             try:
-                return await method(request, timeout=max(left_ms, 1) / 1_000, wait_for_ready=True)
+                return await method(
+                    request, timeout=timeout_s, metadata=context, wait_for_ready=True
+                )
             except grpc.aio.AioRpcError as rpc:
                 error = error_of(rpc, self.address)
                 pause_ms = backoff.next_ms(error)

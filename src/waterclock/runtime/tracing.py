@@ -79,6 +79,11 @@ class Tracer:
         )
         return use
 
+    def link(self, span: Span, contexts: Iterable[Context]) -> None:
+        """Link a span to those that others have made."""
+        for context in contexts:
+            span.add_link(self._trace.get_current_span(context).get_span_context())
+
     def fail(self, span: Span, reason: str) -> None:
         """Note that what a span is around failed."""
         span.set_attribute("error.type", reason)
@@ -94,6 +99,10 @@ class Tracer:
         context = None if span is None else self._trace.set_span_in_context(span)
         self._propagate.inject(carrier, context)
         return [(name, text.encode()) for name, text in carrier.items()]
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """Return what carries the context of the current span in a call of gRPC, or over HTTP."""
+        return tuple((name, text.decode()) for name, text in self.pairs())
 
     def context_of(self, headers: Iterable[Header]) -> Context | None:
         """Return the context that headers carry, None if they carry none."""

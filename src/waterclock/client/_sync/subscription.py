@@ -57,4 +57,4 @@ class BlockingSubscription(Blocking[Subscription]):
     def batches(self) -> Iterator[ReceivedBatch]:
         """Yield what comes as Arrow batches, each to be acked as a whole."""
         while (delivery := self._loop.run(self._twin.next_delivery())) is not None:
-            yield ReceivedBatch(delivery, delivery.take_rest())
+            yield delivery.batch()

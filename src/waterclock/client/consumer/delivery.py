@@ -97,12 +97,20 @@ class AckSink(Protocol):
         ...
 
 
+class ProcessSpans(Protocol):
+    """Makes messages and batches with a span around the work on each (`tracing.py`)."""
+
+    def message(self, delivery: "Delivery", row: int) -> "ReceivedMessage": ...
+
+    def batch(self, delivery: "Delivery", rows: range) -> "ReceivedBatch": ...
+
+
 class Delivery(MessageRows):
     """Messages handed out together by the node."""
 
     __slots__ = (
         "acks", "answered", "attempt", "deadline_ms", "end_row", "ends_ms", "is_settled", "lease",
-        "lease_ms", "next_row",
+        "lease_ms", "next_row", "spans",
     )  # fmt: skip
 
     def __init__(
@@ -112,6 +120,7 @@ class Delivery(MessageRows):
         lease: Lease,
         acks: AckSink,
         crypto_keys: Keys | None = None,
+        spans: ProcessSpans | None = None,
     ) -> None:
         super().__init__(
             topic,
@@ -122,6 +131,7 @@ class Delivery(MessageRows):
         )
         self.lease = lease
         self.acks = acks
+        self.spans = spans
         self.attempt = response.attempt
         self.deadline_ms = response.deadline_ms
         """By the node's clock, for people: clocks are set, so nothing is decided by it."""
@@ -146,16 +156,22 @@ class Delivery(MessageRows):
     def messages(self) -> "Iterator[ReceivedMessage]":
         """Hand out the messages that were not yet, while the lease stands."""
         lease = self.lease
+        made = ReceivedMessage if self.spans is None else self.spans.message
         while self.next_row < self.end_row and not lease.is_void:
             row = self.next_row
             self.next_row = row + 1
-            yield ReceivedMessage(self, row)
+            yield made(self, row)
 
     def take_rest(self) -> range:
         """Return the rows not handed out yet, which from now on are."""
         rows = range(self.next_row, self.end_row)
         self.next_row = self.end_row
         return rows
+
+    def batch(self) -> "ReceivedBatch":
+        """Hand out the rest as a whole."""
+        made = ReceivedBatch if self.spans is None else self.spans.batch
+        return made(self, self.take_rest())
 
 
 class ReceivedMessage(LoggedMessage):

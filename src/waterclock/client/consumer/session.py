@@ -11,7 +11,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 from waterclock.client.consumer.ack_queue import AckQueue
-from waterclock.client.consumer.delivery import EXTEND, GIVE_BACK, Delivery, Lease
+from waterclock.client.consumer.delivery import EXTEND, GIVE_BACK, Delivery, Lease, ProcessSpans
 from waterclock.client.encryption import Keys
 from waterclock.model.errors import NodeFailed
 from waterclock.v1 import broker_pb2
@@ -35,11 +35,13 @@ class Session:
         monotonic_ms: Callable[[], int],
         credit: broker_pb2.Credit | None = None,
         crypto_keys: Keys | None = None,
+        spans: ProcessSpans | None = None,
     ) -> None:
         """`now_ms` is the node's time, for instants; leases are measured by `monotonic_ms`, as
         neither side's clock, once set, must end them or make them last."""
         self._topic = topic
         self._crypto_keys = crypto_keys
+        self._spans = spans
         self._monotonic_ms = monotonic_ms
         self._keep_alive = keep_alive
         self._leases: dict[tuple[int, int], Lease] = {}
@@ -103,7 +105,7 @@ class Session:
             raise NodeFailed(
                 f"messages of partition {response.partition}, which was never assigned"
             )
-        delivery = Delivery(self._topic, response, lease, self.acks, self._crypto_keys)
+        delivery = Delivery(self._topic, response, lease, self.acks, self._crypto_keys, self._spans)
         self._unsettled[delivery] = None
         self._held += delivery.count
         delivery.ends_ms = self._monotonic_ms() + delivery.lease_ms

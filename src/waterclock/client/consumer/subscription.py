@@ -25,6 +25,7 @@ import grpc
 from waterclock.client.connection import Connection
 from waterclock.client.consumer.delivery import Delivery, ReceivedBatch, ReceivedMessage
 from waterclock.client.consumer.session import Session
+from waterclock.client.consumer.tracing import MessageSpans
 from waterclock.client.errors import error_of
 from waterclock.client.retry import is_transient
 from waterclock.model.errors import BadInput, Closed, NodeFailed, Unreachable, WaterclockError
@@ -66,6 +67,8 @@ class Subscription:
         self._is_leaving = False
         self._is_over = False
         self._failure: WaterclockError | None = None
+        tracer = connection.tracer
+        self._spans = None if tracer is None else MessageSpans(tracer, opening.open.group)
         self._session = self._new_session()
         self._task: asyncio.Task[None] | None = None
         self._opened: asyncio.Future[None] = self._loop.create_future()
@@ -153,7 +156,7 @@ class Subscription:
     async def batches(self) -> AsyncIterator[ReceivedBatch]:
         """Yield what comes as Arrow batches, each to be acked as a whole."""
         while (delivery := await self.next_delivery()) is not None:
-            yield ReceivedBatch(delivery, delivery.take_rest())
+            yield delivery.batch()
 
     async def next_delivery(self) -> Delivery | None:
         """Wait for messages and take them; return None when there will be none any more."""
@@ -200,6 +203,7 @@ class Subscription:
             monotonic_ms=self._connection.clock.monotonic_ms,
             credit=self._opening.credit if self._opening.HasField("credit") else None,
             crypto_keys=self._connection.keys,
+            spans=self._spans,
         )
 
     def _wake(self, is_urgent: bool) -> None:
