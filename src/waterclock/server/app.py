@@ -34,6 +34,7 @@ from waterclock.server.grpc.health import Health
 from waterclock.server.grpc.scheduler import SchedulerApi
 from waterclock.server.grpc.server import GrpcServer, Service, places_of, serve_grpc
 from waterclock.server.grpc.write_registry import WriteRegistryApi
+from waterclock.server.http.counters import HttpCounters
 from waterclock.server.http.cross_origin import CrossOriginGuard
 from waterclock.server.http.openapi import with_description
 from waterclock.server.http.operations import (
@@ -151,12 +152,12 @@ async def serve(
     counts = Counts(node)
     call_guard = Guard(access, node, counts) if access.is_secure else None
     calls = Calls(config.server.calls_max, Arrivals(places_of(config)), backlog, call_guard)
-    watch = LoopWatch()
+    watch, counters = LoopWatch(), HttpCounters()
     consumers = HttpConsumers(node, calls)
     broker_api = BrokerApi(node, calls)
     table = with_description(
         [
-            *operations(node, Metrics(node, calls, watch)),
+            *operations(node, Metrics(node, calls, counters, watch)),
             *reload_operations(reloader or Reloader(config)),
             *topic_operations(node, consumers, broker_api.publishing),
             *FramesApi(node, calls, broker_api.frames).operations(),
@@ -166,8 +167,8 @@ async def serve(
         node.clock.now_ms(),
     )
     permits = partial(guarded, access=access, counts=counts) if access.is_secure else None
-    answer = answer_from(routes_of(table, permits))
-    stopping = answer_from(stopping_routes_of(table, permits))
+    answer = answer_from(routes_of(table, permits, counters))
+    stopping = answer_from(stopping_routes_of(table, permits, counters))
     host, port = config.server.host, config.cluster.http_port
     guard = CrossOriginGuard(
         origins=config.server.cors_origins,
@@ -183,6 +184,7 @@ async def serve(
         guard=guard,
         stopping=stopping,
         access=access,
+        counters=counters,
     ) as http_server:
         http_address = Addresses(host, 0, http_server.port, is_secure=access.is_secure).http
         health = Health(node, tuple(api.full_name for api in APIS))

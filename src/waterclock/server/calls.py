@@ -174,9 +174,12 @@ class StreamingCall(Protocol):
 class MethodCounters:
     """Calls of one method since the node started."""
 
-    __slots__ = ("codes", "milliseconds")
+    __slots__ = ("codes", "is_stream", "milliseconds", "streaming")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_stream: bool = False) -> None:
+        self.is_stream = is_stream
+        self.streaming = 0
+        """Under way, if they are streams."""
         self.codes: dict[StatusCode, int] = {}
         self.milliseconds = Histogram()
         """Of calls with one answer; a stream's length says nothing."""
@@ -248,13 +251,14 @@ class Calls:
     ) -> StreamHandler:
         """Return the handler of a method that writes as it goes, and perhaps `reads` too: then it
         is given no request."""
-        counters = self.methods.setdefault(method, MethodCounters())
+        counters = self.methods.setdefault(method, MethodCounters(is_stream=True))
         talk = self._talking(method, work, kind, reads=reads)
 
         async def handle(_: object, context: Context) -> None:
             code = StatusCode.OK
             request_id = _begin_request(context)
             self.in_flight += 1
+            counters.streaming += 1
             try:
                 self._check_admitted()
                 await talk(context)
@@ -271,6 +275,7 @@ class Calls:
                 code = status.code
             finally:
                 self.in_flight -= 1
+                counters.streaming -= 1
                 counters.note(code)
                 _end_request(context, request_id)
             await _abort(context, status)

@@ -11,15 +11,9 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, ProcessCollector, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
 import waterclock
@@ -28,7 +22,18 @@ from waterclock.node.groups.host import GroupHost
 from waterclock.node.node import Node
 from waterclock.node.partition.host import PartitionHost
 from waterclock.server.calls import Calls
+from waterclock.server.families import (
+    Family,
+    Sample,
+    counter,
+    gauge,
+    histogram,
+    one_counter,
+    one_gauge,
+)
 from waterclock.server.group_ranking import OTHER, GroupRanking, rank_groups
+from waterclock.server.http.counters import HttpCounters
+from waterclock.server.request_metrics import request_families, request_histograms
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4.encode()
 
@@ -41,8 +46,6 @@ HORIZONS_CACHE_MS = 10_000
 """Counting 10 M timers by horizon takes a while."""
 HORIZONS = ("overdue", "1m", "1h", "1d", "30d", "later")
 """The labels of `schedule.hot_timers.HORIZONS_MS`."""
-
-Sample = tuple[Sequence[str], float]
 
 PARTITION = ("topic", "partition")
 GROUP = ("topic", "group")
@@ -89,16 +92,6 @@ _STREAM_COUNTS = {
 }
 
 
-class Family(NamedTuple):
-    """One metric and where its samples come from."""
-
-    kind: type[CounterMetricFamily] | type[GaugeMetricFamily]
-    name: str
-    documentation: str
-    labels: Sequence[str]
-    samples: Iterable[Sample]
-
-
 class _Collected(CollectorRegistry):
     """Metrics that were collected already, for `generate_latest`."""
 
@@ -131,9 +124,10 @@ class LoopWatch:
 class Metrics:
     """The metrics of a node and of the server before it."""
 
-    def __init__(self, node: Node, calls: Calls, watch: LoopWatch) -> None:
+    def __init__(self, node: Node, calls: Calls, http: HttpCounters, watch: LoopWatch) -> None:
         self._node = node
         self._calls = calls
+        self._http = http
         self._watch = watch
         self._process: Collector = ProcessCollector(registry=None)
         self._rendering = asyncio.Lock()
@@ -183,23 +177,18 @@ class Metrics:
     def families(self) -> Iterator[Family]:
         """Yield everything but histograms; samples are made as they are taken."""
         yield from self._node_families()
+        yield from request_families(self._calls, self._http)
         yield from self._stream_families()
         for name, (documentation, attribute) in _PARTITION_COUNTS.items():
-            yield Family(
-                CounterMetricFamily,
-                f"waterclock_{name}",
-                documentation,
-                PARTITION,
-                self._each_partition(_counter(attribute)),
-            )
+            samples = self._each_partition(_counter(attribute))
+            yield counter(name, documentation, PARTITION, samples)
         for name, documentation, value in (
             ("log_bytes", "Bytes of the log on disk.", _log_bytes),
             ("log_start_offset", "The first offset still there.", lambda h: h.store.start),
             ("log_end_offset", "The end of what can be read.", lambda h: h.store.acknowledged_end),
         ):
-            samples = self._each_partition(value)
-            yield _gauge(name, documentation, PARTITION, samples)
-        yield _gauge(
+            yield gauge(name, documentation, PARTITION, self._each_partition(value))
+        yield gauge(
             "scheduled_messages", "Pending messages.", ("topic", "horizon"), self._scheduled()
         )
         yield from self._group_families()
@@ -207,104 +196,73 @@ class Metrics:
     def _group_families(self) -> Iterator[Family]:
         ranking = self._ranking
         for name, (documentation, attribute) in _GROUP_COUNTS.items():
-            yield Family(
-                CounterMetricFamily,
-                f"waterclock_{name}",
-                documentation,
-                GROUP,
-                self._each_group(_counter(attribute)),
-            )
+            yield counter(name, documentation, GROUP, self._each_group(_counter(attribute)))
         members = self._each_group(lambda host: len(host.members), ranking.other_members)
-        yield _gauge("group_members", "Members of a group.", GROUP, members)
+        yield gauge("group_members", "Members of a group.", GROUP, members)
         lag = self._each_group_partition("lag", ranking.other_lag)
-        yield _gauge("group_lag_messages", "Offsets not done.", GROUP_PARTITION, lag)
+        yield gauge("group_lag_messages", "Offsets not done.", GROUP_PARTITION, lag)
         unacked = self._each_group_partition("unacked", ranking.other_unacked)
         documentation = "Delivered and not answered."
-        yield _gauge("group_unacked_messages", documentation, GROUP_PARTITION, unacked)
-        yield _gauge(
+        yield gauge("group_unacked_messages", documentation, GROUP_PARTITION, unacked)
+        yield one_gauge(
             "metrics_hidden_groups",
             "Groups without lines of their own here: see server.metrics_groups_max.",
-            (),
-            [((), ranking.hidden_groups)],
+            ranking.hidden_groups,
         )
-        yield _gauge(
+        yield one_gauge(
             "metrics_hidden_group_partitions",
             "Partitions of groups without lines of their own here.",
-            (),
-            [((), ranking.hidden_partitions)],
+            ranking.hidden_partitions,
         )
 
     def _node_families(self) -> Iterator[Family]:
-        node, calls = self._node, self._calls
+        node = self._node
         info = [((waterclock.__version__, node.name), 1.0)]
-        yield _gauge("node_info", "The node.", ("version", "node"), info)
-        yield _gauge(
+        yield gauge("node_info", "The node.", ("version", "node"), info)
+        yield one_gauge(
             "ready",
             "Whether the node takes requests and can store them: 200 or 503 of /health/ready.",
-            (),
-            [((), node.is_ready)],
+            node.is_ready,
         )
-        yield _gauge("problems", "See /health/ready.", (), [((), len(node.problems()))])
-        yield _gauge("topics", "Topics.", (), [((), len(node.topics.all()))])
-        in_flight = [((), float(calls.in_flight))]
-        yield _gauge("grpc_calls_in_flight", "Calls being worked on.", (), in_flight)
-        yield Family(
-            CounterMetricFamily,
-            "waterclock_grpc_calls",
-            "Calls that ended.",
-            ("method", "code"),
-            [
-                ((method, code.name), count)
-                for method, counters in calls.methods.items()
-                for code, count in counters.codes.items()
-            ],
-        )
+        yield one_gauge("problems", "See /health/ready.", len(node.problems()))
+        yield one_gauge("topics", "Topics.", len(node.topics.all()))
 
     def _stream_families(self) -> Iterator[Family]:
         streams, persister = self._node.streams.table, self._node.persister
         for name, (documentation, attribute) in _STREAM_COUNTS.items():
-            yield _count(name, documentation, getattr(streams.counters, attribute))
-        yield _gauge("streams", "In-memory streams.", (), [((), len(streams))])
-        yield _gauge(
-            "stream_waiting", "Senders and receivers that wait.", (), [((), streams.waiting)]
-        )
-        yield _gauge("stream_bytes", "Messages in memory.", (), [((), streams.size_bytes)])
-        yield _count("stream_stored_messages", "Messages brought to the store.", persister.stored)
-        yield _count("stream_store_failures", "Messages it did not take.", persister.failed)
-        is_up = [((), float(persister.problem is None))]
-        yield _gauge("stream_store_up", "Whether the store can be reached.", (), is_up)
+            yield one_counter(name, documentation, getattr(streams.counters, attribute))
+        yield one_gauge("streams", "In-memory streams.", len(streams))
+        yield one_gauge("stream_waiting", "Senders and receivers that wait.", streams.waiting)
+        yield one_gauge("stream_bytes", "Messages in memory.", streams.size_bytes)
+        stored, failed = persister.stored, persister.failed
+        yield one_counter("stream_stored_messages", "Messages brought to the store.", stored)
+        yield one_counter("stream_store_failures", "Messages it did not take.", failed)
+        is_up = persister.problem is None
+        yield one_gauge("stream_store_up", "Whether the store can be reached.", is_up)
 
     def histograms(self) -> Iterator[Metric]:
         """Yield the histograms, of the whole node each: by partition they would be too many."""
         hosts = list(self._hosts())
-        yield _histogram(
+        yield _of_node(
             "fsync_seconds", "Time of an fsync.", [host.counters.fsync_ms for host in hosts]
         )
-        yield _histogram(
+        yield _of_node(
             "publish_seconds",
             "Time from the append of a batch until it is durable.",
             [host.counters.publish_ms for host in hosts],
         )
-        yield _histogram(
+        yield _of_node(
             "schedule_lateness_seconds",
             "How long after their due time messages were fired.",
             [host.counters.lateness_ms for host in hosts],
         )
-        yield _histogram(
+        yield _of_node(
             "stream_wait_seconds",
             "How long messages of in-memory streams waited for a receiver.",
             [self._node.streams.wait_ms],
         )
-        yield _histogram(
-            "loop_stall_seconds", "How long nothing at all ran.", [self._watch.stall_ms]
-        )
-        calls = HistogramMetricFamily(
-            "waterclock_grpc_call_seconds", "Time of a call with one answer.", labels=("method",)
-        )
-        for method, counters in self._calls.methods.items():
-            if counters.milliseconds.count:
-                _add(calls, (method,), [counters.milliseconds])
-        yield calls
+        yield _of_node("loop_stall_seconds", "How long nothing at all ran.", [self._watch.stall_ms])
+        yield from request_histograms(self._calls, self._http)
 
     def _hosts(self) -> Iterator[PartitionHost]:
         for topic in self._node.topics.all():
@@ -343,14 +301,8 @@ def _counter(name: str) -> Callable[[PartitionHost | GroupHost], float]:
     return lambda host: getattr(host.counters, name)
 
 
-def _count(name: str, documentation: str, value: int) -> Family:
-    return Family(CounterMetricFamily, f"waterclock_{name}", documentation, (), [((), value)])
-
-
-def _gauge(
-    name: str, documentation: str, labels: Sequence[str], samples: Iterable[Sample]
-) -> Family:
-    return Family(GaugeMetricFamily, f"waterclock_{name}", documentation, labels, samples)
+def _of_node(name: str, documentation: str, parts: Sequence[Histogram]) -> Metric:
+    return histogram(name, documentation, (), [((), parts)])
 
 
 def _text(family: Family, samples: Iterable[Sample], *, with_head: bool) -> bytes:
@@ -360,25 +312,6 @@ def _text(family: Family, samples: Iterable[Sample], *, with_head: bool) -> byte
     text = generate_latest(_Collected([metric]))
     # Its help and type stand once.
     return text if with_head else text.split(b"\n", 2)[2]
-
-
-def _histogram(name: str, documentation: str, parts: Sequence[Histogram]) -> Metric:
-    metric = HistogramMetricFamily(f"waterclock_{name}", documentation, labels=())
-    if parts:
-        _add(metric, (), parts)
-    return metric
-
-
-def _add(metric: HistogramMetricFamily, labels: Sequence[str], parts: Sequence[Histogram]) -> None:
-    """Add histograms of milliseconds as one of seconds, cumulative as Prometheus wants it."""
-    bounds = [str(bound / 1_000) for bound in parts[0].bounds] + ["+Inf"]
-    counts = [sum(column) for column in zip(*(part.counts for part in parts), strict=True)]
-    buckets = []
-    total = 0
-    for bound, count in zip(bounds, counts, strict=True):
-        total += count
-        buckets.append((bound, total))
-    metric.add_metric(labels, buckets, sum(part.total for part in parts) / 1_000)
 
 
 def _log_bytes(host: PartitionHost) -> int:

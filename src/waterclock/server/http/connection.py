@@ -19,15 +19,14 @@ connection that waits, or has nothing to do, keeps no parser, no queue and no ta
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Coroutine
+from time import perf_counter
 from typing import TYPE_CHECKING, cast
 
 from waterclock.model.errors import Forbidden, NotAuthenticated, Overloaded
-from waterclock.model.units import KIB
 from waterclock.security.tls import common_name_of
 from waterclock.server.access import Access, Permit
-from waterclock.server.calls import BytesInFlight
+from waterclock.server.http.counters import RequestCounters
 from waterclock.server.http.identity import Identity
 from waterclock.server.http.messages import (
     IS_HEAD,
@@ -44,6 +43,7 @@ from waterclock.server.http.messages import (
 )
 from waterclock.server.http.parser import RequestParser
 from waterclock.server.http.problems import problem_of
+from waterclock.server.http.request_queue import RequestQueue
 from waterclock.server.http.sending import Sending, dispose
 
 if TYPE_CHECKING:
@@ -52,50 +52,12 @@ if TYPE_CHECKING:
 LINGER_SWEEPS = 2
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
-REQUEST_BYTES = 1 * KIB
-HEADER_BYTES = 150
-"""About what a request takes besides its body, and each of its headers."""
-
-
-class RequestQueue:
-    """First come, first served. What stands in it counts against the bound of all requests."""
-
-    __slots__ = ("_bodies", "_requests", "size_bytes")
-
-    def __init__(self, bodies: BytesInFlight) -> None:
-        self._bodies = bodies
-        self._requests: deque[Request] = deque()
-        self.size_bytes = 0
-
-    def __len__(self) -> int:
-        return len(self._requests)
-
-    def __repr__(self) -> str:
-        return f"<RequestQueue of {len(self)}, {self.size_bytes} B>"
-
-    def put(self, request: Request) -> None:
-        """Queue a request; raises Overloaded if all queues together are too long."""
-        size = REQUEST_BYTES + HEADER_BYTES * len(request.headers)
-        size += 0 if request.held else len(request.body)
-        self._bodies.acquire_nowait(size)
-        request.held += size
-        self.size_bytes += request.held
-        self._requests.append(request)
-
-    def get(self) -> Request:
-        """Take out whose turn it is. It counts until you have answered it."""
-        request = self._requests.popleft()
-        self.size_bytes -= request.held
-        return request
-
-    def clear(self) -> None:
-        self._bodies.release(self.size_bytes)
-        self._requests.clear()
-        self.size_bytes = 0
 
 
 class HttpConnection(RequestParser):
     __slots__ = (
+        "_begun",
+        "_counters",
         "_final_response",
         "_is_blocked",
         "_is_over",
@@ -107,6 +69,9 @@ class HttpConnection(RequestParser):
     )
 
     _transport: asyncio.Transport
+    _counters: RequestCounters
+    _begun: float
+    """Of the request whose answer is waited for: what counts it, and since when."""
 
     def __init__(self, server: "HttpServer") -> None:
         super().__init__(server)
@@ -131,6 +96,7 @@ class HttpConnection(RequestParser):
         self._transport = cast(asyncio.Transport, transport)
         server = self._server
         server.connections.add(self)
+        server.counters.opened_connections += 1
         if server.access is not None:
             certificate = transport.get_extra_info("peercert")
             self._identity = Identity(server.access, common_name_of(certificate))
@@ -141,7 +107,11 @@ class HttpConnection(RequestParser):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of everything; work under way is cancelled."""
-        self._server.connections.discard(self)
+        server = self._server
+        server.connections.discard(self)
+        server.counters.closed_connections += 1
+        if self._work is not None and not isinstance(self._work, Sending):
+            server.counters.abandoned_requests += 1
         self._is_read_closed = self._is_over = True
         self._parser = None
         self._let_go()
@@ -151,6 +121,7 @@ class HttpConnection(RequestParser):
 
     def data_received(self, data: bytes) -> None:
         """Read requests, and answer them as they are whole."""
+        self._server.counters.received_bytes += len(data)
         if self._is_read_closed or (self._queue and self._is_too_far_ahead()):
             return
         self._feed(data)
@@ -207,14 +178,21 @@ class HttpConnection(RequestParser):
         self._ahead_bytes = self._queue.size_bytes
 
     def _answer(self, request: Request) -> None:
+        begun = perf_counter()
         try:
             response = self._server.answer(request)
         except Exception as error:
             response = problem_of(error, request)
         self._permit = request.permit
+        counters = request.counters or self._server.counters.unmatched
         if isinstance(response, Response):
             self._write(response, request.response_flags, request.origin)
-        elif isinstance(response, Coroutine):
+            counters.note(response.status, begun)
+            if request.held:
+                self._server.bodies.release(request.held)
+            return
+        self._counters, self._begun = counters, begun
+        if isinstance(response, Coroutine):
             self._begin_later(response, request)
             return
         else:
@@ -243,6 +221,7 @@ class HttpConnection(RequestParser):
     def _take(self, answered: Answered, request: Request) -> None:
         """Write an answer, or begin to wait for it."""
         if self._is_over or self._transport.is_closing():
+            self._server.counters.abandoned_requests += 1
             dispose(answered)
         elif isinstance(answered, Pending):
             early = answered.attach(self, request)
@@ -259,6 +238,7 @@ class HttpConnection(RequestParser):
         """Write the answer that was waited for; False if the client has gone."""
         self._work = None
         if self._transport.is_closing():
+            self._server.counters.abandoned_requests += 1
             dispose(response)
             return False
         self._write_any(response, response_flags, origin)
@@ -272,6 +252,7 @@ class HttpConnection(RequestParser):
     def _write_any(
         self, response: Response | Streamed, response_flags: int, origin: bytes | None
     ) -> None:
+        self._counters.note(response.status, self._begun)
         if isinstance(response, Response):
             self._write(response, response_flags, origin)
         else:
@@ -284,9 +265,9 @@ class HttpConnection(RequestParser):
         added = server.guard.plain if origin is None else server.guard.lines(origin)
         is_last = response_flags & IS_LAST != 0 or server.is_stopping
         is_head = response_flags & IS_HEAD != 0
-        self._transport.write(
-            response.encode(date=server.date, is_last=is_last, is_head=is_head, added=added)
-        )
+        data = response.encode(date=server.date, is_last=is_last, is_head=is_head, added=added)
+        self._transport.write(data)
+        server.counters.sent_bytes += len(data)
         if is_last:
             self._end()
 
@@ -325,9 +306,9 @@ class HttpConnection(RequestParser):
         is_last = bool(response_flags & (IS_LAST | IS_OLD)) or server.is_stopping
         is_old = bool(response_flags & IS_OLD)
         added = server.guard.lines(origin)
-        self._transport.write(
-            streamed.encode_head(date=server.date, is_last=is_last, is_old=is_old, added=added)
-        )
+        head = streamed.encode_head(date=server.date, is_last=is_last, is_old=is_old, added=added)
+        self._transport.write(head)
+        server.counters.sent_bytes += len(head)
         if response_flags & IS_HEAD:
             dispose(streamed)
             if is_last:
@@ -339,15 +320,18 @@ class HttpConnection(RequestParser):
         is_chunked = not is_old and streamed.length is None
         sending = Sending(streamed, self, is_chunked=is_chunked, is_last=is_last)
         self._work = sending
+        server.counters.streaming += 1
         sending.begin(server.tasks)
 
     def send_piece(self, parts: list[Piece]) -> bool:
         """Write a piece of an answer; False if no more may be written for now."""
         self._transport.writelines(parts)
+        self._server.counters.sent_bytes += sum(map(len, parts))
         return not self._is_blocked
 
     def sent(self, sending: Sending, *, is_whole: bool) -> None:
         """Note that all pieces of an answer are sent, or that there will be no more."""
+        self._server.counters.streaming -= 1
         if self._work is not sending:
             return
         self._work = None
@@ -390,9 +374,11 @@ class HttpConnection(RequestParser):
         if self._transport.is_closing():
             return
         if final_response is not None:
+            self._server.counters.refused[final_response.status] += 1
             added, date = self._server.guard.lines(self._origin), self._server.date
             last = final_response.encode(date=date, is_last=True, is_head=False, added=added)
             self._transport.write(last)
+            self._server.counters.sent_bytes += len(last)
         self._end()
 
     def _let_go(self) -> None:
@@ -435,6 +421,7 @@ class HttpConnection(RequestParser):
                 self._transport.abort()
         elif self._is_blocked:
             if age >= limits.request_s:
+                self._server.counters.slow_readers += 1
                 self._transport.abort()
         elif self._is_receiving and self._work is None:
             if age >= limits.request_s:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from waterclock.security.principals import Principal
+from waterclock.server.http.counters import RequestCounters
 from waterclock.server.http.identity import Asker
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class Request(msgspec.Struct):
     """Bytes of it that count against the bound of all requests, until it is answered."""
     params: dict[str, str] = {}
     """What stands in the path where the route has `{name}`, decoded."""
+    counters: RequestCounters | None = None
+    """Of the operation that answers it, if one does."""
     asker: Asker = ANYONE_ASKS
     permit: "Permit | None" = None
     """What it was let in with, on a secure node."""

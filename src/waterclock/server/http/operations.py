@@ -21,7 +21,8 @@ from typing import Any
 from waterclock.model.errors import Stopping
 from waterclock.security.rights import Needs
 from waterclock.server.counts import Made
-from waterclock.server.http.messages import JSON, Handler, Request, Response
+from waterclock.server.http.counters import HttpCounters
+from waterclock.server.http.messages import JSON, Answered, Handler, Later, Request, Response
 from waterclock.server.http.permits import Named
 from waterclock.server.http.routes import PREFIX, Routes
 
@@ -87,24 +88,48 @@ def linkable_of(operations: Iterable[Operation]) -> frozenset[bytes]:
     return frozenset(paths | {PREFIX + path for path in paths})
 
 
-def stopping_routes_of(operations: Iterable[Operation], guard: Guard | None = None) -> Routes:
+def stopping_routes_of(
+    operations: Iterable[Operation],
+    guard: Guard | None = None,
+    counters: HttpCounters | None = None,
+) -> Routes:
     """Return the routes of a table while the node stops: nearly all answer that it stops."""
 
     def stopping(_: Request) -> Response:
         raise Stopping("the node is stopping: try again, or elsewhere")
 
     table = [one if one.is_last_to_stop else replace(one, handler=stopping) for one in operations]
-    return routes_of(table, guard)
+    return routes_of(table, guard, counters)
 
 
-def routes_of(operations: Iterable[Operation], guard: Guard | None = None) -> Routes:
-    """Return the routes of a table, each handler behind a guard if there is one."""
+def routes_of(
+    operations: Iterable[Operation],
+    guard: Guard | None = None,
+    counters: HttpCounters | None = None,
+) -> Routes:
+    """Return the routes of a table, each handler behind a guard if there is one, and counted."""
     routes: dict[bytes, dict[bytes, Handler | None]] = {}
     for operation in operations:
         methods = routes.setdefault(operation.path.encode(), {})
         assert operation.method.encode() not in methods, f"{operation.method} {operation.path}"
         handler = operation.handler if guard is None else guard(operation)
-        methods[operation.method.encode()] = handler
+        method = operation.method
+        methods[method.encode()] = _counted(handler, operation.name, method, counters)
         if operation.is_taking:
             methods[b"HEAD"] = None
+        elif method == "GET":
+            methods[b"HEAD"] = _counted(handler, operation.name, "HEAD", counters)
     return routes
+
+
+def _counted(handler: Handler, name: str, method: str, counters: HttpCounters | None) -> Handler:
+    """Return a handler that says which operation a request is of."""
+    if counters is None:
+        return handler
+    own = counters.operation(name, method)
+
+    def handle(request: Request) -> Answered | Later:
+        request.counters = own
+        return handler(request)
+
+    return handle

@@ -15,6 +15,7 @@ from waterclock.server.access import Access
 from waterclock.server.addresses import bind_errors
 from waterclock.server.calls import BytesInFlight
 from waterclock.server.http.connection import HttpConnection
+from waterclock.server.http.counters import HttpCounters
 from waterclock.server.http.cross_origin import CrossOriginGuard
 from waterclock.server.http.messages import Handler
 
@@ -68,10 +69,12 @@ class HttpServer:
         guard: CrossOriginGuard | None = None,
         stopping: Handler | None = None,
         access: Access | None = None,
+        counters: HttpCounters | None = None,
     ) -> None:
         self.access = access if access is not None and access.is_secure else None
         """Who is let in; None: anyone."""
         self.guard = guard or CrossOriginGuard()
+        self.counters = counters or HttpCounters()
         self.answer = answer
         self._stopping = stopping or answer
         self.limits = limits
@@ -133,11 +136,13 @@ async def serve_http(
     guard: CrossOriginGuard | None = None,
     stopping: Handler | None = None,
     access: Access | None = None,
+    counters: HttpCounters | None = None,
 ) -> AsyncIterator[HttpServer]:
     """Listen until left; whatever is still asked then goes unanswered. Once it stops, requests are
     answered by `stopping`. With a secure `access` it speaks TLS and asks for credentials."""
     async with task_group() as tasks:
-        server = HttpServer(answer, limits or HttpLimits(), tasks, guard, stopping, access)
+        bounds = limits or HttpLimits()
+        server = HttpServer(answer, bounds, tasks, guard, stopping, access, counters)
         loop = server.loop
         tls: dict[str, Any] = {}
         if server.access is not None:
