@@ -4,6 +4,7 @@ import asyncio
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from waterclock.server.process import keep_freed_memory, raise_open_files, run_n
 from waterclock.v1 import broker_pb2 as pb
 from waterclock.v1 import broker_pb2_grpc
 
+TEST_S = 60
 PROGRAM = """
 import sys, uvloop
 from tests.server.served import config_in
@@ -72,6 +74,22 @@ def test_a_signal_stops_a_node_well(tmp_path, number):
         assert process.stdout is not None
         assert process.stdout.read() == "ended\n"
         assert process.wait() == 0
+
+
+def test_its_supervisor_hears_that_it_is_ready_reloads_and_stops(tmp_path, monkeypatch):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.bind(str(tmp_path / "notify"))
+        supervisor.settimeout(TEST_S)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        with node_process(tmp_path / "data") as (process, _):
+            heard = [supervisor.recv(100)]
+            process.send_signal(signal.SIGHUP)
+            heard += [supervisor.recv(100).split()[0], supervisor.recv(100)]
+            process.send_signal(signal.SIGTERM)
+            heard.append(supervisor.recv(100))
+
+            assert process.wait() == 0
+            assert heard == [b"READY=1", b"RELOADING=1", b"READY=1", b"STOPPING=1"]
 
 
 def test_a_second_signal_ends_it_at_once_and_loses_nothing(tmp_path):

@@ -29,6 +29,7 @@ from waterclock.model.units import MIB
 from waterclock.node.node import running_node
 from waterclock.runtime.clock import SystemClock
 from waterclock.runtime.lifecycle import calling_on_hangup, stopping_on_signals
+from waterclock.runtime.supervisor import tell_ready, tell_reloading, tell_stopping
 from waterclock.server.addresses import Addresses
 from waterclock.server.app import serve
 from waterclock.server.exposure import check_exposure
@@ -66,12 +67,18 @@ async def run_node(
     stopping = asyncio.Event()
     reloader = Reloader(config, reread)
     has_terminal = os.isatty(0)
+    is_serving = False
 
     def hung_up() -> None:
         # Who closes the window of a node means to end it, as ever.
         if has_terminal and not os.isatty(0):
             os._exit(EXIT_HUNG_UP)
+        if not is_serving:  # a supervisor waits for the start, or for the end
+            reloader.hung_up()
+            return
+        tell_reloading()
         reloader.hung_up()
+        tell_ready()
 
     with (
         stopping_on_signals(stopping.set, stop_at_once=_end_at_once),
@@ -85,8 +92,12 @@ async def run_node(
             reloader.on_reloaded += [node.configure, server.configure]
             node.spawn(keep_pulse(node.groups.clock))
             on_ready(server.addresses)
+            is_serving = True
+            tell_ready()
             log.info("ready grpc=%s http=%s", server.addresses.grpc, server.addresses.http)
             await stopping.wait()
+            is_serving = False
+            tell_stopping()
             on_stopping()
             await server.stop()
 
