@@ -1,1 +1,1 @@
-"""Many nodes: who is there, who owns what, and how they talk to each other."""
+"""Many nodes: who is there, who owns what, and what they say to each other. Pure."""
