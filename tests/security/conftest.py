@@ -21,5 +21,5 @@ def made_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(made_folder: Path, tmp_path: Path) -> SecureFolder:
     """Return a secure folder of this test's own."""
     path = tmp_path / "secure"
-    shutil.copytree(made_folder, path)
+    shutil.copytree(made_folder, path, symlinks=True)
     return SecureFolder(path)

@@ -1,10 +1,14 @@
 """The secure folder: modes, whole writes, whole loads, and who is let in."""
 
 import os
+import re
+import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,8 +27,10 @@ from waterclock.security.authenticator import Authenticator
 from waterclock.security.certificates import KeyPair, check_pair, hosts_of
 from waterclock.security.credential import Credential
 from waterclock.security.folder import Grant, SecureFolder, folder_in_use, folder_of
+from waterclock.security.private_files import read_secret
 from waterclock.security.quotas import Quotas
 from waterclock.security.rights import parse_rights
+from waterclock.security.tls import server_context
 from waterclock.security.tokens import key_id_of
 
 YEAR_MS = 365 * DAY_MS
@@ -38,12 +44,13 @@ GRANT = Grant(
 def modes(path: Path) -> dict[str, int]:
     """Return the mode of a folder and of everything in it."""
     every = [path, *path.rglob("*")]
-    return {
-        "<kid>" if each.parent.name == "signing" else str(each.relative_to(path)): stat.S_IMODE(
-            each.stat().st_mode
-        )
-        for each in every
-    }
+    return {_name(each, path): stat.S_IMODE(each.stat().st_mode) for each in every}
+
+
+def _name(file: Path, path: Path) -> str:
+    if file.parent.name == "signing":
+        return "<kid>"
+    return re.sub(r"^pair\.[0-9a-f]{16}", "pair.<n>", str(file.relative_to(path)))
 
 
 def contents(path: Path) -> dict[str, bytes]:
@@ -80,6 +87,10 @@ def test_modes_hold_whatever_the_umask(tmp_path, umask):
         "ca.key": 0o600,
         "node.pem": 0o640,
         "node.key": 0o600,
+        "pair": 0o750,
+        "pair.<n>": 0o750,
+        "pair.<n>/node.pem": 0o640,
+        "pair.<n>/node.key": 0o600,
         "signing": 0o750,
         "<kid>": 0o600,
         "principals.json": 0o640,
@@ -280,6 +291,53 @@ def test_a_half_rotated_certificate_is_refused_and_says_what_helps(folder, tmp_p
         folder.load()
     folder.rotate(now_ms=NOW_MS)
     folder.load()
+
+
+def test_at_every_step_of_a_rotation_certificate_and_key_fit(folder, monkeypatch):
+    seen: list[bytes] = []
+
+    def looked_after(step: Callable[..., None]) -> Callable[..., None]:
+        def take(*arguments: Any, **named: Any) -> None:
+            step(*arguments, **named)
+            seen.append(SecureFolder(folder.path).load().node.certificate_pem)
+            server_context(folder.node_certificate, folder.node_key, folder.ca)
+
+        return take
+
+    for name in ("replace", "unlink", "mkdir", "symlink", "rmdir"):
+        monkeypatch.setattr(os, name, looked_after(getattr(os, name)))
+    before = folder.load().node.certificate_pem
+
+    folder.rotate(now_ms=NOW_MS)
+
+    after = folder.load().node.certificate_pem
+    at = seen.index(after)
+    assert (set(seen[:at]), set(seen[at:])) == ({before}, {after})
+
+
+def test_a_rotation_between_the_reads_of_certificate_and_key_is_no_fault(folder, monkeypatch):
+    def read_late(path: Path) -> bytes:
+        monkeypatch.undo()
+        SecureFolder(folder.path).rotate(now_ms=NOW_MS)
+        return read_secret(path)
+
+    monkeypatch.setattr("waterclock.security.folder.read_secret", read_late)
+    loaded = folder.load()
+
+    assert loaded.node == SecureFolder(folder.path).load().node
+    assert not folder.changed()
+
+
+def test_a_copy_with_files_where_links_were_is_read_and_rotated(folder, tmp_path):
+    shutil.copytree(folder.path, tmp_path / "copy", symlinks=False)
+    copy = SecureFolder(tmp_path / "copy")
+    before = copy.load().node
+    assert before == folder.load().node
+
+    copy.rotate(now_ms=NOW_MS)
+
+    assert copy.load().node != before
+    assert len(list(copy.path.glob("pair*"))) == 2
 
 
 @pytest.mark.parametrize("name", ["node.key", "signing"])

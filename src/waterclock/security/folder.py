@@ -3,7 +3,9 @@
     ca.pem  ca.key  node.pem  node.key  signing/<kid>.key  principals.json  admin.credential
 
 What each holds, and its mode, is in docs/formats/credential.md. The folder appears whole; a file is
-replaced whole. `load` reads all of it or raises, so who loads keeps what it had. `changed` is cheap
+replaced whole, and the node's certificate together with its key: both are links into the folder
+`pair`, itself a link, which one rename points elsewhere (as Kubernetes does with mounted secrets).
+`load` reads all of it or raises, so who loads keeps what it had. `changed` is cheap
 enough to be asked several times a second: it looks at names, times and sizes.
 """
 
@@ -13,6 +15,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from secrets import token_hex
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -54,6 +57,7 @@ from waterclock.security.private_files import (
     read_secret,
     sync_folder,
     write_file,
+    write_link,
 )
 from waterclock.security.quotas import UNBOUNDED, Quotas
 from waterclock.security.rights import Right, Rights
@@ -71,6 +75,7 @@ LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 _CA, _CA_KEY = "ca.pem", "ca.key"
 _NODE, _NODE_KEY = "node.pem", "node.key"
+_PAIR = "pair"
 _SIGNING = "signing"
 _KEY_SUFFIX = ".key"
 _PRINCIPALS = "principals.json"
@@ -139,7 +144,16 @@ class SecureFolder:
 
     def load(self) -> SecureState:
         """Return all of it; raises BadInput or StorageFailed, and then nothing of it counts."""
-        self._seen = self._fingerprint()
+        while True:
+            self._seen = self._fingerprint()
+            try:
+                return self._load()
+            except (BadInput, StorageFailed):
+                # Of a certificate before a rotation and a key after it, no fault is found.
+                if not self.changed():
+                    raise
+
+    def _load(self) -> SecureState:
         with translate({OSError: StorageFailed}):
             node = KeyPair(self.node_certificate.read_bytes(), read_secret(self.node_key))
             ca_pem = self.ca.read_bytes()
@@ -280,9 +294,21 @@ class SecureFolder:
         return KeyPair(self.ca.read_bytes(), read_secret(key))
 
     def _write_node(self, node: KeyPair) -> None:
-        # Between the two they do not fit: a node that looks then keeps what it has.
-        write_file(self.node_key, node.key_pem, mode=SECRET_MODE)
-        write_file(self.node_certificate, node.certificate_pem, mode=PUBLIC_MODE)
+        made = self.path / f"{_PAIR}.{token_hex(8)}"
+        make_folder(made)
+        write_file(made / _NODE_KEY, node.key_pem, mode=SECRET_MODE)
+        write_file(made / _NODE, node.certificate_pem, mode=PUBLIC_MODE)
+        pair = self.path / _PAIR
+        if pair.is_dir() and not pair.is_symlink():  # a copy, made by who follows links
+            pair.rename(pair.with_name(f"{_PAIR}.{token_hex(8)}"))
+        # From here on both are the new ones; a crash before leaves both old.
+        write_link(pair, made.name)
+        for name in (_NODE_KEY, _NODE):
+            if not (self.path / name).is_symlink():
+                write_link(self.path / name, f"{_PAIR}/{name}")
+        for older in self.path.glob(f"{_PAIR}.*"):
+            if older != made:
+                shutil.rmtree(older)
 
     def _write_signing_key(self, now_ms: int) -> None:
         kids = self._kids()

@@ -45,6 +45,15 @@ def write_file(path: Path, data: bytes, *, mode: int) -> None:
     sync_folder(path.parent)
 
 
+def write_link(path: Path, target: str) -> None:
+    """Point a symbolic link elsewhere, in one step that is durable when this returns."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}{_TEMPORARY}")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(target)
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
 def sync_folder(path: Path) -> None:
     """Make the names in a folder durable."""
     number = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from waterclock.model.clock import Clock
 from waterclock.model.config import Config
-from waterclock.model.errors import Forbidden, NotAuthenticated, WaterclockError
+from waterclock.model.errors import BadInput, Forbidden, NotAuthenticated, WaterclockError
 from waterclock.security.authenticator import Authenticator
 from waterclock.security.folder import SecureFolder, SecureState, folder_in_use
 from waterclock.security.issuer import OutsideIssuer
@@ -279,5 +279,10 @@ def permit_of(principal: Principal, demands: Iterable[Demand]) -> Permit:
 
 def _load(folder: SecureFolder) -> tuple[SecureState, ssl.SSLContext]:
     """Return all of the folder, and a context with what it shows."""
-    state = folder.load()
-    return state, server_context(folder.node_certificate, folder.node_key, folder.ca)
+    while True:
+        state = folder.load()
+        try:
+            return state, server_context(folder.node_certificate, folder.node_key, folder.ca)
+        except BadInput:
+            if not folder.changed():  # it was not rotated meanwhile
+                raise
