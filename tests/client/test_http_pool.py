@@ -59,6 +59,31 @@ class Wire(asyncio.Transport):
         self.is_closed = True
 
 
+class TlsWire(Wire):
+    """One that reads on when it is closed, as asyncio's TLS does."""
+
+    def __init__(self, connection: HttpConnection) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def close(self) -> None:
+        self._connection.eof_received()
+
+
+async def test_an_answer_that_ends_the_connection_is_heard_over_tls_too():
+    connection = HttpConnection(lambda _: None)
+    connection.connection_made(TlsWire(connection))
+    async with asyncio.TaskGroup() as tasks:
+        asking = tasks.create_task(connection.ask(b"GET / HTTP/1.1\r\n\r\n"))
+        await asyncio.sleep(0)
+        connection.data_received(
+            b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno"
+        )
+
+    assert (asking.result().status, asking.result().body) == (401, b"no")
+    assert not connection.is_usable
+
+
 @settings(max_examples=examples(200))
 @given(
     text=st.sampled_from([CHUNKED, CONTINUED, ok(b"hello!")[0]]),

@@ -321,6 +321,8 @@ class Calls:
 
         async def talk(context: Context, held: HeldCall | None = None) -> None:
             if reads:
+                if held is None:
+                    await _send_headers(context)
                 async with backlog.watching(context):
                     await work(None, Stream(context, parse, backlog, held))
                 return
@@ -337,8 +339,10 @@ class Calls:
             return talk
 
         async def talk_with_known(context: Context) -> None:
-            with guard.entered(context) as principal, guarded.held(principal) as held:
-                await talk(context, held)
+            with guard.entered(context) as principal:
+                await _send_headers(context)
+                with guarded.held(principal) as held:
+                    await talk(context, held)
 
         return talk_with_known
 
@@ -418,6 +422,15 @@ def _failed(error: Exception, method: str, request_id: LateRequestId) -> Status:
     """Return how to answer a call that failed; its id is told with it."""
     status = status_of(error, method)
     return status._replace(trailers=(*status.trailers, (REQUEST_ID_KEY, request_id.text)))
+
+
+async def _send_headers(context: Context) -> None:
+    """Begin to answer, before anything of ours can cancel the call.
+
+    The first write would do so by the way. But if it is cancelled, gRPC does not know that headers
+    have gone, sends them again with the status, is refused, and the client waits for ever.
+    """
+    await context.send_initial_metadata(())
 
 
 async def _abort(context: Context, status: Status) -> NoReturn:

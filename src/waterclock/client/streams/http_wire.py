@@ -171,10 +171,11 @@ class HttpConnection(asyncio.Protocol):
         assert waiting is not None
         if status < 200 or waiting.done():  # RFC 9110, 15.2: the answer itself is still to come
             return
+        waiting.set_result(HttpAnswer(status, self._content_type, b"".join(self._body)))
         if not self._parser.should_keep_alive():
+            # Last, for over TLS this reads on, and comes back here with the end of the connection.
             self._is_over = True
             self._transport.close()
-        waiting.set_result(HttpAnswer(status, self._content_type, b"".join(self._body)))
 
 
 def _is_http2(data: bytes) -> bool:
