@@ -84,8 +84,8 @@ class AuthorizedMethod:
     def __repr__(self) -> str:
         return "<AuthorizedMethod, token hidden>"
 
-    def __call__(self, *given: object, metadata: Metadata = (), **named: object) -> object:
-        return self._method(*given, metadata=(*self._metadata, *metadata), **named)
+    def __call__(self, *given: object, metadata: Metadata | None = None, **named: object) -> object:
+        return self._method(*given, metadata=(*self._metadata, *(metadata or ())), **named)
 
 
 def _tls(credential: Credential) -> grpc.ChannelCredentials:
