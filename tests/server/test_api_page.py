@@ -11,11 +11,13 @@ from typing import Any, cast
 from prometheus_client.core import CounterMetricFamily
 
 from tests.server.served import running_server
+from waterclock.server.access import Access
 from waterclock.server.arrivals import Arrivals
 from waterclock.server.calls import Calls
 from waterclock.server.grpc.backlog import Backlog
 from waterclock.server.http.counters import HttpCounters
 from waterclock.server.metrics import LoopWatch, Metrics
+from waterclock.server.reload import Reloader
 from waterclock.server.statuses import STATUSES
 from waterclock.v1 import admin_pb2, backup_pb2, broker_pb2, scheduler_pb2, write_registry_pb2
 
@@ -62,7 +64,8 @@ async def test_the_table_of_metrics_is_that_of_the_code(tmp_path):
     async with running_server(tmp_path) as it:
         calls = Calls(1, Arrivals(1), Backlog(1))
         calls.unary("Broker/Publish", it.broker.Publish, broker_pb2.PublishRequest)
-        metrics = Metrics(it.node, calls, HttpCounters(), LoopWatch())
+        access, reloader = Access(it.node.clock), Reloader(it.node.config)
+        metrics = Metrics(it.node, calls, HttpCounters(), LoopWatch(), access, reloader)
         made = [
             (
                 family.name + ("_total" if family.kind is CounterMetricFamily else ""),

@@ -82,6 +82,8 @@ async def test_counters_move_with_what_happens(tmp_path):
         assert value(after, "grpc_calls_total", **call) == 3
         assert value(after, "grpc_call_seconds_count", method="Broker/PublishBatch") == 3
         assert value(after, "ready") == 1
+        assert value(after, "disk_full") == 0
+        assert 0 < value(after, "disk_free_bytes") <= value(after, "disk_bytes")
         assert ("process_open_fds", ()) in after
 
 

@@ -28,6 +28,7 @@ def test_those_who_joined_are_called_each_time(caplog):
     assert reloader.reload().changed == ("topics.topics_max",)
     assert reloader.reload().changed == ()
     assert seen == [new, new]
+    assert (reloader.reloads, reloader.failures) == (2, 0)
     assert [each.message for each in caplog.records] == [
         "reloaded changed=topics.topics_max",
         "reloaded changed=nothing",
@@ -53,6 +54,7 @@ def test_a_bad_file_is_one_line_and_changes_nothing(caplog):
     assert record.levelno == logging.ERROR
     assert record.message.startswith("reload_failed error=configuration log.level: expected debug")
     assert reloader.config == Config()
+    assert (reloader.reloads, reloader.failures) == (0, 1)
 
 
 async def test_a_node_goes_by_its_new_settings_at_once(tmp_path):

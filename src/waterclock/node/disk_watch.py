@@ -17,7 +17,7 @@ from typing import NamedTuple
 from waterclock.model.clock import Clock
 from waterclock.model.errors import StorageError, StorageFailed, WaterclockError
 from waterclock.model.ids import Millis
-from waterclock.storage.folders.data_folder import DataFolder
+from waterclock.storage.folders.data_folder import DataFolder, DiskSpace
 
 LOOK_S = 1.0
 
@@ -58,6 +58,10 @@ class DiskWatch:
         if reason is not None and reason != self._unseen:
             log.warning("data_folder_unseen reason=%s", reason)
         self._unseen = reason
+
+    async def space(self) -> DiskSpace | None:
+        """Return what the disk has, None if that cannot be told at the moment."""
+        return await asyncio.to_thread(self._folder.space)
 
     async def run(self) -> None:
         """Look again and again until cancelled, or until the folder is gone."""

@@ -38,6 +38,7 @@ from waterclock.security.principals import ANYONE, Principal
 from waterclock.security.quotas import Usage, UsageTable
 from waterclock.security.rights import RightKind
 from waterclock.security.tls import server_context
+from waterclock.server.refusals import Refusals
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +101,7 @@ class Access:
         self._folder = folder
         self._issuer = issuer
         self._usage = UsageTable()
+        self.refusals = Refusals()
         self._open: set[OpenCall] = set()
         self._state: SecureState | None = None
         self._authenticator: Authenticator | None = None
@@ -107,6 +109,8 @@ class Access:
         self._loading = asyncio.Lock()
         self.reloads = 0
         """How often the folder was loaded again: what was found before may not hold now."""
+        self.failed_reloads = 0
+        """How often it could not be."""
         self.on_reloaded: list[Callable[[], None]] = []
         """Called after that: certificates, rights and quotas may be others."""
         self.on_recheck: list[Callable[[], None]] = []
@@ -223,6 +227,7 @@ class Access:
             try:
                 loaded = await asyncio.to_thread(_load, self._folder)
             except WaterclockError as error:
+                self.failed_reloads += 1
                 log.error("secure_folder_not_loaded folder=%s: %s", self._folder.path, error)
                 return False
             self._state, self._context = loaded

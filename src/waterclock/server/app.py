@@ -152,13 +152,14 @@ async def serve(
     counts = Counts(node)
     call_guard = Guard(access, node, counts) if access.is_secure else None
     calls = Calls(config.server.calls_max, Arrivals(places_of(config)), backlog, call_guard)
-    watch, counters = LoopWatch(), HttpCounters()
+    watch, counters, reloader = LoopWatch(), HttpCounters(), reloader or Reloader(config)
+    metrics = Metrics(node, calls, counters, watch, access, reloader)
     consumers = HttpConsumers(node, calls)
     broker_api = BrokerApi(node, calls)
     table = with_description(
         [
-            *operations(node, Metrics(node, calls, counters, watch)),
-            *reload_operations(reloader or Reloader(config)),
+            *operations(node, metrics),
+            *reload_operations(reloader),
             *topic_operations(node, consumers, broker_api.publishing),
             *FramesApi(node, calls, broker_api.frames).operations(),
             *StreamsApi(node).operations(),

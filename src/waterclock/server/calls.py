@@ -144,6 +144,7 @@ class Stream:
         try:
             self._held.check(request)
         except (Forbidden, CapacityReached) as error:
+            self._held.refusals.note(error, "grpc")
             return error
         return None
 
@@ -200,6 +201,7 @@ class Calls:
         self._arrivals = arrivals
         self._backlog = backlog
         self._guard = guard
+        self._refusals = None if guard is None else guard.access.refusals
         self.in_flight = 0
         self.is_stopping = False
         self.methods: dict[str, MethodCounters] = {}
@@ -235,7 +237,7 @@ class Calls:
                 code = StatusCode.UNAVAILABLE
                 raise
             except Exception as error:
-                status = _failed(error, method, request_id)
+                status = self._failed(error, method, request_id)
                 code = status.code
             finally:
                 self.in_flight -= 1
@@ -271,7 +273,7 @@ class Calls:
                 # Nobody is there to be answered; anything else, gRPC would log as a bug of ours.
                 raise asyncio.CancelledError from None
             except Exception as error:
-                status = _failed(error, method, request_id)
+                status = self._failed(error, method, request_id)
                 code = status.code
             finally:
                 self.in_flight -= 1
@@ -354,6 +356,13 @@ class Calls:
         self._backlog.note(context, len(data))
         return data
 
+    def _failed(self, error: Exception, method: str, request_id: LateRequestId) -> Status:
+        """Return how to answer a call that failed; its id is told with it. A refusal is counted."""
+        if self._refusals is not None:
+            self._refusals.note(error, "grpc")
+        status = status_of(error, method)
+        return status._replace(trailers=(*status.trailers, (REQUEST_ID_KEY, request_id.text)))
+
     def _check_admitted(self) -> None:
         if self.is_stopping:
             raise _stopping()
@@ -416,12 +425,6 @@ def _end_request(context: Context, request_id: LateRequestId) -> None:
     if request_id.known:
         context.set_trailing_metadata(((REQUEST_ID_KEY, request_id.known),))
     request_id.call = None
-
-
-def _failed(error: Exception, method: str, request_id: LateRequestId) -> Status:
-    """Return how to answer a call that failed; its id is told with it."""
-    status = status_of(error, method)
-    return status._replace(trailers=(*status.trailers, (REQUEST_ID_KEY, request_id.text)))
 
 
 async def _send_headers(context: Context) -> None:

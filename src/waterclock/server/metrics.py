@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from math import nan
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
@@ -21,6 +22,7 @@ from waterclock.node.counters import Histogram
 from waterclock.node.groups.host import GroupHost
 from waterclock.node.node import Node
 from waterclock.node.partition.host import PartitionHost
+from waterclock.server.access import Access
 from waterclock.server.calls import Calls
 from waterclock.server.families import (
     Family,
@@ -33,7 +35,10 @@ from waterclock.server.families import (
 )
 from waterclock.server.group_ranking import OTHER, GroupRanking, rank_groups
 from waterclock.server.http.counters import HttpCounters
+from waterclock.server.reload import Reloader
 from waterclock.server.request_metrics import request_families, request_histograms
+from waterclock.server.security_metrics import security_families
+from waterclock.storage.folders.data_folder import DiskSpace
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4.encode()
 
@@ -124,10 +129,20 @@ class LoopWatch:
 class Metrics:
     """The metrics of a node and of the server before it."""
 
-    def __init__(self, node: Node, calls: Calls, http: HttpCounters, watch: LoopWatch) -> None:
+    def __init__(
+        self,
+        node: Node,
+        calls: Calls,
+        http: HttpCounters,
+        watch: LoopWatch,
+        access: Access,
+        reloader: Reloader,
+    ) -> None:
         self._node = node
         self._calls = calls
         self._http = http
+        self._access = access
+        self._reloader = reloader
         self._watch = watch
         self._process: Collector = ProcessCollector(registry=None)
         self._rendering = asyncio.Lock()
@@ -135,6 +150,7 @@ class Metrics:
         self._text_ms: int | None = None
         self._horizons: dict[PartitionHost, tuple[int, list[int]]] = {}
         self._ranking = GroupRanking()
+        self._space: DiskSpace | None = None
 
     async def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
@@ -147,6 +163,7 @@ class Metrics:
 
     async def _render(self) -> bytes:
         await self._count_horizons()
+        self._space = await self._node.disk.space()
         shown_max = self._node.config.server.metrics_groups_max
         self._ranking = await rank_groups(self._node.groups.hosts(), shown_max=shown_max)
         parts = [generate_latest(_Collected(self._process.collect()))]
@@ -178,6 +195,7 @@ class Metrics:
         """Yield everything but histograms; samples are made as they are taken."""
         yield from self._node_families()
         yield from request_families(self._calls, self._http)
+        yield from security_families(self._access, self._reloader)
         yield from self._stream_families()
         for name, (documentation, attribute) in _PARTITION_COUNTS.items():
             samples = self._each_partition(_counter(attribute))
@@ -225,6 +243,11 @@ class Metrics:
             node.is_ready,
         )
         yield one_gauge("problems", "See /health/ready.", len(node.problems()))
+        is_full = node.disk.shortage is not None
+        yield one_gauge("disk_full", "Whether there was no room to write something.", is_full)
+        size, free = self._space or (nan, nan)
+        yield one_gauge("disk_bytes", "Size of the disk with the data folder.", size)
+        yield one_gauge("disk_free_bytes", "What of it the node can have.", free)
         yield one_gauge("topics", "Topics.", len(node.topics.all()))
 
     def _stream_families(self) -> Iterator[Family]:

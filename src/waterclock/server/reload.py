@@ -25,6 +25,8 @@ class Reloader:
         """Without `reread` the configuration stays; what else is read again is."""
         self.config = config
         self._reread = reread
+        self.reloads = 0
+        self.failures = 0
         self.on_reloaded: list[Callable[[Config], None]] = []
         """Called each time, with the configuration as it is then, also if no setting changed."""
 
@@ -32,7 +34,12 @@ class Reloader:
         """Take up what has changed. Raises WaterclockError, and changes nothing, if the
         configuration cannot be read."""
         before = self.config
-        found = reloaded(before, before if self._reread is None else self._reread())
+        try:
+            found = reloaded(before, before if self._reread is None else self._reread())
+        except WaterclockError:
+            self.failures += 1
+            raise
+        self.reloads += 1
         self.config = found.config
         if found.config.log != before.log:
             begin_log(level=found.config.log.level, format=found.config.log.format)

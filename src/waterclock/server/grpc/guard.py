@@ -21,6 +21,7 @@ from waterclock.security.rights import RightKind
 from waterclock.server.access import Access, Demand, Permit, permit_of
 from waterclock.server.counts import Counts
 from waterclock.server.grpc.needs import METHODS
+from waterclock.server.refusals import Refusals
 
 Context = ServicerContext[Any, Any]
 Field = Callable[[Any], str | None]
@@ -195,6 +196,11 @@ class HeldCall:
 
     def __exit__(self, *_: object) -> None:
         self._held.close()
+
+    @property
+    def refusals(self) -> Refusals:
+        """Where refusals of its requests are counted, if the call itself goes on."""
+        return self._method.access.refusals
 
     def check(self, request: Message) -> None:
         """Raise NotAuthenticated or Forbidden unless a request of the call may be worked on."""

@@ -182,7 +182,7 @@ class HttpConnection(RequestParser):
         try:
             response = self._server.answer(request)
         except Exception as error:
-            response = problem_of(error, request)
+            response = self._server.problem_of(error, request)
         self._permit = request.permit
         counters = request.counters or self._server.counters.unmatched
         if isinstance(response, Response):
@@ -213,7 +213,7 @@ class HttpConnection(RequestParser):
         try:
             response = await answer
         except Exception as error:
-            response = problem_of(error, request)
+            response = self._server.problem_of(error, request)
         self._work = None
         self._take(response, request)
         self._go_on()
@@ -457,7 +457,7 @@ class HttpConnection(RequestParser):
                 return
             self._give_up_work()
             self._let_go()
-            self._refuse(problem_of(error))
+            self._refuse(self._server.problem_of(error))
 
     def abort(self) -> None:
         """End the connection as it is."""

@@ -232,7 +232,7 @@ class RequestParser(asyncio.Protocol, ABC):
         head = head_of(self._headers)
         self._asker = identity.read(head)
         if self._asker.refusal is not None and head.has_body:
-            raise Refused(problem_of(self._asker.refusal))
+            raise Refused(self._server.problem_of(self._asker.refusal))
 
     def _check_by_guard(self) -> None:
         parser = self._parser

@@ -17,7 +17,8 @@ from waterclock.server.calls import BytesInFlight
 from waterclock.server.http.connection import HttpConnection
 from waterclock.server.http.counters import HttpCounters
 from waterclock.server.http.cross_origin import CrossOriginGuard
-from waterclock.server.http.messages import Handler
+from waterclock.server.http.messages import Handler, Request, Response
+from waterclock.server.http.problems import problem_of
 
 SWEEP_S = 1.0
 DRAIN_STEP_S = 0.02
@@ -89,6 +90,12 @@ class HttpServer:
 
     def __repr__(self) -> str:
         return f"<HttpServer :{self.port} {len(self.connections)} connections>"
+
+    def problem_of(self, error: BaseException, request: Request | None = None) -> Response:
+        """Return what to answer; a refusal is counted."""
+        if self.access is not None:
+            self.access.refusals.note(error, "http")
+        return problem_of(error, request)
 
     def sweep(self) -> None:
         """Count one more sweep: end connections that have outstayed, renew the date."""

@@ -7,6 +7,7 @@ are closed, and then they are gone with all that was acknowledged in them. So so
 import errno
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 from waterclock.model.errors import StorageFailed
 from waterclock.model.units import MIB
@@ -16,6 +17,13 @@ ROOM_BYTES = 1 * MIB
 """With less the disk counts as full: a publish may need as much at once."""
 ROOM_NAME = "room.tmp"
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
+
+
+class DiskSpace(NamedTuple):
+    """How large a disk is, and how much of it the node can have."""
+
+    size_bytes: int
+    free_bytes: int
 
 
 class DataFolder:
@@ -49,6 +57,14 @@ class DataFolder:
             elif now != known:
                 raise StorageFailed(_lost(folder, "is another one now"))
         return unseen
+
+    def space(self) -> DiskSpace | None:
+        """Return what the disk has, None if that cannot be told at the moment."""
+        try:
+            found = os.statvfs(self.path)
+        except OSError:
+            return None  # `check` says why
+        return DiskSpace(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def shortage(self) -> str | None:
         """Return why nothing can be written at the moment, None if it can; it is tried."""
