@@ -16,7 +16,7 @@ from waterclock.server.grpc.backlog import (
 
 
 def test_what_was_received_and_not_given_is_held():
-    connection = Connection()
+    connection = Connection("10.0.0.1 1")
     assert connection.held(Traffic(sent=10, received=60 * MIB)) == 60 * MIB
 
     connection.given += 60 * MIB
@@ -24,13 +24,13 @@ def test_what_was_received_and_not_given_is_held():
 
 
 def test_what_frames_and_windows_cost_is_not_held():
-    connection = Connection()
+    connection = Connection("10.0.0.1 1")
 
     assert connection.held(Traffic(sent=1_000 * MIB, received=20 * MIB)) == 0
 
 
 def test_being_given_more_than_was_sent_lends_nothing_for_later():
-    connection = Connection()
+    connection = Connection("10.0.0.1 1")
     connection.given += 1_000 * MIB  # it was compressed
     connection.held(Traffic(0, 1 * MIB))
 

@@ -12,7 +12,7 @@ finishes none delays the others by that time, and no more.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from waterclock.model.errors import Unavailable
 
@@ -36,8 +36,11 @@ class Arrivals:
         self._free = places
         self._alone_s = alone_s
         self._contended_s = contended_s
-        self._reading: dict[asyncio.Timeout, float] = {}
-        """Each with the time it began."""
+        self._reading: dict[asyncio.Task[Any], float] = {}
+        """Each with the time it began: the first is the oldest."""
+        self._given_up: set[asyncio.Task[Any]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        """For the oldest, or earlier. One of each request would cost more than all else here."""
         self._queues: dict[str, deque[asyncio.Future[None]]] = {}
         """Who waits, by connection; the first of the first is next."""
 
@@ -55,27 +58,35 @@ class Arrivals:
             self._free -= 1
         else:
             await self._turn(connection())
-        begun = asyncio.get_running_loop().time()
-        limit = asyncio.timeout_at(begun + (self._contended_s if self.waiting else self._alone_s))
-        self._reading[limit] = begun
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
+        assert task is not None
+        self._reading[task] = loop.time()
+        if self._timer is None:
+            self._watch()
         try:
-            async with limit:
-                return await read()
-        except TimeoutError:
+            return await read()
+        except asyncio.CancelledError:
+            if task not in self._given_up or task.uncancel():
+                raise
             raise Unavailable(
                 "the request took too long to arrive, and others wait: send it again, or in parts"
             ) from None
         finally:
-            del self._reading[limit]
-            self._leave()
+            if self._reading.pop(task, None) is None:
+                self._given_up.discard(task)
+            if self._queues:
+                self._leave()
+            else:
+                self._free += 1
 
     async def _turn(self, connection: str) -> None:
         """Wait for a place."""
-        if not self.waiting:
-            self._hurry()
         turn = asyncio.get_running_loop().create_future()
         self._queues.setdefault(connection, deque()).append(turn)
         self.waiting += 1
+        if self.waiting == 1:
+            self._watch()  # what is being read has less time from now on
         try:
             await turn
         except asyncio.CancelledError:
@@ -85,11 +96,28 @@ class Arrivals:
                 self._drop(connection, turn)
             raise
 
-    def _hurry(self) -> None:
-        """Somebody begins to wait: what is being read has less time."""
-        for limit, begun in self._reading.items():
-            if not limit.expired():
-                limit.reschedule(begun + self._contended_s)
+    @property
+    def _limit_s(self) -> float:
+        return self._contended_s if self.waiting else self._alone_s
+
+    def _watch(self) -> None:
+        """Set the timer for what has been read for longest."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        oldest = next(iter(self._reading.values()), None)
+        if oldest is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(oldest + self._limit_s, self._give_up)
+
+    def _give_up(self) -> None:
+        """End what has had its time."""
+        latest = asyncio.get_running_loop().time() - self._limit_s
+        for task in [task for task, begun in self._reading.items() if begun <= latest]:
+            del self._reading[task]
+            self._given_up.add(task)
+            task.cancel()
+        self._watch()
 
     def _leave(self) -> None:
         """Hand a place on, to the connection whose turn it is."""

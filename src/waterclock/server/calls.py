@@ -17,8 +17,8 @@ and the others are let finish.
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -65,14 +65,9 @@ class BytesInFlight:
     def __repr__(self) -> str:
         return f"<BytesInFlight {self.held} of {self._limit} {self._what}>"
 
-    @contextmanager
-    def holding(self, size: int) -> Iterator[None]:
+    def holding(self, size: int) -> "HeldBytes":
         """Count bytes while inside; raises Overloaded if there are too many."""
-        self.acquire_nowait(size)
-        try:
-            yield
-        finally:
-            self.release(size)
+        return HeldBytes(self, size)
 
     def acquire_nowait(self, size: int) -> None:
         """Count bytes; raises Overloaded if there are too many. You must `release` them."""
@@ -96,7 +91,8 @@ class BytesInFlight:
     def release(self, size: int) -> None:
         """Count bytes no more."""
         self.held -= size
-        self._wake()
+        if self._waiters:
+            self._wake()
 
     def _has_room(self, size: int) -> bool:
         return not self.held or self.held + size <= self._limit
@@ -106,6 +102,22 @@ class BytesInFlight:
             waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
+
+
+class HeldBytes:
+    """Bytes that are counted inside. A class: a generator costs each publish several times that."""
+
+    __slots__ = ("_counted", "_size")
+
+    def __init__(self, counted: BytesInFlight, size: int) -> None:
+        self._counted = counted
+        self._size = size
+
+    def __enter__(self) -> None:
+        self._counted.acquire_nowait(self._size)
+
+    def __exit__(self, *_: object) -> None:
+        self._counted.release(self._size)
 
 
 class Stream:
@@ -288,10 +300,11 @@ class Calls:
         self, method: str, work: Unary[Response], kind: type[Message]
     ) -> Callable[[Context], Awaitable[Response]]:
         """Return what reads the request of a call and answers it, if who asks may ask it."""
-        parse = parser_of(kind)
+        parse, read, received = parser_of(kind), self._arrivals.read, self._received
 
         async def answer(context: Context) -> Response:
-            return await work(parse(await self._request(context)))
+            data = await read(context.read, context.peer)
+            return await work(parse(received(context, data)))
 
         guard = self._guard
         if guard is None:
@@ -302,7 +315,7 @@ class Calls:
 
         async def answer_known(context: Context) -> Response:
             with guard.entered(context) as principal:
-                data = await self._request(context)
+                data = received(context, await read(context.read, context.peer))
                 request = parse(data)
                 permit = guarded.permit(principal, request)
                 guarded.take_bytes(permit.principal, len(data))
@@ -317,8 +330,7 @@ class Calls:
         self, method: str, work: StreamingMethod, kind: type[Message], *, reads: bool
     ) -> Callable[[Context], Awaitable[None]]:
         """Return what serves a call that writes as it goes, for as long as who asks may ask it."""
-        parse = parser_of(kind)
-
+        parse, read, received = parser_of(kind), self._arrivals.read, self._received
         backlog = self._backlog
 
         async def talk(context: Context, held: HeldCall | None = None) -> None:
@@ -328,7 +340,7 @@ class Calls:
                 async with backlog.watching(context):
                     await work(None, Stream(context, parse, backlog, held))
                 return
-            request = parse(await self._request(context))
+            request = parse(received(context, await read(context.read, context.peer)))
             if held is not None:
                 held.check(request)
             await work(request, Stream(context, parse, backlog, held))
@@ -348,8 +360,8 @@ class Calls:
 
         return talk_with_known
 
-    async def _request(self, context: Context) -> bytes:
-        data = await self._arrivals.read(context.read, context.peer)
+    def _received(self, context: Context, data: object) -> bytes:
+        """Return the request that was read, counted."""
         if data is EOF:
             raise BadInput("the call has no request")
         assert isinstance(data, bytes)

@@ -7,7 +7,7 @@ refused is taken apart, so that no message is refused for a neighbour's mistake.
 
 import asyncio
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from waterclock.log.batch import encode_batch
@@ -89,7 +89,7 @@ class PublishBatcher:
         is_anonymous = not message.message_id
         if is_anonymous:
             made = uuid7(self._clock.now_ms(), os.urandom(UUID7_ENTROPY_BYTES))
-            message = replace(message, message_id=made)
+            message = _named(message, made)
         found, made_partitions = self._topics.find(topic), 0
         if found is None:
             # What is refused makes no topic.
@@ -179,6 +179,17 @@ class PublishBatcher:
             _PendingBatch(good.messages[:half], good.waiters[:half]),
             _PendingBatch(good.messages[half:], good.waiters[half:]),
         ]
+
+
+def _named(message: Message, message_id: bytes) -> Message:
+    """Return a message with an id; what `replace` does in a third of its time."""
+    return Message(
+        message.value,
+        key=message.key,
+        message_id=message_id,
+        headers=message.headers,
+        due_ms=message.due_ms,
+    )
 
 
 def _where(topic: Topic, message: Message, *, is_anonymous: bool) -> int:

@@ -14,9 +14,8 @@ import asyncio
 import os
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from functools import lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -55,7 +54,9 @@ class Traffic(NamedTuple):
 class Connection:
     """A connection, since its first call."""
 
-    def __init__(self) -> None:
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+        """As sockets have it."""
         self.streams: set[asyncio.Timeout] = set()
         self.given = 0
         """What its calls were given since the start, and what that may have cost beside."""
@@ -77,6 +78,7 @@ class Backlog:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._connections: dict[str, Connection] = {}
+        """By what gRPC calls them."""
 
     def __repr__(self) -> str:
         return f"<Backlog of {len(self._connections)} connections>"
@@ -105,12 +107,12 @@ class Backlog:
         self._connection(context).given += size + size // SHARE + REQUEST_BYTES
 
     def _connection(self, context: Context) -> Connection:
-        peer = plain(context.peer())
+        peer = context.peer()
         connection = self._connections.get(peer)
         if connection is None:
             if len(self._connections) >= CONNECTIONS_MAX:
                 self._forget()
-            connection = self._connections[peer] = Connection()
+            connection = self._connections[peer] = Connection(plain(peer))
         return connection
 
     def _forget(self) -> None:
@@ -135,33 +137,34 @@ class Backlog:
 
     def look(self) -> int:
         """End the streams of those who send too much; return how many bytes are held."""
-        watched = {peer: each for peer, each in self._connections.items() if each.streams}
-        self._find_sockets(watched)
-        held: dict[str, int] = {}
-        for peer, connection in watched.items():
-            traffic = traffic_of(connection.fd, peer)
+        watched = [each for each in self._connections.values() if each.streams]
+        _find_sockets(watched)
+        held: list[tuple[int, Connection]] = []
+        for connection in watched:
+            traffic = traffic_of(connection.fd, connection.peer)
             if traffic is None:
                 connection.fd = None
             else:
-                held[peer] = connection.held(traffic)
-        total = left = sum(held.values())
+                held.append((connection.held(traffic), connection))
+        total = left = sum(size for size, _ in held)
         now = asyncio.get_running_loop().time()
-        for peer, size in sorted(held.items(), key=lambda each: each[1], reverse=True):
+        for size, connection in sorted(held, key=lambda each: each[0], reverse=True):
             if left <= self._bytes_max:
                 break
             left -= size
-            for limit in self._connections[peer].streams:
+            for limit in connection.streams:
                 if not limit.expired():
                     limit.reschedule(now)
         return total
 
-    def _find_sockets(self, watched: dict[str, Connection]) -> None:
-        """Learn which socket each connection has: gRPC does not say."""
-        if all(connection.fd is not None for connection in watched.values()):
-            return
-        found = sockets()
-        for peer, connection in watched.items():
-            connection.fd = found.get(peer)
+
+def _find_sockets(watched: Sequence[Connection]) -> None:
+    """Learn which socket each connection has: gRPC does not say."""
+    if all(connection.fd is not None for connection in watched):
+        return
+    found = sockets()
+    for connection in watched:
+        connection.fd = found.get(connection.peer)
 
 
 def traffic_of(fd: int | None, peer: str) -> Traffic | None:
@@ -212,7 +215,6 @@ def peer_of(own: socket.socket) -> str:
     return _peer(host, port)
 
 
-@lru_cache(CONNECTIONS_MAX)
 def plain(peer: str) -> str:
     """Return what gRPC calls a peer, `ipv4:host:port` or `ipv6:[host]:port`, as sockets do."""
     host, _, port = unquote(peer).partition(":")[2].rpartition(":")

@@ -177,11 +177,12 @@ def _let_go(held: ExitStack, _: object) -> None:
 
 def _message(message: pb.Message) -> Message:
     """Return the message of a request; an empty id is none."""
+    headers = message.headers
     return Message(
         message.value if message.HasField("value") else None,
         key=message.key if message.HasField("key") else None,
         message_id=message.message_id or None,
-        headers=dict(message.headers) or None,
+        headers=dict(headers) if headers else None,
         due_ms=Millis(message.due_ms) if message.HasField("due_ms") else None,
     )
 
