@@ -10,6 +10,10 @@ MYPY   := $(BIN)/mypy src tests $(wildcard benchmarks/*.py benchmarks/*/*.py exa
 # One more than the two cores it is made for: a test waits a quarter of its time, for disks and servers.
 JOBS   ?= 3
 
+# Images of Python often forbid bytecode, which has no place in a layer. Here each of the hundreds of
+# processes that tests start would compile Arrow, gRPC and all of the package again.
+export PYTHONDONTWRITEBYTECODE :=
+
 BENCHES := log publish consume schedule latency streams spark burrow dispatch lease
 
 .DEFAULT_GOAL := help
