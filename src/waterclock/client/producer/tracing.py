@@ -109,5 +109,7 @@ def _with_pairs(batch: pa.RecordBatch, pairs: HeaderPairs) -> pa.RecordBatch:
         batch = batch.drop_columns(["headers"])
     if not batch.num_rows:
         return batch
-    column = pa.repeat(maps([pairs], HEADERS)[0], batch.num_rows)
+    rows = batch.num_rows
+    first = pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(bytes(4 * rows))])
+    column = maps([pairs], HEADERS).take(first)
     return batch.append_column(MESSAGES.field("headers"), column)
