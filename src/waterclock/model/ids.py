@@ -16,10 +16,11 @@ a chance of about count / 2^72. Who knows one id can guess its neighbours: ids n
 guard.
 """
 
-from typing import NewType
+from typing import TYPE_CHECKING, NewType
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 Offset = NewType("Offset", int)
 """The position of a message in its partition."""
@@ -48,11 +49,13 @@ def uuid7(now_ms: Millis, entropy: bytes) -> bytes:
     return high.to_bytes(8) + low.to_bytes(8)
 
 
-def uuid7_batch(now_ms: Millis, count: int, entropy: bytes) -> npt.NDArray[np.uint8]:
+def uuid7_batch(now_ms: Millis, count: int, entropy: bytes) -> "npt.NDArray[np.uint8]":
     """Return `count` ids as rows of 16 bytes, each greater than the one before.
 
     The first is `uuid7(now_ms, entropy)`; bring fresh random bytes for each call.
     """
+    import numpy as np  # here, for everything imports this module, also what has no batches
+
     first = uuid7(now_ms, entropy)
     ids = np.empty((count, 2), dtype=">u8")
     ids[:, 0] = int.from_bytes(first[:8])

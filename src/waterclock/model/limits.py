@@ -14,6 +14,9 @@ from waterclock.model.ids import Millis
 from waterclock.model.settings import Section, count, duration, size
 from waterclock.model.units import DAY_MS, GIB, KIB, MIB
 
+RUNS_MAX = 100_000
+"""Most runs of done offsets beyond the first hole of a partition, unless a setting says else."""
+
 _END_MS = 253_402_300_799_999
 """The end of the year 9999, the last that is written."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, get_args
 
 from waterclock.model.errors import BadConfig
+from waterclock.model.limits import RUNS_MAX
 from waterclock.model.settings import (
     Addresses,
     Choice,
@@ -22,7 +23,6 @@ from waterclock.model.settings import (
     duration,
     size,
 )
-from waterclock.model.tracker import RUNS_MAX
 from waterclock.model.units import (
     DAY_MS,
     GIB,

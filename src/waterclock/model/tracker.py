@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from waterclock.model.errors import BadInput, LimitExceeded
 from waterclock.model.ids import Offset
+from waterclock.model.limits import RUNS_MAX
 
-RUNS_MAX = 100_000
 _VERSION = 1
 
 
