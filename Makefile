@@ -180,11 +180,16 @@ proto: $(STAMP)  ## Generate the gRPC code from proto/
 sync: $(STAMP)  ## Generate the blocking client from the asyncio one
 	@$(BIN)/python -m tools.sync_client
 
+# What an image has: the stores and the dispatcher; Spark and Kafka are used where jobs and consumers run.
+IMAGE_EXTRAS := cassandra dynamodb mongodb mysql postgres redis
+
 lock: $(STAMP)  ## Pin the newest allowed dependencies in requirements.lock
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --fork-strategy fewest --python-version 3.11 \
 		--generate-hashes --no-emit-index-url --no-header --extra dev pyproject.toml -o requirements.lock
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --fork-strategy fewest --python-version 3.11 --constraints requirements.lock \
 		--generate-hashes --no-emit-index-url --no-header --group docs -o requirements-docs.lock
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --fork-strategy fewest --python-version 3.11 --constraints requirements.lock \
+		--generate-hashes --no-emit-index-url --no-header $(IMAGE_EXTRAS:%=--extra %) pyproject.toml -o requirements-node.lock
 
 clean:  ## Remove what make made
 	@rm -rf .venv build dist site .*_cache .hypothesis .coverage* htmlcov

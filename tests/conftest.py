@@ -120,6 +120,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
                 return "kafka"
             if nodeid.startswith("tests/browser/"):
                 return "browser"
+            if nodeid.startswith("tests/deploy/"):  # one image, which takes a while to build
+                return "deploy"
             if nodeid.startswith("tests/dispatch/"):  # servers of Redis, a few for each file
                 return nodeid.partition("::")[0]
             found = STORE_TEST.match(nodeid)

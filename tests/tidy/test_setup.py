@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 LOCK = ROOT / "requirements.lock"
 DOCS_LOCK = ROOT / "requirements-docs.lock"
+NODE_LOCK = ROOT / "requirements-node.lock"
 
 REGISTRY = re.compile(
     r"://|^\s*--?(?:i|f|index|extra-index|find-links)\b|pypi|pythonhosted", re.MULTILINE
@@ -46,7 +47,7 @@ def run_suite(folder: Path, **environment: str) -> tuple[int, str]:
 
 
 def test_the_locks_name_no_registry():
-    assert not names_registry(LOCK.read_text() + DOCS_LOCK.read_text())
+    assert not names_registry(LOCK.read_text() + DOCS_LOCK.read_text() + NODE_LOCK.read_text())
 
 
 def test_the_locks_hold_every_dependency():
@@ -56,11 +57,13 @@ def test_the_locks_hold_every_dependency():
 
     assert unlocked(requirements, LOCK.read_text()) == []
     assert unlocked(settings["dependency-groups"]["docs"], DOCS_LOCK.read_text()) == []
+    assert unlocked(project["dependencies"], NODE_LOCK.read_text()) == []
+    assert unlocked(project["optional-dependencies"]["redis"], NODE_LOCK.read_text()) == []
 
 
 def test_the_locks_agree():
     pins = dict(PIN.findall(LOCK.read_text()))
-    others = dict(PIN.findall(DOCS_LOCK.read_text()))
+    others = dict(PIN.findall(DOCS_LOCK.read_text() + NODE_LOCK.read_text()))
 
     assert {
         name: others[name] for name in pins.keys() & others.keys() if others[name] != pins[name]

@@ -1,0 +1,14 @@
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.container import Image, build, why_not
+
+
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
+    """Return the image, made by the steps of its Dockerfile."""
+    if reason := why_not():
+        pytest.skip(reason)
+    folder: Path = tmp_path_factory.mktemp("image")
+    return build(folder)
