@@ -91,6 +91,15 @@ def test_no_record_shows_a_secret_wherever_it_stands(formatter, secret):
     assert line.count("[redacted]") >= 4
 
 
+@pytest.mark.parametrize("part", ["a", "eyJ", "://", ":", "eyJa.", "a:b@://", "a=", "wc1"])
+def test_however_long_a_text_is_its_secrets_are_found_and_nobody_waits_for_that(part):
+    # By a pattern that looks at words from each of their letters, this would take hours.
+    text = part * (1_000_000 // len(part))
+    found = redacted(f"{text} token=eyJhbGci.eyJzdWIi.c2ln redis://user:SECRET@host")
+
+    assert found.endswith(" token=[redacted] redis://[redacted]@host")
+
+
 def test_what_is_no_secret_is_left_as_it_is():
     text = "topic=wc1 url=http://host:8080/a@b time=12:30 see eyJ and wc1."
 

@@ -30,10 +30,12 @@ _RUN = os.urandom(4).hex()
 _NUMBERS = count(1)
 
 HIDDEN = "[redacted]"
+_WORD = "[A-Za-z0-9_=-]"
+# Each word is looked at once, and never again from its middle: clients choose what is looked at.
 _SECRETS = re.compile(
     r"(?P<credential>wc1\.)[A-Za-z0-9_.=-]+"
-    r"|(?P<token>eyJ)[A-Za-z0-9_=-]+\.[A-Za-z0-9_=-]+\.?[A-Za-z0-9_=-]*"
-    r"|(?P<scheme>[a-z][a-z0-9+.-]*://)[^\s/@\"']*:[^\s/@\"']*@",
+    rf"|(?<!{_WORD})(?={_WORD}++\.{_WORD})(?P<before>{_WORD}*?)eyJ{_WORD}+\.{_WORD}+\.?{_WORD}*"
+    r"|(?P<scheme>://)[^\s/@\"':]*+:[^\s/@\"']*+@",
     re.IGNORECASE,
 )
 _FIELD = re.compile(r"(?:(?P<name>\w+)=)?%(?:%|[#0 +-]*\d*(?:\.\d+)?(?P<kind>[a-zA-Z]))")
@@ -187,7 +189,7 @@ class StandardErrorHandler(logging.Handler):
 def _hidden(found: re.Match[str]) -> str:
     if found["scheme"] is not None:
         return f"{found['scheme']}{HIDDEN}@"
-    return f"{found['credential'] or ''}{HIDDEN}"
+    return f"{found['credential'] or found['before'] or ''}{HIDDEN}"
 
 
 def _time_text(seconds: float) -> str:
