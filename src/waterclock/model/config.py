@@ -28,6 +28,7 @@ from waterclock.model.sections import (
     ServerConfig,
     StreamsConfig,
     TopicsConfig,
+    TracingConfig,
 )
 from waterclock.model.settings import (
     Section,
@@ -60,6 +61,7 @@ class Config:
     groups: GroupConfig = field(default_factory=GroupConfig)
     security: SecurityConfig = field(default_factory=SecurityConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
+    tracing: TracingConfig = field(default_factory=TracingConfig)
     limits: Limits = field(default_factory=Limits)
 
 

@@ -411,6 +411,22 @@ class SecurityConfig(Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TracingConfig(Section):
+    """Which spans a node makes, by OpenTelemetry."""
+
+    section: ClassVar[str] = "tracing"
+
+    enabled: Annotated[bool, Toggle()] = False
+    """Whether the node makes spans of calls, batches and timers that carry a context, and exports
+    them as the variables `OTEL_*` say: by OTLP to localhost:4317 if they say nothing. Needs
+    `pip install 'waterclock[otel]'`. On, each such call costs some 50 us."""
+
+    sample_percent: Annotated[int, count(0, 100)] = 0
+    """Of 100 calls that carry no context, how many begin a trace. More shows more of clients that
+    are not traced themselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig(Section):
     """What clients may ask of a node at once."""
 

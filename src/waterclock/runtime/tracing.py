@@ -79,6 +79,13 @@ class Tracer:
         )
         return use
 
+    def current(self, span: Span) -> AbstractContextManager[Span]:
+        """Let a span be the current one while inside. You must end it."""
+        use: AbstractContextManager[Span] = self._trace.use_span(
+            span, end_on_exit=False, record_exception=False, set_status_on_exception=False
+        )
+        return use
+
     def link(self, span: Span, contexts: Iterable[Context]) -> None:
         """Link a span to those that others have made."""
         for context in contexts:
@@ -90,8 +97,9 @@ class Tracer:
         span.set_status(self._trace.StatusCode.ERROR)
 
     def has_current(self) -> bool:
-        """Return whether a span is the current one."""
-        return bool(self._trace.get_current_span().get_span_context().is_valid)
+        """Return whether a span is the current one. One that has ended is not: tasks that go on
+        for long keep the context in which they were made."""
+        return bool(self._trace.get_current_span().is_recording())
 
     def pairs(self, span: Span | None = None) -> Pairs:
         """Return the headers that carry the context of a span, or else that of the current one."""

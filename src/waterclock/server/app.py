@@ -54,6 +54,7 @@ from waterclock.server.rest.health import operations
 from waterclock.server.rest.operations import topic_operations
 from waterclock.server.rest.reload import reload_operations
 from waterclock.server.streams.api import StreamsApi
+from waterclock.server.tracing import call_spans
 from waterclock.v1 import admin_pb2, backup_pb2, broker_pb2, scheduler_pb2, write_registry_pb2
 
 log = logging.getLogger(__name__)
@@ -167,6 +168,8 @@ async def serve(
         config.limits,
         node.clock.now_ms(),
     )
+    spans = call_spans(sample_percent=config.tracing.sample_percent)
+    table = table if spans is None else [spans.http(operation) for operation in table]
     permits = partial(guarded, access=access, counts=counts) if access.is_secure else None
     answer = answer_from(routes_of(table, permits, counters))
     stopping = answer_from(stopping_routes_of(table, permits, counters))
@@ -190,13 +193,13 @@ async def serve(
         http_address = Addresses(host, 0, http_server.port, is_secure=access.is_secure).http
         health = Health(node, tuple(api.full_name for api in APIS))
         services = _services(node, calls, backlog, health, broker_api, http_address)
-        async with serve_grpc(services, config, access) as grpc_server, task_group() as tasks:
+        async with serve_grpc(services, config, access, spans) as listener, task_group() as tasks:
             works = (watch.run(), consumers.run(), backlog.run())
             running = [tasks.create_task(work) for work in works]
             if access.is_secure:
                 running.append(tasks.create_task(access.run()))
             try:
-                yield Server(node, calls, health, grpc_server, http_server, access, table)
+                yield Server(node, calls, health, listener, http_server, access, table)
             finally:
                 for task in running:
                     task.cancel()

@@ -30,6 +30,7 @@ from waterclock.node.node import running_node
 from waterclock.runtime.clock import SystemClock
 from waterclock.runtime.lifecycle import calling_on_hangup, stopping_on_signals
 from waterclock.runtime.supervisor import tell_ready, tell_reloading, tell_stopping
+from waterclock.runtime.tracing import tracing
 from waterclock.server.addresses import Addresses
 from waterclock.server.app import serve
 from waterclock.server.exposure import check_exposure
@@ -81,6 +82,7 @@ async def run_node(
         tell_ready()
 
     with (
+        tracing("waterclock", is_enabled=config.tracing.enabled),
         stopping_on_signals(stopping.set, stop_at_once=_end_at_once),
         calling_on_hangup(hung_up),
     ):

@@ -20,6 +20,7 @@ from waterclock.model.config import Config
 from waterclock.model.errors import PartitionFaulty, StorageError, WaterclockError
 from waterclock.model.views import PartitionInfo
 from waterclock.node.counters import PartitionCounters
+from waterclock.node.partition.tracing import partition_spans
 from waterclock.node.schedule.scheduler import Scheduler
 from waterclock.storage.flush import BackgroundThreads, FlushQueue
 from waterclock.storage.folders.os_folder import OsFolder
@@ -41,6 +42,7 @@ class PartitionHost:
         self.counters = PartitionCounters()
         self.problem: str | None = None
         """Why it could not be opened."""
+        self.spans = partition_spans(topic, partition)
         self._opened: tuple[PartitionStore, FlushQueue, Scheduler] | None = None
 
     def __repr__(self) -> str:
@@ -84,7 +86,10 @@ class PartitionHost:
         begun = time.perf_counter()
         appended = self.append(batch, allow_duplicate=allow_duplicate)
         await self.flush_queue.wait_flushed(appended.durable_at)
-        self.counters.publish_ms.observe((time.perf_counter() - begun) * 1_000)
+        took_ms = (time.perf_counter() - begun) * 1_000
+        self.counters.publish_ms.observe(took_ms)
+        if self.spans is not None:
+            self.spans.appended(batch.rows, took_ms)
         return appended
 
     def append(self, batch: Batch, *, allow_duplicate: bool = False) -> Appended:
@@ -214,5 +219,6 @@ def _open_parts(
         scheduler = Scheduler.open(
             store, timers_folder, config.schedule, clock, counters, flush_queue
         )
+        scheduler.firing.spans = host.spans
         undo.pop_all()
     return store, flush_queue, scheduler

@@ -21,6 +21,7 @@ from waterclock.log.scheduled import ScheduledRows, scheduled_rows
 from waterclock.model.clock import Clock
 from waterclock.model.errors import Damaged, StorageError, StorageFull
 from waterclock.node.counters import Histogram, PartitionCounters
+from waterclock.node.partition.tracing import PartitionSpans
 from waterclock.node.schedule.read_ahead import ROWS_MAX, ReadAhead
 from waterclock.schedule.timer_index import TimerIndex
 from waterclock.storage.partition_store import PartitionStore
@@ -68,6 +69,7 @@ class Firing:
         self._slice_rows = rows_max
         self.problem: str | None = None
         """Why nothing can be fired at the moment."""
+        self.spans: PartitionSpans | None = None
 
     def fire_slice(self) -> bool:
         """Fire the first scheduled messages that are due now; tell whether to call again at
@@ -145,7 +147,10 @@ class Firing:
         self._store.fire(scheduled, now_ms=now_ms)
         self._timers.retire(scheduled.offsets)
         self._counters.fired += len(due_ms)
-        _observe(self._counters.lateness_ms, self._clock.now_ms() - due_ms)
+        fired_ms = self._clock.now_ms()
+        _observe(self._counters.lateness_ms, fired_ms - due_ms)
+        if self.spans is not None:
+            self.spans.fired(scheduled.rows, due_ms, fired_ms)
 
     def _note_problem(self, error: StorageError) -> None:
         if self.problem is None:

@@ -23,6 +23,7 @@ from waterclock.server.access import Access
 from waterclock.server.addresses import address_of, check_free
 from waterclock.server.calls import Calls
 from waterclock.server.grpc.needs import METHODS
+from waterclock.server.tracing import CallSpans
 
 SETTING = "cluster.grpc_port"
 ENVELOPE_BYTES = 1 * MIB
@@ -73,14 +74,14 @@ class GrpcServer:
 
 @asynccontextmanager
 async def serve_grpc(
-    services: Sequence[Service], config: Config, access: Access
+    services: Sequence[Service], config: Config, access: Access, spans: CallSpans | None = None
 ) -> AsyncIterator[GrpcServer]:
     """Listen until left; calls still under way then are cancelled."""
     # `Calls` refuses in our words; this, before a request is even read, those far beyond.
     server = grpc.aio.server(
         options=_options(config), maximum_concurrent_rpcs=config.server.calls_max + SLACK
     )
-    server.add_generic_rpc_handlers(tuple(map(_handlers, services)))
+    server.add_generic_rpc_handlers(tuple(_handlers(each, spans) for each in services))
     port = _bind(server, config, access)
     await server.start()
     try:
@@ -158,27 +159,35 @@ def _options(config: Config) -> list[tuple[str, Any]]:
     ]
 
 
-def _handlers(service: Service) -> grpc.GenericRpcHandler:
-    methods = {method.name: _handler(method, service) for method in service.descriptor.methods}
+def _handlers(service: Service, spans: CallSpans | None) -> grpc.GenericRpcHandler:
+    methods = {
+        method.name: _handler(method, service, spans) for method in service.descriptor.methods
+    }
     return grpc.method_handlers_generic_handler(service.descriptor.full_name, methods)
 
 
-def _handler(method: MethodDescriptor, service: Service) -> "grpc.RpcMethodHandler[Any, Any]":
+def _handler(
+    method: MethodDescriptor, service: Service, spans: CallSpans | None
+) -> "grpc.RpcMethodHandler[Any, Any]":
     work: Callable[..., Any] = getattr(service.servicer, snake_case(method.name))
     name = f"{service.descriptor.name}/{method.name}"
+    path = f"{service.descriptor.full_name}/{method.name}"
     assert name in METHODS, f"{name} does not say what it needs"
     request = GetMessageClass(method.input_type)
     # All are streams of requests to gRPC, also where one comes: then it reads none before we do.
     if method.name in STREAMS:
         # These serialise by themselves.
         handle = service.calls.stream(name, work, request, reads=method.client_streaming)
+        if spans is not None and not method.client_streaming:
+            handle = spans.grpc(path, handle)
         return grpc.stream_stream_rpc_method_handler(handle, None, None)
     assert not method.client_streaming, name
     assert not method.server_streaming, name
     serialize = GetMessageClass(method.output_type).SerializeToString
-    return grpc.stream_unary_rpc_method_handler(
-        service.calls.unary(name, work, request), None, serialize
-    )
+    answer = service.calls.unary(name, work, request)
+    if spans is not None:
+        answer = spans.grpc(path, answer)
+    return grpc.stream_unary_rpc_method_handler(answer, None, serialize)
 
 
 def snake_case(name: str) -> str:

@@ -1,5 +1,7 @@
 """Publishing over HTTP: one message, or many at once, now or later."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
@@ -11,6 +13,12 @@ from waterclock.model.limits import Limits, check
 from waterclock.model.message import Message
 from waterclock.node.node import Node
 from waterclock.node.publish.publisher import Published
+from waterclock.runtime.trace_context import (
+    STATE_BYTES_MAX,
+    TRACEPARENT,
+    TRACESTATE,
+    is_traceparent,
+)
 from waterclock.security.rights import Needs
 from waterclock.server.calls import BytesInFlight
 from waterclock.server.http.input import LIMIT, body_of, parameters_of
@@ -99,7 +107,9 @@ class PublishApi:
                 description="What is stored is durable when this is answered. A message without "
                 "`messageId` gets one; publishing an id again changes nothing and tells where it "
                 "is. If one of several is refused, so are all. A topic that is not there is made "
-                "(unless `topics.auto_create` is off), and `madePartitions` says so.",
+                "(unless `topics.auto_create` is off), and `madePartitions` says so. The headers "
+                "`traceparent` and `tracestate` of the request become those of messages that have "
+                "no `traceparent`.",
                 parameters=TopicParameters,
                 body=(Annotated[PublishOne, Meta(extra_json_schema=ONE_OF_EACH)], PublishMany),
                 body_example={"value": "hello", "key": "ada", "delay": "5s"},
@@ -113,16 +123,25 @@ class PublishApi:
         with self._publishing.holding(len(request.body)):
             given = body_of(request, _Publish)
             now_ms = self._node.clock.now_ms()
+            context = _context(request)
             if given.messages is UNSET:
-                return await self._publish_one(topic, given, now_ms)
+                return await self._publish_one(topic, given, now_ms, context)
             for name in _OF_ONE:
                 if getattr(given, name) not in (UNSET, {}):
                     raise BadField(name, "is given beside messages")
             messages = _all(given.messages, now_ms, self._node.config.limits)
+            if context:
+                limits = self._node.config.limits
+                messages = [_carrying(message, context, limits) for message in messages]
             return await self._publish_many(topic, given, messages, now_ms)
 
-    async def _publish_one(self, topic: str, one: PublishOne, now_ms: int) -> Response:
-        message = message_of(one, now_ms, self._node.config.limits)
+    async def _publish_one(
+        self, topic: str, one: PublishOne, now_ms: int, context: Mapping[str, bytes]
+    ) -> Response:
+        limits = self._node.config.limits
+        message = message_of(one, now_ms, limits)
+        if context:
+            message = _carrying(message, context, limits)
         published = await self._node.batcher.publish(
             topic,
             message,
@@ -162,6 +181,28 @@ def _all(requests: list[MessageRequest], now_ms: int, limits: Limits) -> list[Me
     except (BadField, LimitExceeded) as error:
         raise error.within(f"messages[{len(messages)}]") from error
     return messages
+
+
+def _context(request: Request) -> Mapping[str, bytes]:
+    """Return the headers of a request that name the trace it belongs to, if it does."""
+    parent = request.header(TRACEPARENT.encode())
+    if parent is None or not is_traceparent(parent):
+        return {}
+    state = request.header(TRACESTATE.encode()) or b""
+    if not state or len(state) > STATE_BYTES_MAX or not state.isascii():
+        return {TRACEPARENT: parent}
+    return {TRACEPARENT: parent, TRACESTATE: state}
+
+
+def _carrying(message: Message, context: Mapping[str, bytes], limits: Limits) -> Message:
+    """Return a message with a context, unless it has one, or no room for it."""
+    headers = message.headers or {}
+    joined = {**headers, **context}
+    size = sum(len(name.encode()) + len(text) for name, text in joined.items())
+    has_room = len(joined) <= limits.headers_max and size <= limits.header_bytes_max
+    if TRACEPARENT in headers or not has_room:
+        return message
+    return replace(message, headers=joined)
 
 
 def _expiring(request: MessageRequest, now_ms: int, limits: Limits) -> Message:
