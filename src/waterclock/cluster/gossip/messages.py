@@ -37,6 +37,8 @@ FIELDS_MAX = 64
 """Keys of a map and items of an array. msgpack makes room for them before it sees them, once for
 each level of nesting, so this is what bounds the memory of a hostile packet."""
 U32_MAX = (1 << 32) - 1
+_CLAIMS = {SUSPECT, ALIVE, DEAD}
+_CLAIM_BYTES_MAX = 1_024
 
 Address: TypeAlias = tuple[str, int]
 """An IP address as text, and a port."""
@@ -184,6 +186,18 @@ def decode(data: bytes) -> Message:
     """Return the message; raise BadPacket if the bytes are none."""
     if not data:
         raise BadPacket("an empty message")
+    if data[0] in _CLAIMS and len(data) <= _CLAIM_BYTES_MAX:
+        return _claim(data)
+    return _decoded(data)
+
+
+@lru_cache(maxsize=1_024)
+def _claim(data: bytes) -> Message:
+    # News come to a node many times over, and always as the same bytes.
+    return _decoded(data)
+
+
+def _decoded(data: bytes) -> Message:
     if data[0] == USER:
         return User(data[1:])
     read = _READERS.get(data[0])

@@ -1,0 +1,107 @@
+"""Suspicion and self-doubt: how long a suspect has, and who shortens it."""
+
+import pytest
+
+from tests.cluster.gossip.one_node import OneNode, alive_of, only, sent
+from waterclock.cluster.gossip import Failed, State
+from waterclock.cluster.gossip.lifeguard import Awareness, Suspicion, suspicion_ms
+from waterclock.cluster.gossip.messages import Suspect
+
+
+def failed_after(me: OneNode, name: str) -> int:
+    began_ms = me.now_ms
+    while me.state(name) == State.SUSPECT:
+        me.passes(50)
+    assert [each.member.name for each in only(me.effects, Failed)] == [name]
+    return me.now_ms - began_ms
+
+
+@pytest.mark.parametrize(
+    ("nodes", "length_ms"), [(1, 4_000), (10, 4_000), (11, 4_164), (100, 8_000), (1_000, 12_000)]
+)
+def test_the_least_time_of_a_suspect_grows_with_the_logarithm_of_the_cluster(nodes, length_ms):
+    assert suspicion_ms(4, nodes, 1_000) == length_ms
+
+
+@pytest.mark.parametrize(("confirmations", "length_ms"), [(0, 24_000), (1, 11_381), (2, 4_000)])
+def test_each_confirmation_shortens_the_time_of_a_suspect(confirmations, length_ms):
+    suspicion = Suspicion("a", expected=2, min_ms=4_000, max_ms=24_000, now_ms=0)
+
+    for number in range(confirmations):
+        assert suspicion.confirm(f"b{number}")
+
+    assert suspicion.deadline_ms == length_ms
+
+
+def test_the_first_accuser_confirms_nothing_nor_does_anyone_twice_or_more_than_are_expected():
+    suspicion = Suspicion("a", expected=2, min_ms=4_000, max_ms=24_000, now_ms=0)
+
+    assert [suspicion.confirm(name) for name in "abbcd"] == [False, True, False, True, False]
+
+
+def others_ack(me: OneNode, length_ms: int) -> None:
+    me.gossip._prober.stop()
+    me.passes(length_ms)
+
+
+def test_three_nodes_wait_the_least_time_for_there_are_too_few_to_confirm():
+    me = OneNode("b1", "b2")
+    others_ack(me, 1)
+    me.hears(Suspect(1, "b1", "b2"))
+
+    assert failed_after(me, "b1") == 4_000
+
+
+def test_five_nodes_wait_six_times_as_long_and_less_when_others_confirm():
+    for confirmers, length_ms in (([], 24_000), (["b3"], 11_400), (["b3", "b4"], 4_000)):
+        me = OneNode("b1", "b2", "b3", "b4")
+        others_ack(me, 1)
+        me.hears(Suspect(1, "b1", "b2"))
+        for name in confirmers:
+            me.hears(Suspect(1, "b1", name))
+
+        assert failed_after(me, "b1") == length_ms
+
+
+def test_a_confirmation_that_comes_late_ends_the_suspicion_at_once():
+    me = OneNode("b1", "b2", "b3", "b4")
+    others_ack(me, 1)
+    me.hears(Suspect(1, "b1", "b2"))
+    others_ack(me, 12_000)
+
+    me.hears(Suspect(1, "b1", "b3"))
+    me.passes(0)
+
+    assert me.state("b1") == State.DEAD
+
+
+def test_new_confirmations_are_told_on_and_old_ones_are_not():
+    me = OneNode("b1", "b2", "b3", "b4")
+    me.hears(Suspect(1, "b1", "b2"))
+    me.forget_news()
+
+    me.hears(Suspect(1, "b1", "b2"))
+    assert sent(me.passes(300), Suspect) == []
+    me.hears(Suspect(1, "b1", "b3"))
+    assert {claim for _, claim in sent(me.passes(300), Suspect)} == {Suspect(1, "b1", "b3")}
+
+
+def test_a_refuted_suspicion_does_not_come_back():
+    me = OneNode("b1", "b2")
+    others_ack(me, 1)
+    me.hears(Suspect(1, "b1", "b2"))
+    me.hears(alive_of("b1", 2))
+
+    me.passes(60_000)
+
+    assert me.state("b1") == State.ALIVE
+
+
+def test_self_doubt_has_a_least_and_a_most():
+    awareness = Awareness(8)
+    assert awareness.scaled(100) == 100
+
+    for delta, score in ((-1, 0), (3, 3), (9, 7), (-2, 5)):
+        awareness.change(delta)
+        assert awareness.score == score
+    assert awareness.scaled(100) == 600
