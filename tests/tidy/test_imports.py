@@ -32,7 +32,7 @@ BESIDE = {"benchmarks", "demos", "examples", "tests"}
 
 PURE = {"model", *LAYERS[LAYER_OF["log"]]}
 # Cores in a package that is not pure as a whole.
-PURE_MODULES = {"security/quotas.py", "security/rights.py"}
+PURE_MODULES = {"security/audit.py", "security/quotas.py", "security/rights.py"}
 IMPURE_MODULES = {
     "asyncio", "io", "os", "pathlib", "random", "secrets", "selectors", "shutil", "signal",
     "socket", "ssl", "subprocess", "tempfile", "threading", "time",

@@ -38,6 +38,7 @@ Foreign errors are translated once, at the border, by `translate`.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 
 class WaterclockError(Exception):
@@ -101,6 +102,9 @@ class NotAuthenticated(WaterclockError):
 
 class Forbidden(WaterclockError):
     """The principal has not the right that this needs; both are named."""
+
+    about: Any = None
+    """The demand that was not met, for the node's own record: clients are not shown it."""
 
     def __init__(self, right: str, resource: str, *, principal: str) -> None:
         """`resource` is what it is about, as in "topic 'orders'"."""

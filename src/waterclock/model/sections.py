@@ -402,6 +402,19 @@ class SecurityConfig(Section):
     """Whether gRPC clients must show a certificate of the node's CA; who sends no token is who it
     names. gRPC asks for one always or never. HTTP takes one in any case."""
 
+    audit: Annotated[bool | None, Maybe(Toggle())] = None
+    """Whether denials and admin calls are written to the topic `__audit`. None: if the node is
+    secured. On, an admin call is answered once its entry is on disk."""
+
+    audit_age_ms: Annotated[int | None, Maybe(duration(1 * SECOND_MS, 36_500 * DAY_MS))] = (
+        365 * DAY_MS
+    )
+    """Entries of the audit that are older may go. None keeps them until there are too many."""
+
+    audit_bytes: Annotated[int | None, Maybe(size(4 * KIB, 1_024 * TIB))] = 1 * GIB
+    """The oldest go once a partition of the audit is larger: denials have one, and calls another,
+    which no flood of denials reaches. None sets no bound; the disk does."""
+
     def __post_init__(self) -> None:
         Section.__post_init__(self)
         together = {"issuer": self.issuer, "jwks": self.jwks, "audience": self.audience}

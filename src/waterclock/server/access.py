@@ -26,24 +26,36 @@ import logging
 import ssl
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from waterclock.model.clock import Clock
 from waterclock.model.config import Config
-from waterclock.model.errors import BadInput, Forbidden, NotAuthenticated, WaterclockError
+from waterclock.model.errors import (
+    BadInput,
+    Forbidden,
+    NotAuthenticated,
+    QuotaExceeded,
+    WaterclockError,
+)
+from waterclock.security.audit import Transport
 from waterclock.security.authenticator import Authenticator
 from waterclock.security.folder import SecureFolder, SecureState, folder_in_use
 from waterclock.security.issuer import OutsideIssuer
-from waterclock.security.principals import ANYONE, Principal
+from waterclock.security.principals import ANYONE, Principal, resource_text
 from waterclock.security.quotas import Usage, UsageTable
 from waterclock.security.rights import RightKind
 from waterclock.security.tls import server_context
 from waterclock.server.refusals import Refusals
 
+if TYPE_CHECKING:
+    from waterclock.server.audit import Audit
+
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.25
 """How often the folder is looked at. Shorter ends calls sooner after `secure revoke`."""
+DENIALS = (NotAuthenticated, Forbidden, QuotaExceeded)
+"""What counts as having been refused, and not as having failed."""
 EXPIRE_LOOKS = 20
 """After so many looks open calls are asked whether their credential has expired."""
 
@@ -67,10 +79,11 @@ class Demand(NamedTuple):
     def check(self, principal: Principal) -> None:
         """Raise Forbidden unless the principal has the right."""
         kind, topic, stream, group, shown = self
-        if not shown:
-            principal.demand(kind, topic=topic, stream=stream, group=group)
-        elif not principal.rights.allows(kind, topic=topic, stream=stream, group=group):
-            raise Forbidden(kind, shown, principal=principal.name)
+        if not principal.rights.allows(kind, topic=topic, stream=stream, group=group):
+            shown = shown or resource_text(topic=topic, stream=stream, group=group)
+            error = Forbidden(kind, shown, principal=principal.name)
+            error.about = self
+            raise error
 
 
 class Permit(NamedTuple):
@@ -78,6 +91,17 @@ class Permit(NamedTuple):
 
     principal: Principal
     demands: tuple[Demand, ...] = ()
+
+
+class Asked(NamedTuple):
+    """A call as the audit knows it: what was asked, from where, how, and by whom."""
+
+    transport: Transport
+    operation: str
+    """The name of an HTTP operation, or service and method."""
+    address: str
+    principal: Principal | None = None
+    """None if it is not known, or the error of a denial says it."""
 
 
 class OpenCall:
@@ -115,6 +139,8 @@ class Access:
         """Called after that: certificates, rights and quotas may be others."""
         self.on_recheck: list[Callable[[], None]] = []
         """Called when open calls that are not `holding` should be asked again; see `still`."""
+        self.audit: Audit | None = None
+        """Where denials, and calls that change something, are noted; on a secure node always."""
         if folder is not None:
             self._state, self._context = _load(folder)
             self._authenticator = Authenticator(self._state, issuer)
@@ -166,6 +192,11 @@ class Access:
     def usage_of(self, principal: Principal) -> Usage:
         """Return what a principal uses of its quotas; their time is `steady_ms`."""
         return self._usage.usage_of(principal.name, principal.quotas, self._clock.monotonic_ms())
+
+    def denied(self, asked: Asked, error: WaterclockError | None) -> None:
+        """Note that a call was refused, if that is why it failed."""
+        if self.audit is not None and isinstance(error, DENIALS):
+            self.audit.denied(asked, error)
 
     # Calls that go on
 

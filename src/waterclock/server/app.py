@@ -22,6 +22,7 @@ from waterclock.security.certificates import hosts_of
 from waterclock.server.access import Access, open_access
 from waterclock.server.addresses import Addresses
 from waterclock.server.arrivals import Arrivals
+from waterclock.server.audit import Audit
 from waterclock.server.calls import Calls
 from waterclock.server.counts import Counts
 from waterclock.server.grpc import reflection
@@ -151,7 +152,8 @@ async def serve(
     backlog = Backlog(config.server.receive_bytes_max)
     access = open_access(config, node.clock)
     counts = Counts(node)
-    call_guard = Guard(access, node, counts) if access.is_secure else None
+    audit = access.audit = _audit_of(node, config, access)
+    call_guard = None if audit is None else Guard(access, node, counts)
     calls = Calls(config.server.calls_max, Arrivals(places_of(config)), backlog, call_guard)
     watch, counters, reloader = LoopWatch(), HttpCounters(), reloader or Reloader(config)
     metrics = Metrics(node, calls, counters, watch, access, reloader)
@@ -170,22 +172,16 @@ async def serve(
     )
     spans = call_spans(sample_percent=config.tracing.sample_percent)
     table = table if spans is None else [spans.http(operation) for operation in table]
-    permits = partial(guarded, access=access, counts=counts) if access.is_secure else None
+    permits = None if audit is None else partial(guarded, access=access, counts=counts)
     answer = answer_from(routes_of(table, permits, counters))
     stopping = answer_from(stopping_routes_of(table, permits, counters))
     host, port = config.server.host, config.cluster.http_port
-    guard = CrossOriginGuard(
-        origins=config.server.cors_origins,
-        hosts=_hosts_of(config, access),
-        linkable=linkable_of(table),
-    )
-    access.on_reloaded.append(lambda: guard.rename(_hosts_of(config, access)))
     async with serve_http(
         answer,
         host=host,
         port=port,
         limits=http_limits(config),
-        guard=guard,
+        guard=_cross_origin_guard(config, access, table),
         stopping=stopping,
         access=access,
         counters=counters,
@@ -198,11 +194,21 @@ async def serve(
             running = [tasks.create_task(work) for work in works]
             if access.is_secure:
                 running.append(tasks.create_task(access.run()))
+            if audit is not None:
+                running.append(tasks.create_task(audit.run()))
             try:
                 yield Server(node, calls, health, listener, http_server, access, table)
             finally:
+                if audit is not None:
+                    await audit.close()
                 for task in running:
                     task.cancel()
+
+
+def _audit_of(node: Node, config: Config, access: Access) -> Audit | None:
+    """Return where it is noted what was refused and changed; None: nobody is looked at."""
+    audit = Audit(node, config, is_secure=access.is_secure)
+    return audit if access.is_secure or audit.is_kept else None
 
 
 def _services(
@@ -227,6 +233,19 @@ def _services(
         Service(HEALTH, health, Calls(HEALTH_CALLS_MAX, health_arrivals, backlog)),
         Service(reflection.SERVICE, reflection.Reflection(names), calls),
     )
+
+
+def _cross_origin_guard(
+    config: Config, access: Access, table: Sequence[Operation]
+) -> CrossOriginGuard:
+    """Return what refuses foreign web pages, by the names that the node has at the time."""
+    guard = CrossOriginGuard(
+        origins=config.server.cors_origins,
+        hosts=_hosts_of(config, access),
+        linkable=linkable_of(table),
+    )
+    access.on_reloaded.append(lambda: guard.rename(_hosts_of(config, access)))
+    return guard
 
 
 def _hosts_of(config: Config, access: Access) -> tuple[str, ...]:

@@ -27,8 +27,6 @@ from grpc.aio import EOF, BaseError, InternalError, ServicerContext
 
 from waterclock.model.errors import (
     BadInput,
-    CapacityReached,
-    Forbidden,
     Overloaded,
     Stopping,
     WaterclockError,
@@ -151,14 +149,7 @@ class Stream:
 
     def refusal_of(self, request: Message) -> WaterclockError | None:
         """Return why a request may not be worked on: it is answered so, and the stream goes on."""
-        if self._held is None:
-            return None
-        try:
-            self._held.check(request)
-        except (Forbidden, CapacityReached) as error:
-            self._held.refusals.note(error, "grpc")
-            return error
-        return None
+        return None if self._held is None else self._held.refusal_of(request)
 
 
 def parser_of(kind: type[Message]) -> Parser:
@@ -213,7 +204,6 @@ class Calls:
         self._arrivals = arrivals
         self._backlog = backlog
         self._guard = guard
-        self._refusals = None if guard is None else guard.access.refusals
         self.in_flight = 0
         self.is_stopping = False
         self.methods: dict[str, MethodCounters] = {}
@@ -249,7 +239,7 @@ class Calls:
                 code = StatusCode.UNAVAILABLE
                 raise
             except Exception as error:
-                status = self._failed(error, method, request_id)
+                status = self._failed(error, method, context, request_id)
                 code = status.code
             finally:
                 self.in_flight -= 1
@@ -285,7 +275,7 @@ class Calls:
                 # Nobody is there to be answered; anything else, gRPC would log as a bug of ours.
                 raise asyncio.CancelledError from None
             except Exception as error:
-                status = self._failed(error, method, request_id)
+                status = self._failed(error, method, context, request_id)
                 code = status.code
             finally:
                 self.in_flight -= 1
@@ -319,7 +309,10 @@ class Calls:
                 request = parse(data)
                 permit = guarded.permit(principal, request)
                 guarded.take_bytes(permit.principal, len(data))
-                response = await work(request)
+                done = work(request)
+                if guarded.is_audited:
+                    done = guarded.audited(context, permit, done)
+                response = await done
                 if guarded.show is not None:
                     guarded.show(permit.principal.rights, response)
                 return response
@@ -355,7 +348,7 @@ class Calls:
         async def talk_with_known(context: Context) -> None:
             with guard.entered(context) as principal:
                 await _send_headers(context)
-                with guarded.held(principal) as held:
+                with guarded.held(principal, context) as held:
                     await talk(context, held)
 
         return talk_with_known
@@ -368,10 +361,12 @@ class Calls:
         self._backlog.note(context, len(data))
         return data
 
-    def _failed(self, error: Exception, method: str, request_id: LateRequestId) -> Status:
+    def _failed(
+        self, error: Exception, method: str, context: Context, request_id: LateRequestId
+    ) -> Status:
         """Return how to answer a call that failed; its id is told with it. A refusal is counted."""
-        if self._refusals is not None:
-            self._refusals.note(error, "grpc")
+        if self._guard is not None:
+            self._guard.denied(method, context, error)
         status = status_of(error, method)
         return status._replace(trailers=(*status.trailers, (REQUEST_ID_KEY, request_id.text)))
 

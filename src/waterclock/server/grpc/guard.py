@@ -6,23 +6,28 @@ that goes on is held by `Access`, which ends it once a right that it was let in 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import unquote
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from grpc.aio import ServicerContext
 
-from waterclock.model.errors import Forbidden, NotAuthenticated, WaterclockError
+from waterclock.model.errors import CapacityReached, Forbidden, NotAuthenticated, WaterclockError
 from waterclock.node.node import Node
 from waterclock.security.principals import Principal, resource_text
 from waterclock.security.rights import RightKind
-from waterclock.server.access import Access, Demand, Permit, permit_of
+from waterclock.server.access import Access, Asked, Demand, Permit, permit_of
 from waterclock.server.counts import Counts
 from waterclock.server.grpc.needs import METHODS
-from waterclock.server.refusals import Refusals
+from waterclock.server.statuses import ours
 
+if TYPE_CHECKING:
+    from waterclock.server.audit import Audit
+
+T = TypeVar("T")
 Context = ServicerContext[Any, Any]
 Field = Callable[[Any], str | None]
 TopicOf = Callable[[str], str | None]
@@ -70,6 +75,11 @@ class Guard:
                 del self._calls_of[connection]
                 usage.close_connection()
 
+    def denied(self, method: str, context: Context, error: Exception) -> None:
+        """Count and note that a call was refused, if that is why it failed."""
+        self.access.refusals.note(error, "grpc")
+        self.access.denied(Asked("grpc", method, host_of(context.peer())), ours(error))
+
     def topics_of(self, what: str) -> TopicOf:
         """Return what finds the topic of a recurrence, or of a replay, by its name."""
         node = self._node
@@ -98,7 +108,9 @@ class GuardedMethod:
         row = METHODS[name]
         needs = row.needs
         self.guard = guard
+        self.name = name
         self.is_open = needs.is_open
+        self.is_audited = row.is_audited and guard.access.audit is not None
         self.is_publish = row.is_publish
         self.show = row.show
         self.topic_of = None if row.named is None else guard.topics_of(row.named[0])
@@ -157,16 +169,31 @@ class GuardedMethod:
             self.guard.counts.check(usage, permit, self._makes, _partitions_of(request))
         return permit
 
+    async def audited(self, context: Context, permit: Permit, work: Awaitable[T]) -> T:
+        """Do the work of a call that the audit has an entry of, and return once that is on disk."""
+        audit, asked = self._audited(context, permit.principal)
+        return await audit.following(asked, permit.demands, work)
+
+    async def audit_begun(self, context: Context, permit: Permit) -> None:
+        """Have an entry of a call that goes on, before anything is sent."""
+        audit, asked = self._audited(context, permit.principal)
+        await audit.called(asked, permit.demands)
+
+    def _audited(self, context: Context, principal: Principal) -> tuple["Audit", Asked]:
+        audit = self.access.audit
+        assert audit is not None
+        return audit, Asked("grpc", self.name, host_of(context.peer()), principal)
+
     def take_bytes(self, principal: Principal, size: int) -> None:
         """Count a request that publishes; raises QuotaExceeded."""
         if self.is_publish:
             self.access.usage_of(principal).take_bytes(size, self.access.steady_ms())
 
     @contextmanager
-    def held(self, principal: Principal) -> Iterator["HeldCall"]:
+    def held(self, principal: Principal, context: Context) -> Iterator["HeldCall"]:
         """Hold a call that goes on: once it may not any more it is cancelled inside, and the reason
         is raised."""
-        call = HeldCall(self, principal)
+        call = HeldCall(self, principal, context)
         try:
             with call:
                 yield call
@@ -179,9 +206,11 @@ class GuardedMethod:
 class HeldCall:
     """A call that goes on: what it was let in with grows with its requests."""
 
-    def __init__(self, method: GuardedMethod, principal: Principal) -> None:
+    def __init__(self, method: GuardedMethod, principal: Principal, context: Context) -> None:
         self._method = method
         self._principal = principal
+        self._context = context
+        self._is_audit_due = method.is_audited
         self._demands: dict[Demand, None] = {}
         self._held = ExitStack()
         task = asyncio.current_task()
@@ -197,11 +226,6 @@ class HeldCall:
     def __exit__(self, *_: object) -> None:
         self._held.close()
 
-    @property
-    def refusals(self) -> Refusals:
-        """Where refusals of its requests are counted, if the call itself goes on."""
-        return self._method.access.refusals
-
     def check(self, request: Message) -> None:
         """Raise NotAuthenticated or Forbidden unless a request of the call may be worked on."""
         demands = self._method.demands_of(request, self._principal)
@@ -216,12 +240,25 @@ class HeldCall:
         it may be sent at all is for the method to ask."""
         if not self._method.is_publish:
             self.check(request)
+            if self._is_audit_due:
+                self._is_audit_due = False
+                permit = Permit(self._principal, tuple(self._demands))
+                await self._method.audit_begun(self._context, permit)
             return
         access = self._method.access
         usage = access.usage_of(self._principal)
         # What refills a bucket is time alone.
         while wait_ms := usage.wait_for_bytes(size, access.steady_ms()):  # noqa: ASYNC110
             await asyncio.sleep(wait_ms / 1_000)
+
+    def refusal_of(self, request: Message) -> WaterclockError | None:
+        """Return why a request of the call may not be worked on, though the call goes on."""
+        try:
+            self.check(request)
+        except (Forbidden, CapacityReached) as error:
+            self._method.guard.denied(self._method.name, self._context, error)
+            return error
+        return None
 
     def _hold(self, permit: Permit) -> None:
         self._principal = permit.principal
@@ -231,6 +268,14 @@ class HeldCall:
     def _end(self, error: WaterclockError) -> None:
         self.refusal = error
         self.task.cancel()
+
+
+def host_of(peer: str) -> str:
+    """Return the address in what gRPC calls a peer, such as `ipv6:%5B::1%5D:9000`."""
+    kind, _, rest = peer.partition(":")
+    if kind not in ("ipv4", "ipv6"):
+        return peer
+    return unquote(rest).rpartition(":")[0].strip("[]")
 
 
 def _partitions_of(request: Any) -> int | None:  # noqa: ANN401 - any message

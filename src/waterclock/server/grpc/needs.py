@@ -27,6 +27,14 @@ class Guarded(NamedTuple):
     """What it makes if it is not there, which counts against the quotas of who asks."""
     show: Show | None = None
     """Takes out of an answer what one may not see."""
+    is_change: bool = False
+    """It changes what there is, beyond messages: the audit has an entry of each call, and so of all
+    that need `admin`."""
+
+    @property
+    def is_audited(self) -> bool:
+        """Whether the audit has an entry of each call, and not of denials only."""
+        return self.is_change or self.needs.kind == "admin"
 
 
 def _only(field: str, sees: Callable[[Rights, Any], bool]) -> Show:
@@ -75,13 +83,16 @@ METHODS: Mapping[str, Guarded] = {
         Needs("schedule", topic="recurrence.topic"),
         named=("recurrence", "recurrence.name"),
         makes=("topic",),
+        is_change=True,
     ),
-    "Scheduler/DeleteRecurrence": Guarded(Needs("schedule"), named=("recurrence", "name")),
+    "Scheduler/DeleteRecurrence": Guarded(
+        Needs("schedule"), named=("recurrence", "name"), is_change=True
+    ),
     "Scheduler/ListRecurrences": Guarded(
         Needs("read", topic="topic", is_list=True),
         show=_only("recurrences", lambda rights, each: rights.allows("read", topic=each.topic)),
     ),
-    "Admin/CreateTopic": Guarded(_PUBLISH, makes=("topic",)),
+    "Admin/CreateTopic": Guarded(_PUBLISH, makes=("topic",), is_change=True),
     "Admin/UpdateTopic": Guarded(_ADMIN),
     "Admin/DeleteTopic": Guarded(_ADMIN),
     "Admin/GetTopic": Guarded(_READ),
@@ -94,16 +105,16 @@ METHODS: Mapping[str, Guarded] = {
         show=_only("groups", lambda rights, each: rights.sees(topic=each.topic, group=each.group)),
     ),
     "Admin/GetGroup": Guarded(Needs("read", topic="topic", group="group")),
-    "Admin/DeleteGroup": Guarded(_CONSUME),
-    "Admin/SeekGroup": Guarded(_CONSUME, makes=("group",)),
+    "Admin/DeleteGroup": Guarded(_CONSUME, is_change=True),
+    "Admin/SeekGroup": Guarded(_CONSUME, makes=("group",), is_change=True),
     "Admin/ListDeadLetters": Guarded(_READ),
-    "Admin/Redrive": Guarded(_PUBLISH),
+    "Admin/Redrive": Guarded(_PUBLISH, is_change=True),
     "Admin/PurgeDeadLetters": Guarded(_ADMIN),
     "Admin/ListReplays": Guarded(
         _ANY,
         show=_only("replays", lambda rights, each: rights.allows("read", topic=each.topic)),
     ),
-    "Admin/DeleteReplay": Guarded(Needs("read"), named=("replay", "name")),
+    "Admin/DeleteReplay": Guarded(Needs("read"), named=("replay", "name"), is_change=True),
     "Admin/RegisterSnapshot": Guarded(_ADMIN),
     "Admin/ListSnapshots": Guarded(_READ),
     "Admin/DeleteSnapshot": Guarded(_ADMIN),

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, cast
 
 from waterclock.model.errors import Forbidden, NotAuthenticated, Overloaded
 from waterclock.security.tls import common_name_of
-from waterclock.server.access import Access, Permit
+from waterclock.server.access import Access, Asked, Permit
 from waterclock.server.http.counters import RequestCounters
-from waterclock.server.http.identity import Identity
+from waterclock.server.http.identity import Asker, Identity
 from waterclock.server.http.messages import (
     IS_HEAD,
     IS_LAST,
@@ -99,7 +99,11 @@ class HttpConnection(RequestParser):
         server.counters.opened_connections += 1
         if server.access is not None:
             certificate = transport.get_extra_info("peercert")
-            self._identity = Identity(server.access, common_name_of(certificate))
+            self._identity = Identity(
+                server.access, common_name_of(certificate), _host_of(transport)
+            )
+        elif server.is_audited:
+            self._asker = Asker(address=_host_of(transport))
         if len(server.connections) > server.limits.connections_max:
             limit = server.limits.connections_max
             detail = f"too many connections (at most {limit}): try again later"
@@ -452,6 +456,8 @@ class HttpConnection(RequestParser):
         try:
             access.still(self._permit)
         except (NotAuthenticated, Forbidden) as error:
+            principal = self._permit.principal
+            access.denied(Asked("http", "recheck", _host_of(self._transport), principal), error)
             if isinstance(self._work, Sending) or self._is_read_closed:
                 self.abort()
                 return
@@ -463,3 +469,8 @@ class HttpConnection(RequestParser):
         """End the connection as it is."""
         self._is_read_closed = self._is_over = True
         self._transport.abort()
+
+
+def _host_of(transport: asyncio.BaseTransport) -> str:
+    peer = transport.get_extra_info("peername")
+    return str(peer[0]) if peer else ""

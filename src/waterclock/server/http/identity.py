@@ -29,6 +29,8 @@ class Asker(NamedTuple):
     """Of the secure folder, when it was asked who this is."""
     is_last: bool = False
     """The connection is one too many, and ends with the answer."""
+    address: str = ""
+    """Where they are, for the audit."""
 
 
 class Head(NamedTuple):
@@ -47,10 +49,19 @@ class Head(NamedTuple):
 class Identity:
     """Who is on the other side of one connection. You must `close` it."""
 
-    __slots__ = ("_access", "_asker", "_bearer", "_common_name", "_is_bounded", "_usage")
+    __slots__ = (
+        "_access",
+        "_address",
+        "_asker",
+        "_bearer",
+        "_common_name",
+        "_is_bounded",
+        "_usage",
+    )
 
-    def __init__(self, access: Access, common_name: str | None) -> None:
+    def __init__(self, access: Access, common_name: str | None, address: str = "") -> None:
         self._access = access
+        self._address = address
         self._common_name = common_name
         """Of the certificate that the client has shown, if it has."""
         self._bearer: bytes | None = None
@@ -72,7 +83,7 @@ class Identity:
                 self._count(head)
         except (NotAuthenticated, QuotaExceeded) as error:
             is_uncounted = isinstance(error, QuotaExceeded) and self._usage is None
-            return Asker(NOBODY, error, self._access.reloads, is_last=is_uncounted)
+            return Asker(NOBODY, error, self._access.reloads, is_uncounted, self._address)
         return asker
 
     def count_body(self, asker: Asker, size: int) -> Asker:
@@ -105,7 +116,8 @@ class Identity:
             self._usage = usage
         quotas = usage.quotas
         self._is_bounded = bool(quotas.bytes_per_s or quotas.requests_per_s)
-        self._bearer, self._asker = bearer, Asker(principal, None, access.reloads)
+        self._bearer = bearer
+        self._asker = Asker(principal, None, access.reloads, address=self._address)
         return self._asker
 
     def _count(self, head: Head) -> None:

@@ -70,12 +70,20 @@ class Operation:
     """A parameter names something whose topic counts for `needs`, too."""
     makes: tuple[Made, ...] = ()
     """What it makes if it is not there yet, which quotas count."""
+    is_change: bool = False
+    """It changes what there is, beyond messages: the audit has an entry of each call, and so of all
+    that need `admin`."""
 
     def __post_init__(self) -> None:
         assert self.path.startswith("/"), self.path
         assert self.method.isupper(), self.method
         is_plain = self.method == "GET" and self.parameters is None and not self.is_taking
         assert is_plain or not self.is_linkable, f"{self.path} may change something"
+
+    @property
+    def is_audited(self) -> bool:
+        """Whether the audit has an entry of each call, and not of denials only."""
+        return self.is_change or self.needs.kind == "admin"
 
 
 Guard = Callable[[Operation], Handler]

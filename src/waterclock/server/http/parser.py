@@ -23,8 +23,10 @@ from httptools import (
     parse_url,
 )
 
-from waterclock.model.errors import Overloaded
+from waterclock.model.errors import Overloaded, WaterclockError
 from waterclock.model.units import KIB
+from waterclock.runtime.structured_log import begin_request
+from waterclock.server.access import Asked
 from waterclock.server.http.identity import Asker, Identity, head_of
 from waterclock.server.http.messages import (
     ANYONE_ASKS,
@@ -232,7 +234,19 @@ class RequestParser(asyncio.Protocol, ABC):
         head = head_of(self._headers)
         self._asker = identity.read(head)
         if self._asker.refusal is not None and head.has_body:
+            self._deny(self._asker.refusal)
             raise Refused(self._server.problem_of(self._asker.refusal))
+
+    def _deny(self, error: WaterclockError) -> None:
+        """Note that a request is refused at its head: by its path, for no operation was found."""
+        access, parser = self._server.access, self._parser
+        assert access is not None
+        assert parser is not None
+        given = [value for name, value in self._headers if name.lower() == b"x-request-id"]
+        begin_request(given[0].decode("latin-1") if given else None)
+        path = self._target().partition(b"?")[0]
+        operation = f"{parser.get_method().decode('latin-1')} {path.decode('latin-1')}"
+        access.denied(Asked("http", operation, self._asker.address), error)
 
     def _check_by_guard(self) -> None:
         parser = self._parser
@@ -295,6 +309,8 @@ class RequestParser(asyncio.Protocol, ABC):
                 request.response_flags |= IS_LAST
             if body and head_of(self._headers).is_chunked:
                 request.asker = self._identity.count_body(self._asker, len(body))
+        elif self._asker is not ANYONE_ASKS:
+            request.asker = self._asker
         self._begin_request()
         self._is_receiving = False
         self._since = self._server.sweeps

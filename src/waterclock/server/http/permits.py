@@ -6,19 +6,20 @@ something that has a topic, a recurrence or a replay, that topic counts (`Named`
 one that the request gives, if it gives one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import msgspec
 
-from waterclock.model.errors import Forbidden
+from waterclock.model.errors import Forbidden, NotAuthenticated, QuotaExceeded
 from waterclock.security.principals import resource_text
-from waterclock.server.access import Access, Demand, permit_of
+from waterclock.server.access import Access, Asked, Demand, permit_of
 from waterclock.server.counts import Counts
 from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import Answered, Handler, Later, Request
 
 if TYPE_CHECKING:
+    from waterclock.server.audit import Audit
     from waterclock.server.http.operations import Operation
 
 Field = Callable[[Request], str | None]
@@ -40,19 +41,41 @@ def guarded(operation: "Operation", access: Access, counts: Counts) -> Handler:
     if needs.is_open:
         return handler
     demands_of = _demands_reader(operation)
-    makes = operation.makes
+    makes, name = operation.makes, operation.name
+    if operation.is_audited and access.audit is not None:
+        handler = _audited(operation, access.audit)
 
     def handle(request: Request) -> Answered | Later:
         asker = request.asker
-        if asker.refusal is not None:
-            raise asker.refusal
-        if asker.reloads != access.reloads:  # it was long under way, or in a queue
-            principal = access.current(asker.principal)
-            request.asker = asker = asker._replace(principal=principal, reloads=access.reloads)
-        permit = request.permit = permit_of(asker.principal, demands_of(request))
+        try:
+            if asker.refusal is not None:
+                raise asker.refusal
+            if asker.reloads != access.reloads:  # it was long under way, or in a queue
+                principal = access.current(asker.principal)
+                request.asker = asker = asker._replace(principal=principal, reloads=access.reloads)
+            permit = request.permit = permit_of(asker.principal, demands_of(request))
+        except (NotAuthenticated, Forbidden, QuotaExceeded) as error:
+            access.denied(Asked("http", name, asker.address), error)
+            raise
         if makes:
             counts.check(access.usage_of(asker.principal), permit, makes, partitions_of(request))
         return handler(request)
+
+    return handle
+
+
+def _audited(operation: "Operation", audit: "Audit") -> Handler:
+    """Return the handler of an operation that answers once the audit has an entry of the call."""
+
+    async def work(request: Request) -> Answered:
+        answer = operation.handler(request)
+        return await answer if isinstance(answer, Coroutine) else answer
+
+    async def handle(request: Request) -> Answered:
+        asked = Asked("http", operation.name, request.asker.address, request.principal)
+        permit = request.permit
+        assert permit is not None
+        return await audit.following(asked, permit.demands, work(request))
 
     return handle
 

@@ -74,6 +74,7 @@ class HttpServer:
     ) -> None:
         self.access = access if access is not None and access.is_secure else None
         """Who is let in; None: anyone."""
+        self.is_audited = access is not None and access.audit is not None
         self.guard = guard or CrossOriginGuard()
         self.counters = counters or HttpCounters()
         self.answer = answer

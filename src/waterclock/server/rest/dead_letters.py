@@ -117,7 +117,7 @@ class DeadLettersApi:
                 "Publish dead letters again where they came from.", count, tag="past",
                 parameters=TopicParameters, body=RedriveRequest, body_example={"limit": 100},
                 problems=(404, 409, 507),
-                needs=Needs("publish", topic="topic"),
+                needs=Needs("publish", topic="topic"), is_change=True,
             ),
             Operation(
                 "POST", path + "/purge", self.purge, "purgeDeadLetters",

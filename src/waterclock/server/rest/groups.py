@@ -111,12 +111,12 @@ class GroupsApi:
             Operation(
                 "DELETE", one, self.delete_group, "deleteGroup", "Forget a group.",
                 {204: ResponseSpec("It is forgotten.")}, **common, problems=(404, 409, 507),
-                needs=Needs("consume", topic="topic", group="group"),
+                needs=Needs("consume", topic="topic", group="group"), is_change=True,
             ),
             Operation(
                 "POST", one + "/seek", self.seek_group, "seekGroup", "Set where a group goes on.",
                 {200: group}, **common, body=SeekRequest, body_example={"start": "latest"},
                 problems=(404, 409, 507),
-                needs=Needs("consume", topic="topic", group="group"),
+                needs=Needs("consume", topic="topic", group="group"), is_change=True,
             ),
         ]  # fmt: skip

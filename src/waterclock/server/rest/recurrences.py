@@ -209,12 +209,13 @@ class RecurrencesApi:
                 },
                 problems=(404, 409, 507),
                 needs=Needs("schedule", topic="topic"), named=named, makes=("topic",),
+                is_change=True,
             ),
             Operation(
                 "DELETE", path, self.delete, "deleteRecurrence", "End a recurrence.",
                 {204: ResponseSpec("It is over.")}, tag="schedule", parameters=RecurrenceParameters,
                 problems=(404, 409, 507),
-                needs=Needs("schedule", topic="name"), named=named,
+                needs=Needs("schedule", topic="name"), named=named, is_change=True,
             ),
         ]  # fmt: skip
 

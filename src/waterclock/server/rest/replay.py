@@ -168,7 +168,7 @@ class ReplayApi:
                 "DELETE", "/replays/{name}", self.delete_replay, "deleteReplay",
                 "Forget a named replay.", {204: ResponseSpec("It is forgotten.")}, tag="past",
                 parameters=NameParameters, problems=(404, 507),
-                needs=Needs("read", topic="name"), named=named,
+                needs=Needs("read", topic="name"), named=named, is_change=True,
             ),
         ]  # fmt: skip
 

@@ -143,7 +143,7 @@ class TopicsApi:
                 {200: ResponseSpec("It existed.", TopicInfo), 201: topic}, tag="topics",
                 body=CreateTopic, body_example={"topic": "orders", "partitions": 4},
                 problems=(409, 507),
-                needs=Needs("publish", topic="topic"), makes=("topic",),
+                needs=Needs("publish", topic="topic"), makes=("topic",), is_change=True,
             ),
             Operation(
                 "GET", path, self.get_topic, "getTopic", "Show a topic.", {200: topic},
