@@ -3,10 +3,12 @@
 import asyncio
 import json
 import logging
+import queue
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 import waterclock
@@ -24,6 +26,7 @@ from waterclock.server.audit import Audit
 from waterclock.server.grpc.needs import METHODS
 from waterclock.storage.local_log import stored_messages
 from waterclock.v1 import admin_pb2 as pb
+from waterclock.v1 import backup_pb2
 
 SECRET = "wc1.eyJncnBjIjoiaHR0cCJ9.eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZGEifQ.U0VDUkVU"
 
@@ -204,6 +207,46 @@ def test_only_a_right_that_names_it_reads_the_audit(node, client):
     with connected(node, auditor) as reader:
         assert entries(reader, CALLS) == entries(client, CALLS)
         assert reader.fetch(TOPIC, CALLS, 0).table().num_rows
+
+
+def test_a_backup_is_in_the_audit_before_its_first_byte(node, client):
+    guest = node.add("guest", read="*")
+    trust = grpc.ssl_channel_credentials(node.folder.ca.read_bytes())
+    begin = backup_pb2.TakeBackupRequest(begin=backup_pb2.TakeBackupRequest.Begin())
+    with grpc.secure_channel(f"localhost:{node.server.grpc_port}", trust) as channel:
+        method: Any = channel.stream_stream("/waterclock.v1.Backups/TakeBackup")
+        sent: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        sent.put(begin.SerializeToString())
+        call = method(iter(sent.get, None), metadata=(("authorization", node.admin),))
+        next(call)
+        last = entries(client, CALLS)[-1]
+        sent.put(None)
+        call.cancel()
+        refused = method(iter([begin.SerializeToString()]), metadata=(("authorization", guest),))
+        with pytest.raises(grpc.RpcError):
+            next(refused)
+    end_tick(node)
+
+    names = ("outcome", "principal", "operation")
+    assert facts(last, *names) == ("allowed", "admin", "Backups/TakeBackup")
+    denials = [facts(entry, *names) for entry in entries(client, DENIALS)]
+    assert ("denied", "guest", "Backups/TakeBackup") in denials
+
+
+def test_what_is_ended_because_its_principal_may_not_go_on_is_a_denial(node, client):
+    listener = node.add("listener", consume="heard")
+    connection = node.connect()
+    connection.request("GET", "/topics/heard/events?group=g", headers={"Authorization": listener})
+    assert connection.getresponse().status == 200
+    node.folder.revoke("listener")
+    node.reload()
+    connection.close()
+    end_tick(node)
+
+    denials = [
+        facts(entry, "error", "principal", "operation") for entry in entries(client, DENIALS)
+    ]
+    assert ("NotAuthenticated", "listener", "recheck") in denials
 
 
 CHANGES = {

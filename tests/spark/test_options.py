@@ -30,6 +30,7 @@ def test_the_environment_says_where_the_node_is(monkeypatch):
 
 def test_a_topic_can_be_given_to_load():
     assert ReadOptions.parse({"path": "orders"}).topic == "orders"
+    assert ReadOptions.parse({"path": "__audit"}).topic == "__audit", "it may be the node's own"
     with pytest.raises(BadOption, match="given twice"):
         ReadOptions.parse({"path": "orders", "topic": "orders"})
     with pytest.raises(BadOption, match=r"option topic: must be one"):
