@@ -3,9 +3,12 @@
 import json
 import re
 from pathlib import Path
+from typing import Any, cast
 
 import yaml
 
+from tests.kit.monitoring import shown, watched
+from tests.kit.promql import Known
 from waterclock.burrow.core.records import TopicPartition
 from waterclock.burrow.runtime.metrics import PoolMetrics
 
@@ -113,6 +116,19 @@ def test_labels_in_queries_are_labels_there_are():
 
 def _matched(selector):
     return re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", selector)
+
+
+def test_every_query_can_work():
+    known = Known(
+        labels={
+            f"{family.name}{suffix}": [*cast(Any, family)._labelnames, "le"]
+            for family in PoolMetrics().collect()
+            for suffix in ("", "_total", "_bucket", "_count", "_sum")
+        }
+    )
+
+    assert shown("burrow", known) <= set(exported())
+    assert watched("burrow", known) <= set(exported())
 
 
 def test_brackets_in_queries_are_closed():

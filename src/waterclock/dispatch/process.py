@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from waterclock.dispatch.access import redis_tls
 from waterclock.dispatch.config import DispatcherConfig, WorkerConfig
@@ -35,18 +36,11 @@ async def run_dispatcher(
     redis = RedisClient(config.redis, silence_s_max=_patience_s(config.lease_ms), tls=tls)
     dispatcher = Dispatcher(config, redis)
 
-    def gauges() -> dict[str, float]:
-        return {
-            "epoch": dispatcher.epoch, "is_leading": dispatcher.is_leading,
-            "pending": dispatcher.pending, "queued": dispatcher.queued,
-            "workers": dispatcher.workers,
-        }  # fmt: skip
-
     def facts() -> dict[str, object]:
         # A standby is healthy: it is there to take over.
-        return {"is_healthy": True, **gauges()}
+        return {"is_healthy": True, **_dispatcher_gauges(dispatcher)}
 
-    health = Health(Counts("waterclock_dispatch", dispatcher.counts, gauges), facts)
+    health = Health(dispatcher_metrics(dispatcher), facts)
     try:
         with stopping_on_signals(dispatcher.stop):
             async with asyncio.TaskGroup() as tasks:
@@ -59,6 +53,20 @@ async def run_dispatcher(
                     task.cancel()
     finally:
         redis.close()
+
+
+def dispatcher_metrics(dispatcher: Dispatcher) -> Counts:
+    """Return all that Prometheus sees of a dispatcher."""
+    gauges = partial(_dispatcher_gauges, dispatcher)
+    return Counts("waterclock_dispatch", dispatcher.counts, gauges)
+
+
+def _dispatcher_gauges(dispatcher: Dispatcher) -> dict[str, float]:
+    return {
+        "epoch": dispatcher.epoch, "is_leading": dispatcher.is_leading,
+        "pending": dispatcher.pending, "queued": dispatcher.queued,
+        "workers": dispatcher.workers,
+    }  # fmt: skip
 
 
 async def _tell(dispatcher: Dispatcher, on_ready: Callable[[Dispatcher], None]) -> None:
@@ -84,17 +92,14 @@ async def run_worker(
     sink = await _sink(config, redis)
     worker = Worker(config, found, sink, redis)
 
-    def gauges() -> dict[str, float]:
-        return {"epoch": worker.epoch, "is_connected": worker.is_connected, "held": worker.held}
-
     def facts() -> dict[str, object]:
         return {
-            "is_healthy": worker.is_connected, **gauges(), "received": worker.counts.received,
-            "failed": worker.counts.failed, "failed_in_a_row": worker.failures.in_a_row,
-            "last_error": worker.failures.last_error,
+            "is_healthy": worker.is_connected, **_worker_gauges(worker),
+            "received": worker.counts.received, "failed": worker.counts.failed,
+            "failed_in_a_row": worker.failures.in_a_row, "last_error": worker.failures.last_error,
         }  # fmt: skip
 
-    health = Health(Counts("waterclock_worker", worker.counts, gauges), facts)
+    health = Health(worker_metrics(worker), facts)
     try:
         with stopping_on_signals(worker.stop):
             async with asyncio.TaskGroup() as tasks:
@@ -107,6 +112,15 @@ async def run_worker(
     finally:
         await sink.close()
         redis.close()
+
+
+def worker_metrics(worker: Worker) -> Counts:
+    """Return all that Prometheus sees of a worker."""
+    return Counts("waterclock_worker", worker.counts, partial(_worker_gauges, worker))
+
+
+def _worker_gauges(worker: Worker) -> dict[str, float]:
+    return {"epoch": worker.epoch, "is_connected": worker.is_connected, "held": worker.held}
 
 
 def _handler(config: WorkerConfig, given: Callable[..., object] | None) -> Handler:
