@@ -1,6 +1,7 @@
 """A node of ours, started as anyone would, with `waterclock up`."""
 
 import http.client
+import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,9 +23,11 @@ def running(folder: Path, *, is_http: bool = False, **settings: object) -> Itera
         yield server
 
 
-def is_ready(http_port: int) -> bool:
+def is_ready(http_port: int, tls: ssl.SSLContext | None = None) -> bool:
     """Tell whether the node there takes requests."""
-    connection = http.client.HTTPConnection("127.0.0.1", http_port, timeout=5)
+    connection = http.client.HTTPConnection("localhost", http_port, timeout=5)
+    if tls is not None:
+        connection = http.client.HTTPSConnection("localhost", http_port, timeout=5, context=tls)
     try:
         connection.request("GET", "/health/ready")
         return connection.getresponse().status == http.client.OK

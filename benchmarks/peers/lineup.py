@@ -13,14 +13,19 @@ Opener = Callable[[Path], AbstractContextManager[Server]]
 """Starts a server in a folder."""
 Servers = dict[str, Server]
 OURS = "node"
+"""Our own; `node_tls` is one of them."""
 
 
 def is_wanted(peer: str) -> bool:
     """Tell whether a peer is to take part. `jetstream_nosync` is one of `jetstream`."""
     names = os.environ.get("BENCH_PEERS")
-    if peer == OURS or names is None or names == "all":
+    if _is_ours(peer) or names is None or names == "all":
         return True
     return peer.partition("_")[0] in names.split(",")
+
+
+def _is_ours(peer: str) -> bool:
+    return peer.partition("_")[0] == OURS
 
 
 def _name_version(report: Report, peer: str, server: Server) -> None:
@@ -45,7 +50,7 @@ def lineup(
             try:
                 servers[peer] = stack.enter_context(opener(scratch / peer))
             except Absent as reason:
-                if peer == OURS:
+                if _is_ours(peer):
                     raise
                 report.notes.append(f"Absent: {peer}, because {reason}.")
             else:

@@ -64,6 +64,17 @@ CASES = {
         "efficiency_100ms": SHARE,
     },
     "dispatch": {"end_to_end": RATE, "takeover_s": "s"},
+    "quota": {
+        "grpc_p99_alone_ms": "ms",
+        "http_p99_alone_ms": "ms",
+        "grpc_p99_beside_stream_ms": "ms",
+        "http_p99_beside_http_ms": "ms",
+    },
+    "security": {
+        "batch_token": RATE,
+        "batch_tls": RATE,
+        "single_token": RATE,
+    },
     "spark": {
         "read_rows": "rows/s",
         "read_filtered_fraction": "of a full read",
@@ -76,7 +87,7 @@ CASES = {
 """The names that were agreed on, with their units; results are compared over time by them."""
 
 
-LONG = {"spark", "burrow", "schedule"}
+LONG = {"spark", "burrow", "schedule", "security", "quota"}
 """They take half a minute and more however little they measure: `make bench-smoke` runs them."""
 IS_WHOLE = bool(os.environ.get("WATERCLOCK_SMOKE_ALL"))
 

@@ -151,17 +151,12 @@ async def serve_http(
     async with task_group() as tasks:
         bounds = limits or HttpLimits()
         server = HttpServer(answer, bounds, tasks, guard, stopping, access, counters)
-        loop = server.loop
         tls: dict[str, Any] = {}
         if server.access is not None:
             server.access.on_recheck.append(server.recheck)
-            tls = {
-                "ssl": _listening_context(server.access),
-                "ssl_handshake_timeout": HANDSHAKE_S,
-                "ssl_shutdown_timeout": SHUTDOWN_S,
-            }
+            tls = tls_options(server.access)
         with bind_errors("cluster.http_port", host, port):
-            listener = await loop.create_server(
+            listener = await server.loop.create_server(
                 lambda: HttpConnection(server), host, port, backlog=BACKLOG, **tls
             )
         server.port = listener.sockets[0].getsockname()[1]
@@ -174,6 +169,15 @@ async def serve_http(
             server.stop()
             for connection in tuple(server.connections):
                 connection.abort()
+
+
+def tls_options(access: Access) -> dict[str, Any]:
+    """Return what a listener needs to speak TLS."""
+    return {
+        "ssl": _listening_context(access),
+        "ssl_handshake_timeout": HANDSHAKE_S,
+        "ssl_shutdown_timeout": SHUTDOWN_S,
+    }
 
 
 def _listening_context(access: Access) -> ssl.SSLContext:
