@@ -24,8 +24,7 @@ from waterclock.cluster.gossip import (
     Updated,
 )
 from waterclock.cluster.gossip.messages import Alive, Dead, Suspect, User
-from waterclock.cluster.gossip.serf import VERSIONS, encode_tags, leave_intent
-from waterclock.cluster.gossip.versions import is_understood
+from waterclock.cluster.gossip.serf import VERSIONS, encode_tags, is_understood, leave_intent
 from waterclock.model.errors import BadConfig, LimitExceeded
 
 

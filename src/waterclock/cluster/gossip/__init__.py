@@ -10,7 +10,8 @@ nothing of the rest of the project and could be released alone.
     members       the table of nodes, in the order of probes
     outbox        effects and packets; `broadcasts` is the queue of news
     reconnecting  whom to try again
-    messages      the wire; `packets`, `streams`, `lzw`, `keyring`, `serf`, `versions` with it
+    agent         the shell: UDP, TCP and a timer; `discovery` finds the seeds
+    messages      the wire; `packets`, `streams`, `lzw`, `keyring`, `serf` with it
 """
 
 from waterclock.cluster.gossip.config import GossipConfig

@@ -36,10 +36,9 @@ from waterclock.cluster.gossip.outbox import Outbox
 from waterclock.cluster.gossip.packets import unpacked
 from waterclock.cluster.gossip.prober import Prober
 from waterclock.cluster.gossip.reconnecting import Reconnecting
-from waterclock.cluster.gossip.serf import VERSIONS, encode_tags, leave_intent
+from waterclock.cluster.gossip.serf import VERSIONS, encode_tags, leave_intent, mismatch
 from waterclock.cluster.gossip.streams import PushPull, State
 from waterclock.cluster.gossip.timers import Timer, Timers
-from waterclock.cluster.gossip.versions import mismatch
 
 _PUSH_PULL_SCALES_FROM = 32
 _INTENT = "\0leave"

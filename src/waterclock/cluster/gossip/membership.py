@@ -19,9 +19,9 @@ from waterclock.cluster.gossip.lifeguard import Awareness, Suspicion, suspicion_
 from waterclock.cluster.gossip.members import Members, Node
 from waterclock.cluster.gossip.messages import U32_MAX, Address, Alive, Dead, Suspect
 from waterclock.cluster.gossip.outbox import Outbox
+from waterclock.cluster.gossip.serf import is_understood
 from waterclock.cluster.gossip.streams import NodeState, State
 from waterclock.cluster.gossip.timers import Timers
-from waterclock.cluster.gossip.versions import is_understood
 
 
 class Membership:

@@ -1,0 +1,103 @@
+"""Where to find the first members: a list of hosts, or a DNS SRV record, looked up again and again.
+
+    10.0.0.1:7946    node-1    [::1]:7946    srv:_gossip._udp.example.com
+
+Addresses of nodes come and go (pods above all), so a seed is a name and is asked for anew each time
+the seeds are needed. A seed that cannot be found is left out and logged: others may be enough.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple, TypeAlias
+
+from waterclock.cluster.gossip.messages import Address
+from waterclock.model.errors import BadConfig
+
+PORT = 7946
+_SRV = "srv:"
+
+_log = logging.getLogger(__name__)
+
+LookUpHost: TypeAlias = Callable[[str, int], Awaitable[list[Address]]]
+LookUpService: TypeAlias = Callable[[str], Awaitable[list[tuple[str, int]]]]
+
+
+class Seed(NamedTuple):
+    """Where a member may be: a host and a port, or a service in DNS (then without a port)."""
+
+    name: str
+    port: int | None
+
+
+def parse_seed(text: str, *, port: int = PORT) -> Seed:
+    """Return a seed; raise BadConfig if the text is none."""
+    if text.startswith(_SRV):
+        return Seed(_checked(text.removeprefix(_SRV), text), None)
+    host, colon, tail = text.rpartition(":")
+    is_address_of_ipv6 = ":" in host and not host.endswith("]")
+    if text.endswith("]") or is_address_of_ipv6:
+        host, colon = text, ""
+    elif not colon:
+        host = tail
+    if colon:
+        if not tail.isascii() or not tail.isdecimal() or not 0 < int(tail[:6]) <= 65_535:
+            raise BadConfig("cluster.bootstrap_nodes", f"{text!r} has no port that can be")
+        port = int(tail)
+    return Seed(_checked(host.removeprefix("[").removesuffix("]"), text), port)
+
+
+async def look_up_host(name: str, port: int) -> list[Address]:
+    """Ask the system for the addresses of a host."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(name, port, type=socket.SOCK_DGRAM)
+    return [(str(address[0]), int(address[1])) for *_, address in found]
+
+
+async def look_up_service(name: str) -> list[tuple[str, int]]:
+    """Ask DNS for the hosts and ports of a service; needs the extra `dns`."""
+    try:
+        from dns import asyncresolver, exception
+    except ImportError as error:
+        raise BadConfig(
+            "cluster.bootstrap_nodes", "a seed srv:… needs: pip install 'waterclock[dns]'"
+        ) from error
+    try:
+        answer = await asyncresolver.resolve(name, "SRV")
+    except exception.DNSException as error:
+        raise OSError(f"no SRV record of {name}: {error}") from error
+    return [(str(record.target).rstrip("."), int(record.port)) for record in answer]
+
+
+class Seeds:
+    """The seeds of one node."""
+
+    def __init__(
+        self,
+        texts: Iterable[str],
+        *,
+        host: LookUpHost = look_up_host,
+        service: LookUpService = look_up_service,
+    ) -> None:
+        self._seeds = [parse_seed(text) for text in texts]
+        self._look_up_host = host
+        self._look_up_service = service
+
+    async def addresses(self) -> list[Address]:
+        """Return where they are now, each once."""
+        found: dict[Address, None] = {}
+        for name, port in self._seeds:
+            try:
+                places = [(name, port)] if port is not None else await self._look_up_service(name)
+                for host, host_port in places:
+                    found |= dict.fromkeys(await self._look_up_host(host, host_port))
+            except OSError as error:
+                _log.warning("seed_not_found seed=%s reason=%s", name, error)
+        return list(found)
+
+
+def _checked(name: str, text: str) -> str:
+    if not name or any(char.isspace() or char in "/[]" for char in name):
+        raise BadConfig("cluster.bootstrap_nodes", f"{text!r} is no host")
+    return name
