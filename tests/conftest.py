@@ -6,6 +6,7 @@ and never the dice's. `make sim` explores with the seed it prints.
 
 import asyncio
 import functools
+import gc
 import inspect
 import logging
 import os
@@ -65,6 +66,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     for name in sorted(needs.needs_of(item.nodeid, getattr(item, "fixturenames", ()))):
         item.add_marker(name)
+
+
+def pytest_collection_finish() -> None:
+    """Have the collector pass over what stays to the end: modules and thousands of tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
