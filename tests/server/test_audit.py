@@ -249,6 +249,22 @@ def test_what_is_ended_because_its_principal_may_not_go_on_is_a_denial(node, cli
     assert ("NotAuthenticated", "listener", "recheck") in denials
 
 
+def test_who_is_let_in_otherwise_than_before_is_in_the_audit(node, client):
+    node.add("newcomer", read="a")
+    node.add("newcomer", read="b")
+    node.reload()
+    node.folder.revoke("newcomer")
+    node.reload()
+    node.ask("POST", "/topics", node.admin, {"topic": "any", "ifAbsent": True})
+
+    found = [e for e in entries(client, CALLS) if e["name"] == "principal 'newcomer'"]
+    assert [entry["operation"] for entry in found] == [
+        "secure_folder/add",
+        "secure_folder/change",
+        "secure_folder/remove",
+    ]
+
+
 CHANGES = {
     "createTopic": "Admin/CreateTopic",
     "updateTopic": "Admin/UpdateTopic",

@@ -261,9 +261,12 @@ class Access:
                 self.failed_reloads += 1
                 log.error("secure_folder_not_loaded folder=%s: %s", self._folder.path, error)
                 return False
+            before = self.state.principals.known
             self._state, self._context = loaded
             self._authenticator.reload(self._state)
         known = self._state.principals.known
+        if self.audit is not None:
+            self.audit.principals_changed(before, known)
         self._usage.forget(known.__contains__)
         self.reloads += 1
         log.info("secure_folder_loaded principals=%d", len(known))

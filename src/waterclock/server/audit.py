@@ -12,7 +12,7 @@ audit.
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -37,6 +37,7 @@ from waterclock.security.audit import (
     Outcome,
     printable,
 )
+from waterclock.security.principals import KnownPrincipal
 from waterclock.server.access import Asked, Demand
 
 T = TypeVar("T")
@@ -133,6 +134,26 @@ class Audit:
         is_noted = self._book.note_call(entry, is_admin=asked.principal.rights.is_admin)
         self._noted.set()
         return is_noted and self._is_running
+
+    def principals_changed(
+        self, before: Mapping[str, KnownPrincipal], after: Mapping[str, KnownPrincipal]
+    ) -> None:
+        """Note whom the secure folder lets in otherwise than before; who wrote it is not known."""
+        if not self.is_kept:
+            return
+        now_ms = self._node.clock.now_ms()
+        for name in sorted(before.keys() | after.keys()):
+            if before.get(name) == after.get(name):
+                continue
+            what = "remove" if name not in after else "change" if name in before else "add"
+            entry = AuditEntry(
+                time_ms=now_ms,
+                outcome="allowed",
+                operation=f"secure_folder/{what}",
+                name=_text(f"principal {name!r}"),
+            )
+            self._book.note_call(entry, is_admin=False)
+        self._noted.set()
 
     def _entry(
         self,
