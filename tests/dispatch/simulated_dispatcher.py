@@ -21,7 +21,8 @@ from waterclock.dispatch.core.lease import (
 from waterclock.dispatch.core.plan import Plan
 from waterclock.dispatch.core.ring import Drained, Ring
 from waterclock.dispatch.core.stored_batches import Backlog, parse_stored_batch
-from waterclock.dispatch.frames import LEADER_READS, Decoder
+from waterclock.dispatch.decoder import Decoder
+from waterclock.dispatch.frames import LEADER_READS
 
 if TYPE_CHECKING:
     from tests.dispatch.simulation import World

@@ -7,7 +7,8 @@ from tests.dispatch.model_redis import FAILED, STALE
 from tests.dispatch.processes import Connection, Process
 from waterclock.dispatch import frames
 from waterclock.dispatch.core.lease import Fence
-from waterclock.dispatch.frames import WORKER_READS, Decoder
+from waterclock.dispatch.decoder import Decoder
+from waterclock.dispatch.frames import WORKER_READS
 
 if TYPE_CHECKING:
     from tests.dispatch.simulation import World

@@ -16,12 +16,12 @@ from tests.dispatch.programs import Fleet, Program, fleet, wait
 from tests.dispatch.traffic import numbers, ready, send
 from waterclock.dispatch.access import access_of
 from waterclock.dispatch.config import DispatcherConfig, WorkerConfig, load_config
+from waterclock.dispatch.decoder import Decoder
 from waterclock.dispatch.frames import (
     AUTH_BYTES,
     WORKER_READS,
     Auth,
     Close,
-    Decoder,
     Frame,
     encode_ack_batch,
     encode_auth,

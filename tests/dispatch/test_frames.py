@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waterclock.dispatch import frames
+from waterclock.dispatch.decoder import Decoder
 from waterclock.dispatch.frames import (
     LEADER_READS,
     STRANGER_READS,
@@ -16,8 +17,8 @@ from waterclock.dispatch.frames import (
     Auth,
     BadFrame,
     Close,
+    Contexts,
     Credit,
-    Decoder,
     Frame,
     Heartbeat,
     Hello,
@@ -70,6 +71,8 @@ def encode(frame: Frame) -> bytes:
             return frames.encode_heartbeat(epoch=epoch)
         case Auth(is_proof, data):
             return frames.encode_auth(data, is_proof=is_proof)
+        case Contexts(epoch, contexts):
+            return frames.encode_contexts(epoch=epoch, contexts=contexts)
 
 
 # docs/formats/dispatch_frames.md draws these. A change here breaks workers that are out there.
@@ -96,8 +99,17 @@ GOLDEN: list[tuple[Frame, str]] = [
     (Close(7, "bye"), "01 09 0000000b 0000000000000007 627965"),
     (Heartbeat(7), "01 0a 00000008 0000000000000007"),
     (Auth(True, ONE + TWO), "01 0b 00000021 01" + ONE.hex() + TWO.hex()),
+    (
+        Contexts(7, {ONE: b"00-a-b-01 v=1", TWO: b""}),
+        "01 0c 00000039 0000000000000007"
+        + ONE.hex()
+        + "000d"
+        + b"00-a-b-01 v=1".hex()
+        + TWO.hex()
+        + "0000",
+    ),
 ]
-ALL = tuple(range(12))
+ALL = tuple(range(13))
 
 
 @pytest.mark.parametrize(("frame", "said"), GOLDEN, ids=lambda each: type(each).__name__)
@@ -150,6 +162,9 @@ any_frame = st.one_of(
     st.builds(Close, epochs, texts),
     st.builds(Heartbeat, epochs),
     st.builds(Auth, st.booleans(), st.binary(min_size=32, max_size=32)),
+    st.builds(
+        Contexts, epochs, st.dictionaries(uuids, st.binary(max_size=60), min_size=1, max_size=9)
+    ),
 )
 
 
@@ -249,6 +264,8 @@ def test_a_leader_says_what_is_wrong(raw, reason):
         ("01 07 0000002b 0000000000000001 0001 00000001" + "00" * 29, "bodies do not fill"),
         ("01 00 00000025" + TEXT.hex() + "3b", "no colon behind the uuid"),
         ("01 03 00000014 0000000000000007 00000000 000001f4 000005dc", "a time of 0"),
+        ("01 0c 0000001b 0000000000000007" + ONE.hex() + "0000" + "00", "contexts do not fill"),
+        ("01 0c 0000001a 0000000000000007" + ONE.hex() + "0001", "a context out of range"),
     ],
 )
 def test_a_worker_says_what_is_wrong(raw, reason):

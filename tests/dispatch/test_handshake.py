@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waterclock.dispatch.frames import AUTH, AUTH_BYTES, Auth, BadFrame, Decoder, encode_auth
+from waterclock.dispatch.decoder import Decoder
+from waterclock.dispatch.frames import AUTH, AUTH_BYTES, Auth, BadFrame, encode_auth
 from waterclock.dispatch.handshake import Handshake, Role
 from waterclock.model.errors import NotAuthenticated
 

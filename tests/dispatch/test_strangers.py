@@ -17,10 +17,10 @@ from tests.dispatch.traffic import ready, send
 from waterclock.cli.app import app
 from waterclock.dispatch.config import DispatcherConfig, WorkerConfig
 from waterclock.dispatch.core.lease import DOUBT_MS, Ask, Call, Lease, LeaseConfig
+from waterclock.dispatch.decoder import Decoder
 from waterclock.dispatch.frames import (
     WORKER_READS,
     Close,
-    Decoder,
     Frame,
     ProcessBatch,
     Welcome,

@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks.peers.server import free_port
 from tests.dispatch.programs import Fleet, fleet, wait
+from waterclock.dispatch.decoder import Decoder
 from waterclock.dispatch.frames import (
     ACK_BATCH,
     CLOSE,
@@ -25,7 +26,6 @@ from waterclock.dispatch.frames import (
     AckBatch,
     Close,
     Credit,
-    Decoder,
     Frame,
     Heartbeat,
     Hello,

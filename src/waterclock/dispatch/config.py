@@ -250,6 +250,10 @@ class DispatcherConfig(Section):
     metrics_host: Annotated[str, Blank(Text(255))] = ""
     """The address they are served on; empty takes `host`. Whoever reaches it may read them."""
 
+    tracing: Annotated[bool, Toggle()] = False
+    """Whether spans are made of messages that carry a context, exported as the variables `OTEL_*`
+    say, and workers told. Needs `pip install 'waterclock[otel]'`."""
+
     def __post_init__(self) -> None:
         Section.__post_init__(self)
         _paired("dispatch", self.certificate, self.key)
@@ -399,6 +403,10 @@ class WorkerConfig(Section):
     metrics_host: Annotated[str, Text(255)] = "127.0.0.1"
     """The address they are served on. Whoever reaches it may read them, the last error of the
     handler too."""
+
+    tracing: Annotated[bool, Toggle()] = False
+    """Whether each call of the handler is a span, exported as the variables `OTEL_*` say. Needs
+    `pip install 'waterclock[otel]'`."""
 
     def __post_init__(self) -> None:
         Section.__post_init__(self)

@@ -7,16 +7,15 @@ can join. The others are for speed and for fencing: they move messages by the hu
 16 bytes, and each of them bears the epoch of the leader it belongs to.
 `docs/formats/dispatch_frames.md` draws every byte.
 
-Reading takes hostile bytes: a `Decoder` knows which commands its side accepts and how long each may
-be, so it refuses at the header, before memory is spent. Whatever cannot be a frame ends the
-connection it came over, and no other. Frames of many messages are read and written in bulk.
+Reading takes hostile bytes (`decoder.py`): whatever cannot be a frame ends the connection it came
+over, and no other. Frames of many messages are read and written in bulk.
 
 Changing a layout: give the changed frame a new command, keep
 reading the old one, add the bytes to the golden ones in tests/dispatch/test_frames.py, draw them on
 the page.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from struct import Struct
@@ -39,6 +38,7 @@ ACK_BATCH = 8
 CLOSE = 9
 HEARTBEAT = 10
 AUTH = 11
+CONTEXTS = 12
 
 UUID_BYTES = 16
 UUID_CHARS = 36
@@ -51,12 +51,14 @@ NAME_BYTES_MAX = 255
 REASON_BYTES_MAX = 1_024
 CREDIT_MAX = 1_000_000
 AUTH_BYTES = 32
+CONTEXT_BYTES_MAX = 1_024
 
 EPOCH_HEAD = Struct(">Q")
 HELLO_HEAD = Struct(">QI")
 WELCOME_HEAD = Struct(">QIII")
 NACK_HEAD = Struct(">QBH")
 BATCH_HEAD = Struct(">QHI")
+CONTEXT_HEAD = Struct(">16sH")
 
 
 class BadFrame(BadInput):
@@ -179,6 +181,15 @@ class Auth:
     data: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """Leader to worker: which traces messages belong to that the next batch brings."""
+
+    epoch: int
+    contexts: dict[bytes, bytes]
+    """By uuid: `traceparent` and, behind a blank, `tracestate` if there is one."""
+
+
 Frame: TypeAlias = (
     ProcessMessage
     | AckMessage
@@ -192,6 +203,7 @@ Frame: TypeAlias = (
     | Close
     | Heartbeat
     | Auth
+    | Contexts
 )
 
 
@@ -266,6 +278,12 @@ def encode_close(*, epoch: int, reason: str) -> bytes:
 def encode_heartbeat(*, epoch: int) -> bytes:
     """Return the frame that shows that this side runs."""
     return _framed(HEARTBEAT, EPOCH_HEAD.pack(epoch))
+
+
+def encode_contexts(*, epoch: int, contexts: Mapping[bytes, bytes]) -> bytes:
+    """Return the frame that goes before a batch some of whose messages have a context."""
+    parts = (CONTEXT_HEAD.pack(uuid, len(text)) + text for uuid, text in contexts.items())
+    return _framed(CONTEXTS, EPOCH_HEAD.pack(epoch) + b"".join(parts))
 
 
 def encode_auth(data: bytes, *, is_proof: bool) -> bytes:
@@ -381,6 +399,19 @@ def _auth(payload: bytes) -> Auth:
     return Auth(bool(payload[0]), payload[1:])
 
 
+def _contexts(payload: bytes) -> Contexts:
+    at, contexts = EPOCH_HEAD.size, {}
+    while at < len(payload):
+        if at + CONTEXT_HEAD.size > len(payload):
+            raise BadFrame("contexts do not fill the frame")
+        uuid, length = CONTEXT_HEAD.unpack_from(payload, at)
+        at += CONTEXT_HEAD.size + length
+        if length > CONTEXT_BYTES_MAX or at > len(payload):
+            raise BadFrame("a context out of range")
+        contexts[uuid] = payload[at - length : at]
+    return Contexts(EPOCH_HEAD.unpack_from(payload)[0], contexts)
+
+
 def _uuids(payload: bytes, at: int) -> list[bytes]:
     size = len(payload)
     if size == at or (size - at) % UUID_BYTES:
@@ -405,95 +436,33 @@ _UUIDS_BYTES_MAX = UUID_BYTES * UUIDS_MAX
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class Kind:
+    """How a command is read, and how long its payload may be."""
+
     read: Callable[[bytes], Frame]
     least: int
     most: int
 
 
-_KINDS: Mapping[int, _Kind] = {
-    PROCESS_MESSAGE: _Kind(_process_message, UUID_CHARS + 1, UUID_CHARS + 1 + BODY_BYTES_MAX),
-    ACK_MESSAGE: _Kind(_ack_message, UUID_CHARS, UUID_CHARS),
-    HELLO: _Kind(_hello, HELLO_HEAD.size + 1, HELLO_HEAD.size + NAME_BYTES_MAX),
-    WELCOME: _Kind(_welcome, WELCOME_HEAD.size, WELCOME_HEAD.size),
-    CREDIT: _Kind(_credit, HELLO_HEAD.size, HELLO_HEAD.size),
-    PROGRESS: _Kind(_progress, EPOCH_HEAD.size + UUID_BYTES, EPOCH_HEAD.size + _UUIDS_BYTES_MAX),
-    NACK: _Kind(
+KINDS: Mapping[int, Kind] = {
+    PROCESS_MESSAGE: Kind(_process_message, UUID_CHARS + 1, UUID_CHARS + 1 + BODY_BYTES_MAX),
+    ACK_MESSAGE: Kind(_ack_message, UUID_CHARS, UUID_CHARS),
+    HELLO: Kind(_hello, HELLO_HEAD.size + 1, HELLO_HEAD.size + NAME_BYTES_MAX),
+    WELCOME: Kind(_welcome, WELCOME_HEAD.size, WELCOME_HEAD.size),
+    CREDIT: Kind(_credit, HELLO_HEAD.size, HELLO_HEAD.size),
+    PROGRESS: Kind(_progress, EPOCH_HEAD.size + UUID_BYTES, EPOCH_HEAD.size + _UUIDS_BYTES_MAX),
+    NACK: Kind(
         _nack, NACK_HEAD.size + UUID_BYTES, NACK_HEAD.size + REASON_BYTES_MAX + _UUIDS_BYTES_MAX
     ),
-    PROCESS_BATCH: _Kind(_process_batch, BATCH_HEAD.size + 12 + UUID_BYTES, PAYLOAD_BYTES_MAX),
-    ACK_BATCH: _Kind(_ack_batch, EPOCH_HEAD.size + UUID_BYTES, EPOCH_HEAD.size + _UUIDS_BYTES_MAX),
-    CLOSE: _Kind(_close, EPOCH_HEAD.size, EPOCH_HEAD.size + REASON_BYTES_MAX),
-    HEARTBEAT: _Kind(_heartbeat, EPOCH_HEAD.size, EPOCH_HEAD.size),
-    AUTH: _Kind(_auth, 1 + AUTH_BYTES, 1 + AUTH_BYTES),
+    PROCESS_BATCH: Kind(_process_batch, BATCH_HEAD.size + 12 + UUID_BYTES, PAYLOAD_BYTES_MAX),
+    ACK_BATCH: Kind(_ack_batch, EPOCH_HEAD.size + UUID_BYTES, EPOCH_HEAD.size + _UUIDS_BYTES_MAX),
+    CLOSE: Kind(_close, EPOCH_HEAD.size, EPOCH_HEAD.size + REASON_BYTES_MAX),
+    HEARTBEAT: Kind(_heartbeat, EPOCH_HEAD.size, EPOCH_HEAD.size),
+    AUTH: Kind(_auth, 1 + AUTH_BYTES, 1 + AUTH_BYTES),
+    CONTEXTS: Kind(_contexts, EPOCH_HEAD.size + CONTEXT_HEAD.size, PAYLOAD_BYTES_MAX),
 }
 
 LEADER_READS = (ACK_MESSAGE, HELLO, CREDIT, PROGRESS, NACK, ACK_BATCH, CLOSE, HEARTBEAT, AUTH)
-WORKER_READS = (PROCESS_MESSAGE, WELCOME, PROCESS_BATCH, CLOSE, HEARTBEAT, AUTH)
+WORKER_READS = (PROCESS_MESSAGE, WELCOME, PROCESS_BATCH, CLOSE, HEARTBEAT, AUTH, CONTEXTS)
 STRANGER_READS = (HELLO, WELCOME, CLOSE, AUTH)
 """What both sides read before the other has proved itself: nothing long."""
-
-
-class Decoder:
-    """Turns what a connection brought into frames; holds at most one unfinished frame.
-
-    `commands` are what this side accepts: LEADER_READS or WORKER_READS.
-    """
-
-    def __init__(self, commands: Iterable[int]) -> None:
-        self.admit(commands)
-        self._rest = bytearray()
-        self._problem: str | None = None
-
-    def __repr__(self) -> str:
-        return f"<Decoder {len(self._rest)} bytes wait>"
-
-    def admit(self, commands: Iterable[int]) -> None:
-        """Accept these from now on."""
-        self._kinds = {command: _KINDS[command] for command in commands}
-
-    def feed(self, data: bytes | bytearray | memoryview) -> list[Frame]:
-        """Return the frames that `data` completes; raise BadFrame, from then on always."""
-        if self._problem is not None:
-            raise BadFrame(self._problem)
-        frames: list[Frame] = []
-        rest = self._rest
-        source: bytes | bytearray
-        if rest:
-            rest += data
-            source = rest
-        else:
-            source = bytes(data)
-        try:
-            taken = self._read(source, frames)
-        except BadFrame as error:
-            self._problem = error.reason
-            rest.clear()
-            raise BadFrame(error.reason, frames) from None
-        if source is rest:
-            del rest[:taken]
-        else:
-            rest += source[taken:]
-        return frames
-
-    def _read(self, source: bytes | bytearray, frames: list[Frame]) -> int:
-        """Append the whole frames of `source`; return how many bytes they took."""
-        start, size = 0, len(source)
-        while start < size:
-            if source[start] != VERSION:
-                raise BadFrame(f"version {source[start]}, this is version {VERSION}")
-            if size - start < HEADER.size:
-                break
-            _, command, length = HEADER.unpack_from(source, start)
-            kind = self._kinds.get(command)
-            if kind is None:
-                raise BadFrame(f"command {command} is not for this side")
-            if not kind.least <= length <= kind.most:
-                raise BadFrame(f"command {command} with a payload of {length} bytes")
-            begin = start + HEADER.size
-            start_next = begin + length
-            if start_next > size:
-                break
-            frames.append(kind.read(bytes(source[begin:start_next])))
-            start = start_next
-        return start

@@ -33,6 +33,7 @@ from waterclock.dispatch.frames import (
     AckMessage,
     Auth,
     Close,
+    Contexts,
     Credit,
     Frame,
     Heartbeat,
@@ -42,12 +43,14 @@ from waterclock.dispatch.frames import (
     ProcessMessage,
     Progress,
     Welcome,
+    encode_contexts,
     encode_heartbeat,
     encode_welcome,
 )
 from waterclock.dispatch.links import WorkerLink, printable
 from waterclock.dispatch.metrics import DispatcherCounts
 from waterclock.dispatch.sources.source import Source, until_answered
+from waterclock.dispatch.tracing import dispatch_spans
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +103,7 @@ class Leader:
         self._dead_letters: list[DeadLetter] = []
         self._has_settled = asyncio.Event()
         self._has_dead_letters = asyncio.Event()
+        self._spans = dispatch_spans(config.source)
 
     def __repr__(self) -> str:
         return f"<Leader epoch {self.epoch}, {self._plan!r}>"
@@ -142,6 +146,8 @@ class Leader:
 
     def add(self, load: Load) -> None:
         """Take in messages, and hand out at once what can be."""
+        if self._spans is not None and load.contexts:
+            self._spans.add(load.contexts)
         self._perform(self._plan.add(load))
         self._pump()
 
@@ -219,6 +225,7 @@ class Leader:
                     printable(dead_letter.reason),
                 )
             await until_answered(partial(self._source.write_dead_letters, self.epoch, dead_letters))
+            self._done([dead_letter.uuid for dead_letter in dead_letters])
             self._perform(
                 self._plan.dead_lettered([dead_letter.uuid for dead_letter in dead_letters])
             )
@@ -287,7 +294,12 @@ class Leader:
         if not self._is_held(now):
             return
         for out in self._plan.hand_out(now):
-            self._links[out.worker].hand(out, self.epoch)
+            link = self._links[out.worker]
+            if self._spans is not None and not link.is_simple:
+                contexts = self._spans.handed_out(out)
+                if contexts:
+                    link.send(encode_contexts(epoch=self.epoch, contexts=contexts))
+            link.hand(out, self.epoch)
 
     def _changed(self) -> None:
         if self.room >= self._room_low and self.appetite > 0:
@@ -327,10 +339,11 @@ class Leader:
             match frame:
                 case AckMessage(uuid):
                     if link.is_joined:
+                        self._done([uuid])
                         self._perform(self._plan.acked([uuid], link.key))
                 case Hello():
                     self._greeted(link, frame)
-                case ProcessBatch() | ProcessMessage() | Welcome() | Auth():
+                case ProcessBatch() | ProcessMessage() | Welcome() | Auth() | Contexts():
                     raise AssertionError("the link lets none of these pass to a leader")
                 case Close(epoch, reason):
                     log.info("worker_closes worker=%s reason=%s", link.name, printable(reason))
@@ -367,6 +380,7 @@ class Leader:
         plan, key = self._plan, link.key
         match frame:
             case AckBatch(_, uuids):
+                self._done(uuids)
                 self._perform(plan.acked(uuids, key))
             case Credit(_, credit):
                 plan.credited(key, min(credit, self._config.worker_credit_max))
@@ -382,6 +396,10 @@ class Leader:
                 pass
             case _:
                 assert_never(frame)
+
+    def _done(self, uuids: Sequence[bytes]) -> None:
+        if self._spans is not None:
+            self._spans.done(uuids)
 
     def _count(self) -> None:
         """Add what the plan counted since the last time to what the dispatcher counts."""

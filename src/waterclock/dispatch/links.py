@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 from waterclock.dispatch.core.batches import HandOut
+from waterclock.dispatch.decoder import Decoder
 from waterclock.dispatch.frames import (
     LEADER_READS,
     STRANGER_READS,
@@ -18,7 +19,6 @@ from waterclock.dispatch.frames import (
     Auth,
     BadFrame,
     Close,
-    Decoder,
     Frame,
     Welcome,
     encode_close,
@@ -150,6 +150,8 @@ class LeaderLink(FrameLink):
         """What came behind the claim; nothing more is read meanwhile."""
         self.is_stale = False
         """Another leader with a higher epoch has welcomed us: nothing counts that comes here."""
+        self.contexts: dict[bytes, bytes] = {}
+        """Which traces messages in flight belong to, those that say so."""
         self.credit = 0
         """What we last said it may be."""
         self.extended_at = 0.0

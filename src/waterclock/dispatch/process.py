@@ -22,6 +22,7 @@ from waterclock.dispatch.sinks.sink import Sink
 from waterclock.dispatch.worker.handlers import Handler, handler_of, load
 from waterclock.dispatch.worker.worker import Worker
 from waterclock.runtime.lifecycle import stopping_on_signals
+from waterclock.runtime.tracing import tracing
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,13 @@ async def run_dispatcher(
     config: DispatcherConfig, *, on_ready: Callable[[Dispatcher], None] | None = None
 ) -> None:
     """Run a dispatcher until a signal, or `Dispatcher.stop`, ends it."""
+    with tracing("waterclock-dispatcher", is_enabled=config.tracing):
+        await _run_dispatcher(config, on_ready)
+
+
+async def _run_dispatcher(
+    config: DispatcherConfig, on_ready: Callable[[Dispatcher], None] | None
+) -> None:
     if config.is_insecure:
         log.warning("insecure port=%d whoever_reaches_it_can=take_messages", config.port)
     tls = redis_tls(config)
@@ -81,6 +89,15 @@ async def run_worker(
     on_ready: Callable[[Worker], None] | None = None,
 ) -> None:
     """Run a worker until a signal, or `Worker.stop`, ends it."""
+    with tracing("waterclock-worker", is_enabled=config.tracing):
+        await _run_worker(config, handler, on_ready)
+
+
+async def _run_worker(
+    config: WorkerConfig,
+    handler: Callable[..., object] | None,
+    on_ready: Callable[[Worker], None] | None,
+) -> None:
     config = replace(config, name=config.name or f"{socket.gethostname()}-{os.getpid()}")
     if config.is_insecure and config.listen:
         log.warning("insecure listen=%s whoever_reaches_it_can=send_messages", config.listen)

@@ -3,7 +3,7 @@
 Messages are moved as parallel lists, by the hundred; nothing here exists once for each message.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
@@ -26,6 +26,8 @@ class Load:
     entries: list[bytes] | None = None
     deliveries: int = 0
     """How often each was handed out by leaders before this one, as far as is known."""
+    contexts: Mapping[bytes, bytes] = field(default_factory=dict)
+    """Which traces messages belong to, by uuid, as frames carry it: of those that say so."""
 
     @classmethod
     def of_stored_batch(cls, stored: StoredBatch) -> "Load":

@@ -10,6 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from waterclock.client.client import Client, connect
 from waterclock.dispatch.core.identity import known_until_ms
@@ -17,9 +18,17 @@ from waterclock.dispatch.sinks.sink import AWAY, LATE, WRITTEN, Writing
 from waterclock.dispatch.worker.handlers import PermanentError
 from waterclock.model.errors import BadInput, CapacityReached, WaterclockError
 from waterclock.model.message import Message
+from waterclock.runtime.tracing import tracer_of
 from waterclock.security.credential import Credential
 
 log = logging.getLogger(__name__)
+
+
+class CarryingBody(NamedTuple):
+    """A body, and the context of the span in which it was made."""
+
+    value: bytes
+    headers: Mapping[str, bytes]
 
 
 class WaterclockSink:
@@ -31,6 +40,7 @@ class WaterclockSink:
         self._client = client
         self._topic = topic
         self._window_ms, self._bucket_ms = window_ms, bucket_ms
+        self._tracer = tracer_of("waterclock.dispatch")
 
     @classmethod
     async def open(
@@ -50,8 +60,13 @@ class WaterclockSink:
     def __repr__(self) -> str:
         return f"<WaterclockSink to {self._topic}>"
 
-    def prepare(self, value: object) -> bytes:
-        """Return the body: bytes and text as they are, anything else as JSON."""
+    def prepare(self, value: object) -> bytes | CarryingBody:
+        """Return the body: bytes and text as they are, anything else as JSON; in a program that
+        uses OpenTelemetry with the context, for the message goes on under it."""
+        body = self._body(value)
+        return body if self._tracer is None else CarryingBody(body, dict(self._tracer.pairs()))
+
+    def _body(self, value: object) -> bytes:
         if isinstance(value, bytes):
             return value
         if isinstance(value, str):
@@ -72,7 +87,7 @@ class WaterclockSink:
             for birth_ms in writing.births_ms
         ]
         rows = [row for row, status in enumerate(statuses) if status == AWAY]
-        messages = [Message(writing.values[row], message_id=writing.uuids[row]) for row in rows]
+        messages = [_message(writing.values[row], writing.uuids[row]) for row in rows]
         try:
             await self._client.publish_many(self._topic, messages)
         except CapacityReached as full:  # not the messages' fault: there may be room later
@@ -92,3 +107,9 @@ class WaterclockSink:
     async def close(self) -> None:
         """Hang up."""
         await self._client.__aexit__(None, None, None)
+
+
+def _message(value: Any, uuid: bytes) -> Message:  # noqa: ANN401 - what `prepare` returned
+    if isinstance(value, CarryingBody):
+        return Message(value.value, message_id=uuid, headers=value.headers)
+    return Message(value, message_id=uuid)

@@ -5,7 +5,8 @@ leads no more takes nothing; a new one claims all that was read and not acknowle
 wait, so when there is nothing to read a plain XREAD waits on a connection of its own for the first
 entry behind the last.
 
-The body of a message is the value of an entry's only field, or else a JSON object of all fields.
+The body of a message is the value of an entry's only field, or else a JSON object of all fields;
+`traceparent` and `tracestate` beside others are none of them, but its context (`tracing.py`).
 """
 
 import asyncio
@@ -28,6 +29,7 @@ from waterclock.dispatch.redis.scripts import (
 )
 from waterclock.dispatch.sinks.redis import fence_of
 from waterclock.dispatch.sources.source import AGAIN_S, Intake, dead_letter_args, until_answered
+from waterclock.dispatch.tracing import split_fields
 
 log = logging.getLogger(__name__)
 
@@ -174,9 +176,13 @@ class StreamSource:
         uuids, births_ms = entry_uuids(self._source, ids)
         if first_read_ms is not None:
             births_ms = self._born_again(births_ms, first_read_ms)
-        bodies = [fields[1] if len(fields) == 2 else _body(fields) for _, fields in entries]
+        contexts: dict[bytes, bytes] = {}
+        bodies = [
+            fields[1] if len(fields) == 2 else _body(fields, uuid, contexts)
+            for uuid, (_, fields) in zip(uuids, entries, strict=True)
+        ]
         self._counts.received += len(ids)
-        intake.add(Load(uuids, births_ms, bodies, entries=ids))
+        intake.add(Load(uuids, births_ms, bodies, entries=ids, contexts=contexts))
 
     def _born_again(self, births_ms: list[int], now_ms: int) -> list[int]:
         """Let messages that waited in the stream for longer than dedup looks back be born now: they
@@ -220,6 +226,12 @@ class StreamSource:
         return b"0-0"
 
 
-def _body(fields: list[bytes]) -> bytes:
+def _body(fields: list[bytes], uuid: bytes, contexts: dict[bytes, bytes]) -> bytes:
+    """Return the body of an entry of several fields; note the context that some of them are."""
+    fields, context = split_fields(fields)
+    if context:
+        contexts[uuid] = context
+        if len(fields) == 2:
+            return fields[1]
     texts = [field.decode(errors="replace") for field in fields]
     return json.dumps(dict(zip(texts[::2], texts[1::2], strict=True))).encode()

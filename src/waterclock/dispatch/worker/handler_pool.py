@@ -1,8 +1,8 @@
 """The workers that run the handler: coroutines for async functions, else threads."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 from waterclock.dispatch.worker.handlers import Delivery, Handler
 from waterclock.runtime.worker_pool import CoroutinePool, Settle, ThreadPool, WorkerPool
@@ -12,6 +12,16 @@ Item = tuple[bytes, int, bytes, int, object]
 Result = tuple[Item, object]
 """An item and what came of it: what is to be written, None, or the error."""
 Parse = Callable[[bytes], Any]
+Call = Callable[[Item], object]
+AsyncCall = Callable[[Item], Awaitable[object]]
+
+
+class Spans(Protocol):
+    """Puts spans around calls (`tracing.py`)."""
+
+    def around(self, call: Call) -> Call: ...
+
+    def around_async(self, call: AsyncCall) -> AsyncCall: ...
 
 
 def handler_pool(
@@ -22,6 +32,7 @@ def handler_pool(
     prepare: Callable[[object], object],
     settle: Settle[Item],
     tasks: asyncio.TaskGroup,
+    spans: Spans | None = None,
 ) -> WorkerPool[Item]:
     """Return the workers of a handler. What comes of an item is what `prepare` makes of what the
     handler returned, None if it returned that, or the error."""
@@ -47,8 +58,10 @@ def handler_pool(
 
     pool: WorkerPool[Item]
     if handler.is_async:
-        pool = CoroutinePool(call_async, tasks=tasks, settle=settle)
+        awaited = call_async if spans is None else spans.around_async(call_async)
+        pool = CoroutinePool(awaited, tasks=tasks, settle=settle)
     else:
-        pool = ThreadPool(call, tasks=tasks, settle=settle, name="handler")
+        called = call if spans is None else spans.around(call)
+        pool = ThreadPool(called, tasks=tasks, settle=settle, name="handler")
     pool.start(count)
     return pool

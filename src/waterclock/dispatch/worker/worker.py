@@ -23,6 +23,7 @@ from waterclock.dispatch.core.lease import Fence, LockValue
 from waterclock.dispatch.frames import (
     UUIDS_MAX,
     Close,
+    Contexts,
     Frame,
     ProcessBatch,
     ProcessMessage,
@@ -41,6 +42,7 @@ from waterclock.dispatch.metrics import WorkerCounts
 from waterclock.dispatch.redis.client import RedisClient
 from waterclock.dispatch.redis.keys import Keys
 from waterclock.dispatch.sinks.sink import AWAY, KNOWN, LATE, STALE, WRITTEN, Sink, Writing
+from waterclock.dispatch.tracing import handler_spans
 from waterclock.dispatch.worker.handler_pool import Item, Result, handler_pool
 from waterclock.dispatch.worker.handlers import Handler, PermanentError, parse_json, reason_of
 from waterclock.dispatch.worker.in_flight import InFlight
@@ -126,6 +128,7 @@ class Worker:
                 parse=parse_json if self._config.parse == "json" else bytes,
                 prepare=self._sink.prepare,
                 settle=self._handled,
+                spans=handler_spans(self._handler),
                 tasks=tasks,
             )
             loops = [tasks.create_task(self._write()) for _ in range(WRITERS)]
@@ -242,6 +245,10 @@ class Worker:
                     if self._is_refused(link, epoch, len(uuids)):
                         return
                     self._take(link, deliveries, uuids, births_ms, bodies)
+                case Contexts(epoch, contexts):
+                    if self._is_refused(link, epoch, 0):
+                        return
+                    link.contexts |= contexts
                 case Welcome():
                     is_new = frame.epoch > self.epoch or not self.epoch
                     if is_new and frame.epoch != self._lock_epoch:
@@ -319,6 +326,9 @@ class Worker:
         done: list[bytes] = []
         failed: dict[tuple[str, bool], list[bytes]] = {}
         to_write: list[Result] = []
+        if link.contexts:
+            for (uuid, *_), _ in results:
+                link.contexts.pop(uuid, None)
         for result in results:
             (uuid, *_), value = result
             if value is None:
