@@ -41,6 +41,7 @@ def test_a_program_is_told_which_extra_it_needs(programs, tmp_path, extra, progr
     [
         ("redis", ["dispatch"]),
         ("redis", ["worker"]),
+        ("otel", ["up", "--set", "tracing.enabled=true"]),
         ("postgres", ["up", "--set", "streams.store=postgresql://localhost/x"]),
     ],
 )

@@ -20,7 +20,6 @@ from types import ModuleType
 from typing import Any, Literal
 
 from waterclock.model.errors import BadConfig
-from waterclock.model.extras import need
 from waterclock.runtime.trace_context import TRACEPARENT, Header, Pairs
 
 Attributes = Mapping[str, str | int | bool]
@@ -195,13 +194,16 @@ def id_text(message_id: bytes) -> str:
 def tracing(service: str, *, is_enabled: bool) -> Iterator[None]:
     """Have spans made and exported while inside, if enabled, as the environment says (`OTEL_*`).
 
-    A provider that is set already stays. Raises BadConfig for an exporter that is not there.
+    A provider that is set already stays. Raises BadConfig for a package that is not there.
     """
     if not is_enabled or tracer_of(SYSTEM) is not None:
         yield
         return
-    need("opentelemetry.sdk", "otel")
-    trace, sdk = import_module("opentelemetry.trace"), import_module("opentelemetry.sdk.trace")
+    try:
+        trace, sdk = import_module("opentelemetry.trace"), import_module("opentelemetry.sdk.trace")
+    except ModuleNotFoundError as missing:
+        problem = f"needs {missing.name}: pip install 'waterclock[otel]'"
+        raise BadConfig("tracing", problem) from missing
     resources = import_module("opentelemetry.sdk.resources")
     named = resources.Resource.create({"service.name": service})
     # What OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES say counts for more.
