@@ -13,7 +13,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
 PAGES += ["benchmarks/RESULTS.md", "benchmarks/lease.md"]
 
 _LINK = re.compile(r"(```.*?^```)|(?<=\]\()([^)\s#]+)(?=[)#])", re.MULTILINE | re.DOTALL)
