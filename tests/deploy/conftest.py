@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.container import Image, build, why_not
+from tests.deploy.fetching import fetched
 
 
 @pytest.fixture(scope="session")
@@ -11,4 +12,4 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
     if reason := why_not():
         pytest.skip(reason)
     folder: Path = tmp_path_factory.mktemp("image")
-    return build(folder)
+    return fetched(lambda: build(folder))

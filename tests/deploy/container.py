@@ -9,6 +9,7 @@ read-only, as the image's user and without any capability: what `docker run --re
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from benchmarks.peers.cache import Absent
 from tests.deploy.dockerfile import Instruction, Stage, context, parse
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +28,11 @@ PYTHON = Path(sys.base_prefix) / "bin"
 PATH = f"{PYTHON}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 REGISTRIES = ("PIP_", "UV_", "SSL_", "REQUESTS_", "HTTP", "NO_PROXY", "http", "no_proxy")
 """What says where packages come from, on this machine."""
+UNREACHED = re.compile(
+    r"Failed to establish a new connection|name resolution|dns error|error sending request"
+    r"|Network is unreachable|Read timed out"
+)
+"""What pip and uv say then."""
 STEP_S_MAX = 300
 
 MOUNT = """
@@ -89,7 +96,7 @@ def volume(image: Image, path: str, folder: Path) -> Path:
 
 
 def build(folder: Path) -> Image:
-    """Run every step of deploy/Dockerfile."""
+    """Run every step of deploy/Dockerfile. Raises Absent if a package cannot be fetched now."""
     given = context(ROOT)
     layers: dict[str, Path] = {}
     stages = parse((ROOT / "deploy" / "Dockerfile").read_text())
@@ -157,6 +164,8 @@ def _run(command: str, layer: Path, cwd: str, folder: Path, own: Mapping[str, st
         env={**environ, **own, "PATH": PATH, "HOME": str(Path.home())},
         capture_output=True, text=True, timeout=STEP_S_MAX, check=False,
     )  # fmt: skip
+    if done.returncode and UNREACHED.search(done.stderr):
+        raise Absent(f"the package registry cannot be reached: {done.stderr.splitlines()[-1]}")
     assert done.returncode == 0, f"RUN {command}\n{done.stdout}{done.stderr}"
 
 
