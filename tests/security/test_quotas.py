@@ -94,6 +94,22 @@ def test_a_principal_at_its_rate_is_told_when_to_come_back():
     assert usage.wait_for_bytes(50, 500) == 0
 
 
+def test_after_a_refusal_nothing_is_let_in_unread_until_what_was_refused_could_pass():
+    usage = Usage("billing", Quotas(bytes_per_s=100), 0)
+    usage.check_bytes(0)
+    usage.take_bytes(80, 0)
+    usage.check_bytes(0)
+    with pytest.raises(QuotaExceeded):
+        usage.take_bytes(70, 0)
+
+    with pytest.raises(QuotaExceeded) as refusal:
+        usage.check_bytes(100)
+
+    assert refusal.value.retry_after_ms == 400
+    usage.check_bytes(500)
+    usage.take_bytes(70, 500)
+
+
 def test_who_has_no_quotas_has_no_bounds():
     usage = Usage("billing", Quotas(), 0)
 

@@ -172,6 +172,18 @@ async def test_a_stream_that_is_too_fast_is_slowed_down_and_a_single_call_is_ref
         assert (code, facts["error"], facts["field"]) == (EXHAUSTED, "QuotaExceeded", "bytes/s")
 
 
+async def test_a_refusal_for_bytes_is_held_back_until_the_call_may_come_again(tmp_path):
+    async with secure_server(tmp_path) as it:
+        slow = await it.add("slow", Quotas(bytes_per_s=1_000_000), publish="*")
+        request = publish("orders", bytes(600_000))
+        await it.unary(f"{BROKER}/Publish", request, slow)
+
+        code, _, facts = await failure(it.unary(f"{BROKER}/Publish", request, slow))
+
+        assert (code, facts["error"], facts["retry_after_ms"]) == (EXHAUSTED, "QuotaExceeded", "1")
+        await it.unary(f"{BROKER}/Publish", request, slow)
+
+
 async def test_a_connection_too_many_is_refused_while_another_is_in_use(tmp_path):
     async with secure_server(tmp_path) as it:
         one = await it.add("one", Quotas(connections=1), consume="*", publish="*")

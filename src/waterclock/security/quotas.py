@@ -19,6 +19,7 @@ from waterclock.model.errors import BadInput, CapacityReached, QuotaExceeded
 Counted = Literal["topics", "partitions", "groups", "streams"]
 
 AMOUNT_MAX = 1 << 50
+CONNECTIONS = "connections"
 CONNECTIONS_RETRY_MS = 1_000
 """When to try again for a connection: nobody knows when one ends."""
 
@@ -42,6 +43,11 @@ class Quotas:
         for name, value in self.as_dict().items():
             if not 0 < value <= AMOUNT_MAX:
                 raise BadInput(f"quota {name} must be from 1 to {AMOUNT_MAX}")
+
+    @property
+    def has_counts(self) -> bool:
+        """Whether some count has a bound."""
+        return bool(self.topics or self.partitions or self.groups or self.streams)
 
     def as_dict(self) -> dict[str, int]:
         """Return those that are set, by name."""
@@ -87,6 +93,8 @@ class Usage:
         self.quotas = quotas
         self.connections = 0
         self._bytes = _bucket(quotas.bytes_per_s, now_ms)
+        self._bytes_from_ms = now_ms
+        """When what was refused last could pass."""
         self._requests = _bucket(quotas.requests_per_s, now_ms)
 
     def __repr__(self) -> str:
@@ -97,6 +105,7 @@ class Usage:
         change one quota gives nothing of another."""
         if quotas.bytes_per_s != self.quotas.bytes_per_s:
             self._bytes = _bucket(quotas.bytes_per_s, now_ms)
+            self._bytes_from_ms = now_ms
         if quotas.requests_per_s != self.quotas.requests_per_s:
             self._requests = _bucket(quotas.requests_per_s, now_ms)
         self.quotas = quotas
@@ -109,7 +118,19 @@ class Usage:
     def take_bytes(self, count: int, now_ms: int) -> None:
         """Count bytes of messages; raises QuotaExceeded, and counts nothing then."""
         if self._bytes is not None:
-            self._exceeded("bytes/s", self._bytes.rate, self._bytes.take(count, now_ms))
+            wait_ms = self._bytes.take(count, now_ms)
+            self._bytes_from_ms = now_ms + wait_ms
+            self._exceeded("bytes/s", self._bytes.rate, wait_ms)
+
+    def check_bytes(self, now_ms: int) -> None:
+        """Raise QuotaExceeded until what was refused last could pass.
+
+        For requests that are not read yet: to read what is refused costs everyone, and small ones
+        that took what is left would keep a large one out for ever.
+        """
+        if self._bytes is not None:
+            wait_ms = max(0, self._bytes_from_ms - now_ms)
+            self._exceeded("bytes/s", self._bytes.rate, wait_ms)
 
     def wait_for_bytes(self, count: int, now_ms: int) -> int:
         """Count bytes and return 0; or count nothing and return after how many ms to ask again.
@@ -122,7 +143,7 @@ class Usage:
         """Count a connection; raises QuotaExceeded. You must `close_connection` it."""
         limit = self.quotas.connections
         if limit is not None and self.connections >= limit:
-            self._exceeded("connections", limit, CONNECTIONS_RETRY_MS)
+            self._exceeded(CONNECTIONS, limit, CONNECTIONS_RETRY_MS)
         self.connections += 1
 
     def close_connection(self) -> None:
@@ -152,9 +173,15 @@ class UsageTable:
         found = self._usage.get(principal)
         if found is None:
             found = self._usage[principal] = Usage(principal, quotas, now_ms)
-        elif found.quotas is not quotas and found.quotas != quotas:
+        elif found.quotas is not quotas:
             found.adopt(quotas, now_ms)
         return found
+
+    def known(self, principal: str, quotas: Quotas) -> Usage | None:
+        """Return what a principal uses if it goes by these quotas already, as it nearly always
+        does: the time need not be asked for then."""
+        found = self._usage.get(principal)
+        return found if found is not None and found.quotas is quotas else None
 
     def forget(self, is_known: Callable[[str], bool]) -> None:
         """Drop who is not known any more and has no connection."""

@@ -191,7 +191,9 @@ class Access:
 
     def usage_of(self, principal: Principal) -> Usage:
         """Return what a principal uses of its quotas; their time is `steady_ms`."""
-        return self._usage.usage_of(principal.name, principal.quotas, self._clock.monotonic_ms())
+        name, quotas = principal.name, principal.quotas
+        known = self._usage.known(name, quotas)
+        return known or self._usage.usage_of(name, quotas, self._clock.monotonic_ms())
 
     def denied(self, asked: Asked, error: WaterclockError | None) -> None:
         """Note that a call was refused, if that is why it failed."""

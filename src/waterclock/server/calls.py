@@ -28,6 +28,7 @@ from grpc.aio import EOF, BaseError, InternalError, ServicerContext
 from waterclock.model.errors import (
     BadInput,
     Overloaded,
+    QuotaExceeded,
     Stopping,
     WaterclockError,
 )
@@ -304,18 +305,23 @@ class Calls:
             return answer
 
         async def answer_known(context: Context) -> Response:
-            with guard.entered(context) as principal:
-                data = received(context, await read(context.read, context.peer))
-                request = parse(data)
-                permit = guarded.permit(principal, request)
-                guarded.take_bytes(permit.principal, len(data))
-                done = work(request)
-                if guarded.is_audited:
-                    done = guarded.audited(context, permit, done)
-                response = await done
-                if guarded.show is not None:
-                    guarded.show(permit.principal.rights, response)
-                return response
+            try:
+                with guard.entered(context) as principal:
+                    guarded.check_bytes(principal)
+                    data = received(context, await read(context.read, context.peer))
+                    request = parse(data)
+                    permit = guarded.permit(principal, request)
+                    guarded.take_bytes(permit.principal, len(data))
+                    done = work(request)
+                    if guarded.is_audited:
+                        done = guarded.audited(context, permit, done)
+                    response = await done
+                    if guarded.show is not None:
+                        guarded.show(permit.principal.rights, response)
+                    return response
+            except QuotaExceeded as error:
+                refusal = error
+            raise await guard.held_back(refusal, context)
 
         return answer_known
 

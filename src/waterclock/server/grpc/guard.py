@@ -15,9 +15,16 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from grpc.aio import ServicerContext
 
-from waterclock.model.errors import CapacityReached, Forbidden, NotAuthenticated, WaterclockError
+from waterclock.model.errors import (
+    CapacityReached,
+    Forbidden,
+    NotAuthenticated,
+    QuotaExceeded,
+    WaterclockError,
+)
 from waterclock.node.node import Node
 from waterclock.security.principals import Principal, resource_text
+from waterclock.security.quotas import CONNECTIONS, Usage
 from waterclock.security.rights import RightKind
 from waterclock.server.access import Access, Asked, Demand, Permit, permit_of
 from waterclock.server.counts import Counts
@@ -35,6 +42,10 @@ TopicOf = Callable[[str], str | None]
 AUTHORIZATION = "authorization"
 COMMON_NAME = "x509_common_name"
 
+HELD_BACK_MS_MAX = 1_000
+HELD_BACK_MAX = 100
+"""Refused calls of a principal that wait for their time: they count as calls of the node."""
+
 
 class Guard:
     """Guards all calls of one node."""
@@ -45,6 +56,8 @@ class Guard:
         self._node = node
         self._calls_of: dict[tuple[str, str], int] = {}
         """Open calls by principal and connection, of principals with a quota of connections."""
+        self._held_back: dict[str, int] = {}
+        """How many refused calls wait, by principal."""
 
     def __repr__(self) -> str:
         return f"<Guard of {self.access!r}>"
@@ -53,27 +66,46 @@ class Guard:
         """Return the guard of one method."""
         return GuardedMethod(self, name, cast(Descriptor, kind.DESCRIPTOR), reads=reads)
 
-    @contextmanager
-    def entered(self, context: Context) -> Iterator[Principal]:
+    def entered(self, context: Context) -> "Entrance":
         """Let a call in, for as long as inside; raises NotAuthenticated or QuotaExceeded."""
-        principal = self._principal_of(context)
-        usage = self.access.usage_of(principal)
-        usage.take_request(self.access.steady_ms())
-        if usage.quotas.connections is None:
-            yield principal
-            return
-        connection = principal.name, context.peer()
+        return Entrance(self, context)
+
+    def count_call(self, usage: Usage, connection: tuple[str, str]) -> None:
+        """Count a call of a principal with a quota of connections; raises QuotaExceeded."""
         if connection not in self._calls_of:
             usage.open_connection()
             self._calls_of[connection] = 0
         self._calls_of[connection] += 1
+
+    def uncount_call(self, usage: Usage, connection: tuple[str, str]) -> None:
+        """Give back what `count_call` counted."""
+        self._calls_of[connection] -= 1
+        if not self._calls_of[connection]:
+            del self._calls_of[connection]
+            usage.close_connection()
+
+    async def held_back(self, error: QuotaExceeded, context: Context) -> QuotaExceeded:
+        """Return a refusal when its time is over: who asks again at once costs the others nothing.
+
+        Of a principal that has many calls held back already, and of a call that would not live to
+        hear of it, the refusal is returned at once.
+        """
+        wait_ms = min(error.retry_after_ms, HELD_BACK_MS_MAX)
+        left_s, held = context.time_remaining(), self._held_back.get(error.principal, 0)
+        is_late = left_s is not None and left_s * 1_000 <= 2 * wait_ms
+        if error.field == CONNECTIONS or held >= HELD_BACK_MAX or is_late:
+            return error
+        self._held_back[error.principal] = held + 1
         try:
-            yield principal
+            await asyncio.sleep((wait_ms + 1) / 1_000)  # a timer may be a moment early
         finally:
-            self._calls_of[connection] -= 1
-            if not self._calls_of[connection]:
-                del self._calls_of[connection]
-                usage.close_connection()
+            self._held_back[error.principal] -= 1
+            if not self._held_back[error.principal]:
+                del self._held_back[error.principal]
+        again_ms = max(1, error.retry_after_ms - wait_ms)
+        return QuotaExceeded(
+            error.field, error.limit, principal=error.principal, retry_after_ms=again_ms
+        )
 
     def denied(self, method: str, context: Context, error: Exception) -> None:
         """Count and note that a call was refused, if that is why it failed."""
@@ -90,7 +122,8 @@ class Guard:
         listed = found[what]
         return lambda name: next((each.topic for each in listed() if each.name == name), None)
 
-    def _principal_of(self, context: Context) -> Principal:
+    def principal_of(self, context: Context) -> Principal:
+        """Return who calls; raises NotAuthenticated."""
         given = [v for key, v in context.invocation_metadata() or () if key == AUTHORIZATION]
         if len(given) > 1:
             raise NotAuthenticated("a call may have one credential")
@@ -99,6 +132,36 @@ class Guard:
             return self.access.principal_of(text)
         names = list(context.auth_context().get(COMMON_NAME, ()))
         return self.access.principal_of(None, names[0].decode() if len(names) == 1 else None)
+
+
+class Entrance:
+    """A call that is let in while inside. A class: a generator costs each call far more."""
+
+    __slots__ = ("_connection", "_context", "_guard", "_usage")
+
+    def __init__(self, guard: Guard, context: Context) -> None:
+        self._guard = guard
+        self._context = context
+        self._usage: Usage | None = None
+        """If connections are counted."""
+        self._connection = ("", "")
+
+    def __enter__(self) -> Principal:
+        guard = self._guard
+        access, principal = guard.access, guard.principal_of(self._context)
+        usage = access.usage_of(principal)
+        quotas = usage.quotas
+        if quotas.requests_per_s is not None:
+            usage.take_request(access.steady_ms())
+        if quotas.connections is not None:
+            self._connection = principal.name, self._context.peer()
+            guard.count_call(usage, self._connection)
+            self._usage = usage
+        return principal
+
+    def __exit__(self, *_: object) -> None:
+        if self._usage is not None:
+            self._guard.uncount_call(self._usage, self._connection)
 
 
 class GuardedMethod:
@@ -164,8 +227,8 @@ class GuardedMethod:
         """
         current = self.access.current(principal)
         permit = permit_of(current, self.demands_of(request, current))
-        if self._makes:
-            usage = self.access.usage_of(current)
+        usage = self.access.usage_of(current)
+        if self._makes and usage.quotas.has_counts:
             self.guard.counts.check(usage, permit, self._makes, _partitions_of(request))
         return permit
 
@@ -184,10 +247,20 @@ class GuardedMethod:
         assert audit is not None
         return audit, Asked("grpc", self.name, host_of(context.peer()), principal)
 
+    def check_bytes(self, principal: Principal) -> None:
+        """Raise QuotaExceeded, of a call whose request is not read yet, if it publishes and others
+        of the principal were refused just now."""
+        if self.is_publish:
+            usage = self.access.usage_of(principal)
+            if usage.quotas.bytes_per_s is not None:
+                usage.check_bytes(self.access.steady_ms())
+
     def take_bytes(self, principal: Principal, size: int) -> None:
         """Count a request that publishes; raises QuotaExceeded."""
         if self.is_publish:
-            self.access.usage_of(principal).take_bytes(size, self.access.steady_ms())
+            usage = self.access.usage_of(principal)
+            if usage.quotas.bytes_per_s is not None:
+                usage.take_bytes(size, self.access.steady_ms())
 
     @contextmanager
     def held(self, principal: Principal, context: Context) -> Iterator["HeldCall"]:
