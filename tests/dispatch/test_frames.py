@@ -26,6 +26,7 @@ from waterclock.dispatch.frames import (
     ProcessBatch,
     ProcessMessage,
     Progress,
+    Token,
     Welcome,
     parse_uuid,
 )
@@ -73,6 +74,8 @@ def encode(frame: Frame) -> bytes:
             return frames.encode_auth(data, is_proof=is_proof)
         case Contexts(epoch, contexts):
             return frames.encode_contexts(epoch=epoch, contexts=contexts)
+        case Token(text):
+            return frames.encode_token(text)
 
 
 # docs/formats/dispatch_frames.md draws these. A change here breaks workers that are out there.
@@ -108,8 +111,9 @@ GOLDEN: list[tuple[Frame, str]] = [
         + TWO.hex()
         + "0000",
     ),
+    (Token("a.b.c"), "01 0d 00000005" + b"a.b.c".hex()),
 ]
-ALL = tuple(range(13))
+ALL = tuple(range(14))
 
 
 @pytest.mark.parametrize(("frame", "said"), GOLDEN, ids=lambda each: type(each).__name__)
@@ -165,6 +169,7 @@ any_frame = st.one_of(
     st.builds(
         Contexts, epochs, st.dictionaries(uuids, st.binary(max_size=60), min_size=1, max_size=9)
     ),
+    st.builds(Token, st.text(min_size=1, max_size=100)),
 )
 
 

@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from waterclock.dispatch.config import DispatcherConfig, WorkerConfig
+from waterclock.dispatch.credentials import AskedToken, KnownWorkers, ShownToken
 from waterclock.dispatch.frames import AUTH_BYTES
 from waterclock.dispatch.handshake import Handshake, Role
-from waterclock.model.errors import BadConfig, BadInput
+from waterclock.model.errors import BadConfig, BadInput, NotAuthenticated, WaterclockError
+from waterclock.security.credential import Credential
 from waterclock.security.tls import client_context, server_context, show
 
 SECRET_BYTES_MIN = 16
@@ -43,13 +46,21 @@ class Access:
 
     role: Role
     secret: bytes = field(default=b"", repr=False)
+    token: str = field(default="", repr=False)
+    """Shown to the leader, by a worker that has a credential."""
+    known: KnownWorkers | None = None
+    """Who may work, at a dispatcher that asks for credentials."""
     listens: ssl.SSLContext | None = None
     """For connections that come; None is plain TCP."""
     dials: ssl.SSLContext | None = None
     """For connections we make."""
 
-    def handshake(self) -> Handshake | None:
+    def handshake(self) -> Handshake | ShownToken | AskedToken | None:
         """Return a new handshake; None: nobody need prove anything."""
+        if self.token:
+            return ShownToken(self.token)
+        if self.known is not None:
+            return self.known.handshake()
         if not self.secret:
             return None
         return Handshake(self.secret, self.role, nonce=secrets.token_bytes(AUTH_BYTES))
@@ -83,7 +94,30 @@ def access_of(config: AccessSettings, role: Role) -> Access:
         raise BadConfig(f"{config.section}.certificate", str(bad)) from None
     except OSError as error:
         raise BadConfig(f"{config.section}.ca", f"{ca}: {error.strerror or error}") from None
-    return Access(role, _secret(config), listens, dials)
+    return Access(role, _secret(config), listens=listens, dials=dials)
+
+
+def access_of_dispatcher(config: DispatcherConfig) -> Access:
+    """Read what the settings name, the secure folder too. Raises BadConfig."""
+    if not config.secure:
+        return access_of(config, Role.LEADER)
+    try:
+        known = KnownWorkers(Path(config.secure), source=config.source, group=config.group)
+    except WaterclockError as error:
+        raise BadConfig("dispatch.secure", str(error)) from None
+    return Access(Role.LEADER, known=known, listens=known.context)
+
+
+def access_of_worker(config: WorkerConfig) -> Access:
+    """Read what the settings name, the credential too. Raises BadConfig."""
+    if not config.credential:
+        return access_of(config, Role.WORKER)
+    try:
+        credential = Credential.read(config.credential)
+        dials = client_context(credential.ca_pem)
+    except (BadInput, NotAuthenticated) as error:
+        raise BadConfig("worker.credential", str(error)) from None
+    return Access(Role.WORKER, token=credential.token, dials=dials)
 
 
 class RedisSettings(Protocol):

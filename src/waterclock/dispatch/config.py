@@ -162,6 +162,11 @@ class DispatcherConfig(Section):
     """The CA that must have signed the certificate of workers. With it, those
     without one are refused."""
 
+    secure: Annotated[str, Blank(Text(4_096))] = ""
+    """The secure folder of a node, or a copy of it: workers are spoken to by TLS 1.3, with the
+    certificate there, and must show a credential that may consume `source` in `group`. In the place
+    of `secret`, `certificate`, `key` and `ca`."""
+
     is_insecure: Annotated[bool, Toggle()] = False
     """Let whoever reaches the port take messages and acknowledge them, from other machines too.
     It is said at each start."""
@@ -260,7 +265,11 @@ class DispatcherConfig(Section):
         _check_redis_tls(self)
         if self.workers and self.certificate and not self.ca:
             raise BadConfig("dispatch.ca", "is needed to know the workers that are dialled")
-        knows_workers = bool(self.secret or (self.certificate and self.ca))
+        if self.secure and (self.secret or self.certificate or self.ca or self.workers):
+            raise BadConfig(
+                "dispatch.secure", "goes without secret, certificate, key, ca and workers"
+            )
+        knows_workers = bool(self.secret or (self.certificate and self.ca) or self.secure)
         _refuse_strangers(
             "dispatch", "host", self.host, is_allowed=knows_workers or self.is_insecure
         )
@@ -272,7 +281,9 @@ class DispatcherConfig(Section):
     @property
     def takes_simple_workers(self) -> bool:
         """Whether anybody who connects and says nothing is a worker: such a one proves nothing."""
-        return not self.secret and (self.simple_workers == "all" or is_loopback(self.host))
+        return not (self.secret or self.secure) and (
+            self.simple_workers == "all" or is_loopback(self.host)
+        )
 
     @property
     def worker_credit_max(self) -> int:
@@ -390,6 +401,11 @@ class WorkerConfig(Section):
     """The CA that must have signed the certificate of dispatchers. With it, those
     without one are refused."""
 
+    credential: Annotated[str, Secret("worker.credential")] = field(default="", repr=False)
+    """What `waterclock secure add` printed, or `@file`: shown to dispatchers that have the secure
+    folder, which are known by its CA; and to the node of `topic`. In the place of `secret`,
+    `certificate`, `key`, `ca` and `listen`."""
+
     is_insecure: Annotated[bool, Toggle()] = False
     """Let `listen` be an address that other machines reach: whoever does can be our leader. It is
     said at each start."""
@@ -415,6 +431,10 @@ class WorkerConfig(Section):
             knows_leaders = bool(self.secret or (self.certificate and self.ca))
             is_allowed = knows_leaders or self.is_insecure
             _refuse_strangers("worker", "listen", host, is_allowed=is_allowed)
+        if self.credential and (self.secret or self.certificate or self.ca or self.listen):
+            raise BadConfig(
+                "worker.credential", "goes without secret, certificate, key, ca and listen"
+            )
         _paired("worker", self.certificate, self.key)
         _check_redis_tls(self)
         _ordered("worker", "bucket", self.bucket_ms, "window", self.window_ms)

@@ -12,11 +12,11 @@ import secrets
 import socket
 from random import Random
 
-from waterclock.dispatch.access import access_of, tls_options
+from waterclock.dispatch.access import access_of_dispatcher, tls_options
 from waterclock.dispatch.config import DispatcherConfig
 from waterclock.dispatch.core.lease import Ask, Call, Lease, LeaseEffect
 from waterclock.dispatch.core.ring import Ring
-from waterclock.dispatch.handshake import Role
+from waterclock.dispatch.credentials import LOOK_S, KnownWorkers
 from waterclock.dispatch.leader import Leader, now_ms
 from waterclock.dispatch.links import WorkerLink
 from waterclock.dispatch.metrics import DispatcherCounts
@@ -45,7 +45,7 @@ class Dispatcher:
     def __init__(self, config: DispatcherConfig, redis: RedisClient) -> None:
         self._config = config
         self._redis = redis
-        self._access = access_of(config, Role.LEADER)
+        self._access = access_of_dispatcher(config)
         self._keys = Keys(config.prefix)
         self._token = secrets.token_hex(16)
         self._lease = Lease(config.lease(), Random(self._token))
@@ -131,11 +131,22 @@ class Dispatcher:
         self.is_listening.set()
         try:
             async with asyncio.TaskGroup() as tasks:
-                listening = tasks.create_task(self._source.listen())
+                beside = [tasks.create_task(self._source.listen())]
+                if self._access.known is not None:
+                    beside.append(tasks.create_task(self._keep_looking(self._access.known)))
                 await self._hold_lease(tasks)
-                listening.cancel()
+                for task in beside:
+                    task.cancel()
         finally:
             server.close()
+
+    async def _keep_looking(self, known: KnownWorkers) -> None:
+        """Look who may work, and hang up on others, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await known.look()
+            if self._leader is not None:
+                self._leader.recheck()
 
     def _advertised(self) -> str:
         host = self._config.host

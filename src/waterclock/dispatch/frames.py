@@ -16,7 +16,7 @@ the page.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from struct import Struct
 from typing import TypeAlias
@@ -39,6 +39,7 @@ CLOSE = 9
 HEARTBEAT = 10
 AUTH = 11
 CONTEXTS = 12
+TOKEN = 13
 
 UUID_BYTES = 16
 UUID_CHARS = 36
@@ -190,21 +191,17 @@ class Contexts:
     """By uuid: `traceparent` and, behind a blank, `tracestate` if there is one."""
 
 
+@dataclass(frozen=True, slots=True)
+class Token:
+    """Who a worker is: the token of its credential."""
+
+    text: str = field(repr=False)
+
+
 Frame: TypeAlias = (
-    ProcessMessage
-    | AckMessage
-    | Hello
-    | Welcome
-    | Credit
-    | Progress
-    | Nack
-    | ProcessBatch
-    | AckBatch
-    | Close
-    | Heartbeat
-    | Auth
-    | Contexts
-)
+    ProcessMessage | AckMessage | Hello | Welcome | Credit | Progress | Nack | ProcessBatch
+    | AckBatch | Close | Heartbeat | Auth | Contexts | Token
+)  # fmt: skip
 
 
 def uuid_text(uuid: bytes) -> str:
@@ -247,13 +244,9 @@ def encode_nack(*, epoch: int, uuids: Sequence[bytes], reason: str, is_permanent
 
 
 def encode_process_batch(
-    *,
-    epoch: int,
-    deliveries: int,
-    uuids: Sequence[bytes],
-    births_ms: Sequence[int],
-    bodies: Sequence[bytes],
-) -> bytes:
+    *, epoch: int, deliveries: int,
+    uuids: Sequence[bytes], births_ms: Sequence[int], bodies: Sequence[bytes],
+) -> bytes:  # fmt: skip
     """Return the frame that hands out 1 to UUIDS_MAX messages; the three lists are parallel."""
     count = len(uuids)
     assert count == len(births_ms) == len(bodies)
@@ -289,6 +282,11 @@ def encode_contexts(*, epoch: int, contexts: Mapping[bytes, bytes]) -> bytes:
 def encode_auth(data: bytes, *, is_proof: bool) -> bytes:
     """Return a step of the handshake; see `handshake.py`."""
     return _framed(AUTH, bytes([is_proof]) + data)
+
+
+def encode_token(text: str) -> bytes:
+    """Return who a worker is; see `credentials.py`."""
+    return _framed(TOKEN, text.encode())
 
 
 def cut(text: str, bytes_max: int) -> bytes:
@@ -460,9 +458,11 @@ KINDS: Mapping[int, Kind] = {
     HEARTBEAT: Kind(_heartbeat, EPOCH_HEAD.size, EPOCH_HEAD.size),
     AUTH: Kind(_auth, 1 + AUTH_BYTES, 1 + AUTH_BYTES),
     CONTEXTS: Kind(_contexts, EPOCH_HEAD.size + CONTEXT_HEAD.size, PAYLOAD_BYTES_MAX),
+    TOKEN: Kind(lambda payload: Token(_text(payload)), 1, 16_384),
 }
 
-LEADER_READS = (ACK_MESSAGE, HELLO, CREDIT, PROGRESS, NACK, ACK_BATCH, CLOSE, HEARTBEAT, AUTH)
-WORKER_READS = (PROCESS_MESSAGE, WELCOME, PROCESS_BATCH, CLOSE, HEARTBEAT, AUTH, CONTEXTS)
-STRANGER_READS = (HELLO, WELCOME, CLOSE, AUTH)
+_BOTH_READ = (CLOSE, HEARTBEAT, AUTH)
+LEADER_READS = (ACK_MESSAGE, HELLO, CREDIT, PROGRESS, NACK, ACK_BATCH, TOKEN, *_BOTH_READ)
+WORKER_READS = (PROCESS_MESSAGE, WELCOME, PROCESS_BATCH, CONTEXTS, *_BOTH_READ)
+STRANGER_READS = (HELLO, WELCOME, CLOSE, AUTH, TOKEN)
 """What both sides read before the other has proved itself: nothing long."""

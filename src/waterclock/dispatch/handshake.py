@@ -20,7 +20,7 @@ secret: against that there is TLS.
 from enum import Enum
 from hmac import compare_digest, digest
 
-from waterclock.dispatch.frames import AUTH_BYTES, Auth, encode_auth
+from waterclock.dispatch.frames import AUTH_BYTES, Auth, Token, encode_auth
 from waterclock.model.errors import NotAuthenticated
 
 _SCOPE = b"waterclock dispatch 1"
@@ -52,8 +52,10 @@ class Handshake:
         """Return the first frame to send."""
         return encode_auth(self._nonce, is_proof=False)
 
-    def heard(self, auth: Auth) -> bytes:
+    def heard(self, auth: Auth | Token) -> bytes:
         """Return what to answer, which may be nothing. Raises NotAuthenticated: hang up."""
+        if isinstance(auth, Token):
+            raise NotAuthenticated("there is a secret here, and no credential is asked for")
         if not auth.is_proof:
             if self._their_nonce is not None:
                 raise NotAuthenticated("a second challenge")

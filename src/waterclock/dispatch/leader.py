@@ -42,6 +42,7 @@ from waterclock.dispatch.frames import (
     ProcessBatch,
     ProcessMessage,
     Progress,
+    Token,
     Welcome,
     encode_contexts,
     encode_heartbeat,
@@ -51,6 +52,7 @@ from waterclock.dispatch.links import WorkerLink, printable
 from waterclock.dispatch.metrics import DispatcherCounts
 from waterclock.dispatch.sources.source import Source, until_answered
 from waterclock.dispatch.tracing import dispatch_spans
+from waterclock.model.errors import NotAuthenticated
 
 log = logging.getLogger(__name__)
 
@@ -319,6 +321,16 @@ class Leader:
             self._recount_credit()
             self._changed()
 
+    def recheck(self) -> None:
+        """Hang up on workers that would not be let in any more."""
+        for link in [*self._links.values()]:
+            if not link.is_open:  # it was refused, and takes its time to hang up
+                continue
+            try:
+                link.recheck()
+            except NotAuthenticated as error:
+                self._bad(link, str(error))
+
     def _bad(self, link: WorkerLink, reason: str) -> None:
         self._counts.bad_connections += 1
         log.warning("connection_refused worker=%s reason=%s", link.name, reason)
@@ -343,7 +355,7 @@ class Leader:
                         self._perform(self._plan.acked([uuid], link.key))
                 case Hello():
                     self._greeted(link, frame)
-                case ProcessBatch() | ProcessMessage() | Welcome() | Auth() | Contexts():
+                case ProcessBatch() | ProcessMessage() | Welcome() | Auth() | Contexts() | Token():
                     raise AssertionError("the link lets none of these pass to a leader")
                 case Close(epoch, reason):
                     log.info("worker_closes worker=%s reason=%s", link.name, printable(reason))

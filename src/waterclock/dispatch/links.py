@@ -8,9 +8,10 @@ nothing is read but the handshake until the other side has proved itself.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from waterclock.dispatch.core.batches import HandOut
+from waterclock.dispatch.credentials import AskedToken, ShownToken
 from waterclock.dispatch.decoder import Decoder
 from waterclock.dispatch.frames import (
     LEADER_READS,
@@ -20,6 +21,7 @@ from waterclock.dispatch.frames import (
     BadFrame,
     Close,
     Frame,
+    Token,
     Welcome,
     encode_close,
     encode_process_batch,
@@ -28,6 +30,9 @@ from waterclock.dispatch.frames import (
 from waterclock.dispatch.handshake import Handshake
 from waterclock.model.errors import NotAuthenticated
 from waterclock.runtime.link import Link
+
+AnyHandshake: TypeAlias = Handshake | ShownToken | AskedToken
+"""How an end of a connection learns who is at the other, and says who it is."""
 
 
 def printable(text: str) -> str:
@@ -43,7 +48,7 @@ class FrameLink(Link):
     def __init__(
         self,
         commands: Iterable[int],
-        handshake: Handshake | None,
+        handshake: AnyHandshake | None,
         *,
         on_made: Callable[[Self], None],
         on_frames: Callable[[Self, list[Frame]], None],
@@ -53,7 +58,7 @@ class FrameLink(Link):
         super().__init__()
         self._commands = commands
         self._handshake = handshake
-        self._decoder = Decoder(commands if handshake is None else STRANGER_READS)
+        self._decoder = Decoder(commands if self.is_admitted else STRANGER_READS)
         self._on_made: Callable[[Any], None] = on_made
         self._on_frames: Callable[[Any, list[Frame]], None] = on_frames
         self._on_lost: Callable[[Any], None] = on_lost
@@ -78,10 +83,10 @@ class FrameLink(Link):
         """Tell the owner."""
         super().connection_made(transport)
         self._on_made(self)
-        if self._handshake is None:
-            self.admitted()
-        else:
+        if self._handshake is not None:
             self.send(self._handshake.begin())
+        if self.is_admitted:
+            self.admitted()
 
     def data_received(self, data: bytes) -> None:
         """Hand on whole frames."""
@@ -103,9 +108,13 @@ class FrameLink(Link):
 
     def _is_step(self, frame: Frame) -> bool:
         """Take a step of the handshake; a frame that is none may pass once it is done."""
-        if not isinstance(frame, Auth):
+        if not isinstance(frame, Auth | Token):
             if not self.is_admitted and not isinstance(frame, Close):
-                raise NotAuthenticated("there is a secret here: prove first that you know it")
+                raise NotAuthenticated(
+                    "a credential is asked for here: show it first"
+                    if isinstance(self._handshake, AskedToken)
+                    else "there is a secret here: prove first that you know it"
+                )
             return False
         if self._handshake is None:
             raise NotAuthenticated("one side has a secret and the other has none")
@@ -128,7 +137,7 @@ class LeaderLink(FrameLink):
 
     def __init__(
         self,
-        handshake: Handshake | None,
+        handshake: AnyHandshake | None,
         *,
         on_admitted: Callable[[Self], None],
         on_made: Callable[[Self], None],
@@ -189,7 +198,7 @@ class WorkerLink(FrameLink):
     def __init__(
         self,
         key: int,
-        handshake: Handshake | None = None,
+        handshake: AnyHandshake | None = None,
         *,
         may_be_simple: bool = False,
         on_made: Callable[[Self], None],
@@ -228,6 +237,11 @@ class WorkerLink(FrameLink):
                 bodies=out.bodies,
             )
         )
+
+    def recheck(self) -> None:
+        """Raise NotAuthenticated if the worker would not be let in any more."""
+        if isinstance(self._handshake, AskedToken):
+            self._handshake.recheck()
 
     def close(self, reason: str = "", *, epoch: int = 0) -> None:
         """Close the connection, after a last frame that says why to a worker that reads it."""

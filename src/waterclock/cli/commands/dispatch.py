@@ -65,6 +65,10 @@ def dispatch(
         int | None,
         typer.Option(metavar="N", help="And at this port; 0 takes one.", show_default="7710"),
     ] = None,
+    secure: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="Ask workers for credentials of this secure folder."),
+    ] = None,
     is_insecure: Annotated[
         bool | None,
         typer.Option("--insecure", help="Let in whoever reaches --host.", show_default="false"),
@@ -80,7 +84,8 @@ def dispatch(
 
     named = {
         "redis": redis, "prefix": prefix, "source_kind": source_kind, "source": source,
-        "output": output, "host": host, "port": port, "is_insecure": is_insecure,
+        "output": output, "host": host, "port": port, "secure": secure,
+        "is_insecure": is_insecure,
     }  # fmt: skip
     flags = flags_of(settings, named, section="dispatch", example="lease=3s")
     config = load_config(

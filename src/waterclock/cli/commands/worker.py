@@ -59,6 +59,10 @@ def worker(
             show_default="127.0.0.1:9000",
         ),
     ] = None,
+    credential: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT|@FILE", help="As whom: what `waterclock secure add` printed."),
+    ] = None,
     concurrency: Annotated[
         int | None,
         typer.Option(metavar="N", help="Messages worked on at a time.", show_default="8"),
@@ -82,6 +86,7 @@ def worker(
     named = {
         "handler": handler, "redis": redis, "prefix": prefix, "output": output, "topic": topic,
         "servers": servers, "concurrency": concurrency, "is_insecure": is_insecure,
+        "credential": credential,
         "sink": None if topic is None else "waterclock",
     }  # fmt: skip
     flags = flags_of(settings, named, section="worker", example="credit=500")

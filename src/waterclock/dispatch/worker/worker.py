@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 
-from waterclock.dispatch.access import access_of, tls_options
+from waterclock.dispatch.access import access_of_worker, tls_options
 from waterclock.dispatch.config import WorkerConfig
 from waterclock.dispatch.core.lease import Fence, LockValue
 from waterclock.dispatch.frames import (
@@ -36,7 +36,6 @@ from waterclock.dispatch.frames import (
     encode_nack,
     encode_progress,
 )
-from waterclock.dispatch.handshake import Role
 from waterclock.dispatch.links import LeaderLink, printable
 from waterclock.dispatch.metrics import WorkerCounts
 from waterclock.dispatch.redis.client import RedisClient
@@ -71,7 +70,7 @@ class Worker:
         self._handler = handler
         self._sink = sink
         self._redis = redis
-        self._access = access_of(config, Role.WORKER)
+        self._access = access_of_worker(config)
         self._search = LeaderSearch(
             redis, Keys(config.prefix).lock,
             follow=self._follow, is_connected=lambda: self.is_connected,
