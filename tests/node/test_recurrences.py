@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tests.node.recurring import HOUR_MS, MINUTE_MS, every, full_hour, recurrence, scheduled
 from tests.node.timed_topics import TimedTopics, timed_topics
-from waterclock.model.errors import BadInput, StorageFull
+from waterclock.model.errors import BadInput, Busy, StorageFull
 from waterclock.model.message import Message
 from waterclock.node.schedule.pending_filter import Filter
 from waterclock.node.schedule.recurrence_records import AHEAD_MAX
@@ -64,6 +64,22 @@ async def test_a_crash_between_scheduling_and_noting_it_doubles_nothing(opened):
         await here.recurrences.settle()
 
         assert await scheduled(here) == [0, MINUTE_MS]
+
+
+async def test_nobody_replaces_or_ends_a_recurrence_of_a_topic_that_they_have_not_seen(opened):
+    async with opened() as here:
+        recurrences = here.recurrences
+        theirs, ours = every(), replace(every(), topic="ours")
+        # Both looked when there was none of that name, and wait for their turn.
+        answers = [recurrences.put(each, seen_topic="") for each in (theirs, ours)]
+        first, second = await asyncio.gather(*answers, return_exceptions=True)
+        with pytest.raises(Busy):
+            await recurrences.delete("beat", seen_topic="ours")
+
+        assert isinstance(second, Busy), first
+        assert recurrences.topic_of("beat") == theirs.topic
+        assert await recurrences.delete("beat", seen_topic=theirs.topic)
+        assert recurrences.topic_of("beat") == ""
 
 
 async def test_a_deleted_recurrence_takes_its_occurrence_with_it(opened):

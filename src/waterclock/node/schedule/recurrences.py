@@ -30,6 +30,7 @@ from waterclock.log.batch import encode_batch
 from waterclock.model.clock import Clock
 from waterclock.model.errors import (
     BadInput,
+    Busy,
     CapacityReached,
     NotFound,
     StorageFailed,
@@ -54,6 +55,8 @@ from waterclock.schedule.calendar import RecurrenceRule
 
 RECORD = "recurrence/"
 RECURRENCES_MAX = 10_000
+ANY_TOPIC = "*"
+"""No topic has that name: whatever is there is meant."""
 SLEEP_MS_MAX = 1_000
 LOOKED_AT_ONCE = 256
 """Recurrences looked at without letting the loop go."""
@@ -93,8 +96,17 @@ class Recurrences:
     def __repr__(self) -> str:
         return f"<Recurrences {len(self._records)}>"
 
-    async def put(self, recurrence: Recurrence) -> Recurrence:
-        """Create a recurrence, or replace the one of that name. Durable on return."""
+    def topic_of(self, name: str) -> str:
+        """Return the topic of the recurrence of that name, nothing if there is none."""
+        found = self._records.get(name)
+        return "" if found is None or found.is_deleted else found.recurrence.topic
+
+    async def put(self, recurrence: Recurrence, *, seen_topic: str = ANY_TOPIC) -> Recurrence:
+        """Create a recurrence, or replace the one of that name. Durable on return.
+
+        Raises Busy if `seen_topic` is not what `topic_of` says when it is our turn: the caller may
+        have the right to what it saw, and not to what somebody put there meanwhile.
+        """
         check_name("recurrence", recurrence.name)
         check_topic_name(recurrence.topic)
         now_ms = self._clock.now_ms()
@@ -103,10 +115,11 @@ class Recurrences:
         self._check(record, now_ms)
         # A caller that leaves after the occurrence was scheduled must not keep it from being
         # written down.
-        return await run_detached(self._tasks, self._put(recurrence.name, record))
+        return await run_detached(self._tasks, self._put(recurrence.name, record, seen_topic))
 
-    async def _put(self, name: str, record: RecurrenceRecord) -> Recurrence:
+    async def _put(self, name: str, record: RecurrenceRecord, seen_topic: str) -> Recurrence:
         async with self._changing:
+            self._check_seen(name, seen_topic)
             before = self._records.get(name)
             if before is None and len(self._records) >= RECURRENCES_MAX:
                 raise CapacityReached("recurrences", RECURRENCES_MAX)
@@ -120,12 +133,18 @@ class Recurrences:
             view = self._view(self._records[name])
             return msgspec.structs.replace(view, made_partitions=made.made_partitions)
 
-    async def delete(self, name: str) -> bool:
+    def _check_seen(self, name: str, seen_topic: str) -> None:
+        if seen_topic not in (ANY_TOPIC, self.topic_of(name)):
+            raise Busy(f"recurrence {name!r} was changed by somebody else meanwhile: try again")
+
+    async def delete(self, name: str, *, seen_topic: str = ANY_TOPIC) -> bool:
         """End a recurrence and cancel what it has scheduled; tell whether there was one.
 
-        If that cannot be cancelled now, this raises why, and it is tried again until it can.
+        If that cannot be cancelled now, this raises why, and it is tried again until it can. As for
+        `seen_topic`, see `put`.
         """
         async with self._changing:
+            self._check_seen(name, seen_topic)
             before = self._records.get(name)
             if before is None or before.is_deleted:
                 return False

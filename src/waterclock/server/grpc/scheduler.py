@@ -71,13 +71,17 @@ class SchedulerApi:
 
     async def put_recurrence(self, request: pb.PutRecurrenceRequest) -> pb.Recurrence:
         """Create a recurrence or replace the one of that name."""
-        put = await self._node.recurrences.put(_recurrence(request.recurrence))
+        # Nothing else has run since the caller's rights were checked.
+        recurrences, asked = self._node.recurrences, _recurrence(request.recurrence)
+        put = await recurrences.put(asked, seen_topic=recurrences.topic_of(asked.name))
         return to_proto(put, pb.Recurrence)
 
     async def delete_recurrence(
         self, request: pb.DeleteRecurrenceRequest
     ) -> pb.DeleteRecurrenceResponse:
-        existed = await self._node.recurrences.delete(request.name)
+        recurrences = self._node.recurrences
+        seen_topic = recurrences.topic_of(request.name)
+        existed = await recurrences.delete(request.name, seen_topic=seen_topic)
         return pb.DeleteRecurrenceResponse(existed=existed)
 
     async def list_recurrences(

@@ -20,7 +20,7 @@ from waterclock.schedule.cron import TEXT_CHARS_MAX, Cron
 from waterclock.schedule.duration import parse_duration
 from waterclock.security.rights import Needs
 from waterclock.server.http.input import body_of, parameters_of, text
-from waterclock.server.http.messages import Request, Response, json
+from waterclock.server.http.messages import Later, Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.http.permits import Named
 from waterclock.server.http.problems import BadField
@@ -147,11 +147,15 @@ class RecurrencesApi:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    async def put(self, request: Request) -> Response:
+    def put(self, request: Request) -> Later:
         """Create a recurrence or replace the one of that name."""
         name = parameters_of(request, RecurrenceParameters).name
         recurrence = _recurrence(name, request, self._node.clock.now_ms())
-        put = await self._node.recurrences.put(recurrence)
+        # Looked up here: nothing else has run since the caller's rights were checked.
+        return self._put(recurrence, self._node.recurrences.topic_of(name))
+
+    async def _put(self, recurrence: Recurrence, seen_topic: str) -> Response:
+        put = await self._node.recurrences.put(recurrence, seen_topic=seen_topic)
         return json(200, render(RecurrenceResponse, put))
 
     def get(self, request: Request) -> Response:
@@ -161,9 +165,12 @@ class RecurrencesApi:
             raise NotFound("recurrence", name)
         return json(200, render(RecurrenceResponse, found))
 
-    async def delete(self, request: Request) -> Response:
+    def delete(self, request: Request) -> Later:
         name = parameters_of(request, RecurrenceParameters).name
-        if not await self._node.recurrences.delete(name):
+        return self._delete(name, self._node.recurrences.topic_of(name))
+
+    async def _delete(self, name: str, seen_topic: str) -> Response:
+        if not await self._node.recurrences.delete(name, seen_topic=seen_topic):
             raise NotFound("recurrence", name)
         return Response(204)
 
