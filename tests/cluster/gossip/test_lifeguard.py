@@ -5,7 +5,7 @@ import pytest
 from tests.cluster.gossip.one_node import OneNode, alive_of, only, sent
 from waterclock.cluster.gossip import Failed, State
 from waterclock.cluster.gossip.lifeguard import Awareness, Suspicion, suspicion_ms
-from waterclock.cluster.gossip.messages import Suspect
+from waterclock.cluster.gossip.messages import Dead, Suspect
 
 
 def failed_after(me: OneNode, name: str) -> int:
@@ -39,14 +39,9 @@ def test_the_first_accuser_confirms_nothing_nor_does_anyone_twice_or_more_than_a
     assert [suspicion.confirm(name) for name in "abbcd"] == [False, True, False, True, False]
 
 
-def others_ack(me: OneNode, length_ms: int) -> None:
-    me.gossip._prober.stop()
-    me.passes(length_ms)
-
-
 def test_three_nodes_wait_the_least_time_for_there_are_too_few_to_confirm():
     me = OneNode("b1", "b2")
-    others_ack(me, 1)
+    me.gossip._prober.stop()
     me.hears(Suspect(1, "b1", "b2"))
 
     assert failed_after(me, "b1") == 4_000
@@ -55,7 +50,7 @@ def test_three_nodes_wait_the_least_time_for_there_are_too_few_to_confirm():
 def test_five_nodes_wait_six_times_as_long_and_less_when_others_confirm():
     for confirmers, length_ms in (([], 24_000), (["b3"], 11_400), (["b3", "b4"], 4_000)):
         me = OneNode("b1", "b2", "b3", "b4")
-        others_ack(me, 1)
+        me.gossip._prober.stop()
         me.hears(Suspect(1, "b1", "b2"))
         for name in confirmers:
             me.hears(Suspect(1, "b1", name))
@@ -63,11 +58,21 @@ def test_five_nodes_wait_six_times_as_long_and_less_when_others_confirm():
         assert failed_after(me, "b1") == length_ms
 
 
+def test_the_dead_are_not_waited_for_to_confirm():
+    me = OneNode("b1", "b2", "b3", "b4")
+    me.gossip._prober.stop()
+    me.hears(Dead(1, "b2", "b3"), Dead(1, "b3", "b4"))
+    me.effects.clear()
+    me.hears(Suspect(1, "b1", "b4"))
+
+    assert failed_after(me, "b1") == 4_000
+
+
 def test_a_confirmation_that_comes_late_ends_the_suspicion_at_once():
     me = OneNode("b1", "b2", "b3", "b4")
-    others_ack(me, 1)
+    me.gossip._prober.stop()
     me.hears(Suspect(1, "b1", "b2"))
-    others_ack(me, 12_000)
+    me.passes(12_000)
 
     me.hears(Suspect(1, "b1", "b3"))
     me.passes(0)
@@ -88,7 +93,7 @@ def test_new_confirmations_are_told_on_and_old_ones_are_not():
 
 def test_a_refuted_suspicion_does_not_come_back():
     me = OneNode("b1", "b2")
-    others_ack(me, 1)
+    me.gossip._prober.stop()
     me.hears(Suspect(1, "b1", "b2"))
     me.hears(alive_of("b1", 2))
 

@@ -171,8 +171,10 @@ class Membership:
         config, count = self._config, len(self._members)
         # Two probe intervals are left for the news to come and go.
         expected = config.suspicion_mult - 2
-        # Without ourselves and the suspect there may be too few to confirm.
-        expected = 0 if count - 2 < expected else expected
+        # Without ourselves and the suspect there may be too few to confirm. memberlist counts the
+        # dead too, and so waits six times as long when two of three fail one after the other.
+        present = sum(not node.is_gone for node in self._members.all())
+        expected = 0 if present - 2 < expected else expected
         min_ms = suspicion_ms(config.suspicion_mult, count, config.probe_interval_ms)
         max_ms = config.suspicion_max_mult * min_ms
         return Suspicion(accuser, expected=expected, min_ms=min_ms, max_ms=max_ms, now_ms=now_ms)
