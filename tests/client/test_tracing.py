@@ -150,6 +150,15 @@ async def test_an_answer_other_than_ack_is_a_failure_and_none_ends_with_the_mess
     assert rejected.status.status_code == trace.StatusCode.ERROR
 
 
+async def test_a_message_to_a_stream_is_sent_in_a_span_that_the_node_goes_on_under(spans, tmp_path):
+    async with running_server(tmp_path) as served, connect(served.server.addresses.grpc) as client:
+        await client.streams.send("chat", {"token": "hello"}, size=8)
+        await client.streams.list()
+
+    assert is_under(spans.one("POST /streams/send"), spans.one("send chat"))
+    assert spans.named("GET /streams") == []
+
+
 async def test_what_publishing_raises_is_in_its_span(spans, tmp_path):
     async with running_server(tmp_path) as served, connect(served.server.addresses.grpc) as client:
         with pytest.raises(waterclock.BadInput):

@@ -7,7 +7,7 @@ that is stored under its id.
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from ipaddress import ip_address
 from math import isfinite
@@ -32,6 +32,7 @@ from waterclock.model.errors import (
     WaterclockError,
 )
 from waterclock.model.units import SECOND_MS
+from waterclock.runtime.tracing import messaging
 
 Wait = timedelta | str | float
 """A length of time: a timedelta, text such as "30s", or seconds."""
@@ -112,7 +113,10 @@ class StreamCalls:
             left_ms = max(0, most_ms - (now_ms - began_ms))
             timeout_ms = min(left_ms + settings.call_timeout_ms, max(ends_ms - now_ms, 1))
             try:
-                return await self._once(made(None if wait_ms is None else left_ms), timeout_ms)
+                request = made(None if wait_ms is None else left_ms)
+                if self.connection.tracer is not None:
+                    request = request._replace(headers=self.connection.tracer.metadata())
+                return await self._once(request, timeout_ms)
             except WaterclockError as error:
                 pause_ms = backoff.next_ms(error)
                 is_over = clock.monotonic_ms() + pause_ms >= ends_ms
@@ -128,6 +132,14 @@ class StreamCalls:
         if not 200 <= answer.status < 300:
             raise error_of_answer(answer.status, answer.body, pool.url)
         return decoded(answer.body, pool.url)
+
+    def sending(self, stream: str) -> AbstractContextManager[object]:
+        """Return the span in which a message is sent; nothing if the program makes none."""
+        tracer = self.connection.tracer
+        if tracer is None:
+            return nullcontext()
+        attributes = messaging("send", stream)
+        return tracer.inside(tracer.begin(f"send {stream}", "PRODUCER", attributes=attributes))
 
     @contextmanager
     def reading(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ so that they never keep away the very send they wait for.
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import urlencode, urlsplit
 
@@ -36,6 +36,7 @@ class HttpRequest(NamedTuple):
     body: bytes | None = None
     is_poll: bool = False
     """It waits for others, perhaps for long."""
+    headers: Sequence[tuple[str, str]] = ()
 
 
 class HttpPool:
@@ -158,6 +159,8 @@ class HttpPool:
         query = urlencode(request.query)
         target = f"{request.path}?{query}" if query else request.path
         lines = self._head % (request.method, target)
+        if request.headers:
+            lines += "".join(f"{name}: {text}\r\n" for name, text in request.headers)
         if request.body is None:
             return f"{lines}\r\n".encode()
         kind = f"Content-Type: application/json\r\nContent-Length: {len(request.body)}\r\n\r\n"

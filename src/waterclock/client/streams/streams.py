@@ -89,7 +89,8 @@ class Streams:
                 fields[name] = encoded(wait_ms / 1_000)
             return HttpRequest("POST", "/streams/send", body=_object(fields))
 
-        answer = await self._calls.call(made, wait_ms=wait_ms)
+        with self._calls.sending(stream):
+            answer = await self._calls.call(made, wait_ms=wait_ms)
         with self._calls.reading():
             return Sent(
                 stream,
@@ -118,7 +119,8 @@ class Streams:
             body=_object(_message(stream, message, message_id, ttl, is_stored=True)),
         )
         retry_ms = self._calls.connection.settings.delivery_timeout_ms
-        answer = await self._calls.call(lambda _: request, is_safe=True, retry_ms=retry_ms)
+        with self._calls.sending(stream):
+            answer = await self._calls.call(lambda _: request, is_safe=True, retry_ms=retry_ms)
         with self._calls.reading():
             return StoredAt(
                 stream,
