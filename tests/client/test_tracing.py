@@ -115,11 +115,13 @@ async def test_arrow_rows_that_have_headers_are_sent_as_they_are(spans, tmp_path
 
 
 async def test_a_batch_is_processed_in_one_span_under_the_first_with_links(spans, tmp_path):
+    inside = []
     async with running_server(tmp_path) as served, connect(served.server.addresses.grpc) as client:
         await asyncio.gather(client.publish("orders", b"1"), client.publish("orders", b"2"))
         async with client.subscribe("orders", group="billing", prefetch=2) as messages:
             async for batch in messages.batches():
                 assert len(batch) == 2
+                inside.append(trace.get_current_span().get_span_context())
                 batch.ack()
                 break
 
@@ -129,6 +131,7 @@ async def test_a_batch_is_processed_in_one_span_under_the_first_with_links(spans
     assert {processed.parent.span_id} | linked == sent
     assert len(linked) == 1
     assert processed.attributes["messaging.batch.message_count"] == 2
+    assert inside == [processed.context]
 
 
 async def test_an_answer_other_than_ack_is_a_failure_and_none_ends_with_the_message(

@@ -65,6 +65,7 @@ class _Publish(PublishOne):
 
 
 _OF_ONE = tuple(MessageRequest.__struct_fields__)
+_PARENT, _STATE = TRACEPARENT.encode(), TRACESTATE.encode()
 
 
 class PublishedOne(ResponseModel):
@@ -185,10 +186,10 @@ def _all(requests: list[MessageRequest], now_ms: int, limits: Limits) -> list[Me
 
 def _context(request: Request) -> Mapping[str, bytes]:
     """Return the headers of a request that name the trace it belongs to, if it does."""
-    parent = request.header(TRACEPARENT.encode())
+    parent = request.header(_PARENT)
     if parent is None or not is_traceparent(parent):
         return {}
-    state = request.header(TRACESTATE.encode()) or b""
+    state = request.header(_STATE) or b""
     if not state or len(state) > STATE_BYTES_MAX or not state.isascii():
         return {TRACEPARENT: parent}
     return {TRACEPARENT: parent, TRACESTATE: state}
