@@ -52,6 +52,10 @@ if TYPE_CHECKING:
 LINGER_SWEEPS = 2
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
+TOO_MANY = 429
+HELD_BACK_S = 0.25
+"""How long a principal over its quota waits for the refusal that ends its connection: who connects
+and asks again at once costs the others a handshake each time."""
 
 
 class HttpConnection(RequestParser):
@@ -60,6 +64,7 @@ class HttpConnection(RequestParser):
         "_counters",
         "_final_response",
         "_is_blocked",
+        "_is_held_back",
         "_is_over",
         "_permit",
         "_queue",
@@ -84,6 +89,8 @@ class HttpConnection(RequestParser):
         """At the last sweep, while it is blocked."""
         self._final_response: Response | None = None
         """What to send last, once reading has stopped and all requests are answered."""
+        self._is_held_back = False
+        """That is a refusal for going too fast, and waits before it goes."""
         self._is_over = False
         """Nothing more is sent or read."""
         self._permit: Permit | None = None
@@ -374,9 +381,15 @@ class HttpConnection(RequestParser):
             self._send_final_response()
 
     def _send_final_response(self) -> None:
-        final_response, self._final_response = self._final_response, None
-        if self._transport.is_closing():
+        if self._is_over or self._transport.is_closing():
             return
+        final_response = self._final_response
+        is_quota = final_response is not None and final_response.status == TOO_MANY
+        if is_quota and self._identity is not None and not self._is_held_back:
+            self._is_held_back = True
+            self._server.loop.call_later(HELD_BACK_S, self._send_final_response)
+            return
+        self._final_response = None
         if final_response is not None:
             self._server.counters.refused[final_response.status] += 1
             added, date = self._server.guard.lines(self._origin), self._server.date
