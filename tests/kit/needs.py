@@ -49,7 +49,7 @@ BY_PLACE = {
     r"tests/benchmarks/test_smoke\.py::": {"benches"},
     r"tests/benchmarks/test_smoke\.py::\w+\[dispatch\]": {"redis"},
     r"tests/stores/\w+\.py::\w+\[(postgres|mysql|mongodb|dynamodb|cassandra)\b": {"databases"},
-    r"tests/stores/test_(postgres|mysql|mongodb|dynamodb|cassandra)_store\.py": {"databases"},
+    r"tests/stores/test_(postgres|mysql|mongodb|dynamodb|cassandra)_(store|tls)\.py": {"databases"},
     r"tests/integration/test_(?!history|hostile)": {"chaos"},
     r"tests/backup/test_(cut_short|rounds)\.py": {"chaos"},
     r".*::test_\w*planted_bug": {"plants"},

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import asyncpg
 
@@ -27,6 +28,7 @@ from waterclock.stores.base import (
     place,
     stream_key,
 )
+from waterclock.stores.tls import problem_of
 
 SCHEMA_VERSION = 2
 CONNECTIONS_MAX = 8
@@ -146,7 +148,7 @@ class PostgresStore:
     is_shared = True
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        self._url = _checking(url)
         self._pool: Any = None
 
     def __repr__(self) -> str:
@@ -275,6 +277,14 @@ async def _migrate(connection: "asyncpg.Connection[Any]") -> None:
             await connection.execute(f"INSERT INTO {name} (version) VALUES ({SCHEMA_VERSION})")
 
 
+def _checking(url: str) -> str:
+    """Return the URL with `sslmode=verify-full` if it names a CA and no mode: the driver, as libpq,
+    would try TLS, check nothing, and go on in the clear without it."""
+    names = dict(parse_qsl(urlsplit(url).query))
+    is_to_check = "sslrootcert" in names and "sslmode" not in names
+    return f"{url}&sslmode=verify-full" if is_to_check else url
+
+
 def _count(status: str) -> int:
     """Read the number off `DELETE 3`."""
     return int(status.rpartition(" ")[2])
@@ -310,5 +320,4 @@ def _translated() -> Iterator[None]:
     except _REFUSED as error:
         raise BadConfig("streams.store", f"postgresql: {error}") from error
     except _AWAY as error:
-        problem = str(error) or type(error).__name__
-        raise StoreUnavailable(f"postgresql: {problem}") from error
+        raise StoreUnavailable(f"postgresql: {problem_of(error)}") from error

@@ -8,7 +8,6 @@ locked; therefore we do not use connections again that were idle for half as lon
 
 import asyncio
 import logging
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -20,6 +19,7 @@ from asyncmy.constants.CLIENT import MULTI_STATEMENTS
 
 from waterclock.model.errors import BadConfig, Closed, StoreUnavailable
 from waterclock.model.units import MIB
+from waterclock.stores.tls import context_of, problem_of
 
 logger = logging.getLogger(__name__)
 
@@ -111,10 +111,9 @@ class Connections:
         except (errors.OperationalError, errors.InterfaceError) as error:
             if error.args and error.args[0] in _REFUSED:
                 raise BadConfig(FIELD, f"mysql: {error}") from error
-            raise StoreUnavailable(f"mysql: {error}") from error
+            raise StoreUnavailable(f"mysql: {problem_of(error)}") from error
         except (OSError, EOFError) as error:
-            problem = str(error) or type(error).__name__
-            raise StoreUnavailable(f"mysql: {problem}") from error
+            raise StoreUnavailable(f"mysql: {problem_of(error)}") from error
 
     def _reusable(self) -> Connection | None:
         oldest_s = asyncio.get_running_loop().time() - IDLE_S_MAX
@@ -172,8 +171,11 @@ def _settings(url: str) -> dict[str, Any]:
         "password": unquote(parts.password or ""),
         "database": database,
     }
-    for name, value in parse_qsl(parts.query):
-        if (name, value) != ("ssl", "true"):
-            raise BadConfig(FIELD, f"mysql knows no option {name}={value}; there is ssl=true")
-        settings["ssl"] = ssl.create_default_context()
+    options = dict(parse_qsl(parts.query))
+    for name, value in options.items():
+        if name != "ssl_ca" and (name, value) != ("ssl", "true"):
+            known = "there are ssl=true and ssl_ca=FILE"
+            raise BadConfig(FIELD, f"mysql knows no option {name}={value}; {known}")
+    if options:
+        settings["ssl"] = context_of(options.get("ssl_ca"))
     return settings

@@ -1,0 +1,33 @@
+"""TLS to the server of a store: its certificate must be of a CA that is trusted, and for its name.
+
+Also TLS 1.2 is spoken: the server is not ours.
+"""
+
+import ssl
+
+from waterclock.model.errors import BadConfig
+
+FIELD = "streams.store"
+
+
+def context_of(ca: str | None) -> ssl.SSLContext:
+    """Return how to speak to a server whose certificate is of a CA in a file, or else of one that
+    the system trusts. Raises BadConfig."""
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        reason = "is no certificate" if isinstance(error, ssl.SSLError) else error.strerror
+        raise BadConfig(FIELD, f"{ca}: {reason}") from None
+
+
+def problem_of(error: BaseException) -> str:
+    """Return what went wrong on the way to a server, in a sentence if TLS came to nothing."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return (
+                f"the server's certificate is not trusted: {cause.verify_message.rstrip('.')};"
+                " the URL must name the file of its CA"
+            )
+        cause = cause.__cause__ or cause.__context__
+    return str(error) or type(error).__name__
