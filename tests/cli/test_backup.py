@@ -38,9 +38,16 @@ def test_the_data_of_a_stopped_node_is_backed_up(waterclock, tmp_path):
     found = json.loads(result.stdout)
     assert found["logs"] == 3  # its records, the topic, the streams
     assert json.loads(restored.stdout)["bytes"] == found["bytes"]
+    assert json.loads(restored.stdout)["is_secured"] is False
     with running(tmp_path / "new") as node:
         got = waterclock("replay", "orders", "--address", node.address)
     assert "hello" in got.stdout
+
+    (tmp_path / "data" / "secure").mkdir()
+    secured = waterclock("backup", tmp_path / "backup", "--data", tmp_path / "data")
+    restored = waterclock("restore", tmp_path / "backup", "--data", tmp_path / "secured")
+    assert "Its secure folder is not in it" in secured.stdout
+    assert f"is in no backup: copy it to {tmp_path / 'secured' / 'secure'}" in restored.stdout
 
 
 def test_errors_say_what_to_do_next(waterclock, tmp_path):

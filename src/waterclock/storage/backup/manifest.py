@@ -25,6 +25,8 @@ class Manifest(msgspec.Struct, frozen=True):
     cut: Cut
     checksums: tuple[int, ...]
     """The CRC-32C of each segment's file, in the order of the cut."""
+    is_secured: bool = False
+    """The node had a secure folder, which is not in the backup."""
 
     @property
     def size_bytes(self) -> int:

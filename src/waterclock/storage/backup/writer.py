@@ -113,13 +113,20 @@ class BackupWriter:
     """One backup that is being taken. Feed `write` what is `wanted`, in order, then `commit`."""
 
     def __init__(
-        self, folder: BackupFolder, cut: Cut, *, started_ms: int, verify: bool = False
+        self,
+        folder: BackupFolder,
+        cut: Cut,
+        *,
+        started_ms: int,
+        is_secured: bool = False,
+        verify: bool = False,
     ) -> None:
         """With `verify`, segments that are there already are read, too, not only looked for."""
         cut.check()
         self._folder = folder
         self._cut = cut
         self._started_ms = started_ms
+        self._is_secured = is_secured
         self._segments = list(cut.segments())
         self._log: OsFolder | None = None
         self._file: File | None = None
@@ -224,7 +231,7 @@ class BackupWriter:
             raise BadInput(f"{len(self._left)} segments did not come")
         self._close_log()
         checksums = tuple(crc for crc in self._checksums if crc is not None)
-        manifest = Manifest(self._started_ms, now_ms, self._cut, checksums)
+        manifest = Manifest(self._started_ms, now_ms, self._cut, checksums, self._is_secured)
         self._folder.save(manifest)
         return manifest
 

@@ -103,7 +103,10 @@ async def back_up(client: "Client", folder: "BackupFolder", *, verify: bool = Fa
     clock = SystemClock()
     started_ms = clock.now_ms()
     async with taking_backup(client._connection) as taken:
-        writer = BackupWriter(folder, taken.cut, started_ms=started_ms, verify=verify)
+        is_secured = client._connection.target.credential is not None
+        writer = BackupWriter(
+            folder, taken.cut, started_ms=started_ms, is_secured=is_secured, verify=verify
+        )
         with closing(writer), progress("copying", writer.wanted_bytes) as advance:
             async for number, chunk in taken.segments(writer.wanted):
                 writer.write(number, chunk)
@@ -114,6 +117,7 @@ async def back_up(client: "Client", folder: "BackupFolder", *, verify: bool = Fa
 def _of_data(folder: "BackupFolder", data: Path, *, verify: bool) -> Taken:
     from waterclock.node.backup.stopped import StoppedCut
     from waterclock.runtime.clock import SystemClock
+    from waterclock.security.folder import FOLDER_NAME
     from waterclock.storage.backup.writer import BackupWriter
 
     clock = SystemClock()
@@ -125,7 +129,10 @@ def _of_data(folder: "BackupFolder", data: Path, *, verify: bool) -> Taken:
         ) from error
     with closing(opened) as stopped:
         now_ms = clock.now_ms()
-        writer = BackupWriter(folder, stopped.cut, started_ms=now_ms, verify=verify)
+        is_secured = (data / FOLDER_NAME).exists()
+        writer = BackupWriter(
+            folder, stopped.cut, started_ms=now_ms, is_secured=is_secured, verify=verify
+        )
         with closing(writer), progress("copying", writer.wanted_bytes) as advance:
             segments = [segment for _, segment in stopped.cut.segments()]
             for number in writer.wanted:
@@ -177,5 +184,7 @@ def _tell(folder: Path, taken: Taken, seconds: float, *, as_json: bool) -> None:
             "too.",
             style="yellow",
         )
+    if manifest.is_secured:
+        out.print("Its secure folder is not in it: keep a copy of that elsewhere.", style="yellow")
     command = f"{program()} restore {quote(str(folder))} --data NEW_FOLDER"
     out.print(f"To restore it: {command}", soft_wrap=True)

@@ -29,6 +29,7 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Make the data of a node from a backup; every checksum, frame and row is checked."""
+    from waterclock.security.folder import FOLDER_NAME
     from waterclock.storage.backup.restore import PASSES, Restoring
 
     begun = time.perf_counter()
@@ -47,6 +48,7 @@ def restore(
                 "logs": len(cut.logs),
                 "segments": segments,
                 "bytes": manifest.size_bytes,
+                "is_secured": manifest.is_secured,
                 "seconds": round(seconds, 3),
             }
         )
@@ -63,5 +65,12 @@ def restore(
         out.print(
             f"Stored streams were kept by {cut.streams_elsewhere}: restore that, too.",
             style="yellow",
+        )
+    if manifest.is_secured:
+        out.print(
+            f"The node was secured, and its secure folder is in no backup: copy it to "
+            f"{data / FOLDER_NAME}, or the node asks nobody who they are.",
+            style="yellow",
+            soft_wrap=True,
         )
     out.print(f"To run it: {program()} up --data {quote(str(data))}", soft_wrap=True)
