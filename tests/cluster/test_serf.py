@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import signal
+from dataclasses import replace
 
 import pytest
 
@@ -144,6 +145,21 @@ async def test_serf_that_hung_and_was_taken_for_dead_is_back_by_itself():
         go.send(signal.SIGCONT)
         await py.until(Joined, "go")
         assert (await go.members())["py"]["status"] == "alive"
+
+
+async def test_a_partition_between_serf_and_us_heals_by_itself():
+    soon = replace(LOCAL, reconnect_interval_ms=1_000)
+    async with serf_agent("go") as go, watched_agent("py", go.seed, gossip=soon) as py:
+        await py.until(Joined, "go")
+        await go.until_event("Join", "py")
+        with py.cut_off():
+            await go.until_event("Failed", "py")
+            await py.until(Failed, "go")
+            py.events.clear()
+            go.events.clear()
+
+        await py.until(Joined, "go")
+        await go.until_event("Join", "py")
 
 
 async def test_with_a_key_we_join_serf_and_leave_and_with_another_we_do_not():

@@ -1,8 +1,8 @@
 """Agents on loopback, and a wait until they have seen what they should."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from waterclock.cluster.gossip import MemberEvent, MergeRefused
@@ -34,6 +34,24 @@ class WatchedAgent:
             self._changed.clear()
             await self._changed.wait()
 
+    @contextmanager
+    def cut_off(self) -> Iterator[None]:
+        """Let nothing reach the agent, nor anything leave it, as if its network were away."""
+        agent = self.agent
+        ways: dict[str, Any] = {
+            "datagram_received": lambda data, addr: None,
+            "_send": lambda address, payload: None,
+            "_open": lambda address, exchange: None,
+            "_serve": _hang,
+        }
+        for name, way in ways.items():
+            setattr(agent, name, way)
+        try:
+            yield
+        finally:
+            for name in ways:
+                delattr(agent, name)
+
     def seen(self) -> list[tuple[type, str]]:
         """Return what happened to whom."""
         return [
@@ -41,6 +59,10 @@ class WatchedAgent:
             for each in self.events
             if not isinstance(each, MergeRefused)
         ]
+
+
+async def _hang(_reader: object, _writer: object) -> None:
+    """Be a connection of which nothing comes."""
 
 
 @asynccontextmanager

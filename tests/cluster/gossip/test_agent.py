@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.cluster.gossip.agents import WatchedAgent, watched_agent
 from waterclock.cluster.gossip import GossipConfig, Joined, Keyring, Left, Updated
+from waterclock.cluster.gossip.agent import EXCHANGES_MAX
 from waterclock.cluster.gossip.messages import Ack, Ping
 from waterclock.cluster.gossip.streams import StreamReader, encode_stream
 
@@ -74,3 +75,21 @@ async def test_nonsense_is_counted_and_costs_nobody_else():
 
         assert first.agent.counts.packets_refused == 4
         assert first.agent.counts.exchanges_failed == 1
+
+
+async def test_those_who_connect_and_hang_are_bounded_and_hold_up_no_exchange_of_ours():
+    async with agent("a") as first, agent("b") as second:
+        address = first.agent.address
+        hanging = [await asyncio.open_connection(*address) for _ in range(EXCHANGES_MAX)]
+        try:
+            reader, writer = await asyncio.open_connection(*address)
+            assert await reader.read() == b""
+            writer.close()
+
+            first.agent._perform(
+                first.agent._gossip.join([second.agent.address], first.agent._now_ms())
+            )
+            await second.until(Joined, "a")
+        finally:
+            for _, each in hanging:
+                each.close()

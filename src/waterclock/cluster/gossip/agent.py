@@ -13,9 +13,10 @@ import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from time import time
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from waterclock.cluster.gossip.config import GossipConfig
 from waterclock.cluster.gossip.discovery import Seeds
@@ -40,8 +41,8 @@ from waterclock.cluster.gossip.streams import (
     sealed_stream,
 )
 
-EXCHANGES_MAX = 128
-"""Connections that are served, and that are made, at once."""
+EXCHANGES_MAX = 64
+"""Connections that are served at once, and as many that are made: who hangs cannot hold up ours."""
 SEEDS_INTERVAL_S = 30
 """How often the seeds are looked up anew."""
 LEAVE_S_MAX = 5
@@ -51,6 +52,9 @@ _PORT_TRIES = 16
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 _log = logging.getLogger(__name__)
+
+Exchange: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+"""One connection: it begins when it is called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +128,8 @@ class Agent(asyncio.DatagramProtocol):
         self._on_event = on_event
         self._tasks = tasks
         self._running: set[asyncio.Task[None]] = set()
-        self._exchanges = 0
+        self._writers: set[asyncio.StreamWriter] = set()
+        """Of connections that are served."""
         self._transport: asyncio.DatagramTransport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_stopped = False
@@ -175,6 +180,9 @@ class Agent(asyncio.DatagramProtocol):
             self._timer.cancel()
         for task in self._running:
             task.cancel()
+        # A task that is cancelled before its first step closes nothing.
+        for writer in self._writers:
+            writer.transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.DatagramTransport, transport)
@@ -199,11 +207,12 @@ class Agent(asyncio.DatagramProtocol):
 
     def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection, or close it at once if there are too many."""
-        if self._is_stopped or self._exchanges >= EXCHANGES_MAX:
+        if self._is_stopped or len(self._writers) >= EXCHANGES_MAX:
             writer.transport.abort()
             return
         peer = writer.get_extra_info("peername")[:2]
-        self._open(peer, self._serve(reader, writer))
+        self._writers.add(writer)
+        self._spawn(self._exchange(peer, partial(self._serve, reader, writer)))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -218,6 +227,7 @@ class Agent(asyncio.DatagramProtocol):
                             self._write(writer, ack)
                 await writer.drain()
         finally:
+            self._writers.discard(writer)
             writer.close()
 
     def _perform(self, effects: list[Effect]) -> None:
@@ -226,9 +236,9 @@ class Agent(asyncio.DatagramProtocol):
                 case SendPacket(address, payload):
                     self._send(address, payload)
                 case OpenPushPull(address, state):
-                    self._open(address, self._push_pull(address, state))
+                    self._open(address, partial(self._push_pull, address, state))
                 case OpenStreamPing(address, ping, deadline_ms):
-                    self._open(address, self._stream_ping(address, ping, deadline_ms))
+                    self._open(address, partial(self._stream_ping, address, ping, deadline_ms))
                 case _:
                     self._report(effect)
         if self._gossip.has_sent_all:
@@ -261,23 +271,19 @@ class Agent(asyncio.DatagramProtocol):
         self.counts.packets_sent += 1
         self._transport.sendto(payload, address)
 
-    def _open(self, address: Address, exchange: Coroutine[Any, Any, None]) -> None:
-        if self._is_stopped or self._exchanges >= EXCHANGES_MAX:
-            exchange.close()
+    def _open(self, address: Address, exchange: Exchange) -> None:
+        if self._is_stopped or len(self._running) - len(self._writers) > EXCHANGES_MAX:
             self.counts.exchanges_failed += 1
             return
         self._spawn(self._exchange(address, exchange))
 
-    async def _exchange(self, address: Address, exchange: Coroutine[Any, Any, None]) -> None:
-        self._exchanges += 1
+    async def _exchange(self, address: Address, exchange: Exchange) -> None:
         try:
-            await exchange
+            await exchange()
         except (OSError, TimeoutError, BadPacket) as error:
             self.counts.exchanges_failed += 1
             reason = str(error) or type(error).__name__
             _log.debug("exchange_failed address=%s:%d reason=%s", *address, reason)
-        finally:
-            self._exchanges -= 1
 
     async def _push_pull(self, address: Address, state: PushPull) -> None:
         async with asyncio.timeout(self._stream_s):
@@ -319,11 +325,11 @@ class Agent(asyncio.DatagramProtocol):
         writer.write(data)
 
     async def _follow_seeds(self) -> None:
-        known: list[Address] = []
+        known: set[Address] = set()
         while True:
             found = await self._settings.seeds.addresses()
-            if found and found != known:
-                known = found
+            if found and set(found) != known:
+                known = set(found)
                 self._perform(self._gossip.join(found, self._now_ms()))
             await asyncio.sleep(SEEDS_INTERVAL_S if known else 1)
 
