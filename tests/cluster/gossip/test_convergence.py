@@ -161,3 +161,13 @@ def test_a_node_that_pauses_is_back_by_itself_and_takes_nobody_for_dead():
 
     assert {each for _, each in failures(network)} <= {"n4"}
     assert network.nodes["n1"].state_of("n4") == State.ALIVE
+
+
+def test_the_same_seed_has_the_same_history():
+    def history():
+        network = cluster(10, seed=7, loss=0.1)
+        network.kill("n3")
+        network.run(30_000)
+        return [node.events for node in network.nodes.values()], network.packets
+
+    assert history() == history()

@@ -3,8 +3,17 @@
 import logging
 
 import pytest
+from dns import asyncresolver, rdataclass, rdatatype, resolver
+from dns import name as dns_name
+from dns.rdtypes.IN.SRV import SRV
 
-from waterclock.cluster.gossip.discovery import Seed, Seeds, look_up_host, parse_seed
+from waterclock.cluster.gossip.discovery import (
+    Seed,
+    Seeds,
+    look_up_host,
+    look_up_service,
+    parse_seed,
+)
 from waterclock.model.errors import BadConfig
 
 
@@ -54,6 +63,21 @@ async def test_a_seed_that_cannot_be_found_is_left_out_and_logged(caplog):
         assert await Seeds(["gone", "here"], host=host).addresses() == [("10.0.0.1", 7_946)]
 
     assert "seed_not_found seed=gone reason=no such host" in caplog.text
+
+
+async def test_a_service_is_asked_of_dns_and_one_that_is_not_there_is_a_seed_not_found(monkeypatch):
+    async def resolve(name, kind):
+        assert kind == "SRV"
+        if name == "gone":
+            raise resolver.NXDOMAIN
+        target = dns_name.from_text("node-1.example.com.")
+        return [SRV(rdataclass.IN, rdatatype.SRV, 1, 1, 8_000, target)]
+
+    monkeypatch.setattr(asyncresolver, "resolve", resolve)
+
+    assert await look_up_service("here") == [("node-1.example.com", 8_000)]
+    with pytest.raises(OSError, match="no SRV record of gone"):
+        await look_up_service("gone")
 
 
 async def test_an_address_needs_no_look_up():

@@ -22,6 +22,7 @@ from waterclock.cluster.gossip import (
     OpenPushPull,
     State,
     Updated,
+    membership,
 )
 from waterclock.cluster.gossip.messages import Alive, Dead, Suspect, User
 from waterclock.cluster.gossip.serf import VERSIONS, encode_tags, is_understood, leave_intent
@@ -262,6 +263,15 @@ def test_a_node_that_does_not_speak_as_we_do_is_not_admitted_by_news(versions):
 
     assert me.state("b2") is None
     assert is_understood(bytes((1, 5, 2, 2, 5, 5)))
+
+
+def test_no_more_nodes_are_known_than_may_be(monkeypatch):
+    monkeypatch.setattr(membership, "NODES_MAX", 3)
+    me = OneNode("b1", "b2")
+
+    assert me.hears(alive_of("b3")) == []
+    assert me.state("b3") is None
+    assert len(only(me.hears(alive_of("b2", 2, b"new")), Updated)) == 1
 
 
 def test_tags_are_told_with_a_greater_incarnation_and_have_a_limit():

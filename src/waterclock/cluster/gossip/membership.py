@@ -20,7 +20,7 @@ from waterclock.cluster.gossip.members import Members, Node
 from waterclock.cluster.gossip.messages import U32_MAX, Address, Alive, Dead, Suspect
 from waterclock.cluster.gossip.outbox import Outbox
 from waterclock.cluster.gossip.serf import is_understood
-from waterclock.cluster.gossip.streams import NodeState, State
+from waterclock.cluster.gossip.streams import NODES_MAX, NodeState, State
 from waterclock.cluster.gossip.timers import Timers
 
 
@@ -52,6 +52,8 @@ class Membership:
             return None
         node = self._members.get(claim.node)
         if node is None:
+            if len(self._members) >= NODES_MAX:
+                return None
             node = Node(claim, now_ms)
             self._members.add(node)
         elif node.address != claim.address:

@@ -11,7 +11,7 @@ from random import Random
 from waterclock.cluster.gossip.config import GossipConfig
 from waterclock.cluster.gossip.members import Members, Node
 from waterclock.cluster.gossip.messages import Address
-from waterclock.cluster.gossip.streams import State
+from waterclock.cluster.gossip.streams import NODES_MAX, State
 
 ALONE_DELAY_MS = 1_000
 """The first wait of a node that is alone; it doubles up to the interval."""
@@ -33,7 +33,7 @@ class Reconnecting:
     def lost(self, nodes: Iterable[Node], now_ms: int) -> None:
         """Remember nodes that were reaped, unless they left."""
         for node in nodes:
-            if node.state == State.DEAD:
+            if node.state == State.DEAD and len(self._lost) < NODES_MAX:
                 self._lost[node.name] = (node.address, now_ms + self._for_ms)
 
     def delay_ms(self) -> int:

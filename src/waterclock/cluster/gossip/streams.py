@@ -46,7 +46,8 @@ from waterclock.cluster.gossip.packets import inflated
 
 STREAM_BYTES_MAX = 4 << 20
 """Of a stream that is read, and of what is inflated from it."""
-NODES_MAX = 65_536
+NODES_MAX = 10_000
+"""That are known at once; with metadata of 200 bytes all of them fit into a stream."""
 _SEALED_HEAD_BYTES = 5
 
 
