@@ -59,8 +59,12 @@ style: $(STAMP)  ## Lint, formatting and spelling
 types: $(SPARK)  ## Static types (mypy, strict)
 	@$(MYPY)
 
+unit: NEEDS := $(or $(NEEDS),not helm)
 unit: $(SPARK)  ## The tests alone; NEEDS= those with markers as in: make unit NEEDS=redis
 	@$(PYTEST) -q -n $(JOBS) -m "$(NEEDS)" $(PROFILE) --durations=20 --durations-min=3
+
+deploy-test: $(STAMP)  ## What make test leaves out of deploy/: the chart, by a Helm that is built first (minutes, once)
+	@$(PYTEST) -q -m helm tests/deploy
 
 stores-big: N := $(or $(N),1000000)
 stores-big: $(STAMP)  ## Every store with N= messages in one stream, read page by page
