@@ -34,6 +34,7 @@ SimpleWorkers = Literal["loopback", "all"]
 
 _PORT = count(0, 65_535)
 _KEY = Text(512)
+_GOES_ALONE = "goes without secret, certificate, key, ca, workers and listen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,13 +160,11 @@ class DispatcherConfig(Section):
     """The private key of the certificate."""
 
     ca: Annotated[str, Blank(Text(4_096))] = ""
-    """The CA that must have signed the certificate of workers. With it, those
-    without one are refused."""
+    """The CA that must have signed the certificate of workers: those without one are refused."""
 
     secure: Annotated[str, Blank(Text(4_096))] = ""
-    """The secure folder of a node, or a copy of it: workers are spoken to by TLS 1.3, with the
-    certificate there, and must show a credential that may consume `source` in `group`. In the place
-    of `secret`, `certificate`, `key` and `ca`."""
+    """The secure folder of a node, or a copy: workers are spoken to by TLS 1.3, and must show a
+    credential that may consume `source`. In the place of `secret`, `certificate`, `key`, `ca`."""
 
     is_insecure: Annotated[bool, Toggle()] = False
     """Let whoever reaches the port take messages and acknowledge them, from other machines too.
@@ -266,9 +265,7 @@ class DispatcherConfig(Section):
         if self.workers and self.certificate and not self.ca:
             raise BadConfig("dispatch.ca", "is needed to know the workers that are dialled")
         if self.secure and (self.secret or self.certificate or self.ca or self.workers):
-            raise BadConfig(
-                "dispatch.secure", "goes without secret, certificate, key, ca and workers"
-            )
+            raise BadConfig("dispatch.secure", _GOES_ALONE)
         knows_workers = bool(self.secret or (self.certificate and self.ca) or self.secure)
         _refuse_strangers(
             "dispatch", "host", self.host, is_allowed=knows_workers or self.is_insecure
@@ -398,13 +395,11 @@ class WorkerConfig(Section):
     """The private key of the certificate."""
 
     ca: Annotated[str, Blank(Text(4_096))] = ""
-    """The CA that must have signed the certificate of dispatchers. With it, those
-    without one are refused."""
+    """The CA that must have signed the certificate of dispatchers; others are refused."""
 
     credential: Annotated[str, Secret("worker.credential")] = field(default="", repr=False)
-    """What `waterclock secure add` printed, or `@file`: shown to dispatchers that have the secure
-    folder, which are known by its CA; and to the node of `topic`. In the place of `secret`,
-    `certificate`, `key`, `ca` and `listen`."""
+    """What `waterclock secure add` printed, or `@file`: shown to the node of `topic`, and to
+    dispatchers that have `secure`, in the place of `secret`, `certificate`, `key` and `ca`."""
 
     is_insecure: Annotated[bool, Toggle()] = False
     """Let `listen` be an address that other machines reach: whoever does can be our leader. It is
@@ -432,9 +427,7 @@ class WorkerConfig(Section):
             is_allowed = knows_leaders or self.is_insecure
             _refuse_strangers("worker", "listen", host, is_allowed=is_allowed)
         if self.credential and (self.secret or self.certificate or self.ca or self.listen):
-            raise BadConfig(
-                "worker.credential", "goes without secret, certificate, key, ca and listen"
-            )
+            raise BadConfig("worker.credential", _GOES_ALONE)
         _paired("worker", self.certificate, self.key)
         _check_redis_tls(self)
         _ordered("worker", "bucket", self.bucket_ms, "window", self.window_ms)
