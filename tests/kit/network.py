@@ -125,6 +125,9 @@ class Wire:
             await asyncio.gather(pair.pump(reader, far_writer), pair.pump(far_reader, writer))
         except OSError:
             pair.abort()
+        except asyncio.CancelledError:
+            pair.abort()  # the far end too: a loop of uvloop waits for ever to close around it
+            raise
         finally:
             self._pairs.discard(pair)
             writer.close()
@@ -135,16 +138,22 @@ class Network:
 
     def __enter__(self) -> "Network":
         self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        for task in asyncio.all_tasks(self._loop):
+
+    def _run(self) -> None:
+        """Run until stopped, and let what is left end: what it holds open, closing waits for."""
+        self._loop.run_forever()
+        left = asyncio.all_tasks(self._loop)
+        for task in left:
             task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0))
+        if left:
+            self._loop.run_until_complete(asyncio.wait(left, timeout=1))
         self._loop.close()
 
     def wire(self, port: int, *, host: str = "127.0.0.1", own_port: int = 0) -> Wire:
