@@ -46,7 +46,7 @@ check: export WATERCLOCK_HISTORIES := 40
 check: export WATERCLOCK_DELIVERY_HISTORIES := 8
 check: export WATERCLOCK_TIMER_HISTORIES := 40
 check: export WATERCLOCK_HUNT := 32
-check: style $(SPARK)  ## For daily work: style, types and the tests that need no server (3 minutes)
+check: style $(SPARK)  ## For daily work: style, types and the tests that need no server (5 minutes)
 	@$(MYPY) >$(LOG) 2>&1 & types=$$!; \
 	$(PYTEST) -q -n $(JOBS) -m "$(NEEDS)" $(PROFILE); failed=$$?; \
 	wait $$types || failed=1; cat $(LOG); exit $$failed

@@ -11,6 +11,7 @@ import inspect
 import logging
 import os
 import re
+import signal
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,9 @@ _skipped: list[str] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts what goes to the background without it, and tests press Ctrl-C.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for name, what in needs.NEEDS.items():
         config.addinivalue_line("markers", f"{name}: needs {what}")
 

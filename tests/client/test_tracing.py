@@ -204,3 +204,20 @@ async def test_without_a_provider_headers_are_left_as_they_are(tmp_path: Path):
         b"1": {}, b"2": {"traceparent": PARENT}, b"3": {}
     }  # fmt: skip
     assert {type(each) for each in found} == {waterclock.ReceivedMessage}
+
+
+async def test_a_message_without_room_for_a_context_goes_without_one(spans, tmp_path):
+    async with running_server(tmp_path) as served, connect(served.server.addresses.grpc) as client:
+        bytes_max = served.node.config.limits.message_bytes_max
+        full = b"x" * (bytes_max - 16)  # the id that it is given
+        many = {f"h{number}": b"" for number in range(64)}
+        await client.publish("orders", full)
+        await client.publish("orders", b"one", headers=many)
+        await client.publish_many("orders", [Message(full), Message(b"two")])
+        batch = pa.RecordBatch.from_arrays([binaries([full, b"three"])], ["value"])
+        await client.publish_arrow("orders", batch)
+        found = [set(message.headers) for message in await take(client, 6)]
+
+    has_context = {"traceparent"}
+    assert sorted(found, key=len) == [set(), set(), set(), set(), has_context, set(many)]
+    assert len(spans.named("send orders")) == 4

@@ -432,7 +432,7 @@ class TracingConfig(Section):
     enabled: Annotated[bool, Toggle()] = False
     """Whether the node makes spans of calls, batches and timers that carry a context, and exports
     them as the variables `OTEL_*` say: by OTLP to localhost:4317 if they say nothing. Needs
-    `pip install 'waterclock[otel]'`. On, each such call costs some 50 us."""
+    `pip install 'waterclock[otel]'`. On, each such call costs a span."""
 
     sample_percent: Annotated[int, count(0, 100)] = 0
     """Of 100 calls that carry no context, how many begin a trace. More shows more of clients that

@@ -11,27 +11,41 @@ import asyncio
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from waterclock.client.connection import Connection
 from waterclock.client.producer.arrow import ArrowReceipt
 from waterclock.client.producer.batch import ProducerBatch
+from waterclock.client.producer.checks import message_bytes
 from waterclock.client.producer.columns import HeaderPairs
 from waterclock.client.producer.producer import Destination, Producer
 from waterclock.client.results import Receipt
 from waterclock.log.schema import HEADERS, MESSAGES, maps
+from waterclock.model.limits import Limits
 from waterclock.model.message import Message
 from waterclock.model.views import NodeInfo
 from waterclock.runtime.trace_context import has_trace
 from waterclock.runtime.tracing import Context, Span, id_text, messaging
 
+CONTEXT_BYTES_MAX = 600
+"""Of `traceparent` and `tracestate`, with their names."""
+SPARE_BYTES = 256
+"""For what a message grows by on its way, such as by encryption."""
+
+HEADERS_MAX = Limits().headers_max
+"""As nodes have it that were not told otherwise: they do not say."""
+
 
 class TracedProducer(Producer):
-    """Publishes as any producer does, with spans."""
+    """Publishes as any producer does, with spans. Tracing refuses nothing: a message that has no
+    room for a context goes without one."""
 
     def __init__(self, connection: Connection, node: NodeInfo, tasks: asyncio.TaskGroup) -> None:
         super().__init__(connection, node, tasks)
         assert connection.tracer is not None
         self._tracer = connection.tracer
+        contexts_bytes = self._batch_messages * CONTEXT_BYTES_MAX
+        self._batch_bytes = max(1, min(self._batch_bytes, node.batch_bytes_max - contexts_bytes))
 
     async def publish(
         self,
@@ -51,7 +65,7 @@ class TracedProducer(Producer):
                 destination,
                 value,
                 key=key,
-                headers=_joined(headers, self._tracer.pairs(span)),
+                headers=self._joined(value, key, message_id, headers, self._tracer.pairs(span)),
                 due_ms=due_ms,
                 message_id=message_id,
             )
@@ -71,14 +85,37 @@ class TracedProducer(Producer):
         super()._extend(batch, messages)
         # The current span is that of the call.
         pairs = self._tracer.pairs()
-        batch.headers[start:] = [_joined(headers, pairs) for headers in batch.headers[start:]]
+        columns = batch.values[start:], batch.keys[start:], batch.ids[start:], batch.headers[start:]
+        batch.headers[start:] = [
+            self._joined(value, key, message_id, headers, pairs)
+            for value, key, message_id, headers in zip(*columns, strict=True)
+        ]
 
     async def publish_arrow(self, destination: Destination, batch: pa.RecordBatch) -> ArrowReceipt:
         """Publish rows in order; return when all are durable."""
         with self._tracer.inside(self._begin(destination, batch.num_rows)):
-            return await super().publish_arrow(
-                destination, _with_pairs(batch, self._tracer.pairs())
-            )
+            if _largest(batch) + CONTEXT_BYTES_MAX + SPARE_BYTES <= self._message_bytes_max:
+                batch = _with_pairs(batch, self._tracer.pairs())
+            return await super().publish_arrow(destination, batch)
+
+    def _joined(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        message_id: bytes | None,
+        headers: HeaderPairs | None,
+        pairs: HeaderPairs,
+    ) -> HeaderPairs | None:
+        """Return headers with those of a context, unless they carry one or there is no room."""
+        if headers is None:
+            joined = pairs
+        elif has_trace(headers):
+            return headers
+        else:
+            joined = [*headers, *pairs]
+        size = message_bytes(value, key, message_id, joined) + SPARE_BYTES
+        has_room = size <= self._message_bytes_max and len(joined) <= HEADERS_MAX
+        return joined if has_room else headers
 
     def _begin(
         self, destination: Destination, count: int | None, linked: Sequence[Context] = ()
@@ -91,11 +128,11 @@ class TracedProducer(Producer):
         return span
 
 
-def _joined(headers: HeaderPairs | None, pairs: HeaderPairs) -> HeaderPairs:
-    """Return headers with those of a context, unless they carry one."""
-    if headers is None:
-        return pairs
-    return headers if has_trace(headers) else [*headers, *pairs]
+def _largest(batch: pa.RecordBatch) -> int:
+    """Return a bound of the bytes of any message in a batch that has no headers."""
+    names = {"value", "key", "message_id"} & set(batch.schema.names)
+    columns = [batch.column(name) for name in names]
+    return sum(pc.max(pc.binary_length(column)).as_py() or 0 for column in columns)
 
 
 def _with_pairs(batch: pa.RecordBatch, pairs: HeaderPairs) -> pa.RecordBatch:
