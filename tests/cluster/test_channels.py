@@ -29,6 +29,7 @@ class Heard:
         self.body = b""
         self.is_over = False
         self.error = None
+        self.has_drained = False
 
     def answered(self, status, body, *, is_last):
         assert self.status is None
@@ -45,6 +46,9 @@ class Heard:
     def failed(self, error):
         assert self.error is None
         self.error = error
+
+    def drained(self):
+        self.has_drained = True
 
 
 class Side:
@@ -146,10 +150,15 @@ def test_who_is_not_read_is_sent_no_more_than_its_window(two):
     channel.answer(200, b"x" * WINDOW_BYTES * 4, is_last=False)
     two.settle()
     assert len(heard.body) == WINDOW_BYTES
-    assert channel.unsent_bytes == WINDOW_BYTES * 3
+    assert channel.is_blocked
     heard.channel.grant(10)
     two.settle()
     assert len(heard.body) == WINDOW_BYTES + 10
+    assert not channel.listener.has_drained
+    heard.channel.grant(WINDOW_BYTES * 3)
+    two.settle()
+    assert channel.listener.has_drained
+    assert not channel.is_blocked
 
 
 def test_a_long_body_does_not_keep_a_short_one_waiting(two):

@@ -56,6 +56,9 @@ class Answer:
     def failed(self, error):
         self.heard.set_exception(error)
 
+    def drained(self):
+        raise AssertionError("nothing waits")
+
 
 async def ask(node: Node, other: str, method: int = ECHO, body: bytes = b"") -> tuple[int, bytes]:
     answer = Answer()

@@ -82,7 +82,7 @@ async def test_who_waits_is_told_also_by_the_repeat_of_a_message_whose_answer_wa
     async with streaming(tmp_path) as it:
         token = await token_of(it, "s", "one")
         waiting = await it.polling("s", f"resumeToken={token}&{LONG}")
-        its_store = it.served.node.persister._store
+        its_store = it.node.persister._store
         store = its_store.store
 
         async def losing(*arguments, **options):
@@ -104,7 +104,7 @@ async def test_who_waits_gets_a_stored_message_also_if_its_sender_has_gone(
 ):
     async with streaming(tmp_path) as it:
         waiting = await it.polling("s", LONG)
-        its_store, go_on, asked = it.served.node.persister._store, asyncio.Event(), []
+        its_store, go_on, asked = it.node.persister._store, asyncio.Event(), []
         store = its_store.store
 
         async def slow(*arguments, **options):
@@ -134,7 +134,7 @@ async def test_who_waits_for_anything_gets_a_message_whose_first_answer_was_lost
 ):
     async with streaming(tmp_path) as it:
         waiting = await it.polling("s", LONG)
-        its_store = it.served.node.persister._store
+        its_store = it.node.persister._store
         store = its_store.store
 
         async def losing(*arguments, **options):
@@ -162,7 +162,7 @@ async def test_a_message_stored_while_a_reader_reads_is_not_passed_over(tmp_path
     async with streaming(tmp_path) as it:
         token = await token_of(it, "s", "one")
         it.host.delete("s")
-        persister = it.served.node.persister
+        persister = it.node.persister
         read = persister.read
 
         async def slow(stream: str, *, after: int, limit: int) -> Page:
@@ -208,7 +208,7 @@ async def test_the_store_is_asked_once_for_all_who_wait_in_a_stream(tmp_path, mo
     async with streaming(tmp_path, streams=shared(tmp_path)) as it:
         token = await token_of(it, "s", "one")
         polls = [await it.polling("s", f"resumeToken={token}&{LONG}") for _ in range(5)]
-        persister, asked = it.served.node.persister, 0
+        persister, asked = it.node.persister, 0
         read = persister.read
 
         async def counted(*arguments, **options):
@@ -219,8 +219,8 @@ async def test_the_store_is_asked_once_for_all_who_wait_in_a_stream(tmp_path, mo
             return await read(*arguments, **options)
 
         monkeypatch.setattr(persister, "read", counted)
-        rounds = it.served.node.store_poller.rounds
-        await until(lambda: it.served.node.store_poller.rounds >= rounds + 4)
+        rounds = it.node.store_poller.rounds
+        await until(lambda: it.node.store_poller.rounds >= rounds + 4)
         assert asked in (3, 4, 5)
         await it.store("s", "two")
         assert {(await poll).json()["message"] for poll in polls} == {"two"}
@@ -231,8 +231,8 @@ async def test_until_the_store_is_open_a_token_of_another_node_is_not_called_for
     async with streaming(tmp_path / "a", streams=config) as a:
         token = await token_of(a, "s", "one")
     async with streaming(tmp_path / "b", streams=config) as b:
-        b.served.node.stream_tokens._keyed.pop(0)
-        b.served.node.persister._is_open = False
+        b.node.stream_tokens._keyed.pop(0)
+        b.node.persister._is_open = False
         found = await b.receive("s", f"resumeToken={token}&{LONG}")
         heard = await b.get(f"/streams/events?streamId=s&resumeToken={token}")
 

@@ -103,7 +103,7 @@ async def test_listeners_are_no_polls(tmp_path, monkeypatch):
             assert await listener._chunk()
         await it.send("s", 1)
         await listener.messages(1)
-        samples = await scrape(it.served)
+        samples = await scrape(it.owner)
 
         assert value(samples, "stream_poll_timeouts_total") == 0
         assert value(samples, "stream_polls_answered_total") == 0
@@ -118,7 +118,7 @@ async def test_polls_answered_from_the_store_count(tmp_path):
             await it.receive("s", "resumeToken=earliest&limit=3")
         token = (await it.receive("s", "resumeToken=earliest")).json()["resumeToken"]
         await it.receive("s", f"resumeToken={token}")
-        samples = await scrape(it.served)
+        samples = await scrape(it.owner)
 
         assert value(samples, "stream_polls_answered_total") == 4
         assert value(samples, "stream_received_messages_total") == 8
@@ -142,7 +142,7 @@ async def test_a_poll_is_answered_in_its_time_however_slow_the_store_is(tmp_path
             began.set()
             await asyncio.sleep(3_600)
 
-        monkeypatch.setattr(it.served.node.persister, "read", hangs)
+        monkeypatch.setattr(it.node.persister, "read", hangs)
         for query in (f"resumeToken={token}", "resumeToken=earliest"):
             async with asyncio.timeout(5):
                 late = await it.receive("s", f"{query}&timeout=20ms")

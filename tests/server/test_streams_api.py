@@ -19,6 +19,8 @@ class Streaming:
 
     def __init__(self, served: Served, stack: AsyncExitStack) -> None:
         self.served = served
+        self.owner = served
+        self.node = served.node
         self.host = served.node.streams
         self._stack = stack
 
@@ -259,7 +261,7 @@ async def test_a_store_that_is_confused_fails_a_reader_and_not_the_node(tmp_path
         async def confused(*_: object, **__: object) -> None:
             raise RuntimeError("the driver is confused")
 
-        monkeypatch.setattr(it.served.node.persister, "read", confused)
+        monkeypatch.setattr(it.node.persister, "read", confused)
         assert (await it.receive("s", f"resumeToken={token}")).status == 500
         assert (await it.send("s", 2)).status == 200
 
@@ -288,17 +290,3 @@ async def test_whoever_waits_is_answered_when_the_node_stops(tmp_path):
         await it.served.server.stop()
 
         assert [(await each).status for each in (poll, sending)] == [503, 503]
-
-
-async def test_a_stream_that_belongs_to_another_node_says_whose_it_is(tmp_path):
-    class Elsewhere:
-        def owner(self, stream: str) -> str | None:
-            return "http://other:8080" if stream == "theirs" else None
-
-    async with streaming(tmp_path) as it:
-        it.served.node.ownership = Elsewhere()
-        sent, received = await it.send("theirs", 1), await it.receive("theirs")
-
-        assert [each.status for each in (sent, received)] == [424, 424]
-        assert sent.json()["owner"] == "http://other:8080"
-        assert (await it.send("ours", 1)).status == 200

@@ -24,6 +24,8 @@ from waterclock.server.addresses import Addresses
 from waterclock.server.arrivals import Arrivals
 from waterclock.server.audit import Audit
 from waterclock.server.calls import Calls
+from waterclock.server.cluster.cluster import Cluster
+from waterclock.server.cluster.forwarder import Forwarder
 from waterclock.server.counts import Counts
 from waterclock.server.grpc import reflection
 from waterclock.server.grpc.admin import AdminApi
@@ -95,6 +97,7 @@ class Server:
         self.operations = operations
         """All that HTTP offers."""
         self.calls = calls
+        self.forwarder: Forwarder | None = None
         self._health = health
         self._grpc = grpc_server
         self._http = http_server
@@ -129,6 +132,8 @@ class Server:
         self._health.stop()
         self.calls.stop()
         self.node.streams.stop()
+        if self.forwarder is not None:
+            self.forwarder.stop()
         self._http.stop()
         async with task_group() as tasks:
             ending = tasks.create_task(self._end_after(drain_s))
@@ -146,7 +151,7 @@ class Server:
 
 @asynccontextmanager
 async def serve(
-    node: Node, config: Config, reloader: Reloader | None = None
+    node: Node, config: Config, reloader: Reloader | None = None, cluster: Cluster | None = None
 ) -> AsyncIterator[Server]:
     """Answer requests to a node until left. `Server.stop` first ends well what is under way."""
     backlog = Backlog(config.server.receive_bytes_max)
@@ -159,17 +164,15 @@ async def serve(
     metrics = Metrics(node, calls, counters, watch, access, reloader)
     consumers = HttpConsumers(node, calls)
     broker_api = BrokerApi(node, calls)
-    table = with_description(
-        [
-            *operations(node, metrics),
-            *reload_operations(reloader),
-            *topic_operations(node, consumers, broker_api.publishing),
-            *FramesApi(node, calls, broker_api.frames).operations(),
-            *StreamsApi(node).operations(),
-        ],
-        config.limits,
-        node.clock.now_ms(),
-    )
+    streams = StreamsApi(node)
+    table = [
+        *operations(node, metrics),
+        *reload_operations(reloader),
+        *topic_operations(node, consumers, broker_api.publishing),
+        *FramesApi(node, calls, broker_api.frames).operations(),
+        *streams.operations(),
+    ]
+    table = with_description(table, config.limits, node.clock.now_ms())
     spans = call_spans(sample_percent=config.tracing.sample_percent)
     table = table if spans is None else [spans.http(operation) for operation in table]
     permits = None if audit is None else partial(guarded, access=access, counts=counts)
@@ -194,15 +197,36 @@ async def serve(
             running = [tasks.create_task(work) for work in works]
             if access.is_secure:
                 running.append(tasks.create_task(access.run()))
+            server = Server(node, calls, health, listener, http_server, access, table)
+            if cluster is not None:
+                forwarder = _begin(cluster, server, streams, config, tasks)
+                running.append(tasks.create_task(forwarder.run()))
             if audit is not None:
                 running.append(tasks.create_task(audit.run()))
             try:
-                yield Server(node, calls, health, listener, http_server, access, table)
+                yield server
             finally:
                 if audit is not None:
                     await audit.close()
                 for task in running:
                     task.cancel()
+
+
+def _begin(
+    cluster: Cluster,
+    server: Server,
+    streams: StreamsApi,
+    config: Config,
+    tasks: asyncio.TaskGroup,
+) -> Forwarder:
+    """Have other nodes answered, and asked for what is theirs."""
+    server.node.ownership = cluster.ownership
+    # The node that was asked first has looked who asks.
+    handler = answer_from(routes_of(streams.operations()))
+    bytes_max = http_limits(config).body_bytes_max
+    forwarder = cluster.begin(handler, tasks, body_bytes_max=bytes_max)
+    server.forwarder = streams.forwarder = forwarder
+    return forwarder
 
 
 def _audit_of(node: Node, config: Config, access: Access) -> Audit | None:

@@ -57,6 +57,10 @@ class Listener(Protocol):
         """The channel is over and nothing more comes: it was cancelled, or the link is gone."""
         ...
 
+    def drained(self) -> None:
+        """All that had to wait for credit, or for its turn, has been said."""
+        ...
+
 
 class Channel:
     """One request and its answer, as one side sees it."""
@@ -120,9 +124,9 @@ class Channel:
             self._end()
 
     @property
-    def unsent_bytes(self) -> int:
-        """What waits for credit, or for its turn."""
-        return sum(len(body) for _, _, body, _ in self._unsent or ())
+    def is_blocked(self) -> bool:
+        """Something waits for credit, or for its turn; `drained` tells when it does not."""
+        return self._unsent is not None
 
     def _say(self, kind: Kind, head: bytes, body: bytes, *, is_last: bool) -> None:
         if not self.is_open:
@@ -161,6 +165,8 @@ class Channel:
             self._unsent = None
         self._credit -= size
         self._emit(kind, head, bytes(body[:size]), is_last=is_last and not rest)
+        if not unsent and self.is_open and self.listener is not None:
+            self.listener.drained()
         return bool(unsent)
 
     # What comes

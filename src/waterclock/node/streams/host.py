@@ -8,6 +8,7 @@ Times are those of a monotonic clock, also for messages that expire in memory.
 
 import asyncio
 from collections import deque
+from collections.abc import Collection
 from typing import Protocol, assert_never
 
 from waterclock.model.clock import Clock, SteadyClock
@@ -36,17 +37,38 @@ INCARNATIONS_PER_MS = 1 << 16
 class Ownership(Protocol):
     """Knows which node matches the senders and receivers of a stream."""
 
+    @property
+    def version(self) -> int:
+        """The same on nodes that agree about everything."""
+        ...
+
+    @property
+    def others(self) -> Collection[str]:
+        """The ids of all other nodes that own streams."""
+        ...
+
     def owner(self, stream: str) -> str | None:
-        """Return the HTTP address of the node that owns a stream; None if it is this one."""
+        """Return the id of the node that owns a stream; None if it is this one."""
+        ...
+
+    def address(self, node_id: str) -> str:
+        """Return where clients reach a node over HTTP."""
         ...
 
 
 class SoleOwner:
     """Owns every stream: the node has no cluster."""
 
+    version = 0
+    others = ()
+
     def owner(self, stream: str) -> str | None:
         """Return None: the stream is this node's."""
         return None
+
+    def address(self, node_id: str) -> str:
+        """Return nothing: nobody else is there."""
+        return ""
 
 
 class StreamHost:

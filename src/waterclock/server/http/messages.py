@@ -69,6 +69,8 @@ class Request(msgspec.Struct):
     asker: Asker = ANYONE_ASKS
     permit: "Permit | None" = None
     """What it was let in with, on a secure node."""
+    left_ms: int = 0
+    """How long it may wait yet, if it came by way of another node; 0: as it says itself."""
     parameters: Any = None
     content: Any = None
     """Parameters and body as they were read first: who checks rights sees what the handler sees."""

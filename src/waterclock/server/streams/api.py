@@ -24,6 +24,8 @@ from waterclock.model.views import StreamInfo
 from waterclock.node.node import Node
 from waterclock.node.streams.host import StreamHost
 from waterclock.security.rights import Needs
+from waterclock.server.cluster.forwarded_call import NOT_OWNER_HERE
+from waterclock.server.cluster.forwarder import Forwarder
 from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import (
     EVENTS,
@@ -63,6 +65,8 @@ from waterclock.streams.tokens import STORED, Token
 from waterclock.streams.waiters import Receiver, Sender
 
 LIST_MAX = 1_000
+NODE_STEP = 1 << 40
+"""Of a list over many nodes: by how much its places differ from one node to the next."""
 QUERY_CHARS_KEPT = 300
 """A longer query is read anew each time: made-up ones should not fill our memory."""
 
@@ -85,6 +89,8 @@ class StreamsApi:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self.forwarder: Forwarder | None = None
+        """Asks the owners of other streams, if the node has a cluster."""
         self._host: StreamHost = node.streams
         self._tokens = node.stream_tokens
         self._matching: MatchingConfig = node.config.matching
@@ -98,16 +104,16 @@ class StreamsApi:
         """Take a message, and answer when it is in the stream or was handed over."""
         body = body_of(request, SendBody)
         content = self._content(request, body)
-        if (elsewhere := self._elsewhere(body.stream_id)) is not None:
+        timeout_ms = self._timeout(request, body.timeout, body.timeout_seconds)
+        patience = body.blocking_send_timeout_seconds
+        if patience is not None:
+            timeout_ms = self._timeout(request, None, patience, field="blockingSendTimeout")
+        if (elsewhere := self._elsewhere(request, body.stream_id, timeout_ms)) is not None:
             return elsewhere
         size = body.in_memory_stream_size
         if size is None:
             size = self._config.ring_messages
         self._check_size(size)
-        timeout_ms = self._timeout(body.timeout, body.timeout_seconds)
-        patience = body.blocking_send_timeout_seconds
-        if patience is not None:
-            timeout_ms = self._timeout(None, patience, field="blockingSendTimeout")
         item = self._item(body, content)
         if patience is None and not body.write_to_db:
             position = self._host.put(body.stream_id, item)
@@ -143,7 +149,7 @@ class StreamsApi:
         """Store a message; receivers that wait get it too."""
         body = body_of(request, StoreBody)
         content = self._content(request, body)
-        return self._elsewhere(body.stream_id) or self._store(body, content)
+        return self._elsewhere(request, body.stream_id) or self._store(body, content)
 
     async def _store(self, body: StoreBody, content: bytes) -> Response:
         item, token, position, is_new = await self._stored(body, content, is_for_all=True)
@@ -200,13 +206,13 @@ class StreamsApi:
         """Answer with what there is, or wait for it."""
         asked = _asked(request)
         name = asked.stream_id
-        if (elsewhere := self._elsewhere(name)) is not None:
-            return elsewhere
         # All is read before anything is taken: what comes after must not fail.
         field_names, timeout_ms = (
             FIELD_NAMES[asked.as_],
-            self._timeout(asked.timeout, asked.timeout_seconds),
+            self._timeout(request, asked.timeout, asked.timeout_seconds),
         )
+        if (elsewhere := self._elsewhere(request, name, timeout_ms)) is not None:
+            return elsewhere
         if asked.consumer_id is None and asked.resume_token is None and asked.limit is None:
             taken = self._host.take(name)
             if taken is not None:
@@ -240,16 +246,19 @@ class StreamsApi:
         """Answer with messages as they come."""
         asked = _asked(request)
         if asked.timeout is None and asked.timeout_seconds is None:
-            listen_ms = self._timeout(None, self._matching.max_timeout_ms / 1_000)
+            listen_ms = self._timeout(request, None, self._matching.max_timeout_ms / 1_000)
         else:
-            listen_ms = self._timeout(asked.timeout, asked.timeout_seconds)
-        return self._elsewhere(asked.stream_id) or self._events.open(request, asked, listen_ms)
+            listen_ms = self._timeout(request, asked.timeout, asked.timeout_seconds)
+        elsewhere = self._elsewhere(request, asked.stream_id, listen_ms)
+        return elsewhere or self._events.open(request, asked, listen_ms)
 
     # Looking
 
-    def list_names(self, request: Request) -> Response:
+    def list_names(self, request: Request) -> Answered | Later:
         """Answer with the names of streams in memory."""
         asked = parameters_of(request, _Listed)
+        if self.forwarder is not None and not request.left_ms:
+            return self._list_all(request, asked)
         sees = request.principal.rights.sees
         seen = (name for name in self._host.table.names() if sees(stream=name))
         # One more tells whether there are others behind them.
@@ -257,9 +266,45 @@ class StreamsApi:
         following = asked.start + asked.limit if len(names) > asked.limit else 0
         return json(200, StreamList(names[: asked.limit], following))
 
-    def get(self, request: Request) -> Response:
+    async def _list_all(self, request: Request, asked: _Listed) -> Response:
+        """Answer with streams of all nodes, one node's after the other's."""
+        assert self.forwarder is not None
+        nodes = [None, *sorted(self._node.ownership.others)]
+        sees = request.principal.rights.sees
+        number, start = divmod(asked.start, NODE_STEP)
+        names: list[str] = []
+        unreachable: list[str] = []
+        while number < len(nodes) and len(names) < asked.limit:
+            room = asked.limit - len(names)
+            page = await self._page(nodes[number], request.path, start, room)
+            if page is None:
+                unreachable.append(nodes[number] or "")
+                page = StreamList([], 0)
+            names += (name for name in page.streams if sees(stream=name))
+            number, start = (number, page.next) if page.next else (number + 1, 0)
+        following = number * NODE_STEP + start if number < len(nodes) else 0
+        return json(200, StreamList(names, following, unreachable))
+
+    async def _page(
+        self, node: str | None, path: bytes, start: int, limit: int
+    ) -> StreamList | None:
+        """Return names of one node's streams; None if it does not answer."""
+        if node is None:
+            names = list(islice(self._host.table.names(), start, start + limit + 1))
+            return StreamList(names[:limit], start + limit if len(names) > limit else 0)
+        assert self.forwarder is not None
+        query = b"start=%d&limit=%d" % (start, limit)
+        answer = await self.forwarder.ask_node(node, path, query)
+        if answer is None or answer.status != 200:
+            return None
+        return msgspec.json.decode(answer.body, type=StreamList)
+
+    def get(self, request: Request) -> Answered:
         """Answer with what is known of a stream."""
         name = parameters_of(request, _Named).stream_id
+        return self._elsewhere(request, name) or self._known(name)
+
+    def _known(self, name: str) -> Response:
         stream = self._host.table.find(name)
         if stream is None:
             return problem(404, f"there is no stream {name!r} in memory", error="NotFound")
@@ -275,19 +320,24 @@ class StreamsApi:
         )
         return json(200, facts)
 
-    def resize(self, request: Request) -> Response:
+    def resize(self, request: Request) -> Answered:
         """Let a stream hold another number of messages."""
         name = parameters_of(request, _Named).stream_id
         size = body_of(request, ResizeBody).in_memory_stream_size
         self._check_size(size)
+        if (elsewhere := self._elsewhere(request, name)) is not None:
+            return elsewhere
         if self._host.table.find(name) is None:
             return problem(404, f"there is no stream {name!r} in memory", error="NotFound")
         self._host.resize(name, size)
-        return self.get(request)
+        return self._known(name)
 
-    async def delete(self, request: Request) -> Response:
+    def delete(self, request: Request) -> Answered | Later:
         """Forget a stream, in memory and in the store."""
         name = parameters_of(request, _Named).stream_id
+        return self._elsewhere(request, name) or self._delete(name)
+
+    async def _delete(self, name: str) -> Response:
         was_in_memory = self._host.delete(name)  # at once, also if the store is away
         stored = await self._node.persister.delete(name)
         if not was_in_memory and not stored:
@@ -300,19 +350,27 @@ class StreamsApi:
         if size > self._config.ring_messages_max:
             raise CapacityReached("inMemoryStreamSize", self._config.ring_messages_max, got=size)
 
-    def _elsewhere(self, stream: str) -> Response | None:
-        """Return what to answer if another node owns the stream."""
-        owner = self._node.ownership.owner(stream)
-        if owner is None:
+    def _elsewhere(
+        self, request: Request, stream: str, timeout_ms: int | None = None
+    ) -> Answered | None:
+        """Return who answers if another node owns the stream."""
+        if self._node.ownership.owner(stream) is None:
             return None
-        detail = f"the stream belongs to {owner}: ask there"
-        return problem(424, detail, error="NotOwner", owner=owner)
+        if request.left_ms:
+            return NOT_OWNER_HERE
+        assert self.forwarder is not None
+        if timeout_ms is None:
+            timeout_ms = self._matching.default_timeout_ms
+        return self.forwarder.forward(request, stream, timeout_ms)
 
-    def _timeout(self, text: str | None, seconds: float | None, *, field: str = "timeout") -> int:
+    def _timeout(
+        self, request: Request, text: str | None, seconds: float | None, *, field: str = "timeout"
+    ) -> int:
         timeout_ms = span_ms(field, text, seconds)
         if timeout_ms is None:
-            return self._matching.default_timeout_ms
-        return min(timeout_ms, self._matching.max_timeout_ms)
+            timeout_ms = self._matching.default_timeout_ms
+        most_ms = request.left_ms or self._matching.max_timeout_ms
+        return min(timeout_ms, most_ms)
 
     def operations(self) -> list[Operation]:
         """Return the table of what is offered here."""

@@ -220,12 +220,14 @@ class ReceivedPage(msgspec.Struct, rename="camel"):
     resume_token: str
 
 
-class StreamList(msgspec.Struct, rename="camel"):
+class StreamList(msgspec.Struct, rename="camel", omit_defaults=True):
     """Some of the streams in memory."""
 
     streams: list[str]
     next: int
     """Ask again from here; 0: there are no more."""
+    unreachable: list[str] = []
+    """Nodes of the cluster that did not answer: their streams are missing."""
 
 
 class ResizeBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):

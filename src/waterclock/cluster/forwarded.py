@@ -1,0 +1,108 @@
+"""A request of HTTP on its way to the node that owns its stream, and the answer on its way back.
+
+    request     ring version u64, ms left u32, then method, path, query and Last-Event-ID, each
+                behind its length u16, then the body
+    answer      the status is the channel's; streamed u8, then content type and header lines, each
+                behind its length u16, then the body or its beginning
+
+A status below 100 is none of HTTP's: NOT_OWNER says that the node asked owns no such stream, and
+who does as far as it knows. A request goes one hop: who is asked answers, and asks nobody else.
+"""
+
+from struct import Struct
+from typing import Final, NamedTuple
+
+from waterclock.model.errors import BadInput
+
+FORWARD: Final = 1
+"""The method of the peer link."""
+NOT_OWNER: Final = 1
+
+_REQUEST = Struct(">QIHHHH")
+_ANSWER = Struct(">BHH")
+_NOT_OWNER = Struct(">Q")
+
+
+class BadForward(BadInput):
+    """What another node sent is no request, or no answer."""
+
+
+class ForwardedRequest(NamedTuple):
+    """A request, as far as the owner of its stream needs to know it."""
+
+    ring_version: int
+    left_ms: int
+    """How long the client still waits, if that is less than it asked for; 0: as it asked."""
+    method: bytes
+    path: bytes
+    query: bytes
+    last_event_id: bytes
+    body: bytes
+
+    def encode(self) -> bytes:
+        """Return the bytes of it."""
+        _, _, method, path, query, last_id, body = self
+        lengths = (len(method), len(path), len(query), len(last_id))
+        if max(lengths) > 0xFFFF:
+            raise BadForward("a path or query is too long to be forwarded")
+        head = _REQUEST.pack(self.ring_version, self.left_ms, *lengths)
+        return b"".join((head, method, path, query, last_id, body))
+
+    @classmethod
+    def decode(cls, data: bytes) -> "ForwardedRequest":
+        """Read it."""
+        if len(data) < _REQUEST.size:
+            raise BadForward("a forwarded request is too short")
+        ring_version, left_ms, *lengths = _REQUEST.unpack_from(data)
+        method, path, query, last_id, body = _cut(data, _REQUEST.size, lengths)
+        return cls(ring_version, left_ms, method, path, query, last_id, body)
+
+
+class ForwardedAnswer(NamedTuple):
+    """An answer of HTTP without its status; `body` is what there is of it."""
+
+    is_streamed: bool
+    """More comes as it happens, and the client is to have each piece at once."""
+    content_type: bytes
+    headers: bytes
+    body: bytes
+
+    def encode(self) -> bytes:
+        """Return the bytes of it."""
+        head = _ANSWER.pack(self.is_streamed, len(self.content_type), len(self.headers))
+        return b"".join((head, self.content_type, self.headers, self.body))
+
+    @classmethod
+    def decode(cls, data: bytes) -> "ForwardedAnswer":
+        """Read it."""
+        if len(data) < _ANSWER.size or data[0] > 1:
+            raise BadForward("a forwarded answer has no head")
+        is_streamed, *lengths = _ANSWER.unpack_from(data)
+        content_type, headers, body = _cut(data, _ANSWER.size, lengths)
+        return cls(bool(is_streamed), content_type, headers, body)
+
+
+def encode_not_owner(ring_version: int, owner: str) -> bytes:
+    """Return what NOT_OWNER says."""
+    return _NOT_OWNER.pack(ring_version) + owner.encode()
+
+
+def decode_not_owner(data: bytes) -> tuple[int, str]:
+    """Return the version of the other node's ring, and whom it names."""
+    if len(data) < _NOT_OWNER.size:
+        raise BadForward("NOT_OWNER is too short")
+    try:
+        return int(_NOT_OWNER.unpack_from(data)[0]), data[_NOT_OWNER.size :].decode()
+    except UnicodeDecodeError:
+        raise BadForward("NOT_OWNER: the owner is not UTF-8") from None
+
+
+def _cut(data: bytes, start: int, lengths: list[int]) -> list[bytes]:
+    """Return parts of given lengths, and what is behind them."""
+    parts = []
+    for length in lengths:
+        parts.append(data[start : start + length])
+        start += length
+    if start > len(data):
+        raise BadForward("it ends before its parts do")
+    return [*parts, data[start:]]

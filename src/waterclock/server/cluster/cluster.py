@@ -1,0 +1,52 @@
+"""A node among others: its links, what it owns, and who answers for what it does not."""
+
+import asyncio
+from random import Random
+
+from waterclock.cluster.forwarded import FORWARD
+from waterclock.cluster.peer_link.channels import Channel
+from waterclock.cluster.peer_link.frames import Hello
+from waterclock.server.cluster.answering import Answering
+from waterclock.server.cluster.forwarder import Forwarder
+from waterclock.server.cluster.ownership import RingOwnership
+from waterclock.server.cluster.peers import Peers, PeerSecurity
+from waterclock.server.http.messages import Handler
+
+
+class Cluster:
+    """What a node knows of the others. Nothing is answered before `begin`."""
+
+    def __init__(self, hello: Hello, security: PeerSecurity, random: Random) -> None:
+        self.ownership = RingOwnership(hello.node_id)
+        self.peers = Peers(
+            hello,
+            security,
+            on_request=self._requested,
+            on_up=self._up,
+            on_down=self._down,
+            random=random,
+        )
+        self._answering: Answering | None = None
+
+    def begin(
+        self, handler: Handler, tasks: asyncio.TaskGroup, *, body_bytes_max: int
+    ) -> Forwarder:
+        """Answer other nodes with `handler`; return what asks them."""
+        self._answering = Answering(handler, tasks, body_bytes_max=body_bytes_max)
+        return Forwarder(self.peers, self.ownership, handler, tasks)
+
+    def _requested(
+        self, node_id: str, channel: Channel, method: int, body: bytes, is_last: bool
+    ) -> None:
+        if method != FORWARD:
+            channel.cancel(f"method {method} is unknown here")
+        elif self._answering is None:
+            channel.cancel("the node is starting")
+        else:
+            self._answering.requested(channel, body, is_last=is_last)
+
+    def _up(self, node_id: str) -> None:
+        """Nothing to do: who waits for this node asks again by itself."""
+
+    def _down(self, node_id: str, why: str) -> None:
+        """Nothing to do: whoever waited has been told."""

@@ -1,0 +1,209 @@
+"""One request that another node answers: it waits as a poll does, with no task and no timer."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from waterclock.cluster.forwarded import NOT_OWNER, BadForward, ForwardedAnswer
+from waterclock.cluster.peer_link.channels import Channel
+from waterclock.server.cluster.reply import Reply
+from waterclock.server.http.messages import Pending, Request, Response, Streamed, problem
+
+if TYPE_CHECKING:
+    from waterclock.server.cluster.forwarder import Forwarder
+
+ANSWER_BYTES_MAX = 64 << 20
+
+
+class _Parts(NamedTuple):
+    method: bytes
+    path: bytes
+    query: bytes
+    last_event_id: bytes
+    body: bytes
+
+
+class ForwardedCall(Pending):
+    """A request on behalf of a client; the channel's listener on this node."""
+
+    __slots__ = (
+        "_body",
+        "_feed",
+        "_forwarder",
+        "_head",
+        "_status",
+        "channel",
+        "deadline",
+        "owner",
+        "parts",
+        "pause_s",
+        "reply",
+        "stream",
+    )
+
+    def __init__(
+        self, forwarder: "Forwarder", request: Request, stream: str, deadline: float, pause_s: float
+    ) -> None:
+        super().__init__(_gone)
+        last_id = request.header(b"last-event-id") or b""
+        self.parts = _Parts(request.method, request.path, request.query, last_id, request.body)
+        self.stream = stream
+        self.deadline = deadline
+        self.pause_s = pause_s
+        self.owner = ""
+        """Who was asked last."""
+        self.channel: Channel | None = None
+        self.reply: Reply | None = None
+        """Of this node, if the stream has become its own."""
+        self._forwarder = forwarder
+        self._status = 0
+        self._head: ForwardedAnswer | None = None
+        self._body: bytearray | None = None
+        self._feed: _Feed | None = None
+
+    @property
+    def is_harmless(self) -> bool:
+        """It may be carried out twice, and nobody is the worse for it."""
+        return self.parts.method != b"POST"
+
+    def request(self, left_ms: int) -> Request:
+        """Return it as a request of this node."""
+        method, path, query, last_id, body = self.parts
+        headers = [(b"last-event-id", last_id)] if last_id else []
+        request = Request(method, path, query, headers, body)
+        request.left_ms = left_ms
+        return request
+
+    def answer(self, response: Response | Streamed) -> bool:
+        """Answer the client; nothing more is wanted of the other node."""
+        self._forwarder.over(self)
+        return super().answer(response)
+
+    def give_up(self) -> None:
+        """The time is over, and the other node says nothing."""
+        self._forwarder.failed(self)
+        if self.channel is not None:
+            self.channel.cancel("it took too long")
+        self.answer(self._forwarder.no_answer(self, "it took too long"))
+
+    # As one that asks this node
+
+    @property
+    def is_waiting(self) -> bool:
+        """The client is still there."""
+        return not self.is_over
+
+    def take(self, answer: Response | Streamed) -> None:
+        """Pass on what this node answers."""
+        if answer == NOT_OWNER_HERE:
+            self._forwarder.ask_again(self)
+        else:
+            self.answer(answer)
+
+    # What the channel tells
+
+    def answered(self, status: int, body: bytes, *, is_last: bool) -> None:
+        """The answer begins."""
+        self._forwarder.heard(self)
+        if status == NOT_OWNER:
+            self._forwarder.ask_again(self)
+            return
+        try:
+            head = ForwardedAnswer.decode(body)
+        except BadForward as error:
+            assert self.channel is not None
+            self.channel.cancel(str(error))
+            self.answer(problem(502, f"{self.owner} answers nonsense: {error}"))
+            return
+        if head.is_streamed:
+            assert self.channel is not None
+            self._feed = _Feed(self.channel)
+            pieces = self._feed.pieces()
+            self.answer(
+                Streamed(status, pieces, head.content_type, head.headers, on_over=self._feed.stop)
+            )
+        elif is_last:
+            self.answer(Response(status, head.body, head.content_type, head.headers))
+        else:
+            self._status, self._head, self._body = status, head, bytearray(head.body)
+            self._grant(len(body))
+
+    def piece(self, body: bytes, *, is_last: bool) -> None:
+        """The answer goes on."""
+        if self._feed is not None:
+            self._feed.put(body, is_last=is_last)
+            return
+        assert self._body is not None
+        assert self._head is not None
+        self._body += body
+        if len(self._body) > ANSWER_BYTES_MAX:
+            assert self.channel is not None
+            self.channel.cancel("the answer is too long")
+            self.answer(problem(502, f"{self.owner} answers with more than is allowed"))
+        elif is_last:
+            head = self._head
+            answer = Response(self._status, bytes(self._body), head.content_type, head.headers)
+            self.answer(answer)
+        else:
+            self._grant(len(body))
+
+    def failed(self, error: Exception) -> None:
+        """The other node, or the way to it, is gone."""
+        self._forwarder.failed(self)
+        if self._feed is not None:
+            self._feed.put(b"", is_last=True)
+        elif self.is_over:
+            return
+        elif self.is_harmless:
+            self._body = self._head = None
+            self._forwarder.ask_again(self)
+        else:
+            self.answer(self._forwarder.no_answer(self, str(error)))
+
+    def drained(self) -> None:
+        """Nothing waits for that: the request is whole."""
+
+    def _grant(self, count: int) -> None:
+        assert self.channel is not None
+        self.channel.grant(count)
+
+    def leave(self) -> None:
+        """Ask no more: the client has gone, or this node stops."""
+        self._forwarder.over(self)
+        if self.channel is not None:
+            self.channel.cancel("the client has gone")
+        if self.reply is not None:
+            self.reply.cancel()
+
+
+def _gone(call: ForwardedCall) -> None:
+    call.leave()
+
+
+NOT_OWNER_HERE = Response(NOT_OWNER)
+"""What the API of streams says to a request that came from another node, or that comes back."""
+
+
+class _Feed:
+    """Pieces of an answer that go on to the client as they come."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    def put(self, piece: bytes, *, is_last: bool) -> None:
+        """Take a piece; the channel's credit bounds how many."""
+        if piece:
+            self._queue.put_nowait(piece)
+        if is_last:
+            self._queue.put_nowait(None)
+
+    def stop(self) -> None:
+        """The client has gone, or has all."""
+        self._channel.cancel("the client has gone")
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Yield what comes, and let more come once it is taken."""
+        while (piece := await self._queue.get()) is not None:
+            yield piece
+            self._channel.grant(len(piece))

@@ -1,0 +1,196 @@
+"""Requests for streams of other nodes: asked there for the client, and asked again if need be.
+
+A request goes to the owner of its stream and no further. While the nodes disagree about who that
+is, or it cannot be reached, the request is tried again, within the time that the client waits; at
+the end it is answered with 424, and `owner` says who it should be. One that may have been carried
+out already is tried again only if that does no harm.
+"""
+
+import asyncio
+from typing import Final, Protocol
+
+from waterclock.cluster.forwarded import (
+    FORWARD,
+    BadForward,
+    ForwardedAnswer,
+    ForwardedRequest,
+)
+from waterclock.cluster.peer_link.breaker import Breaker
+from waterclock.cluster.peer_link.channels import Channel, Listener
+from waterclock.model.errors import Stopping, Unreachable
+from waterclock.node.streams.host import Ownership
+from waterclock.server.cluster.forwarded_call import ForwardedCall
+from waterclock.server.cluster.reply import Reply
+from waterclock.server.http.messages import Handler, Pending, Request, Response, problem
+from waterclock.server.http.problems import RETRY_AFTER
+
+PAUSE_S: Final = 0.025
+PAUSE_S_MAX: Final = 0.4
+LATE_S: Final = 2.0
+"""How much later than the client's time an answer may come before its node is taken for stuck."""
+SWEEP_S: Final = 0.5
+ONE_MS: Final = 5_000
+"""How long a node may take to answer what was asked of it by name."""
+STOPS: Final = "the node is stopping: ask again, or elsewhere"
+
+
+class Asks(Protocol):
+    """Carries a request to a node."""
+
+    def ask(self, node_id: str, method: int, body: bytes, caller: Listener) -> Channel:
+        """Ask; raises Unreachable if there is no way to that node now."""
+        ...
+
+
+class Forwarder:
+    """Asks other nodes for this node's clients; `handler` answers what is its own by then."""
+
+    def __init__(
+        self, asks: Asks, owners: Ownership, handler: Handler, tasks: asyncio.TaskGroup
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._asks = asks
+        self._owners = owners
+        self._handler = handler
+        self._tasks = tasks
+        self._is_stopping = False
+        self._breakers: dict[str, Breaker] = {}
+        self._calls: set[ForwardedCall] = set()
+        self.forwarded = 0
+        """Requests, each time they were asked of another node."""
+        self.retried = 0
+
+    def __repr__(self) -> str:
+        return f"<Forwarder {len(self._calls)} waiting>"
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def forward(self, request: Request, stream: str, timeout_ms: int) -> Pending:
+        """Have the owner of a stream answer; the client waits so long at most."""
+        if self._is_stopping:
+            raise Stopping(STOPS)
+        deadline = self._loop.time() + timeout_ms / 1_000
+        call = ForwardedCall(self, request, stream, deadline, PAUSE_S)
+        self._calls.add(call)
+        self._ask(call)
+        return call
+
+    async def ask_node(self, node_id: str, path: bytes, query: bytes) -> Response | None:
+        """Have a node answer a GET of what is its own; None if it does not, in time."""
+        asked = ForwardedRequest(self._owners.version, ONE_MS, b"GET", path, query, b"", b"")
+        answer = _Answer()
+        try:
+            channel = self._asks.ask(node_id, FORWARD, asked.encode(), answer)
+        except Unreachable:
+            return None
+        await asyncio.wait([answer.heard], timeout=ONE_MS / 1_000)
+        channel.cancel("it took too long")
+        return answer.heard.result() if answer.heard.done() else None
+
+    def stop(self) -> None:
+        """Ask no more: whoever waits should ask another node."""
+        self._is_stopping = True
+        for call in tuple(self._calls):
+            call.leave()
+            call.answer(problem(503, STOPS, RETRY_AFTER, error="Stopping"))
+
+    async def run(self) -> None:
+        """Give up on nodes that do not answer, until cancelled."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            late = self._loop.time() - LATE_S
+            for call in [call for call in self._calls if call.deadline < late]:
+                call.give_up()
+
+    # What calls tell
+
+    def heard(self, call: ForwardedCall) -> None:
+        """The node that was asked has answered, whatever it said."""
+        self._breakers[call.owner].succeeded()
+
+    def failed(self, call: ForwardedCall) -> None:
+        """The node that was asked does not answer."""
+        self._breakers[call.owner].failed(self._now_ms())
+
+    def over(self, call: ForwardedCall) -> None:
+        """Nobody waits for this one any more."""
+        self._calls.discard(call)
+
+    def ask_again(self, call: ForwardedCall) -> None:
+        """Ask the owner once more, after a pause, if there is time for that."""
+        if self._loop.time() + call.pause_s >= call.deadline:
+            call.answer(self._unstable(call.stream))
+            return
+        self.retried += 1
+        self._loop.call_later(call.pause_s, self._ask, call)
+        call.pause_s = min(call.pause_s * 2, PAUSE_S_MAX)
+
+    def no_answer(self, call: ForwardedCall, why: str) -> Response:
+        """Return what to say of a request that may have been carried out, or not."""
+        where = self._owners.address(call.owner)
+        detail = f"{where} did not answer ({why}); it may have taken the message, or not"
+        return problem(503, detail, RETRY_AFTER, error="Unreachable", owner=where)
+
+    # Asking
+
+    def _ask(self, call: ForwardedCall) -> None:
+        if call.is_over:
+            return
+        left_ms = max(1, int((call.deadline - self._loop.time()) * 1_000))
+        owner = self._owners.owner(call.stream)
+        if owner is None:  # it is ours by now
+            call.reply = Reply(call, self._tasks)
+            call.reply.run(self._handler, call.request(left_ms))
+            return
+        call.owner = owner
+        breaker = self._breakers.setdefault(owner, Breaker())
+        if not breaker.allows(self._now_ms()):
+            self.ask_again(call)
+            return
+        method, path, query, last_id, body = call.parts
+        asked = ForwardedRequest(self._owners.version, left_ms, method, path, query, last_id, body)
+        try:
+            call.channel = self._asks.ask(owner, FORWARD, asked.encode(), call)
+        except Unreachable:
+            breaker.failed(self._now_ms())
+            self.ask_again(call)
+        else:
+            self.forwarded += 1
+
+    def _unstable(self, stream: str) -> Response:
+        owner = self._owners.owner(stream)
+        where = None if owner is None else self._owners.address(owner)
+        detail = f"the stream belongs to {where or 'this node'}, which cannot answer yet: try again"
+        return problem(424, detail, RETRY_AFTER, error="NotOwner", owner=where)
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1_000)
+
+
+class _Answer:
+    """What a node says that was asked by name; an answer that is not in one frame is none."""
+
+    __slots__ = ("heard",)
+
+    def __init__(self) -> None:
+        self.heard: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
+
+    def answered(self, status: int, body: bytes, *, is_last: bool) -> None:
+        try:
+            head = ForwardedAnswer.decode(body)
+        except BadForward:
+            self.heard.set_result(None)
+        else:
+            whole = Response(status, head.body, head.content_type, head.headers)
+            self.heard.set_result(whole if is_last else None)
+
+    def piece(self, body: bytes, *, is_last: bool) -> None:
+        """Nobody waits for that."""
+
+    def failed(self, error: Exception) -> None:
+        if not self.heard.done():
+            self.heard.set_result(None)
+
+    def drained(self) -> None:
+        """Nobody waits for that."""

@@ -1,0 +1,50 @@
+"""Who owns which stream, from the nodes there are: a ring, and where its nodes are reached."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from waterclock.cluster.hash_ring import HashRing
+from waterclock.log.id_index.fingerprint import fingerprint
+
+SEED: Final = 0x5EED
+"""The same on all nodes, whatever their release: another one would move every stream."""
+
+
+def _hash(name: bytes) -> int:
+    return fingerprint(name, SEED)
+
+
+class RingOwnership:
+    """What this node knows; `update` tells it of other nodes, or fewer."""
+
+    def __init__(self, node_id: str) -> None:
+        self._node_id = node_id
+        self._addresses: dict[str, str] = {}
+        self.ring = HashRing((), _hash)
+
+    def __repr__(self) -> str:
+        return f"<RingOwnership of {self._node_id}, {self.ring!r}>"
+
+    @property
+    def version(self) -> int:
+        """Of the ring."""
+        return self.ring.version
+
+    @property
+    def others(self) -> list[str]:
+        """The ids of all other nodes that own streams."""
+        return [node for node in self.ring.nodes if node != self._node_id]
+
+    def update(self, addresses: Mapping[str, str]) -> None:
+        """Take the nodes there are, by id, and where clients reach each over HTTP."""
+        self._addresses = dict(addresses)
+        self.ring = HashRing(self._addresses, _hash)
+
+    def owner(self, stream: str) -> str | None:
+        """Return the id of the node that owns a stream; None if it is this one."""
+        owner = self.ring.owner(stream)
+        return None if owner == self._node_id else owner
+
+    def address(self, node_id: str) -> str:
+        """Return where clients reach a node over HTTP; nothing if it is gone."""
+        return self._addresses.get(node_id, "")
