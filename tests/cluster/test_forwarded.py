@@ -10,12 +10,10 @@ from waterclock.cluster.forwarded import (
     BadForward,
     ForwardedAnswer,
     ForwardedRequest,
-    decode_not_owner,
-    encode_not_owner,
 )
 
 short = st.binary(max_size=50)
-DECODERS = (ForwardedRequest.decode, ForwardedAnswer.decode, decode_not_owner)
+DECODERS = (ForwardedRequest.decode, ForwardedAnswer.decode)
 
 
 def test_bytes_on_the_wire_do_not_change():
@@ -45,11 +43,6 @@ def test_a_request_comes_out_as_it_went_in(forwarded):
 @given(answers)
 def test_an_answer_comes_out_as_it_went_in(answer):
     assert ForwardedAnswer.decode(answer.encode()) == answer
-
-
-@given(st.integers(0, 2**64 - 1), st.text(max_size=20))
-def test_who_owns_comes_out_as_it_went_in(version, owner):
-    assert decode_not_owner(encode_not_owner(version, owner)) == (version, owner)
 
 
 @given(st.binary(max_size=100), st.sampled_from(DECODERS))

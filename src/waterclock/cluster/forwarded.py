@@ -5,8 +5,8 @@
     answer      the status is the channel's; streamed u8, then content type and header lines, each
                 behind its length u16, then the body or its beginning
 
-A status below 100 is none of HTTP's: NOT_OWNER says that the node asked owns no such stream, and
-who does as far as it knows. A request goes one hop: who is asked answers, and asks nobody else.
+A status below 100 is none of HTTP's: NOT_OWNER says that the node that was asked owns no such
+stream, or not yet. A request goes one hop: who is asked answers, and asks nobody else.
 """
 
 from struct import Struct
@@ -20,7 +20,6 @@ NOT_OWNER: Final = 1
 
 _REQUEST = Struct(">QIHHHH")
 _ANSWER = Struct(">BHH")
-_NOT_OWNER = Struct(">Q")
 
 
 class BadForward(BadInput):
@@ -80,21 +79,6 @@ class ForwardedAnswer(NamedTuple):
         is_streamed, *lengths = _ANSWER.unpack_from(data)
         content_type, headers, body = _cut(data, _ANSWER.size, lengths)
         return cls(bool(is_streamed), content_type, headers, body)
-
-
-def encode_not_owner(ring_version: int, owner: str) -> bytes:
-    """Return what NOT_OWNER says."""
-    return _NOT_OWNER.pack(ring_version) + owner.encode()
-
-
-def decode_not_owner(data: bytes) -> tuple[int, str]:
-    """Return the version of the other node's ring, and whom it names."""
-    if len(data) < _NOT_OWNER.size:
-        raise BadForward("NOT_OWNER is too short")
-    try:
-        return int(_NOT_OWNER.unpack_from(data)[0]), data[_NOT_OWNER.size :].decode()
-    except UnicodeDecodeError:
-        raise BadForward("NOT_OWNER: the owner is not UTF-8") from None
 
 
 def _cut(data: bytes, start: int, lengths: list[int]) -> list[bytes]:
