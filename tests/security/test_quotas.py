@@ -94,20 +94,34 @@ def test_a_principal_at_its_rate_is_told_when_to_come_back():
     assert usage.wait_for_bytes(50, 500) == 0
 
 
-def test_after_a_refusal_nothing_is_let_in_unread_until_what_was_refused_could_pass():
+def test_bytes_taken_ahead_of_their_time_are_waited_for():
     usage = Usage("billing", Quotas(bytes_per_s=100), 0)
-    usage.check_bytes(0)
-    usage.take_bytes(80, 0)
-    usage.check_bytes(0)
-    with pytest.raises(QuotaExceeded):
-        usage.take_bytes(70, 0)
+    assert usage.take_bytes(80, 0, ahead_ms=500) == 0
+    assert usage.take_bytes(70, 0, ahead_ms=500) == 500
 
     with pytest.raises(QuotaExceeded) as refusal:
-        usage.check_bytes(100)
+        usage.take_bytes(1, 0, ahead_ms=500)
 
-    assert refusal.value.retry_after_ms == 400
-    usage.check_bytes(500)
-    usage.take_bytes(70, 500)
+    assert refusal.value.retry_after_ms == 510
+    assert usage.take_bytes(1, 10, ahead_ms=500) == 500
+
+
+def test_requests_of_unknown_size_take_turns_once_too_much_was_sent():
+    usage = Usage("billing", Quotas(bytes_per_s=100), 0)
+    assert usage.turn_ms(0, ahead_ms=1_000) == 0
+    usage.take_bytes(100, 0)
+    assert usage.turn_ms(0, ahead_ms=1_000) == 0, "all is paid for: who comes may be small"
+    usage.take_bytes(40, 0, ahead_ms=1_000)
+
+    assert usage.turn_ms(0, ahead_ms=1_000) == 400
+    usage.unread = 1
+    assert usage.turn_ms(100, ahead_ms=1_000) == 300 + 400, "behind one that may be as large"
+    usage.unread = 2
+    with pytest.raises(QuotaExceeded) as refusal:
+        usage.turn_ms(100, ahead_ms=1_000)
+    assert refusal.value.retry_after_ms == 1_100
+    usage.unread = 0
+    assert usage.turn_ms(400, ahead_ms=1_000) == 0
 
 
 def test_who_has_no_quotas_has_no_bounds():

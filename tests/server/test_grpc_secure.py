@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -11,11 +12,15 @@ import pytest
 from tests.server.grpc_secure import CLOCK, SecureServed, secure_server
 from tests.server.raw_http2 import RawHttp2
 from tests.server.served import arrow_of, failure
+from waterclock.model.errors import QuotaExceeded
 from waterclock.model.message import Message
 from waterclock.model.sections import SecurityConfig
 from waterclock.model.units import MIB
-from waterclock.security.quotas import Quotas
+from waterclock.security.principals import Principal
+from waterclock.security.quotas import Quotas, Usage
+from waterclock.security.rights import Rights
 from waterclock.security.tls import client_context
+from waterclock.server.grpc.guard import GuardedMethod
 from waterclock.server.grpc.server import WINDOW_BYTES
 from waterclock.v1 import admin_pb2
 from waterclock.v1 import broker_pb2 as pb
@@ -157,7 +162,7 @@ async def _raise(error: Exception) -> None:
     raise error
 
 
-async def test_a_stream_that_is_too_fast_is_slowed_down_and_a_single_call_is_refused(tmp_path):
+async def test_who_sends_too_fast_is_slowed_down_and_at_last_refused(tmp_path):
     async with secure_server(tmp_path) as it:
         slow = await it.add("slow", Quotas(bytes_per_s=100_000), publish="*")
         call = it.stream(f"{BROKER}/PublishStream", slow)
@@ -168,21 +173,24 @@ async def test_a_stream_that_is_too_fast_is_slowed_down_and_a_single_call_is_ref
             assert answer.published.count == 1
         call.cancel()
 
-        big = it.unary(f"{BROKER}/Publish", publish("orders", bytes(90_000)), slow)
-        code, _, facts = await failure(big)
-        assert (code, facts["error"], facts["field"]) == (EXHAUSTED, "QuotaExceeded", "bytes/s")
+        big = publish("orders", bytes(90_000))
+        await it.unary(f"{BROKER}/Publish", big, slow)  # ahead of its time
+        calls = [it.unary(f"{BROKER}/Publish", big, slow) for _ in range(3)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        refused = [each for each in answers if isinstance(each, grpc.aio.AioRpcError)]
+        assert 1 <= len(refused) <= 2, "one at least has its turn within a second"
+        assert {each.code() for each in refused} == {EXHAUSTED}
 
 
-async def test_a_refusal_for_bytes_is_held_back_until_the_call_may_come_again(tmp_path):
-    async with secure_server(tmp_path) as it:
-        slow = await it.add("slow", Quotas(bytes_per_s=1_000_000), publish="*")
-        request = publish("orders", bytes(600_000))
-        await it.unary(f"{BROKER}/Publish", request, slow)
+async def test_a_call_that_would_not_live_to_have_its_turn_is_refused_at_once():
+    usage = Usage("slow", Quotas(bytes_per_s=1_000), 0)
+    method: Any = SimpleNamespace(access=SimpleNamespace(usage_of=lambda _: usage))
+    dying: Any = SimpleNamespace(time_remaining=lambda: 0.5)
 
-        code, _, facts = await failure(it.unary(f"{BROKER}/Publish", request, slow))
+    with pytest.raises(QuotaExceeded, match="slow is at its quota"):
+        await GuardedMethod.wait(method, Principal("slow", Rights()), 500, dying)
 
-        assert (code, facts["error"], facts["retry_after_ms"]) == (EXHAUSTED, "QuotaExceeded", "1")
-        await it.unary(f"{BROKER}/Publish", request, slow)
+    assert usage.unread == 0
 
 
 async def test_a_connection_too_many_is_refused_while_another_is_in_use(tmp_path):

@@ -5,6 +5,9 @@ rate * t + rate. What is larger than the whole bucket needs a full one and leave
 batch of 20 MiB passes at 10 MiB/s, every two seconds. Amounts are counted in thousandths, which a
 rate gives out whole each millisecond: nothing is rounded, and nothing drifts.
 
+Who is a little too fast is slowed down before it is refused: bytes may be taken ahead of their time
+by those who then wait for it. Refused requests come again, all at once and for nothing.
+
 Counts (topics, partitions, groups, streams) are bounds of what there is; who makes a thing asks
 before. A rate that is reached passes with time, and says when (QuotaExceeded). A count does not
 (CapacityReached).
@@ -71,18 +74,26 @@ class TokenBucket:
     def __repr__(self) -> str:
         return f"<TokenBucket {self._level / _PER_S:g} of {self.rate}>"
 
-    def take(self, amount: int, now_ms: int) -> int:
-        """Take it and return 0; or take nothing and return after how many ms to ask again."""
+    def take(self, amount: int, now_ms: int, *, ahead_ms: int = 0) -> int:
+        """Take it if it is there within `ahead_ms`; return after how many ms it is, or will be."""
         full = self.rate * _PER_S
+        self._refill(now_ms)
+        missing = min(amount * _PER_S, full) - self._level
+        wait_ms = max(0, -(-missing // self.rate))
+        if wait_ms <= ahead_ms:
+            self._level -= amount * _PER_S
+        return wait_ms
+
+    def debt_ms(self, now_ms: int) -> int:
+        """Return after how many ms all that was taken is paid for."""
+        self._refill(now_ms)
+        return max(0, -(self._level // self.rate))
+
+    def _refill(self, now_ms: int) -> None:
         # A clock that went back gives nothing, and takes nothing.
         elapsed = max(0, now_ms - self._at_ms)
-        self._level = min(full, self._level + self.rate * elapsed)
+        self._level = min(self.rate * _PER_S, self._level + self.rate * elapsed)
         self._at_ms += elapsed
-        missing = min(amount * _PER_S, full) - self._level
-        if missing > 0:
-            return -(-missing // self.rate)
-        self._level -= amount * _PER_S
-        return 0
 
 
 class Usage:
@@ -92,9 +103,11 @@ class Usage:
         self.principal = principal
         self.quotas = quotas
         self.connections = 0
+        self.unread = 0
+        """Requests that wait for their turn to be read."""
         self._bytes = _bucket(quotas.bytes_per_s, now_ms)
-        self._bytes_from_ms = now_ms
-        """When what was refused last could pass."""
+        self._step_ms = 0
+        """What the last one cost."""
         self._requests = _bucket(quotas.requests_per_s, now_ms)
 
     def __repr__(self) -> str:
@@ -105,7 +118,6 @@ class Usage:
         change one quota gives nothing of another."""
         if quotas.bytes_per_s != self.quotas.bytes_per_s:
             self._bytes = _bucket(quotas.bytes_per_s, now_ms)
-            self._bytes_from_ms = now_ms
         if quotas.requests_per_s != self.quotas.requests_per_s:
             self._requests = _bucket(quotas.requests_per_s, now_ms)
         self.quotas = quotas
@@ -115,22 +127,30 @@ class Usage:
         if self._requests is not None:
             self._exceeded("requests/s", self._requests.rate, self._requests.take(1, now_ms))
 
-    def take_bytes(self, count: int, now_ms: int) -> None:
-        """Count bytes of messages; raises QuotaExceeded, and counts nothing then."""
-        if self._bytes is not None:
-            wait_ms = self._bytes.take(count, now_ms)
-            self._bytes_from_ms = now_ms + wait_ms
+    def take_bytes(self, count: int, now_ms: int, *, ahead_ms: int = 0) -> int:
+        """Count bytes of messages and return after how many ms they are paid for: the next ones
+        should be read no earlier. Raises QuotaExceeded, and counts nothing, if that is more than
+        `ahead_ms`."""
+        if self._bytes is None:
+            return 0
+        wait_ms = self._bytes.take(count, now_ms, ahead_ms=ahead_ms)
+        self._step_ms = -(-count * _PER_S // self._bytes.rate)
+        if wait_ms > ahead_ms:
             self._exceeded("bytes/s", self._bytes.rate, wait_ms)
+        return wait_ms
 
-    def check_bytes(self, now_ms: int) -> None:
-        """Raise QuotaExceeded until what was refused last could pass.
+    def turn_ms(self, now_ms: int, *, ahead_ms: int) -> int:
+        """Return after how many ms a request of unknown size may be read, behind the `unread` ones;
+        raises QuotaExceeded if that is more than `ahead_ms`.
 
-        For requests that are not read yet: to read what is refused costs everyone, and small ones
-        that took what is left would keep a large one out for ever.
+        To read what is refused costs everyone, and all who are refused together come together.
         """
-        if self._bytes is not None:
-            wait_ms = max(0, self._bytes_from_ms - now_ms)
+        if self._bytes is None:
+            return 0
+        wait_ms = self._bytes.debt_ms(now_ms) + self.unread * self._step_ms
+        if wait_ms > ahead_ms:
             self._exceeded("bytes/s", self._bytes.rate, wait_ms)
+        return wait_ms
 
     def wait_for_bytes(self, count: int, now_ms: int) -> int:
         """Count bytes and return 0; or count nothing and return after how many ms to ask again.

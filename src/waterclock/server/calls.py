@@ -307,7 +307,8 @@ class Calls:
         async def answer_known(context: Context) -> Response:
             try:
                 with guard.entered(context) as principal:
-                    guarded.check_bytes(principal)
+                    if wait_ms := guarded.turn_ms(principal):
+                        await guarded.wait(principal, wait_ms, context)
                     data = received(context, await read(context.read, context.peer))
                     request = parse(data)
                     permit = guarded.permit(principal, request)

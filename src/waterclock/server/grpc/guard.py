@@ -247,20 +247,35 @@ class GuardedMethod:
         assert audit is not None
         return audit, Asked("grpc", self.name, host_of(context.peer()), principal)
 
-    def check_bytes(self, principal: Principal) -> None:
-        """Raise QuotaExceeded, of a call whose request is not read yet, if it publishes and others
-        of the principal were refused just now."""
-        if self.is_publish:
-            usage = self.access.usage_of(principal)
-            if usage.quotas.bytes_per_s is not None:
-                usage.check_bytes(self.access.steady_ms())
+    def turn_ms(self, principal: Principal) -> int:
+        """Return after how many ms a call may be read that publishes, if its principal has sent
+        more than it may so far; raises QuotaExceeded if that is too long."""
+        if not self.is_publish:
+            return 0
+        usage = self.access.usage_of(principal)
+        if usage.quotas.bytes_per_s is None:
+            return 0
+        return usage.turn_ms(self.access.steady_ms(), ahead_ms=HELD_BACK_MS_MAX)
+
+    async def wait(self, principal: Principal, wait_ms: int, context: Context) -> None:
+        """Wait for a turn; raises QuotaExceeded if the call would not live to have it."""
+        usage = self.access.usage_of(principal)
+        left_s = context.time_remaining()
+        if usage.unread >= HELD_BACK_MAX or (left_s is not None and left_s * 1_000 <= wait_ms):
+            rate = usage.quotas.bytes_per_s or 0
+            raise QuotaExceeded("bytes/s", rate, principal=principal.name, retry_after_ms=wait_ms)
+        usage.unread += 1
+        try:
+            await asyncio.sleep(wait_ms / 1_000)
+        finally:
+            usage.unread -= 1
 
     def take_bytes(self, principal: Principal, size: int) -> None:
         """Count a request that publishes; raises QuotaExceeded."""
         if self.is_publish:
             usage = self.access.usage_of(principal)
             if usage.quotas.bytes_per_s is not None:
-                usage.take_bytes(size, self.access.steady_ms())
+                usage.take_bytes(size, self.access.steady_ms(), ahead_ms=HELD_BACK_MS_MAX)
 
     @contextmanager
     def held(self, principal: Principal, context: Context) -> Iterator["HeldCall"]:

@@ -136,10 +136,22 @@ class HttpConnection(RequestParser):
         if self._is_read_closed or (self._queue and self._is_too_far_ahead()):
             return
         self._feed(data)
+        if self._identity is not None and self._identity.owed_ms:
+            self._pause_for(self._identity)
         if self._work is not None and not self._is_receiving:
             # Between requests a new parser, made in 0.5 us, knows as much as this one, which takes
             # 900 bytes: an answer may take long.
             self._parser = None
+
+    def _pause_for(self, identity: Identity) -> None:
+        """Read nothing until what was taken ahead of its time is paid for."""
+        self._transport.pause_reading()
+        self._server.loop.call_later(identity.owed_ms / 1_000, self._read_on)
+        identity.owed_ms = 0
+
+    def _read_on(self) -> None:
+        if not self._is_over and not self._is_blocked:
+            self._transport.resume_reading()
 
     def _is_too_far_ahead(self) -> bool:
         assert self._queue is not None
@@ -206,8 +218,7 @@ class HttpConnection(RequestParser):
         if isinstance(response, Coroutine):
             self._begin_later(response, request)
             return
-        else:
-            self._take(response, request)
+        self._take(response, request)
         if request.held:
             self._server.bodies.release(request.held)
 

@@ -1,8 +1,8 @@
 """Who asks over a connection of a secure node, read from the head of each request.
 
-A request without a credential that is good, or over a quota, is refused here, before its body is
-read. If it has none, the connection goes on, and the operation decides: health is for everyone. A
-client that sends the same credential again, as all do, is looked up once for each change of the
+A request without a credential that is good, or far over a quota, is refused here, before its body
+is read. If it has none, the connection goes on, and the operation decides: health is for everyone.
+A client that sends the same credential again, as all do, is looked up once for each change of the
 secure folder.
 """
 
@@ -15,6 +15,8 @@ from waterclock.security.quotas import Usage
 from waterclock.security.rights import Rights
 from waterclock.server.access import Access
 
+AHEAD_MS = 250
+"""How far ahead of its time a body may be taken; who is further ahead is refused."""
 NOBODY = Principal("nobody", Rights())
 """Who asks without a credential that is good."""
 
@@ -57,6 +59,7 @@ class Identity:
         "_common_name",
         "_is_bounded",
         "_usage",
+        "owed_ms",
     )
 
     def __init__(self, access: Access, common_name: str | None, address: str = "") -> None:
@@ -71,6 +74,8 @@ class Identity:
         """They have a quota of which each request takes something."""
         self._usage: Usage | None = None
         """Of whom the connection is counted for."""
+        self.owed_ms = 0
+        """How long to read nothing: so much was taken ahead of its time."""
 
     def __repr__(self) -> str:
         return f"<Identity {'nobody' if self._asker is None else self._asker.principal.name}>"
@@ -89,7 +94,8 @@ class Identity:
     def count_body(self, asker: Asker, size: int) -> Asker:
         """Count a body of which the head did not say how long it is."""
         try:
-            self._access.usage_of(asker.principal).take_bytes(size, self._access.steady_ms())
+            usage, now_ms = self._access.usage_of(asker.principal), self._access.steady_ms()
+            self.owed_ms = usage.take_bytes(size, now_ms, ahead_ms=AHEAD_MS)
         except QuotaExceeded as error:
             return asker._replace(refusal=error)
         return asker
@@ -125,7 +131,7 @@ class Identity:
         now_ms = self._access.steady_ms()
         self._usage.take_request(now_ms)
         if head.body_bytes:
-            self._usage.take_bytes(head.body_bytes, now_ms)
+            self.owed_ms = self._usage.take_bytes(head.body_bytes, now_ms, ahead_ms=AHEAD_MS)
 
 
 def head_of(headers: Iterable[tuple[bytes, bytes]]) -> Head:
