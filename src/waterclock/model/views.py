@@ -412,3 +412,55 @@ class StreamInfo(View, frozen=True):
     def size(self) -> int | None:
         """Messages it holds at most; None before the first was sent."""
         return self.in_memory_stream_size
+
+
+class MemberView(View, frozen=True):
+    """A node of the cluster, as another one sees it."""
+
+    name: str
+    address: str
+    """`host:port` of its gossip."""
+    state: str
+    """`alive`, `suspect`, `leaving`, `left` or `failed`."""
+    http: str
+    """Where clients reach it, as a URL; empty for a member that is no node of ours."""
+    peer: str
+    """`host:port` for other nodes."""
+    zone: str
+    level: int
+    """Its release level: what it understands of other nodes; 0 for a member that is none."""
+    is_self: bool
+    is_linked: bool
+    """It can be asked at this moment."""
+
+
+class EventView(View, frozen=True):
+    """Something that happened to a member."""
+
+    time_ms: int
+    kind: str
+    member: str
+    detail: str
+
+    @property
+    def time(self) -> datetime:
+        """When it was seen."""
+        return time_of(self.time_ms)
+
+
+class RingShare(View, frozen=True):
+    """What a node has of the hash ring."""
+
+    name: str
+    share: float
+    """Of 1."""
+    streams: int
+    """In its memory; -1 if it does not say."""
+
+
+class RingView(View, frozen=True):
+    """The hash ring, as one node knows it."""
+
+    version: int
+    """The same wherever the same nodes are known."""
+    nodes: list[RingShare]

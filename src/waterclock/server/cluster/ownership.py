@@ -1,9 +1,9 @@
 """Who owns which stream, from the nodes there are: a ring, and where its nodes are reached."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from waterclock.cluster.hash_ring import HashRing
+from waterclock.cluster.hash_ring import POINTS, HashRing
 from waterclock.log.id_index.fingerprint import fingerprint
 
 SEED: Final = 0x5EED
@@ -17,10 +17,14 @@ def _hash(name: bytes) -> int:
 class RingOwnership:
     """What this node knows; `update` tells it of other nodes, or fewer."""
 
-    def __init__(self, node_id: str) -> None:
+    def __init__(self, node_id: str, *, points: int = POINTS) -> None:
         self._node_id = node_id
+        self._points = points
         self._addresses: dict[str, str] = {}
-        self.ring = HashRing((), _hash)
+        self.ring = self._ring_of(node_id)
+        """Of this node alone, until it is told of others."""
+        self.on_change: list[Callable[[HashRing, HashRing], None]] = []
+        """Called with the ring before and the one from now on, when nodes came or went."""
 
     def __repr__(self) -> str:
         return f"<RingOwnership of {self._node_id}, {self.ring!r}>"
@@ -38,7 +42,11 @@ class RingOwnership:
     def update(self, addresses: Mapping[str, str]) -> None:
         """Take the nodes there are, by id, and where clients reach each over HTTP."""
         self._addresses = dict(addresses)
-        self.ring = HashRing(self._addresses, _hash)
+        before, found = self.ring, self._ring_of(*addresses)
+        if found.nodes != before.nodes:
+            self.ring = found
+            for callback in self.on_change:
+                callback(before, found)
 
     def owner(self, stream: str) -> str | None:
         """Return the id of the node that owns a stream; None if it is this one."""
@@ -48,3 +56,6 @@ class RingOwnership:
     def address(self, node_id: str) -> str:
         """Return where clients reach a node over HTTP; nothing if it is gone."""
         return self._addresses.get(node_id, "")
+
+    def _ring_of(self, *nodes: str) -> HashRing:
+        return HashRing(nodes, _hash, points=self._points)
