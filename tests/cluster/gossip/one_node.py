@@ -63,6 +63,10 @@ class OneNode:
         """Let the answer of a push/pull come."""
         return self._did(self.gossip.push_pull_answered(PushPull(states), self.now_ms))
 
+    def declares_failed(self, name: str) -> list[Effect]:
+        """See that the process of a node is gone; return what is done at once."""
+        return self._did(self.gossip.declare_failed(name, self.now_ms))
+
     def passes(self, length_ms: int) -> list[Effect]:
         """Let time pass, deadline by deadline; return what is done meanwhile."""
         end_ms, found = self.now_ms + length_ms, []

@@ -72,6 +72,40 @@ def test_dead_counts_with_an_incarnation_that_is_not_less(incarnation, state):
     assert len(only(effects, Failed)) == (state == State.DEAD)
 
 
+def test_a_node_whose_process_is_gone_is_declared_failed_and_everyone_is_told_at_once():
+    me = OneNode("b1", "b2")
+
+    effects = me.declares_failed("b1")
+
+    assert [each.member.name for each in only(effects, Failed)] == ["b1"]
+    assert (address_of("b2"), Dead(1, "b1", "me")) in sent(effects, Dead)
+
+
+def test_a_node_that_is_declared_failed_hears_of_it_and_refutes():
+    me, other = OneNode("b1", "b2"), OneNode()
+
+    claims = [claim for to, claim in sent(me.declares_failed("b1"), Dead) if to == address_of("b1")]
+    me.hears(alive_of("b1", 2))
+
+    assert claims == [Dead(1, "b1", "me")]
+    assert me.state("b1") == State.ALIVE
+    other.hears(Dead(INCARNATION, "me", "b1"))
+    assert other.incarnation() == INCARNATION + 1
+
+
+def test_nobody_is_declared_failed_who_is_unknown_or_gone_and_we_never_declare_ourselves():
+    me = OneNode("b1")
+    me.hears(Dead(1, "b1", "b1"))
+    me.forget_news()
+
+    for name in ("me", "b1", "b9"):
+        assert only(me.declares_failed(name), Failed) == []
+
+    assert me.state("b1") == State.LEFT
+    assert me.state("me") == State.ALIVE
+    assert me.incarnation() == INCARNATION
+
+
 def test_suspect_and_dead_of_an_unknown_node_are_ignored():
     me = OneNode()
 

@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -134,6 +134,8 @@ class Agent(asyncio.DatagramProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._is_stopped = False
         self._all_sent = asyncio.Event()
+        self._seeds = settings.seeds
+        self._seeds_changed = asyncio.Event()
         self._gossip = Gossip(
             settings.gossip,
             name=settings.name,
@@ -156,6 +158,15 @@ class Agent(asyncio.DatagramProtocol):
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Say something else of this node. Raise LimitExceeded if it is too long."""
         self._perform(self._gossip.set_tags(tags, self._now_ms()))
+
+    def declare_failed(self, name: str) -> None:
+        """Tell the others that a member's process is gone; it refutes that if it is not so."""
+        self._perform(self._gossip.declare_failed(name, self._now_ms()))
+
+    def set_seeds(self, seeds: Seeds) -> None:
+        """Join by others from now on."""
+        self._seeds = seeds
+        self._seeds_changed.set()
 
     async def leave(self) -> None:
         """Tell the others that this node goes, and wait until they were told."""
@@ -327,11 +338,14 @@ class Agent(asyncio.DatagramProtocol):
     async def _follow_seeds(self) -> None:
         known: set[Address] = set()
         while True:
-            found = await self._settings.seeds.addresses()
+            self._seeds_changed.clear()
+            found = await self._seeds.addresses()
             if found and set(found) != known:
                 known = set(found)
                 self._perform(self._gossip.join(found, self._now_ms()))
-            await asyncio.sleep(SEEDS_INTERVAL_S if known else 1)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SEEDS_INTERVAL_S if known else 1):
+                    await self._seeds_changed.wait()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._tasks.create_task(work)

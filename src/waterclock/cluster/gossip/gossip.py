@@ -168,6 +168,12 @@ class Gossip:
         self._membership.describe(encode_tags(tags), now_ms)
         return self._done(now_ms)
 
+    def declare_failed(self, name: str, now_ms: int) -> list[Effect]:
+        """Tell everyone that a node is gone: its process was seen to be. It may refute that."""
+        self._membership.declare_failed(name, now_ms)
+        self._tell_news(now_ms)
+        return self._done(now_ms)
+
     def leave(self, now_ms: int) -> list[Effect]:
         """Tell everyone that we go. Run on until `has_sent_all`, for a second or two."""
         if self._membership.has_left:

@@ -8,7 +8,9 @@ accused refutes, with an incarnation above the accusation's.
 Beyond memberlist, and harmless to it: a refutation also goes straight to whoever sent the
 accusation, and a node that shows itself alive with an incarnation too low to count is sent what it
 has to refute. Without these, nodes that came back after everyone had given them up, or with a clock
-that had been set back, stay dead to those who remember them.
+that had been set back, stay dead to those who remember them. And who has seen for itself that the
+process of a node is gone says so at once: the claim is that of a suspicion that has ended, so a
+node that lives after all refutes it like any other.
 """
 
 from collections.abc import Iterable
@@ -106,6 +108,12 @@ class Membership:
         self._outbox.broadcast(node.name, claim)
         if node is not self._me:
             self._outbox.add(Left(node.view()) if has_left else Failed(node.view()))
+
+    def declare_failed(self, name: str, now_ms: int) -> None:
+        """We know by other means that a node is gone: no suspicion is needed."""
+        node = self._members.get(name)
+        if node is not None and node is not self._me:
+            self.dead(Dead(node.incarnation, name, self._me.name), now_ms)
 
     def merge(self, states: Iterable[NodeState], now_ms: int) -> None:
         """Apply all that another node knows.
