@@ -33,7 +33,7 @@ async def member(
     """Run and serve a node that owns nothing until it is told of nodes."""
     config = config_in(folder, **sections)
     hello = Hello(name, "test", heartbeat_ms=500, silence_ms=10_000)
-    cluster = Cluster(hello, PeerSecurity(b"secret"), Random(name))
+    cluster = Cluster(hello, PeerSecurity((b"secret",)), Random(name))
     async with (
         running_node(config, clock or SystemClock()) as node,
         serve(node, config, cluster=cluster) as server,

@@ -22,6 +22,7 @@ class Node:
         self.name = name
         self.waiting: list[Channel] = []
         self.downs: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        self.gone: asyncio.Queue[str] = asyncio.Queue()
         self.ups: asyncio.Queue[str] = asyncio.Queue()
         self.peers = Peers(
             HELLO._replace(node_id=name),
@@ -29,6 +30,7 @@ class Node:
             on_request=self._asked,
             on_up=self.ups.put_nowait,
             on_down=lambda node, why: self.downs.put_nowait((node, why)),
+            on_gone=self.gone.put_nowait,
             random=Random(name),
         )
 
@@ -60,6 +62,16 @@ class Answer:
         raise AssertionError("nothing waits")
 
 
+def killed(node: Node):
+    """Return how links end if a process is killed: nobody says a word."""
+
+    async def close() -> None:
+        for link in {*node.peers._links.values(), *node.peers._strangers}:
+            link.abort()
+
+    return close
+
+
 async def ask(node: Node, other: str, method: int = ECHO, body: bytes = b"") -> tuple[int, bytes]:
     answer = Answer()
     node.peers.ask(other, method, body, answer)
@@ -71,7 +83,7 @@ async def nodes(*names: str, security=None, securities=None):
     async with AsyncExitStack() as stack:
         made = []
         for number, name in enumerate(names):
-            each = securities[number] if securities else security or PeerSecurity(b"secret")
+            each = securities[number] if securities else security or PeerSecurity((b"secret",))
             node = Node(name, each)
             await stack.enter_async_context(node.peers.listening("127.0.0.1", 0))
             made.append(node)
@@ -117,14 +129,45 @@ async def test_a_node_that_goes_away_is_known_at_once_and_met_again_when_it_is_b
             await waiting
         with pytest.raises(Unreachable, match="no link to b"):
             a.peers.ask("b", ECHO, b"", Answer())
-        back = Node("b", PeerSecurity(b"secret"))
+        back = Node("b", PeerSecurity((b"secret",)))
         async with back.peers.listening(*address):
             assert await a.ups.get() == "b"
             assert (await ask(a, "b"))[0] == 200
 
 
+async def test_a_node_whose_process_ended_without_a_word_is_known_to_be_gone():
+    async with nodes("a") as (a,):
+        async with nodes("b") as (b,):
+            a.meet(b)
+            await a.ups.get()
+            b.peers._close = killed(b)
+        assert (await a.downs.get())[0] == "b"
+        assert await a.gone.get() == "b"
+
+
+async def test_a_node_that_says_goodbye_is_not_taken_for_dead():
+    async with nodes("a") as (a,):
+        async with nodes("b") as (b,):
+            address = b.peers.address
+            a.meet(b)
+            await a.ups.get()
+        await a.downs.get()
+        back = Node("b", PeerSecurity((b"secret",)))
+        async with back.peers.listening(*address):
+            await a.ups.get()
+            assert a.gone.empty()
+
+
+async def test_links_are_made_while_secrets_are_rotated():
+    securities = [PeerSecurity((b"new", b"old")), PeerSecurity((b"old", b"new"))]
+    for dialler, accepter in ((0, 1), (1, 0)):
+        async with nodes("a", "b", securities=securities) as both:
+            both[dialler].meet(both[accepter])
+            assert await both[dialler].ups.get() == both[accepter].name
+
+
 async def test_a_node_without_the_secret_is_not_met():
-    securities = [PeerSecurity(b"secret"), PeerSecurity(b"another"), PeerSecurity()]
+    securities = [PeerSecurity((b"secret",)), PeerSecurity((b"another",)), PeerSecurity()]
     async with nodes("a", "b", "c", securities=securities) as (a, b, c):
         ended: asyncio.Queue[str] = asyncio.Queue()
         a.peers._lost = lambda link, why: ended.put_nowait(why)

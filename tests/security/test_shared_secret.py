@@ -42,6 +42,21 @@ def test_who_does_not_know_it_learns_nothing_and_is_not_believed(secret, other, 
     assert not last.is_done
 
 
+def test_while_secrets_are_rotated_either_one_is_answered_with_the_same():
+    new, old = b"new", b"old"
+    for secret in (new, old):
+        first = side(secret, bytes(32), is_first=True)
+        last = SharedSecret(
+            new, b"test 1", (b"first", b"last"), is_first=False, nonce=b"n" * 32, others=(old,)
+        )
+        last.challenged(first.nonce)
+        proof = first.challenged(last.nonce)
+        assert proof is not None
+        answer = last.proved(proof)
+        assert answer is not None
+        assert first.proved(answer) is None
+
+
 def test_a_proof_that_comes_back_to_its_sender_proves_nothing():
     first = side(b"secret", bytes(32), is_first=True)
     proof = first.challenged(bytes(32))

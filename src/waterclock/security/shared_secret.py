@@ -12,6 +12,9 @@ nonces: one that was heard before, or that comes back to its sender, proves noth
 itself last does so only to one that has: a stranger learns nothing from it. Proofs are compared in
 constant time.
 
+While secrets are rotated, who proves itself last may know several: it answers with the one that the
+other side has used.
+
 It says who is there when a connection begins. Whoever can change what is on the way needs no
 secret: against that there is TLS.
 """
@@ -26,7 +29,8 @@ NONCE_BYTES: Final = 32
 
 class SharedSecret:
     """One end of one connection. `roles` are the names of who proves itself first and last;
-    `nonce` is NONCE_BYTES random bytes that are used once."""
+    `nonce` is NONCE_BYTES random bytes that are used once; `others` are secrets that are as good if
+    the other side proves itself first."""
 
     def __init__(
         self,
@@ -36,10 +40,11 @@ class SharedSecret:
         *,
         is_first: bool,
         nonce: bytes,
+        others: tuple[bytes, ...] = (),
     ) -> None:
         assert len(nonce) == NONCE_BYTES
         self.nonce = nonce
-        self._secret = secret
+        self._secrets = (secret,) if is_first else (secret, *others)
         self._scope = scope
         self._roles = roles
         self._is_first = is_first
@@ -56,20 +61,24 @@ class SharedSecret:
         if self._their_nonce is not None:
             raise NotAuthenticated("a second challenge")
         self._their_nonce = nonce
-        return self._digest(is_first=True) if self._is_first else None
+        return self._digest(self._secrets[0], is_first=True) if self._is_first else None
 
     def proved(self, proof: bytes) -> bytes | None:
         """Take the other's proof; return ours, if it is our turn. NotAuthenticated: hang up."""
         if self._their_nonce is None:
             raise NotAuthenticated("a proof before the challenge")
-        if self.is_done or not compare_digest(proof, self._digest(is_first=not self._is_first)):
+        known = [each for each in self._secrets if self._is_proof(proof, each)]
+        if self.is_done or not known:
             raise NotAuthenticated("it does not know the secret")
         self.is_done = True
-        return None if self._is_first else self._digest(is_first=False)
+        return None if self._is_first else self._digest(known[0], is_first=False)
 
-    def _digest(self, *, is_first: bool) -> bytes:
+    def _is_proof(self, proof: bytes, secret: bytes) -> bool:
+        return compare_digest(proof, self._digest(secret, is_first=not self._is_first))
+
+    def _digest(self, secret: bytes, *, is_first: bool) -> bytes:
         assert self._their_nonce is not None
         mine, theirs = self.nonce, self._their_nonce
         last, first = (theirs, mine) if self._is_first else (mine, theirs)
         role = self._roles[not is_first]
-        return digest(self._secret, b"%b %b %b%b" % (self._scope, role, last, first), "sha256")
+        return digest(secret, b"%b %b %b%b" % (self._scope, role, last, first), "sha256")

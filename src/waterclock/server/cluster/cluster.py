@@ -4,10 +4,12 @@ import asyncio
 from random import Random
 
 from waterclock.cluster.forwarded import FORWARD
+from waterclock.cluster.hash_ring import POINTS
 from waterclock.cluster.peer_link.channels import Channel
 from waterclock.cluster.peer_link.frames import Hello
 from waterclock.server.cluster.answering import Answering
 from waterclock.server.cluster.forwarder import Forwarder
+from waterclock.server.cluster.membership import Membership
 from waterclock.server.cluster.ownership import RingOwnership
 from waterclock.server.cluster.peers import Peers, PeerSecurity
 from waterclock.server.http.messages import Handler
@@ -16,16 +18,21 @@ from waterclock.server.http.messages import Handler
 class Cluster:
     """What a node knows of the others. Nothing is answered before `begin`."""
 
-    def __init__(self, hello: Hello, security: PeerSecurity, random: Random) -> None:
-        self.ownership = RingOwnership(hello.node_id)
+    def __init__(
+        self, hello: Hello, security: PeerSecurity, random: Random, *, points: int = POINTS
+    ) -> None:
+        self.ownership = RingOwnership(hello.node_id, points=points)
         self.peers = Peers(
             hello,
             security,
             on_request=self._requested,
             on_up=self._up,
             on_down=self._down,
+            on_gone=self._gone,
             random=random,
         )
+        self.membership: Membership | None = None
+        """Who there is, once the node has joined the others."""
         self._answering: Answering | None = None
 
     def begin(
@@ -46,7 +53,13 @@ class Cluster:
             self._answering.requested(channel, body, is_last=is_last)
 
     def _up(self, node_id: str) -> None:
-        """Nothing to do: who waits for this node asks again by itself."""
+        if self.membership is not None:
+            self.membership.linked(node_id)
 
     def _down(self, node_id: str, why: str) -> None:
-        """Nothing to do: whoever waited has been told."""
+        if self.membership is not None:
+            self.membership.unlinked(node_id, why)
+
+    def _gone(self, node_id: str) -> None:
+        if self.membership is not None:
+            self.membership.process_gone(node_id)

@@ -40,7 +40,7 @@ class PeerLink(Link):
     def __init__(
         self,
         hello: Hello,
-        secret: bytes | None,
+        secrets: tuple[bytes, ...],
         *,
         is_dialler: bool,
         on_hello: Callable[["PeerLink", Hello], None],
@@ -59,12 +59,17 @@ class PeerLink(Link):
         self.ended = asyncio.Event()
         self._hello = hello
         self._proof: SharedSecret | None = None
-        if secret is not None:
+        if secrets:
+            secret, *others = secrets
             nonce = os.urandom(AUTH_BYTES)
-            self._proof = SharedSecret(secret, _SCOPE, _ROLES, is_first=is_dialler, nonce=nonce)
+            self._proof = SharedSecret(
+                secret, _SCOPE, _ROLES, is_first=is_dialler, nonce=nonce, others=tuple(others)
+            )
         self._decoder = Decoder()
         self._on_hello = on_hello
         self._on_down = on_down
+        self.is_parted = False
+        """One of the two ended it on purpose, and said so."""
         self._why = self._idle_why = ""
         self._is_writable = True
         self._is_writing_soon = False
@@ -82,6 +87,7 @@ class PeerLink(Link):
         """Say why, and end."""
         if self.is_open:
             self._why = self._why or why
+            self.is_parted = True
             self.send(encode_reason(Kind.CLOSE, 0, why))
             assert self._transport is not None
             self._transport.close()
@@ -143,6 +149,7 @@ class PeerLink(Link):
             self._meet(decode_hello(frame.payload))
         elif frame.kind == Kind.CLOSE:
             self._why = f"it says: {decode_reason(frame.payload)}"
+            self.is_parted = True
             assert self._transport is not None
             self._transport.close()
         elif frame.kind != Kind.HEARTBEAT:

@@ -3,6 +3,9 @@
 Both nodes of a pair may dial. Of two connections that one is used which the node with the lower id
 dialled: both sides decide the same without a word, and the other one is closed once its last
 request is answered.
+
+A link that breaks says that the other node has gone, or that the network between has. If the other
+node's machine then refuses the next connection, nobody listens there: its process is gone.
 """
 
 import asyncio
@@ -31,7 +34,8 @@ _log = logging.getLogger(__name__)
 class PeerSecurity:
     """How nodes know each other: a secret, certificates, or neither on a loopback address."""
 
-    secret: bytes | None = None
+    secrets: tuple[bytes, ...] = ()
+    """The first is used; the others are believed as well, while they are rotated."""
     server: ssl.SSLContext | None = None
     client: ssl.SSLContext | None = None
 
@@ -40,7 +44,8 @@ class Peers:
     """All links of this node.
 
     `on_request(node id, channel, method, body, is_last)` is called for what other nodes ask;
-    `on_up(node id)` and `on_down(node id, why)` when a node can, and can no longer, be asked.
+    `on_up(node id)` and `on_down(node id, why)` when a node can, and can no longer, be asked;
+    `on_gone(node id)` when its process is gone.
     """
 
     def __init__(
@@ -51,17 +56,22 @@ class Peers:
         on_request: Callable[[str, Channel, int, bytes, bool], None],
         on_up: Callable[[str], None],
         on_down: Callable[[str, str], None],
+        on_gone: Callable[[str], None],
         random: Random,
     ) -> None:
         self._hello = hello
-        self._security = security
+        self.security = security
+        """For links that are made from now on."""
         self._on_request = on_request
         self._on_up = on_up
         self._on_down = on_down
+        self._on_gone = on_gone
         self._random = random
         self._links: dict[str, PeerLink] = {}
         self._strangers: set[PeerLink] = set()
         """Connections that are not introduced yet, or are to be closed."""
+        self._broken: set[str] = set()
+        """Nodes whose link broke, until there is another, or it is known why."""
         self._dials: dict[str, asyncio.Task[None]] = {}
         self._addresses: dict[str, tuple[str, int]] = {}
         self.address: tuple[str, int] = ("", 0)
@@ -79,8 +89,10 @@ class Peers:
     async def listening(self, host: str, port: int) -> AsyncIterator[None]:
         """Take connections, and dial those that `meet` names, for as long as the block runs."""
         loop = asyncio.get_running_loop()
+        if self.security.server is not None:
+            self.security.server.sni_callback = self._show_newest
         server = await loop.create_server(
-            lambda: self._link(is_dialler=False), host, port, ssl=self._security.server
+            lambda: self._link(is_dialler=False), host, port, ssl=self.security.server
         )
         self.address = server.sockets[0].getsockname()[:2]
         try:
@@ -93,6 +105,11 @@ class Peers:
         finally:
             server.close()
             await self._close()
+
+    def _show_newest(
+        self, connection: ssl.SSLObject, _: str | None, context: ssl.SSLContext
+    ) -> None:
+        connection.context = self.security.server or context
 
     async def _close(self) -> None:
         """End all links; who does not take the last words in a second is not waited for."""
@@ -115,6 +132,7 @@ class Peers:
     def part(self, node_id: str) -> None:
         """Keep no link to a node: it is gone. What is open still ends."""
         self._addresses.pop(node_id, None)
+        self._broken.discard(node_id)
         if (dial := self._dials.pop(node_id, None)) is not None:
             dial.cancel()
 
@@ -130,7 +148,7 @@ class Peers:
     def _link(self, *, is_dialler: bool) -> PeerLink:
         link = PeerLink(
             self._hello,
-            self._security.secret,
+            self.security.secrets,
             is_dialler=is_dialler,
             on_hello=self._introduced,
             on_request=self._asked,
@@ -161,6 +179,7 @@ class Peers:
 
     def _use(self, link: PeerLink, node_id: str) -> None:
         self._strangers.discard(link)
+        self._broken.discard(node_id)
         self._links[node_id] = link
 
     def _asked(
@@ -178,6 +197,8 @@ class Peers:
         if self._links.get(node_id) is not link:
             return
         del self._links[node_id]
+        if not link.is_parted:
+            self._broken.add(node_id)
         self._on_down(node_id, why)
         self._dial(node_id)
 
@@ -205,7 +226,10 @@ class Peers:
         try:
             async with asyncio.timeout(DIAL_S):
                 await loop.create_connection(
-                    lambda: self._link(is_dialler=True), host, port, ssl=self._security.client
+                    lambda: self._link(is_dialler=True), host, port, ssl=self.security.client
                 )
         except (OSError, TimeoutError, ssl.SSLError) as error:
             _log.debug("%s at %s:%d does not answer: %s", node_id, host, port, error)
+            if isinstance(error, ConnectionRefusedError) and node_id in self._broken:
+                self._broken.discard(node_id)
+                self._on_gone(node_id)
