@@ -5,7 +5,13 @@ from pathlib import Path
 
 from waterclock.model.config import SETTINGS, Config
 from waterclock.model.reloading import RELOADABLE, reloaded
-from waterclock.model.sections import GroupConfig, LogConfig, ServerConfig, TopicsConfig
+from waterclock.model.sections import (
+    ClusterConfig,
+    GroupConfig,
+    LogConfig,
+    ServerConfig,
+    TopicsConfig,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -28,6 +34,16 @@ def test_what_can_change_is_taken_and_the_rest_is_named():
         topics=TopicsConfig(topics_max=7),
         server=ServerConfig(drain_ms=1),
     )
+
+
+def test_other_seeds_are_taken_but_a_node_that_is_alone_must_restart_to_join_others():
+    alone, one, two = (
+        Config(cluster=ClusterConfig(bootstrap_nodes=seeds)) for seeds in ((), ("a:1",), ("b:1",))
+    )
+
+    assert reloaded(one, two) == (two, ("cluster.bootstrap_nodes",), ())
+    assert reloaded(alone, one) == (alone, (), ("cluster.bootstrap_nodes",))
+    assert reloaded(one, alone) == (one, (), ("cluster.bootstrap_nodes",))
 
 
 def test_nothing_new_is_nothing_changed():

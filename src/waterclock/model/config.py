@@ -116,7 +116,7 @@ def _check_together(config: Config) -> None:
     if config.limits.message_bytes_max > config.limits.batch_bytes_max:
         raise BadConfig("limits.message_bytes_max", "is more than limits.batch_bytes_max")
     taken: dict[int, str] = {}
-    for name in ("gossip_port", "http_port", "grpc_port"):
+    for name in ("gossip_port", "peer_port", "http_port", "grpc_port"):
         port = getattr(config.cluster, name)
         if port != 0 and port in taken:
             raise BadConfig(f"cluster.{name}", f"is {port}, as is cluster.{taken[port]}")

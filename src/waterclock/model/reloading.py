@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from waterclock.model.config import SETTINGS, Config
 
 RELOADABLE = (
+    "cluster.bootstrap_nodes",
+    "cluster.zone",
     "log.level",
     "log.format",
     "retention.age",
@@ -46,10 +48,16 @@ def reloaded(old: Config, new: Config) -> Reloaded:
         value: Any = getattr(getattr(new, section), name)
         if value == getattr(getattr(old, section), name):
             continue
-        if path in RELOADABLE:
+        if path in RELOADABLE and not _begins_or_ends_cluster(path, old, new):
             changed.append(path)
             part: Any = getattr(config, section)
             config = replace(config, **{section: replace(part, **{name: value})})
         else:
             needs_restart.append(path)
     return Reloaded(config, tuple(changed), tuple(needs_restart))
+
+
+def _begins_or_ends_cluster(path: str, old: Config, new: Config) -> bool:
+    """A node that is alone has nothing running that could join others, nor the other way round."""
+    is_same = old.cluster.is_clustered == new.cluster.is_clustered
+    return path == "cluster.bootstrap_nodes" and not is_same

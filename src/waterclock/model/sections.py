@@ -10,34 +10,26 @@ from typing import Annotated, ClassVar, Literal, get_args
 from waterclock.model.errors import BadConfig
 from waterclock.model.limits import RUNS_MAX
 from waterclock.model.settings import (
-    Addresses,
     Choice,
     Folders,
     HostNames,
     Maybe,
     Origins,
     Section,
+    Seeds,
     Text,
     Toggle,
     count,
     duration,
     size,
 )
-from waterclock.model.units import (
-    DAY_MS,
-    GIB,
-    HOUR_MS,
-    KIB,
-    MIB,
-    MINUTE_MS,
-    SECOND_MS,
-    TIB,
-)
+from waterclock.model.units import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS, TIB
 
 Fsync = Literal["group", "always", "interval"]
 Compression = Literal["none", "lz4", "zstd"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
+Preset = Literal["lan", "wan", "local"]
 
 _PORT = count(0, 65_535)
 
@@ -74,15 +66,33 @@ class ClusterConfig(Section):
     gossip_port: Annotated[int, _PORT] = 7946
     """UDP and TCP, between nodes. The same on all nodes keeps firewalls simple."""
 
+    peer_port: Annotated[int, _PORT] = 7947
+    """TCP, between nodes: requests for the streams of others go on there."""
+
     http_port: Annotated[int, _PORT] = 8080
     """Streams, JSON, metrics, health and the console."""
 
     grpc_port: Annotated[int, _PORT] = 9000
     """Publish, subscribe and fetch: the fast way in."""
 
-    bootstrap_nodes: Annotated[tuple[str, ...], Addresses()] = ()
-    """Gossip addresses to join by. Two or three suffice; more only helps when those are all down
-    at once. Empty starts a cluster of one."""
+    bootstrap_nodes: Annotated[tuple[str, ...], Seeds()] = ()
+    """Gossip addresses to join by, of this node too if that is simpler; `srv:name` asks DNS. Two or
+    three suffice; more only helps when those are all down at once. Empty: the node is alone."""
+
+    advertise: Annotated[str | None, Maybe(Text(255))] = None
+    """The name or address others reach this node by. None: `server.host`, or that of the route."""
+
+    zone: Annotated[str | None, Maybe(Text(63))] = None
+    """Where the node is (a rack, a data centre), for people who look at the members."""
+
+    preset: Annotated[Preset, Choice(get_args(Preset))] = "lan"
+    """How patient nodes are with each other: `lan` in one data centre, `wan` if they are far apart,
+    `local` on one machine. More takes fewer slow nodes for dead, and finds the dead later."""
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether the node has others, or is to have."""
+        return bool(self.bootstrap_nodes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -175,6 +175,16 @@ class Addresses(Listed):
         return f"{host}:{port}"
 
 
+class Seeds(Addresses):
+    """A list of `host:port`, or of services in DNS that lead to such."""
+
+    allowed: ClassVar[str] = "a list of host:port, or srv:name"
+
+    def _read_one(self, text: str) -> str:
+        is_service = text.startswith("srv:") and len(text) > len("srv:") and " " not in text
+        return text if is_service else Addresses._read_one(self, text)
+
+
 class Folders(Listed):
     """A list of absolute paths."""
 
