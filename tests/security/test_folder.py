@@ -95,6 +95,7 @@ def test_modes_hold_whatever_the_umask(tmp_path, umask):
         "<kid>": 0o600,
         "principals.json": 0o640,
         "admin.credential": 0o600,
+        "cluster.json": 0o600,
     }
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o750
     assert os.listdir(path.parent) == ["secure"]
@@ -218,7 +219,7 @@ def test_a_rotation_leaves_every_credential_good(folder):
     assert key_id_of(token) != key_id_of(new)
     after = contents(folder.path)
     changed = {Path(name).name for name in before if before[name] != after.get(name)}
-    assert changed == {"node.pem", "node.key", "principals.json"}
+    assert changed == {"node.pem", "node.key", "principals.json", "cluster.json"}
     names = hosts_of(folder.node_certificate.read_bytes())
     assert names[0] == "node-1.example"
     assert "node-2.example" in names
@@ -454,3 +455,38 @@ def test_the_folder_is_in_the_data_unless_it_is_named(flags, path):
     config = load_config(yaml_text=None, environ={}, flags=flags)
 
     assert folder_of(config).path == Path(path)
+
+
+def test_rotating_leaves_keys_of_the_cluster_that_others_still_believe(folder):
+    before = folder.load().cluster_keys
+    folder.rotate(now_ms=NOW_MS)
+    after = folder.load().cluster_keys
+
+    assert after.keys[:1] == before.keys[1:]
+    assert before.keys[0] in after.keys
+
+
+def test_a_folder_from_before_there_were_keys_of_a_cluster_gets_them(folder):
+    file = folder.path / "cluster.json"
+    file.unlink()
+    assert folder.load().cluster_keys is None
+
+    assert folder.complete()
+    keys = folder.load().cluster_keys
+    assert not folder.complete()
+    assert folder.load().cluster_keys == keys
+
+
+def test_other_keys_of_the_cluster_are_a_change_of_the_folder(folder):
+    folder.load()
+    assert not folder.changed()
+
+    (folder.path / "cluster.json").unlink()
+    assert folder.changed()
+
+
+def test_keys_of_the_cluster_that_everyone_can_read_are_refused(folder):
+    (folder.path / "cluster.json").chmod(0o644)
+
+    with pytest.raises(BadInput, match="chmod 600"):
+        folder.load()

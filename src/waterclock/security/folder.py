@@ -1,6 +1,7 @@
 """The secure folder: everything a node needs to be reached by TLS and to know who asks.
 
     ca.pem  ca.key  node.pem  node.key  signing/<kid>.key  principals.json  admin.credential
+    cluster.json
 
 What each holds, and its mode, is in docs/formats/credential.md. The folder appears whole; a file is
 replaced whole, and the node's certificate together with its key: both are links into the folder
@@ -38,6 +39,8 @@ from waterclock.security.certificates import (
     make_client_certificate,
     make_node_certificate,
 )
+from waterclock.security.cluster_keys import FILE as _CLUSTER
+from waterclock.security.cluster_keys import ClusterKeys, decode_cluster_keys
 from waterclock.security.credential import Credential
 from waterclock.security.principals import (
     ADMIN,
@@ -94,6 +97,8 @@ class SecureState:
     node: KeyPair
     verifying_keys: Mapping[str, "Ed25519PublicKey"]
     principals: Principals
+    cluster_keys: ClusterKeys | None
+    """What nodes of one cluster share; None in a folder that was made before there were such."""
 
     def __repr__(self) -> str:
         return f"<SecureState {self.principals!r}, {len(self.verifying_keys)} signing keys>"
@@ -159,13 +164,14 @@ class SecureFolder:
             ca_pem = self.ca.read_bytes()
             keys = {key.kid: key.public for key in self._signing_keys()}
             principals = self._principals()
+            cluster_keys = self._cluster_keys()
         try:
             check_pair(node, ca_pem)
         except BadInput as error:
             raise BadInput(
                 f"{self.node_certificate}: {error}; `waterclock secure rotate` makes another"
             ) from None
-        return SecureState(ca_pem, node, MappingProxyType(keys), principals)
+        return SecureState(ca_pem, node, MappingProxyType(keys), principals, cluster_keys)
 
     def changed(self) -> bool:
         """Say if anything is different from when `load` was called last, well or not."""
@@ -199,6 +205,12 @@ class SecureFolder:
             finally:
                 shutil.rmtree(building.path, ignore_errors=True)
             sync_folder(self.path.parent)
+
+    def complete(self) -> bool:
+        """Make what a folder of an earlier release lacks; say if there was anything."""
+        self._must_exist()
+        with translate({OSError: StorageFailed}), locked(self.path):
+            return self._add_cluster_keys()
 
     def add(
         self, name: str, grant: Grant, *, now_ms: int, is_replacing: bool = False
@@ -260,7 +272,8 @@ class SecureFolder:
             write_file(into / f"{name}.pem", pair.certificate_pem, mode=PUBLIC_MODE)
 
     def rotate(self, *, hosts: Sequence[str] = (), now_ms: int) -> None:
-        """Make a new node certificate and a new signing key; the CA and all credentials stay good.
+        """Make a new node certificate, a new signing key and a new key of the cluster; the CA and
+        all credentials stay good.
 
         The certificate is for the hosts of the old one and these. Signing keys that have signed
         nothing that is still good go.
@@ -271,6 +284,10 @@ class SecureFolder:
             self._write_node(make_node_certificate(self._ca_pair(), names, now_ms=now_ms))
             self._write_signing_key(now_ms)
             self._drop_signing_keys(now_ms)
+            if not self._add_cluster_keys():
+                keys = self._cluster_keys()
+                assert keys is not None
+                self._write_cluster_keys(keys.rotated())
 
     # The parts
 
@@ -283,6 +300,7 @@ class SecureFolder:
         write_file(self.path / _CA_KEY, ca.key_pem, mode=SECRET_MODE)
         self._write_node(make_node_certificate(ca, hosts, now_ms=now_ms))
         self._write_signing_key(now_ms)
+        self._write_cluster_keys(ClusterKeys.make())
         self._write_principals(principals)
         grant = Grant(rights=_ALL_RIGHTS, expires_ms=now_ms + EXPIRES_MS)
         self.add(ADMIN, grant, now_ms=now_ms)
@@ -327,6 +345,19 @@ class SecureFolder:
         for kid in self._kids()[:-1]:
             if kid not in in_use:
                 self._signing_file(kid).unlink()
+
+    def _cluster_keys(self) -> ClusterKeys | None:
+        file = self.path / _CLUSTER
+        return decode_cluster_keys(read_secret(file)) if file.exists() else None
+
+    def _write_cluster_keys(self, keys: ClusterKeys) -> None:
+        write_file(self.path / _CLUSTER, keys.encode(), mode=SECRET_MODE)
+
+    def _add_cluster_keys(self) -> bool:
+        is_missing = self._cluster_keys() is None
+        if is_missing:
+            self._write_cluster_keys(ClusterKeys.make())
+        return is_missing
 
     def _write_principals(self, principals: Principals) -> None:
         write_file(self.path / _PRINCIPALS, encode_principals(principals), mode=PUBLIC_MODE)
@@ -373,7 +404,7 @@ class SecureFolder:
         return self.path / _SIGNING / f"{kid}{_KEY_SUFFIX}"
 
     def _fingerprint(self) -> Fingerprint:
-        files = [self.path / name for name in (_CA, _NODE, _NODE_KEY, _PRINCIPALS)]
+        files = [self.path / name for name in (_CA, _NODE, _NODE_KEY, _PRINCIPALS, _CLUSTER)]
         found = set()
         for file in [*files, *(self._signing_file(kid) for kid in self._kids())]:
             try:

@@ -110,7 +110,8 @@ def init(
     http_port: Port = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make the certificates, keys and the admin's credential of a node. Again, it changes nothing.
+    """Make the certificates, keys and the admin's credential of a node. Again, it changes nothing
+    that is there.
 
     The first --host is where credentials lead; this machine's own names are always in the
     certificate.
@@ -127,6 +128,7 @@ def init(
         is_new = True
     except AlreadyExists:
         folder.load()  # what cannot be read is no reason to be at ease
+        _complete(folder)
         is_new = False
     if as_json:
         print_json(
@@ -230,6 +232,7 @@ def revoke(
     """Let somebody in no more: all credentials of that name end, within a second."""
     folder = _folder(_config(config_file, data))
     _principals(folder)
+    _complete(folder)
     folder.revoke(name)
     if as_json:
         print_json({"name": name, "is_revoked": True})
@@ -241,7 +244,8 @@ def revoke(
 def rotate(
     hosts: Hosts = None, data: Data = None, config_file: ConfigFile = None, as_json: AsJson = False
 ) -> None:
-    """Make a new node certificate and signing key; the CA and all credentials stay good."""
+    """Make a new node certificate, signing key and cluster key; the CA and all credentials stay
+    good. Copy the folder to the other nodes of the cluster before it is rotated again."""
     from waterclock.security.certificates import expires_ms_of, hosts_of
 
     folder = _folder(_config(config_file, data))
@@ -253,7 +257,12 @@ def rotate(
         expires_ms = expires_ms_of(certificate)
         print_json({"hosts": names, "certificate_expires_ms": expires_ms})
     else:
-        typer.echo(f"New certificate for {', '.join(names)}, and a new signing key", err=True)
+        typer.echo(f"New certificate for {', '.join(names)}, and new keys", err=True)
+        typer.echo(
+            "If the node is one of a cluster, copy the folder to the others, too, before it is "
+            "rotated again",
+            err=True,
+        )
 
 
 def plain(known: "KnownPrincipal") -> dict[str, object]:
@@ -289,6 +298,16 @@ def _folder(config: "Config") -> "SecureFolder":
     from waterclock.security.folder import folder_of
 
     return folder_of(config)
+
+
+def _complete(folder: "SecureFolder") -> None:
+    """Make what a folder of an earlier release lacks, and say so."""
+    if folder.complete():
+        typer.echo(
+            f"{folder.path} has new keys for a cluster: nodes of one cluster need copies of the "
+            "same folder",
+            err=True,
+        )
 
 
 def _principals(folder: "SecureFolder") -> "list[KnownPrincipal]":
@@ -355,6 +374,7 @@ def _given(
 ) -> str | None:
     """Let somebody in, as the flags say; return the text of the credential."""
     _principals(folder)
+    _complete(folder)
     has_said = bool(grant.rights.rights or grant.quotas.as_dict() or grant.is_outside)
     if is_renewing:
         if has_said or is_replacing:
