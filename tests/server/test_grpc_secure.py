@@ -185,10 +185,10 @@ async def test_who_sends_too_fast_is_slowed_down_and_at_last_refused(tmp_path):
 async def test_a_call_that_would_not_live_to_have_its_turn_is_refused_at_once():
     usage = Usage("slow", Quotas(bytes_per_s=1_000), 0)
     method: Any = SimpleNamespace(access=SimpleNamespace(usage_of=lambda _: usage))
-    dying: Any = SimpleNamespace(time_remaining=lambda: 0.5)
+    short_lived: Any = SimpleNamespace(time_remaining=lambda: 0.5)
 
     with pytest.raises(QuotaExceeded, match="slow is at its quota"):
-        await GuardedMethod.wait(method, Principal("slow", Rights()), 500, dying)
+        await GuardedMethod.wait(method, Principal("slow", Rights()), 500, short_lived)
 
     assert usage.unread == 0
 
