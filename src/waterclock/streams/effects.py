@@ -56,4 +56,10 @@ class Dismiss(NamedTuple):
     waiter: Waiter
 
 
-Effect = Deliver | Accept | Refuse | ReadStore | TimeOut | Dismiss
+class Move(NamedTuple):
+    """Tell a waiter that its stream goes to another node: nothing was done for it here."""
+
+    waiter: Waiter
+
+
+Effect = Deliver | Accept | Refuse | ReadStore | TimeOut | Dismiss | Move

@@ -19,6 +19,7 @@ from waterclock.streams.ring import Item, Ring, fitting
 from waterclock.streams.waiters import (
     Receiver,
     Sender,
+    Waiter,
     WaitQueue,
     all_who_get,
     first_of_each_name,
@@ -378,6 +379,13 @@ class Stream:
 
     # Other changes
 
+    def adopt(self, consumers: dict[str, Consumer]) -> None:
+        """Know consumers of a stream to which nothing was sent; the table counts their bytes."""
+        for name, consumer in consumers.items():
+            if self.consumers is None or name not in self.consumers:
+                self._consumer(name).seen_ms = consumer.seen_ms
+        self.displaced_bytes = 0
+
     def forget_consumer(self, name: str, now_ms: int) -> list[Effect]:
         """Forget a consumer's position: blocking senders wait for it no more."""
         effects: list[Effect] = []
@@ -405,7 +413,11 @@ class Stream:
 
     def dismiss(self) -> list[Effect]:
         """Dismiss all waiters."""
-        effects: list[Effect] = []
+        return [Dismiss(waiter) for waiter in self.clear_queues()]
+
+    def clear_queues(self) -> list[Waiter]:
+        """Remove all waiters, and return them."""
+        waiters: list[Waiter] = []
         for queue in (self.senders, self.competing, self.watching, self.tail_queue):
-            effects += [Dismiss(waiter) for waiter in queue.clear()] if queue is not None else []
-        return effects
+            waiters += queue.clear() if queue is not None else []
+        return waiters

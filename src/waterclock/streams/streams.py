@@ -19,10 +19,12 @@ from waterclock.streams.effects import (
     Deliver,
     Dismiss,
     Effect,
+    Move,
     ReadStore,
     Refuse,
     TimeOut,
 )
+from waterclock.streams.exported import Exported
 from waterclock.streams.ring import Item
 from waterclock.streams.stream import Stream
 from waterclock.streams.waiters import Deadlines, Receiver, Sender, Waiter
@@ -263,19 +265,78 @@ class Streams:
         if stream is None:
             return []
         effects = self._settled(stream, stream.dismiss())
+        self._let_go(stream)
+        return effects
+
+    def _let_go(self, stream: Stream) -> None:
+        """Keep nothing of a stream that is no longer in the table."""
         self._drop_bytes(stream)
         stream.clear()
         self._strays += 1
         if self._strays > len(self._streams) + STRAYS_MAX:
             self._round = deque(each for each in self._round if self._is_known(each))
             self._strays = 0
-        return effects
 
     def drain(self) -> list[Effect]:
         """Dismiss all waiters, and whoever comes from now on."""
         self._is_draining = True
         streams = list(self._streams.values())
         return [each for stream in streams for each in self._settled(stream, stream.dismiss())]
+
+    # Between nodes
+
+    def move_waiters(self, name: str) -> list[Effect]:
+        """Tell the waiters of a stream that it goes to another node."""
+        stream = self._streams.get(name)
+        if stream is None:
+            return []
+        effects: list[Effect] = [Move(waiter) for waiter in stream.clear_queues()]
+        stream.drop_empty_queues()
+        return self._settled(stream, effects)
+
+    def export(self, name: str, *, now_ms: int) -> Exported | None:
+        """Let a stream go, and return all of it; None if it is not here. It must have no waiters:
+        `move_waiters`."""
+        stream = self._streams.pop(name, None)
+        self._tailed.discard(name)
+        if stream is None:
+            return None
+        assert not stream.waiting
+        exported = Exported.of(stream, now_ms)
+        self._let_go(stream)
+        return exported
+
+    def take_in(self, exported: Exported, *, now_ms: int) -> list[Effect]:
+        """Take a stream of another node in; raises CapacityReached.
+
+        If there is one of the name, what comes is put behind what is there, and the waiters ask
+        again. The same stream twice is taken once.
+        """
+        self._check_bytes(exported.size_bytes)
+        known = self._streams.get(exported.name)
+        if known is not None and known.incarnation == exported.incarnation:
+            return []
+        if known is None and len(self._streams) >= self._config.streams_max:
+            raise CapacityReached("streams", self._config.streams_max)
+        effects = self.move_waiters(exported.name)
+        if known is None or known.ring is None:
+            self._revive(exported, known, now_ms)
+        else:
+            items = exported.append_to(known, now_ms)
+            self.size_bytes += sum(item.size_bytes for item in items)
+            self._settled(known, [])
+        return effects
+
+    def _revive(self, exported: Exported, known: Stream | None, now_ms: int) -> None:
+        """Go on with a stream; one that is known, and to which nothing was sent, is replaced."""
+        stream = exported.revive(now_ms)
+        if known is not None:
+            stream.adopt(known.consumers or {})
+            del self._streams[exported.name]
+            self._let_go(known)
+        self._streams[exported.name] = stream
+        self._round.append(stream)
+        self.size_bytes += stream.size_bytes
 
     # Time
 

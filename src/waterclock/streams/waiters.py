@@ -24,7 +24,11 @@ class WaiterHandle(Protocol):
         ...
 
     def dismissed(self) -> None:
-        """The node stops, or the stream is gone or moving: the client should ask again."""
+        """The node stops, or the stream is gone: the client should ask again."""
+        ...
+
+    def moved(self) -> None:
+        """The stream goes to another node, which is to be asked."""
         ...
 
 

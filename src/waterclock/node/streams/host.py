@@ -20,10 +20,12 @@ from waterclock.streams.effects import (
     Deliver,
     Dismiss,
     Effect,
+    Move,
     ReadStore,
     Refuse,
     TimeOut,
 )
+from waterclock.streams.exported import Exported
 from waterclock.streams.ring import Item
 from waterclock.streams.streams import Streams, Taken
 from waterclock.streams.waiters import Receiver, Sender
@@ -161,6 +163,23 @@ class StreamHost:
         self._perform(self.table.forget(name))
         return is_known
 
+    # What other nodes do
+
+    def move_waiters(self, name: str) -> None:
+        """Have the waiters of a stream ask another node."""
+        self._perform(self.table.move_waiters(name))
+
+    def export(self, name: str) -> Exported | None:
+        """Let a stream go to another node; None if there is nothing of it. Its waiters ask there
+        from now on."""
+        self.move_waiters(name)
+        exported = self.table.export(name, now_ms=self.now_ms())
+        return None if exported is None or exported.is_empty else exported
+
+    def take_in(self, exported: Exported) -> None:
+        """Take a stream of another node in; raises CapacityReached."""
+        self._perform(self.table.take_in(exported, now_ms=self.now_ms()))
+
     def stop(self) -> None:
         """Dismiss all waiters, and all that come from now on."""
         self._perform(self.table.drain())
@@ -188,6 +207,8 @@ class StreamHost:
                 effect.receiver.handle.must_read(effect.receiver)
             elif isinstance(effect, Dismiss):
                 effect.waiter.handle.dismissed()
+            elif isinstance(effect, Move):
+                effect.waiter.handle.moved()
             else:
                 assert_never(effect)
 
@@ -210,6 +231,9 @@ class _Nobody:
         pass
 
     def dismissed(self) -> None:
+        pass
+
+    def moved(self) -> None:
         pass
 
 

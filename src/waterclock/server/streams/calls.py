@@ -6,6 +6,7 @@ A poll that waits is two small objects, this and the core's; it has no task and 
 from collections.abc import Callable
 
 from waterclock.node.streams.host import StreamHost
+from waterclock.server.cluster.forwarded_call import NOT_OWNER_HERE
 from waterclock.server.http.messages import Pending, Response, Streamed, problem
 from waterclock.server.http.problems import RETRY_AFTER
 from waterclock.server.streams.models import FieldNames
@@ -60,6 +61,10 @@ class Call(Pending):
         """Answer that the client should ask again."""
         detail = "the node is stopping, or the stream was deleted: ask again"
         self.answer(problem(503, detail, RETRY_AFTER, error="Stopping"))
+
+    def moved(self) -> None:
+        """Tell the node that asks to ask another one."""
+        self.answer(NOT_OWNER_HERE)
 
 
 def _leave(call: Call) -> None:

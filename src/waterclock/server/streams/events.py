@@ -74,6 +74,9 @@ class _Feed:
     def dismissed(self) -> None:
         self.tell("over")
 
+    def moved(self) -> None:
+        self.tell("over")  # whoever listens comes back with the id of the last event
+
 
 def _gone_event(missed: int) -> bytes:
     return b'event: gone\ndata: {"missed":%d}\n\n' % missed
