@@ -5,12 +5,14 @@ import pytest
 from tests.cluster.gossip.one_node import OneNode, address_of, alive_of, only, sent
 from waterclock.cluster.gossip import OpenPushPull, SendPacket
 from waterclock.cluster.gossip.broadcasts import Broadcasts, retransmit_limit
+from waterclock.cluster.gossip.members import Node
 from waterclock.cluster.gossip.messages import Ack, Alive, Ping
+from waterclock.cluster.gossip.streams import PushPull, State
 
 
-@pytest.mark.parametrize(("nodes", "limit"), [(1, 4), (9, 4), (10, 8), (99, 8), (100, 12)])
+@pytest.mark.parametrize(("nodes", "limit"), [(4, 4), (5, 8), (9, 8), (10, 12), (100, 16)])
 def test_news_are_sent_more_often_in_larger_clusters(nodes, limit):
-    assert retransmit_limit(4, nodes) == limit
+    assert retransmit_limit(4, nodes, fanout=3) == limit
 
 
 def test_what_was_sent_least_goes_first_then_the_longest_then_the_newest():
@@ -87,8 +89,8 @@ def test_news_go_to_three_nodes_in_each_round():
 
     me.hears(alive_of("b9"))
 
-    rounds = [sent(me.passes(200), Alive) for _ in range(3)]
-    assert [len({to for to, _ in each}) for each in rounds] == [3, 3, 2]  # eight times in all
+    rounds = [sent(me.passes(200), Alive) for _ in range(5)]
+    assert [len({to for to, _ in each}) for each in rounds] == [3, 3, 3, 3, 0]  # twelve times
 
 
 @pytest.mark.parametrize(("nodes", "interval_s"), [(3, 30), (32, 30), (33, 60), (65, 90)])
@@ -103,3 +105,29 @@ def test_push_pulls_are_rarer_in_larger_clusters(nodes, interval_s):
     assert len(exchanges) in (900 // interval_s, 900 // interval_s + 1)
     assert {each.state.is_join for each in exchanges} == {False}
     assert {each.address for each in exchanges} <= {address_of(f"b{n}") for n in range(1, nodes)}
+
+
+def test_a_node_that_joined_exchanges_again_soon_and_then_ever_more_rarely():
+    me = OneNode("b1")
+    me.gossip._prober.stop()
+    states = tuple(Node(alive_of(f"b{number}"), 0).snapshot() for number in range(1, 4))
+    alive = tuple(state._replace(state=State.ALIVE) for state in states)
+
+    me.gossip.push_pull_answered(PushPull(alive, is_join=True), me.now_ms)
+    counts = [len(only(me.passes(each), OpenPushPull)) for each in (2_000, 5_000, 60_000, 60_000)]
+
+    assert counts[0] >= 1
+    assert counts[1] >= 1
+    assert counts[2] <= 5
+    assert counts[3] == 2
+
+
+def test_a_join_that_brings_nobody_changes_nothing():
+    me = OneNode("b1")
+    me.gossip._prober.stop()
+    state = Node(alive_of("b1"), 0).snapshot()._replace(state=State.ALIVE)
+    due_ms = me.gossip._push_pull_timer.due_ms  # type: ignore[union-attr]
+
+    me.gossip.push_pull_answered(PushPull((state,), is_join=True), me.now_ms)
+
+    assert me.gossip._push_pull_timer.due_ms == due_ms  # type: ignore[union-attr]

@@ -34,7 +34,8 @@ class GossipConfig:
     gossip_to_dead_ms: int = 30_000
     """How long the dead get news, so that one who is not dead can say so; then they are reaped."""
     retransmit_mult: int = 4
-    """News are sent `retransmit_mult * ceil(log10(nodes + 1))` times. More survive more loss."""
+    """News are sent `retransmit_mult * (1 + ceil(log10(nodes + 1)))` times, in a cluster so small
+    that each round reaches all once less. More survive more loss."""
     push_pull_interval_ms: int = 30_000
     """Time between exchanges of all that is known, which mend what news left out. It grows with the
     cluster."""

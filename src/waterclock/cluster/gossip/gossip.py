@@ -7,6 +7,10 @@ Nothing happens between events: there is no timer for news while there are none,
 Joining is a push/pull with any member. memberlist forgets the dead after half a minute, and two
 halves of a cluster that lost each other for longer would never meet again; so seeds, and members
 that failed, are tried again from time to time, as Serf does.
+
+When many join at once there is more news than packets carry, and the last of it would take ten
+seconds in a cluster of a hundred. So a node that learned of others by joining exchanges again after
+a second, and then ever more rarely until it does so at the usual interval.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -41,6 +45,7 @@ from waterclock.cluster.gossip.streams import PushPull, State
 from waterclock.cluster.gossip.timers import Timer, Timers
 
 _PUSH_PULL_SCALES_FROM = 32
+_PUSH_PULL_SOON_MS = 1_000
 _INTENT = "\0leave"
 """The subject of the leave intent; no node has this name."""
 
@@ -84,6 +89,9 @@ class Gossip:
         self._reconnecting: Final = Reconnecting(config, self._members, rng)
         self._news_timer: Timer | None = None
         self._reconnect_timer: Timer | None = None
+        self._push_pull_timer: Timer | None = None
+        self._push_pull_soon_ms: int | None = None
+        """The time until the next exchange while it is below the usual one."""
         self._news_phase_ms = 0
         self._handlers: Final[dict[type, Callable[[Any, Address, int], None]]] = {
             Ping: lambda ping, source, now_ms: self._prober.pinged(ping, source),
@@ -119,7 +127,7 @@ class Gossip:
         self._prober.start(self._rng, now_ms)
         self._news_phase_ms = now_ms + self._rng.randrange(self._config.gossip_interval_ms)
         first_ms = now_ms + self._rng.randrange(self._config.push_pull_interval_ms)
-        self._timers.at(first_ms, self._push_pull_due)
+        self._push_pull_timer = self._timers.at(first_ms, self._push_pull_due)
         self._await_reconnect(now_ms)
         self._outbox.broadcast(self._me.name, self._me.alive())
         return self._done(now_ms)
@@ -142,16 +150,16 @@ class Gossip:
     def push_pull_received(self, remote: PushPull, now_ms: int) -> tuple[PushPull, list[Effect]]:
         """A node sent its state. Return ours for it, as it was before, and effects."""
         answer = self._state(is_join=remote.is_join)
-        return answer, self.push_pull_answered(remote, now_ms)
+        self._merge(remote, now_ms)
+        return answer, self._done(now_ms)
 
     def push_pull_answered(self, remote: PushPull, now_ms: int) -> list[Effect]:
         """The node of an `OpenPushPull` sent its state."""
-        local = [node.snapshot() for node in self._members.all()]
-        reason = mismatch(remote.states, local)
-        if reason is None:
-            self._membership.merge(remote.states, now_ms)
-        else:
-            self._outbox.add(MergeRefused(reason))
+        known = self._members.count_present()
+        self._merge(remote, now_ms)
+        if remote.is_join and self._members.count_present() > known:
+            self._push_pull_soon_ms = _PUSH_PULL_SOON_MS
+            self._await_push_pull(now_ms)
         return self._done(now_ms)
 
     def stream_ping_received(self, ping: Ping) -> Ack | None:
@@ -237,10 +245,30 @@ class Gossip:
         for node in chosen:
             self._outbox.send_news(to=node)
 
+    def _merge(self, remote: PushPull, now_ms: int) -> None:
+        local = [node.snapshot() for node in self._members.all()]
+        reason = mismatch(remote.states, local)
+        if reason is None:
+            self._membership.merge(remote.states, now_ms)
+        else:
+            self._outbox.add(MergeRefused(reason))
+
     def _push_pull_due(self, now_ms: int) -> None:
         for node in self._members.pick(1, lambda node: node.state == State.ALIVE):
             self._open_push_pull(node.address, is_join=False)
-        self._timers.at(now_ms + self._push_pull_interval_ms(), self._push_pull_due)
+        self._await_push_pull(now_ms)
+
+    def _await_push_pull(self, now_ms: int) -> None:
+        if self._push_pull_timer is not None:
+            self._push_pull_timer.cancel()
+        wait_ms = self._push_pull_interval_ms()
+        if self._push_pull_soon_ms is not None:
+            # With some chance: those who joined together must not exchange together.
+            soon_ms = int(self._push_pull_soon_ms * (0.75 + self._rng.random() / 2))
+            is_soon = soon_ms < wait_ms
+            wait_ms = min(soon_ms, wait_ms)
+            self._push_pull_soon_ms = 2 * self._push_pull_soon_ms if is_soon else None
+        self._push_pull_timer = self._timers.at(now_ms + wait_ms, self._push_pull_due)
 
     def _push_pull_interval_ms(self) -> int:
         scale, count = 1, len(self._members)

@@ -112,6 +112,10 @@ class Members:
         """Return all, ourselves first."""
         return list(self._by_name.values())
 
+    def count_present(self) -> int:
+        """Count those that are neither dead nor left, ourselves too."""
+        return sum(not node.is_gone for node in self._by_name.values())
+
     def add(self, node: Node) -> None:
         """Know a node, which will be probed at a random place in the round."""
         self._by_name[node.name] = node

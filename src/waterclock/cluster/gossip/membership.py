@@ -183,8 +183,7 @@ class Membership:
         expected = config.suspicion_mult - 2
         # Without ourselves and the suspect there may be too few to confirm. memberlist counts the
         # dead too, and so waits six times as long when two of three fail one after the other.
-        present = sum(not node.is_gone for node in self._members.all())
-        expected = 0 if present - 2 < expected else expected
+        expected = 0 if self._members.count_present() - 2 < expected else expected
         min_ms = suspicion_ms(config.suspicion_mult, count, config.probe_interval_ms)
         max_ms = config.suspicion_max_mult * min_ms
         return Suspicion(accuser, expected=expected, min_ms=min_ms, max_ms=max_ms, now_ms=now_ms)

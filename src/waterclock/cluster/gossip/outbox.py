@@ -24,6 +24,7 @@ class Outbox:
         self._room_bytes = config.packet_bytes_max - overhead_bytes - CRC_BYTES
         self._room_bytes -= COMPOUND_HEAD_BYTES
         self._retransmit_mult = config.retransmit_mult
+        self._fanout = config.gossip_nodes
         self._members = members
         self._effects: list[Effect] = []
         self.broadcasts = Broadcasts()
@@ -60,11 +61,9 @@ class Outbox:
             self._send(parts, to)
 
     def _news(self, used_bytes: int, parts_max: int) -> list[bytes]:
-        return self.broadcasts.take(
-            self._room_bytes - used_bytes,
-            sends_max=retransmit_limit(self._retransmit_mult, len(self._members)),
-            parts_max=parts_max,
-        )
+        sends_max = retransmit_limit(self._retransmit_mult, len(self._members), fanout=self._fanout)
+        room_bytes = self._room_bytes - used_bytes
+        return self.broadcasts.take(room_bytes, sends_max=sends_max, parts_max=parts_max)
 
     def _send(self, parts: list[bytes], to: Node | Address) -> None:
         if isinstance(to, Node):
