@@ -26,8 +26,11 @@ def test_it_opens_after_failures_in_a_row_only():
 
 def test_after_a_pause_one_goes_to_see_and_its_success_lets_all_go():
     breaker = opened()
+    assert breaker.state == "open"
     assert [breaker.allows(PAUSE_MS) for _ in range(3)] == [True, False, False]
+    assert breaker.state == "half open"
     breaker.succeeded()
+    assert breaker.state == "closed"
     assert all(breaker.allows(PAUSE_MS) for _ in range(3))
 
 

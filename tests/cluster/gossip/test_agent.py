@@ -74,6 +74,7 @@ async def test_nonsense_is_counted_and_costs_nobody_else():
             await first.until(Joined, "b")
 
         assert first.agent.counts.packets_refused == 4
+        assert first.agent.counts.bytes_received >= 104
         assert first.agent.counts.exchanges_failed == 1
 
 

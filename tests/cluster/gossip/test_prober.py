@@ -139,6 +139,19 @@ def test_a_node_that_answers_nobody_is_suspect_after_the_interval():
     assert Suspect(1, name, "me") in [claim for _, claim in sent(me.effects, Suspect)]
 
 
+def test_probes_are_counted_and_those_that_found_nobody():
+    me = OneNode(*others(4))
+    _, answered = probe(me)
+    me.hears(Ack(answered.seq_no))
+    assert me.gossip.probes == (1, 0)
+
+    probe(me)
+    me.passes(999)
+    assert me.gossip.probes == (2, 0)
+    me.passes(1)
+    assert me.gossip.probes[1] == 1
+
+
 def test_nacks_spare_our_self_doubt_and_missing_ones_do_not():
     for nacks, score in ((0, 3), (1, 2), (3, 0)):
         me = OneNode(*others(5))

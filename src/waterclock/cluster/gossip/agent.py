@@ -76,10 +76,12 @@ class AgentSettings:
 
 @dataclass(slots=True)
 class AgentCounts:
-    """What came and went, for metrics."""
+    """What came and went, for metrics. Bytes are those of packets, sealed."""
 
     packets_sent: int = 0
     packets_received: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
     packets_refused: int = 0
     exchanges_failed: int = 0
 
@@ -155,6 +157,11 @@ class Agent(asyncio.DatagramProtocol):
         """How far the node doubts itself: 0 is not at all."""
         return self._gossip.score
 
+    @property
+    def probes(self) -> tuple[int, int]:
+        """How often a member was checked, and how often nobody was there."""
+        return self._gossip.probes
+
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Say something else of this node. Raise LimitExceeded if it is too long."""
         self._perform(self._gossip.set_tags(tags, self._now_ms()))
@@ -202,6 +209,7 @@ class Agent(asyncio.DatagramProtocol):
         if self._is_stopped:
             return
         self.counts.packets_received += 1
+        self.counts.bytes_received += len(data)
         source = (str(addr[0]), int(addr[1]))
         try:
             payload = data if self._keyring is None else self._keyring.open(data)
@@ -280,6 +288,7 @@ class Agent(asyncio.DatagramProtocol):
         if self._keyring is not None:
             payload = self._keyring.seal(payload, nonce=os.urandom(NONCE_BYTES))
         self.counts.packets_sent += 1
+        self.counts.bytes_sent += len(payload)
         self._transport.sendto(payload, address)
 
     def _open(self, address: Address, exchange: Exchange) -> None:

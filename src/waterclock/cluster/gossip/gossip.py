@@ -114,6 +114,11 @@ class Gossip:
         return self._awareness.score
 
     @property
+    def probes(self) -> tuple[int, int]:
+        """How often a member was checked, and how often nobody was there."""
+        return self._prober.probes, self._prober.failed_probes
+
+    @property
     def has_sent_all(self) -> bool:
         """Whether what was to be told, a leave above all, was sent as often as it should be."""
         return not len(self._outbox.broadcasts) and self._me.is_gone == self._membership.has_left

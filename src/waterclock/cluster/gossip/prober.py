@@ -74,6 +74,9 @@ class Prober:
         self._probe: _Probe | None = None
         self._relays: dict[int, tuple[Address, int]] = {}
         self._is_stopped = False
+        self.probes = 0
+        self.failed_probes = 0
+        """Nobody was there, by whatever way it was asked."""
         self.reaped: list[Node] = []
         """Nodes that are forgotten, for whoever takes them out."""
 
@@ -138,6 +141,7 @@ class Prober:
         if node is None:
             self._timers.at(self._next_ms, self._begin)
             return
+        self.probes += 1
         seq_no = self._next_seq_no()
         deadline_ms = now_ms + self._awareness.scaled(config.probe_interval_ms)
         timer = self._timers.at(now_ms + config.probe_timeout_ms, self._ask_others)
@@ -183,6 +187,7 @@ class Prober:
             self._awareness.change(-1)
             self._outbox.add(PacketsBlocked(probe.node.view()))
         else:
+            self.failed_probes += 1
             self._awareness.change(1 if probe.nacks_missing is None else probe.nacks_missing)
             claim = Suspect(probe.node.incarnation, probe.node.name, self._me.name)
             self._membership.suspect(claim, now_ms)

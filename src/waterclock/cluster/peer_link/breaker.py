@@ -25,8 +25,12 @@ class Breaker:
         """Half open: one request is on its way to see."""
 
     def __repr__(self) -> str:
-        state = "half open" if self.is_trying else "open" if self.is_open else "closed"
-        return f"<Breaker {state}, {self._failures} failures>"
+        return f"<Breaker {self.state}, {self._failures} failures>"
+
+    @property
+    def state(self) -> str:
+        """`closed`, `open` or `half open`."""
+        return "half open" if self.is_trying else "open" if self.is_open else "closed"
 
     @property
     def is_open(self) -> bool:
