@@ -27,6 +27,7 @@ SOURCES = {
     "client": ["connect", "Client"],
     "schedule": ["SchedulerCalls"],
     "admin": ["Topics", "Groups", "DeadLetters", "Replays", "Snapshots"],
+    "cluster": ["Cluster"],
     "write_registry": ["WriteRegistry"],
     "consumer.subscription": ["Subscription"],
     "consumer.replay": ["Replay"],

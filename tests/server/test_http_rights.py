@@ -22,7 +22,7 @@ from waterclock.server.http.operations import Operation
 
 OPEN_TO_ALL = {"docs", "live", "openapi", "ready"}
 FOR_ADMINS = {"deleteStream", "deleteTopic", "purgeDeadLetters", "reloadNode", "updateTopic"}
-ABOUT_THE_NODE = {"getNode", "metrics", "reloadNode"}
+ABOUT_THE_NODES = {"getNode", "getRing", "listEvents", "listMembers", "metrics", "reloadNode"}
 
 NAMES = {"topic": "mine", "group": "mine", "streamId": "mine", "name": "mine", "partition": "0"}
 QUERY = {
@@ -198,7 +198,7 @@ def test_what_is_open_to_all_and_what_is_for_admins_is_these_and_no_more(table: 
     assert {one.name for one in operations if one.needs.kind == "admin"} == FOR_ADMINS
     for one in operations:
         is_bare = one.needs.topic is None and one.needs.stream is None
-        is_known = one.needs.is_open or one.needs.is_list or one.name in ABOUT_THE_NODE
+        is_known = one.needs.is_open or one.needs.is_list or one.name in ABOUT_THE_NODES
         assert not is_bare or is_known, f"{one.name} does not say what it is about"
 
 
@@ -227,7 +227,7 @@ def test_rights_as_a_member_of_another_group_do_not_let_into_this_one(table: Tab
     def expected(operation: Operation, answer: Answer) -> bool:
         needs = operation.needs
         is_other = needs.kind == "consume" and needs.group is not None
-        if is_other or needs.kind == "admin" or operation.name in ("getNode", "metrics"):
+        if is_other or needs.kind == "admin" or operation.name in ABOUT_THE_NODES:
             return is_refused(answer)
         return is_let_in(answer)
 

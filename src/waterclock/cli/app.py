@@ -22,6 +22,7 @@ from waterclock.cli.commands import (
 )
 from waterclock.cli.commands.backups.backup import backup
 from waterclock.cli.commands.backups.restore import restore
+from waterclock.cli.commands.cluster import cluster
 from waterclock.cli.commands.dispatch import dispatch
 from waterclock.cli.commands.log import check, repair
 from waterclock.cli.commands.log_show import show
@@ -108,6 +109,7 @@ app.add_typer(secure.app, name="secure", rich_help_panel=RUNNING)
 app.add_typer(topics.app, name="topics", rich_help_panel=UPKEEP)
 app.add_typer(groups.app, name="groups", rich_help_panel=UPKEEP)
 app.add_typer(streams.app, name="streams", rich_help_panel=UPKEEP)
+app.add_typer(cluster.app, name="cluster", rich_help_panel=UPKEEP)
 app.add_typer(pipeline.app, name="pipeline", rich_help_panel=UPKEEP)
 app.add_typer(replays_app, name="replays", rich_help_panel=UPKEEP)
 app.command("backup", rich_help_panel=UPKEEP)(backup)

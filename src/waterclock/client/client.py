@@ -26,6 +26,7 @@ from waterclock.client.admin import (
     Topics,
     start_of,
 )
+from waterclock.client.cluster import Cluster
 from waterclock.client.connection import Connection
 from waterclock.client.consumer.fetch import Fetched
 from waterclock.client.consumer.replay import Replay
@@ -40,6 +41,7 @@ from waterclock.client.producer.tracing import TracedProducer
 from waterclock.client.results import Receipt
 from waterclock.client.schedule import SchedulerCalls, recurrence_name
 from waterclock.client.settings import ClientSettings
+from waterclock.client.streams.calls import StreamCalls
 from waterclock.client.streams.streams import Streams
 from waterclock.client.write_registry import WriteRegistry
 from waterclock.log.expiry import HEADER as EXPIRES_HEADER
@@ -93,7 +95,9 @@ class Client(SchedulerCalls):
         self.replays = Replays(self._connection)
         self.write_registry = WriteRegistry(self._connection)
         self.snapshots = Snapshots(self._connection)
-        self.streams = Streams(self._connection, http_address)
+        calls = StreamCalls(self._connection, http_address)
+        self.streams = Streams(calls)
+        self.cluster = Cluster(calls)
 
     def __repr__(self) -> str:
         state = "" if self._connection.is_open else ", not open"

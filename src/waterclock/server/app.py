@@ -51,6 +51,7 @@ from waterclock.server.http.routes import answer_from
 from waterclock.server.http.server import HttpServer, http_limits, serve_http
 from waterclock.server.metrics import LoopWatch, Metrics
 from waterclock.server.reload import Reloader
+from waterclock.server.rest.cluster import ClusterApi
 from waterclock.server.rest.consumers import HttpConsumers
 from waterclock.server.rest.frames import FramesApi
 from waterclock.server.rest.health import operations
@@ -164,13 +165,14 @@ async def serve(
     metrics = Metrics(node, calls, counters, watch, access, reloader)
     consumers = HttpConsumers(node, calls)
     broker_api = BrokerApi(node, calls)
-    streams = StreamsApi(node)
+    streams, nodes = StreamsApi(node), ClusterApi(node, cluster)
     table = [
         *operations(node, metrics),
         *reload_operations(reloader),
         *topic_operations(node, consumers, broker_api.publishing),
         *FramesApi(node, calls, broker_api.frames).operations(),
         *streams.operations(),
+        *nodes.operations(),
     ]
     table = with_description(table, config.limits, node.clock.now_ms())
     spans = call_spans(sample_percent=config.tracing.sample_percent)
@@ -193,14 +195,13 @@ async def serve(
         health = Health(node, tuple(api.full_name for api in APIS))
         services = _services(node, calls, backlog, health, broker_api, http_address)
         async with serve_grpc(services, config, access, spans) as listener, task_group() as tasks:
-            works = (watch.run(), consumers.run(), backlog.run())
-            running = [tasks.create_task(work) for work in works]
+            running = [tasks.create_task(each.run()) for each in (watch, consumers, backlog)]
             if access.is_secure:
                 running.append(tasks.create_task(access.run()))
             server = Server(node, calls, health, listener, http_server, access, table)
+            nodes.http_address = server.addresses.http
             if cluster is not None:
-                forwarder = _begin(cluster, server, streams, config, tasks)
-                running.append(tasks.create_task(forwarder.run()))
+                running.append(_begin(cluster, server, streams, nodes, config, tasks))
             if audit is not None:
                 running.append(tasks.create_task(audit.run()))
             try:
@@ -216,17 +217,18 @@ def _begin(
     cluster: Cluster,
     server: Server,
     streams: StreamsApi,
+    nodes: ClusterApi,
     config: Config,
     tasks: asyncio.TaskGroup,
-) -> Forwarder:
-    """Have other nodes answered, and asked for what is theirs."""
+) -> asyncio.Task[None]:
+    """Have other nodes answered, and asked for what is theirs, by a task that goes on."""
     server.node.ownership = cluster.ownership
     # The node that was asked first has looked who asks.
-    handler = answer_from(routes_of(streams.operations()))
+    handler = answer_from(routes_of([*streams.operations(), *nodes.operations()]))
     bytes_max = http_limits(config).body_bytes_max
     forwarder = cluster.begin(handler, tasks, body_bytes_max=bytes_max)
     server.forwarder = streams.forwarder = forwarder
-    return forwarder
+    return tasks.create_task(forwarder.run())
 
 
 def _audit_of(node: Node, config: Config, access: Access) -> Audit | None:

@@ -132,7 +132,7 @@ def view_json(view: "View") -> dict[str, object]:
 def _field_json(value: object) -> object:
     if hasattr(value, "__struct_fields__"):
         return view_json(cast("View", value))
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return [_field_json(each) for each in value]
     if isinstance(value, dict):
         return {str(name): each for name, each in value.items()}

@@ -13,6 +13,7 @@ from waterclock.client._sync.admin import (
     BlockingSnapshots,
     BlockingTopics,
 )
+from waterclock.client._sync.cluster import BlockingCluster
 from waterclock.client._sync.replay import BlockingReplay
 from waterclock.client._sync.schedule import BlockingSchedulerCalls
 from waterclock.client._sync.streams import BlockingStreams
@@ -79,6 +80,7 @@ class BlockingClient(BlockingSchedulerCalls, LoopOwner):
         self.write_registry = BlockingWriteRegistry(self._loop, twin.write_registry)
         self.snapshots = BlockingSnapshots(self._loop, twin.snapshots)
         self.streams = BlockingStreams(self._loop, twin.streams)
+        self.cluster = BlockingCluster(self._loop, twin.cluster)
 
     def __repr__(self) -> str:
         return f"<Blocking{repr(self._twin)[1:]}"

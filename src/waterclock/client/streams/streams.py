@@ -13,7 +13,6 @@ from uuid import uuid4
 
 import msgspec
 
-from waterclock.client.connection import Connection
 from waterclock.client.streams.calls import StreamCalls, Wait, wait_ms_of
 from waterclock.client.streams.following import Following
 from waterclock.client.streams.http_pool import HttpRequest
@@ -35,8 +34,8 @@ NAMES_AT_ONCE = 1_000
 class Streams:
     """Send to streams, receive from them, look after them."""
 
-    def __init__(self, connection: Connection, http_address: str | None) -> None:
-        self._calls = StreamCalls(connection, http_address)
+    def __init__(self, calls: StreamCalls) -> None:
+        self._calls = calls
 
     def __repr__(self) -> str:
         return f"<Streams by {self._calls!r}>"

@@ -33,6 +33,8 @@ class Cluster:
         )
         self.membership: Membership | None = None
         """Who there is, once the node has joined the others."""
+        self.forwarder: Forwarder | None = None
+        """Asks the others, once the node is served."""
         self._answering: Answering | None = None
 
     def begin(
@@ -40,7 +42,8 @@ class Cluster:
     ) -> Forwarder:
         """Answer other nodes with `handler`; return what asks them."""
         self._answering = Answering(handler, tasks, body_bytes_max=body_bytes_max)
-        return Forwarder(self.peers, self.ownership, handler, tasks)
+        self.forwarder = Forwarder(self.peers, self.ownership, handler, tasks)
+        return self.forwarder
 
     def _requested(
         self, node_id: str, channel: Channel, method: int, body: bytes, is_last: bool

@@ -7,6 +7,7 @@ out already is tried again only if that does no harm.
 """
 
 import asyncio
+from collections import Counter
 from typing import Final, Protocol
 
 from waterclock.cluster.forwarded import (
@@ -65,6 +66,10 @@ class Forwarder:
 
     def __len__(self) -> int:
         return len(self._calls)
+
+    def breakers(self) -> Counter[str]:
+        """Return how many circuit breakers are closed, open and half open."""
+        return Counter(breaker.state for breaker in self._breakers.values())
 
     def forward(self, request: Request, stream: str, timeout_ms: int) -> Pending:
         """Have the owner of a stream answer; the client waits so long at most."""

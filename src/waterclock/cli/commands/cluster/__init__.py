@@ -1,0 +1,1 @@
+"""`waterclock cluster`: a look at the nodes that work together."""

@@ -1,0 +1,153 @@
+"""`waterclock cluster`: who is in it, who owns how much of the streams, and what has happened."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from waterclock.cli.connection import call, call_until_ended
+from waterclock.cli.options import Address, AsJson, pass_on
+from waterclock.cli.output.messages import view_json
+from waterclock.cli.output.terminal import (
+    console,
+    counted,
+    one_line,
+    print_json,
+    table,
+    time_text,
+)
+
+if TYPE_CHECKING:
+    from waterclock.client.client import Client
+    from waterclock.model.views import EventView, MemberView, RingView
+
+FOLLOW_S = 0.5
+STYLES = {"alive": "green", "suspect": "yellow", "leaving": "yellow", "failed": "bold red"}
+PRESENT = ("alive", "suspect", "leaving")
+KINDS = {
+    "joined": "green", "linked": "green", "ring": "cyan", "left": "yellow", "leaving": "yellow",
+    "unlinked": "yellow", "failed": "bold red", "gone": "bold red", "refused": "bold red",
+    "conflicted": "bold red", "blocked": "bold red",
+}  # fmt: skip
+
+app = typer.Typer(invoke_without_command=True)
+
+
+@app.callback()
+def cluster(context: typer.Context, address: Address = None, as_json: AsJson = False) -> None:
+    """See who is in the cluster, who owns how much, and what happened. Alone, it lists members."""
+    if context.invoked_subcommand is None:
+        members(address, as_json)
+    else:
+        pass_on(context, address=address, as_json=as_json)
+
+
+@app.command("members")
+def members(address: Address = None, as_json: AsJson = False) -> None:
+    """Show all members, as the node that is asked sees them."""
+    found = call(address, lambda client: client.cluster.members())
+    if as_json:
+        print_json({"members": [view_json(member) for member in found]})
+    else:
+        tell_members(console(), found)
+
+
+@app.command("ring")
+def ring(address: Address = None, as_json: AsJson = False) -> None:
+    """Show who owns how much of the streams, and how many are in memory."""
+    found = call(address, lambda client: client.cluster.ring())
+    if as_json:
+        print_json(view_json(found))
+    else:
+        tell_ring(console(), found)
+
+
+@app.command("events")
+def events(
+    is_followed: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what happens; Ctrl-C ends it.")
+    ] = False,
+    address: Address = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show who came and went, as far as the node that is asked remembers."""
+    out = console()
+
+    def show(found: "Sequence[EventView]") -> None:
+        for event in found:
+            if as_json:
+                print_json(view_json(event))
+            else:
+                out.print(_event_line(event), soft_wrap=True)
+
+    async def follow(client: "Client") -> None:
+        known: list[EventView] = []
+        while True:
+            found = await client.cluster.events()
+            show(news(known, found))
+            known = found
+            await asyncio.sleep(FOLLOW_S)
+
+    if is_followed:
+        call_until_ended(address, follow)
+        return
+    found = call(address, lambda client: client.cluster.events())
+    show(found)
+    if not found and not as_json:
+        out.print("Nothing has happened: no member came or went since the node was started.")
+
+
+def news(known: "Sequence[EventView]", found: "Sequence[EventView]") -> "Sequence[EventView]":
+    """Return what of a list is new since it was last asked for: its oldest may be gone by now."""
+    starts = range(len(known) + 1)
+    start = next(at for at in starts if list(found[: len(known) - at]) == list(known[at:]))
+    return found[len(known) - start :]
+
+
+# What is shown
+
+
+def tell_members(out: Console, found: "list[MemberView]") -> None:
+    """Show a line for each member."""
+    lines = table(out, "name", "state", "HTTP", "gossip", "peer link", "zone", ">level")
+    for member in found:
+        lines.add_row(
+            Text(one_line(member.name), style="bold" if member.is_self else ""),
+            Text(member.state, style=STYLES.get(member.state, "dim")),
+            one_line(member.http) or "-",
+            member.address or "-",
+            _link(member),
+            one_line(member.zone) or "-",
+            str(member.level or "-"),
+        )
+    out.print(lines)
+
+
+def _link(member: "MemberView") -> Text:
+    """Return where other nodes ask a member; one that should be there and cannot be stands out."""
+    if not member.peer:
+        return Text("-")
+    is_missed = member.state in PRESENT and not (member.is_linked or member.is_self)
+    shown = one_line(member.peer)
+    return Text(f"{shown} (no link)", style="yellow") if is_missed else Text(shown)
+
+
+def tell_ring(out: Console, found: "RingView") -> None:
+    """Show who owns how much."""
+    count = counted(len(found.nodes), "node")
+    out.print(f"ring {found.version:010x} of {count}", style="bold")
+    lines = table(out, "name", ">share", ">streams in memory")
+    for node in found.nodes:
+        streams = "unknown" if node.streams < 0 else f"{node.streams:,}"
+        lines.add_row(one_line(node.name), f"{node.share:.1%}", streams)
+    out.print(lines)
+
+
+def _event_line(event: "EventView") -> Text:
+    line = Text(f"{time_text(event.time_ms)}  ", style="dim")
+    line.append(f"{event.kind:<10}", style=KINDS.get(event.kind, ""))
+    line.append(f" {one_line(event.member)}", style="bold")
+    return line.append(f"  {one_line(event.detail)}" if event.detail else "", style="")

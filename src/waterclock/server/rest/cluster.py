@@ -1,0 +1,125 @@
+"""The cluster over HTTP, as the node that is asked sees it.
+
+GET /cluster/members    all members it knows of, and in which state they are
+GET /cluster/ring       who owns how much of the streams
+GET /cluster/events     who came and went
+
+A node without others is a cluster of one: itself.
+"""
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from waterclock.model.views import EventView, MemberView, RingShare, RingView
+from waterclock.node.node import Node
+from waterclock.security.rights import Needs
+from waterclock.server.cluster.cluster import Cluster
+from waterclock.server.http.messages import Answered, Later, Request, Response, json
+from waterclock.server.http.operations import Operation, ResponseSpec
+
+RING = "/cluster/ring"
+
+
+class Members(msgspec.Struct):
+    """All that are known, the node that is asked first."""
+
+    members: list[MemberView]
+
+
+class Events(msgspec.Struct):
+    """The oldest that the node remembers first."""
+
+    events: list[EventView]
+
+
+class ClusterApi:
+    """Answers questions about the nodes."""
+
+    def __init__(self, node: Node, cluster: Cluster | None) -> None:
+        self._node = node
+        self._cluster = cluster
+        self.http_address = ""
+        """Where clients reach this node, once it listens."""
+
+    def members(self, _: Request) -> Response:
+        """Answer with all members."""
+        if self._cluster is None or self._cluster.membership is None:
+            return json(200, Members([self._alone()]))
+        return json(200, Members(self._cluster.membership.members()))
+
+    def _alone(self) -> MemberView:
+        return MemberView(
+            self._node.name,
+            address="",
+            state="alive",
+            http=self.http_address,
+            peer="",
+            zone="",
+            level=1,
+            is_self=True,
+            is_linked=False,
+        )
+
+    def ring(self, request: Request) -> Answered | Later:
+        """Answer with what each node owns; to another node, with what is this one's alone."""
+        streams = len(self._node.streams.table)
+        if self._cluster is None:
+            return json(200, RingView(0, [RingShare(self._node.name, 1.0, streams)]))
+        ring = self._cluster.ownership.ring
+        if request.left_ms:
+            own = RingShare(self._node.name, ring.shares().get(self._node.name, 0.0), streams)
+            return json(200, RingView(ring.version, [own]))
+        return self._whole_ring(self._cluster)
+
+    async def _whole_ring(self, cluster: Cluster) -> Response:
+        ring = cluster.ownership.ring
+        counts = await asyncio.gather(*(self._streams_of(name, cluster) for name in ring.nodes))
+        shares = ring.shares()
+        nodes = [
+            RingShare(name, shares[name], count)
+            for name, count in zip(ring.nodes, counts, strict=True)
+        ]
+        return json(200, RingView(ring.version, nodes))
+
+    async def _streams_of(self, name: str, cluster: Cluster) -> int:
+        """Return how many streams a node has in memory; -1 if it does not say."""
+        if name == self._node.name:
+            return len(self._node.streams.table)
+        if cluster.forwarder is None:
+            return -1
+        answer = await cluster.forwarder.ask_node(name, RING.encode(), b"")
+        if answer is None or answer.status != 200:
+            return -1
+        (own,) = msgspec.json.decode(answer.body, type=RingView).nodes
+        return own.streams
+
+    def events(self, _: Request) -> Response:
+        """Answer with what happened to members."""
+        if self._cluster is None or self._cluster.membership is None:
+            return json(200, Events([]))
+        return json(200, Events(list(self._cluster.membership.events)))
+
+    def operations(self) -> list[Operation]:
+        """Return its part of the table."""
+        common: dict[str, Any] = {"tag": "cluster"}
+        return [
+            Operation(
+                "GET", "/cluster/members", self.members, "listMembers",
+                "List the nodes of the cluster, as this one sees them.",
+                {200: ResponseSpec("This node first.", Members)}, **common,
+                needs=Needs("read"),
+            ),
+            Operation(
+                "GET", RING, self.ring, "getRing", "Show who owns how much of the streams.",
+                {200: ResponseSpec("By name.", RingView)}, **common,
+                needs=Needs("read"),
+            ),
+            Operation(
+                "GET", "/cluster/events", self.events, "listEvents",
+                "List who came and went, as this node saw it.",
+                {200: ResponseSpec("The last 1,000, the oldest first.", Events)}, **common,
+                needs=Needs("read"),
+            ),
+        ]  # fmt: skip

@@ -1,0 +1,107 @@
+"""Members, the ring and events over HTTP: of a node without others, and of nodes that have some."""
+
+from collections import deque
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tests.cluster.clustered import meet, member
+from tests.server.http_client import raw_client
+from tests.server.served import running_server
+from waterclock.model.sections import NodeConfig
+from waterclock.model.views import EventView, MemberView
+
+
+class KnownMembers:
+    """Members as gossip would tell of them."""
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+        self.events = deque([EventView(7, "joined", names[-1], "http://there up")])
+
+    def members(self) -> list[MemberView]:
+        return [
+            MemberView(name, "127.0.0.1:1", "alive", f"http://{name}", "", "", 1, not index, True)
+            for index, name in enumerate(self._names)
+        ]
+
+
+@asynccontextmanager
+async def pair(folder):
+    """Two nodes of a cluster."""
+
+    def named(name: str) -> dict[str, Any]:
+        (folder / name).mkdir()
+        return {"node": NodeConfig(name=name, data_folder=str(folder / name))}
+
+    async with (
+        member(folder, "a", **named("a")) as first,
+        member(folder, "b", **named("b")) as second,
+    ):
+        await meet(first, second)
+        yield first, second
+
+
+async def got(it, path: str) -> Any:
+    async with raw_client(it.server.http_port) as client:
+        answer = await client.get(path)
+    assert answer.status == 200, answer.body
+    return answer.json()
+
+
+async def test_a_node_without_others_is_the_only_member_and_owns_everything(tmp_path):
+    async with running_server(tmp_path) as it:
+        (only,) = (await got(it, "/cluster/members"))["members"]
+        ring = await got(it, "/cluster/ring")
+
+        assert (only["name"], only["state"], only["isSelf"]) == ("test", "alive", True)
+        assert only["http"] == it.server.addresses.http
+        assert ring == {"version": 0, "nodes": [{"name": "test", "share": 1.0, "streams": 0}]}
+        assert await got(it, "/api/v1/cluster/events") == {"events": []}
+
+
+async def test_each_node_says_what_it_has_of_the_ring_and_how_many_streams(tmp_path):
+    async with pair(tmp_path) as (first, second):
+        for number in range(20):
+            await got_sent(first, f"stream-{number}")
+
+        rings = [await got(each, "/cluster/ring") for each in (first, second)]
+
+        assert rings[0] == rings[1]
+        assert rings[0]["version"] == first.cluster.ownership.version
+        nodes = rings[0]["nodes"]
+        assert [node["name"] for node in nodes] == ["a", "b"]
+        assert abs(sum(node["share"] for node in nodes) - 1) < 1e-9
+        assert sum(node["streams"] for node in nodes) == 20
+        assert all(node["streams"] > 0 for node in nodes)
+
+
+async def test_a_node_that_cannot_be_asked_is_on_the_ring_without_its_streams(tmp_path):
+    async with pair(tmp_path) as (first, _):
+        first.cluster.ownership.update({"a": "http://a", "gone": "http://gone"})
+
+        own, gone = (await got(first, "/cluster/ring"))["nodes"]
+
+        assert (own["name"], own["streams"]) == ("a", 0)
+        assert (gone["name"], gone["streams"]) == ("gone", -1)
+
+
+async def test_members_and_events_are_those_that_gossip_tells_of(tmp_path):
+    async with pair(tmp_path) as (first, _):
+        first.cluster.membership = KnownMembers("a", "b")
+
+        members = (await got(first, "/cluster/members"))["members"]
+        (event,) = (await got(first, "/cluster/events"))["events"]
+
+        assert [(each["name"], each["isSelf"]) for each in members] == [("a", True), ("b", False)]
+        assert event == {
+            "timeMs": 7,
+            "kind": "joined",
+            "member": "b",
+            "detail": "http://there up",
+        }
+
+
+async def got_sent(it, stream: str) -> None:
+    async with raw_client(it.server.http_port) as client:
+        answer = await client.post("/streams/send", {"streamId": stream, "message": 1})
+    assert answer.status == 200, answer.body
