@@ -162,7 +162,7 @@ async def serve(
     call_guard = None if audit is None else Guard(access, node, counts)
     calls = Calls(config.server.calls_max, Arrivals(places_of(config)), backlog, call_guard)
     watch, counters, reloader = LoopWatch(), HttpCounters(), reloader or Reloader(config)
-    metrics = Metrics(node, calls, counters, watch, access, reloader)
+    metrics = Metrics(node, calls, counters, watch, access, reloader, cluster)
     consumers = HttpConsumers(node, calls)
     broker_api = BrokerApi(node, calls)
     streams, nodes = StreamsApi(node), ClusterApi(node, cluster)

@@ -24,6 +24,8 @@ from waterclock.node.node import Node
 from waterclock.node.partition.host import PartitionHost
 from waterclock.server.access import Access
 from waterclock.server.calls import Calls
+from waterclock.server.cluster.cluster import Cluster
+from waterclock.server.cluster.metrics import cluster_families
 from waterclock.server.families import (
     Family,
     Sample,
@@ -137,8 +139,10 @@ class Metrics:
         watch: LoopWatch,
         access: Access,
         reloader: Reloader,
+        cluster: Cluster | None = None,
     ) -> None:
         self._node = node
+        self._cluster = cluster
         self._calls = calls
         self._http = http
         self._access = access
@@ -197,6 +201,8 @@ class Metrics:
         yield from request_families(self._calls, self._http)
         yield from security_families(self._access, self._reloader)
         yield from self._stream_families()
+        if self._cluster is not None:
+            yield from cluster_families(self._cluster, self._node.name)
         for name, (documentation, attribute) in _PARTITION_COUNTS.items():
             samples = self._each_partition(_counter(attribute))
             yield counter(name, documentation, PARTITION, samples)

@@ -1,0 +1,83 @@
+"""The cluster as one node sees it, as metrics. Labels are states and directions: never a name."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from waterclock.cluster.hash_ring import HashRing
+from waterclock.server.families import Family, counter, gauge, one_counter, one_gauge
+
+if TYPE_CHECKING:
+    from waterclock.server.cluster.cluster import Cluster
+    from waterclock.server.cluster.forwarder import Forwarder
+    from waterclock.server.cluster.membership import Membership
+
+MEMBER_STATES = ("alive", "suspect", "leaving", "left", "failed")
+BREAKER_STATES = ("closed", "open", "half open")
+DIRECTIONS = ("sent", "received")
+
+
+def cluster_families(cluster: "Cluster", name: str) -> Iterator[Family]:
+    """Yield everything there is to count on the node of this name."""
+    if cluster.membership is not None:
+        yield from _gossip_families(cluster.membership)
+    yield from _ring_families(cluster.ownership.ring, name)
+    yield one_gauge("cluster_links", "Nodes that can be asked.", len(cluster.peers.linked))
+    if cluster.forwarder is not None:
+        yield from _forward_families(cluster.forwarder)
+
+
+def _gossip_families(membership: "Membership") -> Iterator[Family]:
+    states = Counter(member.state for member in membership.members())
+    yield gauge(
+        "cluster_members",
+        "Members this node knows of, itself included.",
+        ("state",),
+        [((state,), states[state]) for state in MEMBER_STATES],
+    )
+    agent, counts = membership.agent, membership.agent.counts
+    probes, failed = agent.probes
+    yield one_counter("gossip_probes", "Checks of whether a member is there.", probes)
+    yield one_counter("gossip_failed_probes", "Checks that found nobody, by whatever way.", failed)
+    yield one_gauge("gossip_score", "How far the node doubts itself; 0: not at all.", agent.score)
+    packets, sizes = (
+        (counts.packets_sent, counts.packets_received),
+        (counts.bytes_sent, counts.bytes_received),
+    )
+    for name, documentation, values in (
+        ("gossip_packets", "Packets over UDP.", packets),
+        ("gossip_bytes", "Bytes of packets over UDP.", sizes),
+    ):
+        samples = [((way,), value) for way, value in zip(DIRECTIONS, values, strict=True)]
+        yield counter(name, documentation, ("direction",), samples)
+    refused, unfinished = counts.packets_refused, counts.exchanges_failed
+    yield one_counter("gossip_refused_packets", "Packets that nobody of ours sent.", refused)
+    yield one_counter("gossip_failed_exchanges", "Exchanges over TCP that failed.", unfinished)
+
+
+def _ring_families(ring: HashRing, name: str) -> Iterator[Family]:
+    yield one_gauge("ring_nodes", "Nodes that own streams.", len(ring))
+    yield one_gauge(
+        "ring_version", "The same wherever the same nodes are on the ring.", ring.version
+    )
+    share = ring.shares().get(name, 0.0)
+    yield one_gauge("ring_share", "What this node owns of all streams.", share)
+
+
+def _forward_families(forwarder: "Forwarder") -> Iterator[Family]:
+    yield one_counter(
+        "forwarded_requests", "Requests, each time asked of another node.", forwarder.forwarded
+    )
+    yield one_counter(
+        "forward_retries",
+        "Times a request was to be asked again: its owner had changed, or was away.",
+        forwarder.retried,
+    )
+    yield one_gauge("forwards_waiting", "Requests that other nodes are answering.", len(forwarder))
+    states = forwarder.breakers()
+    yield gauge(
+        "breakers",
+        "Circuit breakers, one for each node that was asked; open: it is left alone for a while.",
+        ("state",),
+        [((state.replace(" ", "_"),), states[state]) for state in BREAKER_STATES],
+    )
