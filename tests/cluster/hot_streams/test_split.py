@@ -1,0 +1,103 @@
+"""The counts of a split stream, and where a node sends what it is asked."""
+
+import pytest
+
+from waterclock.cluster.hot_streams.split import LEASE_MS, Report, Route, Split
+
+RING = ("root", "one", "two", "three")
+
+
+@pytest.fixture
+def split():
+    it = Split("hot", "root", ring_version=7, version=100)
+    it.resize(3, RING, 0)
+    return it
+
+
+def counts(split):
+    return split.write, split.read, len(split.nodes)
+
+
+def report(split, node, *, backlog=0, is_released=False):
+    return split.reported(node, Report(split.version, 5, backlog, is_released), 0)
+
+
+def test_a_stream_grows_in_one_step(split):
+    assert counts(split) == (3, 3, 3)
+    assert split.nodes == RING[:3]
+
+
+def test_a_partition_takes_no_sends_then_no_polls_then_lets_go(split):
+    split.resize(2, RING, 0)
+    assert counts(split) == (2, 3, 3)
+    assert split.closing == ("two",)
+
+    assert not report(split, "two", backlog=4)
+    assert report(split, "two")
+    assert counts(split) == (2, 2, 3)
+
+    assert report(split, "two", is_released=True)
+    assert counts(split) == (2, 2, 2)
+
+
+def test_a_report_from_before_the_change_ends_nothing(split):
+    old = Report(split.version, 5, 0)
+    split.resize(2, RING, 0)
+
+    assert not split.reported("two", old, 0)
+    assert counts(split) == (2, 3, 3)
+
+
+def test_the_last_partition_closes_first(split):
+    split.resize(1, RING, 0)
+
+    assert not report(split, "one")
+    assert report(split, "two")
+    assert report(split, "one") or counts(split) == (1, 2, 3)
+
+
+def test_a_stream_that_shrinks_can_grow_again(split):
+    split.resize(1, RING, 0)
+    split.resize(4, RING, 0)
+
+    assert counts(split) == (4, 4, 4)
+
+
+def test_a_closing_partition_that_says_nothing_is_given_up(split):
+    split.resize(2, RING, 0)
+
+    assert not split.expire(LEASE_MS)
+    assert split.expire(2 * LEASE_MS)
+    assert counts(split) == (2, 2, 2)
+
+
+def test_a_node_asks_its_own_partition():
+    split = Split("hot", "root", ring_version=7, version=100)
+    split.resize(2, RING, 0)
+    route = Route(split.keep(100, 0), "one", 0)
+
+    assert (route.send(), route.poll()) == (None, None)
+
+
+def test_a_node_whose_partition_closes_sends_elsewhere(split):
+    split.resize(1, RING, 0)
+    route = Route(split.keep(100, 0), "one", 0)
+
+    assert (route.send(), route.poll()) == ("root", None)
+
+
+def test_a_node_without_a_partition_spreads_by_what_each_has_had(split):
+    report(split, "one")
+    route = Route(split.keep(100, 1_000), "three", 0)
+
+    chosen = [route.send() for _ in range(300)]
+
+    assert chosen.count("root") == 0
+    assert 100 < chosen.count("one") < 200
+
+
+def test_a_route_is_good_for_as_long_as_its_root_is_heard(split):
+    route = Route(split.keep(100, 0), "one", 1_000)
+
+    assert not route.is_over(1_000 + LEASE_MS - 1)
+    assert route.is_over(1_000 + LEASE_MS)

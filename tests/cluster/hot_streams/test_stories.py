@@ -1,0 +1,28 @@
+"""Stories of hot streams on a virtual network, and the bugs that their judge must find."""
+
+import pytest
+
+from tests.cluster.hot_streams.simulated import Violation
+from tests.cluster.hot_streams.stories import PLANTS, tell, tell_steady
+
+
+@pytest.mark.parametrize("seed", range(100, 106))
+def test_no_story_breaks_a_promise(seed):
+    tell(seed)
+
+
+def test_a_hot_stream_is_split_and_a_steady_rate_has_a_steady_count():
+    assert max(tell_steady(seed) for seed in range(3)) > 1
+
+
+def tell_both(seed, plant):
+    tell(seed, plant)
+    tell_steady(seed, plant)
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_planted_bug_is_found(plant):
+    seed = PLANTS[plant]
+
+    with pytest.raises(Violation):
+        tell_both(seed, plant)
