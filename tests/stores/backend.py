@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from tests.dispatch.certificates import Files
 from tests.kit.needs import claim
 from waterclock.stores.base import StreamStore
 from waterclock.stores.opening import open_store
@@ -53,6 +54,8 @@ class Backend:
     fresh_url: FreshUrl
     server: Crashing | None = None
     """None: there is no server, the store is part of the process."""
+    tls: Files | None = None
+    """What the server shows to those who speak TLS; None: it speaks none."""
     is_shared: bool = True
     """Several processes may use one store."""
     paged: int = 50_000

@@ -7,11 +7,13 @@ import pytest
 
 from tests.dispatch.certificates import certificates
 from waterclock.model.errors import BadConfig
+from waterclock.stores.cassandra.store import CassandraStore
 from waterclock.stores.mysql.connections import _settings
 from waterclock.stores.postgres import _checking
 from waterclock.stores.tls import problem_of
 
 MYSQL = "mysql://user:planted@host/name"
+CASSANDRA = "cassandra://user:planted@host/name"
 
 
 def test_mysql_trusts_the_ca_that_is_named_and_checks_the_host(tmp_path: Path) -> None:
@@ -28,6 +30,9 @@ def test_mysql_trusts_the_ca_that_is_named_and_checks_the_host(tmp_path: Path) -
 def test_what_would_not_be_checked_is_refused_without_the_password(options: str) -> None:
     with pytest.raises(BadConfig) as refused:
         _settings(f"{MYSQL}?{options}")
+    assert "planted" not in str(refused.value)
+    with pytest.raises(BadConfig) as refused:
+        CassandraStore(f"{CASSANDRA}?{options}")
     assert "planted" not in str(refused.value)
 
 
@@ -53,3 +58,10 @@ def test_a_certificate_that_is_not_trusted_is_told_wherever_the_driver_hides_it(
     assert "is not trusted: self-signed certificate; " in problem_of(error)
     assert problem_of(OSError("away")) == "away"
     assert problem_of(TimeoutError()) == "TimeoutError"
+
+
+def test_a_certificate_that_is_not_trusted_is_told_where_a_driver_has_kept_the_words_only() -> None:
+    said = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: certificate has expired"
+    assert "is not trusted: certificate has expired; " in problem_of(OSError(f"{said} (_ssl.c:1)"))
+    bare = ssl.SSLCertVerificationError("certificate verify failed")  # as aiohttp's, without more
+    assert "is not trusted: its CA is unknown; " in problem_of(bare)

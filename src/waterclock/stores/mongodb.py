@@ -50,6 +50,7 @@ from waterclock.stores.base import (
     StoredMessage,
     stream_key,
 )
+from waterclock.stores.tls import problem_of
 from waterclock.stores.write_queue import Entry, Known, WriteQueues, place_entries
 
 Document = dict[str, Any]
@@ -201,7 +202,7 @@ class MongodbStore:
             if not _is_out_of_reach(error):
                 raise
             self._away_until = clock() + AWAY_S
-            raise StoreUnavailable(f"mongodb: {error}") from error
+            raise StoreUnavailable(f"mongodb: {problem_of(error)}") from error
 
     def _collection(self, name: str) -> AsyncCollection[Document]:
         # Majority throughout: what was read or acknowledged survives a fail-over.

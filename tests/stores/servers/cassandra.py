@@ -1,7 +1,7 @@
 """Cassandra 5, one node with a small heap, its archives from Maven.
 
 What the distribution's scripts and files would say is said here: which parts of Java it may reach
-into, and a configuration for a single node on the loopback.
+into, and a configuration for a single node on the loopback. It speaks TLS to those who ask for it.
 """
 
 import json
@@ -9,16 +9,28 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    load_pem_private_key,
+)
+from cryptography.hazmat.primitives.serialization.pkcs12 import (
+    PKCS12PrivateKeyTypes,
+    serialize_key_and_certificates,
+)
+from cryptography.x509 import load_pem_x509_certificates
 
 from benchmarks.peers.cache import Absent, maven
 from benchmarks.peers.server import free_port, started
+from tests.dispatch.certificates import Files, certificates
 from tests.stores.backend import Backend, numbered
 from tests.stores.servers.restarting import Restarting, restarting
 
 GROUP, ARTIFACT, VERSION = "org.apache.cassandra", "cassandra-all", "5.0.6"
 MAIN = "org.apache.cassandra.service.CassandraDaemon"
 HEAP_MB = 512
+KEYSTORE, PASSWORD = "keystore.p12", "changeit"
 
 EXPORTS = [
     "java.base/java.lang.ref",
@@ -66,6 +78,8 @@ def running(folder: Path) -> Iterator[Backend]:
     if java is None:
         raise Absent("there is no Java to run Cassandra with")
     jars, port = maven(GROUP, ARTIFACT, VERSION), free_port()
+    tls = certificates(folder / "tls")
+    (folder / KEYSTORE).write_bytes(_keystore(tls))
     command = [java, *_flags(folder, jars, port), "-cp", f"{jars}/*", MAIN]
 
     def run() -> Any:
@@ -74,8 +88,22 @@ def running(folder: Path) -> Iterator[Backend]:
     with restarting(Restarting(run)) as server:
         urls = numbered(f"cassandra://127.0.0.1:{port}/streams_{{}}?replication=1")
         yield Backend(
-            name="cassandra", fresh_url=lambda: next(urls), server=server, paged=5_000, batch=500
-        )
+            name="cassandra", fresh_url=lambda: next(urls), server=server, tls=tls, paged=5_000,
+            batch=500,
+        )  # fmt: skip
+
+
+def _keystore(files: Files) -> bytes:
+    """Return a certificate and its key as Java reads them."""
+    key = load_pem_private_key(files.key.read_bytes(), None)
+    leaf, *others = load_pem_x509_certificates(files.certificate.read_bytes())
+    return serialize_key_and_certificates(
+        b"node",
+        cast("PKCS12PrivateKeyTypes", key),
+        leaf,
+        others,
+        BestAvailableEncryption(PASSWORD.encode()),
+    )
 
 
 def _flags(folder: Path, jars: Path, port: int) -> list[str]:
@@ -122,6 +150,13 @@ def _settings(folder: Path, port: int) -> dict[str, Any]:
             {"class_name": "org.apache.cassandra.locator.SimpleSeedProvider", "parameters": seeds}
         ],
         "data_file_directories": [str(folder / "data")],
+        "client_encryption_options": {
+            "enabled": True,
+            "optional": True,
+            "keystore": str(folder / KEYSTORE),
+            "keystore_password": PASSWORD,
+            "store_type": "PKCS12",
+        },
         # Acknowledged is on the disk.
         "commitlog_sync": "batch",
         "commitlog_segment_size": "32MiB",

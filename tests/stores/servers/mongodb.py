@@ -1,4 +1,4 @@
-"""MongoDB 6, as a replica set of one member: transactions need one.
+"""MongoDB 6, as a replica set of one member: transactions need one. It speaks TLS to who asks.
 
 The program comes from a package for another purpose on PyPI, the only registry that has it.
 """
@@ -14,6 +14,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from benchmarks.peers.cache import Absent, python
 from benchmarks.peers.server import free_port, started
+from tests.dispatch.certificates import certificates
 from tests.stores.backend import Backend, numbered
 from tests.stores.servers.restarting import Restarting, restarting
 
@@ -36,10 +37,13 @@ def running(folder: Path) -> Iterator[Backend]:
     """Run a server."""
     port, data = free_port(), folder / "data"
     data.mkdir(parents=True)
+    tls, both = certificates(folder / "tls"), folder / "tls" / "both.pem"
+    both.write_bytes(tls.certificate.read_bytes() + tls.key.read_bytes())
     command: list[str | Path] = [
         program(), "--dbpath", data, "--port", str(port), "--bind_ip", "127.0.0.1",
         "--replSet", REPLICA_SET, "--wiredTigerCacheSizeGB", "0.25", "--unixSocketPrefix", folder,
         "--setParameter", "diagnosticDataCollectionEnabled=false",
+        "--tlsMode", "preferTLS", "--tlsCertificateKeyFile", both,
     ]  # fmt: skip
 
     def is_ready() -> bool:
@@ -55,6 +59,7 @@ def running(folder: Path) -> Iterator[Backend]:
             name="mongodb",
             fresh_url=lambda: next(urls),
             server=server,
+            tls=tls,
         )
 
 

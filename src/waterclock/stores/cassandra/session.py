@@ -8,6 +8,7 @@ read; conditional ones are decided by Paxos (serial).
 """
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -35,6 +36,7 @@ from cassandra.policies import ConstantReconnectionPolicy, RoundRobinPolicy, Tok
 from cassandra.query import BatchStatement, BatchType, PreparedStatement, tuple_factory
 
 from waterclock.model.errors import BadConfig, Closed, StoreUnavailable, WaterclockError
+from waterclock.stores.tls import problem_of
 
 T = TypeVar("T")
 
@@ -58,11 +60,17 @@ class CassandraSession:
     """A session, and the statements prepared in it by name."""
 
     def __init__(
-        self, hosts: Sequence[str], *, port: int, credentials: AuthProvider | None
+        self,
+        hosts: Sequence[str],
+        *,
+        port: int,
+        credentials: AuthProvider | None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._hosts = list(hosts)
         self._port = port
         self._credentials = credentials
+        self._tls = tls
         self._cluster: Cluster | None = None
         self._session: Session | None = None
         self._statements: dict[str, PreparedStatement] = {}
@@ -179,6 +187,7 @@ class CassandraSession:
             self._hosts,
             port=self._port,
             auth_provider=self._credentials,
+            ssl_context=self._tls,
             protocol_version=4,
             connect_timeout=CONNECT_S_MAX,
             control_connection_timeout=CONNECT_S_MAX,
@@ -202,4 +211,4 @@ def _ours(error: Exception) -> WaterclockError:
     causes = [error, *(error.errors.values() if isinstance(error, NoHostAvailable) else ())]
     if any(isinstance(cause, Unauthorized | AuthenticationFailed) for cause in causes):
         return BadConfig("streams.store", f"cassandra: {error}")
-    return StoreUnavailable(f"cassandra: {error}")
+    return StoreUnavailable(f"cassandra: {problem_of(error)}")

@@ -14,7 +14,7 @@ import random
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from cassandra import InvalidRequest
 from cassandra.auth import PlainTextAuthProvider
@@ -38,10 +38,12 @@ from waterclock.stores.cassandra.tables import (
     definitions,
     statements,
 )
+from waterclock.stores.tls import context_of
 from waterclock.stores.write_queue import Entry, Known, WriteQueues, place_entries, write_in_chunks
 
 SCHEMA_VERSION = 1
 PORT = 9042
+OPTIONS = {"replication", "ssl", "ssl_ca"}
 REPLICATION_MAX = 3
 """Copies of a keyspace we create, if the URL does not say and there are as many hosts."""
 CALL_S_MAX = 30.0
@@ -66,9 +68,13 @@ class CassandraStore:
         try:
             parts = urlsplit(url)
             port = parts.port or PORT
-            self._replication = int(parse_qs(parts.query).get("replication", ["0"])[0])
+            options = dict(parse_qsl(parts.query))
+            self._replication = int(options.get("replication", "0"))
         except ValueError:
             raise BadConfig("streams.store", form) from None
+        if options.keys() - OPTIONS or options.get("ssl", "true") != "true":
+            known = "there are replication=N, ssl=true and ssl_ca=FILE"
+            raise BadConfig("streams.store", f"cassandra knows no other options: {known}")
         self._keyspace = parts.path.strip("/")
         if not parts.hostname or not re.fullmatch("[a-z][a-z0-9_]{0,47}", self._keyspace):
             raise BadConfig("streams.store", form)
@@ -77,7 +83,9 @@ class CassandraStore:
             password = unquote(parts.password or "")
             credentials = PlainTextAuthProvider(unquote(parts.username), password)
         hosts = parts.hostname.split(",")
-        self._session = CassandraSession(hosts, port=port, credentials=credentials)
+        is_tls = options.get("ssl") == "true" or "ssl_ca" in options
+        tls = context_of(options.get("ssl_ca")) if is_tls else None
+        self._session = CassandraSession(hosts, port=port, credentials=credentials, tls=tls)
         self._heads = CassandraHeads(self._session)
         self._removing = CassandraPurge(self._session, self._heads)
         self._queues = WriteQueues(

@@ -23,6 +23,7 @@ from botocore.exceptions import ConnectionError as NoConnection
 
 from waterclock.model.errors import BadConfig, Closed, StoreUnavailable
 from waterclock.stores.dynamodb.items import ACTIONS_MAX, INDEX, TABLE, Item, TransactItem, number
+from waterclock.stores.tls import problem_of
 
 CALL_S_MAX = 20.0
 CONNECT_S_MAX = 2.0
@@ -242,7 +243,7 @@ class DynamodbTable:
         except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
             raise BadConfig("streams.store", f"dynamodb: {error}") from error
         except (NoConnection, HTTPClientError, OSError) as error:
-            raise StoreUnavailable(f"dynamodb: {error}") from error
+            raise StoreUnavailable(f"dynamodb: {problem_of(error)}") from error
         except ClientError as error:
             if _code(error) in REFUSED_CODES:
                 raise BadConfig("streams.store", f"dynamodb: {error}") from error
