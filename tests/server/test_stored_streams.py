@@ -231,7 +231,7 @@ async def test_until_the_store_is_open_a_token_of_another_node_is_not_called_for
     async with streaming(tmp_path / "a", streams=config) as a:
         token = await token_of(a, "s", "one")
     async with streaming(tmp_path / "b", streams=config) as b:
-        b.node.stream_tokens._keyed.pop(0)
+        b.node.stream_tokens._keyed.popitem()
         b.node.persister._is_open = False
         found = await b.receive("s", f"resumeToken={token}&{LONG}")
         heard = await b.get(f"/streams/events?streamId=s&resumeToken={token}")

@@ -81,6 +81,8 @@ class Node:
         self.started_ms = clock.now_ms()
         self.is_serving = False
         """It takes requests: it has started, and is not stopping."""
+        self.is_joining = False
+        """It has yet to join the other nodes of its cluster."""
         self._was_started = False
         path = Path(config.node.data_folder)
         self._tasks = tasks
@@ -145,7 +147,8 @@ class Node:
     @property
     def is_ready(self) -> bool:
         """It does what everyone wants of it: no problem is blocking."""
-        return self.is_serving and not self.has_failed and self.disk.shortage is None
+        is_serving = self.is_serving and not self.is_joining
+        return is_serving and not self.has_failed and self.disk.shortage is None
 
     def view(self) -> NodeInfo:
         """Return who this is."""
@@ -168,6 +171,8 @@ class Node:
         if not self.is_serving:
             name = STOPPING if self._was_started else STARTING
             found.append(problem_named(name, f"the node is {name}", self._changed_ms))
+        elif self.is_joining:
+            found.append(problem_named(STARTING, "the node joins its cluster", self.started_ms))
         if self.has_failed:
             found.append(
                 problem_named(DISK_FAILED, str(self._failure.exception()), self._changed_ms)

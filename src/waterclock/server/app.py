@@ -167,7 +167,7 @@ async def serve(
     broker_api = BrokerApi(node, calls)
     streams, nodes = StreamsApi(node), ClusterApi(node, cluster)
     table = [
-        *operations(node, metrics),
+        *operations(node, metrics, cluster),
         *reload_operations(reloader),
         *topic_operations(node, consumers, broker_api.publishing),
         *FramesApi(node, calls, broker_api.frames).operations(),

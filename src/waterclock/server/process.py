@@ -22,6 +22,7 @@ import resource
 import signal
 import time
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 from waterclock.model.clock import PULSE_MS, RunningClock
 from waterclock.model.config import Config
@@ -33,6 +34,7 @@ from waterclock.runtime.supervisor import tell_ready, tell_reloading, tell_stopp
 from waterclock.runtime.tracing import tracing
 from waterclock.server.addresses import Addresses
 from waterclock.server.app import serve
+from waterclock.server.cluster.starting import ClusteredNode
 from waterclock.server.exposure import check_exposure
 from waterclock.server.reload import Reloader, Reread
 
@@ -86,12 +88,17 @@ async def run_node(
         stopping_on_signals(stopping.set, stop_at_once=_end_at_once),
         calling_on_hangup(hung_up),
     ):
-        async with (
-            running_node(config, SystemClock()) as node,
-            serve(node, config, reloader) as server,
-        ):
-            freeze_what_is_there()
+        async with AsyncExitStack() as stack:
+            node = await stack.enter_async_context(running_node(config, SystemClock()))
+            clustered = ClusteredNode(config, node) if config.cluster.is_clustered else None
+            cluster = None if clustered is None else clustered.cluster
+            server = await stack.enter_async_context(serve(node, config, reloader, cluster))
             reloader.on_reloaded += [node.configure, server.configure]
+            if clustered is not None:
+                joined = clustered.joined(server.addresses, server.access)
+                await stack.enter_async_context(joined)
+                reloader.on_reloaded.append(clustered.configure)
+            freeze_what_is_there()
             node.spawn(keep_pulse(node.groups.clock))
             on_ready(server.addresses)
             is_serving = True
@@ -101,6 +108,8 @@ async def run_node(
             is_serving = False
             tell_stopping()
             on_stopping()
+            if clustered is not None:
+                await clustered.leave()
             await server.stop()
 
 

@@ -38,15 +38,16 @@ class Tokens:
     """Makes tokens and reads them, with a key of its own, or one it shares with other nodes."""
 
     def __init__(self, key: bytes) -> None:
-        self._keyed = [_keyed(key)]
+        self._keyed = {key: _keyed(key)}
+        self._newest = self._keyed[key]
 
     def share(self, key: bytes) -> None:
         """Make tokens with this key from now on; those of before are still read."""
-        self._keyed.insert(0, _keyed(key))
+        self._newest = self._keyed.setdefault(key, _keyed(key))
 
     def encode(self, stream: str, token: Token) -> str:
         facts = _FACTS.pack(*token)
-        return (facts + _tag(self._keyed[0], stream, facts)).hex()
+        return (facts + _tag(self._newest, stream, facts)).hex()
 
     def decode(self, stream: str, text: str) -> Token:
         """Return what a token says; raise BadInput, or ForgedToken if it is not this stream's."""
@@ -57,7 +58,7 @@ class Tokens:
         facts, tag = data[: _FACTS.size], data[_FACTS.size :]
         if len(data) != _FACTS.size + _TAG_BYTES or data.hex() != text:
             raise BadInput("resumeToken: is not a token")
-        tags = [_tag(keyed, stream, facts) for keyed in self._keyed]
+        tags = [_tag(keyed, stream, facts) for keyed in self._keyed.values()]
         if not any(hmac.compare_digest(tag, each) for each in tags):
             raise ForgedToken("resumeToken: is not a token of this stream")
         return Token(*_FACTS.unpack(facts))

@@ -49,7 +49,8 @@ LEAVE_S_MAX = 5
 """How long a leave may take to be told."""
 _CHUNK = 1 << 16
 _PORT_TRIES = 16
-_WILDCARDS = ("", "0.0.0.0", "::")
+WILDCARDS = ("", "0.0.0.0", "::")
+"""Hosts that are every address of this machine."""
 
 _log = logging.getLogger(__name__)
 
@@ -397,10 +398,11 @@ def _own_address(settings: AgentSettings, udp: socket.socket) -> Address:
     host, port = udp.getsockname()[:2]
     if settings.advertise is not None:
         return settings.advertise, port
-    return (host if host not in _WILDCARDS else _host_of_the_route_out(udp.family)), port
+    return (host if host not in WILDCARDS else route_out(udp.family)), port
 
 
-def _host_of_the_route_out(family: int) -> str:
+def route_out(family: int) -> str:
+    """Return the address of this machine that others see."""
     # Connecting a datagram socket sends nothing: it only asks for the route (RFC 5737's example).
     aim = "2001:db8::1" if family == socket.AF_INET6 else "192.0.2.1"
     with socket.socket(family, socket.SOCK_DGRAM) as probe:

@@ -45,6 +45,11 @@ class Cluster:
         self.forwarder = Forwarder(self.peers, self.ownership, handler, tasks)
         return self.forwarder
 
+    @property
+    def members(self) -> int:
+        """How many nodes there are, this one included."""
+        return 1 if self.membership is None else len(self.membership)
+
     def _requested(
         self, node_id: str, channel: Channel, method: int, body: bytes, is_last: bool
     ) -> None:

@@ -20,6 +20,7 @@ from typing import Final
 from waterclock.cluster.peer_link.channels import Channel, Listener
 from waterclock.cluster.peer_link.frames import Hello
 from waterclock.model.errors import Unreachable
+from waterclock.server.addresses import bind_errors
 from waterclock.server.cluster.link import PeerLink
 
 DIAL_S: Final = 5.0
@@ -87,13 +88,17 @@ class Peers:
 
     @asynccontextmanager
     async def listening(self, host: str, port: int) -> AsyncIterator[None]:
-        """Take connections, and dial those that `meet` names, for as long as the block runs."""
+        """Take connections, and dial those that `meet` names, for as long as the block runs.
+
+        Raises BadConfig if the address cannot be listened on.
+        """
         loop = asyncio.get_running_loop()
         if self.security.server is not None:
             self.security.server.sni_callback = self._show_newest
-        server = await loop.create_server(
-            lambda: self._link(is_dialler=False), host, port, ssl=self.security.server
-        )
+        with bind_errors("cluster.peer_port", host, port):
+            server = await loop.create_server(
+                lambda: self._link(is_dialler=False), host, port, ssl=self.security.server
+            )
         self.address = server.sockets[0].getsockname()[:2]
         try:
             async with asyncio.TaskGroup() as self._tasks:

@@ -12,6 +12,7 @@ import msgspec
 from waterclock.node.node import Node
 from waterclock.node.problems import HealthProblem
 from waterclock.security.rights import OPEN, Needs
+from waterclock.server.cluster.cluster import Cluster
 from waterclock.server.http.messages import Request, Response, json
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.metrics import CONTENT_TYPE, Metrics
@@ -23,14 +24,16 @@ class Live(msgspec.Struct):
     status: str
 
 
-class Ready(msgspec.Struct):
+class Ready(msgspec.Struct, omit_defaults=True):
     """Whether the node is ready, and what is wrong."""
 
     status: str
     problems: list[HealthProblem]
+    members: int | None = None
+    """Nodes of the cluster that are there, this one included; absent if it has none."""
 
 
-def operations(node: Node, metrics: Metrics) -> list[Operation]:
+def operations(node: Node, metrics: Metrics, cluster: Cluster | None = None) -> list[Operation]:
     """Return the part of the table for operators."""
     alive = json(200, Live("live"))
 
@@ -38,10 +41,9 @@ def operations(node: Node, metrics: Metrics) -> list[Operation]:
         return alive
 
     def ready(_: Request) -> Response:
-        problems = node.problems()
-        if node.is_ready:
-            return json(200, Ready("ready", problems))
-        return json(503, Ready("not ready", problems))
+        members = None if cluster is None else cluster.members
+        status, word = (200, "ready") if node.is_ready else (503, "not ready")
+        return json(status, Ready(word, node.problems(), members))
 
     async def scrape(_: Request) -> Response:
         return Response(200, await metrics.text(), CONTENT_TYPE)

@@ -1,0 +1,160 @@
+"""A node's part in its cluster, from the configuration to the last word.
+
+The order matters. A node answers requests before it is linked, is linked before it joins, and only
+then do others give it streams. It leaves the other way round: it says that it owns nothing more,
+hands over what it has, says goodbye, and only then stops to answer.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from random import SystemRandom
+from typing import Final
+
+from waterclock.cluster.gossip import GossipConfig
+from waterclock.cluster.gossip.agent import WILDCARDS, AgentSettings, route_out, running_agent
+from waterclock.cluster.gossip.discovery import Seeds
+from waterclock.cluster.node_tags import NodeTags
+from waterclock.cluster.peer_link.frames import NAME_BYTES_MAX, Hello
+from waterclock.model.config import Config
+from waterclock.model.errors import BadConfig
+from waterclock.node.node import Node
+from waterclock.security.folder import folder_in_use
+from waterclock.server.access import Access
+from waterclock.server.addresses import Addresses, address_of, bind_errors
+from waterclock.server.cluster.cluster import Cluster
+from waterclock.server.cluster.membership import Membership
+from waterclock.server.cluster.shared_keys import SharedKeys
+
+GOSSIP: Final[dict[str, Callable[[], GossipConfig]]] = {
+    "lan": GossipConfig.lan,
+    "wan": GossipConfig.wan,
+    "local": GossipConfig.local,
+}
+"""By `cluster.preset`."""
+SILENCE_MS: Final = {"lan": 5_000, "wan": 20_000, "local": 3_000}
+"""How long a link may be silent, by preset; there are five heartbeats in it."""
+
+log = logging.getLogger(__name__)
+
+
+class ClusteredNode:
+    """A node that has others, or is to have."""
+
+    def __init__(self, config: Config, node: Node) -> None:
+        """Raises BadConfig, BadInput or StorageFailed if it cannot be one of a cluster."""
+        settings = config.cluster
+        for path, text in (("node.name", node.name), ("cluster.name", settings.name)):
+            if len(text.encode()) > NAME_BYTES_MAX:
+                raise BadConfig(path, f"may have {NAME_BYTES_MAX} bytes among other nodes")
+        silence_ms = SILENCE_MS[settings.preset]
+        hello = Hello(node.name, settings.name, silence_ms // 5, silence_ms)
+        self._config = config
+        self._node = node
+        self._keys = SharedKeys(folder_in_use(config), settings.name)
+        points = config.hash_ring.virtual_nodes
+        security = self._keys.peer_security()
+        self.cluster = Cluster(hello, security, SystemRandom(), points=points)
+        self._share_token_keys()
+        node.is_joining = True
+
+    def __repr__(self) -> str:
+        return f"<ClusteredNode {self._node.name} of {self._config.cluster.name}>"
+
+    @asynccontextmanager
+    async def joined(self, addresses: Addresses, access: Access) -> AsyncIterator[None]:
+        """Be one of the cluster while inside; clients must be answered by now, and until the end.
+
+        Raises BadConfig if a port is taken. Call `leave` before the end, or others take it for a
+        failure.
+        """
+        cluster, settings = self.cluster, self._config.cluster
+        host, ip = await self._hosts()
+        bind = self._config.server.host
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(cluster.peers.listening(bind, settings.peer_port))
+            tags = NodeTags(
+                cluster=settings.name,
+                http=addresses._replace(host=host).http,
+                peer_host=ip,
+                peer_port=cluster.peers.address[1],
+                points=self._config.hash_ring.virtual_nodes,
+                zone=settings.zone or "",
+            )
+            membership = self._membership_of(tags)
+            agent = AgentSettings(
+                name=self._node.name,
+                bind=(bind, settings.gossip_port),
+                advertise=ip,
+                tags=tags.encode(),
+                gossip=GOSSIP[settings.preset](),
+                keyring=self._keys.keyring,
+                seeds=Seeds(settings.bootstrap_nodes),
+            )
+            with bind_errors("cluster.gossip_port", bind, settings.gossip_port):
+                running = running_agent(agent, membership.handle)
+                membership.agent = await stack.enter_async_context(running)
+            stack.callback(membership.close)
+            if access.is_secure:
+                access.on_reloaded.append(lambda: self._reload_keys(access))
+            self._node.is_joining = False
+            gossip = address_of(*membership.agent.address)
+            log.info("joining name=%s gossip=%s peer=%s", self._node.name, gossip, tags.peer)
+            yield
+
+    async def leave(self) -> None:
+        """Hand over what the node owns, and tell the others that it goes."""
+        self._node.stop_serving()
+        membership = self.cluster.membership
+        assert membership is not None, "it has not joined"
+        membership.begin_leaving()
+        await membership.leave()
+
+    def configure(self, config: Config) -> None:
+        """Go on under other settings, as far as they can change."""
+        settings = config.cluster
+        if self.cluster.membership is not None and settings != self._config.cluster:
+            seeds = Seeds(settings.bootstrap_nodes)
+            self.cluster.membership.follow(seeds, settings.zone or "")
+        self._config = config
+
+    async def _hosts(self) -> tuple[str, str]:
+        """Return how clients reach this node, and the address that other nodes do."""
+        named, bind = self._config.cluster.advertise, self._config.server.host
+        if named is None and bind in WILDCARDS:
+            ip = route_out(socket.AF_INET6 if ":" in bind else socket.AF_INET)
+            return ip, ip
+        host = named or bind
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except OSError as error:
+            field = "server.host" if named is None else "cluster.advertise"
+            raise BadConfig(field, f"{host!r} is no host: {error.strerror}") from error
+        # Gossip is bound to one address: of several, to what the system binds a name.
+        ips = [str(address[0]) for _, _, _, _, address in found]
+        return host, next((ip for ip in ips if ":" not in ip), ips[0])
+
+    def _membership_of(self, tags: NodeTags) -> Membership:
+        cluster = self.cluster
+        cluster.membership = Membership(
+            self._node.name,
+            tags,
+            cluster.peers,
+            cluster.ownership,
+            loop=asyncio.get_running_loop(),
+            now_ms=self._node.clock.now_ms,
+        )
+        return cluster.membership
+
+    def _reload_keys(self, access: Access) -> None:
+        security = self._keys.reload(access.state)
+        if security is not None:
+            self.cluster.peers.security = security
+        self._share_token_keys()
+
+    def _share_token_keys(self) -> None:
+        for key in reversed(self._keys.token_keys):
+            self._node.stream_tokens.share(key)

@@ -1,0 +1,76 @@
+"""Real nodes on loopback find each other, share streams, leave, and are missed."""
+
+import asyncio
+import signal
+from functools import partial
+
+from tests.cluster.joined import JoinedNode, agreed, joined_node, node_process, until
+
+TEST_S = 60
+
+
+def is_alone_with(node: JoinedNode, other: str) -> bool:
+    return node.ring == (node.name, other) and node.clustered.cluster.peers.linked == [other]
+
+
+async def test_three_nodes_form_a_ring_and_any_of_them_answers_for_all_streams(tmp_path):
+    async with (
+        asyncio.timeout(TEST_S),
+        joined_node(tmp_path, "a") as a,
+        joined_node(tmp_path, "b", a) as b,
+        joined_node(tmp_path, "c", a) as c,
+    ):
+        await agreed(a, b, c)
+        for owner in (a, b, c):
+            stream = a.stream_of(owner.name)
+            sent = await a.send(stream, owner.name)
+            got = await b.receive(stream)
+            assert (sent.status, got.status) == (200, 200)
+            assert got.json()["message"] == owner.name
+            on = await c.receive(stream, f"resumeToken={got.json()['resumeToken']}&timeout=0s")
+            assert on.status == 424  # the token is good everywhere, and nothing follows
+
+        shown = {each.name: (each.state, each.is_linked) for each in b.membership.members()}
+        assert shown == {"a": ("alive", True), "b": ("alive", False), "c": ("alive", True)}
+        ready = await c.get("/health/ready")
+        assert (ready.status, ready.json()["members"]) == (200, 3)
+
+        await c.clustered.leave()
+        await until(lambda: ("left", "c") in a.seen() and ("left", "c") in b.seen())
+        assert a.ring == b.ring == ("a", "b")
+        # Streams that were its own are those of the others now, also if it is asked.
+        assert (await c.send("late", 1)).status == 200
+        assert "failed" not in {kind for kind, _ in a.seen() + b.seen()}
+
+
+async def test_a_killed_process_is_known_by_its_link_and_a_stopped_one_says_goodbye(tmp_path):
+    async with asyncio.timeout(TEST_S), joined_node(tmp_path, "a") as a:
+        for name in ("b", "c"):
+            with node_process(tmp_path, name, a) as process:
+                await until(partial(is_alone_with, a, name))
+                if name == "b":
+                    process.kill()
+                    await until(lambda: ("failed", "b") in a.seen())
+                else:
+                    process.send_signal(signal.SIGTERM)
+                    await until(lambda: ("left", "c") in a.seen())
+                    assert await asyncio.to_thread(process.wait) == 0
+            assert a.ring == ("a",)
+
+        happened = [kind for kind, name in a.seen() if name == "b"]
+        assert happened[-3:] == ["unlinked", "gone", "failed"]
+        assert ("failed", "c") not in a.seen()
+
+
+async def test_a_node_of_another_cluster_is_turned_away(tmp_path):
+    async with (
+        asyncio.timeout(TEST_S),
+        joined_node(tmp_path, "a") as a,
+        joined_node(tmp_path, "b", a, cluster={"name": "another"}) as b,
+    ):
+        await until(lambda: ("refused", "b") in a.seen() and ("refused", "a") in b.seen())
+
+        why = next(each.detail for each in a.membership.events if each.kind == "refused")
+        assert why == "it is of cluster 'another', and this node of 'waterclock'"
+        assert (a.ring, b.ring) == (("a",), ("b",))
+        assert a.clustered.cluster.peers.linked == []
