@@ -74,7 +74,6 @@ class SimulatedNode:
         self.core = Partitions(name, world.config, self._look, self.ring, world.now_ms)
         self.wants: dict[str, Answer] = {}
         self.watches: list[Answer] = []
-        self.is_returning = False
         self.has_order = False
 
     def _look(self, stream: str) -> Local:
@@ -155,7 +154,12 @@ class SimulatedNode:
             self.wants.pop(effect.node)(effect.source)
         else:
             source, size = effect
-            ask(self, source, lambda n, a: n.hear_pull(size, a), lambda f: self._pulled(source, f))
+            ask(
+                self,
+                source,
+                lambda n, a: n.hear_pull(self, size, a),
+                lambda found: self._pulled(source, found),
+            )
 
     def _reported(self, node: str, report: Any) -> None:
         if report is not None:
@@ -185,19 +189,8 @@ class SimulatedNode:
         polls, self.polls = self.polls, deque()
         for poll in polls:
             self.world.later(self.world.poll_again, poll)
-        if self.is_returning or not self.messages:
-            return
-        self.is_returning = True
-        items = [message for message, _ in self.messages]
-        self.messages.clear()
-
-        def answered(answer: Any) -> None:
-            self.is_returning = False
-            if answer == "refused":
-                for item in items:
-                    self.take_message(item)
-
-        self.world.ask(self, owner, lambda n, a: n.hear_return(items, a), answered, items)
+        if self.messages:
+            self.world.ask(self, owner, lambda n, a: n.hear_return(self, a), lambda _: None)
 
     # What others say
 
@@ -224,8 +217,10 @@ class SimulatedNode:
         else:
             self.perform(effects)
 
-    def hear_pull(self, size: int, answer: Answer) -> None:
-        if STREAM not in self.core.exchanges:
+    def hear_pull(self, node: "SimulatedNode", size: int, answer: Answer) -> None:
+        # A stream that has another owner is handed over, split or not.
+        is_moving = self.ring.owner(STREAM) == node.name and STREAM not in self.core.exchanges
+        if not (is_moving or self.core.may_pull(STREAM, node.name)):
             answer(None)
             return
         found = [self.messages.popleft()[0] for _ in range(min(size, len(self.messages)))]
@@ -234,13 +229,15 @@ class SimulatedNode:
         answer((found, len(self.messages)))
         self.perform(self.core.changed(STREAM))
 
-    def hear_return(self, items: list[int], answer: Answer) -> None:
-        if not self.is_owner:
-            answer("refused")
-            return
-        for message in items:
+    def hear_return(self, sender: "SimulatedNode", answer: Answer) -> None:
+        answer(None)
+        if self.is_owner:
+            ask = self.world.ask
+            ask(self, sender.name, lambda n, a: n.hear_pull(self, 50, a), self._returned)
+
+    def _returned(self, found: tuple[list[int], int] | None) -> None:
+        for message in found[0] if found is not None else ():
             self.take_message(message)
-        answer("taken")
 
 
 def _keep(sender: SimulatedNode, keep: Any) -> Callable[[SimulatedNode, Answer], None]:

@@ -91,7 +91,7 @@ class Released(NamedTuple):
 
 
 class Return(NamedTuple):
-    """Bring what this node has of a stream to its owner. It is said again until it is done."""
+    """Have the polls of a stream ask its owner, and the owner pull what is here; until it has."""
 
     stream: str
     owner: str
@@ -150,6 +150,10 @@ class Partitions:
         self._ordered.add(stream)
         if (meter := self._meters.get(stream)) is not None:
             meter.scaler.pin(now_ms)
+
+    def owns(self, stream: str) -> bool:
+        """Return whether this node is the owner of a stream."""
+        return self._ring.owner(stream) == self.me
 
     def split_of(self, stream: str) -> Split | None:
         """Return how a stream is split that this node is the root of."""
@@ -328,6 +332,12 @@ class Partitions:
         return self._spread(meter, meter.split, 0, now_ms, is_change=True)
 
     # The partitions to each other
+
+    def may_pull(self, stream: str, node: str) -> bool:
+        """Return whether another node may take messages of a stream from here."""
+        if stream in self.exchanges:
+            return True
+        return stream in self._orphans and self._ring.owner(stream) == node
 
     def changed(self, stream: str) -> list[Effect]:
         """Something was done to a stream here that is split."""
