@@ -88,7 +88,8 @@ class Channel:
         self._is_answered = False
         self._has_received_last = False
         self._credit = self._granted = WINDOW_BYTES
-        self._unsent: deque[tuple[Kind, bytes, memoryview, bool]] | None = None
+        # Not a deque, which takes 600 bytes: thousands may wait for a moment, most with one piece.
+        self._unsent: list[tuple[Kind, bytes, bytes | memoryview, bool]] | None = None
         self.is_ready = False
         """It is among those that take turns."""
 
@@ -138,9 +139,10 @@ class Channel:
             self._emit(kind, head, body, is_last=is_last)
             return
         if self._unsent is None:
-            self._unsent = deque()
+            self._unsent = []
             channels.ready(self)
-        self._unsent.append((kind, head, memoryview(body), is_last))
+        piece = body if len(body) <= PIECE_BYTES else memoryview(body)
+        self._unsent.append((kind, head, piece, is_last))
 
     def _emit(self, kind: Kind, head: bytes, body: bytes, *, is_last: bool) -> None:
         self._channels.control(encode(kind, self.number, b"%c%b%b" % (is_last, head, body)))
@@ -160,7 +162,7 @@ class Channel:
         if rest:
             unsent[0] = (Kind.PIECE, b"", rest, is_last)
         else:
-            unsent.popleft()
+            del unsent[0]
         if not unsent:
             self._unsent = None
         self._credit -= size
