@@ -184,8 +184,8 @@ proto: $(STAMP)  ## Generate the gRPC code from proto/
 sync: $(STAMP)  ## Generate the blocking client from the asyncio one
 	@$(BIN)/python -m tools.sync_client
 
-# What an image has: stores, traces and the dispatcher; Spark and Kafka are used where jobs and consumers run.
-IMAGE_EXTRAS := cassandra dns dynamodb mongodb mysql otel postgres redis
+# What an image has: stores, seeds, traces and the dispatcher; Spark and Kafka are used where jobs and consumers run.
+IMAGE_EXTRAS := aws azure cassandra dns dynamodb gcp mongodb mysql otel postgres redis
 
 lock: $(STAMP)  ## Pin the newest allowed dependencies in requirements.lock
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --fork-strategy fewest --python-version 3.11 \

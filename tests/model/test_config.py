@@ -173,7 +173,7 @@ def test_every_default_written_out_is_read_as_itself(path):
         (
             "cluster: {bootstrap_nodes: [node1]}",
             "cluster.bootstrap_nodes",
-            "expected a list of host:port, or srv:name, got ['node1'] in the file",
+            "expected a list of host:port, srv:name, or provider=name …, got ['node1'] in the file",
         ),
         (
             "node: {name: ''}",
@@ -379,13 +379,13 @@ def test_what_is_no_host_name_is_refused(text):
     assert "expected a list of host names such as node1.example.com, or *" in problem
 
 
-def test_seeds_are_addresses_or_services_in_dns():
-    seeds = "a:1,srv:_gossip._udp.example.com"
-    config = load(flags={"cluster.bootstrap_nodes": seeds})
+def test_seeds_are_addresses_services_in_dns_or_tags_in_a_cloud():
+    seeds = ("a:1", "srv:_gossip._udp.example.com", "provider=gce tag_value=orders")
+    config = load(flags={"cluster.bootstrap_nodes": ",".join(seeds)})
 
-    assert config.cluster.bootstrap_nodes == ("a:1", "srv:_gossip._udp.example.com")
+    assert config.cluster.bootstrap_nodes == seeds
     assert config.cluster.is_clustered
-    with pytest.raises(BadConfig, match=r"expected a list of host:port, or srv:name"):
+    with pytest.raises(BadConfig, match=r"expected a list of host:port, srv:name"):
         load(flags={"cluster.bootstrap_nodes": "srv:"})
 
 

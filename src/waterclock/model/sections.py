@@ -76,8 +76,9 @@ class ClusterConfig(Section):
     """Publish, subscribe and fetch: the fast way in."""
 
     bootstrap_nodes: Annotated[tuple[str, ...], Seeds()] = ()
-    """Gossip addresses to join by, of this node too if that is simpler; `srv:name` asks DNS. Two or
-    three suffice; more only helps when those are all down at once. Empty: the node is alone."""
+    """Gossip addresses to join by, of this node too if that is simpler; `srv:name` asks DNS,
+    `provider=…` a cloud. Two or three suffice; more only helps when those are all down at once.
+    Empty: the node is alone."""
 
     advertise: Annotated[str | None, Maybe(Text(255))] = None
     """The name or address others reach this node by. None: `server.host`, or that of the route."""

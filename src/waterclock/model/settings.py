@@ -176,11 +176,13 @@ class Addresses(Listed):
 
 
 class Seeds(Addresses):
-    """A list of `host:port`, or of services in DNS that lead to such."""
+    """A list of `host:port`, or of services in DNS and tags in a cloud that lead to such."""
 
-    allowed: ClassVar[str] = "a list of host:port, or srv:name"
+    allowed: ClassVar[str] = "a list of host:port, srv:name, or provider=name …"
 
     def _read_one(self, text: str) -> str:
+        if text.startswith("provider="):  # its words are read where the provider is known
+            return text
         is_service = text.startswith("srv:") and len(text) > len("srv:") and " " not in text
         return text if is_service else Addresses._read_one(self, text)
 

@@ -10,7 +10,7 @@ nothing of the rest of the project and could be released alone.
     members       the table of nodes, in the order of probes
     outbox        effects and packets; `broadcasts` is the queue of news
     reconnecting  whom to try again
-    agent         the shell: UDP, TCP and a timer; `discovery` finds the seeds
+    agent         the shell: UDP, TCP and a timer; `discovery` finds seeds, `providers` in clouds
     messages      the wire; `packets`, `streams`, `lzw`, `keyring`, `serf` with it
 """
 
