@@ -74,6 +74,9 @@ STORE_S_MAX = 5.0
 class Node:
     """A running node. Make one with `running_node`."""
 
+    is_joining = False
+    """It has yet to join the other nodes of its cluster."""
+
     def __init__(self, config: Config, clock: Clock, tasks: asyncio.TaskGroup) -> None:
         self.config = config
         self.clock = clock
@@ -81,8 +84,6 @@ class Node:
         self.started_ms = clock.now_ms()
         self.is_serving = False
         """It takes requests: it has started, and is not stopping."""
-        self.is_joining = False
-        """It has yet to join the other nodes of its cluster."""
         self._was_started = False
         path = Path(config.node.data_folder)
         self._tasks = tasks
