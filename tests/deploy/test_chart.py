@@ -34,6 +34,7 @@ EVERYTHING = {
     "persistence": {"storageClass": "fast", "annotations": {"g": "h"}},
     "service": {"annotations": {"i": "j"}},
 }  # fmt: skip
+CLUSTER = EVERYTHING | {"replicas": 3}
 CUSTOM = {"ServiceMonitor", "PrometheusRule"}
 """Kinds of an operator, which Kubernetes itself has no schema of."""
 
@@ -94,7 +95,12 @@ def full() -> Rendered:
     return render(EVERYTHING)
 
 
-@pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["plain", "full"])
+@pytest.fixture(scope="module")
+def cluster() -> Rendered:
+    return render(CLUSTER)
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING, CLUSTER], ids=["plain", "full", "cluster"])
 def test_the_chart_lints(values):
     version = ["--kube-version", f"{KUBERNETES}.0"]
     done = helm("lint", str(CHART), "--strict", *version, values=values)
@@ -105,7 +111,8 @@ def test_the_chart_lints(values):
 @pytest.mark.parametrize(
     ("values", "named"),
     [
-        ({"replicas": 3}, "replicas"),
+        ({"replicas": 0}, "replicas"),
+        ({"replicas": 3}, "need secure.existingSecret: nodes of a cluster share one"),
         ({"config": {"lgo": {}}}, "lgo"),
         ({"persistence": {"accessMode": "ReadWriteMany"}}, "accessMode"),
         ({"terminationGracePeriodSeconds": 1}, "terminationGracePeriodSeconds"),
@@ -118,12 +125,12 @@ def test_values_that_mean_nothing_are_refused(values, named):
     assert named in done.stderr
 
 
-def test_kubernetes_takes_every_object(plain, full):
+def test_kubernetes_takes_every_object(plain, full, cluster):
     sys.path.append(str(fetched(lambda: python("kubernetes-validate", SCHEMAS_VERSION))))
     try:
         import kubernetes_validate  # type: ignore[import-not-found]
 
-        for it in (*plain.objects, *full.objects):
+        for it in (*plain.objects, *full.objects, *cluster.objects):
             if it["kind"] not in CUSTOM:
                 kubernetes_validate.validate(it, KUBERNETES, strict=True)
     finally:
@@ -200,6 +207,48 @@ def test_probes_and_services_lead_to_ports_of_the_node(plain):
     assert plain.one("StatefulSet")["spec"]["serviceName"] == "prod-waterclock-headless"
 
 
+def test_replicas_are_a_cluster_whose_nodes_find_each_other_by_the_names_of_their_pods(cluster):
+    (node,) = cluster.pod["containers"]
+    environ = {each["name"]: each.get("value") for each in node["env"]}
+    ports = {(each["containerPort"], each["protocol"]) for each in node["ports"]}
+    pods = [
+        f"prod-waterclock-{number}.prod-waterclock-headless.mq.svc.cluster.local"
+        for number in range(3)
+    ]
+    settings = cluster.config.cluster
+
+    assert cluster.one("StatefulSet")["spec"]["replicas"] == 3
+    assert settings.bootstrap_nodes == tuple(f"{pod}:{settings.gossip_port}" for pod in pods)
+    assert set(pods) <= set(cluster.config.server.hosts)
+    assert environ["WATERCLOCK_NODE__NAME"] == "$(POD_NAME)"
+    assert (
+        environ["WATERCLOCK_CLUSTER__ADVERTISE"].replace("$(POD_NAME)", "prod-waterclock-0") in pods
+    )
+    assert ports == {
+        (settings.grpc_port, "TCP"), (settings.http_port, "TCP"), (settings.peer_port, "TCP"),
+        (settings.gossip_port, "TCP"), (settings.gossip_port, "UDP"),
+    }  # fmt: skip
+    headless = cluster.one("Service", "-headless")["spec"]
+    assert {port["targetPort"] for port in headless["ports"]} == {
+        each["name"] for each in node["ports"]
+    }
+    assert headless["publishNotReadyAddresses"] is True
+
+
+def test_nodes_of_a_cluster_are_let_in_by_each_other_and_no_one_else(cluster):
+    policy = cluster.one("NetworkPolicy")["spec"]
+    (among,) = (
+        rule for rule in policy["ingress"] if {"port": "peer", "protocol": "TCP"} in rule["ports"]
+    )
+
+    assert among["from"] == [{"podSelector": policy["podSelector"]}]
+
+
+def test_one_node_names_no_others(plain):
+    assert plain.config.cluster.bootstrap_nodes == ()
+    assert "env" not in plain.pod["containers"][0]
+
+
 def test_the_rules_of_prometheus_are_those_of_the_docs(full):
     files = sorted((ROOT / "docs" / "alerts").glob("*.yml"))
     groups = [group for file in files for group in yaml.safe_load(file.read_text())["groups"]]
@@ -218,12 +267,15 @@ def test_the_notes_say_how_to_let_somebody_in(tmp_path):
     (chart / "templates" / "shown.yaml").write_text(
         f'{{{{- define "notes" -}}}}{notes}{{{{- end -}}}}\n{shown}'
     )
-    plain, full = (render(values, chart).one("Notes")["text"] for values in ({}, EVERYTHING))
+    plain, full, cluster = (
+        render(values, chart).one("Notes")["text"] for values in ({}, EVERYTHING, CLUSTER)
+    )
 
     assert "prod-waterclock-0 -c node -- waterclock secure add billing" in plain
     assert "prod-waterclock.mq.svc.cluster.local:9000" in plain
     assert "are those of the Secret keys" in full
     assert "create secret generic waterclock-prometheus" in full
+    assert "a cluster of 3 nodes, prod-waterclock-0 to prod-waterclock-2" in cluster
 
 
 def test_a_pod_secures_itself_and_then_serves(image, plain, tmp_path):
