@@ -10,6 +10,7 @@ from waterclock.cluster.forwarded import (
     BadForward,
     ForwardedAnswer,
     ForwardedRequest,
+    asked_again,
 )
 
 short = st.binary(max_size=50)
@@ -38,6 +39,14 @@ answers = st.builds(ForwardedAnswer, st.booleans(), short, short, short)
 @given(forwarded=requests)
 def test_a_request_comes_out_as_it_went_in(forwarded):
     assert ForwardedRequest.decode(forwarded.encode()) == forwarded
+
+
+@given(requests, st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1))
+def test_a_request_that_is_asked_again_differs_in_its_times_only(forwarded, version, left_ms):
+    again = asked_again(forwarded.encode(), ring_version=version, left_ms=left_ms)
+    assert ForwardedRequest.decode(again) == forwarded._replace(
+        ring_version=version, left_ms=left_ms
+    )
 
 
 @given(answers)

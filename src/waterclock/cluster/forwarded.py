@@ -19,6 +19,8 @@ FORWARD: Final = 1
 NOT_OWNER: Final = 1
 
 _REQUEST = Struct(">QIHHHH")
+_TIMES = Struct(">QI")
+"""What of it differs each time it is asked."""
 _ANSWER = Struct(">BHH")
 
 
@@ -55,6 +57,11 @@ class ForwardedRequest(NamedTuple):
         ring_version, left_ms, *lengths = _REQUEST.unpack_from(data)
         method, path, query, last_id, body = _cut(data, _REQUEST.size, lengths)
         return cls(ring_version, left_ms, method, path, query, last_id, body)
+
+
+def asked_again(encoded: bytes, *, ring_version: int, left_ms: int) -> bytes:
+    """Return a request by another ring, of a client that waits so long."""
+    return _TIMES.pack(ring_version, left_ms) + encoded[_TIMES.size :]
 
 
 class ForwardedAnswer(NamedTuple):

@@ -15,6 +15,7 @@ from waterclock.cluster.forwarded import (
     BadForward,
     ForwardedAnswer,
     ForwardedRequest,
+    asked_again,
 )
 from waterclock.cluster.peer_link.breaker import Breaker
 from waterclock.cluster.peer_link.channels import Channel, Listener
@@ -153,10 +154,10 @@ class Forwarder:
         if not breaker.allows(self._now_ms()):
             self.ask_again(call)
             return
-        method, path, query, last_id, body = call.parts
-        asked = ForwardedRequest(self._owners.version, left_ms, method, path, query, last_id, body)
+        version = self._owners.version
+        asked = asked_again(call.encoded, ring_version=version, left_ms=left_ms)
         try:
-            call.channel = self._asks.ask(owner, FORWARD, asked.encode(), call)
+            call.channel = self._asks.ask(owner, FORWARD, asked, call)
         except Unreachable:
             breaker.failed(self._now_ms())
             self.ask_again(call)
