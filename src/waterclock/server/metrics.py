@@ -201,7 +201,7 @@ class Metrics:
         yield from request_families(self._calls, self._http)
         yield from security_families(self._access, self._reloader)
         yield from self._stream_families()
-        if self._cluster is not None:
+        if self._cluster is not None and not self._node.is_joining:
             yield from cluster_families(self._cluster, self._node.name)
         for name, (documentation, attribute) in _PARTITION_COUNTS.items():
             samples = self._each_partition(_counter(attribute))

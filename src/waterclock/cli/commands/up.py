@@ -4,7 +4,7 @@ Settings come from flags, the environment and a file, in that order (docs/config
 the node takes requests it says where, and what to type next; with `--json` that is one line, for
 programs that start nodes on port 0 and need to know what they got. Ctrl-C and SIGTERM stop it in
 good order, a second Ctrl-C at once; what was acknowledged is safe either way. SIGHUP has the
-settings read again.
+settings read again. With `--nodes` it is a whole cluster on this machine (`cluster/local.py`).
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import os
 import shlex
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 import waterclock
+from waterclock.cli.commands.cluster.local import NODES_MAX, NODES_MIN, run_local_cluster
 from waterclock.cli.daemon import ConfigFile, Verbose, file_text, flags_of
 from waterclock.cli.output.terminal import busy, console, next_lines, print_json, program
 from waterclock.model.errors import BadConfig, FolderInUse, StorageFailed
@@ -37,6 +38,17 @@ _PORT_HINTS = {
     "cluster.grpc_port": "another node may be running; choose another port with --grpc-port",
     "cluster.http_port": "choose another port with --http-port",
 }
+
+Nodes = Annotated[
+    int | None,
+    typer.Option(
+        min=NODES_MIN,
+        max=NODES_MAX,
+        metavar="N",
+        help="Run a cluster of so many nodes on this machine, on ports that follow each other.",
+        show_default="one node",
+    ),
+]
 
 
 def up(
@@ -55,6 +67,7 @@ def up(
         int | None,
         typer.Option(metavar="N", help="Port for HTTP; 0 takes a free one.", show_default="8080"),
     ] = None,
+    nodes: Nodes = None,
     is_insecure: Annotated[
         bool,
         typer.Option("--insecure", help="Let other machines in without credentials (server.host)."),
@@ -70,7 +83,8 @@ def up(
         bool, typer.Option("--json", help="When ready, print one line of JSON with the ports.")
     ] = False,
 ) -> None:
-    """Run a node: gRPC for publishing, consuming and scheduling, HTTP for metrics and health."""
+    """Run a node: gRPC for publishing, consuming and scheduling, HTTP for streams and metrics; or a
+    cluster on this machine, with --nodes."""
     from waterclock.model.config import load_config
 
     named = {
@@ -86,6 +100,10 @@ def up(
         return load_config(yaml_text=file_text(config_file), environ=os.environ, flags=flags)
 
     config = read_config()
+    if nodes is not None:
+        given = _options(config_file, settings, is_insecure=is_insecure, is_verbose=is_verbose)
+        run_local_cluster(config, nodes, given, as_json=as_json)
+        return
     begin_log(level=config.log.level, format=config.log.format)
     _make_folder(Path(config.node.data_folder))
     with ExitStack() as starting:
@@ -152,6 +170,15 @@ class _Run:
 
 
 # Settings
+
+
+def _options(
+    config_file: Path | None, settings: Sequence[str] | None, *, is_insecure: bool, is_verbose: bool
+) -> list[str]:
+    """Return what was typed that holds for every node of a cluster."""
+    words = [] if config_file is None else ["--config", str(config_file)]
+    words += [word for each in settings or () for word in ("--set", each)]
+    return words + ["--insecure"] * is_insecure + ["--verbose"] * is_verbose
 
 
 def _make_folder(folder: Path) -> None:

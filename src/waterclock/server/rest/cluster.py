@@ -45,9 +45,10 @@ class ClusterApi:
 
     def members(self, _: Request) -> Response:
         """Answer with all members."""
-        if self._cluster is None or self._cluster.membership is None:
+        membership = None if self._cluster is None else self._cluster.membership
+        if membership is None or self._node.is_joining:  # it does not gossip yet
             return json(200, Members([self._alone()]))
-        return json(200, Members(self._cluster.membership.members()))
+        return json(200, Members(membership.members()))
 
     def _alone(self) -> MemberView:
         return MemberView(

@@ -1,1 +1,1 @@
-"""`waterclock cluster`: a look at the nodes that work together."""
+"""`waterclock up --nodes N`, a cluster on this machine; `waterclock cluster`, a look at one."""

@@ -149,5 +149,5 @@ def tell_ring(out: Console, found: "RingView") -> None:
 def _event_line(event: "EventView") -> Text:
     line = Text(f"{time_text(event.time_ms)}  ", style="dim")
     line.append(f"{event.kind:<10}", style=KINDS.get(event.kind, ""))
-    line.append(f" {one_line(event.member)}", style="bold")
-    return line.append(f"  {one_line(event.detail)}" if event.detail else "", style="")
+    line.append(f" {one_line(event.member)}" if event.member else "", style="bold")
+    return line.append(f" {one_line(event.detail)}" if event.detail else "")

@@ -1,0 +1,282 @@
+"""`waterclock up --nodes N`: nodes of one cluster on this machine, each a process of its own.
+
+The first Ctrl-C or SIGTERM stops all nodes in good order, the second at once; SIGHUP has all read
+their settings again. A node that ends by itself is told in one line, and the others go on.
+No node outlives this process: the kernel asks it to stop when this one is gone, however it went.
+"""
+
+import asyncio
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+import waterclock
+from waterclock.cli.commands.cluster.plan import LocalNode, command, plan
+from waterclock.cli.commands.cluster.ready import tell_ready, until_formed
+from waterclock.cli.output.terminal import console, counted, one_line, print_json
+from waterclock.model.errors import NodeFailed
+from waterclock.runtime.lifecycle import calling_on_hangup, stopping_on_signals
+
+if TYPE_CHECKING:
+    from waterclock.model.config import Config
+
+NODES_MIN, NODES_MAX = 2, 9
+EXIT_AT_ONCE = 130
+EXIT_HUNG_UP = 128 + signal.SIGHUP
+COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
+LINE_BYTES_MAX = 1 << 20
+_ERROR = "error: "
+_PR_SET_PDEATHSIG = 1  # from linux/prctl.h
+
+
+def run_local_cluster(config: "Config", count: int, given: Sequence[str], *, as_json: bool) -> None:
+    """Run a cluster of so many nodes until it is stopped; `given` are options of every node."""
+    import uvloop
+
+    from waterclock.security.folder import folder_in_use
+
+    secured = folder_in_use(config)
+    nodes = plan(config, count)
+    secure = None if secured is None else secured.path.absolute()
+    children = [
+        Child(node, command(node, nodes, given, secure), COLOURS[index % len(COLOURS)])
+        for index, node in enumerate(nodes)
+    ]
+    cluster = LocalCluster(config, children, secure, as_json=as_json)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(cluster.run())
+
+
+class Child:
+    """One node, as a process."""
+
+    def __init__(self, node: LocalNode, words: Sequence[str], colour: str) -> None:
+        self.node = node
+        self.words = words
+        self.colour = colour
+        self.facts: dict[str, Any] = {}
+        """What it said of itself when it was ready."""
+        self.error = ""
+        """Why it ended, as it says."""
+        self.has_begun = asyncio.Event()
+        """It is ready, or has ended."""
+        self.process: Process | None = None
+
+    async def start(self) -> Process:
+        """Start it: out of reach of Ctrl-C, which is for us to pass on, and never to outlive us."""
+        self.process = await asyncio.create_subprocess_exec(
+            *self.words,
+            stdin=DEVNULL, stdout=PIPE, stderr=PIPE, limit=LINE_BYTES_MAX,
+            start_new_session=True, preexec_fn=_ending_with(os.getpid()),
+        )  # fmt: skip
+        return self.process
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.returncode is None
+
+    def signal(self, number: int) -> None:
+        """Send it a signal, if it runs."""
+        if self.process is not None and self.is_running:
+            with suppress(ProcessLookupError):
+                self.process.send_signal(number)
+
+    def end_text(self) -> str:
+        """Return how it ended."""
+        assert self.process is not None
+        code = self.process.returncode
+        assert code is not None
+        if code < 0:
+            return f"was killed ({signal.Signals(-code).name})"
+        if self.error:
+            return f"ended: {self.error}"
+        return f"ended with exit code {code}" if code else "has stopped"
+
+
+def _ending_with(parent: int) -> Callable[[], None]:
+    """Return what a new process does first, to be asked to stop when its parent has gone."""
+    prctl = ctypes.CDLL(None).prctl
+
+    def begin() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:  # it went before that was said
+            os._exit(EXIT_AT_ONCE)
+
+    return begin
+
+
+class LocalCluster:
+    """Some nodes, and a person or a program that is told of them."""
+
+    def __init__(
+        self, config: "Config", children: Sequence[Child], secure: Path | None, *, as_json: bool
+    ) -> None:
+        self._config = config
+        self._children = children
+        self._folder = Path(config.node.data_folder).absolute()
+        self._secure = secure
+        self._as_json = as_json
+        self._out = console()
+        self._err = Console(stderr=True, highlight=False, markup=False, emoji=False)
+        self._began = time.monotonic()
+        self._stopping_at: float | None = None
+        self._failure = ""
+        """Why the nodes that were started are ended again."""
+        self._forming: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Start all; return when all have ended. Raise NodeFailed unless they were asked to."""
+        count = counted(len(self._children), "node")
+        where = f"starting {count} in {self._folder}"
+        if self._out.is_terminal:
+            self._say(f"Waterclock {waterclock.__version__}: {where}", "bold")
+        with (
+            stopping_on_signals(self._stop, stop_at_once=self._end_at_once),
+            calling_on_hangup(self._hung_up(has_terminal=os.isatty(0))),
+        ):
+            async with asyncio.TaskGroup() as tasks:
+                for child in self._children:
+                    tasks.create_task(self._follow(child))
+                for child in self._children:
+                    await child.has_begun.wait()
+                if self._is_whole:
+                    self._forming = tasks.create_task(self._form())
+        if self._failure or self._stopping_at is None:
+            raise NodeFailed(self._failure or "no node is left")
+        self._say(f"Stopped in {time.monotonic() - self._stopping_at:.1f} s.", "green")
+
+    @property
+    def _is_whole(self) -> bool:
+        """All nodes run, and nobody has asked to stop them."""
+        is_asked = self._stopping_at is not None or self._failure
+        return not is_asked and all(child.facts for child in self._children)
+
+    # One node
+
+    async def _follow(self, child: Child) -> None:
+        """Run a node, from its start to its end."""
+        process = await child.start()
+        assert process.stdout is not None
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._pass_on_log(child))
+            if line := await process.stdout.readline():
+                child.facts = {**json.loads(line), "gossip_address": child.node.gossip}
+                child.has_begun.set()
+                seconds = time.monotonic() - self._began
+                self._say_of(child, f"is ready, after {seconds:.1f} s")
+                await process.stdout.read()
+            await process.wait()
+        self._ended(child)
+
+    async def _pass_on_log(self, child: Child) -> None:
+        """Show what a node logs, with its name before each line; its last error is kept back."""
+        assert child.process is not None
+        assert child.process.stderr is not None
+        async for line in child.process.stderr:
+            text = line.decode(errors="backslashreplace").rstrip()
+            if text.startswith(_ERROR):
+                child.error = one_line(text.removeprefix(_ERROR))
+            elif self._as_json:
+                print(text, file=sys.stderr, flush=True)
+            else:
+                name = (f"{child.node.name}  ", child.colour)
+                self._err.print(Text.assemble(name, text), soft_wrap=True)
+
+    def _ended(self, child: Child) -> None:
+        """Tell how a node ended; one that could not start takes the others with it."""
+        is_first = not child.has_begun.is_set()
+        child.has_begun.set()
+        if self._stopping_at is not None or self._failure:
+            self._say_of(child, child.end_text())
+        elif is_first:
+            why = child.error or f"it {child.end_text()}"
+            self._failure = f"{child.node.name} did not start: {why}"
+            self._signal_all(signal.SIGTERM)
+        else:
+            if self._forming is not None:
+                self._forming.cancel()
+            running = [each for each in self._children if each.is_running]
+            names = ", ".join(each.node.name for each in running)
+            rest = f"; {names} {'goes' if len(running) == 1 else 'go'} on" if running else ""
+            self._warn(f"{child.node.name} {child.end_text()}{rest}")
+
+    # All of them
+
+    async def _form(self) -> None:
+        """Wait until every node knows of all, and say where they are."""
+        facts = [child.facts for child in self._children]
+        credential = None if self._secure is None else self._secure / "admin.credential"
+        is_formed = await until_formed([str(each["http_address"]) for each in facts], credential)
+        if self._as_json:
+            print_json(
+                {
+                    "cluster": self._config.cluster.name,
+                    "version": waterclock.__version__,
+                    "pid": os.getpid(),
+                    "is_formed": is_formed,
+                    "nodes": facts,
+                }
+            )
+            return
+        if is_formed:
+            head = f"{len(facts)} nodes are one cluster, {self._config.cluster.name}"
+            if self._out.is_terminal:
+                self._say("", "")
+            self._say(f"Waterclock {waterclock.__version__}: {head}", "bold")
+        else:
+            self._warn("The nodes run, but not all of them know of each other yet.")
+        tell_ready(self._out, facts)
+
+    def _stop(self) -> None:
+        if self._stopping_at is None:
+            self._stopping_at = time.monotonic()
+            self._say("\nStopping all nodes. Ctrl-C again ends them at once.", "yellow")
+        if self._forming is not None:
+            self._forming.cancel()
+        self._signal_all(signal.SIGTERM)
+
+    def _end_at_once(self) -> None:
+        self._signal_all(signal.SIGKILL)
+        os._exit(EXIT_AT_ONCE)
+
+    def _hung_up(self, *, has_terminal: bool) -> Callable[[], None]:
+        def hung_up() -> None:
+            if has_terminal and not os.isatty(0):  # the window was closed
+                self._signal_all(signal.SIGTERM)
+                os._exit(EXIT_HUNG_UP)
+            self._signal_all(signal.SIGHUP)
+
+        return hung_up
+
+    def _signal_all(self, number: int) -> None:
+        for child in self._children:
+            child.signal(number)
+
+    # What is said
+
+    def _say(self, text: str, style: str) -> None:
+        if not self._as_json:
+            self._out.print(text, style=style, soft_wrap=True)
+
+    def _say_of(self, child: Child, text: str) -> None:
+        """Tell a person who watches how a node is doing."""
+        if self._out.is_terminal and not self._as_json:
+            self._out.print(Text.assemble((child.node.name, child.colour), f"  {text}"))
+
+    def _warn(self, text: str) -> None:
+        """Tell a person, or on stderr whoever reads the log of a program."""
+        if self._as_json:
+            print(text, file=sys.stderr, flush=True)
+        else:
+            self._out.print(text, style="bold yellow", soft_wrap=True)

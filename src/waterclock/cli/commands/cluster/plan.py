@@ -1,0 +1,128 @@
+"""The nodes of a cluster on this machine: names, folders and ports, and how each is started.
+
+Ports of one kind follow each other, from the one that a single node would have; 0 takes free ones.
+All nodes share one secure folder, that of the data folder, as nodes of one cluster must.
+"""
+
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from waterclock.model.errors import BadConfig
+from waterclock.server.addresses import address_of, bind_errors, check_free
+
+if TYPE_CHECKING:
+    from waterclock.model.config import Config
+
+PORT_MAX = 65_535
+LOOPBACK = "127.0.0.1"
+_WILDCARDS = ("0.0.0.0", "::")
+_ON_ONE_MACHINE = ("--set", "cluster.preset=local")
+
+
+class LocalNode(NamedTuple):
+    """One node, before it is started. Port 0: it says itself what it got."""
+
+    name: str
+    data: Path
+    grpc_port: int
+    http_port: int
+    gossip: str
+    """Where it gossips."""
+
+
+def plan(config: "Config", count: int) -> list[LocalNode]:
+    """Return so many nodes; raise BadConfig if a port that one would have is taken."""
+    cluster, host = config.cluster, local_host(config)
+    gossip_ports = (
+        _consecutive("cluster.gossip_port", host, cluster.gossip_port, count, check=_check_gossip)
+        if cluster.gossip_port
+        else _free(host, count)
+    )
+    grpc_ports = _consecutive("cluster.grpc_port", host, cluster.grpc_port, count)
+    http_ports = _consecutive("cluster.http_port", host, cluster.http_port, count)
+    return [
+        LocalNode(
+            f"{config.node.name or 'node'}-{number}",
+            Path(config.node.data_folder) / f"node-{number}",
+            grpc_ports[number - 1],
+            http_ports[number - 1],
+            address_of(host, gossip_ports[number - 1]),
+        )
+        for number in range(1, count + 1)
+    ]
+
+
+def local_host(config: "Config") -> str:
+    """Return where the nodes reach each other."""
+    host = config.server.host
+    return LOOPBACK if host in _WILDCARDS else host
+
+
+def command(
+    node: LocalNode, nodes: Sequence[LocalNode], given: Sequence[str], secure: Path | None
+) -> list[str]:
+    """Return what starts a node; `given` are options that were typed, for all of them."""
+    settings = {
+        "node.name": node.name,
+        "cluster.peer_port": "0",  # others learn it by gossip
+        "cluster.gossip_port": node.gossip.rpartition(":")[2],
+        "cluster.bootstrap_nodes": ",".join(each.gossip for each in nodes),
+    }
+    if secure is not None:
+        settings["security.folder"] = str(secure)
+    words = [sys.executable, "-m", "waterclock", "up", "--json", *_ON_ONE_MACHINE, *given]
+    words += ["--data", str(node.data)]
+    words += ["--grpc-port", str(node.grpc_port), "--http-port", str(node.http_port)]
+    return [*words, *(word for pair in settings.items() for word in ("--set", "=".join(pair)))]
+
+
+# Ports
+
+
+def _consecutive(
+    setting: str,
+    host: str,
+    first: int,
+    count: int,
+    *,
+    check: Callable[[str, str, int], None] = check_free,
+) -> list[int]:
+    if not first:
+        return [0] * count
+    ports = list(range(first, first + count))
+    if ports[-1] > PORT_MAX:
+        raise BadConfig(setting, f"{count} nodes would need ports up to {ports[-1]}")
+    for port in ports:
+        check(setting, host, port)
+    return ports
+
+
+def _check_gossip(setting: str, host: str, port: int) -> None:
+    check_free(setting, host, port)
+    with bind_errors(setting, host, port), _socket(host, socket.SOCK_DGRAM) as packets:
+        packets.bind((host, port))
+
+
+def _free(host: str, count: int) -> list[int]:
+    """Return ports that are free for packets and for streams, as gossip needs them."""
+    ports: list[int] = []
+    with ExitStack() as held:
+        while len(ports) < count:
+            streams = held.enter_context(_socket(host, socket.SOCK_STREAM))
+            packets = held.enter_context(_socket(host, socket.SOCK_DGRAM))
+            streams.bind((host, 0))
+            port = streams.getsockname()[1]
+            try:
+                packets.bind((host, port))
+            except OSError:  # taken for packets only; the next one may not be
+                continue
+            ports.append(port)
+    return ports
+
+
+def _socket(host: str, kind: socket.SocketKind) -> socket.socket:
+    return socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, kind)

@@ -1,0 +1,194 @@
+"""`up --nodes` runs a cluster on this machine: a line for programs, a table for people, one end."""
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import waterclock as package
+from tests.cli.terminals import at_terminal
+from waterclock.security.folder import SecureFolder
+
+PORTS = ("--grpc-port", "0", "--http-port", "0", "--set", "cluster.gossip_port=0")
+GONE_S_MAX = 30
+"""What does not end is found by then."""
+
+
+class LocalCluster(NamedTuple):
+    """A cluster and what it said of itself."""
+
+    process: "subprocess.Popen[str]"
+    shown: dict[str, Any]
+
+    @property
+    def nodes(self) -> list[dict[str, Any]]:
+        nodes: list[dict[str, Any]] = self.shown["nodes"]
+        return nodes
+
+
+@contextmanager
+def running_cluster(data: Path, count: int) -> Iterator[LocalCluster]:
+    """Run a cluster on free ports; no node of it outlives the block."""
+    command = [sys.executable, "-m", "waterclock", "up", "--json", "--data", str(data)]
+    with subprocess.Popen(
+        [*command, "--nodes", str(count), *PORTS],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            yield LocalCluster(process, json.loads(process.stdout.readline()))
+        finally:
+            process.kill()
+
+
+def ends(pid: int) -> int:
+    """Return what can be waited on until a process has ended, be it a child of ours or not."""
+    return os.pidfd_open(pid)
+
+
+def wait_for(*ended: int) -> None:
+    """Wait until all these processes have ended."""
+    for each in ended:
+        found, _, _ = select.select([each], [], [], GONE_S_MAX)
+        os.close(each)
+        assert found
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with running_cluster(tmp_path_factory.mktemp("cluster"), 2) as found:
+        yield found
+        nodes = [ends(node["pid"]) for node in found.nodes]
+        found.process.send_signal(signal.SIGTERM)
+        _, complaints = found.process.communicate()
+        assert (found.process.returncode, complaints) == (0, "")
+        wait_for(*nodes)
+
+
+def test_a_program_is_told_of_all_nodes_in_one_line(cluster):
+    first, second = cluster.nodes
+
+    assert cluster.shown["cluster"] == "waterclock"
+    assert cluster.shown["version"] == package.__version__
+    assert cluster.shown["pid"] == cluster.process.pid
+    assert cluster.shown["is_formed"] is True
+    assert [first["name"], second["name"]] == ["node-1", "node-2"]
+    assert Path(second["data_folder"]).name == "node-2"
+    assert first["grpc_port"] != second["grpc_port"]
+
+
+def test_a_message_that_one_node_took_is_received_through_the_other(cluster, waterclock, topic):
+    first, second = (node["grpc_address"] for node in cluster.nodes)
+    for number in range(4):  # some are owned by the one, some by the other
+        stream = f"{topic}-{number}"
+        sent = waterclock("send", stream, number, "--address", first)
+        assert sent.exit_code == 0, sent.output
+        received = waterclock("receive", stream, "--address", second)
+        assert received.stdout == f"1  {number}\n"
+
+
+def test_each_node_shows_both_and_they_agree(cluster, waterclock):
+    def asked(words: str, node: dict[str, Any]) -> Any:
+        result = waterclock("cluster", words, "--json", "--address", node["grpc_address"])
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    for node in cluster.nodes:
+        ((members,), (ring,), events) = (
+            asked(words, node) for words in ("members", "ring", "events")
+        )
+        states = {each["name"]: each["state"] for each in members["members"]}
+        assert states == {"node-1": "alive", "node-2": "alive"}
+        assert members["members"][0]["name"] == node["name"]
+        assert {each["gossip_address"] for each in cluster.nodes} == {
+            each["address"] for each in members["members"]
+        }
+        assert [each["name"] for each in ring["nodes"]] == ["node-1", "node-2"]
+        assert "joined" in [each["kind"] for each in events]
+
+
+def test_a_node_that_is_killed_is_told_and_none_outlives_the_command(tmp_path):
+    with running_cluster(tmp_path, 2) as cluster:
+        first, second = cluster.nodes
+        os.kill(second["pid"], signal.SIGKILL)
+        assert cluster.process.stderr is not None
+        line = next(line for line in cluster.process.stderr if "was killed" in line)
+        left = ends(first["pid"])
+        cluster.process.kill()
+        wait_for(left)
+
+    assert line == "node-2 was killed (SIGKILL); node-1 goes on\n"
+
+
+def test_a_person_is_told_where_the_nodes_are_and_what_to_type_and_ctrl_c_stops_all(tmp_path):
+    seen = at_terminal(
+        *("-m", "waterclock", "up", "--nodes", 2, "--data", tmp_path, *PORTS),
+        awaited="events --follow", is_interrupted=True, columns=160,
+    )  # fmt: skip
+
+    assert seen.exit_code == 0
+    plain = re.sub(r"\x1b\[[\d;]*m", "", seen.screen)
+    assert f"starting 2 nodes in {tmp_path}" in plain
+    for name in ("node-1", "node-2"):
+        assert re.search(rf"^{name}  is ready, after", plain, re.MULTILINE)
+        assert re.search(rf"^{name}  http://127.0.0.1:\d+  127.0.0.1:\d+ ", plain, re.MULTILINE)
+        assert re.search(rf"^{name}  has stopped$", plain, re.MULTILINE)
+    assert f"{package.__version__}: 2 nodes are one cluster, waterclock" in plain
+    for words in ("send greetings hello", "receive greetings --address", "cluster members"):
+        assert words in plain
+    assert "Stopping all nodes. Ctrl-C again ends them at once." in plain
+    assert re.search(r"^Stopped in [\d.]+ s\.$", plain, re.MULTILINE)
+
+
+def test_nodes_of_a_secured_cluster_share_the_secure_folder(tmp_path, waterclock):
+    folder = SecureFolder(tmp_path / "secure")
+    folder.make(grpc_port=0, http_port=0, now_ms=time.time_ns() // 1_000_000)
+    with running_cluster(tmp_path, 2) as cluster:
+        first, second = cluster.nodes
+        assert cluster.shown["is_formed"] is True
+        assert first["admin_credential"] == second["admin_credential"]
+        options = ("--credential", f"@{first['admin_credential']}", "--address")
+        assert waterclock("send", "s", 7, *options, first["grpc_address"]).exit_code == 0
+        received = waterclock("receive", "s", *options, second["grpc_address"])
+        denied = waterclock("cluster", "members", "--address", second["grpc_address"])
+        cluster.process.send_signal(signal.SIGTERM)
+        assert cluster.process.wait() == 0
+
+    assert received.stdout == "1  7\n"
+    assert denied.exit_code == 2
+
+
+def test_a_node_that_cannot_start_ends_all_and_says_why_in_one_line(tmp_path):
+    (tmp_path / "node-2").write_text("in the way")
+    command = [sys.executable, "-m", "waterclock", "up", "--nodes", "2", "--data", str(tmp_path)]
+
+    run = subprocess.run([*command, *PORTS], capture_output=True, text=True, check=False)
+
+    assert (run.returncode, run.stdout) == (2, "")
+    problem = f"cannot make {tmp_path / 'node-2'} (File exists): choose another with --data FOLDER"
+    assert run.stderr == f"error: node-2 did not start: {problem}\n"
+
+
+@pytest.mark.parametrize("count", [1, 10])
+def test_a_cluster_has_two_to_nine_nodes(waterclock, count):
+    result = waterclock("up", "--nodes", count)
+
+    assert result.exit_code == 2
+    assert "--nodes" in result.stderr
+
+
+def test_a_mistake_in_the_settings_is_told_before_anything_is_started(waterclock, tmp_path):
+    result = waterclock("up", "--nodes", 3, "--data", tmp_path, "--set", "log.fsync=sometimes")
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: configuration log.fsync: expected")
+    assert list(tmp_path.iterdir()) == []
