@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.cluster.gossip.one_node import OneNode, alive_of, only, sent
+from tests.cluster.gossip.one_node import OneNode, address_of, alive_of, only, sent
 from waterclock.cluster.gossip import Failed, State
 from waterclock.cluster.gossip.lifeguard import Awareness, Suspicion, suspicion_ms
-from waterclock.cluster.gossip.messages import Dead, Suspect
+from waterclock.cluster.gossip.messages import Ack, Dead, Ping, Suspect
 
 
 def failed_after(me: OneNode, name: str) -> int:
@@ -78,6 +78,36 @@ def test_a_confirmation_that_comes_late_ends_the_suspicion_at_once():
     me.passes(0)
 
     assert me.state("b1") == State.DEAD
+
+
+def test_a_node_that_nobody_answers_tells_nobody_of_deaths():
+    me = OneNode("b1", "b2")
+
+    effects = me.passes(20_000)
+
+    assert me.state("b1") == State.DEAD
+    assert sent(effects, Suspect)
+    assert sent(effects, Dead) == []
+
+
+def test_a_node_that_is_answered_again_accuses_again_so_that_suspects_can_refute():
+    others = ["b1", "b2", "b3", "b4", "b5"]
+    me = OneNode(*others)
+    me.passes(3_000)
+    pings: list[Ping] = []
+    while not pings:  # to one that is not suspected yet
+        pings = [ping for _, ping in sent(me.passes(1), Ping) if me.state(ping.node) == State.ALIVE]
+    suspects = {name for name in others if me.state(name) == State.SUSPECT}
+    me.forget_news()
+
+    effects = me.hears(Ack(pings[0].seq_no), source=pings[0].node)
+
+    accused = [(address_of(name), Suspect(1, name, "me")) for name in suspects]
+    assert suspects
+    assert sorted(sent(effects, Suspect)) == sorted(accused)
+    assert sorted({claim for _, claim in sent(me.passes(200), Suspect)}) == sorted(
+        claim for _, claim in accused
+    )
 
 
 def test_new_confirmations_are_told_on_and_old_ones_are_not():

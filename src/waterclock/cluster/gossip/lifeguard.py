@@ -36,7 +36,9 @@ def suspicion_ms(mult: int, node_count: int, interval_ms: int) -> int:
 class Suspicion:
     """One suspect: who confirmed it, and until when it can refute."""
 
-    __slots__ = ("_confirmers", "_expected", "_max_ms", "_min_ms", "_started_ms", "timer")
+    __slots__ = (
+        "_confirmers", "_expected", "_max_ms", "_min_ms", "_started_ms", "timer", "announced_ms",
+    )  # fmt: skip
 
     def __init__(
         self, accuser: str, *, expected: int, min_ms: int, max_ms: int, now_ms: int
@@ -48,6 +50,8 @@ class Suspicion:
         self._max_ms = max_ms if expected > 0 else min_ms
         self._started_ms = now_ms
         self.timer: Timer | None = None
+        self.announced_ms: int | None = None
+        """When it was last told to others who can hear us; None if perhaps nobody did."""
 
     @property
     def confirmations(self) -> int:

@@ -11,6 +11,10 @@ has to refute. Without these, nodes that came back after everyone had given them
 that had been set back, stay dead to those who remember them. And who has seen for itself that the
 process of a node is gone says so at once: the claim is that of a suspicion that has ended, so a
 node that lives after all refutes it like any other.
+
+An accuser that is cut off itself is heard by nobody, so nobody refutes; memberlist's would tell
+everyone of deaths once it is heard again, and healthy nodes would be gone for a moment. Ours
+accuses again when the first node answers it, and tells nobody of a death while none does.
 """
 
 from collections.abc import Iterable
@@ -44,6 +48,8 @@ class Membership:
         self._outbox = outbox
         self._timers = timers
         self._awareness = awareness
+        self._unannounced: dict[str, Node] = {}
+        """Nodes that we have suspected since somebody last answered us."""
         self.has_left = False
 
     def alive(self, claim: Alive, now_ms: int, source: Address | None = None) -> None:
@@ -82,6 +88,8 @@ class Membership:
             return
         if node.suspicion is not None:
             if node.suspicion.confirm(claim.accuser):
+                if node.suspicion.announced_ms is None:
+                    node.suspicion.announced_ms = now_ms
                 self._outbox.broadcast(node.name, claim)
                 self._await_refutation(node, node.suspicion)
             return
@@ -93,7 +101,24 @@ class Membership:
         self._outbox.broadcast(node.name, claim)
         node.become(State.SUSPECT, claim.incarnation, now_ms)
         node.suspicion = self._suspicion(claim.accuser, now_ms)
+        if claim.accuser == self._me.name:
+            self._unannounced[node.name] = node
+        else:
+            node.suspicion.announced_ms = now_ms
         self._await_refutation(node, node.suspicion)
+
+    def answered(self, now_ms: int) -> None:
+        """A node answered us, so we are heard: accuse again those who perhaps never heard it."""
+        unannounced, self._unannounced = self._unannounced, {}
+        for node in unannounced.values():
+            suspicion = node.suspicion
+            if suspicion is None or suspicion.announced_ms is not None:
+                continue
+            suspicion.announced_ms = now_ms
+            accusation = Suspect(node.incarnation, node.name, self._me.name)
+            self._outbox.broadcast(node.name, accusation)
+            self._outbox.send_alone(accusation, to=node)
+            self._await_refutation(node, suspicion)
 
     def dead(self, claim: Dead, now_ms: int, source: Address | None = None) -> None:
         """Someone says that a node is gone; if it is the node itself, it left."""
@@ -103,11 +128,8 @@ class Membership:
         if node is self._me and not self.has_left:
             self._refute(claim.incarnation, now_ms, source)
             return
-        has_left = claim.node == claim.accuser
-        node.become(State.LEFT if has_left else State.DEAD, claim.incarnation, now_ms)
         self._outbox.broadcast(node.name, claim)
-        if node is not self._me:
-            self._outbox.add(Left(node.view()) if has_left else Failed(node.view()))
+        self._end(node, claim, now_ms)
 
     def declare_failed(self, name: str, now_ms: int) -> None:
         """We know by other means that a node is gone: no suspicion is needed."""
@@ -138,6 +160,12 @@ class Membership:
         """Say something else of ourselves to everyone."""
         self._me.describe(self._me.alive()._replace(meta=meta))
         self._raise_incarnation(0, now_ms)
+
+    def _end(self, node: Node, claim: Dead, now_ms: int) -> None:
+        has_left = claim.node == claim.accuser
+        node.become(State.LEFT if has_left else State.DEAD, claim.incarnation, now_ms)
+        if node is not self._me:
+            self._outbox.add(Left(node.view()) if has_left else Failed(node.view()))
 
     def _alive_of_me(self, claim: Alive, now_ms: int, source: Address | None) -> None:
         me = self._me
@@ -192,6 +220,12 @@ class Membership:
         suspicion.end()
 
         def time_out(now_ms: int) -> None:
-            self.dead(Dead(node.incarnation, node.name, self._me.name), now_ms)
+            claim = Dead(node.incarnation, node.name, self._me.name)
+            if suspicion.announced_ms is None:
+                self._end(node, claim, now_ms)
+            else:
+                self.dead(claim, now_ms)
 
-        suspicion.timer = self._timers.at(suspicion.deadline_ms, time_out)
+        announced_ms = suspicion.announced_ms or 0
+        due_ms = max(suspicion.deadline_ms, announced_ms + self._config.probe_interval_ms)
+        suspicion.timer = self._timers.at(due_ms, time_out)

@@ -117,6 +117,7 @@ class Prober:
             self._outbox.send(Ack(seq_no), to=asker)
         elif self._probe is not None and self._probe.seq_no == ack.seq_no:
             self._awareness.change(-1)
+            self._membership.answered(now_ms)
             self._end(self._probe, now_ms)
 
     def nacked(self, nack: Nack) -> None:
