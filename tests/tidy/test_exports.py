@@ -36,6 +36,7 @@ PUBLIC = [
     "NodeInfo",
     "NotAuthenticated",
     "NotFound",
+    "NotSupported",
     "OffsetOutOfRange",
     "Overloaded",
     "QuotaExceeded",

@@ -23,6 +23,7 @@ from waterclock.model.errors import (
     NodeFailed,
     NotAuthenticated,
     NotFound,
+    NotSupported,
     Overloaded,
     Stopping,
     StorageFull,
@@ -68,6 +69,7 @@ _STATUSES: dict[int, type[WaterclockError]] = {
     413: LimitExceeded,
     424: Stopping,  # another node has the stream, or will
     429: Overloaded,
+    501: NotSupported,
     502: Unavailable,
     503: Unavailable,
     504: Unavailable,

@@ -11,6 +11,7 @@
     │   └── UnknownTopic
     ├── AlreadyExists            choose another name, or use what is there
     ├── Busy                     it is in use; end that first
+    ├── NotSupported             the node is not set up for that: ask another, or set it up so
     ├── OffsetOutOfRange         ask again within [start, end)
     ├── Gone                     what follows the resume token is lost: go on behind the gap
     ├── Unavailable              nothing is wrong with the request; try again
@@ -141,6 +142,10 @@ class AlreadyExists(WaterclockError):
 
 class Busy(WaterclockError):
     """It is in use; end that first."""
+
+
+class NotSupported(WaterclockError):
+    """The node does not do that as it is set up; the message says what would."""
 
 
 class OffsetOutOfRange(WaterclockError):

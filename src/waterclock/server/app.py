@@ -26,6 +26,7 @@ from waterclock.server.audit import Audit
 from waterclock.server.calls import Calls
 from waterclock.server.cluster.cluster import Cluster
 from waterclock.server.cluster.forwarder import Forwarder
+from waterclock.server.cluster.single_node import check_request, of_single_nodes
 from waterclock.server.counts import Counts
 from waterclock.server.grpc import reflection
 from waterclock.server.grpc.admin import AdminApi
@@ -169,8 +170,8 @@ async def serve(
     table = [
         *operations(node, metrics, cluster),
         *reload_operations(reloader),
-        *topic_operations(node, consumers, broker_api.publishing),
-        *FramesApi(node, calls, broker_api.frames).operations(),
+        *of_single_nodes(config, topic_operations(node, consumers, broker_api.publishing)),
+        *of_single_nodes(config, FramesApi(node, calls, broker_api.frames).operations()),
         *streams.operations(),
         *nodes.operations(),
     ]
@@ -248,6 +249,8 @@ def _services(
     """Return what is served over gRPC."""
     broker, scheduler, admin, write_registry, backups = APIS
     names = [api.full_name for api in (*APIS, HEALTH)]
+    if node.config.cluster.is_clustered:
+        calls.check = check_request
     health_arrivals = Arrivals(1, contended_s=HEALTH_ARRIVES_S)
     return (
         Service(broker, broker_api, calls),

@@ -205,6 +205,8 @@ class Calls:
         self._arrivals = arrivals
         self._backlog = backlog
         self._guard = guard
+        self.check: Callable[[str, Message], None] | None = None
+        """Refuses requests, by method, whoever asks; None: takes them all."""
         self.in_flight = 0
         self.is_stopping = False
         self.methods: dict[str, MethodCounters] = {}
@@ -291,7 +293,7 @@ class Calls:
         self, method: str, work: Unary[Response], kind: type[Message]
     ) -> Callable[[Context], Awaitable[Response]]:
         """Return what reads the request of a call and answers it, if who asks may ask it."""
-        parse, read, received = parser_of(kind), self._arrivals.read, self._received
+        parse, read, received = self._parser(method, kind), self._arrivals.read, self._received
 
         async def answer(context: Context) -> Response:
             data = await read(context.read, context.peer)
@@ -330,7 +332,7 @@ class Calls:
         self, method: str, work: StreamingMethod, kind: type[Message], *, reads: bool
     ) -> Callable[[Context], Awaitable[None]]:
         """Return what serves a call that writes as it goes, for as long as who asks may ask it."""
-        parse, read, received = parser_of(kind), self._arrivals.read, self._received
+        parse, read, received = self._parser(method, kind), self._arrivals.read, self._received
         backlog = self._backlog
 
         async def talk(context: Context, held: HeldCall | None = None) -> None:
@@ -359,6 +361,19 @@ class Calls:
                     await talk(context, held)
 
         return talk_with_known
+
+    def _parser(self, method: str, kind: type[Message]) -> Parser:
+        """Return what makes requests of bytes, and refuses those that the node does not take."""
+        parse, check = parser_of(kind), self.check
+        if check is None:
+            return parse
+
+        def checked(data: bytes) -> Message:
+            request = parse(data)
+            check(method, request)
+            return request
+
+        return checked
 
     def _received(self, context: Context, data: object) -> bytes:
         """Return the request that was read, counted."""

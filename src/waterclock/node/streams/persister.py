@@ -19,6 +19,7 @@ from waterclock.model.clock import Clock
 from waterclock.model.errors import (
     BadConfig,
     BadInput,
+    NotSupported,
     Overloaded,
     StorageError,
     StorageFull,
@@ -92,6 +93,8 @@ class Persister:
         """Why nothing can be stored at the moment."""
         self.problem_since_ms = clock.now_ms()
         self.stored = self.failed = 0
+        self.refusal = ""
+        """Why nothing may be stored here at all; empty: it may."""
 
     def __repr__(self) -> str:
         return f"<Persister in {self._store!r}, {len(self._queues)} streams under way>"
@@ -152,6 +155,11 @@ class Persister:
                 return page.messages[0].body
             await self._store.store(OWN_STREAM, [record], now_ms=now_ms)
 
+    def check_allowed(self) -> None:
+        """Raise NotSupported if nothing may be stored, nor read of what is."""
+        if self.refusal:
+            raise NotSupported(self.refusal)
+
     def check_key(self) -> None:
         """Raise StoreUnavailable as long as the key that nodes share is not known."""
         if self.is_shared:
@@ -159,6 +167,7 @@ class Persister:
 
     async def store(self, stream: str, record: Record, then: Then | None = None) -> Stored:
         """Store a message; it is durable on return."""
+        self.check_allowed()
         _check_name(stream)
         self._check_open()
         size = len(record.body)
@@ -183,6 +192,8 @@ class Persister:
         except BadConfig as error:
             raise self._noted(error) from error
         self._note_available()
+        if page.last:
+            self.check_allowed()
         return page
 
     async def delete(self, stream: str) -> int:

@@ -27,6 +27,7 @@ from waterclock.server.addresses import Addresses, address_of, bind_errors
 from waterclock.server.cluster.cluster import Cluster
 from waterclock.server.cluster.membership import Membership
 from waterclock.server.cluster.shared_keys import SharedKeys
+from waterclock.server.cluster.single_node import refusal_of_store
 
 GOSSIP: Final[dict[str, Callable[[], GossipConfig]]] = {
     "lan": GossipConfig.lan,
@@ -58,6 +59,7 @@ class ClusteredNode:
         security = self._keys.peer_security()
         self.cluster = Cluster(hello, security, SystemRandom(), points=points)
         self._share_token_keys()
+        node.persister.refusal = refusal_of_store(config)
         node.is_joining = True
 
     def __repr__(self) -> str:

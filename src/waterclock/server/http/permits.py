@@ -93,9 +93,9 @@ def _demands_reader(operation: "Operation") -> Callable[[Request], tuple[Demand,
     if needs.is_list:
         return _list_reader(operation)
     topic, stream, group = (
-        _reader(operation, name) for name in (needs.topic, needs.stream, needs.group)
+        field_reader(operation, name) for name in (needs.topic, needs.stream, needs.group)
     )
-    name_of = None if named is None else _reader(operation, named.field)
+    name_of = None if named is None else field_reader(operation, named.field)
 
     def read(request: Request) -> tuple[Demand, ...]:
         demands: tuple[Demand, ...] = ()
@@ -120,7 +120,7 @@ def _demands_reader(operation: "Operation") -> Callable[[Request], tuple[Demand,
 def _list_reader(operation: "Operation") -> Callable[[Request], tuple[Demand, ...]]:
     """Return what refuses a list of the parts of a topic that one does not see at all."""
     needs = operation.needs
-    topic = _reader(operation, needs.topic)
+    topic = field_reader(operation, needs.topic)
 
     def read(request: Request) -> tuple[Demand, ...]:
         name = None if topic is None else topic(request)
@@ -132,7 +132,7 @@ def _list_reader(operation: "Operation") -> Callable[[Request], tuple[Demand, ..
     return read
 
 
-def _reader(operation: "Operation", field: str | None) -> Field | None:
+def field_reader(operation: "Operation", field: str | None) -> Field | None:
     """Return what reads a field of the parameters or, if they have none of that name, of the body.
 
     A field that neither has is a mistake in the table.

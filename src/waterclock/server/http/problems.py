@@ -32,6 +32,7 @@ HTTP_STATUSES: Mapping[StatusCode, int] = {
     StatusCode.ALREADY_EXISTS: 409,
     StatusCode.FAILED_PRECONDITION: 409,
     StatusCode.RESOURCE_EXHAUSTED: 429,
+    StatusCode.UNIMPLEMENTED: 501,
     StatusCode.UNAVAILABLE: 503,
     StatusCode.DATA_LOSS: 500,
     StatusCode.INTERNAL: 500,

@@ -147,6 +147,8 @@ class _Subscriber:
                 self._after = 0
         elif token is not None:
             found = self._node.token_of(self._name, token)
+            if found.kind == STORED:
+                self._node.persister.check_allowed()
             self._is_stored = found.kind == STORED
             self._after = found.position
             self.is_gone = not self._is_stored and found.incarnation != incarnation_of(

@@ -53,6 +53,7 @@ class StoredReader:
             return
         found = self._node.token_of(receiver.stream, token)
         if found.kind == STORED:
+            self._node.persister.check_allowed()
             call.is_stored = True
             receiver.after = found.position
             if receiver.consumer:

@@ -1,0 +1,81 @@
+"""What a node has for itself alone: topics, groups and schedules, and streams stored on its disk.
+
+Nodes of a cluster share streams. Topics would be others on each of them, whoever is asked: so they
+are refused, over HTTP and gRPC, in words that say what to do. The node's own topics, such as its
+audit, are its own anyway, and can be read.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from google.protobuf.message import Message
+
+from waterclock.model.config import Config
+from waterclock.model.errors import NotSupported
+from waterclock.server.grpc.needs import METHODS
+from waterclock.server.http.messages import Answered, Later, Request
+from waterclock.server.http.operations import Operation
+from waterclock.server.http.permits import field_reader
+
+NO_TOPICS: Final = (
+    "topics, groups and schedules are one node's, and this node is one of a cluster, which shares "
+    "streams: for topics, run a node without cluster.bootstrap_nodes"
+)
+NO_STORE: Final = (
+    "stored streams on several nodes need a store that all of them reach: set streams.store to a "
+    "database, as in postgresql://user:password@host/name"
+)
+LOCAL_STORES: Final = ("log", "sqlite")
+"""Schemes of `streams.store` that are files of one machine."""
+_OWN: Final = "__"
+_ALLOWED: Final = frozenset(
+    {
+        "Admin/GetNode",
+        "Backups/TakeBackup",
+        "Health/Check",
+        "Health/List",
+        "Health/Watch",
+        "ServerReflection/ServerReflectionInfo",
+    }
+)
+"""Methods of gRPC that are about the node, and not about topics."""
+
+
+def refusal_of_store(config: Config) -> str:
+    """Return why a node cannot store streams; nothing if it can."""
+    is_local = config.streams.store.partition(":")[0] in LOCAL_STORES
+    return NO_STORE if is_local and config.cluster.is_clustered else ""
+
+
+def of_single_nodes(config: Config, operations: Iterable[Operation]) -> list[Operation]:
+    """Return operations on topics as this node offers them: as they are, or refused."""
+    if not config.cluster.is_clustered:
+        return list(operations)
+    return [one if one.tag == "node" else _refusing(one) for one in operations]
+
+
+def check_request(method: str, request: Message) -> None:
+    """Raise NotSupported if a request of gRPC is about topics that are not the node's own."""
+    if method in _ALLOWED:
+        return
+    field = METHODS[method].needs.topic
+    if field is None:
+        raise NotSupported(NO_TOPICS)
+    part, _, name = field.rpartition(".")
+    if part and not request.HasField(part):  # a later request of a stream, or one that is wrong
+        return
+    if not getattr(getattr(request, part) if part else request, name).startswith(_OWN):
+        raise NotSupported(NO_TOPICS)
+
+
+def _refusing(operation: Operation) -> Operation:
+    topic_of = field_reader(operation, operation.needs.topic)
+
+    def handle(request: Request) -> Answered | Later:
+        topic = None if topic_of is None else topic_of(request)
+        if topic is None or not topic.startswith(_OWN):
+            raise NotSupported(NO_TOPICS)
+        return operation.handler(request)
+
+    return replace(operation, handler=handle)
