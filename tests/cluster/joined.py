@@ -85,15 +85,9 @@ class JoinedNode(Served):
 
 def config_of(folder: Path, name: str, *seeds: str, **sections: Any) -> Config:
     """Return the configuration of a node that joins by seeds, on free ports."""
-    cluster = ClusterConfig(
-        grpc_port=0,
-        http_port=0,
-        peer_port=0,
-        gossip_port=0,
-        bootstrap_nodes=seeds or (NOBODY,),
-        preset="local",
-        **sections.pop("cluster", {}),
-    )
+    ports = dict.fromkeys(("grpc_port", "http_port", "peer_port", "gossip_port"), 0)
+    others = {"bootstrap_nodes": seeds or (NOBODY,), "preset": "local"}
+    cluster = ClusterConfig(**{**ports, **others, **sections.pop("cluster", {})})
     data = NodeConfig(name=name, data_folder=str(folder / name))
     return config_in(folder / name, node=data, cluster=cluster, **sections)
 

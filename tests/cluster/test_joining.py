@@ -4,7 +4,10 @@ import asyncio
 import signal
 from functools import partial
 
-from tests.cluster.joined import JoinedNode, agreed, joined_node, node_process, until
+import pytest
+
+from tests.cluster.joined import JoinedNode, agreed, config_of, joined_node, node_process, until
+from waterclock.model.errors import BadConfig
 
 TEST_S = 60
 
@@ -74,3 +77,43 @@ async def test_a_node_of_another_cluster_is_turned_away(tmp_path):
         assert why == "it is of cluster 'another', and this node of 'waterclock'"
         assert (a.ring, b.ring) == (("a",), ("b",))
         assert a.clustered.cluster.peers.linked == []
+
+
+async def test_seeds_and_the_zone_change_while_a_node_runs(tmp_path):
+    async with (
+        asyncio.timeout(TEST_S),
+        joined_node(tmp_path, "a") as a,
+        joined_node(tmp_path, "b") as b,
+    ):
+        config = config_of(tmp_path, "b", a.seed, cluster={"zone": "east"})
+        b.clustered.configure(config)
+        await agreed(a, b)
+
+        await until(lambda: {"", "east"} == {each.zone for each in a.membership.members()})
+
+
+async def test_a_port_that_is_taken_is_named(tmp_path):
+    async with asyncio.timeout(TEST_S), joined_node(tmp_path, "a") as a:
+        taken = {
+            "gossip_port": a.membership.agent.address[1],
+            "peer_port": a.clustered.cluster.peers.address[1],
+        }
+        for name, port in taken.items():
+            with pytest.raises(BadConfig, match=rf"cluster\.{name}: cannot listen on 127.0.0.1"):
+                async with joined_node(tmp_path, "b", cluster={name: port}):
+                    pass
+
+
+async def test_a_host_that_is_none_cannot_be_advertised(tmp_path):
+    with pytest.raises(BadConfig, match=r"cluster\.advertise: 'no host' is no host"):
+        async with joined_node(tmp_path, "a", cluster={"advertise": "no host"}):
+            pass
+
+
+async def test_a_node_is_advertised_by_its_name_and_linked_by_its_address(tmp_path):
+    async with joined_node(tmp_path, "a", cluster={"advertise": "localhost"}) as a:
+        (shown,) = a.membership.members()
+
+    assert shown.http.startswith("http://localhost:")
+    assert shown.peer.startswith("127.0.0.1:")
+    assert shown.address.startswith("127.0.0.1:")

@@ -37,6 +37,8 @@ DEFAULT_PORT = 9000
 _PORT_HINTS = {
     "cluster.grpc_port": "another node may be running; choose another port with --grpc-port",
     "cluster.http_port": "choose another port with --http-port",
+    "cluster.gossip_port": "choose another port with --set cluster.gossip_port=N",
+    "cluster.peer_port": "choose another port with --set cluster.peer_port=N",
 }
 
 Nodes = Annotated[

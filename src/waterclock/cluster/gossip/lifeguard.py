@@ -37,7 +37,13 @@ class Suspicion:
     """One suspect: who confirmed it, and until when it can refute."""
 
     __slots__ = (
-        "_confirmers", "_expected", "_max_ms", "_min_ms", "_started_ms", "timer", "announced_ms",
+        "_confirmers",
+        "_expected",
+        "_max_ms",
+        "_min_ms",
+        "_started_ms",
+        "announced_ms",
+        "timer",
     )  # fmt: skip
 
     def __init__(
