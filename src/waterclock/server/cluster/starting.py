@@ -10,6 +10,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from random import SystemRandom
 from typing import Final
 
@@ -35,6 +36,8 @@ GOSSIP: Final[dict[str, Callable[[], GossipConfig]]] = {
     "local": GossipConfig.local,
 }
 """By `cluster.preset`."""
+RECLAIM_MS: Final = 3_000
+"""After how long a node that failed may come back at another address, as pods do."""
 SILENCE_MS: Final = {"lan": 5_000, "wan": 20_000, "local": 3_000}
 """How long a link may be silent, by preset; there are five heartbeats in it."""
 
@@ -91,7 +94,7 @@ class ClusteredNode:
                 bind=(bind, settings.gossip_port),
                 advertise=ip,
                 tags=tags.encode(),
-                gossip=GOSSIP[settings.preset](),
+                gossip=replace(GOSSIP[settings.preset](), dead_reclaim_ms=RECLAIM_MS),
                 keyring=self._keys.keyring,
                 seeds=Seeds(settings.bootstrap_nodes),
             )
