@@ -50,7 +50,7 @@ class JoinedNode(Served):
     def seed(self) -> str:
         """Where others join it."""
         host, port = self.membership.agent.address
-        return f"{host}:{port}"
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
     def ring(self) -> tuple[str, ...]:

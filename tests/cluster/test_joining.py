@@ -1,6 +1,7 @@
 """Real nodes on loopback find each other, share streams, leave, and are missed."""
 
 import asyncio
+import errno
 import signal
 from functools import partial
 
@@ -8,6 +9,8 @@ import pytest
 
 from tests.cluster.joined import JoinedNode, agreed, config_of, joined_node, node_process, until
 from waterclock.model.errors import BadConfig
+from waterclock.model.sections import ServerConfig
+from waterclock.server.cluster import starting
 
 TEST_S = 60
 
@@ -108,6 +111,27 @@ async def test_a_host_that_is_none_cannot_be_advertised(tmp_path):
     with pytest.raises(BadConfig, match=r"cluster\.advertise: 'no host' is no host"):
         async with joined_node(tmp_path, "a", cluster={"advertise": "no host"}):
             pass
+
+
+async def test_a_machine_without_a_route_out_must_say_how_it_is_reached(tmp_path, monkeypatch):
+    def unreachable(family: int) -> str:
+        raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    monkeypatch.setattr(starting, "route_out", unreachable)
+    with pytest.raises(BadConfig, match=r"cluster\.advertise: .* \(Network is unreachable\)"):
+        async with joined_node(tmp_path, "a", server=ServerConfig(host="0.0.0.0")):
+            pass
+
+
+@pytest.mark.parametrize("host", ["::1", "localhost"])
+async def test_nodes_meet_wherever_they_listen(tmp_path, host):
+    server = ServerConfig(host=host)
+    async with (
+        asyncio.timeout(TEST_S),
+        joined_node(tmp_path, "a", server=server) as a,
+        joined_node(tmp_path, "b", a, server=server) as b,
+    ):
+        await agreed(a, b)
 
 
 async def test_a_node_is_advertised_by_its_name_and_linked_by_its_address(tmp_path):

@@ -129,7 +129,11 @@ class ClusteredNode:
         """Return how clients reach this node, and the address that other nodes do."""
         named, bind = self._config.cluster.advertise, self._config.server.host
         if named is None and bind in WILDCARDS:
-            ip = route_out(socket.AF_INET6 if ":" in bind else socket.AF_INET)
+            try:
+                ip = route_out(socket.AF_INET6 if ":" in bind else socket.AF_INET)
+            except OSError as error:
+                problem = f"set the address that others reach: there is no route ({error.strerror})"
+                raise BadConfig("cluster.advertise", problem) from error
             return ip, ip
         host = named or bind
         loop = asyncio.get_running_loop()
