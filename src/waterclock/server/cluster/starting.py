@@ -101,6 +101,7 @@ class ClusteredNode:
             with bind_errors("cluster.gossip_port", bind, settings.gossip_port):
                 running = running_agent(agent, membership.handle)
                 membership.agent = await stack.enter_async_context(running)
+            cluster.membership = membership  # from here on it can be asked for members
             stack.callback(membership.close)
             if access.is_secure:
                 access.on_reloaded.append(lambda: self._reload_keys(access))
@@ -148,7 +149,7 @@ class ClusteredNode:
 
     def _membership_of(self, tags: NodeTags) -> Membership:
         cluster = self.cluster
-        cluster.membership = Membership(
+        return Membership(
             self._node.name,
             tags,
             cluster.peers,
@@ -156,7 +157,6 @@ class ClusteredNode:
             loop=asyncio.get_running_loop(),
             now_ms=self._node.clock.now_ms,
         )
-        return cluster.membership
 
     def _reload_keys(self, access: Access) -> None:
         security = self._keys.reload(access.state)
