@@ -17,11 +17,13 @@ from benchmarks.peers.cache import Programs
 from benchmarks.peers.server import free_port
 from tests.docs.environment import environment
 from tests.docs.pages import ROOT, Block
+from tests.kit.ports import free_in_a_row
 
 PLAY = Path(__file__).with_name("play.py")
 PAGE_S = 600
 """What hangs is ended then; nothing takes that long."""
 END_S_MAX = 60
+CLUSTER_NODES = 3
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,17 @@ class Stranger:
         }
         ports = {"GRPC_PORT": grpc_port, "HTTP_PORT": http_port}
         settings = {f"WATERCLOCK_CLUSTER__{name}": port for name, port in ports.items()}
+        return replace(self, places={**self.places, **here}, settings=settings)
+
+    def with_own_cluster(self) -> "Stranger":
+        """Return a reader of a page that starts the nodes it speaks of, on ports in a row."""
+        first = {name: free_in_a_row(CLUSTER_NODES) for name in ("GRPC", "HTTP", "GOSSIP")}
+        here = {
+            f"localhost:{port + number}": f"localhost:{first[name] + number}"
+            for name, port in (("GRPC", 9000), ("HTTP", 8080))
+            for number in range(CLUSTER_NODES)
+        }
+        settings = {f"WATERCLOCK_CLUSTER__{name}_PORT": str(port) for name, port in first.items()}
         return replace(self, places={**self.places, **here}, settings=settings)
 
     def read(self, name: str, blocks: list[Block]) -> str:
