@@ -1,4 +1,4 @@
-"""deploy/compose.yml as it is started: which program each service runs, and what it sees."""
+"""Files of Compose as they are started: which program each service runs, and what it sees."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,7 +8,7 @@ import yaml
 from tests.deploy.container import Image, volume
 
 FOLDER = Path(__file__).parents[2] / "deploy"
-TEXT = (FOLDER / "compose.yml").read_text()
+ONE_NODE, CLUSTER = "compose.yml", "compose.cluster.yml"
 
 
 class Mount(NamedTuple):
@@ -19,9 +19,15 @@ class Mount(NamedTuple):
     mode: str
 
 
-def services() -> dict[str, dict[str, Any]]:
-    """Return the services, anchors and merges resolved."""
-    found: dict[str, dict[str, Any]] = yaml.safe_load(TEXT)["services"]
+def content(file: str) -> dict[str, Any]:
+    """Return what a file says, anchors and merges resolved."""
+    found: dict[str, Any] = yaml.safe_load((FOLDER / file).read_text())
+    return found
+
+
+def services(file: str) -> dict[str, dict[str, Any]]:
+    """Return the services of a file."""
+    found: dict[str, dict[str, Any]] = content(file)["services"]
     return found
 
 
@@ -33,29 +39,43 @@ def mounts(service: dict[str, Any]) -> list[Mount]:
     ]
 
 
-def ours() -> dict[str, dict[str, Any]]:
-    """Return the services that run in the image of deploy/Dockerfile."""
-    return {name: it for name, it in services().items() if it["image"] == "waterclock"}
+def commands(file: str) -> dict[str, list[str]]:
+    """Return what the services run that are of the image of deploy/Dockerfile."""
+    ours = {name: it for name, it in services(file).items() if it["image"] == "waterclock"}
+    return {name: it["command"] for name, it in ours.items()}
 
 
 class Project:
     """The volumes of one `docker compose up`; each is made when it is first mounted."""
 
-    def __init__(self, image: Image, folder: Path) -> None:
+    def __init__(self, image: Image, folder: Path, file: str) -> None:
         self._image = image
         self._folder = folder
+        self._services = services(file)
+
+    def addresses(self) -> dict[str, str]:
+        """Return where each service is. They share one loopback here, and nodes one port: so those
+        that are several have an address each."""
+        nodes = [name for name in self._services if name.startswith("node-")]
+        return {
+            name: f"127.0.0.{1 + nodes.index(name) if name in nodes else 1}"
+            for name in ("localhost", *self._services)
+        }
 
     def arguments(self, name: str) -> dict[str, Any]:
         """Return with what `container` runs a service."""
-        service = services()[name]
+        service, addresses = self._services[name], self.addresses()
         binds = {self._place(it): f"{it.target}:{it.mode}".rstrip(":") for it in mounts(service)}
         hosts = self._folder / "hosts"
-        # Services find each other by name; here they share one loopback.
-        hosts.write_text("".join(f"127.0.0.1 {each}\n" for each in ("localhost", *services())))
+        # Services find each other by name.
+        hosts.write_text("".join(f"{where} {each}\n" for each, where in addresses.items()))
+        environ = service.get("environment", {})
+        if name.startswith("node-"):
+            environ = {**environ, "WATERCLOCK_SERVER__HOST": addresses[name]}
         return {
             "folder": self._folder / name,
             "binds": {**binds, hosts: "/etc/hosts:ro"},
-            "environ": service.get("environment", {}),
+            "environ": environ,
             "entrypoint": service.get("entrypoint", ()),
         }
 
