@@ -157,7 +157,7 @@ class Net:
         self.received: set[int] = set()
         self.is_orderly = True
         self.numbers = count(1)
-        self._runs = count(1_000_000, 1_000_000)
+        self._runs = count(1)
 
     # Membership
 

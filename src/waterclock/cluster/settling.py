@@ -26,6 +26,8 @@ from waterclock.cluster.hash_ring import HashRing
 PATIENCE_MS: Final = 5_000
 PAUSE_MS: Final = 50
 """Before something that failed is tried again."""
+CHUNK_BITS: Final = 22
+"""Of the number of a chunk; the bits above are the run of the node that sends it."""
 RINGS_MAX: Final = 16
 """Old rings that are remembered; with more, any node may have had any stream."""
 
@@ -106,7 +108,7 @@ class _Awaited:
 
 
 class Settling:
-    """What one node knows of streams under way. `run` must differ from that of the run before."""
+    """What one node knows of streams under way. `run` must differ from all runs before it."""
 
     def __init__(self, node_id: str, *, run: int) -> None:
         self.ring: HashRing | None = None
@@ -116,7 +118,7 @@ class Settling:
         self.timeouts = 0
         """Nodes that were waited for in vain."""
         self._node_id = node_id
-        self._next_number = run
+        self._next_number = run << CHUNK_BITS
         self._linked: set[str] = set()
         self._old: list[HashRing | None] = []
         """Rings by which other nodes may still have streams of ours; None: any ring."""
@@ -266,6 +268,11 @@ class Settling:
         self._held.update(chunk.names)
         return chunk.number
 
+    def names_in(self, node: str) -> tuple[str, ...]:
+        """Return the streams under way to a node."""
+        chunk = self._chunks.get(node)
+        return () if chunk is None else chunk.names
+
     def emptied(self) -> list[Effect]:
         """There was nothing left to send."""
         return self._confirm()
@@ -319,7 +326,8 @@ class Settling:
         it has another ring."""
         if (awaited := self._awaited.get(node)) is not None:
             awaited.deadline_ms = now_ms + PATIENCE_MS
-        if number <= self._taken.get(node, 0):
+        last = self._taken.get(node, 0)
+        if number <= last and number >> CHUNK_BITS == last >> CHUNK_BITS:
             return None
         if self.ring is None or version != self.ring.version:
             return False

@@ -202,7 +202,7 @@ async def serve(
             server = Server(node, calls, health, listener, http_server, access, table)
             nodes.http_address = server.addresses.http
             if cluster is not None:
-                running.append(_begin(cluster, server, streams, nodes, config, tasks))
+                running += _begin(cluster, server, streams, nodes, config, tasks)
             if audit is not None:
                 running.append(tasks.create_task(audit.run()))
             try:
@@ -221,15 +221,17 @@ def _begin(
     nodes: ClusterApi,
     config: Config,
     tasks: asyncio.TaskGroup,
-) -> asyncio.Task[None]:
-    """Have other nodes answered, and asked for what is theirs, by a task that goes on."""
+) -> list[asyncio.Task[None]]:
+    """Have other nodes answered, and asked for what is theirs, by tasks that go on."""
     server.node.ownership = cluster.ownership
     # The node that was asked first has looked who asks.
     handler = answer_from(routes_of([*streams.operations(), *nodes.operations()]))
     bytes_max = http_limits(config).body_bytes_max
-    forwarder = cluster.begin(handler, tasks, body_bytes_max=bytes_max)
+    forwarder = cluster.begin(handler, server.node, tasks, body_bytes_max=bytes_max)
     server.forwarder = streams.forwarder = forwarder
-    return tasks.create_task(forwarder.run())
+    assert cluster.handover is not None
+    streams.on_stray = cluster.handover.stray
+    return [tasks.create_task(each.run()) for each in (forwarder, cluster.handover)]
 
 
 def _audit_of(node: Node, config: Config, access: Access) -> Audit | None:

@@ -40,6 +40,11 @@ class Ownership(Protocol):
     """Knows which node matches the senders and receivers of a stream."""
 
     @property
+    def node_id(self) -> str:
+        """This node's own."""
+        ...
+
+    @property
     def version(self) -> int:
         """The same on nodes that agree about everything."""
         ...
@@ -50,7 +55,8 @@ class Ownership(Protocol):
         ...
 
     def owner(self, stream: str) -> str | None:
-        """Return the id of the node that owns a stream; None if it is this one."""
+        """Return the id of the node that owns a stream; None if it is this one. Its own id says
+        that the stream is still on its way here."""
         ...
 
     def address(self, node_id: str) -> str:
@@ -61,6 +67,7 @@ class Ownership(Protocol):
 class SoleOwner:
     """Owns every stream: the node has no cluster."""
 
+    node_id = ""
     version = 0
     others = ()
 

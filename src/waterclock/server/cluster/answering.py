@@ -5,6 +5,7 @@ what it costs over HTTP, and its channel; no task waits for it.
 """
 
 import asyncio
+from collections.abc import Callable
 
 from waterclock.cluster.forwarded import BadForward, ForwardedAnswer, ForwardedRequest
 from waterclock.cluster.peer_link.channels import Channel
@@ -30,8 +31,7 @@ class Answering:
         if is_last:
             self.answer(channel, body)
         else:
-            channel.listener = _Arriving(self, channel, body, self._bytes_max)
-            channel.grant(len(body))
+            Arriving(channel, body, self._bytes_max, self.answer)
 
     def answer(self, channel: Channel, data: bytes) -> None:
         """Answer a whole request."""
@@ -48,16 +48,24 @@ class Answering:
         asking.reply.run(self._handler, request)
 
 
-class _Arriving:
-    """A request that has not arrived whole."""
+class Arriving:
+    """A request that has not arrived whole; when it has, `whole` is called with it."""
 
-    __slots__ = ("_answering", "_body", "_bytes_max", "_channel")
+    __slots__ = ("_body", "_bytes_max", "_channel", "_whole")
 
-    def __init__(self, answering: Answering, channel: Channel, body: bytes, bytes_max: int) -> None:
-        self._answering = answering
+    def __init__(
+        self,
+        channel: Channel,
+        body: bytes,
+        bytes_max: int,
+        whole: Callable[[Channel, bytes], None],
+    ) -> None:
         self._channel = channel
         self._body = bytearray(body)
         self._bytes_max = bytes_max
+        self._whole = whole
+        channel.listener = self
+        channel.grant(len(body))
 
     def answered(self, status: int, body: bytes, *, is_last: bool) -> None:
         raise AssertionError("we were asked")
@@ -68,7 +76,7 @@ class _Arriving:
         if len(self._body) > self._bytes_max:
             self._channel.cancel(f"a request of more than {self._bytes_max} bytes")
         elif is_last:
-            self._answering.answer(self._channel, bytes(self._body))
+            self._whole(self._channel, bytes(self._body))
         else:
             self._channel.grant(len(body))
 

@@ -4,11 +4,14 @@ import asyncio
 from random import Random
 
 from waterclock.cluster.forwarded import FORWARD
+from waterclock.cluster.handed_over import HANDOVER
 from waterclock.cluster.hash_ring import POINTS
 from waterclock.cluster.peer_link.channels import Channel
 from waterclock.cluster.peer_link.frames import Hello
+from waterclock.node.node import Node
 from waterclock.server.cluster.answering import Answering
 from waterclock.server.cluster.forwarder import Forwarder
+from waterclock.server.cluster.handover import Handover
 from waterclock.server.cluster.membership import Membership
 from waterclock.server.cluster.ownership import RingOwnership
 from waterclock.server.cluster.peers import Peers, PeerSecurity
@@ -35,12 +38,16 @@ class Cluster:
         """Who there is, once the node has joined the others."""
         self.forwarder: Forwarder | None = None
         """Asks the others, once the node is served."""
+        self.handover: Handover | None = None
+        """Moves streams to and from the others, once the node is served."""
         self._answering: Answering | None = None
 
     def begin(
-        self, handler: Handler, tasks: asyncio.TaskGroup, *, body_bytes_max: int
+        self, handler: Handler, node: Node, tasks: asyncio.TaskGroup, *, body_bytes_max: int
     ) -> Forwarder:
-        """Answer other nodes with `handler`; return what asks them."""
+        """Answer other nodes with `handler`, and move the streams of a node; return what asks."""
+        run_id = node.clock.now_ms()
+        self.handover = Handover(self.peers, self.ownership, node.streams, run_id=run_id)
         self._answering = Answering(handler, tasks, body_bytes_max=body_bytes_max)
         self.forwarder = Forwarder(self.peers, self.ownership, handler, tasks)
         return self.forwarder
@@ -53,18 +60,24 @@ class Cluster:
     def _requested(
         self, node_id: str, channel: Channel, method: int, body: bytes, is_last: bool
     ) -> None:
-        if method != FORWARD:
-            channel.cancel(f"method {method} is unknown here")
-        elif self._answering is None:
+        if self._answering is None or self.handover is None:
             channel.cancel("the node is starting")
-        else:
+        elif method == FORWARD:
             self._answering.requested(channel, body, is_last=is_last)
+        elif method == HANDOVER:
+            self.handover.requested(node_id, channel, body, is_last=is_last)
+        else:
+            channel.cancel(f"method {method} is unknown here")
 
     def _up(self, node_id: str) -> None:
+        if self.handover is not None:
+            self.handover.linked(node_id)
         if self.membership is not None:
             self.membership.linked(node_id)
 
     def _down(self, node_id: str, why: str) -> None:
+        if self.handover is not None:
+            self.handover.unlinked(node_id)
         if self.membership is not None:
             self.membership.unlinked(node_id, why)
 

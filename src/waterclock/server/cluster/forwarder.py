@@ -23,8 +23,15 @@ from waterclock.model.errors import Stopping, Unreachable
 from waterclock.node.streams.host import Ownership
 from waterclock.server.cluster.forwarded_call import ForwardedCall
 from waterclock.server.cluster.reply import Reply
-from waterclock.server.http.messages import Handler, Pending, Request, Response, problem
-from waterclock.server.http.problems import RETRY_AFTER
+from waterclock.server.http.messages import (
+    Handler,
+    Pending,
+    Request,
+    Response,
+    Streamed,
+    problem,
+)
+from waterclock.server.http.problems import RETRY_AFTER, problem_of
 
 PAUSE_S: Final = 0.025
 PAUSE_S_MAX: Final = 0.4
@@ -81,6 +88,16 @@ class Forwarder:
         self._calls.add(call)
         self._ask(call)
         return call
+
+    def take_over(self, call: Pending, request: Request, stream: str, timeout_ms: int) -> None:
+        """Have the owner of a stream answer a call that waited here until the stream moved."""
+        try:
+            forwarded = self.forward(request, stream, timeout_ms)
+        except Stopping as error:
+            call.answer(problem_of(error, request))
+            return
+        call.on_gone = lambda _: forwarded.cancel()
+        Reply(_Moved(call), self._tasks).wait_for(forwarded, request)
 
     async def ask_node(self, node_id: str, path: bytes, query: bytes) -> Response | None:
         """Have a node answer a GET of what is its own; None if it does not, in time."""
@@ -149,6 +166,9 @@ class Forwarder:
             call.reply = Reply(call, self._tasks)
             call.reply.run(self._handler, call.request(left_ms))
             return
+        if owner == self._owners.node_id:  # it is ours, and still on its way here
+            self.ask_again(call)
+            return
         call.owner = owner
         breaker = self._breakers.setdefault(owner, Breaker())
         if not breaker.allows(self._now_ms()):
@@ -172,6 +192,22 @@ class Forwarder:
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1_000)
+
+
+class _Moved:
+    """A call that waited here; what is answered elsewhere is its answer."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Pending) -> None:
+        self._call = call
+
+    @property
+    def is_waiting(self) -> bool:
+        return not self._call.is_over
+
+    def take(self, answer: Response | Streamed) -> None:
+        self._call.answer(answer)
 
 
 class _Answer:

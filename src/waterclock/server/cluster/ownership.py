@@ -18,16 +18,18 @@ class RingOwnership:
     """What this node knows; `update` tells it of other nodes, or fewer."""
 
     def __init__(self, node_id: str, *, points: int = POINTS) -> None:
-        self._node_id = node_id
+        self.node_id = node_id
         self._points = points
         self._addresses: dict[str, str] = {}
         self.ring = self._ring_of(node_id)
         """Of this node alone, until it is told of others."""
         self.on_change: list[Callable[[HashRing, HashRing], None]] = []
         """Called with the ring before and the one from now on, when nodes came or went."""
+        self.gate: Callable[[str], bool] | None = None
+        """Says whether this node may answer for a stream of its own, while streams move."""
 
     def __repr__(self) -> str:
-        return f"<RingOwnership of {self._node_id}, {self.ring!r}>"
+        return f"<RingOwnership of {self.node_id}, {self.ring!r}>"
 
     @property
     def version(self) -> int:
@@ -37,7 +39,7 @@ class RingOwnership:
     @property
     def others(self) -> list[str]:
         """The ids of all other nodes that own streams."""
-        return [node for node in self.ring.nodes if node != self._node_id]
+        return [node for node in self.ring.nodes if node != self.node_id]
 
     def update(self, addresses: Mapping[str, str]) -> None:
         """Take the nodes there are, by id, and where clients reach each over HTTP."""
@@ -49,9 +51,11 @@ class RingOwnership:
                 callback(before, found)
 
     def owner(self, stream: str) -> str | None:
-        """Return the id of the node that owns a stream; None if it is this one."""
-        owner = self.ring.owner(stream)
-        return None if owner == self._node_id else owner
+        """Return the id of the node that owns a stream; None if it is this one, and it has it."""
+        owner = self.ring.owner(stream) if self.ring.nodes else self.node_id
+        if owner != self.node_id:
+            return owner
+        return None if self.gate is None or self.gate(stream) else owner
 
     def address(self, node_id: str) -> str:
         """Return where clients reach a node over HTTP; nothing if it is gone."""

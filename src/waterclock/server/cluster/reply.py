@@ -51,7 +51,17 @@ class Reply:
         if isinstance(answered, Coroutine):
             self._work = self._tasks.create_task(self._run_later(answered, request))
         else:
-            self._take(answered, request)
+            self.wait_for(answered, request)
+
+    def wait_for(self, answered: Answered, request: Request) -> None:
+        """Give what a handler returned, now or when it is there."""
+        if isinstance(answered, Pending):
+            early = answered.attach(cast("HttpConnection", self), request)
+            if early is None:
+                self._work = answered
+                return
+            answered = early
+        self._give(answered)
 
     def cancel(self) -> None:
         """Stop: who asked has gone."""
@@ -70,16 +80,7 @@ class Reply:
         except Exception as error:
             answered = problem_of(error, request)
         self._work = None
-        self._take(answered, request)
-
-    def _take(self, answered: Answered, request: Request) -> None:
-        if isinstance(answered, Pending):
-            early = answered.attach(cast("HttpConnection", self), request)
-            if early is None:
-                self._work = answered
-                return
-            answered = early
-        self._give(answered)
+        self.wait_for(answered, request)
 
     def _give(self, response: Response | Streamed) -> bool:
         if not self._asking.is_waiting:

@@ -9,6 +9,7 @@
 All of it also below /api/v1.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import islice
 from typing import Annotated, Any
@@ -40,7 +41,14 @@ from waterclock.server.http.messages import (
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.http.problems import BadField
 from waterclock.server.rest.models import OFFSET_MAX
-from waterclock.server.streams.calls import ReceiveCall, SendCall
+from waterclock.server.streams.calls import (
+    Call,
+    LatestReceiveCall,
+    LocalReceiveCall,
+    LocalSendCall,
+    ReceiveCall,
+    SendCall,
+)
 from waterclock.server.streams.events import StreamEvents
 from waterclock.server.streams.models import (
     FIELD_NAMES,
@@ -57,7 +65,7 @@ from waterclock.server.streams.models import (
     StreamList,
     span_ms,
 )
-from waterclock.server.streams.reader import StoredReader
+from waterclock.server.streams.reader import LATEST, StoredReader
 from waterclock.server.streams.responses import incarnation_of, message_uuid, received, render, sent
 from waterclock.stores.base import Record, Stored
 from waterclock.streams.ring import Item
@@ -91,12 +99,16 @@ class StreamsApi:
         self._node = node
         self.forwarder: Forwarder | None = None
         """Asks the owners of other streams, if the node has a cluster."""
+        self.on_stray: Callable[[str], None] | None = None
+        """Called with a stream of another node into which something was put: it moved meanwhile."""
         self._host: StreamHost = node.streams
         self._tokens = node.stream_tokens
         self._matching: MatchingConfig = node.config.matching
         self._config = node.config.streams
         self._reading = StoredReader(node)
         self._events = StreamEvents(node)
+        self._on_send_moved = self._send_moved
+        self._on_receive_moved = self._receive_moved
 
     # Sending
 
@@ -123,7 +135,11 @@ class StreamsApi:
                 return sent(body.stream_id, body.field_names, uuid, position, is_delivered=False)
         if body.write_to_db:
             return self._store_and_send(body, content, size, timeout_ms, is_blocking=bool(patience))
-        call = SendCall(self._host, body.stream_id, body.field_names)
+        host, stream, names = self._host, body.stream_id, body.field_names
+        if self.forwarder is None or request.left_ms:
+            call = SendCall(host, stream, names)
+        else:
+            call = LocalSendCall(host, stream, names, request.body, self._on_send_moved)
         return self._sent(call, item, size, timeout_ms, is_blocking=bool(patience))
 
     def _sent(
@@ -143,7 +159,9 @@ class StreamsApi:
             uuid, field_names = item.message_id, body.field_names
             return sent(body.stream_id, field_names, uuid, position, token, is_delivered=False)
         call = SendCall(self._host, body.stream_id, body.field_names, token=token)
-        return self._sent(call, item, size, timeout_ms, is_blocking=is_blocking)
+        self._sent(call, item, size, timeout_ms, is_blocking=is_blocking)
+        self._send_stray(body.stream_id)
+        return call
 
     def send_and_store(self, request: Request) -> Answered | Later:
         """Store a message; receivers that wait get it too."""
@@ -178,6 +196,7 @@ class StreamsApi:
         def then(stored: Stored, is_heard: bool) -> None:
             if is_for_all or not is_heard:
                 self._host.offer(body.stream_id, item._replace(stored=stored.position))
+                self._send_stray(body.stream_id)
 
         record = Record(uuid, content, expires_ms)
         stored = await self._node.persister.store(body.stream_id, record, then)
@@ -220,14 +239,13 @@ class StreamsApi:
                 message = render(item, incarnation, position, name, field_names, self._tokens)
                 return received(name, message, missed)
         deadline_ms = self._host.now_ms() + timeout_ms
-        call = ReceiveCall(
-            self._host,
-            name,
-            field_names,
-            self._tokens,
-            is_list=asked.limit is not None,
-            on_store=self._reading.read_on,
-        )
+        if self.forwarder is None:
+            is_list, on_store = asked.limit is not None, self._reading.read_on
+            call = ReceiveCall(
+                self._host, name, field_names, self._tokens, is_list=is_list, on_store=on_store
+            )
+        else:
+            call = self._movable(request, asked)
         receiver = Receiver(
             name,
             call,
@@ -241,6 +259,17 @@ class StreamsApi:
         else:
             self._reading.resume(call, receiver, asked.resume_token)
         return call
+
+    def _movable(self, request: Request, asked: ReceiveParameters) -> ReceiveCall:
+        """Return what waits for a receiver, and knows what to do if the stream moves."""
+        common = (self._host, asked.stream_id, FIELD_NAMES[asked.as_], self._tokens)
+        is_list, on_store = asked.limit is not None, self._reading.read_on
+        if asked.resume_token == LATEST:
+            return LatestReceiveCall(*common, is_list=is_list, on_store=on_store)
+        if request.left_ms:
+            return ReceiveCall(*common, is_list=is_list, on_store=on_store)
+        moved = self._on_receive_moved
+        return LocalReceiveCall(*common, request.query, moved, is_list=is_list, on_store=on_store)
 
     def events(self, request: Request) -> Answered | Later:
         """Answer with messages as they come."""
@@ -362,6 +391,25 @@ class StreamsApi:
         if timeout_ms is None:
             timeout_ms = self._matching.default_timeout_ms
         return self.forwarder.forward(request, stream, timeout_ms)
+
+    def _send_moved(self, call: LocalSendCall) -> None:
+        self._take_over(call, Request(b"POST", b"/streams/send", b"", [], call.body))
+
+    def _receive_moved(self, call: LocalReceiveCall) -> None:
+        self._take_over(call, Request(b"GET", b"/streams/receive", call.query, [], b""))
+
+    def _take_over(self, call: Call, request: Request) -> None:
+        """Have the owner of a stream that has moved answer, in the time that is left."""
+        assert self.forwarder is not None
+        assert call.waiter is not None
+        left_ms = max(1, call.waiter.deadline_ms - self._host.now_ms())
+        call.waiter = None
+        self.forwarder.take_over(call, request, call.stream, left_ms)
+
+    def _send_stray(self, stream: str) -> None:
+        """Have a stream brought to its owner, if that is no longer this node."""
+        if self.on_stray is not None and self._node.ownership.owner(stream) is not None:
+            self.on_stray(stream)
 
     def _timeout(
         self, request: Request, text: str | None, seconds: float | None, *, field: str = "timeout"

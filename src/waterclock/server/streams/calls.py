@@ -81,6 +81,14 @@ class SendCall(Call):
         self._token = token
         """To go on after this message, if it is stored."""
 
+    def moved(self) -> None:
+        """Have the node that asks send the message elsewhere; not if it is stored: that would find
+        that it was sent."""
+        if self._token:
+            self.dismissed()
+        else:
+            super().moved()
+
     def accepted(self, position: int, receivers: int) -> None:
         """Answer that the message was taken."""
         assert isinstance(self.waiter, Sender)
@@ -90,6 +98,34 @@ class SendCall(Call):
             self.stream, self.field_names, uuid, position, self._token, is_delivered=is_delivered
         )
         self.answer(response)
+
+
+class LocalSendCall(SendCall):
+    """Of a client of this node, in a cluster."""
+
+    __slots__ = ("_on_moved", "body")
+
+    def __init__(
+        self,
+        host: StreamHost,
+        stream: str,
+        field_names: FieldNames,
+        body: bytes,
+        on_moved: "Callable[[LocalSendCall], None]",
+        *,
+        token: str = "",
+    ) -> None:
+        super().__init__(host, stream, field_names, token=token)
+        self.body = body
+        """Of the request."""
+        self._on_moved = on_moved
+
+    def moved(self) -> None:
+        """Send the message to the node that the stream goes to."""
+        if self._token:
+            self.dismissed()
+        else:
+            self._on_moved(self)
 
 
 class ReceiveCall(Call):
@@ -147,3 +183,41 @@ class ReceiveCall(Call):
         """Have the store read again."""
         assert self._on_store is not None
         self._on_store(self, receiver)
+
+
+class LatestReceiveCall(ReceiveCall):
+    """Waits for what comes from now on: asked again elsewhere it would pass over what came in
+    between."""
+
+    __slots__ = ()
+
+    def moved(self) -> None:
+        """Answer as if the time were over: the client goes on from where the stream is now."""
+        self.timed_out()
+
+
+class LocalReceiveCall(ReceiveCall):
+    """Of a client of this node, in a cluster."""
+
+    __slots__ = ("_on_moved", "query")
+
+    def __init__(
+        self,
+        host: StreamHost,
+        stream: str,
+        field_names: FieldNames,
+        tokens: Tokens,
+        query: bytes,
+        on_moved: "Callable[[LocalReceiveCall], None]",
+        *,
+        is_list: bool,
+        on_store: "Callable[[ReceiveCall, Receiver], None] | None" = None,
+    ) -> None:
+        super().__init__(host, stream, field_names, tokens, is_list=is_list, on_store=on_store)
+        self.query = query
+        """Of the request."""
+        self._on_moved = on_moved
+
+    def moved(self) -> None:
+        """Ask the node that the stream goes to."""
+        self._on_moved(self)

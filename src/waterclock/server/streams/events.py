@@ -163,6 +163,8 @@ class _Subscriber:
             # another, perhaps an empty one, and hears what there is.
             yield (self._id() or b"id:\n") + _gone_event(0)
         while self._host.now_ms() < self._ends_ms:
+            if self._node.ownership.owner(self._name) is not None:
+                return  # it moved meanwhile: whoever listens comes back, and is sent there
             try:
                 news = await self._next()
             except WaterclockError:  # no store, or no room to wait: it comes back and hears why

@@ -127,7 +127,12 @@ class StoredReader:
             )
         finally:
             late.cancel()
-        return None if call.is_over else page
+        if call.is_over:
+            return None
+        if self._node.ownership.owner(receiver.stream) is not None:  # it moved meanwhile
+            call.moved()
+            return None
+        return page
 
 
 def _too_late(call: ReceiveCall) -> None:
