@@ -183,9 +183,8 @@ async def test_who_hangs_up_after_the_stream_has_moved_gets_nothing_there(tmp_pa
     async with nodes(tmp_path, "a", "b") as (a, b):
         (name, *_) = owned_by(b, a)
         async with raw_client(a.member.server.http_port) as client:
-            client.send(
-                f"GET /streams/receive?streamId={name} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
-            )
+            path = f"/streams/receive?streamId={name}&timeout=300s"
+            client.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             await until(lambda: a.streams.table.waiting)
             await settle(a, b)
             await until(lambda: b.streams.table.waiting)

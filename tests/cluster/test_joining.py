@@ -41,7 +41,13 @@ async def test_three_nodes_form_a_ring_and_any_of_them_answers_for_all_streams(t
         ready = await c.get("/health/ready")
         assert (ready.status, ready.json()["members"]) == (200, 3)
 
+        kept = [a.stream_of(owner.name) for owner in (a, b, c)]
+        for stream in kept:
+            await b.send(stream, "kept")
         await c.clustered.leave()
+        assert not len(c.node.streams.table)
+        for stream in kept:
+            assert (await c.receive(stream, "timeout=0s")).json()["message"] == "kept"
         await until(lambda: ("left", "c") in a.seen() and ("left", "c") in b.seen())
         assert a.ring == b.ring == ("a", "b")
         # Streams that were its own are those of the others now, also if it is asked.

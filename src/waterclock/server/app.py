@@ -126,9 +126,10 @@ class Server:
         if self.access.is_secure:
             self.node.spawn(self._reload_access())
 
-    async def stop(self) -> None:
-        """Let calls finish and take no more; returns after `server.drain` at the latest."""
-        drain_s = self.node.config.server.drain_ms / 1_000
+    async def stop(self, *, spent_s: float = 0.0) -> None:
+        """Let calls finish and take no more; returns after `server.drain` at the latest, of which
+        some may be spent."""
+        drain_s = max(0.0, self.node.config.server.drain_ms / 1_000 - spent_s)
         log.info("stopping calls=%d drain_s=%g", self.calls.in_flight, drain_s)
         self.node.stop_serving()
         self._health.stop()

@@ -108,9 +108,10 @@ async def run_node(
             is_serving = False
             tell_stopping()
             on_stopping()
+            began = time.monotonic()
             if clustered is not None:
                 await clustered.leave()
-            await server.stop()
+            await server.stop(spent_s=time.monotonic() - began)
 
 
 def cpu_ms() -> int:

@@ -111,11 +111,19 @@ class ClusteredNode:
             yield
 
     async def leave(self) -> None:
-        """Hand over what the node owns, and tell the others that it goes."""
+        """Hand over what the node owns, and tell the others that it goes. What they have not taken
+        within `server.drain` is lost."""
         self._node.stop_serving()
-        membership = self.cluster.membership
+        membership, handover = self.cluster.membership, self.cluster.handover
         assert membership is not None, "it has not joined"
+        assert handover is not None, "it is not served"
         membership.begin_leaving()
+        drain_s = self._config.server.drain_ms / 1_000
+        try:
+            async with asyncio.timeout(drain_s):
+                await handover.leave()
+        except TimeoutError:
+            log.warning("streams_left_behind streams=%d", len(self._node.streams.table))
         await membership.leave()
 
     def configure(self, config: Config) -> None:
