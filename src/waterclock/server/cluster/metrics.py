@@ -10,6 +10,7 @@ from waterclock.server.families import Family, counter, gauge, one_counter, one_
 if TYPE_CHECKING:
     from waterclock.server.cluster.cluster import Cluster
     from waterclock.server.cluster.forwarder import Forwarder
+    from waterclock.server.cluster.handover import Handover
     from waterclock.server.cluster.membership import Membership
 
 MEMBER_STATES = ("alive", "suspect", "leaving", "left", "failed")
@@ -25,6 +26,8 @@ def cluster_families(cluster: "Cluster", name: str) -> Iterator[Family]:
     yield one_gauge("cluster_links", "Nodes that can be asked.", len(cluster.peers.linked))
     if cluster.forwarder is not None:
         yield from _forward_families(cluster.forwarder)
+    if cluster.handover is not None:
+        yield from _handover_families(cluster.handover)
 
 
 def _gossip_families(membership: "Membership") -> Iterator[Family]:
@@ -80,4 +83,32 @@ def _forward_families(forwarder: "Forwarder") -> Iterator[Family]:
         "Circuit breakers, one for each node that was asked; open: it is left alone for a while.",
         ("state",),
         [((state.replace(" ", "_"),), states[state]) for state in BREAKER_STATES],
+    )
+
+
+def _handover_families(handover: "Handover") -> Iterator[Family]:
+    values = (handover.sent, handover.taken)
+    yield counter(
+        "handover_streams",
+        "Streams that went to other nodes, and came from them.",
+        ("direction",),
+        [((way,), value) for way, value in zip(DIRECTIONS, values, strict=True)],
+    )
+    yield one_counter(
+        "handover_lost_streams",
+        "Streams whose new owner was gone before it said that it has them.",
+        handover.lost,
+    )
+    yield one_counter(
+        "handover_refused_streams",
+        "Streams that came, and were lost: there was no room for them.",
+        handover.refused,
+    )
+    yield one_counter(
+        "handover_timeouts",
+        "Nodes that did not say in time that they have sent all: their streams began anew.",
+        handover.timeouts,
+    )
+    yield one_gauge(
+        "handover_unsettled", "1 while streams are on their way.", int(not handover.is_settled)
     )
