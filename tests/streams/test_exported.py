@@ -279,3 +279,18 @@ def test_a_stream_nothing_was_sent_to_keeps_its_consumers():
     (accepted,) = send(other, b"1", now_ms=THERE_MS)
     assert isinstance(accepted, Accept)
     assert bodies(receive(other, now_ms=THERE_MS, consumer="c")) == [b"1"]
+
+
+def test_what_comes_back_for_a_stream_that_has_moved_changes_no_other_stream_of_the_name():
+    table, other = table_of(), table_of()
+    for message in (b"1", b"2", b"3"):
+        send(table, message)
+    given = [each for _ in range(3) for each in receive(table) if isinstance(each, Deliver)]
+    moved(table, other)
+
+    assert table.give_back(given[2], now_ms=NOW_MS) == []
+    assert table.find("a") is None
+    send(table, b"x")
+    assert table.give_back(given[1], now_ms=NOW_MS) == []
+    assert bodies(receive(table, limit=9)) == [b"x"]
+    table.check_invariants()

@@ -326,7 +326,8 @@ class Stream:
             self.missed += given.missed
             self.returned = self.returned or []
             for position in given.positions:
-                heappush(self.returned, position)
+                if position <= self.taken:  # else it is of another stream of the name
+                    heappush(self.returned, position)
             self._offer(now_ms, effects)
         self._admit(now_ms, effects)
         return effects

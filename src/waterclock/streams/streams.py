@@ -248,7 +248,10 @@ class Streams:
         self.counters.given_back += len(given.items)
         self.counters.received -= len(given.items)
         self.counters.polled -= given.receiver.is_poll
-        stream = self._stream(given.receiver.stream, now_ms)
+        stream = self._streams.get(given.receiver.stream)
+        if stream is None:  # it was forgotten, or moved, with all that it had
+            return [] if given.sender is None else [Dismiss(given.sender)]
+        stream.touched_ms = now_ms
         return self._settled(stream, stream.give_back(given, now_ms), given.sender)
 
     # What others do
