@@ -55,6 +55,34 @@ async def test_three_nodes_form_a_ring_and_any_of_them_answers_for_all_streams(t
         assert "failed" not in {kind for kind, _ in a.seen() + b.seen()}
 
 
+async def test_a_node_that_comes_answers_for_streams_once_it_knows_the_others(tmp_path):
+    async with asyncio.timeout(TEST_S), joined_node(tmp_path, "a") as a:
+        sent = await a.send("s", 1)
+        got = await a.receive("s")
+        assert (sent.status, got.status) == (200, 200)
+        token = got.json()["resumeToken"]
+        await a.send("s", 2)
+
+        async with joined_node(tmp_path, "b", a) as b:
+            assert b.ring == ("a", "b")
+            on = await b.receive("s", f"resumeToken={token}")
+
+            # Had it begun the stream anew, it would know no such position.
+            assert (on.status, on.json().get("message")) == (200, 2)
+
+
+async def test_requests_wait_while_a_node_joins(tmp_path):
+    async with asyncio.timeout(TEST_S), joined_node(tmp_path, "a") as a:
+        ownership = a.clustered.cluster.ownership
+        ownership.is_joining = True
+        waiting = asyncio.ensure_future(a.send("s", 1))
+        assert (await a.get("/streams/receive?streamId=s&timeout=0s")).status == 424
+        assert not waiting.done()
+
+        ownership.is_joining = False
+        assert (await waiting).status == 200
+
+
 async def test_a_killed_process_is_known_by_its_link_and_a_stopped_one_says_goodbye(tmp_path):
     async with asyncio.timeout(TEST_S), joined_node(tmp_path, "a") as a:
         for name in ("b", "c"):

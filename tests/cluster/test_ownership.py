@@ -12,6 +12,15 @@ def test_a_node_that_knows_no_others_owns_everything():
     assert ownership.others == []
 
 
+def test_nobody_answers_for_a_stream_while_it_is_not_known_who_is_there():
+    ownership = RingOwnership("a")
+    ownership.is_joining = True
+    assert ownership.owner("orders") == "a"
+
+    ownership.is_joining = False
+    assert ownership.owner("orders") is None
+
+
 def test_when_nodes_come_or_go_the_ring_before_and_the_ring_now_are_told():
     ownership, seen = RingOwnership("a"), []
     ownership.on_change.append(lambda old, new: seen.append((old.nodes, new.nodes)))

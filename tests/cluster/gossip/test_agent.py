@@ -36,6 +36,15 @@ async def test_agents_join_change_their_tags_and_leave():
         assert first.agent.counts.packets_refused == 0
 
 
+async def test_an_agent_says_when_it_has_asked_all_seeds():
+    async with agent("a") as first:
+        await first.agent.tried.wait()
+        async with watched_agent("b", first.seed, "127.0.0.1:9", gossip=QUICK) as second:
+            await second.agent.tried.wait()
+
+            assert [each.name for each in second.agent.members()] == ["b", "a"]
+
+
 async def test_agents_with_a_key_join_and_refuse_what_is_not_sealed():
     old, new = bytes(range(16)), bytes(range(32))
     async with (

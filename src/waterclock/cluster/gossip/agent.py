@@ -139,6 +139,8 @@ class Agent(asyncio.DatagramProtocol):
         self._all_sent = asyncio.Event()
         self._seeds = settings.seeds
         self._seeds_changed = asyncio.Event()
+        self.tried = asyncio.Event()
+        """Set once every seed was asked, or could not be."""
         self._gossip = Gossip(
             settings.gossip,
             name=settings.name,
@@ -352,7 +354,11 @@ class Agent(asyncio.DatagramProtocol):
             found = await self._seeds.addresses()
             if found and set(found) != known:
                 known = set(found)
+                others = set(self._running)
                 self._perform(self._gossip.join(found, self._now_ms()))
+                if asking := self._running - others:
+                    await asyncio.wait(asking)
+            self.tried.set()
             with suppress(TimeoutError):
                 async with asyncio.timeout(SEEDS_INTERVAL_S if known else 1):
                     await self._seeds_changed.wait()

@@ -74,6 +74,8 @@ class Membership:
         self._nodes: dict[str, NodeTags] = {}
         """Other nodes of this cluster that are there."""
         self._timer: asyncio.TimerHandle | None = None
+        self._has_others = asyncio.Event()
+        """Set once other nodes are on the ring."""
         self._update_ring()
 
     def __repr__(self) -> str:
@@ -87,6 +89,13 @@ class Membership:
         """Return all members that gossip knows, this node first; the dead until it forgets them."""
         linked = frozenset(self._peers.linked)
         return [self._view(member, linked) for member in self.agent.members()]
+
+    async def settled(self) -> None:
+        """Return when the node knows who owns streams, for the first time: itself among others, or
+        alone, as nobody is where it looked. The caller says how long that may take."""
+        await self.agent.tried.wait()
+        if self._nodes:
+            await self._has_others.wait()
 
     # What is told
 
@@ -193,6 +202,8 @@ class Membership:
         http = {name: tags.http for name, tags in self._nodes.items()} | {self.name: self.tags.http}
         version = self._ownership.version
         self._ownership.update({name: http[name] for name in self._ring.nodes})
+        if self._ownership.others:
+            self._has_others.set()
         if self._ownership.version != version:
             nodes = self._ownership.ring.nodes
             self._note("ring", "", f"{len(nodes)} nodes own streams: {', '.join(nodes)}")

@@ -23,6 +23,8 @@ class RingOwnership:
         self._addresses: dict[str, str] = {}
         self.ring = self._ring_of(node_id)
         """Of this node alone, until it is told of others."""
+        self.is_joining = False
+        """It is not known yet who else is there: nobody can say who owns a stream."""
         self.on_change: list[Callable[[HashRing, HashRing], None]] = []
         """Called with the ring before and the one from now on, when nodes came or went."""
         self.gate: Callable[[str], bool] | None = None
@@ -52,6 +54,8 @@ class RingOwnership:
 
     def owner(self, stream: str) -> str | None:
         """Return the id of the node that owns a stream; None if it is this one, and it has it."""
+        if self.is_joining:
+            return self.node_id
         owner = self.ring.owner(stream) if self.ring.nodes else self.node_id
         if owner != self.node_id:
             return owner

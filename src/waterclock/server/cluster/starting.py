@@ -1,15 +1,17 @@
 """A node's part in its cluster, from the configuration to the last word.
 
 The order matters. A node answers requests before it is linked, is linked before it joins, and only
-then do others give it streams. It leaves the other way round: it says that it owns nothing more,
-hands over what it has, says goodbye, and only then stops to answer.
+then do others give it streams. Until it knows them, or that nobody is there, requests for streams
+wait: a node that comes back would else begin streams anew that others have. It leaves the other way
+round: it says that it owns nothing more, hands over what it has, says goodbye, and only then stops
+to answer.
 """
 
 import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from random import SystemRandom
 from typing import Final
@@ -38,6 +40,8 @@ GOSSIP: Final[dict[str, Callable[[], GossipConfig]]] = {
 """By `cluster.preset`."""
 RECLAIM_MS: Final = 3_000
 """After how long a node that failed may come back at another address, as pods do."""
+SETTLE_S_MAX: Final = 3.0
+"""How long a node that starts waits for others before it goes on alone."""
 SILENCE_MS: Final = {"lan": 5_000, "wan": 20_000, "local": 3_000}
 """How long a link may be silent, by preset; there are five heartbeats in it."""
 
@@ -63,7 +67,7 @@ class ClusteredNode:
         self.cluster = Cluster(hello, security, SystemRandom(), points=points)
         self._share_token_keys()
         node.persister.refusal = refusal_of_store(config)
-        node.is_joining = True
+        node.is_joining = self.cluster.ownership.is_joining = True
 
     def __repr__(self) -> str:
         return f"<ClusteredNode {self._node.name} of {self._config.cluster.name}>"
@@ -105,9 +109,12 @@ class ClusteredNode:
             stack.callback(membership.close)
             if access.is_secure:
                 access.on_reloaded.append(lambda: self._reload_keys(access))
-            self._node.is_joining = False
             gossip = address_of(*membership.agent.address)
             log.info("joining name=%s gossip=%s peer=%s", self._node.name, gossip, tags.peer)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SETTLE_S_MAX):
+                    await membership.settled()
+            self._node.is_joining = cluster.ownership.is_joining = False
             yield
 
     async def leave(self) -> None:
