@@ -83,6 +83,22 @@ def test_making_it_again_changes_nothing(secure, data):
     assert (data / "secure" / "principals.json").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    "command", [("init",), ("add", "x", "--read", "*"), ("revoke", "admin"), ("rotate",)]
+)
+def test_a_folder_from_before_gets_keys_for_a_cluster(secure, data, command):
+    file = data / "secure" / "cluster.json"
+    file.unlink()
+
+    assert secure("list").exit_code == 0
+    assert not file.exists(), "who only looks changes nothing"
+    result = secure(*command)
+
+    assert result.exit_code == 0, result.output
+    assert len(json.loads(file.read_text())["keys"]) == 2
+    assert ("new keys for a cluster" in result.stderr) == (command != ("rotate",))
+
+
 def test_credentials_lead_to_the_host_and_the_ports_that_are_named(waterclock, tmp_path):
     options = ("--host", "node-1.example", "--grpc-port", 9001, "--http-port", 8443)
     waterclock("secure", "init", "--data", tmp_path, *options)
