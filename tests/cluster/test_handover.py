@@ -107,6 +107,7 @@ async def test_streams_go_to_a_node_that_joins_and_readers_go_on(tmp_path):
         assert list(a.streams.table.names()) == [staying]
         assert list(b.streams.table.names()) == [moving]
         assert (a.handover.sent, b.handover.taken) == (1, 1)
+        assert a.handover.sent_bytes >= b.handover.taken_bytes > 0
         for node in (a, b):
             assert (await node.receive(moving, f"resumeToken={token}")).json()["message"] == 1
             assert (await node.receive(staying)).json()["message"] == (0 if node is a else 1)

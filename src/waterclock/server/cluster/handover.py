@@ -71,6 +71,7 @@ class Handover:
     ) -> None:
         self.sent = self.taken = 0
         """Streams that went to other nodes, and came from them."""
+        self.sent_bytes = self.taken_bytes = 0
         self.refused = 0
         """Streams that were lost because there was no room for them."""
         self._asks = asks
@@ -189,7 +190,9 @@ class Handover:
             channel.answer(PUT_OFF)
             return
         refused = self._take_in(streams) if is_new else 0
-        self.taken += len(streams) - refused if is_new else 0
+        if is_new:
+            self.taken += len(streams) - refused
+            self.taken_bytes += sum(map(len, chunk.streams))
         channel.answer(DONE, encode_number(refused))
 
     def _take_in(self, streams: list[Exported]) -> int:
@@ -312,7 +315,7 @@ class Handover:
                 self._act(self._core.put_off(node, number, self._now_ms()))
                 return
             self.sent += len(self._core.names_in(node))
-            self._bodies.pop(number, None)
+            self.sent_bytes += len(self._bodies.pop(number, b""))
             self._act(self._core.taken(node, number, self._now_ms()))
 
         def failed(error: Exception) -> None:

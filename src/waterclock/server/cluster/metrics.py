@@ -51,11 +51,15 @@ def _gossip_families(membership: "Membership") -> Iterator[Family]:
         ("gossip_packets", "Packets over UDP.", packets),
         ("gossip_bytes", "Bytes of packets over UDP.", sizes),
     ):
-        samples = [((way,), value) for way, value in zip(DIRECTIONS, values, strict=True)]
-        yield counter(name, documentation, ("direction",), samples)
+        yield _by_direction(name, documentation, values)
     refused, unfinished = counts.packets_refused, counts.exchanges_failed
     yield one_counter("gossip_refused_packets", "Packets that nobody of ours sent.", refused)
     yield one_counter("gossip_failed_exchanges", "Exchanges over TCP that failed.", unfinished)
+
+
+def _by_direction(name: str, documentation: str, values: tuple[int, int]) -> Family:
+    samples = [((way,), value) for way, value in zip(DIRECTIONS, values, strict=True)]
+    return counter(name, documentation, ("direction",), samples)
 
 
 def _ring_families(ring: HashRing, name: str) -> Iterator[Family]:
@@ -87,13 +91,13 @@ def _forward_families(forwarder: "Forwarder") -> Iterator[Family]:
 
 
 def _handover_families(handover: "Handover") -> Iterator[Family]:
-    values = (handover.sent, handover.taken)
-    yield counter(
-        "handover_streams",
-        "Streams that went to other nodes, and came from them.",
-        ("direction",),
-        [((way,), value) for way, value in zip(DIRECTIONS, values, strict=True)],
+    streams, sizes = (
+        (handover.sent, handover.taken),
+        (handover.sent_bytes, handover.taken_bytes),
     )
+    about = "Streams that went to other nodes, and came from them."
+    yield _by_direction("handover_streams", about, streams)
+    yield _by_direction("handover_bytes", "Bytes of streams that went and came.", sizes)
     yield one_counter(
         "handover_lost_streams",
         "Streams whose new owner was gone before it said that it has them.",
