@@ -238,3 +238,15 @@ def test_a_chunk_that_a_run_before_may_have_had_is_lost():
     assert core.greeted("b", 8, 0)[0] == Lose(number)
     assert core.lost == 1
     assert core.is_sent
+
+
+def test_a_node_that_hangs_is_not_waited_for_though_there_is_a_link_to_it():
+    core = Settling("a", run=1)
+    core.link_up("b", 0)
+    core.ring_changed(ring_of({"a", "b"}), 0)
+
+    core.ring_changed(ring_of({"a"}), 0, gone=["b"])
+    core.looked(0)
+
+    assert core.may_serve("s", is_in_memory=False)
+    assert core.may_leave

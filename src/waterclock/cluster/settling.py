@@ -120,6 +120,8 @@ class Settling:
         self._node_id = node_id
         self._next_number = run << CHUNK_BITS
         self._linked: set[str] = set()
+        self._gone: set[str] = set()
+        """Nodes that do not answer, though there is a link still."""
         self._old: list[HashRing | None] = []
         """Rings by which other nodes may still have streams of ours; None: any ring."""
         self._awaited: dict[str, _Awaited] = {}
@@ -156,7 +158,7 @@ class Settling:
     @property
     def may_leave(self) -> bool:
         """Nothing is here, and nothing comes any more: all others know this ring."""
-        return self.is_sent and self._answered.issuperset(self._linked)
+        return self.is_sent and self._answered.issuperset(self._linked - self._gone)
 
     def may_serve(self, name: str, *, is_in_memory: bool) -> bool:
         """Return whether to answer for a stream that is ours by the ring."""
@@ -170,8 +172,11 @@ class Settling:
 
     # Rings and links
 
-    def ring_changed(self, ring: HashRing, now_ms: int) -> list[Effect]:
-        """Begin to settle: there is another ring."""
+    def ring_changed(
+        self, ring: HashRing, now_ms: int, *, gone: Iterable[str] = ()
+    ) -> list[Effect]:
+        """Begin to settle: there is another ring. Nobody waits for nodes that are known as gone,
+        whatever becomes of the links to them."""
         before, self.ring = self.ring, ring
         if before is not None and before.version == ring.version:
             return []
@@ -180,7 +185,8 @@ class Settling:
         self._pauses.clear()
         self._answered.clear()
         self._is_looking = True
-        others = {*ring.nodes, *self._linked} - {self._node_id}
+        self._gone = set(gone)
+        others = {*ring.nodes, *self._linked} - {self._node_id, *self._gone}
         deadline_ms = now_ms + PATIENCE_MS
         self._awaited = {node: _Awaited(deadline_ms) for node in others}
         self._forget_if_settled()
@@ -197,6 +203,7 @@ class Settling:
     def link_up(self, node: str, now_ms: int) -> list[Effect]:
         """A node can be asked."""
         self._linked.add(node)
+        self._gone.discard(node)
         if self._old:  # it may have come, and been sent something, since the ring changed
             self._awaited.setdefault(node, _Awaited(now_ms + PATIENCE_MS))
         self._unlearn(node)

@@ -46,8 +46,13 @@ class Cluster:
         self, handler: Handler, node: Node, tasks: asyncio.TaskGroup, *, body_bytes_max: int
     ) -> Forwarder:
         """Answer other nodes with `handler`, and move the streams of a node; return what asks."""
-        run_id = node.clock.now_ms()
-        self.handover = Handover(self.peers, self.ownership, node.streams, run_id=run_id)
+        self.handover = Handover(
+            self.peers,
+            self.ownership,
+            node.streams,
+            run_id=node.clock.now_ms(),
+            gone=self._linked_and_gone,
+        )
         self._answering = Answering(handler, tasks, body_bytes_max=body_bytes_max)
         self.forwarder = Forwarder(self.peers, self.ownership, handler, tasks)
         return self.forwarder
@@ -68,6 +73,13 @@ class Cluster:
             self.handover.requested(node_id, channel, body, is_last=is_last)
         else:
             channel.cancel(f"method {method} is unknown here")
+
+    def _linked_and_gone(self) -> list[str]:
+        """Return nodes that members have lost, while the links to them stand."""
+        members = self.membership
+        return (
+            [] if members is None else [name for name in self.peers.linked if name not in members]
+        )
 
     def _up(self, node_id: str) -> None:
         if self.handover is not None:

@@ -7,7 +7,7 @@ that has not come yet are held off by the `gate` of the ownership, which is ther
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Final, Protocol, assert_never
 
@@ -67,8 +67,15 @@ class Handover:
     """Moves the streams of a node. `run` must be running."""
 
     def __init__(
-        self, asks: Asks, ownership: RingOwnership, streams: StreamHost, *, run_id: int
+        self,
+        asks: Asks,
+        ownership: RingOwnership,
+        streams: StreamHost,
+        *,
+        run_id: int,
+        gone: Callable[[], Collection[str]],
     ) -> None:
+        """`gone` returns linked nodes that are known not to answer any more."""
         self.sent = self.taken = 0
         """Streams that went to other nodes, and came from them."""
         self.sent_bytes = self.taken_bytes = 0
@@ -77,6 +84,7 @@ class Handover:
         self._asks = asks
         self._ownership = ownership
         self._streams = streams
+        self._gone = gone
         self._loop = asyncio.get_running_loop()
         self._core = Settling(ownership.node_id, run=run_id)
         self._bodies: dict[int, bytes] = {}
@@ -155,7 +163,7 @@ class Handover:
             Arriving(channel, body, bytes_max, lambda *whole: self._heard(node_id, *whole))
 
     def _ring_changed(self, before: HashRing, ring: HashRing) -> None:
-        self._act(self._core.ring_changed(ring, self._now_ms()))
+        self._act(self._core.ring_changed(ring, self._now_ms(), gone=self._gone()))
 
     def _heard(self, node_id: str, channel: Channel, data: bytes) -> None:
         try:

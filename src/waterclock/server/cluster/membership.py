@@ -85,6 +85,10 @@ class Membership:
         """How many nodes of the cluster are there, this one included."""
         return 1 + len(self._nodes)
 
+    def __contains__(self, name: str) -> bool:
+        """Whether a node of the cluster is there, or leaves; this one is."""
+        return name == self.name or name in self._nodes
+
     def members(self) -> list[MemberView]:
         """Return all members that gossip knows, this node first; the dead until it forgets them."""
         linked = frozenset(self._peers.linked)
