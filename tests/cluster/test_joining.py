@@ -175,3 +175,22 @@ async def test_a_node_is_advertised_by_its_name_and_linked_by_its_address(tmp_pa
     assert shown.http.startswith("http://localhost:")
     assert shown.peer.startswith("127.0.0.1:")
     assert shown.address.startswith("127.0.0.1:")
+
+
+async def test_a_node_that_leaves_waits_for_others_no_longer_than_it_may(tmp_path, monkeypatch):
+    server = ServerConfig(drain_ms=100)
+    async with (
+        asyncio.timeout(TEST_S),
+        joined_node(tmp_path, "a") as a,
+        joined_node(tmp_path, "b", a, server=server) as b,
+    ):
+        await agreed(a, b)
+        stream = a.stream_of("b")
+        assert (await a.send(stream, 1)).status == 200
+        handover = a.clustered.cluster.handover
+        assert handover is not None
+        monkeypatch.setattr(handover, "requested", lambda *_, **__: None)
+
+        await b.clustered.leave()
+
+        await until(lambda: ("left", "b") in a.seen())
