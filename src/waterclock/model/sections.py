@@ -139,16 +139,19 @@ class StreamsConfig(Section):
     """Named consumers of one stream."""
 
     idle_ms: Annotated[int, duration(1 * SECOND_MS, 365 * DAY_MS)] = 1 * HOUR_MS
-    """A stream nobody has used for so long is forgotten, with the messages in memory. Longer keeps
-    them for late readers."""
+    """A stream nobody has used for so long is forgotten, with its messages in memory."""
 
     consumer_idle_ms: Annotated[int, duration(1 * SECOND_MS, 365 * DAY_MS)] = 10 * MINUTE_MS
-    """A named consumer that has not asked for so long is forgotten: senders who wait for everyone
-    to have read wait for it that long."""
+    """A named consumer that has not asked so long is forgotten: blocking senders wait till then."""
+
+    partitions_max: Annotated[int, count(1, 1_000)] = 16
+    """Nodes of a cluster that a busy stream is split over at most; 1: none is split."""
+
+    partition_rate: Annotated[int, count(1, 10_000_000)] = 5_000
+    """Requests a second of one stream that one node is meant for: with more, it is split."""
 
     store: Annotated[str, Text(4_096)] = "log:"
-    """Where stored streams are kept: `log:` is on this node's own disk; else the URL of a database,
-    such as `postgresql://user:password@host/name`."""
+    """`log:` is this node's disk; else the URL of a database: `postgresql://user:password@host/db`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

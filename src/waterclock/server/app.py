@@ -229,10 +229,15 @@ def _begin(
     handler = answer_from(routes_of([*streams.operations(), *nodes.operations()]))
     bytes_max = http_limits(config).body_bytes_max
     forwarder = cluster.begin(handler, server.node, tasks, body_bytes_max=bytes_max)
-    server.forwarder = streams.forwarder = forwarder
+    server.forwarder = streams.forwarder = streams.listing.forwarder = forwarder
     assert cluster.handover is not None
     streams.on_stray = cluster.handover.stray
-    return [tasks.create_task(each.run()) for each in (forwarder, cluster.handover)]
+    running = [tasks.create_task(each.run()) for each in (forwarder, cluster.handover)]
+    if config.streams.partitions_max > 1:
+        hot = cluster.split_busy(server.node.streams)
+        streams.hot_streams = streams.listing.hot_streams = hot
+        running.append(tasks.create_task(hot.run()))
+    return running
 
 
 def _audit_of(node: Node, config: Config, access: Access) -> Audit | None:

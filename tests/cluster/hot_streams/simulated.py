@@ -74,6 +74,7 @@ class SimulatedNode:
         self.core = Partitions(name, world.config, self._look, self.ring, world.now_ms)
         self.wants: dict[str, Answer] = {}
         self.watches: list[Answer] = []
+        self.is_returning = False
         self.has_order = False
 
     def _look(self, stream: str) -> Local:
@@ -112,7 +113,7 @@ class SimulatedNode:
         self.polls = deque(poll for poll in self.polls if poll.deadline_ms > now_ms)
         self.perform(self.core.tick(now_ms))
         if not self.is_part and self.world.plant != "nothing is returned":
-            self._return(self.ring.owner(STREAM))
+            self._return()
 
     def change_ring(self) -> None:
         self.ring = self.world.ring
@@ -133,7 +134,7 @@ class SimulatedNode:
                     answer(None)
                 self.watches, self.wants = [], {}
             elif isinstance(effect, Return) and self.world.plant != "nothing is returned":
-                self._return(effect.owner)
+                self._return()
 
     def _exchange(self, effect: exchange.Effect) -> None:
         ask, plant = self.world.ask, self.world.plant
@@ -157,7 +158,7 @@ class SimulatedNode:
             ask(
                 self,
                 source,
-                lambda n, a: n.hear_pull(self, size, a),
+                lambda n, a: n.hear_pull(size, a),
                 lambda found: self._pulled(source, found),
             )
 
@@ -184,13 +185,24 @@ class SimulatedNode:
             self.polls.popleft()
         self.perform(self.core.pulled(STREAM, source, left if items else 0))
 
-    def _return(self, owner: str) -> None:
+    def _return(self) -> None:
         """Bring everything to the owner, as the hand-over of streams does."""
         polls, self.polls = self.polls, deque()
         for poll in polls:
             self.world.later(self.world.poll_again, poll)
-        if self.messages:
-            self.world.ask(self, owner, lambda n, a: n.hear_return(self, a), lambda _: None)
+        if self.is_returning or not self.messages:
+            return
+        self.is_returning = True
+        items = [message for message, _ in self.messages]
+        self.messages.clear()
+
+        def answered(answer: Any) -> None:
+            self.is_returning = False
+            for item in items if answer == "refused" else ():
+                self.take_message(item)
+
+        owner = self.ring.owner(STREAM)
+        self.world.ask(self, owner, lambda n, a: n.hear_return(items, a), answered, items)
 
     # What others say
 
@@ -217,10 +229,8 @@ class SimulatedNode:
         else:
             self.perform(effects)
 
-    def hear_pull(self, node: "SimulatedNode", size: int, answer: Answer) -> None:
-        # A stream that has another owner is handed over, split or not.
-        is_moving = self.ring.owner(STREAM) == node.name and STREAM not in self.core.exchanges
-        if not (is_moving or self.core.may_pull(STREAM, node.name)):
+    def hear_pull(self, size: int, answer: Answer) -> None:
+        if STREAM not in self.core.exchanges:
             answer(None)
             return
         found = [self.messages.popleft()[0] for _ in range(min(size, len(self.messages)))]
@@ -229,15 +239,13 @@ class SimulatedNode:
         answer((found, len(self.messages)))
         self.perform(self.core.changed(STREAM))
 
-    def hear_return(self, sender: "SimulatedNode", answer: Answer) -> None:
-        answer(None)
-        if self.is_owner:
-            ask = self.world.ask
-            ask(self, sender.name, lambda n, a: n.hear_pull(self, 50, a), self._returned)
-
-    def _returned(self, found: tuple[list[int], int] | None) -> None:
-        for message in found[0] if found is not None else ():
+    def hear_return(self, items: list[int], answer: Answer) -> None:
+        if not self.is_owner:
+            answer("refused")
+            return
+        for message in items:
             self.take_message(message)
+        answer("taken")
 
 
 def _keep(sender: SimulatedNode, keep: Any) -> Callable[[SimulatedNode, Answer], None]:

@@ -13,7 +13,7 @@ PLANTS = {
     "surplus is dropped": 1,
     "nothing is returned": 6,
     "a watch sees only what comes": 9,
-    "a want is forgotten": 3,
+    "a want is forgotten": 2,
     "no hysteresis": 1,
 }
 """Bugs, each with a seed whose story shows it."""

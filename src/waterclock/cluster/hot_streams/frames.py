@@ -4,8 +4,7 @@
     WANT    2   polls wait: messages u32, stream                answered by the node that has some
     WATCH   3   say when there are messages: stream             answered by how many, u32
     PULL    4   give up to so many: messages u32, stream        answered by messages
-    RETURN  5   take what is here of your stream: stream        answered by nothing
-    DELETE  6   forget the stream: stream                       answered by nothing
+    DELETE  5   forget the stream: stream                       answered by nothing
 
     keep        ring version u64, version u64, write u16, read u16, size u32, length of the stream
                 u16, then the stream; for each node its load u32 and its name behind its length u16
@@ -31,8 +30,7 @@ KEEP: Final = 1
 WANT: Final = 2
 WATCH: Final = 3
 PULL: Final = 4
-RETURN: Final = 5
-DELETE: Final = 6
+DELETE: Final = 5
 
 NOT_PART: Final = 1
 DONE: Final = 2

@@ -91,10 +91,9 @@ class Released(NamedTuple):
 
 
 class Return(NamedTuple):
-    """Have the polls of a stream ask its owner, and the owner pull what is here; until it has."""
+    """Hand what is here of a stream over to its owner, and whoever waits; said until it is done."""
 
     stream: str
-    owner: str
 
 
 Effect = Exchanged | SendKeep | Released | Return
@@ -282,11 +281,11 @@ class Partitions:
     def _return(self, stream: str) -> list[Effect]:
         if stream not in self._orphans:
             return []
-        owner, here = self._ring.owner(stream), self._look(stream)
-        if stream in self.exchanges or owner == self.me or not (here.backlog or here.polls):
+        here = self._look(stream)
+        if stream in self.exchanges or self.owns(stream) or not (here.backlog or here.polls):
             self._orphans.discard(stream)
             return []
-        return [Return(stream, owner)]
+        return [Return(stream)]
 
     # The root's word
 
@@ -332,12 +331,6 @@ class Partitions:
         return self._spread(meter, meter.split, 0, now_ms, is_change=True)
 
     # The partitions to each other
-
-    def may_pull(self, stream: str, node: str) -> bool:
-        """Return whether another node may take messages of a stream from here."""
-        if stream in self.exchanges:
-            return True
-        return stream in self._orphans and self._ring.owner(stream) == node
 
     def changed(self, stream: str) -> list[Effect]:
         """Something was done to a stream here that is split."""

@@ -6,12 +6,15 @@ from random import Random
 from waterclock.cluster.forwarded import FORWARD
 from waterclock.cluster.handed_over import HANDOVER
 from waterclock.cluster.hash_ring import POINTS
+from waterclock.cluster.hot_streams.frames import PARTITION
 from waterclock.cluster.peer_link.channels import Channel
 from waterclock.cluster.peer_link.frames import Hello
 from waterclock.node.node import Node
+from waterclock.node.streams.host import StreamHost
 from waterclock.server.cluster.answering import Answering
 from waterclock.server.cluster.forwarder import Forwarder
 from waterclock.server.cluster.handover import Handover
+from waterclock.server.cluster.hot_streams import HotStreams
 from waterclock.server.cluster.membership import Membership
 from waterclock.server.cluster.ownership import RingOwnership
 from waterclock.server.cluster.peers import Peers, PeerSecurity
@@ -40,6 +43,8 @@ class Cluster:
         """Asks the others, once the node is served."""
         self.handover: Handover | None = None
         """Moves streams to and from the others, once the node is served."""
+        self.hot_streams: HotStreams | None = None
+        """Splits busy streams, if that is wanted, once the node is served."""
         self._answering: Answering | None = None
 
     def begin(
@@ -62,6 +67,12 @@ class Cluster:
         """How many nodes there are, this one included."""
         return 1 if self.membership is None else len(self.membership)
 
+    def split_busy(self, host: StreamHost) -> HotStreams:
+        """Split streams that are too busy for one node."""
+        assert self.handover is not None
+        self.hot_streams = HotStreams(self.peers, self.ownership, host, self.handover.stray)
+        return self.hot_streams
+
     def _requested(
         self, node_id: str, channel: Channel, method: int, body: bytes, is_last: bool
     ) -> None:
@@ -71,6 +82,8 @@ class Cluster:
             self._answering.requested(channel, body, is_last=is_last)
         elif method == HANDOVER:
             self.handover.requested(node_id, channel, body, is_last=is_last)
+        elif method == PARTITION and self.hot_streams is not None:
+            self.hot_streams.requested(node_id, channel, body, is_last=is_last)
         else:
             channel.cancel(f"method {method} is unknown here")
 

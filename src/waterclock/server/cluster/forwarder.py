@@ -79,14 +79,17 @@ class Forwarder:
         """Return how many circuit breakers are closed, open and half open."""
         return Counter(breaker.state for breaker in self._breakers.values())
 
-    def forward(self, request: Request, stream: str, timeout_ms: int) -> Pending:
-        """Have the owner of a stream answer; the client waits so long at most."""
+    def forward(
+        self, request: Request, stream: str, timeout_ms: int, *, first: str | None = None
+    ) -> Pending:
+        """Have the owner of a stream answer; the client waits so long at most. `first` is asked
+        before the owner: it has a part of the stream."""
         if self._is_stopping:
             raise Stopping(STOPS)
         deadline = self._loop.time() + timeout_ms / 1_000
         call = ForwardedCall(self, request, stream, deadline, PAUSE_S)
         self._calls.add(call)
-        self._ask(call)
+        self._ask(call, first)
         return call
 
     def take_over(self, call: Pending, request: Request, stream: str, timeout_ms: int) -> None:
@@ -157,11 +160,11 @@ class Forwarder:
 
     # Asking
 
-    def _ask(self, call: ForwardedCall) -> None:
+    def _ask(self, call: ForwardedCall, first: str | None = None) -> None:
         if call.is_over:
             return
         left_ms = max(1, int((call.deadline - self._loop.time()) * 1_000))
-        owner = self._owners.owner(call.stream)
+        owner = first or self._owners.owner(call.stream)
         if owner is None:  # it is ours by now
             call.reply = Reply(call, self._tasks)
             call.reply.run(self._handler, call.request(left_ms))

@@ -11,7 +11,6 @@ All of it also below /api/v1.
 
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import islice
 from typing import Annotated, Any
 from uuid import uuid4
 
@@ -27,6 +26,7 @@ from waterclock.node.streams.host import StreamHost
 from waterclock.security.rights import Needs
 from waterclock.server.cluster.forwarded_call import NOT_OWNER_HERE
 from waterclock.server.cluster.forwarder import Forwarder
+from waterclock.server.cluster.hot_streams import HotStreams
 from waterclock.server.http.input import body_of, parameters_of
 from waterclock.server.http.messages import (
     EVENTS,
@@ -40,7 +40,6 @@ from waterclock.server.http.messages import (
 )
 from waterclock.server.http.operations import Operation, ResponseSpec
 from waterclock.server.http.problems import BadField
-from waterclock.server.rest.models import OFFSET_MAX
 from waterclock.server.streams.calls import (
     Call,
     LatestReceiveCall,
@@ -50,6 +49,7 @@ from waterclock.server.streams.calls import (
     SendCall,
 )
 from waterclock.server.streams.events import StreamEvents
+from waterclock.server.streams.listing import Listed, StreamListing
 from waterclock.server.streams.models import (
     FIELD_NAMES,
     ONE_VOCABULARY,
@@ -72,9 +72,6 @@ from waterclock.streams.ring import Item
 from waterclock.streams.tokens import STORED, Token
 from waterclock.streams.waiters import Receiver, Sender
 
-LIST_MAX = 1_000
-NODE_STEP = 1 << 40
-"""Of a list over many nodes: by how much its places differ from one node to the next."""
 QUERY_CHARS_KEPT = 300
 """A longer query is read anew each time: made-up ones should not fill our memory."""
 
@@ -87,11 +84,6 @@ class _Named(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     stream_id: StreamId
 
 
-class _Listed(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    start: Annotated[int, Meta(description="`next` of the answer before.", ge=0, le=OFFSET_MAX)] = 0
-    limit: Annotated[int, Meta(ge=1, le=LIST_MAX)] = 100
-
-
 class StreamsApi:
     """Answers requests about streams."""
 
@@ -101,6 +93,9 @@ class StreamsApi:
         """Asks the owners of other streams, if the node has a cluster."""
         self.on_stray: Callable[[str], None] | None = None
         """Called with a stream of another node into which something was put: it moved meanwhile."""
+        self.hot_streams: HotStreams | None = None
+        """Knows which streams are split over nodes, if any may be."""
+        self.listing = StreamListing(node)
         self._host: StreamHost = node.streams
         self._tokens = node.stream_tokens
         self._matching: MatchingConfig = node.config.matching
@@ -120,7 +115,11 @@ class StreamsApi:
         patience = body.blocking_send_timeout_seconds
         if patience is not None:
             timeout_ms = self._timeout(request, None, patience, field="blockingSendTimeout")
-        if (elsewhere := self._elsewhere(request, body.stream_id, timeout_ms)) is not None:
+        if body.write_to_db:
+            elsewhere = self._ordered_elsewhere(request, body.stream_id, timeout_ms)
+        else:
+            elsewhere = self._part_elsewhere(request, body.stream_id, timeout_ms, is_send=True)
+        if elsewhere is not None:
             return elsewhere
         size = body.in_memory_stream_size
         if size is None:
@@ -167,7 +166,7 @@ class StreamsApi:
         """Store a message; receivers that wait get it too."""
         body = body_of(request, StoreBody)
         content = self._content(request, body)
-        return self._elsewhere(request, body.stream_id) or self._store(body, content)
+        return self._ordered_elsewhere(request, body.stream_id) or self._store(body, content)
 
     async def _store(self, body: StoreBody, content: bytes) -> Response:
         item, token, position, is_new = await self._stored(body, content, is_for_all=True)
@@ -230,7 +229,11 @@ class StreamsApi:
             FIELD_NAMES[asked.as_],
             self._timeout(request, asked.timeout, asked.timeout_seconds),
         )
-        if (elsewhere := self._elsewhere(request, name, timeout_ms)) is not None:
+        if asked.consumer_id is None and asked.resume_token is None:
+            elsewhere = self._part_elsewhere(request, name, timeout_ms, is_send=False)
+        else:
+            elsewhere = self._ordered_elsewhere(request, name, timeout_ms)
+        if elsewhere is not None:
             return elsewhere
         if asked.consumer_id is None and asked.resume_token is None and asked.limit is None:
             taken = self._host.take(name)
@@ -278,55 +281,10 @@ class StreamsApi:
             listen_ms = self._timeout(request, None, self._matching.max_timeout_ms / 1_000)
         else:
             listen_ms = self._timeout(request, asked.timeout, asked.timeout_seconds)
-        elsewhere = self._elsewhere(request, asked.stream_id, listen_ms)
+        elsewhere = self._ordered_elsewhere(request, asked.stream_id, listen_ms)
         return elsewhere or self._events.open(request, asked, listen_ms)
 
     # Looking
-
-    def list_names(self, request: Request) -> Answered | Later:
-        """Answer with the names of streams in memory."""
-        asked = parameters_of(request, _Listed)
-        if self.forwarder is not None and not request.left_ms:
-            return self._list_all(request, asked)
-        sees = request.principal.rights.sees
-        seen = (name for name in self._host.table.names() if sees(stream=name))
-        # One more tells whether there are others behind them.
-        names = list(islice(seen, asked.start, asked.start + asked.limit + 1))
-        following = asked.start + asked.limit if len(names) > asked.limit else 0
-        return json(200, StreamList(names[: asked.limit], following))
-
-    async def _list_all(self, request: Request, asked: _Listed) -> Response:
-        """Answer with streams of all nodes, one node's after the other's."""
-        assert self.forwarder is not None
-        nodes = [None, *sorted(self._node.ownership.others)]
-        sees = request.principal.rights.sees
-        number, start = divmod(asked.start, NODE_STEP)
-        names: list[str] = []
-        unreachable: list[str] = []
-        while number < len(nodes) and len(names) < asked.limit:
-            room = asked.limit - len(names)
-            page = await self._page(nodes[number], request.path, start, room)
-            if page is None:
-                unreachable.append(nodes[number] or "")
-                page = StreamList([], 0)
-            names += (name for name in page.streams if sees(stream=name))
-            number, start = (number, page.next) if page.next else (number + 1, 0)
-        following = number * NODE_STEP + start if number < len(nodes) else 0
-        return json(200, StreamList(names, following, unreachable))
-
-    async def _page(
-        self, node: str | None, path: bytes, start: int, limit: int
-    ) -> StreamList | None:
-        """Return names of one node's streams; None if it does not answer."""
-        if node is None:
-            names = list(islice(self._host.table.names(), start, start + limit + 1))
-            return StreamList(names[:limit], start + limit if len(names) > limit else 0)
-        assert self.forwarder is not None
-        query = b"start=%d&limit=%d" % (start, limit)
-        answer = await self.forwarder.ask_node(node, path, query)
-        if answer is None or answer.status != 200:
-            return None
-        return msgspec.json.decode(answer.body, type=StreamList)
 
     def get(self, request: Request) -> Answered:
         """Answer with what is known of a stream."""
@@ -367,6 +325,8 @@ class StreamsApi:
         return self._elsewhere(request, name) or self._delete(name)
 
     async def _delete(self, name: str) -> Response:
+        if self.hot_streams is not None:
+            self.hot_streams.deleted(name)
         was_in_memory = self._host.delete(name)  # at once, also if the store is away
         stored = await self._node.persister.delete(name)
         if not was_in_memory and not stored:
@@ -391,6 +351,32 @@ class StreamsApi:
         if timeout_ms is None:
             timeout_ms = self._matching.default_timeout_ms
         return self.forwarder.forward(request, stream, timeout_ms)
+
+    def _ordered_elsewhere(
+        self, request: Request, stream: str, timeout_ms: int | None = None
+    ) -> Answered | None:
+        """Return who answers what needs the messages of a stream in one order."""
+        elsewhere = self._elsewhere(request, stream, timeout_ms)
+        if elsewhere is None and self.hot_streams is not None:
+            self.hot_streams.ordered(stream)
+        return elsewhere
+
+    def _part_elsewhere(
+        self, request: Request, stream: str, timeout_ms: int, *, is_send: bool
+    ) -> Answered | None:
+        """Return who answers a send or a poll, if this node has no part of the stream."""
+        hot = self.hot_streams
+        if hot is None:
+            return self._elsewhere(request, stream, timeout_ms)
+        if not request.left_ms and (first := hot.place(stream, is_send=is_send)) is not None:
+            assert self.forwarder is not None
+            return self.forwarder.forward(request, stream, timeout_ms, first=first)
+        elsewhere = None
+        if not hot.has_part(stream):
+            elsewhere = self._elsewhere(request, stream, timeout_ms)
+        if elsewhere is None:
+            hot.used(stream)
+        return elsewhere
 
     def _send_moved(self, call: LocalSendCall) -> None:
         self._take_over(call, Request(b"POST", b"/streams/send", b"", [], call.body))
@@ -456,8 +442,8 @@ class StreamsApi:
                 needs=Needs("consume", stream="stream_id"), makes=("stream",),
             ),
             Operation(
-                "GET", "/streams", self.list_names, "listStreams", "List the streams in memory.",
-                {200: ResponseSpec("Their names.", StreamList)}, **common, parameters=_Listed,
+                "GET", "/streams", self.listing.answer, "listStreams", "List streams in memory.",
+                {200: ResponseSpec("Their names.", StreamList)}, **common, parameters=Listed,
                 needs=Needs("read", is_list=True),
             ),
             Operation(
