@@ -27,7 +27,7 @@ from waterclock.server.families import PREFIX
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "cluster.md"
-OF_A_CLUSTER = ("cluster_", "ring_", "gossip_", "forward", "breakers", "handover_")
+OF_A_CLUSTER = ("cluster_", "ring_", "gossip_", "forward", "breakers", "handover_", "hot_stream")
 HEAD = "| metric | labels | means |\n|---|---|---|\n"
 
 
@@ -100,6 +100,7 @@ async def test_nodes_count_members_gossip_links_and_what_they_ask_each_other(tmp
         assert value(samples, "breakers", state="closed") == 1
         assert value(samples, "breakers", state="half_open") == 0
         assert value(samples, "gossip_score") == 0
+        assert value(samples, "hot_streams") == value(samples, "hot_stream_partitions") == 0
         assert value(samples, "gossip_refused_packets_total") == 0
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from waterclock.server.cluster.cluster import Cluster
     from waterclock.server.cluster.forwarder import Forwarder
     from waterclock.server.cluster.handover import Handover
+    from waterclock.server.cluster.hot_streams import HotStreams
     from waterclock.server.cluster.membership import Membership
 
 MEMBER_STATES = ("alive", "suspect", "leaving", "left", "failed")
@@ -28,6 +29,8 @@ def cluster_families(cluster: "Cluster", name: str) -> Iterator[Family]:
         yield from _forward_families(cluster.forwarder)
     if cluster.handover is not None:
         yield from _handover_families(cluster.handover)
+    if cluster.hot_streams is not None:
+        yield from _hot_stream_families(cluster.hot_streams)
 
 
 def _gossip_families(membership: "Membership") -> Iterator[Family]:
@@ -115,4 +118,33 @@ def _handover_families(handover: "Handover") -> Iterator[Family]:
     )
     yield one_gauge(
         "handover_unsettled", "1 while streams are on their way.", int(not handover.is_settled)
+    )
+
+
+def _hot_stream_families(hot: "HotStreams") -> Iterator[Family]:
+    core = hot.core
+    yield one_gauge("hot_streams", "Streams of this node that are split over nodes.", hot.split)
+    yield one_gauge("hot_stream_partitions", "Parts of split streams at this node.", hot.partitions)
+    yield one_gauge(
+        "hot_stream_signal",
+        "How many parts the busiest stream of this node would fill; above the number of nodes: "
+        "more nodes would help.",
+        hot.signal,
+    )
+    yield counter(
+        "hot_stream_changes",
+        "Times that a stream of this node was split into more parts, or fewer.",
+        ("direction",),
+        [(("more",), core.grown), (("fewer",), core.shrunk)],
+    )
+    yield one_counter(
+        "hot_stream_refusals",
+        "Seconds in which a busy stream was not split, because it is read in order.",
+        core.refused,
+    )
+    yield one_counter(
+        "hot_stream_pulled_messages", "Messages fetched from another node's part.", hot.pulled
+    )
+    yield one_counter(
+        "hot_stream_lost_messages", "Fetched messages for which there was no room.", hot.lost
     )
