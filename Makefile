@@ -14,7 +14,7 @@ JOBS   ?= 3
 # processes that tests start would compile Arrow, gRPC and all of the package again.
 export PYTHONDONTWRITEBYTECODE :=
 
-BENCHES := log publish consume schedule latency streams spark burrow dispatch lease security quota cluster
+BENCHES := log publish consume schedule latency streams spark burrow dispatch lease security quota cluster hot_stream
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:

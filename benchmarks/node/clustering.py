@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import count, islice
 from pathlib import Path
@@ -39,25 +39,33 @@ def pair(folder: Path) -> Iterator[Server]:
     with ExitStack() as stack:
         servers = {
             name: stack.enter_context(
-                _node(folder / name, name, http_port=port, gossip_port=gossip[name], seeds=seeds)
+                member(folder / name, name, http_port=port, gossip_port=gossip[name], seeds=seeds)
             )
             for name, port in ports.items()
         }
         front, owner = servers[FRONT], servers[OWNER]
         front.client_environ = {OWNER_PORT: str(owner.port), OWNER_GROUP: str(owner.group)}
         log = folder / FRONT / "output.log"
-        front.wait_for(lambda: all(_ring_nodes(port) == 2 for port in ports.values()), log)
+        front.wait_for(lambda: all(ring_nodes(port) == 2 for port in ports.values()), log)
         yield front
 
 
-def _node(
-    folder: Path, name: str, *, http_port: int, gossip_port: int, seeds: str
+def member(
+    folder: Path,
+    name: str,
+    *,
+    http_port: int,
+    gossip_port: int,
+    seeds: str,
+    more: Mapping[str, object] | None = None,
 ) -> AbstractContextManager[Server]:
-    settings = {
+    """Run a node of a cluster."""
+    settings: dict[str, object] = {
         "node.name": name,
         "cluster.gossip_port": gossip_port,
         "cluster.peer_port": free_port(),
         "cluster.bootstrap_nodes": seeds,
+        **(more or {}),
     }
     command: list[str | Path] = [sys.executable, "-m", "waterclock", "up"]
     command += ["--data", folder / "data", *(f"--set={k}={v}" for k, v in settings.items())]
@@ -65,7 +73,8 @@ def _node(
     return started(command, folder=folder, port=http_port, is_ready=lambda: is_ready(http_port))
 
 
-def _ring_nodes(http_port: int) -> int:
+def ring_nodes(http_port: int) -> int:
+    """Ask a node how many own streams."""
     connection = http.client.HTTPConnection("localhost", http_port, timeout=5)
     try:
         connection.request("GET", "/cluster/ring")

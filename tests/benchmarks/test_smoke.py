@@ -64,6 +64,10 @@ CASES = {
         "efficiency_100ms": SHARE,
     },
     "dispatch": {"end_to_end": RATE, "takeover_s": "s"},
+    "hot_stream": {
+        "everywhere_gain": "times one node's rate",
+        "apart_gain": "times one node's rate",
+    },
     "quota": {
         "grpc_p99_alone_ms": "ms",
         "http_p99_alone_ms": "ms",
@@ -87,7 +91,7 @@ CASES = {
 """The names that were agreed on, with their units; results are compared over time by them."""
 
 
-LONG = {"spark", "burrow", "schedule", "security", "quota"}
+LONG = {"spark", "burrow", "schedule", "security", "quota", "hot_stream"}
 """They take half a minute and more however little they measure: `make bench-smoke` runs them."""
 IS_WHOLE = bool(os.environ.get("WATERCLOCK_SMOKE_ALL"))
 
