@@ -139,8 +139,7 @@ class SimulatedNode:
     def _exchange(self, effect: exchange.Effect) -> None:
         ask, plant = self.world.ask, self.world.plant
         if isinstance(effect, exchange.Want):
-            root = self.core.exchanges[STREAM].root
-            size = effect.messages
+            root, size = effect
             ask(self, root, lambda n, a: n.hear_want(self, size, a), self._directed)
         elif isinstance(effect, exchange.Watch):
             node = effect.node

@@ -22,7 +22,7 @@ def one():
 
 
 def test_an_empty_partition_tells_the_root_that_polls_wait(one):
-    assert one.changed(0, 3) == [Want(3)]
+    assert one.changed(0, 3) == [Want("root", 3)]
     assert one.changed(0, 4) == []  # one is under way
 
 
@@ -66,7 +66,7 @@ def test_a_watched_partition_says_at_once_that_it_has_messages(one):
 
 def test_a_watched_partition_says_so_when_messages_come(one):
     assert one.watched() == []
-    assert one.changed(0, 1) == [Want(1)]
+    assert one.changed(0, 1) == [Want("root", 1)]
     assert one.changed(1, 0) == [Has(1)]
 
 
@@ -82,7 +82,7 @@ def test_who_is_told_and_needs_nothing_any_more_takes_nothing(one):
     one.changed(0, 0)
 
     assert one.answered("two") == []
-    assert one.changed(0, 1) == [Want(1)]
+    assert one.changed(0, 1) == [Want("root", 1)]
 
 
 def test_more_is_taken_without_asking_the_root(one):
@@ -90,7 +90,7 @@ def test_more_is_taken_without_asking_the_root(one):
     one.answered("two")
 
     assert one.pulled("two", 9, backlog=0, polls=2) == [Pull("two", 2)]
-    assert one.pulled("two", 0, backlog=0, polls=1) == [Want(1)]
+    assert one.pulled("two", 0, backlog=0, polls=1) == [Want("root", 1)]
 
 
 def test_a_partition_that_wanted_and_has_messages_is_not_watched_for_itself(root, one):
@@ -98,14 +98,14 @@ def test_a_partition_that_wanted_and_has_messages_is_not_watched_for_itself(root
 
     assert root.has("one", 4) == [Tell("one", "one")]
     one.changed(0, 1)
-    assert one.answered("one") == [Want(1)]
+    assert one.answered("one") == [Want("root", 1)]
 
 
 def test_what_failed_is_tried_again_at_the_tick(root, one):
     one.changed(0, 1)
     assert one.answered(None) == []
     assert one.changed(0, 2) == []
-    assert one.tick() == [Want(2)]
+    assert one.tick() == [Want("root", 2)]
 
     root.wanted("one", 1)
     assert root.has("two", 0) == []

@@ -29,6 +29,7 @@ PULL_MAX: Final = 500
 class Want(NamedTuple):
     """Tell the root that polls wait here; `Exchange.answered` hears the answer."""
 
+    root: str
     messages: int
 
 
@@ -202,7 +203,7 @@ class Exchange:
                 effects += self._serve(self.me, self._backlog)
             self._watch(effects)
         elif self.need and self._busy is None and not self._is_paused:
-            self._busy = Want(self.need)
+            self._busy = Want(self.root, self.need)
             effects.append(self._busy)
         return effects
 

@@ -152,7 +152,8 @@ class Partitions:
 
     def owns(self, stream: str) -> bool:
         """Return whether this node is the owner of a stream."""
-        return self._ring.owner(stream) == self.me
+        # A node that leaves knows a ring without itself: perhaps of nobody.
+        return not self._ring.nodes or self._ring.owner(stream) == self.me
 
     def split_of(self, stream: str) -> Split | None:
         """Return how a stream is split that this node is the root of."""
@@ -173,8 +174,6 @@ class Partitions:
             here = self._look(stream)
             effects += _of(stream, each.changed(here.backlog, here.polls, here.room))
             effects += _of(stream, each.tick())
-        for stream in list(self._orphans):
-            effects += self._return(stream)
         if now_ms - self._ticked_ms >= KEEP_MS:
             effects += self._measure(now_ms)
         return effects
@@ -182,12 +181,13 @@ class Partitions:
     def _measure(self, now_ms: int) -> list[Effect]:
         passed_ms = now_ms - self._ticked_ms
         self._ticked_ms = now_ms
-        effects = [e for stream in self._expired(now_ms) for e in self._let_go(stream)]
+        effects = [e for stream in list(self._orphans) for e in self._return(stream)]
+        effects += [e for stream in self._expired(now_ms) for e in self._let_go(stream)]
         least = self.config.rate * METERED_PERCENT * passed_ms // 100_000
         for stream, count in self._counts.items():
             if count < least or stream in self._meters:
                 continue
-            if self._ring.owner(stream) == self.me:
+            if self.owns(stream):
                 scaler = Scaler(self.config, now_ms - passed_ms)
                 self._meters[stream] = _Meter(scaler)
                 if stream in self._ordered:
@@ -262,7 +262,7 @@ class Partitions:
         for stream, meter in list(self._meters.items()):
             meter.split = None
             meter.scaler.settle(now_ms)
-            if ring.owner(stream) != self.me:
+            if not self.owns(stream):
                 del self._meters[stream]
         return effects
 
@@ -295,7 +295,7 @@ class Partitions:
         """Take how a stream is split; return what to answer. None: it is not so in our ring."""
         known = self.routes.get(keep.stream)
         if keep.ring_version != self._ring.version or self._ring.owner(keep.stream) != sender:
-            return None, []
+            return None, []  # the root is in its own ring: this one is not empty
         if known is not None and known.keep.version > keep.version:
             return None, []
         if len(keep.nodes) == 1:

@@ -9,6 +9,7 @@ requests.
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, assert_never
 
 from waterclock.cluster.hash_ring import HashRing
@@ -183,9 +184,8 @@ class HotStreams:
 
     def _exchange(self, stream: str, effect: exchange.Effect) -> None:
         if isinstance(effect, exchange.Want):
-            root = self.core.exchanges[stream].root
             asked = Asked(WANT, stream, effect.messages)
-            self._ask(root, encode_asked(asked), lambda body: self._answered(stream, body))
+            self._ask(effect.root, encode_asked(asked), lambda body: self._answered(stream, body))
         elif isinstance(effect, exchange.Watch):
             node = effect.node
             asked = Asked(WATCH, stream)
@@ -286,8 +286,9 @@ class HotStreams:
 
     def _keep_heard(self, node: str, waiting: Waiting, keep: Keep) -> None:
         report, effects = self.core.keep_heard(node, keep, self.now_ms())
-        if keep.stream in self.core.exchanges and self._size_here(keep) != keep.size:
-            self._host.resize(keep.stream, keep.size)
+        if self.has_part(keep.stream) and self._size_here(keep) != keep.size:
+            with suppress(CapacityReached):  # its first sender hears of it
+                self._host.resize(keep.stream, keep.size)
         waiting.answer(b"" if report is None else encode_report(report))
         self._perform(effects)
 
@@ -323,7 +324,11 @@ class HotStreams:
         if not self.has_part(asked.stream):
             waiting.refuse()
             return
-        items = take(self._host, asked.stream, asked.messages)
+        try:
+            items = take(self._host, asked.stream, asked.messages)
+        except CapacityReached:  # so many wait that nobody else may, not even for a moment
+            waiting.refuse()
+            return
         waiting.answer(encode_messages(items, self._look(asked.stream).backlog))
         self._perform(self.core.changed(asked.stream))
 
