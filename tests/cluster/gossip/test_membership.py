@@ -365,3 +365,44 @@ def test_presets_are_memberlists():
     assert [each.probe_interval_ms for each in (lan, wan, local)] == [1_000, 5_000, 1_000]
     assert [each.probe_timeout_ms for each in (lan, wan, local)] == [500, 3_000, 200]
     assert [each.suspicion_mult for each in (lan, wan, local)] == [4, 6, 3]
+
+
+def test_what_a_dead_node_says_of_deaths_is_only_a_suspicion():
+    me = OneNode("b1", "b2", "b3", "b4")
+    me.hears(Dead(1, "b1", "b2"))
+
+    me.hears(Dead(1, "b3", "b1"), Dead(1, "b4", "b2"))
+
+    assert [me.state(name) for name in ("b1", "b3", "b4")] == [
+        State.DEAD, State.SUSPECT, State.DEAD,
+    ]  # fmt: skip
+
+
+def test_so_is_what_a_node_says_that_was_reaped_after_it_failed():
+    me = OneNode("b1", "b2", "b3")
+    me.hears(Dead(1, "b1", "b2"))
+    while me.state("b1") is not None:
+        me.passes(1_000)
+        for number in (2, 3):
+            me.hears(alive_of(f"b{number}", me.now_ms))
+
+    me.hears(Dead(me.now_ms, "b3", "b1"))
+
+    assert me.state("b3") == State.SUSPECT
+
+
+@pytest.mark.parametrize("meets", [Suspect(INCARNATION, "me", "b9"), alive_of("b3", 2)])
+def test_a_node_that_meets_others_again_doubts_its_accusations(meets):
+    """It was accused itself, or a node lives that it took for dead."""
+    me = OneNode("b1", "b2", "b3", "b4", "b5")
+    me.gossip._prober.stop()
+    me.hears(Dead(1, "b3", "b4"), Suspect(1, "b1", "b4"))
+    me.forget_news()
+    me.hears(Dead(1, "b2", "b4"))
+
+    me.hears(meets)
+    news = me.passes(400)
+
+    assert sent(news, Dead) == []
+    assert Suspect(1, "b2", "me") in [claim for _, claim in sent(news, Suspect)]
+    assert sent(me.passes(60_000), Dead) == []  # for nobody answers

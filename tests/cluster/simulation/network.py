@@ -33,6 +33,8 @@ from waterclock.cluster.gossip import (
 from waterclock.cluster.gossip.keyring import OVERHEAD_BYTES
 from waterclock.cluster.gossip.messages import Address
 from waterclock.cluster.gossip.streams import PushPull, encode_stream
+from waterclock.cluster.node_tags import NodeTags
+from waterclock.cluster.ring_members import RingMembers
 
 STRAGGLE_MS = 400
 """How much later than others a straggler can be."""
@@ -67,10 +69,10 @@ def address_of(number: int) -> Address:
 
 def tags_of(name: str) -> dict[str, str]:
     """Return what a real node of a cluster says of itself, as long as that is."""
-    return {
-        "wc": "1", "cluster": "waterclock", "http": f"http://{name}.nodes.internal:8080",
-        "peer": f"{name}.nodes.internal:7950", "zone": "eu-central-1a", "state": "up",
-    }  # fmt: skip
+    return NodeTags(
+        cluster="waterclock", http=f"http://{name}.nodes.internal:8080",
+        peer_host=f"{name}.nodes.internal", peer_port=7950, points=200, zone="eu-central-1a",
+    ).encode()  # fmt: skip
 
 
 Passes = Callable[[Address, Address, str], bool]
@@ -94,6 +96,8 @@ class SimulatedNode:
         self.deadline_ms: int | None = None
         self.known = {name}
         """Who is there, by the events it told of."""
+        self.ring_members = RingMembers(name)
+        self.is_ring_due = False
         self.events: list[tuple[int, MemberEvent]] = []
         self.sent_bytes = 0
 
@@ -250,6 +254,7 @@ class SimulatedNetwork:
         """Assert what must hold at any time, and that events told the truth."""
         for node in self.running():
             node.gossip.check_invariants()
+            node.ring_members.check_invariants()
             assert node.known == node.alive(), node
 
     def _at(self, due_ms: int, action: Callable[..., None], *args: Any) -> None:
@@ -291,6 +296,18 @@ class SimulatedNetwork:
             case Failed(member) | Left(member):
                 node.known.discard(member.name)
         self.on_event(node, event)
+        if not node.is_ring_due:
+            node.is_ring_due = True
+            self._at(self.now_ms, self._ring_due, node)
+
+    def _ring_due(self, node: SimulatedNode) -> None:
+        node.is_ring_due = False
+        members = node.ring_members
+        members.present(node.known - {node.name}, self.now_ms)
+        members.tick(self.now_ms)
+        due_ms = members.next_deadline()
+        if due_ms is not None:
+            self._at(due_ms, self._ring_due, node)
 
     def _tick(self, node: SimulatedNode, deadline_ms: int) -> None:
         if node.deadline_ms != deadline_ms:

@@ -77,16 +77,17 @@ class Gossip:
         self._timers: Final = Timers()
         self._awareness: Final = Awareness(config.awareness_max)
         self._outbox: Final = Outbox(config, self._members, overhead_bytes=overhead_bytes)
+        self._reconnecting: Final = Reconnecting(config, self._members, rng)
         self._membership: Final = Membership(
             config, self._members,
             outbox=self._outbox, timers=self._timers, awareness=self._awareness,
+            was_lost=self._reconnecting.is_lost,
         )  # fmt: skip
         self._prober: Final = Prober(
             config, self._members,
             membership=self._membership, outbox=self._outbox, timers=self._timers,
             awareness=self._awareness,
         )  # fmt: skip
-        self._reconnecting: Final = Reconnecting(config, self._members, rng)
         self._news_timer: Timer | None = None
         self._reconnect_timer: Timer | None = None
         self._push_pull_timer: Timer | None = None

@@ -14,10 +14,12 @@ node that lives after all refutes it like any other.
 
 An accuser that is cut off itself is heard by nobody, so nobody refutes; memberlist's would tell
 everyone of deaths once it is heard again, and healthy nodes would be gone for a moment. Ours
-accuses again when the first node answers it, and tells nobody of a death while none does.
+accuses again when the first node answers it, and tells nobody of a death while none does. It doubts
+all its accusations when it hears that it was accused itself, or that a dead node lives: two parts
+of a cluster have met again. And what a node that is dead to us says of deaths is only a suspicion.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from waterclock.cluster.gossip.config import GossipConfig
 from waterclock.cluster.gossip.effects import Conflicted, Failed, Joined, Left, Updated
@@ -41,13 +43,16 @@ class Membership:
         outbox: Outbox,
         timers: Timers,
         awareness: Awareness,
+        was_lost: Callable[[str], bool],
     ) -> None:
+        """`was_lost` says of a name that is not known whether its node failed once."""
         self._config = config
         self._members = members
         self._me = members.me
         self._outbox = outbox
         self._timers = timers
         self._awareness = awareness
+        self._was_lost = was_lost
         self._unannounced: dict[str, Node] = {}
         """Nodes that we have suspected since somebody last answered us."""
         self.has_left = False
@@ -59,6 +64,7 @@ class Membership:
         if not is_understood(claim.versions):
             return None
         node = self._members.get(claim.node)
+        is_new = node is None
         if node is None:
             if len(self._members) >= NODES_MAX:
                 return None
@@ -77,6 +83,8 @@ class Membership:
         self._outbox.broadcast(node.name, claim)
         if was_gone:
             self._outbox.add(Joined(node.view()))
+            if not is_new:
+                self._doubt_deaths()
         elif old_meta != node.meta:
             self._outbox.add(Updated(node.view()))
         return None
@@ -127,6 +135,9 @@ class Membership:
             return
         if node is self._me and not self.has_left:
             self._refute(claim.incarnation, now_ms, source)
+            return
+        if claim.accuser != claim.node and self._is_lost(claim.accuser):
+            self.suspect(Suspect(*claim), now_ms, source)
             return
         self._outbox.broadcast(node.name, claim)
         self._end(node, claim, now_ms)
@@ -194,7 +205,22 @@ class Membership:
             self._outbox.broadcast(node.name, accusation)
         self._outbox.send_alone(accusation, to=node)
 
+    def _doubt_deaths(self) -> None:
+        """Accuse again all whom we suspect: they, or we, may have been cut off until now."""
+        for node in self._members.all():
+            if node.suspicion is not None:
+                node.suspicion.announced_ms = None
+                self._unannounced[node.name] = node
+            elif node.state == State.DEAD and node.name in self._outbox.broadcasts:
+                accusation = Suspect(node.incarnation, node.name, self._me.name)
+                self._outbox.broadcast(node.name, accusation)
+
+    def _is_lost(self, name: str) -> bool:
+        node = self._members.get(name)
+        return node.state == State.DEAD if node is not None else self._was_lost(name)
+
     def _refute(self, accused: int, now_ms: int, source: Address | None) -> None:
+        self._doubt_deaths()
         self._awareness.change(1)
         self._raise_incarnation(accused, now_ms)
         if source is not None:

@@ -36,6 +36,10 @@ class Reconnecting:
             if node.state == State.DEAD and len(self._lost) < NODES_MAX:
                 self._lost[node.name] = (node.address, now_ms + self._for_ms)
 
+    def is_lost(self, name: str) -> bool:
+        """Say whether a node of that name was reaped that had failed."""
+        return name in self._lost
+
     def delay_ms(self) -> int:
         """Return the time until the next try, with some chance so that nodes are not in step."""
         length_ms = self._interval_ms
