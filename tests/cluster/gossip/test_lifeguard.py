@@ -121,6 +121,31 @@ def test_new_confirmations_are_told_on_and_old_ones_are_not():
     assert {claim for _, claim in sent(me.passes(300), Suspect)} == {Suspect(1, "b1", "b3")}
 
 
+def test_the_time_in_which_a_node_stood_still_is_not_counted_against_suspects():
+    me = OneNode("b1", "b2")
+    me.gossip._prober.stop()
+    me.hears(Suspect(1, "b1", "b2"))
+
+    me.now_ms += 10_000
+    me.gossip.tick(me.now_ms)
+
+    assert me.state("b1") == State.SUSPECT
+    me.hears(alive_of("b1", 2))
+    assert me.state("b1") == State.ALIVE
+
+
+def test_a_node_that_stood_still_accuses_nobody_of_not_answering():
+    me = OneNode("b1", "b2")
+    while not sent(me.passes(1), Ping):
+        pass
+
+    me.now_ms += 10_000
+    effects = me.gossip.tick(me.now_ms)
+
+    assert sent(effects, Suspect) == []
+    assert me.gossip.score == 0
+
+
 def test_a_refuted_suspicion_does_not_come_back():
     me = OneNode("b1", "b2")
     me.gossip._prober.stop()

@@ -209,6 +209,12 @@ class Gossip:
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Do what is due."""
+        due_ms = self._timers.next_deadline()
+        late_ms = 0 if due_ms is None else now_ms - due_ms
+        if late_ms >= self._config.probe_interval_ms:
+            # We stood still, and have not read what came meanwhile: nobody is to blame for that.
+            self._prober.stood_still(now_ms)
+            self._membership.stood_still(late_ms)
         self._timers.run(now_ms)
         return self._done(now_ms)
 

@@ -80,6 +80,10 @@ class Suspicion:
         self._confirmers.add(accuser)
         return True
 
+    def postpone(self, length_ms: int) -> None:
+        """Give the suspect longer."""
+        self._started_ms += length_ms
+
     def end(self) -> None:
         """Let nothing happen any more."""
         if self.timer is not None:

@@ -128,6 +128,13 @@ class Membership:
             self._outbox.send_alone(accusation, to=node)
             self._await_refutation(node, suspicion)
 
+    def stood_still(self, length_ms: int) -> None:
+        """We did not run for so long: suspects may have refuted meanwhile."""
+        for node in self._members.all():
+            if node.suspicion is not None:
+                node.suspicion.postpone(length_ms)
+                self._await_refutation(node, node.suspicion)
+
     def dead(self, claim: Dead, now_ms: int, source: Address | None = None) -> None:
         """Someone says that a node is gone; if it is the node itself, it left."""
         node = self._members.get(claim.node)

@@ -88,6 +88,11 @@ class Prober:
         """Probe no more; pings are still answered."""
         self._is_stopped = True
 
+    def stood_still(self, now_ms: int) -> None:
+        """We did not run for a while: the answer to our ping may be here, and not be read yet."""
+        if self._probe is not None:
+            self._end(self._probe, now_ms)
+
     def pinged(self, ping: Ping, source: Address) -> None:
         """Answer a ping that is for us."""
         if ping.node in ("", self._me.name):
