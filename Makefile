@@ -140,6 +140,14 @@ dispatch-chaos: $(STAMP)  ## Real ones with a real Redis, killed, paused, cut of
 dispatch-plants: $(STAMP)  ## The same with bugs planted in them: each must be found
 	@$(BIN)/python -m tests.dispatch.chaos --plants
 
+cluster-sim: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
+cluster-sim: N := $(or $(N),5)
+cluster-sim: $(STAMP)  ## Simulated clusters of 100 nodes; N= trials of each scenario, SEED= the first, SCENARIO= one of them
+	@$(BIN)/python -m tests.cluster.simulation --seeds $(N) --seed $(SEED) $(SCENARIO:%=--scenario %)
+
+cluster-plants: $(STAMP)  ## The same with bugs planted in them: each must be found
+	@$(BIN)/python -m tests.cluster.simulation --plants
+
 # gRPC is told not to watch for forks: it would log each start of a node.
 CRASH := GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/python -m tests.integration
 

@@ -29,13 +29,15 @@ from waterclock.cluster.gossip import (
     OpenStreamPing,
     SendPacket,
     State,
+    Updated,
 )
 from waterclock.cluster.gossip.keyring import OVERHEAD_BYTES
 from waterclock.cluster.gossip.messages import Address
 from waterclock.cluster.gossip.streams import PushPull, encode_stream
-from waterclock.cluster.node_tags import NodeTags
+from waterclock.cluster.node_tags import LEAVING, NodeTags
 from waterclock.cluster.ring_members import RingMembers
 
+LOSS_MAX = 0.05
 STRAGGLE_MS = 400
 """How much later than others a straggler can be."""
 BACKLOG_MAX = 256
@@ -61,6 +63,11 @@ class Weather:
     """Packets that later ones overtake."""
     broken: float = 0.0
     """Steps of exchanges over TCP that fail, whatever the reason."""
+
+    @property
+    def is_rough(self) -> bool:
+        """Whether more is lost than gossip must bear without a false alarm."""
+        return self.loss > LOSS_MAX or self.broken > LOSS_MAX
 
 
 def address_of(number: int) -> Address:
@@ -96,7 +103,10 @@ class SimulatedNode:
         self.deadline_ms: int | None = None
         self.known = {name}
         """Who is there, by the events it told of."""
+        self.leaving: set[str] = set()
+        """Who says that it will leave."""
         self.ring_members = RingMembers(name)
+        self.ring = self.ring_members.nodes
         self.is_ring_due = False
         self.events: list[tuple[int, MemberEvent]] = []
         self.sent_bytes = 0
@@ -132,6 +142,8 @@ class SimulatedNetwork:
         self.nodes: dict[str, SimulatedNode] = {}
         self.counts: Counter[str] = Counter()
         self.on_event: Callable[[SimulatedNode, MemberEvent], None] = lambda node, event: None
+        self.on_ring: Callable[[SimulatedNode], None] = lambda node: None
+        """Told of a node whose ring has changed."""
         self._start_s = start_s
         self._by_address: dict[Address, SimulatedNode] = {}
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -180,10 +192,21 @@ class SimulatedNetwork:
     def leave(self, name: str) -> None:
         """Let a node say goodbye, and end once it has."""
         node = self.nodes[name]
-        self._perform(node, node.gossip.leave(self.now_ms))
+        self.begin_to_leave(name)
         while not node.gossip.has_sent_all:
             self.run(50)
         node.is_up = False
+
+    def begin_to_leave(self, name: str) -> None:
+        """Let a node say goodbye."""
+        node = self.nodes[name]
+        self._perform(node, node.gossip.leave(self.now_ms))
+
+    def declare_failed(self, name: str, *, by: str) -> None:
+        """Let one node see that the process of another is gone."""
+        node = self.nodes[by]
+        if node.is_up and not node.is_paused:
+            self._perform(node, node.gossip.declare_failed(name, self.now_ms))
 
     def set_tags(self, name: str, tags: dict[str, str]) -> None:
         node = self.nodes[name]
@@ -194,7 +217,7 @@ class SimulatedNetwork:
         node = self.nodes[name]
         if node.is_up and not node.is_paused:
             node.is_paused = True
-            self._at(self.now_ms + length_ms, self._resume, node)
+            self.at(self.now_ms + length_ms, self._resume, node)
 
     def split(self, *sides: Iterable[str]) -> None:
         """Let nothing pass between these groups and the rest; without any, heal."""
@@ -257,7 +280,8 @@ class SimulatedNetwork:
             node.ring_members.check_invariants()
             assert node.known == node.alive(), node
 
-    def _at(self, due_ms: int, action: Callable[..., None], *args: Any) -> None:
+    def at(self, due_ms: int, action: Callable[..., None], *args: Any) -> None:
+        """Let something happen."""
         self._count += 1
         heappush(self._heap, (due_ms, self._count, action, args))
 
@@ -272,7 +296,7 @@ class SimulatedNetwork:
         due_ms = node.gossip.next_deadline()
         if due_ms is not None and due_ms != node.deadline_ms:
             node.deadline_ms = due_ms
-            self._at(max(due_ms, self.now_ms), self._tick, node, due_ms)
+            self.at(max(due_ms, self.now_ms), self._tick, node, due_ms)
 
     def _other(self, node: SimulatedNode, effect: Effect) -> None:
         match effect:
@@ -291,23 +315,28 @@ class SimulatedNetwork:
     def _note(self, node: SimulatedNode, event: MemberEvent) -> None:
         node.events.append((self.now_ms, event))
         match event:
-            case Joined(member):
+            case Joined(member) | Updated(member):
                 node.known.add(member.name)
+                is_leaving = LEAVING.encode() in member.meta
+                (node.leaving.add if is_leaving else node.leaving.discard)(member.name)
             case Failed(member) | Left(member):
                 node.known.discard(member.name)
         self.on_event(node, event)
         if not node.is_ring_due:
             node.is_ring_due = True
-            self._at(self.now_ms, self._ring_due, node)
+            self.at(self.now_ms, self._ring_due, node)
 
     def _ring_due(self, node: SimulatedNode) -> None:
         node.is_ring_due = False
         members = node.ring_members
-        members.present(node.known - {node.name}, self.now_ms)
+        members.present(node.known - node.leaving - {node.name}, self.now_ms)
         members.tick(self.now_ms)
         due_ms = members.next_deadline()
         if due_ms is not None:
-            self._at(due_ms, self._ring_due, node)
+            self.at(due_ms, self._ring_due, node)
+        if members.nodes != node.ring:
+            node.ring = members.nodes
+            self.on_ring(node)
 
     def _tick(self, node: SimulatedNode, deadline_ms: int) -> None:
         if node.deadline_ms != deadline_ms:
@@ -347,9 +376,9 @@ class SimulatedNetwork:
         weather, rng = self.weather, self.rng
         if weather.loss and rng.random() < weather.loss:
             return
-        self._at(self._later(), self._packet, address, node, payload)
+        self.at(self._later(), self._packet, address, node, payload)
         if weather.twice and rng.random() < weather.twice:
-            self._at(self._later(), self._packet, address, node, payload)
+            self.at(self._later(), self._packet, address, node, payload)
 
     def _later(self) -> int:
         weather, rng = self.weather, self.rng
@@ -361,7 +390,7 @@ class SimulatedNetwork:
 
     def _packet(self, address: Address, source: SimulatedNode, payload: bytes) -> None:
         node = self._by_address.get(address)
-        if node is None or not (self._is_clear or self._is_open(source, node, "packet")):
+        if node is None or not (self._is_clear or self.is_open(source, node, "packet")):
             return
         if self._is_awake(node, self._packet, address, source, payload):
             effects = node.gossip.packet_received(payload, source.address, self.now_ms)
@@ -372,7 +401,7 @@ class SimulatedNetwork:
             node.side or node.is_outbound_cut or node.is_inbound_cut for node in self.nodes.values()
         )
 
-    def _is_open(self, source: SimulatedNode, target: SimulatedNode, how: str) -> bool:
+    def is_open(self, source: SimulatedNode, target: SimulatedNode, how: str) -> bool:
         """Say whether anything gets from one node to another."""
         if source.side != target.side or source.is_outbound_cut or target.is_inbound_cut:
             return False
@@ -389,7 +418,7 @@ class SimulatedNetwork:
         shaken_ms = self._delivery_ms(1, SYN_AGAIN_MS) + self._delivery_ms(1, SYN_AGAIN_MS)
         due_ms = self.now_ms + shaken_ms + self._delivery_ms(size, DATA_AGAIN_MS)
         if due_ms <= end_ms:
-            self._at(due_ms, then, address, asker, what, end_ms)
+            self.at(due_ms, then, address, asker, what, end_ms)
 
     def _answer(
         self, node: SimulatedNode, asker: SimulatedNode, size: int, then: Callable[..., None],
@@ -398,7 +427,7 @@ class SimulatedNetwork:
         node.sent_bytes += self._stream_bytes(size)
         due_ms = self.now_ms + self._delivery_ms(size, DATA_AGAIN_MS)
         if due_ms <= end_ms:
-            self._at(due_ms, then, node, asker, what, end_ms)
+            self.at(due_ms, then, node, asker, what, end_ms)
 
     def _stream_bytes(self, size: int) -> int:
         return HANDSHAKE_BYTES + size + size // SEGMENT_BYTES * SEGMENT_HEAD_BYTES
@@ -419,7 +448,7 @@ class SimulatedNetwork:
         if self.weather.broken and self.rng.random() < self.weather.broken:
             return False
         return self._is_clear or (
-            self._is_open(one, other, "stream") and self._is_open(other, one, "stream")
+            self.is_open(one, other, "stream") and self.is_open(other, one, "stream")
         )
 
     def _push_pull(
