@@ -148,6 +148,12 @@ cluster-sim: $(STAMP)  ## Simulated clusters of 100 nodes; N= trials of each sce
 cluster-plants: $(STAMP)  ## The same with bugs planted in them: each must be found
 	@$(BIN)/python -m tests.cluster.simulation --plants
 
+cluster-chaos: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
+cluster-chaos: N := $(or $(N),28)
+cluster-chaos: $(STAMP)  ## Nodes in network namespaces, killed, paused, cut off, joining and leaving; N= rounds, SEED= chooses (root)
+	@echo "again with: make cluster-chaos N=$(N) SEED=$(SEED)"
+	@$(BIN)/python -m tests.cluster.chaos --rounds $(N) --seed $(SEED)
+
 # gRPC is told not to watch for forks: it would log each start of a node.
 CRASH := GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/python -m tests.integration
 

@@ -41,6 +41,7 @@ BY_PLACE = {
     r"tests/cli/test_pipeline\.py::test_a_real_job": {"spark"},
     r"tests/demos/test_node\.py::test_the_demo_runs": {"chaos"},
     r"tests/cluster/test_serf\.py": {"serf"},
+    r"tests/cluster/chaos/test_network\.py::test_nodes_are": {"chaos"},
     r"tests/dispatch/test_(slot_migration|taking_over|failures)\.py": {"redis", "chaos"},
     r"tests/dispatch/chaos/test_rounds\.py": {"redis", "chaos"},
     r"tests/dispatch/test_(dispatcher|redis_link)\.py": {"redis"},

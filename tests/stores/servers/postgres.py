@@ -39,6 +39,11 @@ class Postgres:
         self._server: Server | None = None
         self.port = free_port()
 
+    @property
+    def socket_folder(self) -> Path:
+        """Where its socket is, for those who share no network with it."""
+        return self._folder
+
     def create(self) -> None:
         data = self._folder / "data"
         options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale"]

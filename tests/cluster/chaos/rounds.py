@@ -1,0 +1,76 @@
+"""Rounds, one after the other on one cluster, each judged as it ends."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from tests.cluster.chaos.conductor import Conductor, agreement
+from tests.cluster.chaos.fleet import ClusterNode
+from tests.cluster.chaos.network import Namespaces
+from tests.cluster.chaos.oracle import judge
+from tests.cluster.chaos.plan import NODES, Plan
+from tests.cluster.chaos.report import RoundResult
+from tests.stores.servers import postgres
+from waterclock.server.cluster.ownership import RingOwnership
+
+
+def owner_of(nodes: frozenset[str], stream: str) -> str:
+    """Name the owner of a stream among nodes, as nodes do."""
+    ownership = RingOwnership("")
+    ownership.update(dict.fromkeys(nodes, ""))
+    return ownership.ring.owner(stream)
+
+
+class Rounds:
+    """Plays rounds on a cluster that runs."""
+
+    def __init__(self, nodes: list[ClusterNode], network: Namespaces) -> None:
+        self._nodes = nodes
+        self._network = network
+        self._seen_bugs: set[tuple[str, str]] = set()
+        self._owners: dict[tuple[frozenset[str], str], str] = {}
+
+    async def play(self, plan: Plan) -> RoundResult:
+        """Play one round, and judge it."""
+        history = await Conductor(plan, self._nodes, self._network).run()
+        verdict = judge(history, self._owner_of, errors=self._new_bugs())
+        return RoundResult(plan, verdict, history.seconds, history.heal_s)
+
+    def _owner_of(self, nodes: frozenset[str], stream: str) -> str:
+        if (nodes, stream) not in self._owners:
+            self._owners[nodes, stream] = owner_of(nodes, stream)
+        return self._owners[nodes, stream]
+
+    def _new_bugs(self) -> list[str]:
+        found = {(node.name, line) for node in self._nodes for line in node.bugs()}
+        new = sorted(found - self._seen_bugs)
+        self._seen_bugs |= found
+        return [f"{name}: {line[:300]}" for name, line in new]
+
+
+@asynccontextmanager
+async def cluster(folder: Path) -> AsyncIterator[Rounds]:
+    """Run a database and nodes in a network of their own."""
+    with ExitStack() as stack:
+        network = stack.enter_context(Namespaces(NODES + 1))
+        backend = stack.enter_context(postgres.running(folder / "postgres"))
+        store = _by_socket(backend.fresh_url(), backend.server)
+        nodes = [ClusterNode(index, network, folder, store) for index in range(NODES + 1)]
+        for node in nodes:
+            stack.callback(node.end)
+        async with asyncio.TaskGroup() as tasks:
+            for node in nodes[:NODES]:
+                tasks.create_task(node.start())
+        if views := await agreement(nodes[:NODES]):
+            raise RuntimeError(f"the nodes do not find each other: {views}")
+        yield Rounds(nodes, network)
+
+
+def _by_socket(url: str, server: object) -> str:
+    """Return where a server is by its socket in the file system, which all namespaces share."""
+    assert isinstance(server, postgres.Postgres)
+    parts = urlsplit(url)
+    place = f"host={quote(str(server.socket_folder), safe='')}&port={parts.port}"
+    return f"postgresql://{parts.username}@{parts.path}?{place}&{parts.query}"
