@@ -17,6 +17,9 @@ from tests.cluster.chaos.plan import NODES, Fault, Plan, Step
 
 HEAL_S_MAX = 45.0
 LOOK_S = 0.25
+STABLE_S = 6.0
+"""Nodes that were cut off from each other may agree at first: a suspicion of before can take so
+long to end, and only then do they part."""
 
 
 class Conductor:
@@ -154,20 +157,30 @@ class Conductor:
 
     async def _wait_for_healing(self) -> None:
         begun_s = time.monotonic()
-        self._history.views = await agreement(self._all[:NODES])
-        if not self._history.views:
-            self._history.heal_s = time.monotonic() - begun_s
+        agreed_s, self._history.views = await agreement(self._all[:NODES])
+        if agreed_s is not None:
+            self._history.heal_s = agreed_s - begun_s
 
 
-async def agreement(nodes: Sequence[ClusterNode]) -> str:
-    """Wait until nodes take each other for all there are; return what they say if they never do."""
+async def agreement(nodes: Sequence[ClusterNode]) -> tuple[float | None, str]:
+    """Wait until nodes take each other for all there are, and go on doing so.
+
+    Return from when on they did; None if they never do, and what they say.
+    """
     wanted = frozenset(node.name for node in nodes)
     deadline_s = time.monotonic() + HEAL_S_MAX
+    since_s: float | None = None
     while True:
+        looked_s = time.monotonic()
         views = await asyncio.gather(*(node.ring() for node in nodes))
-        if all(view == wanted for view in views):
-            return ""
-        if time.monotonic() > deadline_s:
+        if any(view != wanted for view in views):
+            since_s = None
+        elif since_s is None:
+            since_s = looked_s
+        elif looked_s - since_s > STABLE_S:
+            return since_s, ""
+        if looked_s > deadline_s:
             named = zip(nodes, views, strict=True)
-            return "; ".join(f"{node.name}: {', '.join(sorted(view))}" for node, view in named)
+            lines = (f"{node.name}: {', '.join(sorted(view))}" for node, view in named)
+            return None, "; ".join(lines)
         await asyncio.sleep(LOOK_S)

@@ -184,7 +184,12 @@ class Load:
                 found += [(each["position"], each["message"]) for each in answer.value["messages"]]
             elif answer.status == 424 and answer.value["error"] == "MatchTimeout":
                 return found
-            elif answer.status != 410:
+            elif answer.status == 410:  # it has moved, or begun anew: what was read is of before
+                found.clear()
+                token = "earliest"
+                await asyncio.sleep(AGAIN_S)
+                continue
+            else:
                 await asyncio.sleep(AGAIN_S)
                 continue
             token = answer.value["resumeToken"]

@@ -4,8 +4,9 @@
   it asks. One that asks a node which is stopped itself is counted from when that goes on.
 - No message goes to two receivers that compete, and none that the cluster says it did not take.
 - A message in memory that was acknowledged is lost only with a node that had it when it was killed,
-  or with a receiver whose connection broke while it waited. Nothing else loses one: no join, no
-  leave, no partition, no pause.
+  or on the way to a receiver: its connection broke while it waited, or its node was silent for so
+  long that the others gave up on it. Nothing else loses one: no join, no leave, and no ring is lost
+  in a partition or a pause.
 - A stored stream loses nothing, has each message once, and its positions are 1, 2, 3 without holes.
 - After the last fault all nodes agree on all nodes again.
 - Most of what is sent is acknowledged, faults or not: of a cluster that does nothing, all the above
@@ -26,6 +27,8 @@ from tests.kit.verdict import Verdict
 SLACK_S = 3.5
 """A node waits two seconds for another before it takes it for stuck, and looks every half second;
 the rest is for a machine that has other things to do."""
+SILENCE_S = 4.5
+"""A node that is silent for about so long is given up by the others, with what they told it."""
 CONVERGED_S = 12.0
 """An era may last so much longer for those who have not heard of the next."""
 
@@ -121,14 +124,25 @@ def _judge_work(history: History, verdict: Verdict, holders: _Holders) -> None:
         with_node = [sent for sent in lost if holders.may_be_lost(sent)]
         rest = [sent for sent in lost if not holders.may_be_lost(sent)]
         broken = [
-            poll for poll in history.polls
-            if poll.stream == stream and poll.outcome is Outcome.UNSURE
-        ]  # fmt: skip
+            poll for poll in history.polls if poll.stream == stream and _may_lose(poll, history)
+        ]
         unexplained = _without_receiver(rest, broken)
         verdict.counts["lost with a node"] += len(with_node)
-        verdict.counts["lost with a receiver"] += len(rest) - len(unexplained)
+        verdict.counts["lost on the way"] += len(rest) - len(unexplained)
         for sent in unexplained:
             verdict.findings.add("lost", _text(sent, history))
+
+
+def _may_lose(poll: Poll, history: History) -> bool:
+    """Say whether a receiver may have been given a message that never reached it."""
+    return poll.outcome is Outcome.UNSURE or any(
+        fault.node == poll.node
+        and fault.step.fault in (Fault.PAUSE, Fault.CUT, Fault.ONE_WAY)
+        and fault.to_s - fault.from_s >= SILENCE_S
+        and fault.from_s <= poll.to_s
+        and fault.to_s >= poll.from_s
+        for fault in history.performed
+    )
 
 
 def _without_receiver(lost: Sequence[Sent], broken: Sequence[Poll]) -> list[Sent]:

@@ -12,7 +12,7 @@ from tests.kit.verdict import Verdict
 
 SUMS = (
     "sent", "acknowledged", "unsure", "received", "stored", "broken polls", "lost with a node",
-    "lost with a receiver",
+    "lost on the way",
 )  # fmt: skip
 
 

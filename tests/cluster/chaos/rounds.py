@@ -1,8 +1,10 @@
 """Rounds, one after the other on one cluster, each judged as it ends."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -26,8 +28,9 @@ def owner_of(nodes: frozenset[str], stream: str) -> str:
 class Rounds:
     """Plays rounds on a cluster that runs."""
 
-    def __init__(self, nodes: list[ClusterNode], network: Namespaces) -> None:
+    def __init__(self, nodes: list[ClusterNode], network: Namespaces, folder: Path) -> None:
         self._nodes = nodes
+        self._folder = folder
         self._network = network
         self._seen_bugs: set[tuple[str, str]] = set()
         self._owners: dict[tuple[frozenset[str], str], str] = {}
@@ -35,6 +38,8 @@ class Rounds:
     async def play(self, plan: Plan) -> RoundResult:
         """Play one round, and judge it."""
         history = await Conductor(plan, self._nodes, self._network).run()
+        file = self._folder / f"round-{plan.seed}-{plan.number}.json"
+        file.write_text(json.dumps(asdict(history), default=str))
         verdict = judge(history, self._owner_of, errors=self._new_bugs())
         return RoundResult(plan, verdict, history.seconds, history.heal_s)
 
@@ -63,9 +68,10 @@ async def cluster(folder: Path) -> AsyncIterator[Rounds]:
         async with asyncio.TaskGroup() as tasks:
             for node in nodes[:NODES]:
                 tasks.create_task(node.start())
-        if views := await agreement(nodes[:NODES]):
+        agreed_s, views = await agreement(nodes[:NODES])
+        if agreed_s is None:
             raise RuntimeError(f"the nodes do not find each other: {views}")
-        yield Rounds(nodes, network)
+        yield Rounds(nodes, network, folder)
 
 
 def _by_socket(url: str, server: object) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.chaos.history import Era, History, Outcome, Performed, Poll, Sent
-from tests.cluster.chaos.oracle import CONVERGED_S, SLACK_S, eras_of, judge
+from tests.cluster.chaos.oracle import CONVERGED_S, SILENCE_S, SLACK_S, eras_of, judge
 from tests.cluster.chaos.plan import Fault, Plan, Step
 
 ALL = frozenset({"a", "b", "c"})
@@ -146,6 +146,19 @@ def test_a_receiver_whose_connection_broke_may_have_had_one_message_and_no_more(
     assert found(history(polls=[poll(1), elsewhere])) == {"lost": 1}
     before = poll(None, outcome=UNSURE, from_s=8.0, to_s=9.0)
     assert found(history(polls=[poll(1), before])) == {"lost": 1}
+
+
+def test_a_receiver_of_a_node_that_was_given_up_may_have_had_one_message():
+    short = [fault(Fault.PAUSE, "c", 10.1, 10.1 + SILENCE_S - 0.1)]
+    long = [fault(Fault.PAUSE, "c", 10.1, 10.1 + SILENCE_S + 0.1)]
+    of_another = [fault(Fault.PAUSE, "b", 10.1, 10.1 + SILENCE_S + 0.1)]
+    polls = [poll(1), poll(None)]
+
+    assert found(history(polls=polls, performed=short)) == {"lost": 1}
+    assert found(history(polls=polls, performed=of_another)) == {"lost": 1}
+    assert found(history(polls=polls, performed=long)) == {}
+    assert judge(history(polls=polls, performed=long), owner_of).counts["lost on the way"] == 1
+    assert found(history(kept={}, performed=long)) == {"lost from a ring": 1}
 
 
 def test_a_ring_has_each_message_once():
