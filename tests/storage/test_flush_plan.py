@@ -66,6 +66,29 @@ def test_what_is_flushed_never_steps_back(one, other):
     assert group.flushed_end == max(one, other)
 
 
+def test_a_replicated_log_shows_what_a_majority_has_flushed_and_it_has_itself():
+    group = plan()
+    group.commit(0)
+    group.appended_end = 9
+    group.advance(6)
+
+    assert group.acknowledged_end == 0
+    group.commit(4)
+    assert group.acknowledged_end == 4
+    group.commit(8)
+    assert (group.acknowledged_end, group.flushed_end) == (6, 6)
+    group.commit(3)  # late news
+    assert group.committed_end == 8
+
+
+def test_on_an_interval_a_replicated_log_shows_no_more_than_is_committed():
+    lazy = plan("interval")
+    lazy.commit(2)
+    lazy.appended_end = 3
+
+    assert (lazy.acknowledged_end, lazy.flushed_end) == (2, 0)
+
+
 class FlushHistory(RuleBasedStateMachine):
     """Appends, fsyncs and sealed segments in any order, against a disk that is a number."""
 

@@ -43,10 +43,15 @@ FSYNCS_AT_ONCE = 4
 
 
 class FlushPlan:
-    """How far the log is appended, being fsynced, and fsynced."""
+    """How far the log is appended, being fsynced, fsynced, and committed.
+
+    In a log that only one node has, what is flushed is committed. A replicated log is told how far
+    a majority of its replicas has flushed, and shows nothing above that, nor above its own flush.
+    """
 
     __slots__ = (
         "appended_end",
+        "committed_end",
         "flushed_end",
         "interval_ms",
         "is_syncing",
@@ -59,6 +64,8 @@ class FlushPlan:
         self.interval_ms = interval_ms
         self.appended_end = end
         self.flushed_end = end
+        self.committed_end: int | None = None
+        """How far a majority has flushed; None where nobody else has a copy."""
         self.is_syncing = False
         self.last_sync_ms = 0
 
@@ -68,7 +75,13 @@ class FlushPlan:
     @property
     def acknowledged_end(self) -> int:
         """Messages below this may be acknowledged and read."""
-        return self.appended_end if self.policy == "interval" else self.flushed_end
+        end = self.appended_end if self.policy == "interval" else self.flushed_end
+        committed = self.committed_end
+        return end if committed is None or end < committed else committed
+
+    def commit(self, end: int) -> None:
+        """Note that a majority has flushed everything below `end`; late news changes nothing."""
+        self.committed_end = max(self.committed_end or 0, end)
 
     def wants_sync(self, now_ms: int) -> bool:
         """Tell whether an fsync should start now."""

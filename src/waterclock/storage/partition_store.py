@@ -137,9 +137,16 @@ class PartitionStore:
         """Messages below this may be acknowledged; reads end here."""
         return Offset(self._plan.acknowledged_end)
 
+    def commit(self, end: int) -> None:
+        """Show readers what is committed below `end`; from the first call on, nothing above it.
+
+        You must call it before anybody reads a replicated log, and step its `FlushQueue` after it.
+        """
+        self._plan.commit(end)
+
     @property
     def flushed_end(self) -> Offset:
-        """Everything below this is durable."""
+        """Everything below this is durable here; in a replicated log not yet committed."""
         return Offset(self._plan.flushed_end)
 
     @property

@@ -97,7 +97,8 @@ class Pass:
 
     Everything below `end` must be durable before the first job: a scheduled message counts as over
     only once the frame that ended it cannot be lost any more in a crash, after the rewrite took the
-    scheduled message.
+    scheduled message. In a replicated log it can be lost with its leader until it is committed: a
+    pass over what is not has no jobs.
     """
 
     def __init__(
@@ -129,6 +130,8 @@ class Pass:
         store, wanted = self._store, self.wanted
         if store.flushed_end < self.end:
             store.sync()
+        if store.acknowledged_end < self.end:
+            return
         for base in self._bases:
             segment = next((s for s in store.segments if s.base_offset == base), None)
             if segment is None:  # it was hollow, and went with the one before it
