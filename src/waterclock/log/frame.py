@@ -168,7 +168,6 @@ def header_of(
     body_len = len(body)
     if body_len > BODY_BYTES_MAX:
         raise LimitExceeded("frame body bytes", BODY_BYTES_MAX, got=body_len)
-    assert 0 <= flushed_end <= base_offset
     return FrameHeader(
         kind,
         flags,
@@ -176,7 +175,7 @@ def header_of(
         span,
         rows,
         Epoch(epoch),
-        min(base_offset - flushed_end, _UNFLUSHED_MAX),
+        flushed_up_to(base_offset, flushed_end),
         Millis(append_ms),
         Millis(min_due_ms),
         Millis(max_due_ms),
@@ -184,6 +183,12 @@ def header_of(
         crc32c(body),
         log_tag,
     )
+
+
+def flushed_up_to(base_offset: int, flushed_end: int) -> int:
+    """Return the `unflushed` of a frame written when everything below `flushed_end` was fsynced."""
+    assert 0 <= flushed_end <= base_offset
+    return min(base_offset - flushed_end, _UNFLUSHED_MAX)
 
 
 def encode_header(header: FrameHeader) -> bytes:

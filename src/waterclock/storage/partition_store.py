@@ -54,7 +54,6 @@ from waterclock.log.sidecars.sparse_index import SparseIndex
 from waterclock.model.errors import (
     BadInput,
     Closed,
-    FrameDamaged,
     PartitionFaulty,
     StorageFailed,
     StorageFull,
@@ -64,11 +63,10 @@ from waterclock.model.sections import DedupConfig, LogConfig
 from waterclock.storage.flush import FlushPlan, Sync
 from waterclock.storage.folders.folder import Bytes, Folder
 from waterclock.storage.jobs import SaveJob, Snapshot
-from waterclock.storage.reader import Reader
+from waterclock.storage.reader import READ_BYTES_MAX, Reader
 from waterclock.storage.segment_file import SegmentFile, create_segment
 
 Int64s = npt.NDArray[np.int64]
-READ_BYTES_MAX = 1 << 20
 _NO_BODY = memoryview(b"")
 
 
@@ -189,7 +187,7 @@ class PartitionStore:
             fps = None if fps is None else fps[is_new]
         flags = FLAG_UNTRACKED if allow_duplicate else 0
         parts = split_by_due(fresh, now_ms=now_ms, flags=flags, compression=self.log.compression)
-        with self._in_step():
+        with self.in_step():
             base = self._write([part.frame for part in parts], now_ms)
             written = assigned_offsets(parts, fresh.count, base)
             if self.ids is not None and fps is not None:
@@ -198,7 +196,7 @@ class PartitionStore:
         return appended_of(repeats, written, self.end, scheduled)
 
     @contextmanager
-    def _in_step(self) -> Iterator[None]:
+    def in_step(self) -> Iterator[None]:
         """Write and note what was written, both or neither: cut short between, the store stops.
 
         Otherwise the log would hold, and acknowledge, what its own indexes do not know.
@@ -228,7 +226,7 @@ class PartitionStore:
         if not isinstance(scheduled, ScheduledRows):
             scheduled = scheduled_rows(self.reader.rows(scheduled), scheduled)
         frame = fired_frame(scheduled, self.log.compression)
-        with self._in_step():
+        with self.in_step():
             base = self._write([frame], now_ms)
             self.active_delta.retire(scheduled.offsets.copy())
         return appended_of(None, range(base, self.end), self.end)
@@ -236,7 +234,7 @@ class PartitionStore:
     def cancel(self, offsets: Int64s, *, now_ms: int, has_expired: bool = False) -> Offset:
         """Write that these open messages will not fire; return the offset to be flushed."""
         self.check_appendable()
-        with self._in_step():
+        with self.in_step():
             self._write([cancel_frame(offsets, has_expired=has_expired)], now_ms)
             self.active_delta.cancel(offsets.copy(), has_expired=has_expired)
         return self.end
@@ -244,7 +242,7 @@ class PartitionStore:
     def reschedule(self, offsets: Int64s, due_ms: Int64s, *, now_ms: int) -> Offset:
         """Write new due times for these open messages; return the offset to be flushed."""
         self.check_appendable()
-        with self._in_step():
+        with self.in_step():
             self._write([reschedule_frame(offsets, due_ms)], now_ms)
             self.active_delta.move(offsets.copy(), due_ms.copy())
         return self.end
@@ -264,53 +262,56 @@ class PartitionStore:
 
     def _write(self, frames: list[PlannedFrame], now_ms: int) -> Offset:
         """Write frames as one; return the offset of the first."""
-        if not self._has_room(frames, now_ms):
-            self.roll(now_ms)
-        is_always = self.log.fsync == "always"
-        if is_always:
-            # Before the write: what is derived from the frames before it is complete here.
-            self._take_checkpoint()
-            self._save_checkpoint()
-        segment = self.segments[-1]
-        base = offset = segment.end_offset
+        size = span = 0
+        for frame in frames:
+            size += FRAME_HEADER_BYTES + len(frame.body)
+            span += frame.span
+        self.make_room(size, span, now_ms)
+        base = offset = self.end
         append_ms = Millis(max(now_ms, self.log_time_ms))
-        parts: list[Bytes] = []
         headers: list[FrameHeader] = []
+        parts: list[Bytes] = []
         for frame in frames:
             header = frame.header_at(
                 offset,
                 append_ms=append_ms,
-                log_tag=segment.log_tag,
+                log_tag=self.segments[-1].log_tag,
                 epoch=self.epoch,
                 flushed_end=self._plan.flushed_end,
             )
             headers.append(header)
             parts += (encode_header(header), frame.body)
             offset = header.end_offset
+        self.write_frames(headers, parts)
+        return base
+
+    def make_room(self, size: int, span: int, now_ms: int) -> None:
+        """Begin a segment, if frames of this size do not belong into the active one."""
+        segment = self.segments[-1]
+        if segment.is_empty:
+            return
+        is_young = now_ms < segment.header.created_ms + self.log.segment_age_ms
+        if not is_young or not segment.has_room(size, span, segment_bytes=self.log.segment_bytes):
+            self.roll(now_ms)
+
+    def write_frames(self, headers: list[FrameHeader], parts: list[Bytes]) -> None:
+        """Write frames, header and body in turn, into the active segment with one system call."""
+        is_always = self.log.fsync == "always"
+        if is_always:
+            # Before the write: what is derived from the frames before it is complete here.
+            self._take_checkpoint()
+            self._save_checkpoint()
+        segment = self.segments[-1]
         with self._stopping_on_failure():
             segment.append(
                 parts, preallocate_bytes=min(self.log.preallocate_bytes, self.log.segment_bytes)
             )
         for header, raw in zip(headers, parts[::2], strict=True):
             segment.accept(header, int.from_bytes(raw[-4:], "little"))
-        self.log_time_ms = append_ms
-        self._plan.appended_end = offset
+        self.log_time_ms, self.epoch = headers[-1].append_ms, headers[-1].epoch
+        self._plan.appended_end = segment.end_offset
         if is_always:
             self._sync()
-        return base
-
-    def _has_room(self, frames: list[PlannedFrame], now_ms: int) -> bool:
-        """Tell whether frames belong into the active segment or into a new one."""
-        segment = self.segments[-1]
-        if segment.is_empty:
-            return True
-        if now_ms >= segment.header.created_ms + self.log.segment_age_ms:
-            return False
-        size = span = 0
-        for frame in frames:
-            size += FRAME_HEADER_BYTES + len(frame.body)
-            span += frame.span
-        return segment.has_room(size, span, segment_bytes=self.log.segment_bytes)
 
     def roll(self, now_ms: int) -> None:
         """Seal the active segment, if it holds anything, and begin the next."""
@@ -452,18 +453,7 @@ class PartitionStore:
 
     def read(self, offset: int, *, bytes_max: int = READ_BYTES_MAX) -> list[Frame]:
         """Return whole frames from the one that holds `offset`: at least one, if there is one."""
-        frames: list[Frame] = []
-        size = 0
-        try:
-            for frame in self.frames(offset):
-                size += frame.header.size
-                if frames and size > bytes_max:
-                    break
-                frames.append(frame)
-        except FrameDamaged:
-            if not frames:
-                raise
-        return frames
+        return self.reader.read(offset, self.acknowledged_end, bytes_max=bytes_max)
 
     def frames(self, offset: int, end: int | None = None) -> Iterator[Frame]:
         """Yield the frames from the one that holds `offset`, as far as they are acknowledged."""

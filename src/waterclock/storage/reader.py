@@ -25,6 +25,7 @@ Int64s = npt.NDArray[np.int64]
 Keys = Sequence[bytes | None]
 """The key each message must have; None: any, or none."""
 
+READ_BYTES_MAX = 1 << 20
 _BOUNDS = struct.Struct("<ii")
 _HOLDS = CARRIES_IDS | {FrameType.FIRED}
 _KEEPS_IDS = frozenset({FrameType.DATA, FrameType.SCHEDULED})
@@ -64,6 +65,21 @@ class Reader:
                     return
                 yield frame
                 offset = frame.header.end_offset
+
+    def read(self, offset: int, end: int, *, bytes_max: int) -> list[Frame]:
+        """Return whole frames that begin below `end`: at least one, if there is one."""
+        frames: list[Frame] = []
+        size = 0
+        try:
+            for frame in self.frames(offset, end):
+                size += frame.header.size
+                if frames and size > bytes_max:
+                    break
+                frames.append(frame)
+        except FrameDamaged:
+            if not frames:
+                raise
+        return frames
 
     def offset_at(self, append_ms: int) -> Offset:
         """Return the first offset appended at or after a time; the log's end if there is none."""

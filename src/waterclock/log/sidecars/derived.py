@@ -46,24 +46,30 @@ class Derived:
             relative = row_offsets(header, batch) - self.base_offset
             entries = np.sort(fps << np.uint64(OFFSET_BITS) | relative.astype(np.uint64))
             (self._ids.tracked if header.is_tracked else self._ids.untracked).append(entries)
-        if kind is FrameType.SCHEDULED:
-            batch = decode(header, frame.body)
-            self.due.open(row_offsets(header, batch), due_times(batch))
-        elif kind is FrameType.FIRED:
-            self.due.retire(as_numpy(decode(header, frame.body).column("scheduled_offset")))
-        elif kind is FrameType.CANCEL:
-            scheduled = as_numpy(decode(header, frame.body).column("scheduled_offset"))
-            self.due.cancel(scheduled, has_expired=bool(header.flags & FLAG_EXPIRED))
-        elif kind is FrameType.SEEN:
-            batch = decode(header, frame.body)
-            offsets, endings = row_offsets(header, batch), as_numpy(batch.column("ending"))
-            if endings.any():
-                self.due.cancel(offsets[endings == Ending.CANCELLED])
-                self.due.cancel(offsets[endings == Ending.EXPIRED], has_expired=True)
-        elif kind is FrameType.RESCHEDULE:
-            batch = decode(header, frame.body)
-            self.due.move(as_numpy(batch.column("scheduled_offset")), due_times(batch))
+        note_timers(self.due, frame)
 
     def entries(self) -> IdEntries:
         """Return the id entries, sorted."""
         return self._ids.merged()
+
+
+def note_timers(due: DueDelta, frame: Frame) -> None:
+    """Note what a frame says of scheduled messages; nothing of its body is held on to."""
+    header, kind = frame.header, frame.header.type
+    if kind is FrameType.SCHEDULED:
+        batch = decode(header, frame.body)
+        due.open(row_offsets(header, batch), due_times(batch).copy())
+    elif kind is FrameType.FIRED:
+        due.retire(as_numpy(decode(header, frame.body).column("scheduled_offset")).copy())
+    elif kind is FrameType.CANCEL:
+        scheduled = as_numpy(decode(header, frame.body).column("scheduled_offset")).copy()
+        due.cancel(scheduled, has_expired=bool(header.flags & FLAG_EXPIRED))
+    elif kind is FrameType.SEEN:
+        batch = decode(header, frame.body)
+        offsets, endings = row_offsets(header, batch), as_numpy(batch.column("ending"))
+        if endings.any():
+            due.cancel(offsets[endings == Ending.CANCELLED])
+            due.cancel(offsets[endings == Ending.EXPIRED], has_expired=True)
+    elif kind is FrameType.RESCHEDULE:
+        batch = decode(header, frame.body)
+        due.move(as_numpy(batch.column("scheduled_offset")).copy(), due_times(batch).copy())
