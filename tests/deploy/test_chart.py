@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ import yaml
 
 import waterclock
 from benchmarks.peers.cache import go, python
-from tests.deploy.container import container, volume
+from tests.deploy.container import Container, container, volume
 from tests.deploy.fetching import fetched
 from waterclock.model.config import Config, load_config
 
@@ -228,6 +229,9 @@ def test_replicas_are_a_cluster_whose_nodes_find_each_other_by_the_names_of_thei
         (settings.grpc_port, "TCP"), (settings.http_port, "TCP"), (settings.peer_port, "TCP"),
         (settings.gossip_port, "TCP"), (settings.gossip_port, "UDP"),
     }  # fmt: skip
+    _, dns = cluster.pod["initContainers"]
+    assert dns["command"][-1] == environ["WATERCLOCK_CLUSTER__ADVERTISE"]
+    assert dns["securityContext"] == node["securityContext"]
     headless = cluster.one("Service", "-headless")["spec"]
     assert {port["targetPort"] for port in headless["ports"]} == {
         each["name"] for each in node["ports"]
@@ -315,3 +319,56 @@ def test_keys_of_a_secret_are_in_memory_only(image, full, tmp_path):
     with container(image, tmp_path / "node", *node["args"], binds=binds) as it:
         assert it.ready()["is_secure"] is True
     assert not (data / "data" / "secure").exists()
+
+
+def environ_of(node: dict[str, Any], pod: str) -> dict[str, str]:
+    """Return the environment of a container, as Kubernetes fills it in for a pod."""
+    given = [each for each in node["env"] if "value" in each]
+    return {each["name"]: each["value"].replace("$(POD_NAME)", pod) for each in given}
+
+
+def test_pods_find_each_other_and_share_streams(image, tmp_path):
+    rendered = render({"replicas": 2, "secure": {"existingSecret": "keys"}})
+    (node,) = rendered.pod["containers"]
+    names = [seed.rpartition(":")[0] for seed in rendered.config.cluster.bootstrap_nodes]
+    (settings := tmp_path / "node.yml").write_text(rendered.one("ConfigMap")["data"]["node.yml"])
+    # All pods are on one loopback here, each at an address of its own.
+    addresses = {"localhost": "127.0.0.1", names[0]: "127.0.0.1", names[1]: "127.0.0.2"}
+    (hosts := tmp_path / "hosts").write_text(
+        "".join(f"{address} {name}\n" for name, address in addresses.items())
+    )
+    memory = volume(image, "/run/waterclock", tmp_path / "memory")
+    binds = {
+        memory: "/run/waterclock", settings: "/etc/waterclock/node.yml:ro", hosts: "/etc/hosts:ro",
+    }  # fmt: skip
+    called = [word for name in rendered.config.server.hosts for word in ("--host", name)]
+    init = ["secure", "init", "--data", "/run/waterclock", *called]
+    with container(image, tmp_path / "secure", *init, binds=binds) as it:
+        assert it.process.wait() == 0
+
+    with ExitStack() as started:
+        first: Container | None = None
+        for name in names:
+            pod = name.partition(".")[0]
+            data = volume(image, "/var/lib/waterclock", tmp_path / f"data-{pod}")
+            own = environ_of(node, pod) | {"WATERCLOCK_SERVER__HOST": addresses[name]}
+            place = {**binds, data: "/var/lib/waterclock"}
+            it = started.enter_context(
+                container(
+                    image, tmp_path / pod, *node["args"], binds=place, environ=own, beside=first
+                )
+            )
+            assert it.ready()["name"] == pod
+            first = first or it
+        joined = "waterclock cluster events --follow | grep --max-count 1 '2 nodes own streams'"
+        admin = {
+            "WATERCLOCK_CREDENTIAL": "@/run/waterclock/secure/admin.credential",
+            "WATERCLOCK_ADDRESS": f"{names[0]}:9000",
+        }
+        assert it.run("sh", "-c", joined, **admin).returncode == 0
+        sent = it.run("waterclock", "send", "greetings", "hello", **admin)
+        admin["WATERCLOCK_ADDRESS"] = f"{names[1]}:9000"
+        received = it.run("waterclock", "receive", "greetings", **admin)
+
+    assert sent.returncode == 0, sent.stderr
+    assert received.stdout == "1  hello\n", received.stderr
