@@ -5,6 +5,7 @@ import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ import pytest
 
 import waterclock as package
 from tests.cli.terminals import at_terminal
+from tests.kit.ports import free_in_a_row
 from waterclock.security.folder import SecureFolder
 
 PORTS = ("--grpc-port", "0", "--http-port", "0", "--set", "cluster.gossip_port=0")
@@ -165,6 +167,20 @@ def test_a_cluster_has_two_to_nine_nodes(waterclock, count):
 
     assert result.exit_code == 2
     assert "--nodes" in result.stderr
+
+
+def test_a_port_that_one_of_the_nodes_would_have_is_taken_and_what_helps_is_said(
+    waterclock, tmp_path
+):
+    first = free_in_a_row(2)
+    with socket.create_server(("127.0.0.1", first + 1)):
+        result = waterclock("up", "--nodes", 2, "--data", tmp_path, *PORTS, "--grpc-port", first)
+
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"error: configuration cluster.grpc_port: cannot listen on 127.0.0.1:{first + 1}: Address"
+        " already in use; another node may be running; choose another port with --grpc-port\n"
+    )
 
 
 def test_a_mistake_in_the_settings_is_told_before_anything_is_started(waterclock, tmp_path):

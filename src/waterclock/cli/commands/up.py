@@ -12,8 +12,8 @@ import os
 import shlex
 import socket
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,7 +104,8 @@ def up(
     config = read_config()
     if nodes is not None:
         given = _options(config_file, settings, is_insecure=is_insecure, is_verbose=is_verbose)
-        run_local_cluster(config, nodes, given, as_json=as_json)
+        with _hinting():
+            run_local_cluster(config, nodes, given, as_json=as_json)
         return
     begin_log(level=config.log.level, format=config.log.format)
     _make_folder(Path(config.node.data_folder))
@@ -127,25 +128,20 @@ class _Run:
         self._stopping_at: float | None = None
 
     def until_stopped(self, reread: Callable[[], "Config"]) -> None:
-        """Run the node; errors that keep it from starting say which flag helps."""
+        """Run the node."""
         import uvloop
 
         from waterclock.server.process import run_node
 
-        try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(
-                    run_node(
-                        self._config,
-                        on_ready=self._ready,
-                        on_stopping=self._stopping,
-                        reread=reread,
-                    )
+        with _hinting(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(
+                run_node(
+                    self._config,
+                    on_ready=self._ready,
+                    on_stopping=self._stopping,
+                    reread=reread,
                 )
-        except BadConfig as error:
-            raise _with_hint(error) from error
-        except FolderInUse as error:
-            raise FolderInUse(f"{error}, with --data FOLDER") from error
+            )
         self._stopped()
 
     def _ready(self, addresses: "Addresses") -> None:
@@ -194,9 +190,18 @@ def _make_folder(folder: Path) -> None:
         ) from error
 
 
-def _with_hint(error: BadConfig) -> BadConfig:
-    hint = _PORT_HINTS.get(error.field)
-    return error if hint is None else BadConfig(error.field, f"{error.problem}; {hint}")
+@contextmanager
+def _hinting() -> Iterator[None]:
+    """Say of errors that keep a node from starting which flag helps."""
+    try:
+        yield
+    except BadConfig as error:
+        hint = _PORT_HINTS.get(error.field)
+        if hint is None:
+            raise
+        raise BadConfig(error.field, f"{error.problem}; {hint}") from error
+    except FolderInUse as error:
+        raise FolderInUse(f"{error}, with --data FOLDER") from error
 
 
 # What it says of itself

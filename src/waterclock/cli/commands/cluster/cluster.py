@@ -111,9 +111,9 @@ def news(known: "Sequence[EventView]", found: "Sequence[EventView]") -> "Sequenc
 
 
 def tell_members(out: Console, found: "list[MemberView]") -> None:
-    """Show a line for each member."""
+    """Show a line for each member, the node that was asked first."""
     lines = table(out, "name", "state", "HTTP", "gossip", "peer link", "zone", ">level")
-    for member in found:
+    for member in sorted(found, key=lambda each: (not each.is_self, each.name)):
         lines.add_row(
             Text(one_line(member.name), style="bold" if member.is_self else ""),
             Text(member.state, style=STYLES.get(member.state, "dim")),
