@@ -93,6 +93,22 @@ def test_a_person_is_told_how_to_be_the_admin_of_a_secure_node(tmp_path):
     assert f"--cacert '{tmp_path}/my data/secure/ca.pem'" in shown
 
 
+def test_a_person_is_told_what_a_node_of_a_cluster_does():
+    flags = {"cluster.name": "shop", "cluster.bootstrap_nodes": "10.0.0.1:7946"}
+    config = load_config(yaml_text="", environ={}, flags=flags)
+    file = io.StringIO()
+
+    tell_ready(
+        Console(file=file, width=500), config, Addresses("127.0.0.1", 9000, 8080, is_secure=False)
+    )
+
+    shown = file.getvalue()
+    assert re.search(r"cluster +shop\b", shown)
+    assert "cluster members" in shown
+    assert "send greetings" in shown
+    assert "publish" not in shown
+
+
 def test_what_was_published_is_there_after_a_restart(waterclock, tmp_path):
     with running(tmp_path / "data") as node:
         waterclock("publish", "orders", "hello", "--address", node.address)

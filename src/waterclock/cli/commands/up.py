@@ -232,6 +232,7 @@ def tell_ready(out: Console, config: "Config", addresses: "Addresses") -> None:
         ("gRPC", addresses.grpc),
         ("HTTP", addresses.http),
         ("data", str(Path(config.node.data_folder).absolute())),
+        *([("cluster", config.cluster.name)] if config.cluster.is_clustered else ()),
     ):
         facts.add_row(Text(f"   {what}", style="dim"), where)
     out.print(facts)
@@ -254,6 +255,12 @@ def _lines(config: "Config", addresses: "Addresses") -> list[tuple[str, str]]:
         (f"{called} schedule list orders", "what is still to come"),
         (f"{called} subscribe orders --from earliest", "see them come"),
     ]
+    if config.cluster.is_clustered:  # which has streams and no topics
+        lines = [
+            (f"{called} cluster members", "who is there"),
+            (f"{called} send greetings 'hello'", "send a message, whoever owns the stream"),
+            (f"{called} receive greetings", "see it come, here or at another node"),
+        ]
     if addresses.grpc_port != DEFAULT_PORT:
         lines.insert(0, (f"export WATERCLOCK_ADDRESS={addresses.grpc}", "where this node is"))
     curl = "curl"
