@@ -274,6 +274,8 @@ class World:
         self.excused: set[int] = set()
         self.faults_ms = 0
         """When something was last broken or changed."""
+        self.pollers: str | None = None
+        """The node that all polls are asked of; None: any."""
         self.rate = 0.0
         self.poll_rate = 0.0
         for _ in range(nodes):
@@ -441,7 +443,8 @@ class World:
 
     def poll(self) -> None:
         wait_ms = self.random.choice((500, 3_000, 10_000))
-        poll = Poll(self.random.choice(self.fronts()), self.now_ms + wait_ms)
+        front = self.nodes[self.pollers] if self.pollers else self.random.choice(self.fronts())
+        poll = Poll(front, self.now_ms + wait_ms)
         self._poll(poll, is_first=True)
 
     def poll_again(self, poll: Poll) -> None:
@@ -454,7 +457,8 @@ class World:
         if route is None or not is_first:
             to = poll.front.ring.owner(STREAM)
         else:
-            to = route.poll() or poll.front.name
+            is_at_home = self.plant == "polls stay at home" and route.index < route.keep.read
+            to = (None if is_at_home else route.poll()) or poll.front.name
 
         def hear(node: SimulatedNode, answer: Answer) -> None:
             if node.is_part:

@@ -23,7 +23,7 @@ from waterclock.cluster.hot_streams.frames import (
 )
 from waterclock.cluster.hot_streams.split import Keep, Report
 
-KEPT = Keep("höt", 7, 1_700_000_000_000, 1, 2, 100, ("root", "one", "two"), (5, 0, 70_000))
+KEPT = Keep("höt", 7, 1_700_000_000_000, 1, 2, 100, ("root", "one", "two"), (5, 0, 7), (0, 9, 9))
 MOVED = [Moved(b'{"a":1}', "id", 1_700_000_000_000, 0, 0), Moved(b"2", "", 5, 1_000, 9)]
 
 
@@ -32,11 +32,11 @@ def test_a_keep_is_read_as_it_was_written():
 
 
 def test_a_keep_has_these_bytes():
-    keep = KEPT._replace(stream="s", nodes=("a", "b"), loads=(1, 2))
+    keep = KEPT._replace(stream="s", nodes=("a", "b"), loads=(1, 2), backlogs=(3, 4))
 
     assert encode_keep(keep).hex() == (
         "01" "0000000000000007" "0000018bcfe56800" "0001" "0002" "00000064" "0001" "73"
-        "00000001" "0001" "61" "00000002" "0001" "62"
+        "00000001" "00000003" "0001" "61" "00000002" "00000004" "0001" "62"
     )  # fmt: skip
 
 

@@ -48,7 +48,8 @@ class Node:
 
 
 def keep(write=2, read=2, version=1, ring=RING, nodes=(ROOT, CHILD)):
-    return Keep(STREAM, ring.version, version, write, read, 100, nodes, (0,) * len(nodes))
+    counts = (0,) * len(nodes)
+    return Keep(STREAM, ring.version, version, write, read, 100, nodes, counts, counts)
 
 
 @pytest.fixture

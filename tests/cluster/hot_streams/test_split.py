@@ -74,21 +74,21 @@ def test_a_closing_partition_that_says_nothing_is_given_up(split):
 def test_a_node_asks_its_own_partition():
     split = Split("hot", "root", ring_version=7, version=100)
     split.resize(2, RING, 0)
-    route = Route(split.keep(100, 0), "one", 0)
+    route = Route(split.keep(100, 0, 0), "one", 0)
 
     assert (route.send(), route.poll()) == (None, None)
 
 
 def test_a_node_whose_partition_closes_sends_elsewhere(split):
     split.resize(1, RING, 0)
-    route = Route(split.keep(100, 0), "one", 0)
+    route = Route(split.keep(100, 0, 0), "one", 0)
 
     assert (route.send(), route.poll()) == ("root", None)
 
 
 def test_a_node_without_a_partition_spreads_by_what_each_has_had(split):
     report(split, "one")
-    route = Route(split.keep(100, 1_000), "three", 0)
+    route = Route(split.keep(100, 1_000, 0), "three", 0)
 
     chosen = [route.send() for _ in range(300)]
 
@@ -96,8 +96,24 @@ def test_a_node_without_a_partition_spreads_by_what_each_has_had(split):
     assert 100 < chosen.count("one") < 200
 
 
+def test_half_of_the_polls_go_where_far_more_messages_wait(split):
+    report(split, "one", backlog=500)
+    keep = split.keep(100, 0, 50)
+
+    route = Route(keep, "root", 0)
+    assert [route.poll() for _ in range(4)] == ["one", None, "one", None]
+    assert [Route(keep, "one", 0).poll() for _ in range(2)] == [None, None]
+
+
+def test_a_little_more_elsewhere_is_left_to_whoever_polls_there(split):
+    report(split, "one", backlog=100)
+    route = Route(split.keep(100, 0, 50), "root", 0)
+
+    assert [route.poll() for _ in range(2)] == [None, None]
+
+
 def test_a_route_is_good_for_as_long_as_its_root_is_heard(split):
-    route = Route(split.keep(100, 0), "one", 1_000)
+    route = Route(split.keep(100, 0, 0), "one", 1_000)
 
     assert not route.is_over(1_000 + LEASE_MS - 1)
     assert route.is_over(1_000 + LEASE_MS)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cluster.hot_streams.simulated import Violation
-from tests.cluster.hot_streams.stories import PLANTS, tell, tell_steady
+from tests.cluster.hot_streams.stories import PLANTS, tell, tell_steady, tell_uneven
 
 
 @pytest.mark.parametrize("seed", range(100, 106))
@@ -15,9 +15,14 @@ def test_a_hot_stream_is_split_and_a_steady_rate_has_a_steady_count():
     assert max(tell_steady(seed) for seed in range(3)) > 1
 
 
-def tell_both(seed, plant):
+def tell_all(seed, plant):
     tell(seed, plant)
     tell_steady(seed, plant)
+    tell_uneven(seed, plant)
+
+
+def test_messages_do_not_wait_for_ever_where_nobody_polls():
+    tell_uneven(3)
 
 
 @pytest.mark.parametrize("plant", PLANTS)
@@ -25,4 +30,4 @@ def test_a_planted_bug_is_found(plant):
     seed = PLANTS[plant]
 
     with pytest.raises(Violation):
-        tell_both(seed, plant)
+        tell_all(seed, plant)

@@ -7,7 +7,8 @@
     DELETE  5   forget the stream: stream                       answered by nothing
 
     keep        ring version u64, version u64, write u16, read u16, size u32, length of the stream
-                u16, then the stream; for each node its load u32 and its name behind its length u16
+                u16, then the stream; for each node the requests it had u32, the messages that wait
+                there u32, and its name behind its length u16
     report      version u64, requests u32, messages u32, released u8
     messages    how many are left u32; then of each: sent ms u64, ms left u64 (0: for ever), stored
                 u64, length of id u32 and of body u32, then those
@@ -36,7 +37,7 @@ NOT_PART: Final = 1
 DONE: Final = 2
 
 _KEEP = Struct(">QQHHIH")
-_NODE = Struct(">IH")
+_NODE = Struct(">IIH")
 _REPORT = Struct(">QIIB")
 _ITEM = Struct(">QQQII")
 _NUMBER = Struct(">I")
@@ -78,9 +79,9 @@ def encode_keep(keep: Keep) -> bytes:
         keep.ring_version, keep.version, keep.write, keep.read, keep.size, len(stream)
     )
     parts = [b"%c" % KEEP, head, stream]
-    for node, load in zip(keep.nodes, keep.loads, strict=True):
+    for node, *counts in zip(keep.nodes, keep.loads, keep.backlogs, strict=True):
         name = node.encode()
-        parts += (_NODE.pack(min(load, NUMBER_MAX), len(name)), name)
+        parts += (_NODE.pack(*(min(each, NUMBER_MAX) for each in counts), len(name)), name)
     return b"".join(parts)
 
 
@@ -99,19 +100,21 @@ def decode_request(data: bytes) -> Asked | Keep:
 def _decode_keep(data: bytes) -> Keep:
     nodes: list[str] = []
     loads: list[int] = []
+    backlogs: list[int] = []
     try:
         ring_version, version, write, read, size, length = _KEEP.unpack_from(data, 1)
         at = 1 + _KEEP.size
         stream, at = _cut(data, at, length)
         while at < len(data):
-            load, length = _NODE.unpack_from(data, at)
+            load, backlog, length = _NODE.unpack_from(data, at)
             name, at = _cut(data, at + _NODE.size, length)
             nodes.append(name)
             loads.append(load)
+            backlogs.append(backlog)
     except error:
         raise BadPartition("a KEEP ends too soon") from None
-    versions, places = (ring_version, version), (tuple(nodes), tuple(loads))
-    keep = Keep(stream, *versions, write, read, size, *places)
+    versions, counts = (ring_version, version), (tuple(loads), tuple(backlogs))
+    keep = Keep(stream, *versions, write, read, size, tuple(nodes), *counts)
     if not 1 <= keep.write <= keep.read <= len(nodes) or len(set(nodes)) < len(nodes):
         raise BadPartition(f"{keep.write} write, {keep.read} read, {len(nodes)} nodes")
     return keep

@@ -230,7 +230,8 @@ class Partitions:
     ) -> list[Effect]:
         """Tell the partitions how the stream is split, and now and then everybody."""
         stream, effects = split.stream, list[Effect]()
-        keep = split.keep(self._look(stream).size, requests)
+        here = self._look(stream)
+        keep = split.keep(here.size, requests, here.backlog)
         is_for_all = is_change or now_ms - meter.spread_ms >= SPREAD_MS
         if is_for_all:
             meter.spread_ms = now_ms

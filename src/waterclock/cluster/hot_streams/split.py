@@ -18,6 +18,9 @@ SPREAD_MS: Final = 5_000
 LEASE_MS: Final = 15_000
 """What is not heard again for so long is not true any more."""
 
+BACKLOG_MIN: Final = 10
+"""So few messages are left to whoever polls there."""
+
 
 class Keep(NamedTuple):
     """How a stream is split: the root's word to all nodes."""
@@ -33,6 +36,8 @@ class Keep(NamedTuple):
     nodes: tuple[str, ...]
     loads: tuple[int, ...]
     """Requests that each had in the last second."""
+    backlogs: tuple[int, ...]
+    """Messages that waited at each."""
 
 
 class Report(NamedTuple):
@@ -50,6 +55,7 @@ class Split:
     """How one stream is split, at its root."""
 
     __slots__ = (
+        "_backlogs",
         "_heard_ms",
         "_loads",
         "_ring_version",
@@ -71,6 +77,7 @@ class Split:
         self._seen: dict[str, Report] = {}
         """The reports of this version."""
         self._loads: dict[str, int] = {}
+        self._backlogs: dict[str, int] = {}
         self._heard_ms: dict[str, int] = {}
 
     def __repr__(self) -> str:
@@ -104,6 +111,7 @@ class Split:
     def reported(self, node: str, report: Report, now_ms: int) -> bool:
         """Take how a partition is; return whether a step of shrinking was made."""
         self._loads[node] = report.requests
+        self._backlogs[node] = report.backlog
         self._heard_ms[node] = now_ms
         if report.version != self.version:
             return False
@@ -127,12 +135,16 @@ class Split:
         self._change()
         return True
 
-    def keep(self, size: int, requests: int) -> Keep:
-        """Return what all are to know; the root itself has had so many requests."""
+    def keep(self, size: int, requests: int, backlog: int) -> Keep:
+        """Return what all are to know; the root itself has had so many requests, and messages."""
         self._loads[self.nodes[0]] = requests
-        loads = tuple(self._loads.get(node, 0) for node in self.nodes)
-        versions = (self._ring_version, self.version)
-        return Keep(self.stream, *versions, self.write, self.read, size, self.nodes, loads)
+        self._backlogs[self.nodes[0]] = backlog
+        loads, backlogs = (
+            tuple(known.get(node, 0) for node in self.nodes)
+            for known in (self._loads, self._backlogs)
+        )
+        versions, counts = (self._ring_version, self.version), (self.write, self.read)
+        return Keep(self.stream, *versions, *counts, size, self.nodes, loads, backlogs)
 
     def _is_empty(self, node: str) -> bool:
         report = self._seen.get(node)
@@ -148,10 +160,11 @@ class Route:
 
     A node that has a partition asks that: a match at home costs least, and the partitions see to it
     that messages come to where polls wait. All others take turns, and of two the one that has had
-    fewer requests.
+    fewer requests. But where polls always find messages at home, those elsewhere would wait for
+    ever: every second poll goes to the partition with most, if that has far more than here.
     """
 
-    __slots__ = ("_loads", "_next", "heard_ms", "index", "keep")
+    __slots__ = ("_fullest", "_loads", "_next", "_polls", "heard_ms", "index", "keep")
 
     def __init__(self, keep: Keep, me: str, now_ms: int) -> None:
         self.keep = keep
@@ -160,6 +173,8 @@ class Route:
         self.heard_ms = now_ms
         self._loads = list(keep.loads)
         self._next = now_ms % len(keep.nodes)
+        self._polls = 0
+        self._fullest = self._find_fullest()
 
     def __repr__(self) -> str:
         return f"<Route {self.keep.stream!r} over {self.keep.write} of {self.keep.nodes}>"
@@ -174,7 +189,18 @@ class Route:
 
     def poll(self) -> str | None:
         """Return the node that a poll goes to; None: this one."""
+        if self._fullest is not None:
+            self._polls += 1
+            if self._polls % 2:
+                return self._fullest
         return None if self.index < self.keep.read else self._choose(self.keep.read)
+
+    def _find_fullest(self) -> str | None:
+        keep = self.keep
+        here = keep.backlogs[self.index] if self.index < len(keep.nodes) else 0
+        most = max(range(keep.read), key=keep.backlogs.__getitem__)
+        is_full = keep.backlogs[most] > 2 * here + BACKLOG_MIN
+        return keep.nodes[most] if is_full and most != self.index else None
 
     def _choose(self, count: int) -> str:
         self._next += 1
