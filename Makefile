@@ -144,9 +144,11 @@ cluster-sim: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d '
 cluster-sim: N := $(or $(N),5)
 cluster-sim: $(STAMP)  ## Simulated clusters of 100 nodes; N= trials of each scenario, SEED= the first, SCENARIO= one of them
 	@$(BIN)/python -m tests.cluster.simulation --seeds $(N) --seed $(SEED) $(SCENARIO:%=--scenario %)
+	@$(BIN)/python -m tests.cluster.hot_streams.stories --seed $(SEED) --count $$((20 * $(N)))
 
 cluster-plants: $(STAMP)  ## The same with bugs planted in them: each must be found
 	@$(BIN)/python -m tests.cluster.simulation --plants
+	@$(BIN)/python -m tests.cluster.hot_streams.stories --plants
 
 cluster-chaos: SEED := $(or $(SEED),$(shell od -An -N3 -tu4 /dev/urandom | tr -d ' '))
 cluster-chaos: N := $(or $(N),28)

@@ -117,19 +117,38 @@ def _end(world: World) -> None:
         raise Violation(f"{held} still have partitions of a stream that is whole")
 
 
+def tell_all(seed: int, plant: str = "") -> Outcome:
+    """Tell every kind of story from one seed."""
+    outcome = tell(seed, plant)
+    tell_steady(seed, plant)
+    tell_uneven(seed, plant)
+    return outcome
+
+
+def find(plant: str) -> str:
+    """Return what gives a planted bug away; it must be found."""
+    try:
+        tell_all(PLANTS[plant], plant)
+    except Violation as violation:
+        return str(violation)
+    raise SystemExit(f"nobody notices: {plant}")
+
+
 def main() -> None:
     """Tell many stories."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=1)
-    parser.add_argument("--plant", default="")
+    parser.add_argument("--plants", action="store_true", help="plant bugs: each must be found")
     asked = parser.parse_args()
+    if asked.plants:
+        for plant in PLANTS:
+            print(f"{plant}: {find(plant)}")
+        return
     sent = most = 0
     for seed in range(asked.seed, asked.seed + asked.count):
         try:
-            outcome = tell(seed, asked.plant)
-            tell_steady(seed, asked.plant)
-            tell_uneven(seed, asked.plant)
+            outcome = tell_all(seed)
         except Violation as violation:
             raise SystemExit(f"seed {seed}: {violation}") from None
         sent, most = sent + outcome.sent, max(most, outcome.most)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.cluster.hot_streams.simulated import Violation
-from tests.cluster.hot_streams.stories import PLANTS, tell, tell_steady, tell_uneven
+from tests.cluster.hot_streams.stories import PLANTS, tell, tell_all, tell_steady, tell_uneven
 
 
 @pytest.mark.parametrize("seed", range(100, 106))
@@ -15,19 +15,11 @@ def test_a_hot_stream_is_split_and_a_steady_rate_has_a_steady_count():
     assert max(tell_steady(seed) for seed in range(3)) > 1
 
 
-def tell_all(seed, plant):
-    tell(seed, plant)
-    tell_steady(seed, plant)
-    tell_uneven(seed, plant)
-
-
 def test_messages_do_not_wait_for_ever_where_nobody_polls():
     tell_uneven(3)
 
 
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_planted_bug_is_found(plant):
-    seed = PLANTS[plant]
-
     with pytest.raises(Violation):
-        tell_all(seed, plant)
+        tell_all(PLANTS[plant], plant)
