@@ -18,8 +18,9 @@ RATE = 10
 class Node(Streaming):
     """One of the nodes, and a client of it."""
 
-    def __init__(self, served, stack):
+    def __init__(self, served, stack, stop):
         super().__init__(served, stack)
+        self.stop = stop
         self.member = served
         self.hot = served.cluster.hot_streams
         self.name = served.name
@@ -83,16 +84,19 @@ class Nodes(list[Node]):
 async def nodes_in(folder, count=3):
     config = StreamsConfig(partition_rate=RATE)
     async with AsyncExitStack() as stack:
-        members = [
-            await stack.enter_async_context(member(folder / name, name, streams=config))
-            for name in ("one", "two", "three", "four")[:count]
-        ]
+        stops, members = {}, []
+        for name in ("one", "two", "three")[:count]:
+            one = await stack.enter_async_context(AsyncExitStack())
+            members.append(
+                await one.enter_async_context(member(folder / name, name, streams=config))
+            )
+            stops[name] = one.aclose
         for each in members:
             each.node.stream_tokens.share(b"k" * KEY_BYTES)
         await meet(*members)
         order = list(members[0].cluster.ownership.ring.successors(STREAM))
         members.sort(key=lambda each: order.index(each.name))
-        yield Nodes(Node(each, stack) for each in members)
+        yield Nodes(Node(each, stack, stops[each.name]) for each in members)
 
 
 async def test_each_node_matches_its_own_clients(tmp_path):
@@ -263,6 +267,33 @@ async def test_when_the_ring_changes_what_partitions_have_comes_to_the_owner(tmp
 
         assert sorted(found) == list(range(30))
         assert all(not node.hot.partitions for node in nodes)
+
+
+async def test_a_poll_that_waits_at_a_partition_moves_when_the_ring_changes(tmp_path):
+    async with nodes_in(tmp_path) as nodes:
+        await nodes.split(3)
+        poll = await nodes[2].poll_waits()
+        await nodes.join(but=(nodes[1],))
+
+        assert (await nodes[1].send(STREAM, "for you")).status == 200
+
+        assert (await poll).json()["message"] == "for you"
+
+
+async def test_a_node_that_is_gone_takes_only_its_own_partition_with_it(tmp_path):
+    async with nodes_in(tmp_path) as nodes:
+        await nodes.split(3)
+        for number in range(30):
+            await nodes[number % 3].send(STREAM, number)
+        await nodes[1].stop()
+        gone = nodes.pop(1)
+        await nodes.join()
+
+        polls = [nodes[number % 2].receive(STREAM) for number in range(20)]
+        found = [answer.json()["message"] for answer in await asyncio.gather(*polls)]
+
+        assert sorted(found) == [number for number in range(30) if number % 3 != 1]
+        assert gone.name not in nodes[0].member.cluster.ownership.ring.nodes
 
 
 async def test_a_node_alone_splits_nothing(tmp_path):
