@@ -204,6 +204,9 @@ class Settling:
         """A node can be asked."""
         self._linked.add(node)
         self._gone.discard(node)
+        if self.ring is not None and set(self.ring.nodes) <= {self._node_id}:
+            # We are alone by our ring and yet not alone: others may know of us before we of them.
+            self._old = [None]
         if self._old:  # it may have come, and been sent something, since the ring changed
             self._awaited.setdefault(node, _Awaited(now_ms + PATIENCE_MS))
         self._unlearn(node)
