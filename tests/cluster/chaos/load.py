@@ -93,14 +93,16 @@ class Load:
             node, n, from_s = self._node(), next(self._numbers), time.monotonic()
             words = {"streamId": stream, "message": n, "inMemoryStreamSize": RING_SIZE}
             outcome = await self._sent(node, "/streams/send", {**words, "timeout": "3s"})
-            sent.append(Sent(n, stream, node.name, from_s, time.monotonic(), outcome))
+            if outcome is not None:
+                sent.append(Sent(n, stream, node.name, from_s, time.monotonic(), outcome))
             await asyncio.sleep(self._pause_s())
 
-    async def _sent(self, node: Node, path: str, words: object) -> Outcome:
+    async def _sent(self, node: Node, path: str, words: object) -> Outcome | None:
+        """Send a message; None if there is nobody to send it to."""
         try:
             answer = await ask(node.host, "POST", path, words, within_s=HUNG_S)
         except NotAsked:
-            return Outcome.NOT
+            return None
         except Broken:
             return Outcome.UNSURE
         assert answer.status not in BAD_REQUEST, answer

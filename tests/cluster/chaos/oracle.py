@@ -9,8 +9,8 @@
   in a partition or a pause.
 - A stored stream loses nothing, has each message once, and its positions are 1, 2, 3 without holes.
 - After the last fault all nodes agree on all nodes again.
-- Most of what is sent is acknowledged, faults or not: of a cluster that does nothing, all the above
-  is true.
+- Most of what is sent to a node that runs is acknowledged, faults or not: of a cluster that does
+  nothing, all the above is true.
 
 Who had a stream is reckoned from who was there: in each era, as some node may have seen it, the
 hash ring of its nodes names one. While the ring changes it may be the one before or after.
@@ -33,7 +33,7 @@ CONVERGED_S = 12.0
 """An era may last so much longer for those who have not heard of the next."""
 
 ACKNOWLEDGED_MIN = 0.5
-"""Of all that is sent, in the worst of rounds."""
+"""Of all that is sent to nodes that take connections, in the worst of rounds."""
 
 OwnerOf: TypeAlias = Callable[[frozenset[str], str], str]
 """Names the owner of a stream among nodes."""
