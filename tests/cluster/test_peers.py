@@ -225,3 +225,18 @@ async def test_a_silent_node_is_taken_for_gone(monkeypatch):
         assert await a.downs.get() == ("x", "silent for 200 ms")
         writer.close()
         await writer.wait_closed()
+
+
+async def test_a_node_that_did_not_run_itself_takes_nobody_for_silent():
+    async with nodes("a", "b") as (a, b):
+        a.meet(b)
+        assert (await a.ups.get(), await b.ups.get()) == ("b", "a")
+        (link,) = a.peers._links.values()
+        loop = asyncio.get_running_loop()
+        link._timer.cancel()
+        # As it is when a process goes on that was stopped: the beat is late by as much.
+        link._timer = loop.call_at(loop.time() - 60, link._beat)
+        link.heard_at -= 60
+
+        assert await ask(a, "b", body=b"hi") == (200, b"b heard a: hi")
+        assert a.downs.empty()

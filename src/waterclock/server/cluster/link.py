@@ -191,6 +191,9 @@ class PeerLink(Link):
     def _beat(self) -> None:
         """Say that we are here, and notice if the other side is not."""
         time = self._loop.time()
+        # Time in which this node did not run is no silence: what was said then is not read yet.
+        assert self._timer is not None
+        self.heard_at += max(0.0, time - self._timer.when())
         if time - self.heard_at >= self._hello.silence_ms / 1_000:
             self._why = f"silent for {self._hello.silence_ms} ms"
             self.abort()
