@@ -38,7 +38,7 @@ demo-dispatch: $(STAMP)  ## Dispatchers and workers on a Redis, some killed: not
 test: style types docs unit  ## Everything CI runs: style, types, the docs site and all tests
 
 # What the other tests need is said in tests/kit/needs.py; `make unit NEEDS=redis` runs those alone.
-check: NEEDS := not (spark or kafka or redis or serf or databases or browser or deploy or chaos or plants or benches)
+check: NEEDS := not (spark or kafka or redis or serf or etcd or databases or browser or deploy or chaos or plants or benches)
 # A fifth of the examples and histories: make test explores, make check sees that nothing broke.
 check: PROFILE := --hypothesis-profile=quick
 check: export WATERCLOCK_QUICK := 1

@@ -129,6 +129,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             # One broker, of half a gigabyte.
             if nodeid.startswith(("tests/burrow/kafka/", "tests/docs/")):
                 return "kafka"
+            if nodeid.startswith("tests/cluster/coordinator/") and "[etcd" in nodeid:  # one member
+                return "etcd"
             if nodeid.startswith("tests/browser/"):
                 return "browser"
             if nodeid.startswith("tests/deploy/"):  # one image, which takes a while to build

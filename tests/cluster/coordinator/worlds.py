@@ -1,0 +1,212 @@
+"""Coordinators for the contract suite, and their faults: a fake on virtual time, a real etcd."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from random import Random
+from signal import SIGCONT, SIGSTOP
+from typing import Any, Protocol
+
+from tests.cluster.coordinator.etcd_servers import EtcdMember
+from waterclock.cluster.coordinator.coordinator import Coordinator
+from waterclock.cluster.coordinator.fake import (
+    FakeCoordinator,
+    Grant,
+    KeepAlive,
+    Outcome,
+    Question,
+    Read,
+    Revoke,
+    Watch,
+)
+from waterclock.cluster.coordinator.requests import (
+    KeyRange,
+    Lease,
+    LeaseId,
+    RangeResult,
+    Revision,
+    Txn,
+    TxnResult,
+    WatchBatch,
+)
+from waterclock.server.cluster.etcd.coordinator import EtcdCoordinator
+from waterclock.server.cluster.etcd.members import EtcdSettings
+
+
+class World(Protocol):
+    """A store, clients of it, and what can happen to it."""
+
+    def client(self, *, is_impatient: bool = False) -> AbstractAsyncContextManager[Coordinator]: ...
+
+    def compact(self, revision: Revision) -> None: ...
+
+    def go_away(self) -> None: ...
+
+    def come_back(self) -> None: ...
+
+    def stall(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def keep_copy(self) -> None:
+        """Remember all it has. Connections may break."""
+        ...
+
+    def restore_copy(self) -> None:
+        """Make it what it was then."""
+        ...
+
+
+class FakeWorld:
+    """Time passes whenever somebody waits, up to the next thing that happens."""
+
+    def __init__(self, seed: int) -> None:
+        self.fake = FakeCoordinator(Random(seed))
+        self.waits: dict[tuple[str, int], asyncio.Queue[Outcome]] = {}
+        self._something_asked = asyncio.Event()
+        self._clients = 0
+
+    @asynccontextmanager
+    async def client(self, *, is_impatient: bool = False) -> AsyncIterator[Coordinator]:
+        self._clients += 1
+        yield DrivenClient(self, f"client-{self._clients}")
+        self.fake.check_invariants()
+
+    def compact(self, revision: Revision) -> None:
+        self.fake.compact(revision)
+
+    def go_away(self) -> None:
+        self.fake.go_away()
+
+    def come_back(self) -> None:
+        self.fake.come_back()
+        self._something_asked.set()
+
+    def stall(self) -> None:
+        self.fake.stall()
+
+    def resume(self) -> None:
+        self.fake.resume()
+        self._something_asked.set()
+
+    def keep_copy(self) -> None:
+        self.copy = self.fake.store.snapshot()
+
+    def restore_copy(self) -> None:
+        self.fake.restore(self.copy)
+        self._something_asked.set()
+
+    def ask(self, client: str, number: int, question: Question) -> asyncio.Queue[Outcome]:
+        self.waits[client, number] = asyncio.Queue()
+        self.fake.ask(client, number, question)
+        self._something_asked.set()
+        return self.waits[client, number]
+
+    async def until_answered(self, answers: asyncio.Queue[Outcome]) -> Outcome:
+        while answers.empty():
+            self._something_asked.clear()
+            deadline_ms = self.fake.next_deadline()
+            if deadline_ms is None:
+                await self._something_asked.wait()
+            else:
+                for client, number, outcome in self.fake.tick(deadline_ms):
+                    self.waits[client, number].put_nowait(outcome)
+                await asyncio.sleep(0)
+        return answers.get_nowait()
+
+
+class DrivenClient:
+    """A client of the fake, as coroutines."""
+
+    def __init__(self, world: FakeWorld, name: str) -> None:
+        self._world = world
+        self._name = name
+        self._number = 0
+
+    async def read(self, keys: KeyRange) -> RangeResult:
+        return await self._answer(Read(keys))  # type: ignore[no-any-return]
+
+    async def write(self, txn: Txn) -> TxnResult:
+        return await self._answer(txn)  # type: ignore[no-any-return]
+
+    async def grant(self, ttl_s: int) -> Lease:
+        return await self._answer(Grant(ttl_s))  # type: ignore[no-any-return]
+
+    async def keep_alive(self, lease: LeaseId) -> Lease:
+        return await self._answer(KeepAlive(lease))  # type: ignore[no-any-return]
+
+    async def revoke(self, lease: LeaseId) -> None:
+        await self._answer(Revoke(lease))
+
+    @asynccontextmanager
+    async def watch(
+        self, keys: KeyRange, *, from_revision: Revision
+    ) -> AsyncIterator[AsyncIterator[WatchBatch]]:
+        answers = self._ask(Watch(keys, from_revision))
+        number = self._number
+
+        async def batches() -> AsyncIterator[WatchBatch]:
+            while True:
+                yield raised(await self._world.until_answered(answers))
+
+        yield batches()
+        self._world.fake.end_watch(self._name, number)
+
+    def _ask(self, question: Question) -> asyncio.Queue[Outcome]:
+        self._number += 1
+        return self._world.ask(self._name, self._number, question)
+
+    async def _answer(self, question: Question) -> Any:
+        return raised(await self._world.until_answered(self._ask(question)))
+
+
+def raised(outcome: Outcome) -> Any:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+class EtcdWorld:
+    """One member of etcd."""
+
+    def __init__(self, member: EtcdMember, folder: Path) -> None:
+        self._member = member
+        self._copy = folder / "copy"
+
+    @asynccontextmanager
+    async def client(self, *, is_impatient: bool = False) -> AsyncIterator[Coordinator]:
+        attempt_s = 0.3 if is_impatient else 30.0
+        settings = EtcdSettings(
+            endpoints=(self._member.endpoint,), attempt_s=attempt_s, keepalive_ms=60_000
+        )
+        coordinator = EtcdCoordinator(settings)
+        try:
+            yield coordinator
+        finally:
+            await coordinator.close()
+
+    def compact(self, revision: Revision) -> None:
+        self._member.post("kv/compaction", {"revision": revision, "physical": True})
+
+    def go_away(self) -> None:
+        self._member.kill()
+
+    def come_back(self) -> None:
+        self._member.start()
+
+    def stall(self) -> None:
+        self._member.send(SIGSTOP)
+
+    def resume(self) -> None:
+        self._member.send(SIGCONT)
+
+    def keep_copy(self) -> None:
+        self._member.kill()
+        self._member.copy_data(self._copy)
+        self._member.start()
+
+    def restore_copy(self) -> None:
+        self._member.kill()
+        self._member.put_back(self._copy)
+        self._member.start()
