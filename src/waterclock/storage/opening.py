@@ -34,6 +34,7 @@ from waterclock.log.sidecars.sparse_index import SparseIndex
 from waterclock.model.errors import ForeignFile, PartitionFaulty, StorageFull
 from waterclock.model.ids import Millis, Offset
 from waterclock.model.sections import DedupConfig, LogConfig
+from waterclock.storage.epoch_file import NAME as EPOCH_TABLE
 from waterclock.storage.folders.folder import TEMPORARY, File, Folder
 from waterclock.storage.partition_store import PartitionStore
 from waterclock.storage.recovery_point import NAME as RECOVERY_POINT
@@ -43,9 +44,10 @@ from waterclock.storage.sidecar_files import load_sidecars, save_sidecars, vouch
 
 _SIDECAR = re.compile(r"(\d{20})\.(index|ids|due)")
 _UNFINISHED = re.compile(
-    rf"(\d{{20}}\.(seg(\.damaged\.\d+)?|index|ids|due)|{RECOVERY_POINT})\{TEMPORARY}"
+    rf"(\d{{20}}\.(seg(\.damaged\.\d+)?|index|ids|due)|{RECOVERY_POINT}|{EPOCH_TABLE})"
+    rf"\{TEMPORARY}"
 )
-_OURS_BESIDES = frozenset({RECOVERY_POINT, "LOCK"})
+_NOTES = frozenset({RECOVERY_POINT, EPOCH_TABLE})
 events = logging.getLogger(__name__)
 
 _TOO_SHORT = "these offsets were flushed, but the log ends before them"
@@ -114,7 +116,7 @@ class _Opening:
         bases = sorted(parse_segment_name(name) for name in names if name.endswith(SUFFIX))
         foreign = [name for name in names if not _is_ours(name)]
         if not bases:
-            ours = [name for name in names if _SIDECAR.fullmatch(name) or name == RECOVERY_POINT]
+            ours = [name for name in names if _SIDECAR.fullmatch(name) or name in _NOTES]
             if ours:
                 raise PartitionFaulty(
                     f"the segments are gone, but {ours[0]} is there: restore them"
@@ -279,6 +281,6 @@ def id_seed(log_id: bytes) -> int:
 
 
 def _is_ours(name: str) -> bool:
-    if name.endswith(SUFFIX) or name in _OURS_BESIDES:
+    if name.endswith(SUFFIX) or name in _NOTES or name == "LOCK":
         return True
     return bool(_SIDECAR.fullmatch(name) or _UNFINISHED.fullmatch(name))

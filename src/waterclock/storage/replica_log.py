@@ -1,14 +1,18 @@
 """A partition's log as one replica of it: frames come from its leader, and are taken as they are.
 
 What is derived from a log (ids, timers, the sparse index) is derived here as it is on append, so
-that a replica can lead at any moment.
+that a replica can lead at any moment. Beside the log stands the table of its leader epochs, by
+which it is compared with others'.
 """
 
 from waterclock.log.foreign_frames import LogEnd, read_foreign, with_flushed_end
-from waterclock.log.frame import CARRIES_IDS, Frame, encode_header
+from waterclock.log.frame import CARRIES_IDS, Frame, FrameHeader, FrameType, encode_header
+from waterclock.log.lineage import EpochStart, Lineage
 from waterclock.log.schema import decode, row_offsets
 from waterclock.log.sidecars.derived import note_timers
+from waterclock.model.errors import BadInput, PartitionFaulty
 from waterclock.model.ids import Epoch, Offset
+from waterclock.storage.epoch_file import load_epochs, save_epochs
 from waterclock.storage.folders.folder import Bytes
 from waterclock.storage.partition_store import PartitionStore
 
@@ -17,10 +21,52 @@ class ReplicaLog:
     """The log of a replica. Its store has one owner, who calls all of this too."""
 
     def __init__(self, store: PartitionStore) -> None:
+        """Take up a store that was just opened. Raises PartitionFaulty if its epochs are lost."""
         self.store = store
+        found = load_epochs(store.folder)
+        self._starts = self._epochs_of(found)
+        if self._starts != (found or ()):
+            # An epoch that never came to be must not be taken for one when the log reaches there.
+            self._save(self._starts)
+
+    def _epochs_of(self, found: tuple[EpochStart, ...] | None) -> tuple[EpochStart, ...]:
+        """Return the epochs that the log has, given the table that was found beside it."""
+        store = self.store
+        lineage = Lineage.of(found or (), store.end)
+        if lineage.last.epoch == store.epoch:
+            return lineage.starts
+        if store.start or any(segment.header.generation for segment in store.segments):
+            raise PartitionFaulty(
+                f"epoch {store.epoch} is not in the epoch table, and the log was rewritten: "
+                "remove this replica and let it be copied anew"
+            )
+        starts: list[EpochStart] = []
+        for segment in store.segments:
+            for header in segment.headers():
+                if header.epoch > (starts[-1].epoch if starts else 0):
+                    starts.append(EpochStart(header.epoch, header.base_offset))
+        return tuple(starts)
 
     def __repr__(self) -> str:
         return f"<ReplicaLog epoch {self.store.epoch}, {self.store!r}>"
+
+    @property
+    def lineage(self) -> Lineage:
+        """The leader epochs of the log as it is now, flushed or not."""
+        return Lineage.of(self._starts, self.store.end)
+
+    def begin_epoch(self, epoch: Epoch, *, now_ms: int) -> Offset:
+        """Begin to lead with a frame of its own; return the offset to be flushed."""
+        self.store.check_appendable()
+        if epoch <= self.store.epoch:
+            raise BadInput(f"epoch {epoch} is not after {self.store.epoch}")
+        self._save(self.lineage.begun(epoch, self.store.end))
+        return self.store.begin_epoch(epoch, now_ms=now_ms)
+
+    def _save(self, starts: tuple[EpochStart, ...]) -> None:
+        with self.store.in_step():
+            save_epochs(self.store.folder, starts)
+        self._starts = starts
 
     def append_frames(
         self, data: bytes | memoryview, *, leader_epoch: Epoch, now_ms: int
@@ -33,9 +79,21 @@ class ReplicaLog:
         store = self.store
         store.check_appendable()
         end = LogEnd(store.end, store.epoch, store.log_time_ms, store.segments[-1].log_tag)
-        for group in read_foreign(data, end, leader_epoch=leader_epoch):
+        groups = read_foreign(data, end, leader_epoch=leader_epoch)
+        self._note_epochs([frame.header for frame, *_ in groups])
+        for group in groups:
             self._append(group, now_ms)
         return store.end
+
+    def _note_epochs(self, headers: list[FrameHeader]) -> None:
+        """Make the epochs that begin in these frames durable, before the frames are written."""
+        lineage = self.lineage
+        for header in headers:
+            if header.type is FrameType.EPOCH:
+                starts = lineage.begun(header.epoch, header.base_offset)
+                lineage = Lineage(starts, header.end_offset)
+        if len(lineage.starts) > len(self.lineage.starts):
+            self._save(lineage.starts)
 
     def _append(self, group: list[Frame], now_ms: int) -> None:
         """Write a frame and the `seen` frames behind it, which speak of it, into one segment."""
