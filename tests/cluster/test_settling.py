@@ -73,7 +73,7 @@ def run_rough(seed: int, core: type[Settling] = Settling) -> Net:
     return net
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(40), 1_024, 1_396, 3_065])
 def test_joins_and_leaves_lose_no_stream_and_begin_none_anew(seed):
     net = run_orderly(seed)
 

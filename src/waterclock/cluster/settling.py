@@ -347,6 +347,7 @@ class Settling:
     def asked(self, node: str, version: int) -> list[Effect]:
         """A node with that ring asks to be told when it has all that is its own."""
         self._askers[node] = version
+        self._answered.discard(node)  # what it asked before was by another ring, or is forgotten
         return self._confirm()
 
     def unasked(self, node: str) -> None:
