@@ -6,6 +6,7 @@ what it costs over HTTP, and its channel; no task waits for it.
 
 import asyncio
 from collections.abc import Callable
+from contextvars import copy_context
 
 from waterclock.cluster.forwarded import BadForward, ForwardedAnswer, ForwardedRequest
 from waterclock.cluster.peer_link.channels import Channel
@@ -45,7 +46,8 @@ class Answering:
         request.left_ms = asked.left_ms
         asking = _Asking(channel, self._tasks)
         channel.listener = asking
-        asking.reply.run(self._handler, request)
+        # What is logged for this request bears its id; what the link logs later must not.
+        copy_context().run(asking.reply.run, self._handler, request)
 
 
 class Arriving:
