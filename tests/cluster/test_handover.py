@@ -125,7 +125,7 @@ async def test_streams_of_a_node_that_leaves_go_to_the_others(tmp_path):
 
         for node in (a, b, c):
             node.see(b, c)
-        await a.handover.leave()
+        await a.handover.leave(lambda: True)
 
         assert not len(a.streams.table)
         await until(lambda: b.handover.is_settled and c.handover.is_settled)

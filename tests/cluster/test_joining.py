@@ -55,6 +55,23 @@ async def test_three_nodes_form_a_ring_and_any_of_them_answers_for_all_streams(t
         assert "failed" not in {kind for kind, _ in a.seen() + b.seen()}
 
 
+async def test_nodes_that_all_leave_at_once_do_not_wait_to_hand_over_to_each_other(tmp_path):
+    for_long = ServerConfig(drain_ms=600_000)
+    async with (
+        asyncio.timeout(TEST_S),
+        joined_node(tmp_path, "a", server=for_long) as a,
+        joined_node(tmp_path, "b", a, server=for_long) as b,
+        joined_node(tmp_path, "c", a, server=for_long) as c,
+        joined_node(tmp_path, "d", a, server=for_long) as d,
+    ):
+        nodes = (a, b, c, d)
+        await agreed(*nodes)
+
+        await asyncio.gather(*(node.clustered.leave() for node in nodes))
+
+        assert not any(node.membership.is_anyone_up() for node in nodes)
+
+
 async def test_a_node_that_comes_answers_for_streams_once_it_knows_the_others(tmp_path):
     async with asyncio.timeout(TEST_S), joined_node(tmp_path, "a") as a:
         sent = await a.send("s", 1)

@@ -131,10 +131,11 @@ class Handover:
             self._wake.clear()
             self._act(self._core.tick(self._now_ms()))
 
-    async def leave(self) -> None:
+    async def leave(self, is_anyone_left: Callable[[], bool]) -> None:
         """Return when all streams are with others, by a ring without this node, and all others
-        know that ring. The caller says how long that may take."""
-        while not self._core.may_leave:
+        know that ring; or when nobody is left who could take them. The caller says how long that
+        may take."""
+        while not self._core.may_leave and is_anyone_left():
             self._progress.clear()
             await self._progress.wait()
 

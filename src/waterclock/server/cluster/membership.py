@@ -89,6 +89,10 @@ class Membership:
         """Whether a node of the cluster is there, or leaves; this one is."""
         return name == self.name or name in self._nodes
 
+    def is_anyone_up(self) -> bool:
+        """Whether another node is there, and is not leaving."""
+        return any(tags.state == UP for tags in self._nodes.values())
+
     def members(self) -> list[MemberView]:
         """Return all members that gossip knows, this node first; the dead until it forgets them."""
         linked = frozenset(self._peers.linked)

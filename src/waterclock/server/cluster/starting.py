@@ -128,7 +128,7 @@ class ClusteredNode:
         drain_s = self._config.server.drain_ms / 1_000
         try:
             async with asyncio.timeout(drain_s):
-                await handover.leave()
+                await handover.leave(membership.is_anyone_up)
         except TimeoutError:
             log.warning("streams_left_behind streams=%d", len(self._node.streams.table))
         await membership.leave()
