@@ -96,20 +96,30 @@ def test_a_node_without_a_partition_spreads_by_what_each_has_had(split):
     assert 100 < chosen.count("one") < 200
 
 
-def test_half_of_the_polls_go_where_far_more_messages_wait(split):
-    report(split, "one", backlog=500)
-    keep = split.keep(100, 0, 50)
+def keep_of(split, *backlogs, here=50):
+    """Return the last of some Keeps, with what waits at the root and at another partition."""
+    keeps = []
+    for backlog in backlogs:
+        report(split, "one", backlog=backlog)
+        keeps.append(split.keep(100, 0, here))
+    return keeps[-1]
 
+
+def test_half_of_the_polls_go_where_far_more_messages_wait(split):
+    keep = keep_of(split, 500, 500, 500)
     route = Route(keep, "root", 0)
+
     assert [route.poll() for _ in range(4)] == ["one", None, "one", None]
     assert [Route(keep, "one", 0).poll() for _ in range(2)] == [None, None]
 
 
-def test_a_little_more_elsewhere_is_left_to_whoever_polls_there(split):
-    report(split, "one", backlog=100)
-    route = Route(split.keep(100, 0, 50), "root", 0)
+def test_polls_stay_where_they_are_if_messages_elsewhere_do_not_wait_for_long(split):
+    assert Route(keep_of(split, 500, 0, 500), "root", 0).poll() is None
+    assert Route(keep_of(split, 100, 100, 100), "root", 0).poll() is None  # not far more
 
-    assert [route.poll() for _ in range(2)] == [None, None]
+
+def test_polls_that_wait_stay_where_they_are(split):
+    assert Route(keep_of(split, 500, 500, 500, here=0), "root", 0).poll() is None
 
 
 def test_a_route_is_good_for_as_long_as_its_root_is_heard(split):

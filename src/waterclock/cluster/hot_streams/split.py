@@ -18,8 +18,8 @@ SPREAD_MS: Final = 5_000
 LEASE_MS: Final = 15_000
 """What is not heard again for so long is not true any more."""
 
-BACKLOG_MIN: Final = 10
-"""So few messages are left to whoever polls there."""
+BACKLOG_REPORTS: Final = 3
+"""Messages wait if there were some in so many reports, one a second."""
 
 
 class Keep(NamedTuple):
@@ -37,7 +37,7 @@ class Keep(NamedTuple):
     loads: tuple[int, ...]
     """Requests that each had in the last second."""
     backlogs: tuple[int, ...]
-    """Messages that waited at each."""
+    """Messages that have waited at each for some seconds, at least."""
 
 
 class Report(NamedTuple):
@@ -77,7 +77,8 @@ class Split:
         self._seen: dict[str, Report] = {}
         """The reports of this version."""
         self._loads: dict[str, int] = {}
-        self._backlogs: dict[str, int] = {}
+        self._backlogs: dict[str, tuple[int, ...]] = {}
+        """What each said last, and before."""
         self._heard_ms: dict[str, int] = {}
 
     def __repr__(self) -> str:
@@ -111,7 +112,7 @@ class Split:
     def reported(self, node: str, report: Report, now_ms: int) -> bool:
         """Take how a partition is; return whether a step of shrinking was made."""
         self._loads[node] = report.requests
-        self._backlogs[node] = report.backlog
+        self._note_backlog(node, report.backlog)
         self._heard_ms[node] = now_ms
         if report.version != self.version:
             return False
@@ -138,13 +139,15 @@ class Split:
     def keep(self, size: int, requests: int, backlog: int) -> Keep:
         """Return what all are to know; the root itself has had so many requests, and messages."""
         self._loads[self.nodes[0]] = requests
-        self._backlogs[self.nodes[0]] = backlog
-        loads, backlogs = (
-            tuple(known.get(node, 0) for node in self.nodes)
-            for known in (self._loads, self._backlogs)
-        )
+        self._note_backlog(self.nodes[0], backlog)
+        loads = tuple(self._loads.get(node, 0) for node in self.nodes)
+        seen = [self._backlogs.get(node, ()) for node in self.nodes]
+        backlogs = tuple(min(each) if len(each) == BACKLOG_REPORTS else 0 for each in seen)
         versions, counts = (self._ring_version, self.version), (self.write, self.read)
         return Keep(self.stream, *versions, *counts, size, self.nodes, loads, backlogs)
+
+    def _note_backlog(self, node: str, backlog: int) -> None:
+        self._backlogs[node] = (*self._backlogs.get(node, ()), backlog)[-BACKLOG_REPORTS:]
 
     def _is_empty(self, node: str) -> bool:
         report = self._seen.get(node)
@@ -160,8 +163,8 @@ class Route:
 
     A node that has a partition asks that: a match at home costs least, and the partitions see to it
     that messages come to where polls wait. All others take turns, and of two the one that has had
-    fewer requests. But where polls always find messages at home, those elsewhere would wait for
-    ever: every second poll goes to the partition with most, if that has far more than here.
+    fewer requests. But if polls always find messages at home, those elsewhere may wait for ever:
+    then every second poll goes to the partition with most, if it has far more than that of here.
     """
 
     __slots__ = ("_fullest", "_loads", "_next", "_polls", "heard_ms", "index", "keep")
@@ -197,10 +200,11 @@ class Route:
 
     def _find_fullest(self) -> str | None:
         keep = self.keep
-        here = keep.backlogs[self.index] if self.index < len(keep.nodes) else 0
+        if self.index >= keep.read or not keep.backlogs[self.index]:
+            return None  # polls that wait here have messages fetched
         most = max(range(keep.read), key=keep.backlogs.__getitem__)
-        is_full = keep.backlogs[most] > 2 * here + BACKLOG_MIN
-        return keep.nodes[most] if is_full and most != self.index else None
+        is_full = keep.backlogs[most] > 2 * keep.backlogs[self.index]
+        return keep.nodes[most] if is_full else None
 
     def _choose(self, count: int) -> str:
         self._next += 1
