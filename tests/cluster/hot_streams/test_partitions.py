@@ -11,7 +11,7 @@ from waterclock.cluster.hot_streams.partitions import (
     SendKeep,
 )
 from waterclock.cluster.hot_streams.scaler import ScalerConfig
-from waterclock.cluster.hot_streams.split import LEASE_MS, Keep, Report
+from waterclock.cluster.hot_streams.split import PARTITION_LEASE_MS, Keep, Report
 from waterclock.log.id_index.fingerprint import fingerprint
 
 STREAM = "hot"
@@ -123,7 +123,7 @@ def test_a_partition_where_polls_wait_does_not_let_go(child):
 def test_a_partition_whose_root_is_silent_returns_what_it_has(child):
     child.here = Local(backlog=3, size=100)
 
-    effects = child.run(LEASE_MS // 1_000, 0)
+    effects = child.run(PARTITION_LEASE_MS // 1_000, 0)
 
     assert effects == [Released(STREAM), Return(STREAM)]
     assert child.run(1, 0) == [Return(STREAM)]  # until it is done

@@ -2,7 +2,7 @@
 
 import pytest
 
-from waterclock.cluster.hot_streams.split import LEASE_MS, Report, Route, Split
+from waterclock.cluster.hot_streams.split import LEASE_MS, PARTITION_LEASE_MS, Report, Route, Split
 
 RING = ("root", "one", "two", "three")
 
@@ -123,7 +123,8 @@ def test_polls_that_wait_stay_where_they_are(split):
 
 
 def test_a_route_is_good_for_as_long_as_its_root_is_heard(split):
-    route = Route(split.keep(100, 0, 0), "one", 1_000)
+    for node, lease_ms in (("one", PARTITION_LEASE_MS), ("three", LEASE_MS)):
+        route = Route(split.keep(100, 0, 0), node, 1_000)
 
-    assert not route.is_over(1_000 + LEASE_MS - 1)
-    assert route.is_over(1_000 + LEASE_MS)
+        assert not route.is_over(1_000 + lease_ms - 1)
+        assert route.is_over(1_000 + lease_ms)

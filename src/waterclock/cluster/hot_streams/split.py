@@ -16,7 +16,10 @@ KEEP_MS: Final = 1_000
 SPREAD_MS: Final = 5_000
 """The root tells everybody else so often."""
 LEASE_MS: Final = 15_000
-"""What is not heard again for so long is not true any more."""
+"""What a node was told and does not hear again for so long is not true any more."""
+PARTITION_LEASE_MS: Final = 5_000
+"""The same for a partition, which is told more often: its root may have begun anew, and look for no
+messages there."""
 
 BACKLOG_REPORTS: Final = 3
 """Messages wait if there were some in so many reports, one a second."""
@@ -184,7 +187,8 @@ class Route:
 
     def is_over(self, now_ms: int) -> bool:
         """The root has not been heard for too long."""
-        return now_ms - self.heard_ms >= LEASE_MS
+        has_part = self.index < len(self.keep.nodes)
+        return now_ms - self.heard_ms >= (PARTITION_LEASE_MS if has_part else LEASE_MS)
 
     def send(self) -> str | None:
         """Return the node that a message goes to; None: this one."""
