@@ -187,7 +187,7 @@ def who_joined_does_not_exchange_again(monkeypatch: pytest.MonkeyPatch) -> None:
 @planted("partition", "false positive", seeds_max=12, node_count=60)
 def the_dead_are_believed_on_deaths(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one part of a cluster said of deaths counts at once in the other."""
-    monkeypatch.setattr(Membership, "_is_lost", lambda self, name: False)
+    monkeypatch.setattr(Membership, "_is_doubtful", lambda self, name: False)
 
 
 @planted("one-way", "false positive", seeds_max=12)

@@ -16,7 +16,8 @@ An accuser that is cut off itself is heard by nobody, so nobody refutes; memberl
 everyone of deaths once it is heard again, and healthy nodes would be gone for a moment. Ours
 accuses again when the first node answers it, and tells nobody of a death while none does. It doubts
 all its accusations when it hears that it was accused itself, or that a dead node lives: two parts
-of a cluster have met again. And what a node that is dead to us says of deaths is only a suspicion.
+of a cluster have met again. And what a node says of deaths that is suspect or dead to us is no more
+than a suspicion.
 """
 
 from collections.abc import Callable, Iterable
@@ -143,7 +144,7 @@ class Membership:
         if node is self._me and not self.has_left:
             self._refute(claim.incarnation, now_ms, source)
             return
-        if claim.accuser != claim.node and self._is_lost(claim.accuser):
+        if claim.accuser != claim.node and self._is_doubtful(claim.accuser):
             self.suspect(Suspect(*claim), now_ms, source)
             return
         self._outbox.broadcast(node.name, claim)
@@ -222,9 +223,11 @@ class Membership:
                 accusation = Suspect(node.incarnation, node.name, self._me.name)
                 self._outbox.broadcast(node.name, accusation)
 
-    def _is_lost(self, name: str) -> bool:
-        node = self._members.get(name)
-        return node.state == State.DEAD if node is not None else self._was_lost(name)
+    def _is_doubtful(self, accuser: str) -> bool:
+        node = self._members.get(accuser)
+        if node is None:
+            return self._was_lost(accuser)
+        return node.state in (State.SUSPECT, State.DEAD)
 
     def _refute(self, accused: int, now_ms: int, source: Address | None) -> None:
         self._doubt_deaths()
