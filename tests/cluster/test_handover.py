@@ -6,8 +6,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cluster.clustered import Member, meet, member
 from tests.server.http_client import Answered, raw_client, until
+from waterclock.server import app
 from waterclock.streams.ring import Item
 
 
@@ -344,3 +347,42 @@ async def test_a_stream_there_is_no_room_for_is_counted_as_refused(tmp_path):
         assert (b.handover.refused, b.handover.taken) == (1, 0)
         assert b.streams.table.find(name) is None
         b.streams.table.size_bytes -= b.streams.config.bytes_max
+
+
+async def test_a_poll_from_before_the_node_knew_of_others_moves_as_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports: list[int] = []
+    polls: list[asyncio.Task[Answered]] = []
+
+    async def poll() -> Answered:
+        async with raw_client(ports[-1]) as client:
+            return await client.get("/streams/receive?streamId=s&timeout=20s")
+
+    @asynccontextmanager
+    async def http(*args: Any, **settings: Any) -> AsyncIterator[Any]:
+        async with serve_http(*args, **settings) as server:
+            ports.append(server.port)
+            yield server
+
+    @asynccontextmanager
+    async def grpc(*args: Any) -> AsyncIterator[Any]:
+        # Clients are answered by now, and nothing of the cluster has begun.
+        polls.append(asyncio.ensure_future(poll()))
+        async with raw_client(ports[-1]) as client:
+            while not (await client.get("/streams/s")).json().get("waiting"):
+                pass
+        async with serve_grpc(*args) as listener:
+            yield listener
+
+    serve_http, serve_grpc = vars(app)["serve_http"], vars(app)["serve_grpc"]
+    monkeypatch.setattr(app, "serve_http", http)
+    monkeypatch.setattr(app, "serve_grpc", grpc)
+    async with nodes(tmp_path, "a", "b") as (a, b):
+        a.see(b)
+        b.see(b)
+        assert (await b.send("s", "one")).status == 200
+        assert (await b.send("s", "two")).status == 200
+
+        answers = [(await each).json()["message"] for each in polls]
+        assert sorted(answers) == ["one", "two"]

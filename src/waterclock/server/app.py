@@ -167,7 +167,7 @@ async def serve(
     metrics = Metrics(node, calls, counters, watch, access, reloader, cluster)
     consumers = HttpConsumers(node, calls)
     broker_api = BrokerApi(node, calls)
-    streams, nodes = StreamsApi(node), ClusterApi(node, cluster)
+    streams, nodes = StreamsApi(node, is_clustered=cluster is not None), ClusterApi(node, cluster)
     table = [
         *operations(node, metrics, cluster),
         *reload_operations(reloader),

@@ -87,8 +87,11 @@ class _Named(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 class StreamsApi:
     """Answers requests about streams."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, *, is_clustered: bool) -> None:
+        """With `is_clustered`, whoever waits may have to move, be it since before there is a
+        forwarder."""
         self._node = node
+        self._is_clustered = is_clustered
         self.forwarder: Forwarder | None = None
         """Asks the owners of other streams, if the node has a cluster."""
         self.on_stray: Callable[[str], None] | None = None
@@ -135,7 +138,7 @@ class StreamsApi:
         if body.write_to_db:
             return self._store_and_send(body, content, size, timeout_ms, is_blocking=bool(patience))
         host, stream, names = self._host, body.stream_id, body.field_names
-        if self.forwarder is None or request.left_ms:
+        if not self._is_clustered or request.left_ms:
             call = SendCall(host, stream, names)
         else:
             call = LocalSendCall(host, stream, names, request.body, self._on_send_moved)
@@ -242,7 +245,7 @@ class StreamsApi:
                 message = render(item, incarnation, position, name, field_names, self._tokens)
                 return received(name, message, missed)
         deadline_ms = self._host.now_ms() + timeout_ms
-        if self.forwarder is None:
+        if not self._is_clustered:
             is_list, on_store = asked.limit is not None, self._reading.read_on
             call = ReceiveCall(
                 self._host, name, field_names, self._tokens, is_list=is_list, on_store=on_store
