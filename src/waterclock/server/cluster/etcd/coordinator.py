@@ -70,6 +70,11 @@ class EtcdCoordinator:
     def __repr__(self) -> str:
         return f"<EtcdCoordinator {self._members}, {self._guard}>"
 
+    @property
+    def endpoint(self) -> str:
+        """The member that would be asked now."""
+        return self._members.first
+
     async def close(self) -> None:
         """Close all connections. End your watches first."""
         await self._members.close()

@@ -55,7 +55,7 @@ class EtcdSettings:
     """Between pings on connections with calls. etcd hangs up on those who ping each 5 s or more
     often (grpc-keepalive-min-time)."""
     pause_s: float = 0.1
-    """Before a watch that broke is begun again."""
+    """Before something is asked again, and before a watch that broke is begun again."""
 
 
 class NotThere(CoordinatorRefused):
@@ -102,16 +102,19 @@ class Members:
     ) -> Answer:
         """Return the answer of the first member that gives one.
 
-        What is not repeatable is sent to one member only: if that fails, it may have happened.
+        While a leader is elected all of them refuse, so they are asked again for a while. What is
+        not repeatable is sent to one member only: if that fails, it may have happened.
         """
-        why = ""
-        for _ in range(len(self._row) + 1 if is_repeatable else 1):
+        now_s = asyncio.get_running_loop().time
+        give_up_s = now_s() + self._settings.attempt_s * len(self._row)
+        while True:
             member = await self.ready()
             try:
                 return await self._ask_with_token(member, method, asked)
-            except CoordinatorUnavailable as error:
-                why = str(error)
-        raise CoordinatorUnavailable(why)
+            except CoordinatorUnavailable:
+                if not is_repeatable or now_s() >= give_up_s:
+                    raise
+            await asyncio.sleep(self._settings.pause_s)
 
     async def _ask_with_token(
         self, member: Member, method: Method[Asked, Answer], asked: Asked
@@ -180,6 +183,11 @@ class Members:
             for each in others:
                 each.cancel()
         return waits[done.pop()]
+
+    @property
+    def first(self) -> str:
+        """Who would be asked now."""
+        return next((each for each in self._row if each.is_ready), self._row[0]).endpoint
 
     def failed(self, member: Member) -> None:
         """Ask another one from now on, and break off what this one serves."""
