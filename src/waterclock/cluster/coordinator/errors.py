@@ -51,3 +51,11 @@ class RevisionWentBack(WaterclockError):
         )
         self.seen = seen
         self.found = found
+
+
+class BadRecord(WaterclockError):
+    """What is stored at a key is no record of ours, or of a later version."""
+
+    def __init__(self, key: bytes, problem: str) -> None:
+        super().__init__(f"the record at {key.decode(errors='backslashreplace')!r}: {problem}")
+        self.key = key

@@ -1,0 +1,187 @@
+"""What nodes keep in the coordinator: keys and records. docs/formats/coordinator.md shows them.
+
+    waterclock/<cluster>/cluster                 who the cluster is, what all its nodes understand
+    waterclock/<cluster>/nodes/<id>              a node that lives, under its lease
+    waterclock/<cluster>/partitions/<log id>     who leads a partition, under which epoch
+    waterclock/<cluster>/lock                    who decides on placement, under its lease
+
+Records are JSON, for people read them when something is wrong. A reader passes over fields it does
+not know; a record of a later version it refuses.
+"""
+
+from typing import Annotated, Final, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from waterclock.cluster.coordinator.errors import BadRecord
+from waterclock.cluster.coordinator.requests import KeyRange, all_below
+from waterclock.model.errors import BadInput
+from waterclock.model.ids import Epoch
+
+VERSION: Final = 1
+LOG_ID_BYTES: Final = 16
+REPLICAS_MAX: Final = 5
+
+Name = Annotated[str, Meta(min_length=1, max_length=255)]
+Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+
+
+class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster itself; made once, by the first of its nodes."""
+
+    cluster_id: Name
+    """Told apart by this: a cluster that was made anew under the same name is another one."""
+    level: Count
+    """The release level that every node has; frames of later ones are not written."""
+    v: int = VERSION
+
+
+class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that keeps its lease alive."""
+
+    peer: Name
+    """`host:port` for other nodes."""
+    http: str = ""
+    """Where clients reach it, as a URL."""
+    zone: str = ""
+    level: Count
+    v: int = VERSION
+
+
+class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Who leads a partition. Every change is a swap, and the epoch never goes back."""
+
+    epoch: Count
+    """0: nobody has led it yet."""
+    state: Literal["vacant", "candidate", "leading"]
+    leader: str = ""
+    """Who leads, or is about to: a candidate has the epoch, and not yet a majority's answers."""
+    replicas: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=REPLICAS_MAX)]
+    """Those that vote, the preferred leader first."""
+    v: int = VERSION
+
+    def __post_init__(self) -> None:
+        if len(set(self.replicas)) < len(self.replicas):
+            raise ValueError("a replica is named twice")
+        is_vacant = self.state == "vacant"
+        if (self.epoch == 0) != is_vacant or (self.leader == "") != is_vacant:
+            raise ValueError("a partition is vacant, or has a leader and an epoch")
+        if not is_vacant and self.leader not in self.replicas:
+            raise ValueError("the leader is no replica")
+
+    def taken_over(self, candidate: str) -> "PartitionRecord":
+        """Return the record with which a replica takes over: one epoch later, as a candidate."""
+        return msgspec.structs.replace(
+            self, epoch=Epoch(self.epoch + 1), state="candidate", leader=candidate
+        )
+
+    def led(self) -> "PartitionRecord":
+        """Return the record of the candidate that a majority has answered."""
+        assert self.state == "candidate", self.state
+        return msgspec.structs.replace(self, state="leading")
+
+
+class LockRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Who decides where partitions are, as long as its lease lives."""
+
+    holder: Name
+    v: int = VERSION
+
+
+class _Versioned(msgspec.Struct):
+    """What a record of any version has."""
+
+    v: int
+
+
+Record = ClusterRecord | NodeRecord | PartitionRecord | LockRecord
+SomeRecord = TypeVar("SomeRecord", ClusterRecord, NodeRecord, PartitionRecord, LockRecord)
+
+
+class Keys:
+    """The keys of one cluster; several can share an etcd."""
+
+    def __init__(self, cluster: str) -> None:
+        if not cluster or "/" in cluster:
+            raise BadInput(f"{cluster!r} is no name of a cluster: it is empty or has a slash in it")
+        self._below: Final = f"waterclock/{cluster}/".encode()
+
+    def __repr__(self) -> str:
+        return f"<Keys below {self._below.decode()}>"
+
+    @property
+    def everything(self) -> KeyRange:
+        """All keys of the cluster: what a node reads once, and then watches."""
+        return all_below(self._below)
+
+    @property
+    def cluster(self) -> bytes:
+        """Of the `ClusterRecord`."""
+        return self._below + b"cluster"
+
+    @property
+    def lock(self) -> bytes:
+        """Of the `LockRecord`."""
+        return self._below + b"lock"
+
+    @property
+    def nodes(self) -> KeyRange:
+        """Those of all nodes that live."""
+        return all_below(self._below + b"nodes/")
+
+    @property
+    def partitions(self) -> KeyRange:
+        """Those of all partitions."""
+        return all_below(self._below + b"partitions/")
+
+    def node(self, node_id: str) -> bytes:
+        """Of a node's `NodeRecord`."""
+        if not node_id:
+            raise BadInput("a node has an id")
+        return self._below + b"nodes/" + node_id.encode()
+
+    def partition(self, log_id: bytes) -> bytes:
+        """Of the `PartitionRecord` of a log."""
+        assert len(log_id) == LOG_ID_BYTES, log_id
+        return self._below + b"partitions/" + log_id.hex().encode()
+
+    def node_of(self, key: bytes) -> str:
+        """Return whose `NodeRecord` is there."""
+        try:
+            return self._rest(key, self.nodes).decode()
+        except UnicodeDecodeError as error:
+            raise BadRecord(key, "the id of the node is not UTF-8") from error
+
+    def log_of(self, key: bytes) -> bytes:
+        """Return of which log a `PartitionRecord` is there."""
+        rest = self._rest(key, self.partitions)
+        try:
+            log_id = bytes.fromhex(rest.decode("ascii"))
+        except ValueError as error:
+            raise BadRecord(key, "the id of the log is not hexadecimal") from error
+        if log_id.hex().encode() != rest or len(log_id) != LOG_ID_BYTES:
+            raise BadRecord(key, "the id of the log is not 32 lowercase digits")
+        return log_id
+
+    @staticmethod
+    def _rest(key: bytes, keys: KeyRange) -> bytes:
+        if key not in keys or key == keys.start:
+            raise BadRecord(key, f"it is not below {keys.start.decode()}")
+        return key.removeprefix(keys.start)
+
+
+def encode_record(record: Record) -> bytes:
+    """Return a record as it is stored."""
+    return msgspec.json.encode(record)
+
+
+def decode_record(kind: type[SomeRecord], value: bytes, *, key: bytes) -> SomeRecord:
+    """Return the record that is stored at a key."""
+    try:
+        version = msgspec.json.decode(value, type=_Versioned).v
+        if version != VERSION:
+            raise BadRecord(key, f"it is of version {version}, and this release reads {VERSION}")
+        return msgspec.json.decode(value, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRecord(key, str(error)) from error

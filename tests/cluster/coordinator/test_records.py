@@ -1,0 +1,156 @@
+"""Keys and records are read as they were written; what is not ours is one error."""
+
+import json
+from contextlib import suppress
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waterclock.cluster.coordinator.errors import BadRecord
+from waterclock.cluster.coordinator.records import (
+    ClusterRecord,
+    Keys,
+    LockRecord,
+    NodeRecord,
+    PartitionRecord,
+    decode_record,
+    encode_record,
+)
+from waterclock.model.errors import BadInput
+
+KEY = b"waterclock/c/somewhere"
+NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
+COUNTS = st.integers(0, (1 << 63) - 1)
+LOG_IDS = st.binary(min_size=16, max_size=16)
+KINDS = [ClusterRecord, NodeRecord, PartitionRecord, LockRecord]
+
+
+@st.composite
+def partitions(draw: st.DrawFn) -> PartitionRecord:
+    replicas = tuple(draw(st.lists(NAMES, min_size=1, max_size=5, unique=True)))
+    state = draw(st.sampled_from(["vacant", "candidate", "leading"]))
+    if state == "vacant":
+        return PartitionRecord(epoch=0, state="vacant", replicas=replicas)
+    return PartitionRecord(
+        epoch=draw(st.integers(1, 1 << 60)),
+        state=state,  # type: ignore[arg-type]
+        leader=draw(st.sampled_from(replicas)),
+        replicas=replicas,
+    )
+
+
+RECORDS = (
+    st.builds(ClusterRecord, cluster_id=NAMES, level=COUNTS)
+    | st.builds(NodeRecord, peer=NAMES, http=NAMES, zone=NAMES, level=COUNTS)
+    | partitions()
+    | st.builds(LockRecord, holder=NAMES)
+)
+
+
+@given(RECORDS)
+def test_a_record_is_read_as_it_was_written(record):
+    assert decode_record(type(record), encode_record(record), key=KEY) == record
+
+
+@given(RECORDS)
+def test_a_field_that_a_later_release_adds_is_passed_over(record):
+    fields = {**json.loads(encode_record(record)), "later": [1, {"x": None}]}
+
+    assert decode_record(type(record), json.dumps(fields).encode(), key=KEY) == record
+
+
+@given(RECORDS)
+def test_a_record_of_a_later_version_is_refused(record):
+    fields = {**json.loads(encode_record(record)), "v": 2}
+
+    with pytest.raises(BadRecord, match="is of version 2"):
+        decode_record(type(record), json.dumps(fields).encode(), key=KEY)
+
+
+@given(st.sampled_from(KINDS), st.binary(max_size=60) | RECORDS.map(encode_record), st.data())
+def test_any_bytes_are_a_record_or_one_error(kind, value, data):
+    at = data.draw(st.integers(0, len(value)))
+    harmed = value[:at] + data.draw(st.binary(max_size=2)) + value[at + 1 :]
+
+    with suppress(BadRecord):
+        decode_record(kind, harmed, key=KEY)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"epoch": 0, "leader": "a"},
+        {"epoch": 3, "state": "vacant"},
+        {"epoch": -1},
+        {"leader": "c"},
+        {"leader": ""},
+        {"replicas": ["a", "a"]},
+        {"replicas": []},
+        {"replicas": ["a", "b", "c", "d", "e", "f"]},
+        {"state": "asleep"},
+    ],
+)
+def test_a_partition_that_contradicts_itself_is_refused(fields):
+    whole = {"v": 1, "epoch": 3, "state": "leading", "leader": "a", "replicas": ["a", "b"]}
+    decode_record(PartitionRecord, json.dumps(whole).encode(), key=KEY)
+
+    with pytest.raises(BadRecord, match="waterclock/c/somewhere"):
+        decode_record(PartitionRecord, json.dumps(whole | fields).encode(), key=KEY)
+
+
+def test_a_replica_takes_over_one_epoch_later_and_then_leads():
+    vacant = PartitionRecord(epoch=0, state="vacant", replicas=("a", "b", "c"))
+    first = vacant.taken_over("b")
+
+    assert first == msgspec.structs.replace(vacant, epoch=1, state="candidate", leader="b")
+    assert first.led().state == "leading"
+    assert first.led().taken_over("c").epoch == 2
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="/"), min_size=1), NAMES, LOG_IDS)
+def test_keys_are_read_as_they_were_written(cluster, node_id, log_id):
+    keys = Keys(cluster)
+    node, partition = keys.node(node_id), keys.partition(log_id)
+
+    assert keys.node_of(node) == node_id
+    assert keys.log_of(partition) == log_id
+    assert node in keys.nodes
+    assert partition in keys.partitions
+    assert all(each in keys.everything for each in (node, partition, keys.cluster, keys.lock))
+    assert node not in keys.partitions
+    assert not {keys.cluster, keys.lock} & {node, partition}
+
+
+@given(NAMES, NAMES, NAMES)
+def test_clusters_that_share_an_etcd_have_no_key_in_common(one, other, node_id):
+    one, other = one.replace("/", "-"), other.replace("/", "-")
+
+    assert (Keys(one).node(node_id) in Keys(other).everything) == (one == other)
+
+
+@pytest.mark.parametrize("name", ["", "a/b"])
+def test_a_name_that_makes_no_key_is_refused(name):
+    with pytest.raises(BadInput):
+        Keys(name)
+
+
+@given(st.binary(max_size=40))
+def test_a_key_that_is_not_ours_is_one_error(rest):
+    keys = Keys("c")
+    for key in (rest, keys.nodes.start + rest, keys.partitions.start + rest):
+        with suppress(BadRecord):
+            assert keys.node(keys.node_of(key)) == key
+        with suppress(BadRecord):
+            assert keys.partition(keys.log_of(key)) == key
+
+
+def test_records_are_written_as_the_page_shows_them():
+    record = PartitionRecord(epoch=7, state="leading", leader="n2", replicas=("n1", "n2", "n3"))
+    assert encode_record(record) == (
+        b'{"epoch":7,"state":"leading","leader":"n2","replicas":["n1","n2","n3"],"v":1}'
+    )
+    assert Keys("prod").partition(bytes(range(16))) == (
+        b"waterclock/prod/partitions/000102030405060708090a0b0c0d0e0f"
+    )
