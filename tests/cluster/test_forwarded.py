@@ -11,6 +11,7 @@ from waterclock.cluster.forwarded import (
     ForwardedAnswer,
     ForwardedRequest,
     asked_again,
+    method_of,
 )
 
 short = st.binary(max_size=50)
@@ -39,6 +40,7 @@ answers = st.builds(ForwardedAnswer, st.booleans(), short, short, short)
 @given(forwarded=requests)
 def test_a_request_comes_out_as_it_went_in(forwarded):
     assert ForwardedRequest.decode(forwarded.encode()) == forwarded
+    assert method_of(forwarded.encode()) == forwarded.method
 
 
 @given(requests, st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1))

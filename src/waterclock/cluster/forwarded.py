@@ -64,6 +64,12 @@ def asked_again(encoded: bytes, *, ring_version: int, left_ms: int) -> bytes:
     return _TIMES.pack(ring_version, left_ms) + encoded[_TIMES.size :]
 
 
+def method_of(encoded: bytes) -> bytes:
+    """Return the method of a request that we encoded."""
+    length = _REQUEST.unpack_from(encoded)[2]
+    return encoded[_REQUEST.size : _REQUEST.size + length]
+
+
 class ForwardedAnswer(NamedTuple):
     """An answer of HTTP without its status; `body` is what there is of it."""
 

@@ -9,6 +9,7 @@ from waterclock.cluster.forwarded import (
     BadForward,
     ForwardedAnswer,
     ForwardedRequest,
+    method_of,
 )
 from waterclock.cluster.peer_link.channels import Channel
 from waterclock.server.cluster.reply import Reply
@@ -36,6 +37,7 @@ class ForwardedCall(Pending):
         "pause_s",
         "reply",
         "stream",
+        "until",
     )
 
     def __init__(
@@ -48,6 +50,8 @@ class ForwardedCall(Pending):
         self.encoded = ForwardedRequest(0, 0, method, path, query, last_id, body).encode()
         self.stream = stream
         self.deadline = deadline
+        self.until = deadline
+        """When to give up a node that says nothing."""
         self.pause_s = pause_s
         self.owner = ""
         """Who was asked last."""
@@ -63,7 +67,7 @@ class ForwardedCall(Pending):
     @property
     def is_harmless(self) -> bool:
         """It may be carried out twice, and nobody is the worse for it."""
-        return ForwardedRequest.decode(self.encoded).method != b"POST"
+        return method_of(self.encoded) != b"POST"
 
     def request(self, left_ms: int) -> Request:
         """Return it as a request of this node."""
@@ -79,7 +83,9 @@ class ForwardedCall(Pending):
         return super().answer(response)
 
     def give_up(self) -> None:
-        """The time is over, and the other node says nothing."""
+        """The time is over, and the other node says nothing. This one keeps to the time itself."""
+        if self.reply is not None:
+            return
         self._forwarder.failed(self)
         if self.channel is not None:
             self.channel.cancel("it took too long")

@@ -36,8 +36,11 @@ from waterclock.server.http.problems import RETRY_AFTER, problem_of
 PAUSE_S: Final = 0.025
 PAUSE_S_MAX: Final = 0.4
 LATE_S: Final = 2.0
-"""How much later than the client's time an answer may come before its node is taken for stuck."""
-SWEEP_S: Final = 0.5
+"""How much later than the client's time an answer may come to what must not be asked again: better
+late than not to know."""
+READ_S: Final = 1.0
+"""What the owner may take to read a store, however short the client's time is."""
+SWEEP_S: Final = 0.25
 ONE_MS: Final = 5_000
 """How long a node may take to answer what was asked of it by name."""
 STOPS: Final = "the node is stopping: ask again, or elsewhere"
@@ -86,8 +89,10 @@ class Forwarder:
         before the owner: it has a part of the stream."""
         if self._is_stopping:
             raise Stopping(STOPS)
-        deadline = self._loop.time() + timeout_ms / 1_000
+        now = self._loop.time()
+        deadline = now + timeout_ms / 1_000
         call = ForwardedCall(self, request, stream, deadline, PAUSE_S)
+        call.until = max(deadline, now + READ_S) if call.is_harmless else deadline + LATE_S
         self._calls.add(call)
         self._ask(call, first)
         return call
@@ -123,10 +128,13 @@ class Forwarder:
 
     async def run(self) -> None:
         """Give up on nodes that do not answer, until cancelled."""
+        # By the time of the sweep before: if this node stood still, answers are to be read first.
+        swept = self._loop.time()
         while True:
             await asyncio.sleep(SWEEP_S)
-            late = self._loop.time() - LATE_S
-            for call in [call for call in self._calls if call.deadline < late]:
+            over = [call for call in self._calls if call.until < swept]
+            swept = self._loop.time()
+            for call in over:
                 call.give_up()
 
     # What calls tell
@@ -154,6 +162,8 @@ class Forwarder:
 
     def no_answer(self, call: ForwardedCall, why: str) -> Response:
         """Return what to say of a request that may have been carried out, or not."""
+        if call.is_harmless:
+            return self._unstable(call.stream)
         where = self._owners.address(call.owner)
         detail = f"{where} did not answer ({why}); it may have taken the message, or not"
         return problem(503, detail, RETRY_AFTER, error="Unreachable", owner=where)
