@@ -24,6 +24,7 @@ from waterclock.cluster.hot_streams.partitions import (
     SendKeep,
 )
 from waterclock.cluster.hot_streams.scaler import ScalerConfig
+from waterclock.cluster.hot_streams.split import PARTITION_LEASE_MS
 from waterclock.log.id_index.fingerprint import fingerprint
 
 STREAM = "hot"
@@ -274,8 +275,8 @@ class World:
         self.excused: set[int] = set()
         self.faults_ms = 0
         """When something was last broken or changed."""
-        self.pollers: str | None = None
-        """The node that all polls are asked of; None: any."""
+        self.senders = self.pollers = ""
+        """The node that all messages are sent to, and that of all polls; empty: any."""
         self.rate = 0.0
         self.poll_rate = 0.0
         for _ in range(nodes):
@@ -391,6 +392,18 @@ class World:
             self.break_link(name, other)
         self.set_ring([each for each in self.ring.nodes if each != name])
 
+    def restart(self, name: str) -> None:
+        """End a node and begin it anew before anyone takes it from the ring: it knows nothing."""
+        before = self.nodes[name]
+        before.is_alive = False
+        self.excused.update(message for message, _ in before.messages)
+        for other in self.nodes:
+            self.break_link(name, other)
+        self.nodes[name] = SimulatedNode(name, self)
+        for poll in before.polls:
+            self.later(self.poll_again, poll)
+        self.faults_ms = self.now_ms + PARTITION_LEASE_MS
+
     def join(self) -> None:
         name = f"n{next(self._names)}"
         self.nodes[name] = SimulatedNode(name, self)
@@ -409,12 +422,14 @@ class World:
                 action()
         self.at(self.now_ms + 10, self._client)
 
-    def fronts(self) -> list[SimulatedNode]:
-        return [self.nodes[name] for name in self.ring.nodes if self.nodes[name].is_alive]
+    def _front(self, name: str) -> SimulatedNode:
+        fronts = [self.nodes[each] for each in self.ring.nodes if self.nodes[each].is_alive]
+        chosen = [node for node in fronts if node.name == name]
+        return self.random.choice(chosen or fronts)
 
     def send(self) -> None:
         self.sent += 1
-        self._send(self.random.choice(self.fronts()), self.sent, is_first=True)
+        self._send(self._front(self.senders), self.sent, is_first=True)
 
     def _send(self, front: SimulatedNode, message: int, *, is_first: bool) -> None:
         if not front.is_alive:
@@ -443,8 +458,7 @@ class World:
 
     def poll(self) -> None:
         wait_ms = self.random.choice((500, 3_000, 10_000))
-        front = self.nodes[self.pollers] if self.pollers else self.random.choice(self.fronts())
-        poll = Poll(front, self.now_ms + wait_ms)
+        poll = Poll(self._front(self.pollers), self.now_ms + wait_ms)
         self._poll(poll, is_first=True)
 
     def poll_again(self, poll: Poll) -> None:
