@@ -10,7 +10,7 @@ import pytest
 
 from tests.cluster.simulation.scenarios import played
 from tests.kit.verdict import Findings
-from waterclock.cluster import hash_ring
+from waterclock.cluster import hash_ring, settling
 from waterclock.cluster.gossip import gossip as core
 from waterclock.cluster.gossip import outbox
 from waterclock.cluster.gossip.broadcasts import Broadcasts
@@ -20,6 +20,7 @@ from waterclock.cluster.gossip.lifeguard import Awareness, Suspicion
 from waterclock.cluster.gossip.membership import Membership
 from waterclock.cluster.gossip.prober import Prober
 from waterclock.cluster.gossip.reconnecting import Reconnecting
+from waterclock.cluster.settling import Settling
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -231,6 +232,66 @@ def the_ring_goes_by_the_order_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None
     # A set has no such order, and another one in each process.
     monkeypatch.setattr(hash_ring, "set", dict.fromkeys, raising=False)
     monkeypatch.setattr(hash_ring, "sorted", list, raising=False)
+
+
+# Streams that move
+
+
+@planted("moving-streams", "begun anew")
+def a_stream_is_begun_without_asking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An owner does not wait for what others may send it."""
+    monkeypatch.setattr(Settling, "may_serve", lambda self, name, is_in_memory: True)
+
+
+@planted("moving-streams", "begun anew", seeds_max=40)
+def who_takes_itself_for_alone_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that others know before it knows them begins streams anew."""
+
+    def wrap(link_up: Any) -> Any:
+        def lax(self: Settling, node: str, now_ms: int) -> Any:
+            ring, is_settled = self.ring, not self._old
+            found = link_up(self, node, now_ms)
+            if is_settled and ring is not None and len(ring.nodes) == 1:
+                self._old.clear()
+                self._awaited.clear()
+            return found
+
+        return lax
+
+    swap(monkeypatch, Settling, "link_up", wrap)
+
+
+@planted("moving-streams", "lost")
+def what_a_node_does_not_take_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chunk that came too early for its receiver is not taken back."""
+    swap(monkeypatch, Settling, "put_off", lambda put_off: lambda *args: put_off(*args)[1:])
+
+
+@planted("moving-streams", "misplaced")
+def a_stream_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is sent to its new owner."""
+    monkeypatch.setattr(Settling, "found", lambda self, name: False)
+
+
+@planted("stormy-streams", "blocked", seeds_max=12)
+def a_node_is_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An owner never answers while another node says nothing."""
+    monkeypatch.setattr(settling, "PATIENCE_MS", 10_000_000)
+    monkeypatch.setattr(Settling, "_ask", lambda self, node: [])
+
+
+@planted("stormy-streams", "received twice", seeds_max=40)
+def a_chunk_is_taken_as_often_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was sent again, for nobody knew whether it had come, is there twice."""
+
+    def wrap(arrives: Any) -> Any:
+        def lax(self: Settling, *args: Any) -> Any:
+            self._taken.clear()
+            return arrives(self, *args)
+
+        return lax
+
+    swap(monkeypatch, Settling, "arrives", wrap)
 
 
 # The books

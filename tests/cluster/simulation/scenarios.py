@@ -8,6 +8,7 @@ an exchange of all that is known comes every half minute, and two minutes in a l
 from collections.abc import Callable
 
 from tests.cluster.simulation.network import Weather
+from tests.cluster.simulation.streams import StreamCluster
 from tests.cluster.simulation.trial import Trial
 
 Play = Callable[[Trial], None]
@@ -250,3 +251,60 @@ def fault(trial: Trial, names: list[str]) -> None:
         case 7:
             names.append(f"n{len(names) + 1}")
             trial.start(names[-1], rng.sample(up, min(3, len(up))))
+
+
+@scenario
+def moving_streams(trial: Trial) -> None:
+    """Nodes with streams join and leave, and nothing fails: nothing is lost, or waited for long."""
+    rng = trial.rng
+    trial.weather(Weather(loss=rng.choice((0.0, 0.01))))
+    names = trial.settled(rng.randrange(3, 9))
+    streams = StreamCluster(trial, is_orderly=True)
+    for name in names:
+        streams.adopt(name)
+    trial.run(5_000)
+    for _ in range(rng.randrange(4, 10)):
+        staying = streams.staying()
+        if len(staying) > 2 and rng.random() < 0.5:
+            streams.leave(rng.choice(staying))
+        else:
+            names.append(f"n{len(names) + 1}")
+            streams.add(names[-1], rng.sample(staying, 2))
+        trial.run(rng.choice([100, 1_000, 6_000]))
+    trial.agree("heal", 20_000)
+    streams.settle(20_000, blocked_ms_max=8_000)
+
+
+@scenario
+def stormy_streams(trial: Trial) -> None:
+    """Nodes with streams are killed, stopped and cut off, too: no message is received twice."""
+    rng = trial.rng
+    names = trial.settled(rng.randrange(3, 9))
+    streams = StreamCluster(trial, is_orderly=False)
+    for name in names:
+        streams.adopt(name)
+    trial.run(5_000)
+    for _ in range(rng.randrange(4, 12)):
+        staying = streams.staying()
+        match rng.randrange(8):
+            case 0 | 1 if len(staying) > 2:
+                streams.kill(rng.choice(staying))
+            case 2 if len(staying) > 2:
+                streams.leave(rng.choice(staying))
+            case 3:
+                trial.pause(rng.choice(staying), rng.choice([1_000, 6_000, 30_000]))
+            case 4:
+                trial.split(rng.sample(staying, max(1, len(staying) // 3)))
+            case 5:
+                trial.heal()
+            case 6:
+                dead = [name for name in names if name not in streams.nodes]
+                streams.add(rng.choice([*dead, f"n{len(names) + 1}"]), staying[:2])
+                names = sorted({*names, *streams.nodes})
+            case _:
+                trial.weather(Weather(loss=rng.choice((0.0, 0.05))))
+        trial.run(rng.choice([100, 2_000, 10_000, 40_000]))
+    trial.heal()
+    trial.run(30_000)  # until nobody is stopped any more
+    trial.agree("heal", 60_000)
+    streams.settle(60_000, blocked_ms_max=120_000)

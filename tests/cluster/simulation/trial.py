@@ -50,9 +50,8 @@ class Trial:
         """Until when a node may be taken for dead."""
         self._confused: dict[str, int] = {}
         """Until when a node may take any other for dead."""
-        self._side: set[str] = set()
-        self._split_ms = -GRACE_MS
-        """When the last partition ended."""
+        self._splits: list[tuple[set[str], int]] = []
+        """The nodes of one side of each partition, and until when it may be felt."""
         self._rough_ms = -GRACE_MS
         """When more was last lost than gossip is made for."""
 
@@ -107,10 +106,10 @@ class Trial:
     def split(self, side: Iterable[str]) -> None:
         """Cut some nodes off from all others, and not from each other."""
         self.heal()
-        self._side = set(side)
-        self._split_ms = AGREED_MS_MAX + self.network.now_ms
-        self.tell(f"cut off: {' '.join(sorted(self._side))}")
-        self.network.split(self._side)
+        names = set(side)
+        self._splits.append((names, AGREED_MS_MAX + self.network.now_ms))
+        self.tell(f"cut off: {' '.join(sorted(names))}")
+        self.network.split(names)
 
     def cut_outbound(self, *names: str) -> None:
         """Let nodes hear and not be heard: nobody answers them."""
@@ -137,7 +136,7 @@ class Trial:
             [node.name for node in nodes if node.is_inbound_cut or node.is_outbound_cut], GRACE_MS
         )
         if any(node.side for node in nodes):
-            self._split_ms = self.network.now_ms
+            self._splits[-1] = (self._splits[-1][0], self.network.now_ms + GRACE_MS)
         self.tell("all ways are open")
         self.network.split()
         self.network.cut_outbound()
@@ -218,8 +217,10 @@ class Trial:
             return True
         if now_ms < max(self._excused.get(other.name, 0), self._confused.get(node.name, 0)):
             return True
-        is_recent = now_ms < self._split_ms + GRACE_MS
-        return is_recent and (node.name in self._side) != (other.name in self._side)
+        return any(
+            now_ms < until_ms and (node.name in side) != (other.name in side)
+            for side, until_ms in self._splits
+        )
 
     def _excuse(self, name: str, length_ms: int) -> None:
         until_ms = self.network.now_ms + length_ms
