@@ -5,8 +5,8 @@ answer in time, its connection breaks, or it has lost the others. Then it goes t
 row, and the watches it serves are broken off so that they go on elsewhere: a member that is stopped
 keeps its connections, and says nothing on them.
 
-The token of a user is etcd's for an hour, or until its leader restarts; it is fetched when it is
-first needed, and again when it is refused.
+The token of a user ends when it was not used for a while, or when the password is changed; it is
+fetched when it is first needed, and again when it is refused.
 """
 
 import asyncio
