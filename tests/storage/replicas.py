@@ -1,7 +1,5 @@
 """Two replicas of a log under test: what one writes is handed to the other as it is."""
 
-import numpy as np
-
 from tests.storage.stores import Partition, message, offsets
 from waterclock.log.frame import HEADER_BYTES, Frame
 from waterclock.model.ids import Epoch
@@ -25,17 +23,19 @@ def copied(frame: Frame) -> tuple[object, ...]:
     return (*frame.header._replace(unflushed=0), bytes(frame.raw[HEADER_BYTES:]))
 
 
-def copies(partition: Partition) -> list[tuple[object, ...]]:
-    """Return what must be the same of all frames of a log."""
-    return [copied(frame) for frame in partition.store.reader.frames(partition.store.start)]
+def copies(partition: Partition, end: int | None = None) -> list[tuple[object, ...]]:
+    """Return what must be the same of all frames of a log, or of those that begin below `end`."""
+    return [copied(frame) for frame in partition.store.reader.frames(partition.store.start, end)]
 
 
 def derived(partition: Partition) -> tuple[object, ...]:
     """Return all that a store knows besides its frames."""
     store = partition.store
     assert store.ids is not None
-    entries = np.sort(np.concatenate([base + (e & 0xFFFFFF) for base, e in store.ids.pieces()]))
-    known = [store.endings(offsets(*range(store.end))).tolist(), entries.tolist()]
+    entries = sorted(
+        base + (e & 0xFFFFFF) for base, run in store.ids.pieces() for e in run.tolist()
+    )
+    known = [store.endings(offsets(*range(store.end))).tolist(), entries]
     return (store.epoch, store.log_time_ms, store.end, partition.scheduled(), *known)
 
 

@@ -79,6 +79,7 @@ def test_a_table_that_is_lost_is_made_again_from_the_frames(led, harm):
 
 def test_a_table_that_is_lost_of_a_log_that_was_rewritten_is_not_guessed(led):
     led.roll()
+    led.store.commit(7)
     led.rewrite(keep_from=7)
     led.close()
     files = led.files()
@@ -92,6 +93,7 @@ def test_a_table_that_is_lost_of_a_log_that_was_rewritten_is_not_guessed(led):
 
 def test_compaction_takes_epoch_frames_and_leaves_the_table(led):
     led.roll()
+    led.store.commit(7)
     led.rewrite(keep_from=7)
     led.restart()
 

@@ -33,6 +33,8 @@ def test_a_copy_is_the_same_but_for_what_it_says_of_its_own_disk(leader):
     assert [f.header.flushed_end for f in follower.store.reader.frames(0)] == [0] * 11
     assert follower.store.acknowledged_end == 0
     follower.flush()
+    assert (follower.rows(), follower.store.flushed_end) == ({}, leader.store.end)
+    ReplicaLog(follower.store).commit(leader.store.end)
     assert follower.rows() == leader.rows()
 
 

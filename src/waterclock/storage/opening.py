@@ -1,8 +1,9 @@
 """Opening a partition: find out what is there, believe what holds, mend what may be mended.
 
-In order: take the lock; look at every name; check each segment's header and place; load side-cars
-or read the segment; read the last segment behind its side-cars to its end; tell torn from rotten
-(`waterclock.log.recovery`); cut off what is torn; write once more what is not proven to be on disk.
+In order: take the lock; finish a truncation; look at every name; check each segment's header and
+place; load side-cars or read the segment; read the last segment behind its side-cars to its end;
+tell torn from rotten (`waterclock.log.recovery`); cut off what is torn; write once more what is not
+proven to be on disk.
 
 That last step is for the crash after a failed fsync: the kernel may show pages it never wrote and
 will not write again ("fsyncgate"). Rewriting them makes them dirty, so that the fsync before the
@@ -41,13 +42,15 @@ from waterclock.storage.recovery_point import NAME as RECOVERY_POINT
 from waterclock.storage.recovery_point import load_recovery_point, save_recovery_point
 from waterclock.storage.segment_file import SegmentFile, create_segment
 from waterclock.storage.sidecar_files import load_sidecars, save_sidecars, vouched_end
+from waterclock.storage.truncation import NAME as TRUNCATION
+from waterclock.storage.truncation import finish_truncation
 
 _SIDECAR = re.compile(r"(\d{20})\.(index|ids|due)")
 _UNFINISHED = re.compile(
-    rf"(\d{{20}}\.(seg(\.damaged\.\d+)?|index|ids|due)|{RECOVERY_POINT}|{EPOCH_TABLE})"
+    rf"(\d{{20}}\.(seg(\.damaged\.\d+)?|index|ids|due)|{RECOVERY_POINT}|{EPOCH_TABLE}|{TRUNCATION})"
     rf"\{TEMPORARY}"
 )
-_NOTES = frozenset({RECOVERY_POINT, EPOCH_TABLE})
+_NOTES = frozenset({RECOVERY_POINT, EPOCH_TABLE, TRUNCATION})
 events = logging.getLogger(__name__)
 
 _TOO_SHORT = "these offsets were flushed, but the log ends before them"
@@ -95,6 +98,7 @@ class _Opening:
         self.faults: list[Damage] = []
 
     def run(self) -> PartitionStore:
+        finish_truncation(self.folder)
         bases = self._survey()
         if not bases:
             self._begin()

@@ -20,8 +20,7 @@ _CRC = struct.Struct("<I")
 
 def save_recovery_point(folder: Folder, offset: int) -> None:
     """Note that everything below `offset` is durable. You must have fsynced it before."""
-    fields = _FIELDS.pack(_MAGIC, offset)
-    write_whole(folder, NAME, [fields + _CRC.pack(crc32c(fields))])
+    write_whole(folder, NAME, [encode_note(_MAGIC, offset)])
     folder.sync()
 
 
@@ -30,12 +29,23 @@ def load_recovery_point(folder: Folder) -> Offset | None:
     if NAME not in folder.names():
         return Offset(0)
     file = folder.open(NAME)
-    data = bytes(file.view(0, file.size()))
+    offset = decode_note(_MAGIC, file.view(0, file.size()))
     file.close()
+    return offset
+
+
+def encode_note(magic: bytes, offset: int) -> bytes:
+    """Return the 32 bytes of a file that holds one offset."""
+    fields = _FIELDS.pack(magic, offset)
+    return fields + _CRC.pack(crc32c(fields))
+
+
+def decode_note(magic: bytes, data: bytes | memoryview) -> Offset | None:
+    """Return the offset in such a file, None if it cannot be read."""
     if len(data) != _FIELDS.size + _CRC.size:
         return None
-    magic, offset = _FIELDS.unpack_from(data)
+    found, offset = _FIELDS.unpack_from(data)
     (expected,) = _CRC.unpack_from(data, _FIELDS.size)
-    if magic != _MAGIC or crc32c(data[: _FIELDS.size]) != expected:
+    if found != magic or crc32c(data[: _FIELDS.size]) != expected:
         return None
     return Offset(offset)

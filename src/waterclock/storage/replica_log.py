@@ -10,11 +10,12 @@ from waterclock.log.frame import CARRIES_IDS, Frame, FrameHeader, FrameType, enc
 from waterclock.log.lineage import EpochStart, Lineage
 from waterclock.log.schema import decode, row_offsets
 from waterclock.log.sidecars.derived import note_timers
-from waterclock.model.errors import BadInput, PartitionFaulty
+from waterclock.model.errors import BadInput, Closed, OffsetOutOfRange, PartitionFaulty
 from waterclock.model.ids import Epoch, Offset
 from waterclock.storage.epoch_file import load_epochs, save_epochs
 from waterclock.storage.folders.folder import Bytes
 from waterclock.storage.partition_store import PartitionStore
+from waterclock.storage.truncation import save_intent
 
 
 class ReplicaLog:
@@ -23,6 +24,9 @@ class ReplicaLog:
     def __init__(self, store: PartitionStore) -> None:
         """Take up a store that was just opened. Raises PartitionFaulty if its epochs are lost."""
         self.store = store
+        store.commit(0)  # nothing is shown before it is known to be committed
+        self._committed_end = Offset(0)
+        self._is_cut = False
         found = load_epochs(store.folder)
         self._starts = self._epochs_of(found)
         if self._starts != (found or ()):
@@ -55,8 +59,15 @@ class ReplicaLog:
         """The leader epochs of the log as it is now, flushed or not."""
         return Lineage.of(self._starts, self.store.end)
 
+    def commit(self, end: int) -> None:
+        """Show readers what a majority has flushed, everything below `end`; it never steps back."""
+        self._check_uncut()
+        self._committed_end = max(self._committed_end, Offset(end))
+        self.store.commit(end)
+
     def begin_epoch(self, epoch: Epoch, *, now_ms: int) -> Offset:
         """Begin to lead with a frame of its own; return the offset to be flushed."""
+        self._check_uncut()
         self.store.check_appendable()
         if epoch <= self.store.epoch:
             raise BadInput(f"epoch {epoch} is not after {self.store.epoch}")
@@ -76,6 +87,7 @@ class ReplicaLog:
         Raises BadInput, and has written nothing, unless all of them are whole and follow on here.
         When there was no room for all of them, the log has some.
         """
+        self._check_uncut()
         store = self.store
         store.check_appendable()
         end = LogEnd(store.end, store.epoch, store.log_time_ms, store.segments[-1].log_tag)
@@ -117,3 +129,29 @@ class ReplicaLog:
         batch = decode(header, frame.body)
         fps = ids.fingerprints(batch.column("message_id"))
         ids.remember(fps, row_offsets(header, batch), is_tracked=header.is_tracked)
+
+    def truncate(self, end: int) -> None:
+        """Give up everything from `end` on, where this log's lineage leaves its leader's.
+
+        You must close the store then, write nothing more to it, and open the log again: that cuts
+        it. Whoever waits for an offset of this store must not be answered by the next one, in which
+        other messages may come to it.
+        """
+        self._check_uncut()
+        store = self.store
+        store.check_appendable()
+        if end < self._committed_end:
+            raise BadInput(f"offsets below {self._committed_end} are committed, {end} is one")
+        if not store.start <= end < store.end:
+            raise OffsetOutOfRange(end, start=store.start, end=store.end)
+        frame = store.segments[store.reader.segment_at(end)].frame_at(end)
+        if frame.header.base_offset != end:
+            raise BadInput(f"offset {end} is within {frame!r}")
+        store.sync()
+        with store.in_step():
+            save_intent(store.folder, end)
+        self._is_cut = True
+
+    def _check_uncut(self) -> None:
+        if self._is_cut:
+            raise Closed("the log is being truncated: open it again")
