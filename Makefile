@@ -156,6 +156,9 @@ cluster-chaos: $(STAMP)  ## Nodes in network namespaces, killed, paused, cut off
 	@echo "again with: make cluster-chaos N=$(N) SEED=$(SEED)"
 	@$(BIN)/python -m tests.cluster.chaos --rounds $(N) --seed $(SEED)
 
+cluster-chaos-plants: $(STAMP)  ## The same with bugs planted in the nodes: each must be found (root)
+	@$(BIN)/python -m tests.cluster.chaos --plants
+
 # gRPC is told not to watch for forks: it would log each start of a node.
 CRASH := GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/python -m tests.integration
 

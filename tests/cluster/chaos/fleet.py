@@ -17,7 +17,9 @@ GOSSIP_PORT = 7946
 class ClusterNode(Node):
     """A node of the cluster, over all its runs."""
 
-    def __init__(self, index: int, network: Namespaces, folder: Path, store: str) -> None:
+    def __init__(
+        self, index: int, network: Namespaces, folder: Path, store: str, plant: str = ""
+    ) -> None:
         super().__init__(f"node-{index + 1}", network.hosts[index])
         self.index = index
         self.log = folder / f"{self.name}.log"
@@ -30,7 +32,9 @@ class ClusterNode(Node):
             "cluster.bootstrap_nodes": seeds,
             "streams.store": store,
         }
-        self._words = ["up", "--json", "--insecure", "--verbose"]
+        self._module = "tests.cluster.chaos.planted" if plant else "waterclock"
+        self._words = [plant] if plant else []
+        self._words += ["up", "--json", "--insecure", "--verbose"]
         self._words += ["--data", str(folder / self.name)]
         for name, value in settings.items():
             self._words += ["--set", f"{name}={value}"]
@@ -50,7 +54,7 @@ class ClusterNode(Node):
     async def start(self) -> None:
         """Start it, and wait until it takes requests."""
         self._process = Process(
-            "waterclock", *self._words, log=self.log, has_output=True, prefix=self._prefix
+            self._module, *self._words, log=self.log, has_output=True, prefix=self._prefix
         )
         async with asyncio.timeout(START_S_MAX):
             line = await asyncio.to_thread(self._process.line)

@@ -36,11 +36,15 @@ class Rounds:
         self._owners: dict[tuple[frozenset[str], str], str] = {}
 
     async def play(self, plan: Plan) -> RoundResult:
-        """Play one round, and judge it."""
+        """Play one round, and judge it. Whoever ended by itself is found, and started again."""
         history = await Conductor(plan, self._nodes, self._network).run()
         file = self._folder / f"round-{plan.seed}-{plan.number}.json"
         file.write_text(json.dumps(asdict(history), default=str))
-        verdict = judge(history, self._owner_of, errors=self._new_bugs())
+        ended = [node for node in self._nodes[:NODES] if not node.is_running]
+        errors = [*self._new_bugs(), *(f"{node.name} ended by itself" for node in ended)]
+        verdict = judge(history, self._owner_of, errors=errors)
+        for node in ended:
+            await node.start()
         return RoundResult(plan, verdict, history.seconds, history.heal_s)
 
     def _owner_of(self, nodes: frozenset[str], stream: str) -> str:
@@ -56,13 +60,13 @@ class Rounds:
 
 
 @asynccontextmanager
-async def cluster(folder: Path) -> AsyncIterator[Rounds]:
-    """Run a database and nodes in a network of their own."""
+async def cluster(folder: Path, *, plant: str = "") -> AsyncIterator[Rounds]:
+    """Run a database and nodes in a network of their own; perhaps with a bug in each of them."""
     with ExitStack() as stack:
         network = stack.enter_context(Namespaces(NODES + 1))
         backend = stack.enter_context(postgres.running(folder / "postgres"))
         store = _by_socket(backend.fresh_url(), backend.server)
-        nodes = [ClusterNode(index, network, folder, store) for index in range(NODES + 1)]
+        nodes = [ClusterNode(index, network, folder, store, plant) for index in range(NODES + 1)]
         for node in nodes:
             stack.callback(node.end)
         async with asyncio.TaskGroup() as tasks:
