@@ -248,3 +248,22 @@ def test_ids_in_a_frame_that_lost_rows_are_confirmed():
     found = partition.store.reader.has_ids(offsets(1, 2, 3), [b"id-1", b"id-2", b"id-4"])
 
     assert found.tolist() == [True, False, False]
+
+
+def test_ids_of_messages_that_are_gone_come_with_the_frame_before_them_also_at_the_end():
+    partition = Partition()
+    partition.publish(*map(message, range(3)))
+    partition.publish(*map(message, range(3, 6)))
+    partition.roll()
+    partition.rewrite(keep_from=6)
+    store = partition.store
+    kinds = ["NOOP", "SEEN"]
+
+    assert (store.end, store.segments[-1].is_empty) == (6, True)
+    assert [frame.header.type.name for frame in store.frames(0)] == kinds
+    assert [frame.header.type.name for frame in store.read(0, bytes_max=1)] == kinds
+    assert [*store.frames(6)] == []
+    partition.publish(message(9))
+    assert [frame.header.type.name for frame in store.frames(0)] == [*kinds, "DATA"]
+    assert [frame.header.type.name for frame in store.read(0, bytes_max=1)] == kinds
+    assert [frame.header.type.name for frame in store.frames(0, 6)] == kinds

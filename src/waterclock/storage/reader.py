@@ -52,7 +52,10 @@ class Reader:
         return bisect_right(self._segments, offset, key=lambda s: s.base_offset) - 1
 
     def frames(self, offset: int, end: int | None = None) -> Iterator[Frame]:
-        """Yield the frames from the one that holds `offset` up to those that begin below `end`."""
+        """Yield the frames from the one that holds `offset` up to those that begin below `end`.
+
+        And the `seen` frames right behind the last of them: they speak of it, and span nothing.
+        """
         end = self.end if end is None else min(end, self.end)
         if not self.start <= offset <= end:
             raise OffsetOutOfRange(offset, start=self.start, end=end)
@@ -61,19 +64,22 @@ class Reader:
                 raise OffsetOutOfRange(offset, start=self.start, end=end)
             segment = self._segments[self.segment_at(offset)]
             for frame in segment.frames(segment.position_of(offset)):
-                if frame.header.base_offset >= end:
+                if frame.header.base_offset >= end and frame.header.type is not FrameType.SEEN:
                     return
                 yield frame
                 offset = frame.header.end_offset
 
     def read(self, offset: int, end: int, *, bytes_max: int) -> list[Frame]:
-        """Return whole frames that begin below `end`: at least one, if there is one."""
+        """Return whole frames that begin below `end`: at least one, if there is one.
+
+        `seen` frames come with the frame that they speak of, or nobody would ask for them.
+        """
         frames: list[Frame] = []
         size = 0
         try:
             for frame in self.frames(offset, end):
                 size += frame.header.size
-                if frames and size > bytes_max:
+                if frames and size > bytes_max and frame.header.type is not FrameType.SEEN:
                     break
                 frames.append(frame)
         except FrameDamaged:
