@@ -50,6 +50,8 @@ OFFLINE = "Skipped: offline:"
 STORE_TEST = re.compile(r"tests/stores/test_(?:(\w+)_store\.py|\w+\.py::\w+\[(\w+))")
 """The tests of one store: by their file, or by the parameter they run with."""
 
+ETCD_TEST = re.compile(r"tests/cluster/coordinator/(test_etcd\.py|\w+\.py::\w+\[etcd)")
+
 TEST_S = 120
 """How long an `async def` test may take: one that waits for ever fails, and says where."""
 
@@ -129,7 +131,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             # One broker, of half a gigabyte.
             if nodeid.startswith(("tests/burrow/kafka/", "tests/docs/")):
                 return "kafka"
-            if nodeid.startswith("tests/cluster/coordinator/") and "[etcd" in nodeid:  # one member
+            if ETCD_TEST.match(nodeid):  # one member for most, three for some
                 return "etcd"
             if nodeid.startswith("tests/browser/"):
                 return "browser"

@@ -168,13 +168,19 @@ class Members:
         """Return the first member whose connection stands; wait for one if none does."""
         for member in self._row:
             if member.is_ready:
-                return member
+                return self._preferred(member)
         try:
             async with asyncio.timeout(self._settings.attempt_s):
-                return await self._next_ready()
+                return self._preferred(await self._next_ready())
         except TimeoutError as error:
             where = ", ".join(self._settings.endpoints)
             raise CoordinatorUnavailable(f"etcd does not answer at {where}") from error
+
+    def _preferred(self, member: Member) -> Member:
+        # It stays with one, so that a call notices for all watches that it is stopped.
+        self._row.remove(member)
+        self._row.insert(0, member)
+        return member
 
     async def _next_ready(self) -> Member:
         async with asyncio.TaskGroup() as tasks:
@@ -234,6 +240,7 @@ def _channel(endpoint: str, settings: EtcdSettings) -> grpc.aio.Channel:
         ("grpc.max_reconnect_backoff_ms", RECONNECT_MS_MAX),
         ("grpc.keepalive_time_ms", settings.keepalive_ms),
         ("grpc.keepalive_timeout_ms", int(settings.attempt_s * 1000)),
+        ("grpc.http2.ping_timeout_ms", int(settings.attempt_s * 1000)),
         ("grpc.http2.max_pings_without_data", 0),
     ]
     if not settings.ca_pem:
