@@ -57,13 +57,19 @@ class TopicRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: str
     settings: TopicSettings
+    log_ids: tuple[str, ...] = ()
+    """The identity of each partition's log, in hex: the same in all replicas. Records of earlier
+    releases have none, and it is empty where it is not known: there the log alone says it."""
 
 
 class Topic:
-    def __init__(self, name: str, folder: str, settings: TopicSettings) -> None:
+    def __init__(
+        self, name: str, folder: str, settings: TopicSettings, log_ids: tuple[str, ...] = ()
+    ) -> None:
         self.name = name
         self.folder = folder
         self.settings = settings
+        self._log_ids = log_ids
         self.partitions: list[PartitionHost] = []
         self.turn = 0
         """Counts publishes without a key, to send them to each partition in turn."""
@@ -74,6 +80,12 @@ class Topic:
     def view(self) -> TopicInfo:
         """Return the topic as it is now."""
         return TopicInfo(self.name, self.settings, tuple(host.view() for host in self.partitions))
+
+    def log_id(self, number: int) -> str:
+        """Return the identity of a partition's log, in hex; empty if it is not known."""
+        if number < len(self.partitions) and self.partitions[number].is_open:
+            return self.partitions[number].store.log_id.hex()
+        return self._log_ids[number] if number < len(self._log_ids) else ""
 
     def positions_at(self, time_ms: int) -> list[Position]:
         """Return where each partition stood at a time."""
@@ -310,7 +322,8 @@ class Topics:
         topics = []
         for key, value in self._metadata.items(RECORD):
             record = msgspec.json.decode(value, type=TopicRecord)
-            topics.append(Topic(key.removeprefix(RECORD), record.folder, record.settings))
+            name = key.removeprefix(RECORD)
+            topics.append(Topic(name, record.folder, record.settings, record.log_ids))
         counts = [topic.settings.partitions for topic in topics]
         hosts = iter(
             await open_all(
@@ -364,6 +377,7 @@ class Topics:
             on_failed=self._on_failed,
             on_full=self._on_full,
             is_new=is_new,
+            new_log_id=bytes.fromhex(topic.log_id(number)) or os.urandom(16),
         )
 
     def _tell_opened(self, topic: Topic, first: int) -> None:
@@ -377,7 +391,8 @@ class Topics:
         del topic.partitions[first:]
 
     def _save(self, topic: Topic) -> Offset:
-        record = TopicRecord(folder=topic.folder, settings=topic.settings)
+        log_ids = tuple(topic.log_id(number) for number in range(len(topic.partitions)))
+        record = TopicRecord(folder=topic.folder, settings=topic.settings, log_ids=log_ids)
         saved = {RECORD + topic.name: msgspec.json.encode(record), TRASH + topic.folder: None}
         return self._metadata.write(saved)
 

@@ -6,7 +6,6 @@ A partition that cannot be opened stands here too, with its problem: the others 
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -160,6 +159,7 @@ def open_host(
     on_failed: Callable[[WaterclockError], None],
     on_full: Callable[[StorageError], None],
     is_new: bool,
+    new_log_id: bytes,
 ) -> PartitionHost:
     """Open a partition, or begin one; what cannot be opened is returned with its problem.
 
@@ -176,7 +176,7 @@ def open_host(
         # What the node's records name was durable before they were.
         opened_folder = OsFolder(log_folder, is_durable=not is_new)
         host._opened = _open_parts(
-            host, opened_folder, timers_folder, config, threads, loop, on_failed
+            host, opened_folder, timers_folder, config, threads, loop, on_failed, new_log_id
         )
         host.store.on_full = on_full
     except StorageError as error:
@@ -195,6 +195,7 @@ def _open_parts(
     threads: BackgroundThreads,
     loop: asyncio.AbstractEventLoop,
     on_failed: Callable[[WaterclockError], None],
+    new_log_id: bytes,
 ) -> tuple[PartitionStore, FlushQueue, Scheduler]:
     """Open a log and its timers, both or none: what is open already is closed again."""
     clock, counters = host.clock, host.counters
@@ -205,7 +206,7 @@ def _open_parts(
             log=config.log,
             dedup=config.dedup,
             now_ms=clock.now_ms(),
-            new_log_id=os.urandom(16),
+            new_log_id=new_log_id,
         )
         flush_queue = FlushQueue(
             store,
