@@ -225,6 +225,6 @@ def test_whatever_the_umask_only_the_node_and_its_group_read_what_it_stores(node
         if path.is_symlink():
             continue
         mode = stat.S_IMODE(path.stat().st_mode)
-        is_secret = re.search(r"\.(key|credential)$", path.name) is not None
+        is_secret = re.search(r"\.(key|credential)$|^cluster\.json$", path.name) is not None
         expected = 0o750 if path.is_dir() else 0o600 if is_secret else 0o640
         assert oct(mode) == oct(expected), path

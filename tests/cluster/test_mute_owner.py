@@ -47,13 +47,14 @@ async def answered(request: Request, timeout_ms: int) -> tuple[Response, Mute]:
             sweeping.cancel()
 
 
-async def test_a_poll_is_told_whose_stream_it_is_when_its_time_is_over():
+async def test_a_poll_is_told_when_its_time_is_over_that_a_message_may_be_lost():
     poll = Request(b"GET", b"/streams/receive", b"streamId=s", [], b"")
 
     response, mute = await answered(poll, 50)
 
-    assert response.status == 424
+    assert response.status == 503
     assert b'"owner":"http://owner:8080"' in response.body
+    assert b"it may have done it, or not" in response.body
     assert mute.cancelled == ["it took too long"]
 
 
@@ -64,4 +65,4 @@ async def test_who_sends_is_told_that_nobody_knows(monkeypatch: pytest.MonkeyPat
     response, _ = await answered(send, 0)
 
     assert response.status == 503
-    assert b"it may have taken the message, or not" in response.body
+    assert b"it may have done it, or not" in response.body

@@ -69,7 +69,7 @@ def test_health_says_why_there_is_none(image, tmp_path):
 def test_the_image_says_what_docker_needs_to_know(final):
     assert final.last("USER").text == "10001:10001"
     assert final.last("VOLUME").text == DATA
-    assert final.last("EXPOSE").text == "8080 9000"
+    assert final.last("EXPOSE").text == "7946 7946/udp 7947 8080 9000"
     assert final.last("STOPSIGNAL").text == "SIGTERM"
     assert final.last("ENTRYPOINT").words() == ["waterclock"]
     labels = final.last("LABEL").pairs()

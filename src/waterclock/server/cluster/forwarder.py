@@ -161,11 +161,10 @@ class Forwarder:
         call.pause_s = min(call.pause_s * 2, PAUSE_S_MAX)
 
     def no_answer(self, call: ForwardedCall, why: str) -> Response:
-        """Return what to say of a request that may have been carried out, or not."""
-        if call.is_harmless:
-            return self._unstable(call.stream)
+        """Return what to say of a request that may have been carried out, or not: a poll, too, may
+        have been given a message."""
         where = self._owners.address(call.owner)
-        detail = f"{where} did not answer ({why}); it may have taken the message, or not"
+        detail = f"{where} did not answer ({why}); it may have done it, or not"
         return problem(503, detail, RETRY_AFTER, error="Unreachable", owner=where)
 
     # Asking
