@@ -203,3 +203,11 @@ def test_a_module_that_is_named_and_not_there_is_found(plant):
         "src/waterclock/log/frame.py: batch.py",
         "src/waterclock/log/frame.py: model/ids.py",
     ]
+
+
+def test_every_page_is_in_the_site():
+    listed = (ROOT / "mkdocs.yml").read_text()
+    docs = ROOT / "docs"
+    pages = [str(page.relative_to(docs)) for page in documents(docs)]
+    assert len(pages) > 30
+    assert [page for page in pages if f"{page}\n" not in listed] == []
